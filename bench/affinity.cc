@@ -33,8 +33,8 @@ std::string topology_of(hetcomm_context_t* context) {
   return text;
 }
 
-// The device of the context that rank number |local| of the host uses: host memory where there is
-// no other. |*address| gets its PCI address, if it tells one.
+// The device of the context that rank number |local| of the host uses, or host memory if there is
+// no other. |*address| is set to the device's PCI address if it has one.
 int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address) {
   int32_t count = 0;
   require(hetcomm_device_count(context, &count), "counting devices");
@@ -46,13 +46,13 @@ int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address
   return device;
 }
 
-// The part of a rank, as rank 0 tells it: its number on its host, and who sends to whom.
+// The role of a rank, as rank 0 assigns it: its number on its host, and which ranks send to which.
 struct Part {
   size_t local = 0;
   std::vector<RankPair> pairs;
 };
 
-// The choice of a rank.
+// The device and NICs that a rank has chosen.
 struct Choice {
   std::string device;
   std::string nics[kWays];
@@ -77,7 +77,7 @@ Choice decode_choice(const Json& json) {
   return choice;
 }
 
-// Sends |mine| to rank 0, which answers each rank by |answer|(all), a text for each.
+// Sends |mine| to rank 0, which calls |answer|(all) and sends each rank its text.
 template <typename Answer>
 Json ask_first_rank(const Session& session, hetcomm_communicator_t* communicator, const Json& mine,
                     Answer&& answer) {
@@ -102,7 +102,7 @@ std::vector<std::string> texts_of(const std::vector<Json>& all, const char* memb
   return texts;
 }
 
-// A communicator of each way, and what is measured over them.
+// One communicator for each way, and the measurements over them.
 class Ways {
  public:
   Ways(Launcher launcher, const Work& work, const Choice& choice, int32_t device)
@@ -125,7 +125,7 @@ class Ways {
     }
   }
 
-  // [way][rate of each round] of what this rank has received.
+  // Returns [way][rate of each round] of the data that this rank has received.
   Json measure(const std::vector<RankPair>& pairs, const AffinityOptions& options,
                const std::function<void(const std::string&)>& progress) {
     const int own = sessions_[0]->rank();
@@ -170,7 +170,7 @@ Part take_part(const Session& session, hetcomm_communicator_t* communicator) {
   return {told["local"].get<size_t>(), told["pairs"].get<std::vector<RankPair>>()};
 }
 
-// The NICs of this rank. That of all devices together is the near one of the host's first rank.
+// The NICs of this rank. The single NIC for all devices is the near one of the host's first rank.
 Choice choose(const Session& session, hetcomm_communicator_t* communicator, size_t local,
               const std::string& address) {
   const DeviceNics device = device_nics(topology_of(session.context()), address, local);
@@ -219,7 +219,7 @@ std::vector<std::string> notes_of(const std::vector<Json>& all) {
   return notes;
 }
 
-// Rank 0's result, from all that the ranks have told.
+// Rank 0's result, from the reports of all ranks.
 AffinityResult result_of(const std::vector<Json>& all, const std::vector<RankPair>& pairs) {
   AffinityResult result;
   for (const auto& [from, to] : pairs) {

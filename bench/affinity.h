@@ -1,9 +1,9 @@
-// hetcomm_bench affinity: what it is worth that each device uses the NIC next to it. The devices of
-// one host send to those of another, all at once: each over its near NIC, each over a far one, and
-// all over one NIC of their host. (H2, table 3, compares the first with the second.)
+// hetcomm_bench affinity: measures the gain when each device uses the NIC next to it. The devices
+// of one host send to those of another, all at the same time: each over its near NIC, each over a
+// far one, and all over one NIC of their host. (H2, table 3, compares the first with the second.)
 //
-// Each rank stands for one device. It has a context and a communicator for each of the three ways,
-// bound by HETCOMM_NIC to the NICs of that way. The ways are measured in turns.
+// Each rank represents one device. For each of the three ways it has a context and a communicator,
+// bound by HETCOMM_NIC to the NICs of that way. The ways are measured in turn.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace bench {
 
 struct AffinityOptions {
   double seconds = 0.5;  // of one round of transfers
-  int rounds = 5;        // of each way; medians count
+  int rounds = 5;        // of each way; results are medians
 };
 
 // The rates of one device by the three ways: near, far, all on one.
@@ -32,16 +32,16 @@ struct AffinityRow {
 };
 
 struct AffinityResult {
-  std::vector<AffinityRow> rows;   // of rank 0; empty elsewhere
-  std::vector<std::string> notes;  // for people
+  std::vector<AffinityRow> rows;   // set on rank 0; empty on other ranks
+  std::vector<std::string> notes;  // human-readable
 };
 
-// One rank of a job that |launcher| started. |progress| gets lines at rank 0. Ends the process
-// where something fails.
+// Runs one rank of a job that |launcher| started. |progress| gets lines at rank 0. Ends the process
+// on any failure.
 AffinityResult measure_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
                                 const std::function<void(const std::string&)>& progress);
 
-// A table with the gain of near over far, and of near over one NIC for all.
+// A table with the gain of near over far, and of near over one NIC for all devices.
 std::string affinity_table(const AffinityResult& result);
 std::string affinity_json(const AffinityResult& result);
 

@@ -1,5 +1,5 @@
-// Which NICs the devices of a host use when hetcomm_bench affinity compares near with far ones, and
-// which ranks exchange data. Pure.
+// Selects the NICs of a host's devices when hetcomm_bench affinity compares near with far ones, and
+// the ranks that exchange data. Pure.
 #pragma once
 
 #include <cstddef>
@@ -21,22 +21,23 @@ struct DeviceNics {
   std::vector<NicOption> nics;
 };
 
-// Reads the document that hetcomm_context_topology() writes. |pci_address| is that of the rank's
-// device; where it is empty, rank number |local| of the host takes the accelerator of that number,
-// and without accelerators the NUMA node; both are counted around. "" as name: the host has no NIC.
+// Reads the document that hetcomm_context_topology() writes. |pci_address| is the address of the
+// rank's device. If it is empty, rank number |local| of the host takes the accelerator of that
+// number, or the NUMA node if there are no accelerators. Both numbers wrap around. An empty name
+// means that the host has no NIC.
 DeviceNics device_nics(const std::string& topology, const std::string& pci_address, size_t local);
 
-// Returns the place in |device|.nics of the first NIC of the largest distance; 0 where all are
-// equally near. Devices that have several such NICs differ in the order of them, so that they are
-// shared out.
+// Returns the index in |device|.nics of the first NIC of the largest distance, or 0 if all are
+// equally near. Devices with several such NICs have them in different orders, so that they are
+// shared evenly.
 size_t far_choice(const DeviceNics& device);
 
-// |hosts| has the label of each rank's host. Returns who sends to whom: number i of the first host
-// to number i of the second, of the third to the fourth, ...; on a single host the first rank to
-// the second, the third to the fourth, ...
+// |hosts| has the label of each rank's host. Returns which ranks send to which: number i of the
+// first host to number i of the second, of the third to the fourth, and so on. On a single host the
+// first rank sends to the second, the third to the fourth, and so on.
 std::vector<RankPair> affinity_pairs(const std::vector<std::string>& hosts);
 
-// The number of each rank among those of its host.
+// The number of each rank among the ranks of its host.
 std::vector<size_t> local_numbers(const std::vector<std::string>& hosts);
 
 }  // namespace bench

@@ -16,21 +16,21 @@ namespace {
 constexpr const char* kMixed = "mixed";
 constexpr const char* kLeftOut = " is left out of ";
 
-// Notes are single lines.
+// Notes have to be single lines.
 std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
 
-// Once, however many transports it is said of.
+// Adds a note once, even if it applies to several transports.
 void add_note(const std::string& note, Report* report) {
   if (std::count(report->notes.begin(), report->notes.end(), note) == 0) {
     report->notes.push_back(note);
   }
 }
 
-// One work: which implementations take part, and their trials.
+// One work, the implementations that take part, and their trials.
 struct Contest {
   const Work* work = nullptr;
   std::vector<size_t> entrants;
@@ -80,7 +80,7 @@ std::map<std::string, std::vector<double>> placements_of(const std::vector<Conte
   return placements;
 }
 
-// Counts the placements into |report|; the most frequent one that is not mixed.
+// Adds the counts of placements to |report|. Returns the most frequent one that is not mixed.
 std::string count_placements(const std::vector<Contest>& contests, Report* report) {
   std::string most;
   size_t launches = 0;
@@ -98,7 +98,7 @@ bool same_point(const Row& a, const Row& b) {
   return a.measured.point.bytes == b.measured.point.bytes;
 }
 
-// Pairs of figures of one point, one placement, and one round each.
+// Pairs of figures with the same point, placement and round.
 struct Pairs {
   std::vector<double> ours;
   std::vector<double> theirs;
@@ -128,7 +128,8 @@ Pairs pairs_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs,
   return pairs;
 }
 
-// An implementation with one transport is measured beside each of hetcomm's. Its rows stand once.
+// An implementation with one transport is measured next to each transport of hetcomm, but its rows
+// are added only once.
 void add_rows(const Implementation& implementation, std::vector<Row> rows, Report* report) {
   if (rows.empty()) return;
   const auto is_same = [&](const Row& row) {
@@ -142,7 +143,7 @@ void add_rows(const Implementation& implementation, std::vector<Row> rows, Repor
   std::move(rows.begin(), rows.end(), std::back_inserter(report->rows));
 }
 
-// Why there is nobody to compare with.
+// Why there is no peer to compare with.
 std::string nobody(const Report& report) {
   std::string why;
   for (const std::string& note : report.notes) {
@@ -156,7 +157,7 @@ std::string run_rounds(const std::vector<Implementation>& implementations, int r
                        std::vector<Contest>* contests, Report* report) {
   for (int round = 0; round < rounds; ++round) {
     for (Contest& contest : *contests) {
-      // Indices, since a peer that fails drops out.
+      // By index, since a peer that fails is removed.
       const size_t count = contest.entrants.size();
       std::vector<size_t> order = contest.entrants;
       std::rotate(order.begin(),
@@ -233,7 +234,7 @@ std::vector<Row> median_rows(const std::vector<Trial>& trials, const std::string
     std::sort(candidates.begin(), candidates.end(),
               [](const Row& a, const Row& b) { return figure(a) < figure(b); });
     Row middle = candidates[candidates.size() / 2];
-    // One wrong byte in any round is one too many.
+    // A single wrong byte in any round counts.
     for (const Row& row : candidates) {
       middle.measured.wrong = std::max(middle.measured.wrong, row.measured.wrong);
     }
@@ -272,7 +273,7 @@ std::string compare(const std::vector<Implementation>& implementations,
 }
 
 void compare_variants(std::vector<Row> rows, int rounds, Report* report) {
-  // Nobody looked where the cores lie: one placement for all.
+  // The placement of the cores was not probed, so all rounds have one placement.
   constexpr const char* kAnywhere = "as they are";
   std::vector<std::vector<Trial>> variants;
   for (Row& row : rows) {

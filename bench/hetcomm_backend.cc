@@ -85,7 +85,7 @@ hetcomm_memory_t* HetcommBackend::allocate(uint64_t size) {
   return memory;
 }
 
-// Those of the |exposed| side, if any, in memory that can be registered.
+// The buffers of the |exposed| side, if any, are in memory that can be registered.
 void HetcommBackend::make_buffers(uint64_t bytes, int slots, const Exposed* exposed) {
   bytes_ = bytes;
   send_.clear();
@@ -131,7 +131,7 @@ void HetcommBackend::expose(uint64_t bytes, int slots, Exposed exposed) {
       hetcomm_memory_register(exposed_, communicator_, access, HETCOMM_REGISTER_CALLER_PROGRESS),
       "registering memory");
   remote_ = exchange(exposed_);
-  // One after the other: whoever waits for a word serves its peer.
+  // One rank after the other: a rank that waits for a word serves its peer.
   if (rank() == 0) warm_up(exposed);
   if (rank() == 0) send_word(1, 0);
   receive_word(1 - rank());
@@ -140,7 +140,7 @@ void HetcommBackend::expose(uint64_t bytes, int slots, Exposed exposed) {
   counted_ = counters();
 }
 
-// The peer's memory, for one's own.
+// Exchanges this rank's memory for the peer's.
 hetcomm_remote_memory_t* HetcommBackend::exchange(hetcomm_memory_t* memory) {
   std::vector<uint8_t> mine(HETCOMM_EXPORT_MAX_BYTES);
   std::vector<uint8_t> theirs(HETCOMM_EXPORT_MAX_BYTES);
@@ -166,7 +166,7 @@ hetcomm_remote_memory_t* HetcommBackend::exchange(hetcomm_memory_t* memory) {
   return remote;
 }
 
-// The first operations may have gone with the owner's help: until a mapping was there.
+// The owner may have to help with the first operations, until its memory is mapped.
 void HetcommBackend::warm_up(Exposed exposed) {
   const uint64_t direct = direct_operations();
   for (int i = 0; i < kMaxFirstOperations && direct_operations() == direct; ++i) {
@@ -296,12 +296,12 @@ std::string HetcommBackend::path() {
       if (since.direct > 0 && since.direct < operations) mixed = "message+";
     } else if (since.rendezvous_sent > 0) {
       how = since.mapped_chunks > 0 ? "map" : since.bulk_by_get > 0 ? "get" : "put";
-      // Words are eager whatever the data is: up to one for each message.
+      // Words are always eager. There is up to one for each message.
       if (since.rendezvous_sent * 8 < since.eager_sent) mixed = "eager+";
     } else if (since.bulk_by_get * 2 > since.messages_received) {
       how = "pull";
     }
-    // Memory of devices; bytes of one-sided operations that were direct went directly at both ends.
+    // Paths of device memory. Direct bytes of one-sided operations were direct at both ends.
     const char* device = since.device_bytes_staged > 0                         ? "+staged"
                          : since.device_bytes_direct > 0 && remote_ == nullptr ? "+direct"
                                                                                : "";

@@ -1,4 +1,4 @@
-// The loops' back end over hetcomm (loops.h says what one has).
+// The loops' back end over hetcomm. loops.h lists the functions of a back end.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace bench {
 
-// Parts of a buffer that one rank copies to the host and from it.
+// The parts of a buffer that one rank copies to and from the host.
 struct CopyShares {
   double to_host = 0;
   double from_host = 0;
@@ -23,7 +23,7 @@ struct CopyShares {
 
 class HetcommBackend {
  public:
-  // |communicator| and |session| must outlive it.
+  // |communicator| and |session| must outlive this object.
   HetcommBackend(const Session& session, hetcomm_communicator_t* communicator, const Work& work);
   ~HetcommBackend();
   HetcommBackend(const HetcommBackend&) = delete;
@@ -38,8 +38,8 @@ class HetcommBackend {
   int64_t wrong(int slot, uint64_t seed);
   volatile uint8_t* watch(int slot) const { return host_.watch(slot); }
   uint8_t* send_slot(int slot) const { return host_.send_slot(slot); }
-  // "shm/eager", "shm/direct": how this rank's messages to the nearest rank, or its operations on
-  // the memory of its peer, went since prepare or expose.
+  // "shm/eager", "shm/direct": the path since prepare or expose of this rank's messages to the
+  // nearest rank, or of its operations on the peer's memory.
   std::string path();
 
   void send(int peer, int slot) { wait(post_send(peer, slot)); }
@@ -53,17 +53,17 @@ class HetcommBackend {
   }
 
   // Time of one copy of |shares| of a buffer out of device memory, and into it, repeated for about
-  // |seconds|; 0 where the memory is the host's.
+  // |seconds|. 0 for host memory.
   double copy_us(double seconds, const CopyShares& shares);
 
-  // Posts |count| sends behind a receive that has not ended, and gives the time of each call to
-  // |samples|. The other rank of two calls it for the same count.
+  // Posts |count| sends behind a receive that has not ended, and adds the duration of each call to
+  // |samples|. The other of the two ranks calls it with the same count.
   void measure_posts(int count, Samples* samples);
 
-  // Average size of the chunks that were staged since prepare, as this rank saw it; 0: none were.
+  // Average size of the chunks staged since prepare, as seen by this rank. 0: none were staged.
   double staged_chunk_bytes() const;
 
-  // --- one-sided: with the other one of the first two ranks
+  // --- one-sided: with the other of the first two ranks
 
   static constexpr bool kOneSided = true;
   static constexpr bool kNotifies = true;
@@ -96,7 +96,7 @@ class HetcommBackend {
     requests_.push_back(request);
   }
   uint64_t previous(int slot) const { return previous_[static_cast<size_t>(slot)]; }
-  // An operation that has completed has happened at the owner.
+  // A completed operation has taken effect at the owner.
   void reap() { wait_all(); }
   void finish() { wait_all(); }
   void progress() { require(hetcomm_context_progress(session_.context()), "driving"); }
@@ -138,10 +138,10 @@ class HetcommBackend {
   static constexpr uint64_t kWord = 2;
   static constexpr uint64_t kExport = 3;
   static constexpr size_t kMaxTransports = 8;
-  // Until the peer's memory is mapped, where it can be.
+  // The most operations to try until the peer's memory is mapped.
   static constexpr int kMaxFirstOperations = 100;
 
-  // In the order of the stream, if there is one.
+  // Orders the operations by the stream, if there is one.
   const hetcomm_operation_options_t* in_order(hetcomm_group_t* group) {
     if (ordered_.stream == nullptr) return nullptr;
     ordered_.group = group;
@@ -195,8 +195,8 @@ class HetcommBackend {
   hetcomm_communicator_t* communicator_;
   int32_t device_ = HETCOMM_DEVICE_HOST;
   uint64_t bytes_ = 0;
-  HostBuffers host_;                         // unused where the device is not the host
-  std::vector<hetcomm_memory_t*> memories_;  // of the device, and what is exposed
+  HostBuffers host_;                         // unused unless the device is the host
+  std::vector<hetcomm_memory_t*> memories_;  // of the device, and the exposed memory
   std::vector<hetcomm_buffer_t> send_;
   std::vector<hetcomm_buffer_t> receive_;
   std::vector<hetcomm_request_t*> requests_;
@@ -205,8 +205,8 @@ class HetcommBackend {
   hetcomm_memory_t* exposed_ = nullptr;  // one of memories_
   hetcomm_remote_memory_t* remote_ = nullptr;
   hetcomm_operation_options_t notifying_{};
-  hetcomm_operation_options_t ordered_{};  // by a stream, if the work asks for one
-  hetcomm_group_t* group_ = nullptr;       // of what is started together in its order
+  hetcomm_operation_options_t ordered_{};  // ordered by a stream if the work asks for one
+  hetcomm_group_t* group_ = nullptr;       // operations that start together in the stream's order
   std::vector<uint64_t> previous_;
   Collective operation_ = Collective::kBarrier;
   std::string algorithm_;

@@ -23,7 +23,7 @@ Launch launch_ranks(const Work& work) {
   return launch;
 }
 
-// The bytes of a stream, counted in messages of |point|'s size.
+// Converts the bytes of a stream to messages of |point|'s size.
 Measurement as_messages(Measurement stream, const Point& point) {
   const double bytes = static_cast<double>(std::max<uint64_t>(point.bytes, 1));
   const double messages = static_cast<double>(stream.point.bytes) / bytes;

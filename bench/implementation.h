@@ -1,6 +1,5 @@
-// One library that can be measured, in one configuration: hetcomm itself or a peer. A measurement
-// is a launch of processes of its own, so that nothing but the machine is shared between two of
-// them.
+// One library in one configuration that can be measured: hetcomm itself or a peer. Each measurement
+// launches processes of its own, so that measurements share nothing but the machine.
 #pragma once
 
 #include <functional>
@@ -15,18 +14,18 @@
 
 namespace bench {
 
-// Understands one line of output; true when it held a measurement.
+// Parses one line of output. Returns true if it held a measurement.
 using LineParser = std::function<bool(std::string_view line, Measurement* out_measurement)>;
 
 struct Implementation {
   PeerInfo info;
-  // The one transport that it has, whatever is asked for ("tcp" for Gloo); "": as asked.
+  // The only transport that it has ("tcp" for Gloo). "": the requested one.
   std::string only_transport;
-  // It knows no messages: what it measures once stands for every point.
+  // It has no messages: a single measurement applies to every point.
   bool is_stream = false;
-  // Each point is a launch of its own.
+  // Each point is a separate launch.
   bool point_by_point = false;
-  // Why it cannot do |work|; "" when it can.
+  // Returns why it cannot do |work|, or "" if it can.
   std::function<std::string(const Work& work)> refusal;
   std::function<Launch(const Work& work)> launch;
   std::function<LineParser(const Work& work)> parser;  // empty: measurement lines (workload.h)
@@ -34,14 +33,14 @@ struct Implementation {
 
 using RowFunction = std::function<void(const Row& row)>;
 
-// Carries out |work|; |on_row| gets each point when it is done. "" or what went wrong.
+// Carries out |work|. |on_row| gets each point when it is done. Returns "", or the error.
 std::string measure(const Implementation& implementation, const Work& work, double silence_seconds,
                     const RowFunction& on_row);
 
-// hetcomm: this program again, once for each rank.
+// hetcomm: launches this program again, once for each rank.
 Implementation make_hetcomm();
 
-// Processes of one launch that are ranks of ours: bound as |work| asks.
+// The core for a rank of ours in one launch, bound as |work| asks.
 int cpu_of_rank(const Work& work, int rank);
 
 }  // namespace bench

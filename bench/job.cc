@@ -10,8 +10,8 @@
 namespace bench {
 namespace {
 
-// HETCOMM_SECRET with a fresh value, for ranks that meet over a port of this host; "" where the
-// user has set a secret.
+// Returns HETCOMM_SECRET with a fresh value for ranks that meet over a port of this host, or "" if
+// the user has set a secret.
 std::string fresh_secret() {
   if (is_set("HETCOMM_SECRET") || is_set("HETCOMM_SECRET_FILE")) return "";
   std::random_device random;
@@ -56,7 +56,7 @@ std::vector<Process> ranks_on_this_host(const std::vector<std::string>& command,
                            {"MASTER_ADDR", "127.0.0.1"},
                            {"MASTER_PORT", port}};
     if (!secret.empty()) process.environment.emplace_back("HETCOMM_SECRET", secret);
-    // The ranks start together: one that is not there after a minute does not come.
+    // The ranks start together, so a rank that is missing after a minute will not come.
     if (!is_set("HETCOMM_BOOTSTRAP_TIMEOUT")) {
       process.environment.emplace_back("HETCOMM_BOOTSTRAP_TIMEOUT", "60s");
     }

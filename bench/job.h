@@ -1,5 +1,5 @@
-// Jobs of several ranks: who started this process, how it meets the others, and how a tool starts
-// ranks of its own on this host. hetcomm_bench and hetcomm_info share this.
+// Jobs of several ranks: detects the launcher of this process, makes the ranks meet, and starts
+// ranks of a tool on this host. hetcomm_bench and hetcomm_info share this.
 #pragma once
 
 #include <string>
@@ -13,18 +13,19 @@ namespace bench {
 
 // The program that started this process as one rank of several.
 enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
-// Reads the environment. Never kTwoHosts: only the command line of hetcomm_bench says that.
+// Reads the environment. Never returns kTwoHosts, which only the command line of hetcomm_bench
+// sets.
 Launcher detect_launcher();
 
 // Returns whether the environment variable |name| has a value.
 bool is_set(const char* name);
 
-// Makes the bootstrap of the job that |launcher| started. Returns "" or what went wrong.
+// Makes the bootstrap of the job that |launcher| started. Returns "", or the error.
 std::string create_bootstrap(Launcher launcher, hetcomm_context_t* context,
                              hetcomm_bootstrap_t** out_bootstrap);
 
-// |count| processes that run |command| and find each other as ranks 0 to |count| - 1 over a port of
-// this host. They share a fresh secret unless the user has set one.
+// |count| processes that run |command| and meet as ranks 0 to |count| - 1 over a port of this host.
+// They share a fresh secret unless the user has set one.
 std::vector<Process> ranks_on_this_host(const std::vector<std::string>& command, int count);
 
 }  // namespace bench

@@ -29,7 +29,7 @@ namespace {
 constexpr double kGraceSeconds = 5;
 constexpr size_t kKeptErrorBytes = 8000;
 
-// Process groups that are running, for the signal handler.
+// Running process groups, for the signal handler.
 constexpr size_t kMaxGroups = 256;
 std::array<std::atomic<pid_t>, kMaxGroups> running_groups;
 
@@ -87,7 +87,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return result;
 }
 
-// Between fork and exec: only calls that are safe there.
+// Runs between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void become(const Process& process, char* const* arguments, char* const* environment,
                          int out_fd, int error_fd, pid_t parent) {
   setpgid(0, 0);
@@ -134,7 +134,7 @@ pid_t start(const Process& process, int out_fd, int error_fd) {
 // --- ports
 // ----------------------------------------------------------------------------------------
 
-// A connection made to find out would be taken for the client.
+// Reads /proc, since the server would take a test connection for the client.
 bool is_listening(int port) {
   const std::string wanted = fmt::format(":{:04X}", port);
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -172,7 +172,7 @@ class Running {
     }
     for (const Process& process : launch_.processes) {
       if (process.after_port != 0) wait_for_listener(process.after_port);
-      // Nobody would answer a client whose server has ended.
+      // A client whose server has ended would get no answer.
       if (!failure_.empty()) break;
       const pid_t child = start(process, out_[1], error_[1]);
       if (child < 0) return fmt::format("no process can be started: {}", std::strerror(errno));
@@ -195,7 +195,7 @@ class Running {
     bool alive;
   };
 
-  // A server that neither listens nor ends is seen by its client.
+  // If a server neither listens nor ends, its client reports the failure.
   void wait_for_listener(int port) {
     constexpr double kPatienceSeconds = 10;
     constexpr useconds_t kPauseUs = 10000;
@@ -218,7 +218,7 @@ class Running {
     return std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.alive; });
   }
 
-  // False when all have ended.
+  // Returns false when all processes have ended.
   bool step(double silence_seconds) {
     read_some(50);
     reap();
@@ -235,14 +235,14 @@ class Running {
   }
 
   void reap() {
-    // A rank that was killed makes others fail: of those that ended meanwhile it is the cause.
+    // A killed rank makes others fail, so it is the cause among those that have ended together.
     size_t cause = 0;
     int cause_status = 0;
     for (size_t i = 0; i < children_.size(); ++i) {
       int status = 0;
       if (!children_[i].alive || waitpid(children_[i].pid, &status, WNOHANG) <= 0) continue;
       children_[i].alive = false;
-      // Whatever the child itself started goes with it.
+      // Processes that the child itself started are killed with it.
       kill(-children_[i].pid, SIGKILL);
       forget_group(children_[i].pid);
       if (status == 0 || (cause_status != 0 && !WIFSIGNALED(status))) continue;
@@ -275,7 +275,7 @@ class Running {
     }
   }
 
-  // Waits up to |wait_ms| for output; false when there is none.
+  // Waits up to |wait_ms| for output. Returns false if there is none.
   bool read_some(int wait_ms) {
     pollfd polled[2] = {{out_[0], POLLIN, 0}, {error_[0], POLLIN, 0}};
     if (poll(polled, 2, wait_ms) <= 0) return false;
@@ -314,7 +314,7 @@ class Running {
     return true;
   }
 
-  // A closed descriptor is -1, which poll passes over.
+  // A closed descriptor becomes -1, which poll ignores.
   static ssize_t read_or_close(int* fd, char* buffer, size_t size) {
     const ssize_t count = read(*fd, buffer, size);
     if (count == 0) {

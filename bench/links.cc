@@ -25,7 +25,7 @@ std::string value_of(const char* name) {
 
 // --- rounds ----------------------------------------------------------------------------------
 
-// One round, as all ranks get it: pairs of ranks, and whether latency or rate counts.
+// One round, the same on all ranks: pairs of ranks, and whether latency or rate is measured.
 struct Round {
   bool latency = false;
   double seconds = 0;
@@ -57,7 +57,7 @@ std::vector<Round> decode(const Json& json) {
   return rounds;
 }
 
-// Returns what this rank has measured in |round|: [index of the pair, value].
+// Returns this rank's measurements in |round|: [index of the pair, value].
 Json run_round(hetcomm_communicator_t* communicator, int own, const Round& round) {
   Json measured = Json::array();
   const auto index_of = [&](RankPair pair) {
@@ -101,7 +101,7 @@ struct Host {
   int second = -1;  // another rank, or -1
 };
 
-// Contradictions end the process: a model of them would serve nobody.
+// Contradictions end the process, since a model of them would be useless.
 std::vector<Host> hosts_of(const std::vector<std::pair<std::string, std::string>>& ranks) {
   std::vector<Host> hosts;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -128,7 +128,7 @@ std::vector<Host> hosts_of(const std::vector<std::pair<std::string, std::string>
   return hosts;
 }
 
-// Decides who measures what, tells the ranks, and gathers their results.
+// Plans the measurements, tells the ranks, and gathers their results.
 class Survey {
  public:
   Survey(hetcomm_communicator_t* communicator, int ranks, const LinksOptions& options,
@@ -160,13 +160,14 @@ class Survey {
   int count() const { return static_cast<int>(hosts_.size()); }
   const Host& host(int index) const { return hosts_[static_cast<size_t>(index)]; }
 
-  // Returns the ranks that stand for a pair of hosts.
+  // Returns the ranks that represent a pair of hosts.
   RankPair ranks_of(const HostPair& pair) const {
     const Host& from = host(pair.first);
     return {from.first, pair.first == pair.second ? from.second : host(pair.second).first};
   }
 
-  // Hosts with two ranks, for their insides: one at a time, or all at once where there are many.
+  // Hosts with two ranks, to measure inside the host: one at a time, or all at once if there are
+  // many.
   std::vector<HostRound> insides() const {
     HostRound all;
     for (int i = 0; i < count(); ++i) {
@@ -179,7 +180,7 @@ class Survey {
   }
 
   std::vector<Round> measure(const char* what, std::vector<Round> rounds) {
-    if (rounds.empty()) return rounds;  // an empty plan would be the last one
+    if (rounds.empty()) return rounds;  // an empty plan marks the end
     const std::string plan = encode(rounds).dump();
     for (int rank = 1; rank < ranks_; ++rank) send_text(communicator_, rank, plan);
     std::vector<Json> all = {run_rounds(communicator_, 0, rounds, [&](size_t i) {
@@ -226,7 +227,7 @@ class Survey {
   }
 
   std::vector<Round> transfer_rounds(const std::vector<HostRound>& pairs) const {
-    // A sender needs some round trips until its messages are long enough.
+    // A sender needs some round trips before its messages are long enough.
     const double seconds = options_.seconds + 40e-9 * static_cast<double>(most_latency_ns_);
     std::vector<Round> rounds;
     for (const HostRound& round : pairs) {
@@ -290,8 +291,9 @@ class Survey {
     return out;
   }
 
-  // The declared ones, or else by the library from what was measured so far. A sample of pairs need
-  // not have one of each two declared clusters, of which the library could make no model yet.
+  // The declared clusters, or else those that the library infers from the measurements so far. A
+  // sample of pairs may lack a pair of two declared clusters, and the library could not make a
+  // model yet.
   std::vector<int> clusters() const {
     if (!hosts_.front().cluster.empty()) return declared_clusters();
     const Json model = Json::parse(infer_links(document().dump(), HETCOMM_TOPOLOGY_JSON));
@@ -332,7 +334,7 @@ class Survey {
     return notes;
   }
 
-  // Medians of several times. A stream that stalls once is no fault of the model.
+  // Medians of several measurements. A stream that stalls once is no fault of the model.
   std::vector<Round> measured_repeatedly(const std::vector<Round>& plan) {
     constexpr size_t kTimes = 3;
     std::vector<std::vector<Round>> times;

@@ -1,9 +1,9 @@
 // hetcomm_bench links: measures the links between the hosts of a job and infers a link model. One
-// rank of each host takes part; a second one of the same host, where there is one, serves to
-// measure the inside of the host.
+// rank of each host takes part. A second rank of the same host, if there is one, serves to measure
+// the inside of the host.
 //
-// Rank 0 plans rounds of transfers, tells all ranks, and gathers what the receivers have measured.
-// The library infers the model.
+// Rank 0 plans rounds of transfers, tells all ranks, and gathers the receivers' measurements. The
+// library infers the model.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +19,22 @@
 namespace bench {
 
 struct LinksOptions {
-  double seconds = 0.4;  // time of one round of transfers
+  double seconds = 0.4;  // duration of one round of transfers
   size_t check = 0;      // further rounds, with which the model is compared
-  uint32_t seed = 0;     // of their choice
+  uint32_t seed = 0;     // seed for the choice of further rounds
 };
 
-// It has what was measured at rank 0, and is empty elsewhere.
+// The measurements on rank 0. Empty on other ranks.
 struct LinksResult {
   std::string measurements;        // JSON
-  std::vector<std::string> notes;  // for people: what was measured, and how
-  // It has a line for each transfer of the further rounds, with what the model promised.
+  std::vector<std::string> notes;  // human-readable: what was measured, and how
+  // One line for each transfer of the further rounds, with the model's prediction.
   std::vector<std::string> comparison;
-  double worst = 0;  // of these: the greatest deviation, as a part of what was measured
+  double worst = 0;  // the greatest deviation in |comparison|, relative to the measurement
 };
 
-// All ranks of the communicator call it. |progress| gets lines at rank 0. Ends the process where
-// something fails.
+// All ranks of the communicator call it. |progress| gets lines at rank 0. Ends the process on any
+// failure.
 LinksResult measure_links(const Session& session, hetcomm_communicator_t* communicator,
                           const LinksOptions& options,
                           const std::function<void(const std::string&)>& progress);

@@ -11,7 +11,7 @@
 namespace bench {
 namespace {
 
-constexpr int kSlots = 8;  // messages of one transfer that are under way
+constexpr int kSlots = 8;  // messages of one transfer in flight
 constexpr uint64_t kFirstBytes = 16u << 10;
 constexpr uint64_t kMaxBytes = 4u << 20;
 constexpr uint64_t kMaxBytesOfRank = 64u << 20;  // of all receive buffers
@@ -53,15 +53,14 @@ class MessageSize {
   const uint64_t most_;
   uint64_t bytes_ = kFirstBytes;
   bool grows_ = true;
-  double rate_ = 0;  // of the window before
+  double rate_ = 0;  // of the previous window
   int64_t window_began_;
   uint64_t window_bytes_ = 0;
   int window_messages_ = 0;
 };
 
-// It measures the rate in the second half of the time. All transfers of a round count in the same
-// time, so that their sum is what a shared link has carried. Between two arrivals bytes come
-// evenly.
+// Measures the rate in the second half of the time. All transfers of a round use the same time, so
+// that their sum is the load of a shared link. Bytes between two arrivals are spread evenly.
 class Arrivals {
  public:
   Arrivals(int64_t started_ns, int64_t duration_ns)
@@ -116,15 +115,14 @@ class FlowBuffer {
   uint64_t size_ = 0;
 };
 
-// A slot is what a request belongs to. A sender's slot sends data, then one message of a byte,
-// which ends it.
+// The owner of a request. A sender's slot sends data, then one message of a byte, which ends it.
 struct Slot {
   hetcomm_request_t* request = nullptr;
-  size_t sender = SIZE_MAX;    // index, or
-  size_t receiver = SIZE_MAX;  // index
+  size_t sender = SIZE_MAX;    // index of the sender, or
+  size_t receiver = SIZE_MAX;  // index of the receiver
   uint64_t bytes = 0;
   bool ends = false;
-  FlowBuffer memory;  // of a receive
+  FlowBuffer memory;  // used by receives
 };
 
 class FlowRunner {
@@ -164,7 +162,7 @@ class FlowRunner {
     MessageSize size;
   };
 
-  // All ranks of a round have the same limit.
+  // The limit is the same on all ranks of a round.
   static uint64_t most_bytes(const std::vector<RankPair>& pairs) {
     uint64_t bytes = kMaxBytes;
     for (const auto& [from, to] : pairs) {
@@ -210,7 +208,7 @@ class FlowRunner {
             "sending");
   }
 
-  // Each slot comes first in turn, so that none is served before the others all the time.
+  // The first slot rotates, so that no slot is always served before the others.
   Slot& wait() {
     const size_t count = slots_.size();
     first_ = (first_ + 1) % count;
@@ -288,7 +286,7 @@ uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pai
   constexpr size_t kMin = 8;
   constexpr size_t kWarmUp = 3;
   constexpr int64_t kEnoughNs = 200'000'000;
-  // The word says whether another one follows.
+  // The word tells whether another message follows.
   uint64_t more = 1;
   if (own == pair.second) {
     while (more != 0) {

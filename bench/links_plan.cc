@@ -21,7 +21,7 @@ std::vector<std::vector<int>> clusters_of(const std::vector<int>& cluster_of) {
   return clusters;
 }
 
-// Pairs all of |from| with all of |to| where that is not too much, else one with one.
+// Pairs all of |from| with all of |to| if these are at most |most| pairs, else one with one.
 HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, size_t most) {
   HostRound round;
   if (from.size() * to.size() <= most) {
@@ -43,8 +43,8 @@ HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, siz
   return round;
 }
 
-// Pairs each host with up to kMaxFan others, all of them at once. Others of its own cluster come
-// first: they are not slowed by a trunk.
+// Pairs each host with up to kMaxFan others at the same time. Others of its own cluster come first,
+// since no trunk slows them.
 void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds) {
   const int hosts = static_cast<int>(cluster_of.size());
   if (hosts < 3) return;
@@ -74,8 +74,8 @@ void add_groups(const std::vector<int>& hosts, std::vector<std::vector<int>>& gr
   }
 }
 
-// Does the same in a number of rounds that does not grow with the hosts: they form groups inside of
-// the clusters, and one host of each group has its turn in a round.
+// As add_fans(), in a number of rounds that does not grow with the hosts. Hosts form groups within
+// the clusters, and one host of each group takes its turn in a round.
 void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
                         std::vector<HostRound>& rounds) {
   std::vector<std::vector<int>> groups;
@@ -95,7 +95,7 @@ void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
   }
 }
 
-// The hosts of all clusters but |own|: the first of each, then the second of each and so on, until
+// Hosts of all clusters but |own|: the first of each, then the second of each and so on, until
 // there are |wanted|.
 std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
                                 const std::vector<int>& own, size_t wanted) {
@@ -110,10 +110,10 @@ std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
   return others;
 }
 
-// Puts all pairs of |count| places into rounds in which nobody is twice.
+// Distributes all pairs of |count| places over rounds. No place occurs twice in a round.
 std::vector<HostRound> circle(int count) {
   std::vector<HostRound> rounds;
-  // The last place stands still, and the others turn. With an odd number it is nobody's.
+  // The last place is fixed, and the others rotate. If the number is odd, the last place is empty.
   const int places = count + count % 2;
   for (int turn = 0; turn < places - 1; ++turn) {
     HostRound round;
@@ -131,7 +131,8 @@ std::vector<HostRound> circle(int count) {
   return rounds;
 }
 
-// Measures one pair of hosts of each two clusters, and of each cluster. Disjoint pairs go at once.
+// Measures one pair of hosts of each two clusters, and of each cluster. Disjoint pairs are measured
+// at the same time.
 void add_sampled_clusters(const std::vector<std::vector<int>>& clusters,
                           std::vector<HostRound>& rounds) {
   for (const HostRound& pairs : circle(static_cast<int>(clusters.size()))) {
@@ -150,8 +151,8 @@ void add_sampled_clusters(const std::vector<std::vector<int>>& clusters,
   if (!inside.empty()) rounds.push_back(std::move(inside));
 }
 
-// 1, 2, 4, 8, ... and the multiples of 3, 5 and 7 by these: clusters that take turns in the list of
-// hosts have pairs of their own.
+// 1, 2, 4, 8, ... and their multiples by 3, 5 and 7. So clusters that alternate in the list of
+// hosts also get pairs of their own.
 std::vector<int> sampled_distances(int hosts) {
   std::vector<int> distances;
   for (const int factor : {1, 3, 5, 7}) {
@@ -218,7 +219,7 @@ std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of) {
   }
   if (clusters.size() < 3) return rounds;
   for (const std::vector<int>& cluster : clusters) {
-    // As many as fill what joins the cluster to them: their own NICs must not limit it.
+    // Enough hosts to fill the cluster's uplink: their own NICs must not limit it.
     const std::vector<int> others =
         some_of_others(clusters, cluster, std::min(cluster.size(), kMaxAcross));
     const HostRound round = crossing(cluster, others, kMaxAcross);
@@ -236,14 +237,14 @@ std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed) {
   };
   while (hosts > 1 && rounds.size() < count) {
     HostRound round;
-    // The first four rounds have 1, 2, 3 and 4.
+    // The first four rounds have 1, 2, 3 and 4 transfers.
     const size_t size = rounds.size() < 4 ? rounds.size() + 1 : static_cast<size_t>(1 + draw(4));
     while (round.size() < size) {
       const int from = draw(hosts);
       const int to = draw(hosts);
       if (from == to) continue;
       const bool there = std::find(round.begin(), round.end(), HostPair(from, to)) != round.end();
-      // Two hosts have two pairs.
+      // Two hosts have only two pairs.
       if (there && static_cast<int>(round.size()) >= hosts * (hosts - 1)) break;
       if (!there) round.emplace_back(from, to);
     }

@@ -1,4 +1,4 @@
-// Which transfers hetcomm_bench links measures, and in which rounds. Pure.
+// Plans the transfers that hetcomm_bench links measures, and their rounds. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,38 +10,39 @@
 
 namespace bench {
 
-// A transfer goes from one host to another, or within one; hosts have numbers.
+// A transfer goes from one host to another, or within one host. Hosts are numbers.
 using HostPair = std::pair<int, int>;
 using HostRound = std::vector<HostPair>;
 
 // Up to this many hosts every pair is measured alone. Beyond, the pairs of a round are measured at
-// once, which is as good as alone for hosts of one cluster.
+// the same time, which is as good as alone for hosts of one cluster.
 inline constexpr int kMaxAlone = 8;
 // Up to this many hosts all pairs are measured, and each host with several others has a round of
-// its own. Beyond, each host is measured with those at distances 1, 2, 4, 8, ... in the list of
-// hosts and at 3, 5 and 7 times these, and hosts of different groups have their rounds together.
+// its own. Beyond, each host is measured with the hosts at distances 1, 2, 4, 8, ... in the list of
+// hosts and at 3, 5 and 7 times these, and hosts of different groups share rounds.
 inline constexpr int kMaxTournament = 64;
-// The most hosts that send to one host at once or receive from one, and the most that send from
-// cluster to cluster.
+// The most hosts that send to one host or receive from one at the same time, and the most that send
+// from cluster to cluster.
 inline constexpr size_t kMaxFan = 8;
 inline constexpr size_t kMaxAcross = 16;
 // Up to this many pairs of clusters are measured one after the other, with several hosts of each.
-// Beyond, one pair of hosts stands for each two clusters, and disjoint ones are measured at once.
+// Beyond, one pair of hosts represents each two clusters, and disjoint pairs are measured at the
+// same time.
 inline constexpr size_t kMaxClusterPairs = 256;
 
-// Puts all pairs of |hosts| into rounds in which no host is twice: a tournament by the circle
-// method. Each pair is there once. Beyond kMaxTournament a sample, as above.
+// Distributes all pairs of |hosts| over rounds in which no host occurs twice: a tournament by the
+// circle method. Each pair occurs once. Beyond kMaxTournament it is a sample, as above.
 std::vector<HostRound> tournament(int hosts);
 
-// Returns the rounds of |pairs| as they are measured: each way for itself.
+// Returns the rounds of pairs as they are measured, with each direction separately.
 std::vector<HostRound> first_rounds(int hosts);
 
 // Returns the rounds once clusters are known: one pair of each two clusters alone, each host with
-// several others, clusters with each other, and each cluster with all others. |cluster_of|: by
-// host.
+// several others, clusters with each other, and each cluster with all others. |cluster_of| is
+// indexed by host.
 std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of);
 
-// Returns |count| random rounds of one to four transfers, for a check of the model.
+// Returns |count| random rounds of one to four transfers to check the model.
 std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed);
 
 }  // namespace bench

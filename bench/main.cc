@@ -1,7 +1,6 @@
-// hetcomm_bench: latency and bandwidth by size and path. This process is one of four things: the
+// hetcomm_bench: latency and bandwidth by size and path. This process has one of four roles: the
 // driver on one host, which starts ranks and peers and reports; a rank or runner that the driver
-// started; one rank of a job that mpirun or torchrun started; or one of two hosts that were started
-// by hand.
+// started; one rank of a job that mpirun or torchrun started; or one of two manually started hosts.
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,7 +44,7 @@ constexpr int kUsage = 2;
 // --- progress on standard error
 // ------------------------------------------------------------------------
 
-// One line that is overwritten on a terminal; nothing elsewhere, so that logs stay short.
+// A line that is overwritten on a terminal. Nothing elsewhere, so that logs stay short.
 class ProgressLine {
  public:
   ~ProgressLine() { clear(); }
@@ -77,7 +76,8 @@ bool write_file(const std::string& path, const std::string& text) {
   return false;
 }
 
-// Before a long measurement: a result that cannot be written would be lost. Leaves a file as it is.
+// Called before a long measurement, whose result would be lost if it could not be written. Does not
+// change an existing file.
 bool can_write(const std::string& path) {
   if (path.empty()) return true;
   const bool existed = access(path.c_str(), F_OK) == 0;
@@ -97,7 +97,7 @@ std::string render(const Report& report, const std::string& format) {
   return format == "osu" ? render_osu(report) : render_table(report);
 }
 
-// The report, and the status that the process ends with.
+// Prints the report, and returns the exit status.
 int finish(const Options& options, Report report) {
   bool written = true;
   if (options.settings.interleave) {
@@ -130,7 +130,7 @@ std::string host_text() {
   return fmt::format("{}, {} usable core{}", name, usable, usable == 1 ? "" : "s");
 }
 
-// Other programs that compute here change what is measured, so the report notes them.
+// Other programs that compute here change the results, so the report notes them.
 void note_load(Report* report) {
   constexpr double kQuiet = 0.5;
   double load = 0;
@@ -184,7 +184,7 @@ int drive_alone(const Options& options, const std::vector<Work>& works, Report r
   return finish(options, std::move(report));
 }
 
-// hetcomm first, then every peer that was asked for and is there; the others are named on standard
+// hetcomm first, then every requested peer that is available. Missing peers are named on standard
 // error and in the report.
 std::vector<Implementation> collect(const Options& options, Builder& builder, Report* report) {
   std::vector<Implementation> implementations = {make_hetcomm()};
@@ -223,7 +223,7 @@ int drive_comparison(const Options& options, const std::vector<Work>& works, Rep
 // --- ranks
 // -------------------------------------------------------------------------------------------------
 
-// hetcomm_bench --runner WORD...: only the driver says that.
+// hetcomm_bench --runner WORD...: only the driver uses this.
 int run_words(int argc, char** argv) {
   Work work;
   int copies = 0;
@@ -261,11 +261,11 @@ int run_launched(Launcher launcher, const Options& options, Report report) {
 // --- links
 // -------------------------------------------------------------------------------------------------
 
-// Deviations of the model from further measurements that --check takes for wrong.
+// Larger deviations of the model from further measurements count as wrong with --check.
 constexpr double kMaxDeviation = 0.10;
 constexpr size_t kCheckRounds = 4;
 
-// To where --output says.
+// Prints to the destination of --output.
 bool print(const Options& options, const std::string& text) {
   if (!options.output.file.empty()) return write_file(options.output.file, text);
   std::fputs(text.c_str(), stdout);
@@ -368,7 +368,7 @@ int run_queue_in_job(Launcher launcher, const Options& options) {
              : kFailed;
 }
 
-// One rank of a job, of which rank 0 reports; or a simulation, without a job.
+// One rank of a job (rank 0 reports), or a simulation without a job.
 int run_reshard(Launcher launcher, const Options& options) {
   ReshardOptions reshard;
   reshard.cases = options.reshard.cases;
@@ -405,7 +405,7 @@ int run_links_in_job(Launcher launcher, const Options& options) {
   return result.measurements.empty() ? kOk : report_links(options, result, links.seed);
 }
 
-// Ranks on this host, which run the same command line.
+// Starts ranks on this host with the same command line.
 int drive_job_test(const Options& options, int argc, char** argv) {
   std::vector<std::string> command = {own_path()};
   command.insert(command.end(), argv + 1, argv + argc);
@@ -423,7 +423,7 @@ int drive_job_test(const Options& options, int argc, char** argv) {
   return kFailed;
 }
 
-// A network interface was chosen for a run that does not use it.
+// Warns if a network interface was chosen for a run that does not use it.
 void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
   const auto may_use = [](const Work& work) {
     return work.transport == "rdma" || work.transport == "auto";
@@ -436,7 +436,7 @@ void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
 }
 
 int run_program(int argc, char** argv) {
-  // A file at the limit of file sizes (ulimit -f) is an error that is told, and no end by a signal.
+  // Exceeding the limit of file sizes (ulimit -f) is then an error instead of a fatal signal.
   std::signal(SIGXFSZ, SIG_IGN);
   if (argc > 1 && std::strcmp(argv[1], "--runner") == 0) return run_words(argc, argv);
   Options options;

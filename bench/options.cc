@@ -27,15 +27,15 @@ constexpr const char* kTests[] = {
     "overlap",       "put_latency",   "put_bandwidth",        "put_notify_latency",
     "get_latency",   "get_bandwidth", "put_notify_bandwidth", "fetch_add_latency",
     "fetch_add_rate"};
-// "all" leaves out this test, which needs devices.
+// "all" excludes this test, which needs devices.
 constexpr const char* kPost = "post_latency";
 constexpr const char* kPointer = "pointer_latency";
-// These can take their place in a stream.
+// Tests that can be ordered in a stream.
 constexpr const char* kStreamTests[] = {"latency", "bandwidth", "bibandwidth", "msgrate", kPost};
-// "all" leaves out these too. Each is asked for by its name, or all of them as "collectives".
+// "all" excludes these too. Each is requested by its name, or all of them as "collectives".
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
-// Each measures a job and no sizes, so that it is alone.
+// Each of these measures a job instead of sizes, so it has to be the only test.
 constexpr const char* kJobTests[] = {"links", "affinity", "queue", "reshard"};
 constexpr const char* kPatterns[] = {"stream", "1f1b", "share"};
 constexpr const char* kComputes[] = {"timer", "burn"};
@@ -44,7 +44,7 @@ constexpr const char* kPins[] = {"pinned", "pageable"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
-// Buffers of one direction of one rank: more and fewer messages are in flight.
+// Limit of the buffers of one direction of one rank. It limits the messages in flight.
 constexpr uint64_t kMaxWindowBytes = uint64_t{128} << 20;
 constexpr double kSecondsAlone = 0.05;
 constexpr double kSecondsInRound = 0.02;
@@ -64,7 +64,7 @@ struct TestDefaults {
 };
 constexpr uint64_t kKi = 1024;
 constexpr uint64_t kMi = 1024 * kKi;
-constexpr uint64_t kWordBytes = 8;  // all that atomics have
+constexpr uint64_t kWordBytes = 8;  // the only size of atomics
 constexpr TestDefaults kDefaults[] = {
     {"latency", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
     {"bandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
@@ -129,10 +129,10 @@ std::vector<std::string> comma_separated(const std::string& text) {
 
 std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-address" : name; }
 
-// --- what CLI11 does not check: each returns "" or what is wrong
+// --- checks beyond those of CLI11: each returns "" or the error
 // -------------------------------------
 
-// The tests that |word| stands for; none when it is unknown.
+// Returns the tests that |word| stands for, or none if it is unknown.
 std::vector<std::string> tests_of(const std::string& word) {
   if (is_one_of(word, kTests) || is_staging(word) || word == kPost || word == kPointer ||
       is_one_of(word, kJobTests) || is_one_of(word, kCollectiveTests)) {
@@ -283,7 +283,7 @@ std::string check_sizes(const std::string& first, const std::string& last, Optio
       options->sizes.first_bytes > options->sizes.last_bytes) {
     return fmt::format("the first size (-b {}) is larger than the last (-e {})", first, last);
   }
-  // MPI counts a message's bytes in an int.
+  // MPI stores a message's size in an int.
   constexpr uint64_t kMaxBytes = (uint64_t{1} << 31) - 1;
   if (std::max(options->sizes.first_bytes, options->sizes.last_bytes) > kMaxBytes) {
     return "-b and -e have to be below 2G";
@@ -315,7 +315,7 @@ std::string check_places(Options* options) {
   return "";
 }
 
-// A whole number of |text|; 0 when it is none, or not within the limits.
+// Returns the whole number in |text|, or 0 if it is no number or not within the limits.
 int number_within(const std::string& text, int least, int most) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -561,7 +561,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--timeout", options->meeting.silence_seconds)->check(CLI::Range(1.0, 86400.0));
 }
 
-// Says which argument is no known option, the first of them.
+// Names the first argument that is no known option.
 std::string unknown_option(const CLI::App& app) {
   const std::vector<std::string> rest = app.remaining();
   if (rest.empty()) return "unknown option";
@@ -643,12 +643,13 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   work.progress = options.progress;
   work.stream = options.stream;
   work.ranks = options.ranks > 0 ? options.ranks : defaults.ranks;
-  // Two threads of the receiver are busy at once: they must not share a core by order.
+  // Two threads of the receiver are busy at the same time, so binding must not put them on one
+  // core.
   work.bind = options.bind;
   return work;
 }
 
-// |work|, once for each setting in which its test measures it.
+// Adds |work| once for each setting in which its test measures it.
 void add_settings(Work work, const Options& options, std::vector<Work>* works) {
   if (is_staging(work.workload.test)) {
     for (const uint64_t chunk : options.settings.chunks) {

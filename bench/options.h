@@ -92,7 +92,7 @@ struct Options {
   std::string first_memory = "host";
   std::string second_memory = "host";
   std::string progress;
-  bool stream = false;  // messages take their place in a stream
+  bool stream = false;  // messages are ordered in a stream
   bool bind = true;
   bool check = false;
   std::string nic;  // HETCOMM_RDMA_NIC, set already
@@ -101,7 +101,7 @@ struct Options {
   bool measures_affinity() const { return asks_for("affinity"); }
   bool measures_queue() const { return asks_for("queue"); }
   bool measures_reshard() const { return asks_for("reshard"); }
-  // It measures a job, alone.
+  // Whether the only test measures a job.
   bool measures_job() const {
     return measures_links() || measures_affinity() || measures_queue() || measures_reshard();
   }
@@ -112,15 +112,15 @@ struct Options {
 
 enum class Parsed { kRun, kDone, kWrong };
 
-// kDone: --help or --version was answered. kWrong: said why on standard error.
+// kDone: --help or --version was answered. kWrong: the error was printed on standard error.
 Parsed parse_options(int argc, char** argv, Options* options);
 
-// The works that |options| ask for, those to be measured in turn as often as that. |elsewhere|: the
-// ranks are on other hosts or somebody else's, so that the choice of transport is left to hetcomm
-// unless it was given.
+// The works that |options| request. Works that are measured in turn are repeated accordingly.
+// |elsewhere|: the ranks are on other hosts or were launched by others, so hetcomm chooses the
+// transport unless it was given.
 std::vector<Work> make_works(const Options& options, bool elsewhere);
 
-// "64K", "1M", "4096" to bytes.
+// Converts "64K", "1M", "4096" to bytes.
 bool parse_bytes(const std::string& text, uint64_t* bytes);
 
 std::string help_text();

@@ -1,4 +1,4 @@
-// A plot holds what a drawing of a report shows: panels with lines, before anything is drawn.
+// A plot holds the contents of a report's drawing as panels with lines, before anything is drawn.
 #pragma once
 
 #include <string>
@@ -15,9 +15,9 @@ struct Spot {
 
 // The line of one implementation over one transport in one setting.
 struct Series {
-  std::string name;            // as the legend has it
+  std::string name;            // as in the legend
   std::string implementation;  // "openmpi": without version and variant
-  std::string setting;         // what differs beside implementation and transport; "" mostly
+  std::string setting;         // other differences from implementation and transport; mostly ""
   std::string transport;
   std::vector<Spot> spots;
   bool ours() const { return implementation == "hetcomm"; }
@@ -25,17 +25,17 @@ struct Series {
 
 struct Panel {
   std::string title;
-  std::string unit;  // of the vertical axis; says "median"
+  std::string unit;  // of the vertical axis, with "median" if that applies
   std::vector<Series> series;
 };
 
-// One panel for each test. Values are medians: of the rounds where implementations were measured in
-// turn, else of single messages (of windows, for bandwidths and rates). The name of a series says
-// "average" where no median was measured.
+// One panel for each test. Values are medians: of the rounds if implementations were measured in
+// turn, else of single messages (of windows, for bandwidths and rates). If no median was measured,
+// the name of a series says "average".
 std::vector<Panel> panels_of(const Report& report);
 
-// A colour for each implementation, the same in every drawing; hetcomm's is red. Where hetcomm is
-// alone its settings have colours of their own.
+// A colour for each implementation, the same in every drawing. hetcomm's is red. If hetcomm is
+// alone, its settings have colours of their own.
 std::string colour_of(const Series& series, const std::vector<Panel>& panels);
 
 }  // namespace bench

@@ -10,7 +10,7 @@
 namespace bench {
 namespace {
 
-// Colours that stay apart for most colour-blind readers too.
+// Colours that most colour-blind readers can distinguish too.
 struct NamedColour {
   const char* implementation;
   const char* colour;
@@ -21,7 +21,7 @@ constexpr NamedColour kColours[] = {
     {"iperf3", "#8c564b"},  {"memcpy", "#444444"},   {"perftest", "#b0a000"},
 };
 constexpr const char* kOtherColours[] = {"#d65f9e", "#5f7f00", "#00798c", "#a05a2c"};
-// Settings of an implementation that is alone; the first is its own colour.
+// Settings of the only implementation. The first is the implementation's own colour.
 constexpr const char* kSettingColours[] = {"#0072b2", "#e69f00", "#009e73", "#7a3e9d",
                                            "#56b4e9", "#8c564b", "#444444", "#b0a000"};
 
@@ -53,7 +53,7 @@ std::string setting_of(const Row& row) {
 
 std::string name_of(const Row& row) {
   const std::string setting = setting_of(row);
-  // "openmpi-5.0.11/no-cma": the setting says the rest.
+  // "openmpi-5.0.11/no-cma": the setting shows the rest.
   std::string name = row.impl.substr(0, row.impl.find('/'));
   if (row.impl.find(row.transport) == std::string::npos ||
       row.impl.find('/') != std::string::npos) {
@@ -65,7 +65,7 @@ std::string name_of(const Row& row) {
 double median_of_messages(const Row& row) {
   const Measurement& measured = row.measured;
   if (smaller_is_better(row.test)) return measured.p50_us;
-  // A message's share of the middle window, all senders at once.
+  // A message's share of the median window, over all senders.
   const double senders =
       static_cast<double>(measured.messages) / static_cast<double>(measured.iterations);
   const double per_us = senders / measured.p50_us;
@@ -93,12 +93,12 @@ Series make_series(const std::vector<const Row*>& rows, bool of_rounds) {
   const bool has_medians = std::all_of(rows.begin(), rows.end(), [](const Row* row) {
     return std::isfinite(median_of_messages(*row));
   });
-  // The rows of a comparison are those of the middle round.
+  // The rows of a comparison are from the median round.
   const bool averages = of_rounds || !has_medians;
   if (!of_rounds && !has_medians) series.name += " (average)";
   for (const Row* row : rows) {
     const double value = averages ? average(*row) : median_of_messages(*row);
-    // A logarithm has no zero.
+    // Zero has no logarithm.
     if (row->measured.point.bytes == 0 || !(value > 0) || !std::isfinite(value)) continue;
     series.spots.push_back({static_cast<double>(row->measured.point.bytes), value});
   }

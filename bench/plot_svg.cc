@@ -1,6 +1,6 @@
-// Draws a report: one panel for each test, both axes logarithmic, one line for each implementation,
-// transport and setting. The colour says which implementation, the dashes which transport, the
-// shape of the spots which setting. hetcomm's lines are heavy.
+// Draws a report: one panel for each test, with logarithmic axes, and one line for each
+// implementation, transport and setting. The colour shows the implementation, the dashes the
+// transport, and the shape of the spots the setting. hetcomm's lines are thick.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -27,10 +27,10 @@ constexpr double kTop = 64;
 constexpr double kGap = 88;
 constexpr double kBottom = 62;
 constexpr double kLegendLine = 19;
-constexpr double kLegendMargin = 60;  // of an entry, beside its text
+constexpr double kLegendMargin = 60;  // of an entry, in addition to its text
 constexpr double kLetterWidth = 7.6;
 
-// A logarithmic axis onto a stretch of the drawing.
+// Maps a logarithmic axis to an interval of the drawing.
 struct Axis {
   double low = 1;
   double high = 10;
@@ -88,7 +88,7 @@ class Drawing {
     Look look;
     look.colour = colour_of(series, panels_);
     look.dashes = series.transport == "tcp" ? "6 3" : series.transport == "rdma" ? "1.5 3" : "";
-    // Beside those of the same colour and dashes.
+    // Entries with the same colour and dashes get different shapes.
     for (const Series& other : legend_) {
       const Look& taken = looks_.at(other.name);
       if (taken.colour == look.colour && taken.dashes == look.dashes) ++look.shape;
@@ -115,7 +115,7 @@ class Drawing {
     draw_x_axis(svg, x, left);
     draw_y_axis(svg, y, left, panel.unit);
     svg.rectangle(left, kTop, {kPanelWidth, kPanelHeight}, R"(fill="none" stroke="#888")");
-    // hetcomm last, on top.
+    // hetcomm is drawn last, on top.
     for (const bool ours : {false, true}) {
       for (const Series& series : panel.series) {
         if (series.ours() == ours) draw_series(svg, series, x, y);
@@ -158,7 +158,7 @@ class Drawing {
                        dashes);
   }
 
-  // A filled circle, then a ring, a square, a triangle.
+  // The shapes are a filled circle, then a ring, a square, a triangle.
   void draw_spot(Svg& svg, const Series& series, double x, double y) const {
     const Look& look = looks_.at(series.name);
     const double size = series.ours() ? 3.4 : 2.6;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kCallsOfSample = 1000;
 
-// Memory of a device, or of the host, and the pointer to it.
+// Memory of a device or of the host, with a pointer to it.
 class Pointed {
  public:
   Pointed(hetcomm_context_t* context, int32_t device, uint64_t bytes) {

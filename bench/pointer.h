@@ -1,4 +1,4 @@
-// The pointer_latency test: how long does it take to find the memory that a plain pointer leads to?
+// The pointer_latency test: measures how long it takes to find the memory of a plain pointer.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace bench {
 
-// All points of |work|, on rank 0; a time is that of 1000 calls of hetcomm_buffer_pointer.
+// Measures all points of |work| on rank 0. A time is for 1000 calls of hetcomm_buffer_pointer.
 void run_pointer(const Session& session, const Work& work,
                  const std::function<void(const Measurement&)>& report);
 

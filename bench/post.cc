@@ -7,7 +7,7 @@
 namespace bench {
 namespace {
 
-// Posts that wait behind one receive: a stream takes some, and not any number.
+// Number of posts that wait behind one receive. A stream accepts only a limited number.
 constexpr int kPostsAtOnce = 100;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The post_latency test: how long does a call take that posts a message behind what a stream of a
-// device still does? It should not be longer for what the stream does.
+// The post_latency test: measures how long a call takes that posts a message behind pending work of
+// a device's stream. The pending work should not make it longer.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace bench {
 
-// All points of |work|; |report| gets rank 0's measurements.
+// Measures all points of |work|. |report| gets rank 0's measurements.
 void run_post(const Session& session, hetcomm_communicator_t* communicator, const Work& work,
               const std::function<void(const Measurement&)>& report);
 

@@ -52,8 +52,8 @@ void bind_to(int cpu) {
   }
 }
 
-// The fastest of several batches: interrupts and other load only ever add. Best seen so far when
-// the time is up.
+// Returns the fastest of several batches, since interrupts and other load only add time. When the
+// time is up it returns the best so far.
 double ask(Lines* lines) {
   const int64_t started = now_ns();
   double best = kUnknown;

@@ -25,7 +25,7 @@ double now_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// Time that this process has spent on processors.
+// Processor time of this process.
 double processor_us() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -35,7 +35,8 @@ double processor_us() {
   return us(usage.ru_utime) + us(usage.ru_stime);
 }
 
-// Computation of a set length: a sleep, or a number of steps that take as long on an idle core.
+// Computation of a fixed duration: a sleep, or a number of steps that takes as long on an idle
+// core.
 class Compute {
  public:
   Compute(bool burns, double us) : burns_(burns), us_(us) {
@@ -51,7 +52,7 @@ class Compute {
     steps_ =
         static_cast<int64_t>(us * static_cast<double>(kTrial) / hetcomm::present::median(times));
   }
-  // |part| of the computation of an item.
+  // Runs |part| of the computation of an item.
   void run(double part = 1) {
     if (burns_) {
       burn(static_cast<int64_t>(static_cast<double>(steps_) * part));
@@ -113,7 +114,7 @@ class Buffers {
   ~Buffers() {
     for (hetcomm_memory_t* memory : memories_) require(hetcomm_memory_destroy(memory), "freeing");
   }
-  // They are used in turn.
+  // Buffers are used in turn.
   const hetcomm_buffer_t& next() { return all_[next_++ % all_.size()]; }
 
  private:
@@ -149,7 +150,7 @@ class Way {
   Way& operator=(const Way&) = delete;
   ~Way() { require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
 
-  // By the queue. Pulls are posted ahead of take(), as many as the depth.
+  // Begins transfers by the queue. As many pulls as the depth are posted ahead of take().
   void begin(int items) {
     left_ = sends_ ? 0 : items;
     while (!sends_ && left_ > 0 && static_cast<int>(running_.size()) < depth_) post();
@@ -167,7 +168,7 @@ class Way {
     while (!running_.empty()) wait_for_oldest();
   }
 
-  // By messages.
+  // Transfers an item by messages.
   void send_now() {
     hetcomm_request_t* request = nullptr;
     require(hetcomm_send(communicator_, peer_, tag_, next_buffer(), nullptr, &request), "sending");
@@ -207,10 +208,10 @@ class Way {
   Buffers buffers_;
   hetcomm_queue_t* queue_ = nullptr;
   std::deque<hetcomm_request_t*> running_;
-  int left_ = 0;  // pulls that are not posted yet
+  int left_ = 0;  // pulls not yet posted
 };
 
-// The two directions, as one rank sees them.
+// The two directions, from the view of one rank.
 struct Ways {
   Ways(hetcomm_communicator_t* communicator, const Session& session, int32_t device,
        const QueueOptions& options)
@@ -229,7 +230,7 @@ class Pass {
   Pass(hetcomm_communicator_t* communicator, Ways& ways, int items)
       : communicator_(communicator), ways_(ways), items_(items) {}
 
-  // Each returns microseconds of an item at this rank.
+  // Each function returns the microseconds per item at this rank.
   double stream(Compute& compute, bool queued) {
     return timed([&] {
       if (queued) ways_.forward.begin(items_);
@@ -255,7 +256,7 @@ class Pass {
       ways_.backward.finish();
     });
   }
-  // One item at a time, there and back: microseconds of one way.
+  // One item at a time, back and forth. Returns the microseconds of one way.
   double one_way() {
     return timed([&] {
              ways_.forward.begin(items_);
@@ -295,8 +296,8 @@ class Pass {
       note_item();
     }
   }
-  // Two stages send each other at the same time. Each posts its receive beside the send: blocking
-  // sends in both directions would wait for each other.
+  // Two stages send to each other at the same time. Each posts its receive together with the send,
+  // since blocking sends in both directions would wait for each other.
   static void exchange(Way& out, Way& in) {
     hetcomm_request_t* const receive = in.start_receiving();
     out.send_now();
@@ -330,8 +331,8 @@ class Pass {
     }
   }
   void note_item() { done_us_.push_back(now_us()); }
-  // The period of this rank's items, once the pipeline is full: filling and draining it belong to
-  // no item.
+  // The period of this rank's items while the pipeline is full. Filling and draining it do not
+  // count.
   template <typename Body>
   double timed(Body&& body) {
     done_us_.clear();
@@ -348,7 +349,7 @@ class Pass {
   std::vector<double> done_us_;  // when each item was done
 };
 
-// The larger of the two ranks' values, at both.
+// The larger of the two ranks' values, on both ranks.
 double larger(hetcomm_communicator_t* communicator, double own) {
   double result = 0;
   hetcomm_request_t* request = nullptr;
@@ -370,7 +371,7 @@ int items_for(double seconds, double period_us, int least) {
 double QueueRow::ideal_us() const {
   const double both = compute_us + communication_us;
   const double round_trip = warmup > 0 ? 2 * both / warmup : 0;
-  // A computation that has a core to itself still pays for what the transfer does on it.
+  // A computation that fills its core still pays for the transfer's processor time.
   const double busy = compute == "burn" ? compute_us + processor_us : compute_us;
   return std::max({busy, round_trip, communication_us});
 }
@@ -427,8 +428,8 @@ std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
                     ? options.items
                     : items_for(options.seconds, compute_us + communication_us, 4 + 8 * warmup);
             Pass pass(communicator, ways, items);
-            // Measures what a transfer costs the processor, beside a computation that costs nothing
-            // and is so long that no rank waits.
+            // Measures a transfer's processor time next to a computation that takes none and is so
+            // long that no rank waits.
             Compute sleeping(false, std::max(compute_us, 1.5 * communication_us));
             const double before_us = processor_us();
             (void)pass.stream(sleeping, true);

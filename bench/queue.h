@@ -1,12 +1,12 @@
-// hetcomm_bench queue: what a queue is worth between two ranks of a pipeline. One rank computes and
-// sends, the other receives and computes, by a queue and by blocking messages in turns.
+// hetcomm_bench queue: measures the gain of a queue between two ranks of a pipeline. One rank
+// computes and sends, the other receives and computes, by a queue and by blocking messages in turn.
 //
 //   stream   rank 0 computes an item and pushes it; rank 1 pulls it and computes
 //   1f1b     rank 0 computes |warmup| items ahead; rank 1 answers each item with one; rank 0 works
 //            on answer i before it makes item i + warmup (the schedule of HetAuto, section 5.1)
 //
-// The compute is a timer or a loop that burns its core. The baseline sends where an item was made,
-// and receives, posted and waited for, where one is needed.
+// The computation is a timer or a loop that burns its core. The baseline sends each item when it is
+// made. It posts a receive and waits for it when an item is needed.
 #pragma once
 
 #include <cstdint>
@@ -30,34 +30,34 @@ struct QueueOptions {
   int rounds = 3;
 };
 
-// Times of one item, medians over the rounds, in microseconds.
+// Times of one item in microseconds, as medians over the rounds.
 struct QueueRow {
   std::string pattern;
   std::string compute;
-  int warmup = 0;  // 0: not of 1f1b
+  int warmup = 0;  // 0: the pattern is not 1f1b
   std::string memory;
   uint64_t item_bytes = 0;
   double compute_us = 0;        // t, measured alone
-  double communication_us = 0;  // c: one item, from its push to a pull that waits
-  double processor_us = 0;      // of one rank, for an item alone: the larger one of the two
+  double communication_us = 0;  // c: one item, from its push until a waiting pull completes
+  double processor_us = 0;      // of one rank, for an item alone; the larger of the two ranks
   double queue_us = 0;
   double baseline_us = 0;
 
-  double ideal_us() const;    // the period that overlap without cost would give
-  double ideal_gain() const;  // (t + c) over it
+  double ideal_us() const;    // the period with overlap at no cost
+  double ideal_gain() const;  // (t + c) over ideal_us()
   double gain() const { return queue_us > 0 ? baseline_us / queue_us : 0; }
   // The overlapped part of the communication in percent, as in OSU's non-blocking tests.
   double overlap() const;
 };
 
-// One rank of a job of two that |launcher| started. Rows of rank 0; none elsewhere. |progress| gets
-// lines at rank 0. Ends the process where something fails.
+// Runs one rank of a job of two that |launcher| started. Returns rows on rank 0 and none on the
+// other. |progress| gets lines at rank 0. Ends the process on any failure.
 std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
                                     const QueueOptions& options,
                                     const std::function<void(const std::string&)>& progress);
 
 std::string queue_table(const std::vector<QueueRow>& rows);
-// As OSU's non-blocking tests: size, overall, compute, pure communication, overlap.
+// In the format of OSU's non-blocking tests: size, overall, compute, pure communication, overlap.
 std::string queue_osu(const std::vector<QueueRow>& rows);
 std::string queue_json(const std::vector<QueueRow>& rows);
 

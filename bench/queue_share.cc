@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 double now_s() { return static_cast<double>(now_ns()) * 1e-9; }
 
-// One end of a queue. Its items have all bytes, but for the last one, which is empty.
+// One end of a queue. All items have the full size except the last one, which is empty.
 class End {
  public:
   End(hetcomm_communicator_t* communicator, int peer, bool pushes, const ShareOptions& options,
@@ -40,7 +40,8 @@ class End {
   End& operator=(const End&) = delete;
   ~End() { require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
 
-  // Pushes for |seconds|. Returns the bytes a second that have left after a tenth of that.
+  // Pushes for |seconds|. Returns the bytes per second that left after the first tenth of that
+  // time.
   double push_for(double seconds) {
     const double start = now_s();
     const double counted_from = start + seconds / 10;
@@ -63,7 +64,7 @@ class End {
       while (requests_.size() < depth_) post(buffers_[0].size());
       more = take() > 0;
     }
-    // Nobody pushes what was posted ahead.
+    // The pulls that were posted ahead get no items.
     require(hetcomm_queue_cancel(queue_), "ending pulls");
     for (hetcomm_request_t* request : requests_) {
       hetcomm_completion_t completion{};
@@ -107,7 +108,7 @@ int puller_of(size_t i, int ranks) {
   return 1 + static_cast<int>(i % static_cast<size_t>(ranks - 1));
 }
 
-// All queues of this rank at once, a thread for each; the rates of rank 0.
+// Runs all queues of this rank at the same time, one thread for each. Returns the rates of rank 0.
 std::vector<double> run_pass(hetcomm_communicator_t* communicator, int rank, int ranks,
                              const ShareOptions& options) {
   const bool pushes = rank == 0;

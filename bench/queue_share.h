@@ -1,5 +1,6 @@
-// hetcomm_bench queue --pattern share: queues with weights from rank 0 to the other ranks in turns,
-// which all have something to push all the time. What does each get of the way?
+// hetcomm_bench queue --pattern share: queues with different weights from rank 0 to the other ranks
+// in turn, each of which always has something to push. Measures each queue's share of the
+// bandwidth.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ struct ShareOptions {
   uint64_t item_bytes = uint64_t{1} << 20;
   std::vector<uint32_t> weights;  // of each queue
   int depth = 8;
-  double seconds = 1;  // of a pass
+  double seconds = 1;  // duration of a pass
   int rounds = 3;
 };
 
@@ -26,11 +27,11 @@ struct ShareRow {
   uint64_t item_bytes = 0;
   double bytes_per_second = 0;
   double share = 0;   // of all bytes
-  double wanted = 0;  // its weight over the sum of all
+  double wanted = 0;  // its weight over the sum of all weights
 };
 
-// One rank of a job of two or more that |launcher| started. Rows of rank 0; none elsewhere.
-// |progress| gets lines at rank 0. Ends the process where something fails.
+// Runs one rank of a job of two or more that |launcher| started. Returns rows on rank 0 and none on
+// the others. |progress| gets lines at rank 0. Ends the process on any failure.
 std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
                                     const ShareOptions& options,
                                     const std::function<void(const std::string&)>& progress);

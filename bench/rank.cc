@@ -32,7 +32,7 @@ void run_work(Session& session, const Work& work, int number,
     HetcommBackend backend(session, communicator, work);
     run_workload(backend, work.workload, report);
   }
-  // Nobody leaves while another still measures, or has memory that this one must let go.
+  // No rank leaves while another one still measures, or has memory that this one must release.
   require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");
   session.destroy_communicator(communicator);
 }
@@ -46,7 +46,7 @@ std::vector<std::string> kinds_of(const std::vector<Work>& works) {
   return kinds;
 }
 
-// Works that have the settings of the context in common share a session.
+// Works with the same settings of the context share a session.
 bool share_a_session(const Work& a, const Work& b) {
   return a.progress == b.progress && a.staging_chunk == b.staging_chunk &&
          a.staging_depth == b.staging_depth && a.rails == b.rails && a.pin == b.pin;
@@ -55,7 +55,7 @@ bool share_a_session(const Work& a, const Work& b) {
 std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {
   std::vector<Row> rows;
   size_t next = 0;
-  // Session 0 is the control session, where there is one.
+  // Session 0 is the control session, if there is one.
   for (int number = launcher == Launcher::kTwoHosts ? 1 : 0; next < works.size(); ++number) {
     const Work& first = works[next];
     Session session(launcher, number, first, kinds_of(works));
@@ -73,10 +73,10 @@ std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {
 // --- text between two hosts
 // ------------------------------------------------------------------------
 
-// Lines over the "control" communicator of a session of its own.
+// Exchanges lines over the "control" communicator of a session of its own.
 class Control {
  public:
-  // |timeout_ns| for the other host to come.
+  // |timeout_ns| limits the wait for the other host.
   explicit Control(uint64_t timeout_ns) : session_(Launcher::kTwoHosts, 0, Work(), {}) {
     communicator_ = session_.create_communicator("bench-control", "auto", timeout_ns);
   }
@@ -137,7 +137,7 @@ std::vector<Work> decode_works(const std::string& text) {
   return works;
 }
 
-// Rows travel as the number of their work and a measurement line.
+// A row is encoded as the number of its work and a measurement line.
 std::string encode_rows(const std::vector<Row>& rows) {
   std::string text;
   for (const Row& row : rows) text += encode(row.measured) + '\n';
@@ -206,11 +206,11 @@ AffinityResult run_affinity(Launcher launcher, const Work& work, const AffinityO
 }
 
 std::vector<Row> run_as_listener(int port) {
-  // The other host knows by which address it comes: the store listens on all of them, or on those
-  // of HETCOMM_INTERFACE.
+  // The other host chooses the address: the store listens on all addresses, or on those of
+  // HETCOMM_INTERFACE.
   const char* family = std::getenv("HETCOMM_FAMILY");
   set_variables(0, family != nullptr && std::strcmp(family, "ipv6") == 0 ? "::" : "0.0.0.0", port);
-  // A listener has time.
+  // A listener waits without limit.
   Control control(HETCOMM_TIMEOUT_INFINITE);
   std::vector<Row> rows = run_works(Launcher::kTwoHosts, decode_works(control.receive()));
   control.send(encode_rows(rows));
@@ -219,8 +219,8 @@ std::vector<Row> run_as_listener(int port) {
 
 std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works) {
   set_variables(1, host, port);
-  // Once the listener's store was found, the listener is there: waiting longer for it means that it
-  // has failed.
+  // Once the listener's store was found, the listener is running. Waiting longer than this means
+  // that it has failed.
   constexpr uint64_t kMeetingNs = 30'000'000'000;
   Control control(std::getenv("HETCOMM_BOOTSTRAP_TIMEOUT") == nullptr ? kMeetingNs : 0);
   setenv("HETCOMM_BOOTSTRAP_TIMEOUT", "30s", 0);

@@ -1,4 +1,4 @@
-// A process that is one rank of a job does this.
+// Functions of a process that is one rank of a job.
 #pragma once
 
 #include <functional>
@@ -13,24 +13,24 @@
 
 namespace bench {
 
-// Carries out |work| and prints a measurement line for each point (rank 0).
+// Carries out |work|. Rank 0 prints a measurement line for each point.
 int run_as_runner(const Work& work);
 
-// The ranks of a job that somebody else launched carry out |works| together; all must have been
-// given the same. Rows are rank 0's; empty on the others.
+// All ranks of a job that was launched elsewhere carry out |works| together. They must have the
+// same works. Returns rows on rank 0 and none on the others.
 std::vector<Row> run_in_job(Launcher launcher, const std::vector<Work>& works);
 
-// The links between the hosts of a job that somebody launched. A result of rank 0; empty on the
-// others. Progress goes to |progress| there.
+// Measures the links between the hosts of a job that was launched elsewhere. The result is on rank
+// 0 and empty on the others. |progress| gets lines at rank 0.
 LinksResult run_links(Launcher launcher, const Work& work, const LinksOptions& options,
                       const std::function<void(const std::string&)>& progress);
 
-// How much the NIC near each device is worth, as above.
+// Measures the gain of the NIC near each device, in the same way.
 AffinityResult run_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
                             const std::function<void(const std::string&)>& progress);
 
-// Two hosts: one waits, the other connects to it with the works, which it may have read from its
-// own command line or (the waiting one) gets from there. Both receive all rows.
+// Two hosts: one waits, and the other connects to it and sends the works of its command line. Both
+// return all rows.
 std::vector<Row> run_as_listener(int port);
 std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works);
 

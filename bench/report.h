@@ -7,11 +7,11 @@
 
 namespace bench {
 
-// perftest's columns, and those of this library; ratios after them.
+// Columns as in perftest, then columns of this library, then ratios.
 std::string render_table(const Report& report);
-// The tables of the OSU micro-benchmarks, one for each test, transport and implementation.
+// Tables as in the OSU micro-benchmarks, one for each test, transport and implementation.
 std::string render_osu(const Report& report);
-// One line for each row, the names of the JSON fields in the first.
+// One line for each row. The first line has the names of the JSON fields.
 std::string render_csv(const Report& report);
 // One object: "meta" and "rows".
 std::string render_json(const Report& report);
@@ -19,7 +19,7 @@ std::string render_json(const Report& report);
 // Latency and bandwidth by size, one line for each implementation, as an SVG document.
 std::string render_svg(const Report& report);
 
-// Ratios as tables, with geometric mean and worst size; "" when nothing was compared.
+// Ratios as tables, with geometric mean and worst size. "" if nothing was compared.
 std::string render_ratios(const Report& report);
 
 // --- shared by the renderers ---------------------------------------------------------------------
@@ -27,7 +27,7 @@ std::string render_ratios(const Report& report);
 // Rows of one table: same test, transport, memory, window rule, progress and implementation.
 std::vector<std::vector<Row>> group_rows(const std::vector<Row>& rows);
 
-// A test, for people: in the tables of the OSU benchmarks and over a drawing.
+// Titles of a test for people: in the tables of the OSU benchmarks and over a drawing.
 struct Titles {
   const char* test;
   const char* osu;
@@ -37,7 +37,7 @@ const Titles& titles_of(const std::string& test);
 
 // "8", "64K", "1M".
 std::string size_text(uint64_t bytes);
-// Enough digits to tell two values apart, "-" for kUnknown.
+// Returns enough digits to tell two values apart, or "-" for kUnknown.
 std::string number_text(double value);
 // Lines that open a report, without the comment sign.
 std::vector<std::string> header_lines(const Report& report);

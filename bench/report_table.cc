@@ -34,7 +34,7 @@ std::vector<Column> rate_columns() {
   return {{"window", [](const Row& row) { return fmt::format("{}", row.measured.point.window); }},
           {"BW peak[MB/s]",
            [](const Row& row) {
-             // The fastest window; a message's share of it in min_us, all senders at once.
+             // The fastest window. min_us is a message's share of it, over all senders.
              const double senders = static_cast<double>(row.measured.messages) /
                                     static_cast<double>(row.measured.iterations);
              return number_text(senders * static_cast<double>(row.measured.point.bytes) /
@@ -83,7 +83,7 @@ std::vector<Column> staging_columns() {
       {"of cores(%)", [](const Row& row) { return number_text(staging_processor_percent(row)); }}};
 }
 
-// The columns of nccl-tests: bytes by time, and what of them has to cross the busiest link.
+// The columns of nccl-tests: bytes per time, and the part that crosses the busiest link.
 double collective_gbps(const Row& row, double us, bool bus) {
   const double factor = bus ? bus_factor(find_collective(row.test)->operation, row.ranks) : 1;
   return factor * static_cast<double>(row.measured.point.bytes) / us * 1e-3;
@@ -277,7 +277,7 @@ std::string render_table(const Report& report) {
   std::string text;
   for (const std::string& line : header_lines(report)) text += "# " + line + "\n";
   for (const std::vector<Row>& rows : group_rows(report.rows)) {
-    // The tables of ratios have the peers' figures.
+    // The tables of ratios contain the peers' figures.
     if (report.rounds == 0 || rows.front().impl == "hetcomm") text += render_group(rows);
   }
   return text + render_ratios(report);

@@ -31,7 +31,7 @@ void wait(hetcomm_request_t* request) {
   }
 }
 
-// The larger of all ranks' values, at all of them.
+// The largest of all ranks' values, on all ranks.
 double largest(hetcomm_communicator_t* communicator, double own) {
   double result = 0;
   hetcomm_request_t* request = nullptr;
@@ -43,8 +43,8 @@ double largest(hetcomm_communicator_t* communicator, double own) {
   return result;
 }
 
-// Fills in what |description|, a plan as JSON, says. Of auto, why it may not choose others, goes to
-// |*barred|, by strategy.
+// Fills in |*row| from |description|, a plan as JSON. For auto, |*barred| gets the reasons why auto
+// may not choose other strategies, by strategy.
 void read_plan(const std::string& description, ReshardRow* row,
                std::map<std::string, std::string>* barred) {
   const Json plan = Json::parse(description, nullptr, false);
@@ -71,7 +71,7 @@ void summarize(std::vector<double> times, ReshardRow* row) {
   row->slowest_us = times.back();
 }
 
-// Notes in |rows|, from |first| on, what auto may not choose.
+// Notes in |rows|, starting at |first|, which strategies auto may not choose.
 void note_barred(const std::map<std::string, std::string>& barred, size_t first,
                  std::vector<ReshardRow>* rows) {
   for (size_t i = first; i < rows->size(); ++i) {
@@ -80,10 +80,10 @@ void note_barred(const std::map<std::string, std::string>& barred, size_t first,
   }
 }
 
-// Element |index| of a tensor of |shape| in a term of a sum. Sums of few terms are exact.
+// Element |index| of a term of a sum. Sums of few terms are exact.
 float element(uint64_t index) { return static_cast<float>(index % 4093); }
 
-// Calls use(its place in the rank's memory, its number in the tensor) for each element of |rank|.
+// Calls use(index in the rank's memory, index in the tensor) for each element of |rank|.
 template <typename Use>
 void for_each_element(const LayoutHandle& layout, int32_t rank, const std::vector<uint64_t>& shape,
                       Use&& use) {
@@ -106,7 +106,7 @@ void for_each_element(const LayoutHandle& layout, int32_t rank, const std::vecto
   }
 }
 
-// A rank's part of the tensor: in host memory, and perhaps on a device.
+// A rank's part of the tensor, in host memory and possibly also on a device.
 class Part {
  public:
   Part(const Session& session, const std::string& kind, uint64_t elements) : values(elements) {
@@ -125,7 +125,7 @@ class Part {
     return memory_ == nullptr ? hetcomm_buffer_host(values.data(), bytes())
                               : hetcomm_buffer_memory(memory_, 0, bytes());
   }
-  // Between |values| and the device.
+  // Copy between |values| and the device.
   void store() {
     if (memory_ == nullptr) return;
     require(hetcomm_memory_write(memory_, 0, values.data(), bytes()), "filling");
@@ -179,7 +179,7 @@ class Candidate {
   const std::map<std::string, std::string>& barred() const { return barred_; }
   bool is_refused() const { return plan_ == nullptr; }
   const std::string& strategy() const { return row_.strategy; }
-  // One execution; microseconds until the last rank is done.
+  // Runs one execution. Returns the microseconds until the last rank is done.
   double run(hetcomm_communicator_t* communicator, const hetcomm_buffer_t& from,
              const hetcomm_buffer_t& to) {
     require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
@@ -241,7 +241,7 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
       });
       from.store();
       to.store();
-      // Checks that all elements have come, with the right values.
+      // Checks that all elements have arrived with the right values.
       const auto check = [&](const std::string& strategy) {
         to.load();
         for_each_element(destination, session.rank(), shape, [&](uint64_t place, uint64_t index) {
@@ -296,7 +296,7 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
   std::vector<ReshardCase> cases = options.cases;
   if (cases.empty()) {
     cases = all_cases(kSide);
-    // Replicas and sums.
+    // Cases with replicas and sums.
     for (const char* const word : {"4x4:2x2r4", "1x1r16:4x4", "4x1r4:1x4r4", "1x1:1x1r16",
                                    "1x4:1x2r8", "2x2p4:4x4", "4x1p4:1x4", "4x4:1x1"}) {
       (void)parse_case(word, &cases.emplace_back());

@@ -1,8 +1,8 @@
-// hetcomm_bench reshard: how long a tensor takes from one layout to another, by every strategy, as
-// HetAuto's appendix E compares them.
+// hetcomm_bench reshard: measures how long a tensor takes from one layout to another, by every
+// strategy, as compared in HetAuto's appendix E.
 //
-// In a job the ranks are halves: the first one holds the tensor, and the second one gets it; it is
-// measured. Without one, plans for two clusters are simulated on models of links (reshard_flows.h).
+// A job measures: the first half of the ranks has the tensor, and the second half gets it. Without
+// a job, plans for two clusters are simulated on models of links (reshard_flows.h).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace bench {
 
 struct ReshardOptions {
-  std::vector<ReshardCase> cases;       // empty: all of as many ranks as a half has
+  std::vector<ReshardCase> cases;       // empty: all cases for the number of ranks in a half
   std::vector<std::string> strategies;  // empty: all
   uint64_t bytes = uint64_t{64} << 20;
   uint64_t slice_bytes = 0;
@@ -24,15 +24,15 @@ struct ReshardOptions {
   int rounds = 5;
 };
 
-// One strategy in one case. Times in microseconds: until the last rank is done.
+// One strategy in one case. Times are in microseconds until the last rank is done.
 struct ReshardRow {
-  std::string scenario;  // of a simulation; else ""
+  std::string scenario;  // name of a simulation's scenario; else ""
   std::string layouts;   // "4x1:1x4"
   std::string strategy;
-  std::string chosen;  // the strategy of the plan: of auto the one that it chose
-  std::string memory;  // of the two sides; of a simulation ""
+  std::string chosen;  // the strategy of the plan; for auto, the strategy that it chose
+  std::string memory;  // of the two sides; "" for a simulation
   uint64_t bytes = 0;
-  std::string refused;  // why there is no plan; then no times
+  std::string refused;  // why there is no plan; if set, there are no times
   std::string barred;   // why auto may not choose it
   double forecast_us = 0;
   double low_us = 0;  // quartiles
@@ -44,12 +44,12 @@ struct ReshardRow {
   int runs = 0;
 };
 
-// One rank of a job that |launcher| started. Rows of rank 0; none elsewhere.
+// Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none elsewhere.
 std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
                                         const ReshardOptions& options,
                                         const std::function<void(const std::string&)>& progress);
 
-// Rows of simulated clusters of 16 ranks each, without a job.
+// Returns rows of simulated clusters of 16 ranks each, without a job.
 std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
                                          const std::function<void(const std::string&)>& progress);
 

@@ -9,7 +9,7 @@
 namespace bench {
 namespace {
 
-// Reads a number from 1 to 4096 at |*text|, and goes behind it; 0 if there is none.
+// Reads a number from 1 to 4096 at |*text| and advances past it. Returns 0 if there is none.
 uint64_t take_number(const char** text) {
   char* end = nullptr;
   const unsigned long value = **text >= '0' && **text <= '9' ? std::strtoul(*text, &end, 10) : 0;

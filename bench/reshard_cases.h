@@ -1,9 +1,9 @@
-// Cases of resharding: layouts as words of a command line, and handles of them. hetcomm_bench and
+// Cases of resharding: layouts as command line words, and handles for them. hetcomm_bench and
 // hetcomm_info share this.
 //
-// A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] whose batch is cut in D pieces and
-// whose sequence in S (HetAuto, appendix E), on D * S ranks; with R replicas, and as a sum of P
-// terms, on so many times the ranks.
+// A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] on D * S ranks whose batch is cut in D
+// pieces and whose sequence is cut in S (HetAuto, appendix E). With R replicas, or as a sum of P
+// terms, the number of ranks is multiplied by R or P.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct ReshardCase {
   ReshardSide destination;
 };
 
-// Returns what is wrong with |word|, or "".
+// Returns "", or the error in |word|.
 std::string parse_side(const std::string& word, ReshardSide* side);
-// "4x1:1x4r2".
+// Parses "4x1:1x4r2".
 std::string parse_case(const std::string& word, ReshardCase* reshard_case);
 std::string word_of(const ReshardSide& side);
 std::string word_of(const ReshardCase& reshard_case);
@@ -40,17 +40,17 @@ std::vector<ReshardCase> all_cases(uint64_t ranks);
 
 inline constexpr const char* kStrategies[] = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
-// The number of a strategy by its name, -1 if there is none.
+// Returns the number of the strategy |name|, or -1 if there is none.
 int32_t strategy_number(const std::string& name);
 
-// Batch, sequence and hidden of about |bytes| bytes in float32, which |side|s of up to 16 ranks
-// cut.
+// Batch, sequence and hidden of about |bytes| bytes in float32. Sides of up to 16 ranks can cut
+// them.
 std::vector<uint64_t> shape_for(uint64_t bytes);
 
-// A handle of a layout.
+// Owns the handle of a layout.
 class LayoutHandle {
  public:
-  // |ranks|: as many as |side| has. Throws std::runtime_error with the reason.
+  // |ranks| has as many entries as |side| has ranks. Throws std::runtime_error with the reason.
   LayoutHandle(const std::vector<uint64_t>& shape, const ReshardSide& side,
                const std::vector<int32_t>& ranks);
   LayoutHandle(const LayoutHandle&) = delete;
@@ -63,7 +63,7 @@ class LayoutHandle {
   hetcomm_layout_t* handle_ = nullptr;
 };
 
-// Ranks |first| to |first| + |count| - 1.
+// Returns ranks |first| to |first| + |count| - 1.
 std::vector<int32_t> ranks_from(int32_t first, uint64_t count);
 
 }  // namespace bench

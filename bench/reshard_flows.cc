@@ -15,10 +15,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kMessageUs = 5;  // of the processor that sends
+constexpr double kMessageUs = 5;  // processor time of the sender
 constexpr double kNearlyNothing = 1e-6;
 
-// Where ranks stand, and what bytes cross between them.
+// The placement of ranks, and the resources that bytes cross between them.
 class Network {
  public:
   explicit Network(const Scenario& scenario)
@@ -59,7 +59,7 @@ class Network {
   const int hosts_;
 };
 
-// The messages between two ranks in one stage, which go one after the other.
+// The messages between two ranks in one stage, which are sent one after the other.
 struct Track {
   int stage;
   int from;
@@ -67,7 +67,7 @@ struct Track {
   double slice_bytes;
   std::vector<int> path;
   int next = 0;     // slice
-  double left = 0;  // bytes of it
+  double left = 0;  // remaining bytes of the slice
   double starts_us = kNever;
   bool moves = false;
   double rate = 0;  // bytes per microsecond
@@ -91,7 +91,7 @@ class Simulation {
       }
       ++stage;
     }
-    // As many as hetcomm makes.
+    // hetcomm makes the same number of slices.
     const double whole = static_cast<double>(scenario.bytes);
     const double least = 262144.0 * scenario.ranks;
     slices_ = stage == 1 ? static_cast<int>(std::max(1.0, whole / (64 * least)))
@@ -137,8 +137,7 @@ class Simulation {
   }
 
  private:
-  // The next message of |track| leaves when what it is made of has come, and the sender has a
-  // moment.
+  // The next message of |track| leaves when its data has arrived and the sender has time.
   void offer(Track& track) {
     if (track.moves || track.next == slices_ || track.starts_us != kNever) return;
     if (track.stage > 0) {
@@ -161,7 +160,7 @@ class Simulation {
     ++track.next;
     offer(track);
   }
-  // Max-min fair shares: the resource that has least for each of its flows is shared out first.
+  // Max-min fair shares: the resource with the least for each of its flows is shared out first.
   void share() {
     std::vector<double> left(static_cast<size_t>(network_.resources()));
     std::vector<int> flows(left.size(), 0);

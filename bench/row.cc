@@ -22,7 +22,7 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
   row.variant = work.variant;
   row.round = work.round;
   row.measured = measured;
-  // "shm/eager": the transport that was used in the end, and how.
+  // "shm/eager": the transport that was finally used, and its path.
   const size_t slash = measured.path.find('/');
   if (!measured.path.empty()) row.transport = measured.path.substr(0, slash);
   if (slash != std::string::npos) row.path = measured.path.substr(slash + 1);
@@ -39,7 +39,7 @@ double overlap_percent(const Measurement& measured) {
 }
 
 double staging_forecast_mbps(const Row& row) {
-  if (row.test != "staging") return kUnknown;  // it is that of messages
+  if (row.test != "staging") return kUnknown;  // only messages have a forecast
   const Measurement& measured = row.measured;
   const double bytes = static_cast<double>(measured.point.bytes);
   const double chunk =
@@ -48,7 +48,7 @@ double staging_forecast_mbps(const Row& row) {
   const double chunks = std::ceil(bytes / chunk);
   const double slower_us = std::max(measured.copy_us, measured.wire_us);
   const int copies = row.memory.find("host") == std::string::npos ? 2 : 1;
-  // One chunk goes through all stages, then one more chunk comes with each turn of the slowest.
+  // One chunk passes all stages. Then the slowest stage completes one more chunk in each turn.
   const double first_us = (copies * measured.copy_us + measured.wire_us) / chunks;
   const double all = chunks * measured.point.window;
   return bytes * measured.point.window / (first_us + (all - 1) * slower_us / chunks);

@@ -1,4 +1,5 @@
-// A report has one row for each implementation and point, and what it was measured with.
+// A report has one row for each implementation and point, with the circumstances of the
+// measurement.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@ struct Row {
   std::string test;
   std::string impl;
   std::string transport;
-  std::string path;  // "eager", "put", "get"; "" where unknown
+  std::string path;  // "eager", "put", "get"; "": unknown
   std::string memory;
   std::string progress;
-  uint64_t staging_chunk = 0;  // as asked for; 0: hetcomm's choice
-  int staging_depth = 0;       // the same
-  int rails = 0;               // the same
-  std::string algorithm;       // of a collective operation; "": chosen
-  std::string pin;             // of staging memory, as asked for; "": not
-  bool stream = false;         // in the order of a stream
+  uint64_t staging_chunk = 0;  // requested size; 0: hetcomm's choice
+  int staging_depth = 0;       // requested depth; 0: hetcomm's choice
+  int rails = 0;               // requested number; 0: hetcomm's choice
+  std::string algorithm;       // of a collective operation; "": hetcomm's choice
+  std::string pin;             // of staging memory, as requested; "": not requested
+  bool stream = false;         // ordered in a stream
   int ranks = 2;
   double avg_us = kUnknown;          // total time over iterations
   double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together
@@ -35,28 +36,29 @@ struct Row {
 
 Row make_row(const Work& work, const std::string& impl, const Measurement& measured);
 
-// The share of the transfer that the computing hid, in percent: 100 when both together took as
-// long as computing alone.
+// The share of the transfer that the computation hid, in percent. 100: both together took as long
+// as the computation alone.
 double overlap_percent(const Measurement& measured);
 
-// Forecasts the rate of staging, which copies, sends and copies chunks at the same time, from the
-// rates of copying and sending alone: the slower one's, but for the first chunk and the last.
+// Forecasts the rate of staging from the rates of copying and sending alone. Staging copies, sends
+// and copies chunks at the same time. So the slower one decides, except for the first and the last
+// chunk.
 double staging_forecast_mbps(const Row& row);
-// Returns the rate of staging in percent of the slower one's.
+// Returns the rate of staging in percent of the slower of copying and sending.
 double staging_percent(const Row& row);
-// Returns the same in percent of what one processor for each of the two ranks allows: where stages
-// use the ranks' own processors they cannot all go at once.
+// Returns the rate of staging in percent of the limit of one processor for each of the two ranks.
+// Stages that use the ranks' own processors cannot all run at the same time.
 double staging_processor_percent(const Row& row);
 
-// Better when smaller (a time) or when larger (a rate)?
+// Whether smaller figures (times) are better than larger ones (rates).
 inline bool smaller_is_better(const std::string& test) {
   return is_latency(test) || test == "overlap" || find_collective(test) != nullptr;
 }
-// Messages or operations rather than bytes are what counts.
+// Whether messages or operations count, not bytes.
 inline bool is_rate(const std::string& test) {
   return test == "msgrate" || test == "fetch_add_rate";
 }
-// The figure that a row is judged by: an average, a bandwidth, or the median (overlap).
+// The figure that rates a row: an average, a bandwidth, or the median (overlap).
 inline double figure(const Row& row) {
   if (row.test == "overlap") return row.measured.p50_us;
   return smaller_is_better(row.test) ? row.avg_us : row.bandwidth_mbps;
@@ -64,12 +66,12 @@ inline double figure(const Row& row) {
 
 struct PeerInfo {
   std::string name;     // "openmpi-5.0.11/no-cma"
-  std::string version;  // as the peer states it
+  std::string version;  // as reported by the peer
   std::string origin;   // where it was found
 };
 
-// hetcomm against one peer at one point, over the rounds in which both saw one placement. Above 1
-// hetcomm is better.
+// hetcomm compared with one peer at one point, over the rounds in which both had one placement.
+// Above 1 hetcomm is better.
 struct Ratio {
   std::string peer;
   std::string test;
@@ -85,7 +87,7 @@ struct Ratio {
   double largest = kUnknown;
 };
 
-// The number of launches that found the cores in one placement.
+// The number of launches with the cores in one placement.
 struct PlacementCount {
   std::string placement;
   int launches = 0;
@@ -97,7 +99,7 @@ struct Report {
   std::string build;
   std::string host;
   std::string command;
-  std::vector<std::string> notes;  // lines for people
+  std::vector<std::string> notes;  // human-readable lines
   std::vector<PeerInfo> peers;
   std::vector<Row> rows;
   int rounds = 0;  // 0: nothing was compared

@@ -14,7 +14,7 @@
 namespace bench {
 namespace {
 
-// Where |wanted|, a kind or a device as HETCOMM_DEVICES names it, stands in |devices|.
+// Index of |wanted|, a kind or a device as in HETCOMM_DEVICES, in |devices|.
 std::optional<size_t> place_of(const std::vector<std::string>& devices, const std::string& wanted) {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] == wanted) return i;
@@ -25,7 +25,7 @@ std::optional<size_t> place_of(const std::vector<std::string>& devices, const st
   return std::nullopt;
 }
 
-// The devices of HETCOMM_DEVICES, and those of |wanted| that are not there.
+// The devices of HETCOMM_DEVICES, and the missing ones of |wanted|.
 std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
   std::vector<std::string> devices;
   std::istringstream items(is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "");
@@ -38,7 +38,7 @@ std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
   return devices;
 }
 
-// The store takes one of 16 ports from MASTER_PORT on; the next session's begins after them.
+// A store takes one of 16 ports, starting at MASTER_PORT. The next session's ports follow them.
 void move_master_port(int number) {
   constexpr int kPortsOfOneStore = 17;
   static const int first = is_set("MASTER_PORT") ? std::atoi(std::getenv("MASTER_PORT")) : 0;
@@ -56,7 +56,7 @@ int32_t progress_option(const std::string& progress) {
 void fail(const std::string& text) {
   std::fprintf(stderr, "hetcomm_bench: %s\n", text.c_str());
   std::fflush(nullptr);
-  // No destructors: they would wait for peers that may be gone.
+  // No destructors run: they would wait for peers that may have ended.
   _exit(1);
 }
 

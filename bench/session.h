@@ -1,5 +1,5 @@
-// One rank's side of hetcomm: context, bootstrap and communicator, from the environment or from
-// MPI. Any failure ends the process with a text: a benchmark has nothing to fall back on.
+// One rank's objects of hetcomm: context, bootstrap and communicator, from the environment or from
+// MPI. Any failure ends the process with a text, since a benchmark has no fallback.
 #pragma once
 
 #include <string>
@@ -15,14 +15,14 @@ namespace bench {
 // Prints "hetcomm_bench: ..." to standard error and ends the process with status 1.
 [[noreturn]] void fail(const std::string& text);
 
-// Ends the process unless |status| is OK; |what| was tried.
+// Ends the process unless |status| is OK. |what| describes the call.
 void require(hetcomm_status_t status, const char* what);
 
 class Session {
  public:
-  // A context as |work| asks for, with further |settings| of the form "NAME=value;NAME=value";
-  // with |devices|, each a kind or as HETCOMM_DEVICES names it. Several sessions of one job have
-  // numbers of their own, the same on all ranks, so that their stores do not meet.
+  // Makes a context for |work|, with further |settings| of the form "NAME=value;NAME=value" and
+  // with |devices|, each a kind or a device as in HETCOMM_DEVICES. Several sessions of one job have
+  // different numbers, the same on all ranks, so that their stores use different ports.
   Session(Launcher launcher, int number, const Work& work, const std::vector<std::string>& devices,
           std::string settings = "");
   ~Session();
@@ -32,12 +32,12 @@ class Session {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   hetcomm_context_t* context() const { return context_; }
-  // The device |name|, or the first one of the kind |name|; "host": HETCOMM_DEVICE_HOST. Ends the
-  // process where there is none.
+  // The device |name|, or the first one of the kind |name|. "host": HETCOMM_DEVICE_HOST. Ends the
+  // process if there is none.
   int32_t find_device(const std::string& name) const;
 
-  // Collective. |transport| "auto": every usable one. The communicator is the caller's.
-  // |timeout_ns| for the others to come, 0 for the library's own.
+  // Collective. |transport| "auto": every usable one. The caller owns the communicator.
+  // |timeout_ns| limits the wait for the others; 0: the library's default.
   hetcomm_communicator_t* create_communicator(const std::string& name, const std::string& transport,
                                               uint64_t timeout_ns = 0);
   void destroy_communicator(hetcomm_communicator_t* communicator);
@@ -45,7 +45,7 @@ class Session {
  private:
   void start_bootstrap(Launcher launcher, int number);
 
-  std::vector<std::string> devices_;  // device 1 and those after it
+  std::vector<std::string> devices_;  // device 1 and later
   hetcomm_context_t* context_ = nullptr;
   hetcomm_bootstrap_t* bootstrap_ = nullptr;
   int rank_ = 0;

@@ -13,7 +13,7 @@
 namespace bench {
 namespace {
 
-// How many processors this process uses, from now on.
+// The average number of processors that this process uses from now on.
 class ProcessorShare {
  public:
   double value() const {
@@ -32,13 +32,13 @@ class ProcessorShare {
   const int64_t processor_begin_ = processor_ns();
 };
 
-// A stage by itself, of both ranks. Known to rank 0.
+// One stage alone, for both ranks. Known to rank 0.
 struct Stage {
-  double us = 0;            // for a message, on the slower side
-  double processor_us = 0;  // for a message, of all threads
+  double us = 0;            // per message, on the slower side
+  double processor_us = 0;  // per message, of all threads
 };
 
-// |own| on this rank and the other one's: the slower one's time, and both processors'.
+// Combines |own| of this rank with the other rank's: the slower time, and both processor times.
 Stage of_both(HetcommBackend& backend, const Stage& own) {
   if (backend.rank() == 1) {
     backend.send_word(0, own.us);
@@ -50,13 +50,13 @@ Stage of_both(HetcommBackend& backend, const Stage& own) {
           .processor_us = own.processor_us + backend.receive_word(1)};
 }
 
-// Returns the test of what device memory is staged for: messages, or a collective operation.
+// Returns the test that staging serves: messages, or a collective operation.
 std::string staged_test(std::string_view test) {
   constexpr std::string_view kPrefix = "staged_";
   return test.starts_with(kPrefix) ? std::string(test.substr(kPrefix.size())) : "bandwidth";
 }
 
-// Returns what |rank| copies at least for one operation of |test|.
+// Returns the least that |rank| copies for one operation of |test|.
 CopyShares shares_of(const std::string& test, int rank, int ranks) {
   const double part = 1.0 / ranks;
   if (test == "allreduce") return {.to_host = 1, .from_host = 1};
@@ -71,7 +71,7 @@ Measurement measure_operation(HetcommBackend& backend, const Workload& workload,
              : Loops<HetcommBackend>(backend, workload).measure(point);
 }
 
-// Measures the same from host to host.
+// Measures the same operation from host to host.
 Stage measure_wire(HetcommBackend& backend, const Workload& workload, const Point& point) {
   const ProcessorShare share;
   const Measurement measurement = measure_operation(backend, workload, point);
@@ -90,7 +90,7 @@ Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
                                       shares_of(workload.test, backend.rank(), backend.ranks()));
     return Stage{.us = us, .processor_us = us * share.value()};
   };
-  // One after the other, so that neither's copies disturb the other's.
+  // One rank after the other, so that their copies do not disturb each other.
   if (backend.rank() == 1) {
     backend.receive_word(0);
     return of_both(backend, own());
@@ -100,7 +100,7 @@ Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
   return of_both(backend, mine);
 }
 
-// The smaller chunks, where the sides differ. Known to rank 0.
+// The smaller chunk size if the sides differ. Known to rank 0.
 double chunk_of_both(HetcommBackend& backend, double chunk) {
   if (backend.rank() == 1) {
     backend.send_word(0, chunk);

@@ -1,4 +1,4 @@
-// Texts that ranks of a job send each other while they plan a measurement.
+// Texts that the ranks of a job exchange while they plan a measurement.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace bench {
 
-// These two block. A failure ends the process.
+// Both functions block. A failure ends the process.
 void send_text(hetcomm_communicator_t* communicator, int rank, std::string text);
 std::string receive_text(hetcomm_communicator_t* communicator, int rank);
 
-// The name by which this rank's host is known: HETCOMM_HOST_LABEL, else the host's own.
+// The label of this rank's host: HETCOMM_HOST_LABEL, else the host's own name.
 std::string own_host_label();
 
 }  // namespace bench

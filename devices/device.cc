@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kLongestKind = 15;
 
-// The first entry that is missing; null: none is.
+// Returns the first missing entry, or null if none is missing.
 const char* missing_entry(const DeviceTable& table) {
   const bool orders = table.user_stream_open != nullptr || table.user_stream_close != nullptr ||
                       table.user_stream_record != nullptr || table.user_stream_hold != nullptr ||
@@ -60,11 +60,11 @@ const char* missing_entry(const DeviceTable& table) {
   return nullptr;
 }
 
-// This stands for each stream and each event of a device that has none.
+// Stands for every stream and every event of a device that has none.
 char no_stream;
 
-// Gives a table without streams and events those of a device whose copies are over when the call
-// returns.
+// Fills in the streams and events of a table without them. The device's copies are complete when
+// the call returns.
 void add_streams(DeviceTable& table) {
   const bool tells_more = table.event_notify != nullptr || table.stream_native != nullptr ||
                           table.user_stream_open != nullptr || table.user_stream_close != nullptr ||
@@ -191,7 +191,7 @@ Result<DeviceTable> complete_table(const DeviceTable* given) {
                               given->struct_size, kMin));
   }
   DeviceTable table{};
-  // Half of an entry is none.
+  // A partly given entry counts as missing.
   const uint64_t whole = given->struct_size - given->struct_size % sizeof(void*);
   std::memcpy(&table, given, std::min<uint64_t>(whole, sizeof(table)));
   table.struct_size = sizeof(table);

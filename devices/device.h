@@ -28,42 +28,42 @@ inline uint64_t bytes_of(const DeviceRows& rows) {
   return rows.extents[0] * rows.extents[1] * rows.row_bytes;
 }
 
-// Whether the rows of one can be copied to those of the other, row to row.
+// Whether the rows of |one| can be copied row by row to those of |other|.
 inline bool have_one_shape(const DeviceRows& one, const DeviceRows& other) {
   return one.row_bytes == other.row_bytes && one.extents[0] == other.extents[0] &&
          one.extents[1] == other.extents[1];
 }
 
-// Gives the bytes from the beginning of the first row to the end of the last one; 0: there are no
-// rows. False: they are more than there are addresses.
+// Gives the bytes from the beginning of the first row to the end of the last one, or 0 if there are
+// no rows. Returns false if they exceed the address space.
 bool span_of(const DeviceRows& rows, uint64_t* out_size);
 
-// Returns the bytes of an element of a hetcomm_datatype_t; 0: there is no such type.
+// Returns the bytes of an element of a hetcomm_datatype_t, or 0 for an unknown type.
 uint64_t element_bytes(int32_t datatype);
 
-// The bytes that the three places of a reduction have.
+// Sizes in bytes of the three buffers of a reduction.
 struct ReductionSizes {
   uint64_t first = 0;
   uint64_t second = 0;
   uint64_t out = 0;
 };
 
-// Gives them. INVALID_ARGUMENT: the types, the operator and the divisor do not fit together;
-// OUT_OF_RANGE: the elements are more bytes than there are addresses.
+// Gives the sizes. INVALID_ARGUMENT: the types, the operator and the divisor do not fit together.
+// OUT_OF_RANGE: the elements exceed the address space.
 Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes);
 
-// Whether |name| can be that of a kind of devices.
+// Whether |name| is allowed as the name of a kind of devices.
 bool is_device_kind(std::string_view name);
 
-// The device's name for people; that of its kind where it gives none.
+// The device's human-readable name. Falls back to the name of its kind.
 const char* name_of(const Device& device);
 
-// Tells what |status| means, with which a call to |device| has just failed. It adds what the vendor
-// said, if it is the device that failed.
+// Explains |status|, with which a call to |device| has just failed. Adds the vendor's text if the
+// device failed.
 std::string failure_text(const Device& device, hetcomm_status_t status);
 
-// A copy of |given|, which may be of another version of the header, with streams and events where
-// it leaves them out. UNSUPPORTED: it lacks an entry that is needed, and the text says which.
+// A copy of |given|, which may be of another version of the header. Adds streams and events if they
+// are missing. UNSUPPORTED: it lacks a required entry, which the text names.
 Result<DeviceTable> complete_table(const DeviceTable* given);
 
 }  // namespace hetcomm

@@ -13,15 +13,15 @@ namespace hetcomm {
 Result<Device> create_host_device();
 
 // devices/sim: an accelerator stand-in. |kind| is "sim-handle" (memory known by handle and offset
-// only) or "sim-address" (addresses that the CPU cannot touch). Options: bandwidth (bytes/s, 0: as
-// fast as it goes), latency (per copy), memory (size of the device, default 4G), pageable_factor is
-// not modelled.
+// only) or "sim-address" (addresses that the CPU cannot touch). Options: bandwidth (bytes/s, 0:
+// unlimited), latency (per copy), memory (size of the device, default 4G). pageable_factor is not
+// modelled.
 Result<Device> create_sim_device(std::string_view kind, std::string_view options);
 
 // devices/opencl: a device of any vendor that has OpenCL 1.2. |options|: "1", "platform=intel:0".
-// It is there where HETCOMM_HAS_OPENCL is defined.
+// It is present if HETCOMM_HAS_OPENCL is defined.
 Result<Device> create_opencl_device(std::string_view options);
-// The device of a caller's cl_context, which is retained. kInvalidArgument: |native| is none.
+// The device of a caller's cl_context, which is retained. kInvalidArgument: |native| is no context.
 Result<Device> create_opencl_device_from(void* native);
 
 }  // namespace hetcomm

@@ -1,4 +1,4 @@
-// Variables: which devices there are.
+// Variables that select devices.
 #pragma once
 
 #include "src/system/variable.h"

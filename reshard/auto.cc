@@ -23,7 +23,7 @@ std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& l
       if (from != to) elements[{from, to}] += move.box.elements();
     }
   }
-  // Every term of a sum is a tensor of its own.
+  // Every term of a sum counts as a separate tensor.
   const uint64_t most = plan.source.whole().elements() * plan.destination().terms;
   const auto& names = links.model().clusters;
   for (const auto& [clusters, sent] : elements) {
@@ -42,7 +42,7 @@ int last_rank(const Layout& layout) {
   return last;
 }
 
-// Takes from |plan| the moves of other ranks.
+// Removes the moves of other ranks from |plan|.
 void keep_only(int rank, MovePlan& plan) {
   for (size_t i = 0; i < plan.hops.size(); ++i) {
     const Layout& from = plan.from(i);
@@ -64,7 +64,7 @@ Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64
   }
   Choice choice;
   std::optional<MovePlan> best;
-  // Copies are counted, so that something can be sent even where every strategy is refused.
+  // The best plan with second copies: it is used if every strategy is refused.
   std::optional<MovePlan> second_best;
   Forecast of_second_best;
   const auto consider = [&](const char* name, Result<MovePlan> plan) {

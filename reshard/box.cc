@@ -72,7 +72,7 @@ Box intersection(const Box& one, const Box& other) {
   return both;
 }
 
-// Sweeps along one dimension, and compares what is open at a time.
+// Sweeps along one dimension, and compares the boxes that are open at the same time.
 std::optional<std::pair<size_t, size_t>> find_overlap(const std::vector<Box>& boxes) {
   if (boxes.size() < 2) return std::nullopt;
   const size_t along = widest_dimension(boxes);

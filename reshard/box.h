@@ -16,8 +16,8 @@ inline constexpr size_t kMaxDimensions = 8;
 // One number for each dimension.
 using Numbers = std::array<uint64_t, kMaxDimensions>;
 
-// The elements whose index i lies in [begin[i], end[i]) in every dimension. Plain data; what lies
-// beyond |dimensions| is 0.
+// The elements whose index i lies in [begin[i], end[i]) in every dimension. Plain data. Entries
+// beyond |dimensions| are 0.
 struct Box {
   size_t dimensions = 0;
   Numbers begin{};
@@ -25,17 +25,18 @@ struct Box {
 
   uint64_t extent(size_t dimension) const { return end[dimension] - begin[dimension]; }
   bool is_empty() const;
-  // At most 2^64 - 1: a layout that was checked has no larger box.
+  // At most 2^64 - 1: no box of a checked layout is larger.
   uint64_t elements() const;
   bool contains(const Box& other) const;
   bool overlaps(const Box& other) const;
   bool operator==(const Box&) const = default;
 };
 
-// The whole of a tensor with this shape.
+// The box of a whole tensor with this shape.
 Box whole_of(const std::vector<uint64_t>& shape);
 
-// The common part of both, which have the same dimensions. It is empty where they do not overlap.
+// The intersection of two boxes with the same number of dimensions. It is empty if they do not
+// overlap.
 Box intersection(const Box& one, const Box& other);
 
 // Two of |boxes| that overlap, by their indices, the smaller one first.

@@ -13,7 +13,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Where the borders of all boxes cut each dimension.
+// The borders of all boxes in each dimension.
 using Cuts = std::vector<std::vector<uint64_t>>;
 
 Cuts cuts_of(const Layout& source, const Layout& destination) {
@@ -51,7 +51,7 @@ void for_each_piece(const Box& box, const Cuts& cuts, size_t dimension, Box& pie
   }
 }
 
-// True when |one| and |other| are one box together; |one| becomes it.
+// True when |one| and |other| together form one box, which |one| becomes.
 bool join(Box& one, const Box& other) {
   size_t along = one.dimensions;
   for (size_t d = 0; d < one.dimensions; ++d) {
@@ -118,7 +118,7 @@ class SenderChoice {
       return one.piece.begin < other.piece.begin;
     });
     std::map<std::pair<uint32_t, uint32_t>, std::vector<Box>> chosen;  // by to and from
-    std::vector<uint32_t> owners;  // of the piece that was looked at last
+    std::vector<uint32_t> owners;                                      // of the previous piece
     const Box* looked_at = nullptr;
     for (const Need& need : needs) {
       if (looked_at == nullptr || looked_at->begin != need.piece.begin) {

@@ -1,5 +1,5 @@
 // Batched send-receive (Hetu v2, section 4.2): every piece of the tensor goes to each rank that
-// needs it from the best of those that hold it.
+// needs it from the best holder.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace hetcomm::reshard {
 
-// The bytes that each rank sends, over all tensors that are planned together. It grows with the
-// highest rank.
+// The bytes that each rank sends, over all tensors that are planned together. The list grows with
+// the highest rank.
 struct SendLoads {
   std::vector<uint64_t> bytes;  // by rank
 };
 
 // Cuts the tensor at the borders of all boxes. Each piece is taken from the rank itself, else over
-// the fastest link, else from the rank that sends least so far, else from the one that stands first
-// in |source|. Pieces are looked at in the order of their indices, and the ranks that need one in
-// the order of |destination|.
-// |links|: null: all links are alike. |loads|: counts on with each tensor.
+// the fastest link, else from the rank that has sent least so far, else from the one that comes
+// first in |source|. Pieces are visited in the order of their indices, and the ranks that need one
+// in the order of |destination|.
+// |links|: null: all links are equal. |loads|: accumulates over tensors.
 // UNSUPPORTED: a layout is a sum of several terms.
 Result<MovePlan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
                           const Links* links, SendLoads& loads,

@@ -27,15 +27,15 @@ inline constexpr int32_t kStrategies = 6;
 std::string_view name_of(Strategy strategy);
 std::optional<Strategy> strategy_named(std::string_view name);
 
-// The wishes of a caller for a plan.
+// A caller's wishes for a plan.
 struct Wishes {
   Strategy strategy = Strategy::kAuto;
   uint64_t outer = 0;            // as in plan_gather_p2p_scatter()
   uint64_t bundle_bytes = 0;     // see slices_for(); 0: a plan is forecast with 8 slices
-  const Links* links = nullptr;  // null: nothing is known of the links
+  const Links* links = nullptr;  // null: the links are unknown
 };
 
-// In how many slices a tensor of |bytes| goes through a plan with |hops|. Where there are several
+// The number of slices in which a tensor of |bytes| goes through a plan with |hops|. With several
 // hops, slices are smaller than |bundle_bytes|, so that the hops overlap.
 uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes);
 
@@ -46,13 +46,13 @@ struct Tensor {
   uint64_t element_bytes = 0;
 };
 
-// Without links |kAuto| is batched send-receive, or direct for sums. A forecast is made only of a
-// plan of all ranks with links. |loads| counts on, as for plan_bsr().
+// Without links, |kAuto| is batched send-receive, or direct for sums. A forecast is made only for a
+// plan of all ranks with links. |loads| accumulates, as for plan_bsr().
 Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& loads,
                          std::optional<int> rank = std::nullopt);
 
-// A plan for each of |tensors|. |kAuto| is decided for the tensor with most bytes, and the others
-// follow where its strategy covers them. A failure names the tensor.
+// A plan for each of |tensors|. |kAuto| is decided for the tensor with the most bytes, and the
+// others follow if its strategy covers them. A failure names the tensor.
 Result<std::vector<Choice>> make_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
                                        std::optional<int> rank = std::nullopt);
 

@@ -1,4 +1,4 @@
-// How the functions of this folder say that something cannot be done.
+// How the functions of this folder report that something cannot be done.
 #pragma once
 
 #include <string>

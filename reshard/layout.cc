@@ -15,7 +15,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Says what is wrong with shape and padding.
+// Checks shape and padding.
 Status check_shape(const Layout& layout) {
   const size_t dimensions = layout.shape.size();
   if (dimensions == 0 || dimensions > kMaxDimensions) {
@@ -42,7 +42,7 @@ Status check_shape(const Layout& layout) {
   return {};
 }
 
-// Whether elements of |part| can lie at one place. All of them lie within kMaxElements.
+// Whether elements of |part| can share a place. All of them lie within kMaxElements.
 Meeting find_repeat(const Part& part) {
   Places places;
   places.dimensions = part.box.dimensions;
@@ -99,7 +99,7 @@ std::vector<Box> boxes_of(const std::vector<const Part*>& parts) {
   return boxes;
 }
 
-// The first region of |where| that none of |boxes| has, by the order of indices.
+// The first region of |where|, in the order of indices, that none of |boxes| contains.
 std::optional<Box> find_hole(Box where, const std::vector<Box>& boxes, size_t dimension = 0) {
   if (boxes.empty()) return where;
   if (dimension == where.dimensions) return std::nullopt;

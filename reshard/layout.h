@@ -1,11 +1,11 @@
-// A Layout says which rank holds which boxes of a tensor, and where in the rank's memory they lie.
+// A Layout defines which rank holds which boxes of a tensor, and where they lie in its memory.
 //
 // Several ranks may hold the same elements: each set of boxes that holds the tensor once is a copy
-// (replica), and copies may be cut in different ways. A tensor may be a sum that nobody has formed
-// yet: then it has several terms (partial sums), each of them laid out as a tensor of its own.
+// (replica), and copies may be cut in different ways. A tensor may be a sum that has not been
+// formed yet. Then it has several terms (partial sums), each laid out as a separate tensor.
 //
-// Plain data. check() says whether it makes sense; everything else in this folder takes layouts
-// that have passed it.
+// Plain data. check() validates it; everything else in this folder takes layouts that have passed
+// check().
 #pragma once
 
 #include <cstddef>
@@ -19,16 +19,16 @@
 
 namespace hetcomm::reshard {
 
-// The strides of a box that is alone in its memory, last dimension fastest (C order).
+// The strides of a box stored alone in its memory, last dimension fastest (C order).
 Numbers dense_strides(const Box& box);
 
 struct Layout {
   std::vector<uint64_t> shape;  // elements in each dimension
-  // The shape with the padding that boxes may reach into. What is beyond |shape| belongs to nobody,
-  // and is neither read nor written. Empty: as |shape|.
+  // The shape with the padding that boxes may reach into. Elements beyond |shape| belong to no
+  // rank, and are neither read nor written. Empty: the same as |shape|.
   std::vector<uint64_t> padded_shape;
-  uint32_t terms = 1;    // the tensor is the sum of so many
-  uint32_t divisor = 1;  // what their sum is divided by; 1 where there is one term
+  uint32_t terms = 1;    // the tensor is the sum of this many terms
+  uint32_t divisor = 1;  // divisor of their sum; 1 if there is one term
   PartList parts;
   bool operator==(const Layout&) const = default;
 
@@ -48,16 +48,16 @@ inline constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 // with a dimension of 0 needs no boxes, and has empty ones only.
 Status check(const Layout& layout);
 
-// The part of |part| that counts, without the padding. May be empty.
+// The part of |part| without the padding. May be empty.
 Box clip(const Layout& layout, const Part& part);
 
-// The elements from the beginning of |rank|'s memory to the last one that it holds.
+// The number of elements from the beginning of |rank|'s memory to the last one that it holds.
 uint64_t elements_needed(const Layout& layout, int rank);
 
 // "rank 0, box [0:4]".
 std::string name_of(const Part& part);
 
-// A table for people: a line for each part, in their order.
+// A table for people: one line per part, in their order.
 std::string to_table(const Layout& layout);
 
 }  // namespace hetcomm::reshard

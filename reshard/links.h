@@ -1,4 +1,4 @@
-// The ways between ranks, by a link model. Ways between equal ends are looked up once.
+// The routes between ranks, by a link model. Routes between equal ends are looked up once.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace hetcomm::reshard {
 
-// Where a rank stands in a link model. An empty NIC means the first one of the host.
+// A rank's location in a link model. An empty NIC means the first one of the host.
 struct RankEnd {
   std::string host;
   std::string nic;
@@ -26,7 +26,7 @@ class Links {
   size_t ranks() const { return end_of_.size(); }
   // The index of the cluster of a rank in the model.
   int cluster(int rank) const { return clusters_[end_of_[static_cast<size_t>(rank)]]; }
-  // Nothing between a rank and itself.
+  // Empty between a rank and itself.
   const topology::Route& route(int from, int to) const { return routes_[place(from, to)]; }
   // The rate of one transfer alone.
   uint64_t bytes_per_s(int from, int to) const { return rates_[place(from, to)]; }
@@ -38,10 +38,10 @@ class Links {
   }
 
   topology::LinkModel model_;
-  size_t ends_ = 0;                      // different ones
+  size_t ends_ = 0;                      // number of different ends
   std::vector<int> clusters_;            // by end
   std::vector<size_t> end_of_;           // by rank
-  std::vector<topology::Route> routes_;  // by pair of ends; last: nothing
+  std::vector<topology::Route> routes_;  // by pair of ends; the last one is empty
   std::vector<uint64_t> rates_;
 };
 

@@ -1,6 +1,6 @@
-// The rule on memory: no element of a rank's destinations is written twice, and none is written
-// over a source; sources may share memory. Where ranges of memory meet, it is told exactly for each
-// box, so that interleaved ones may lie in one buffer.
+// The rule on memory: no element of a rank's destinations is written twice, and none overwrites a
+// source. Sources may share memory. Where ranges of memory meet, the boxes are compared exactly, so
+// that interleaved ones may share a buffer.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,30 @@
 
 namespace hetcomm::reshard {
 
-// Refuses a destination in which boxes of a rank lie over each other in its memory.
-// INVALID_ARGUMENT: the text names the rank and the box.
+// Refuses a destination in which boxes of a rank overlap in its memory. INVALID_ARGUMENT: the text
+// names the rank and the box.
 Status check_destination(const Layout& layout);
 
-// A box of a rank, in bytes from the beginning of the rank's buffer.
+// A box of a rank, in bytes from the beginning of its buffer.
 struct PlacedBox {
   Box box;
   uint32_t term = 0;
   Places places;
   uint64_t begin = 0;
   uint64_t end = 0;
-  uint64_t furthest = 0;  // end of this box and of those before it
+  uint64_t furthest = 0;  // maximum end of this box and of those before it
 };
 
-// Where the boxes of one rank lie in its buffer, by their beginning.
+// The boxes of one rank in its buffer, sorted by begin.
 struct Footprint {
   std::vector<PlacedBox> boxes;
   uint64_t begin = 0;
-  uint64_t end = 0;  // nothing is held where these are equal
+  uint64_t end = 0;  // equal to |begin|: nothing is held
 };
 Footprint footprint_of(const Layout& layout, int rank, uint64_t element_bytes);
 
-// Whether |one| and |other|, whose buffer begins |distance| bytes further, have a byte in common.
-// |may_stay|: an element that both have at the same place does not count. Allocates nothing.
+// Whether |one| and |other|, whose buffer begins |distance| bytes further, share a byte.
+// |may_stay|: an element that both have at the same place is ignored. Allocates nothing.
 Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t distance,
                      bool may_stay = false);
 

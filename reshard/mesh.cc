@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Placement::Kind;
 
-// The indices of one dimension that a rank holds, in the order in which they lie in its memory.
+// The indices of one dimension that a rank holds, in memory order.
 struct Range {
   uint64_t begin;
   uint64_t end;
@@ -113,8 +113,8 @@ uint64_t pieces_of(const Placement& placement, uint64_t ranks) {
   return placement.kind == Kind::kStrided ? placement.split * ranks : ranks;
 }
 
-// Takes piece |number| of |pieces| of the elements from |begin| to |end| of |indices|: pieces of
-// the quotient rounded up while there are elements, as torch.chunk() cuts.
+// Takes piece |number| of |pieces| of the elements from |begin| to |end| of |indices|. Each piece
+// has the quotient rounded up while elements last, as torch.chunk() cuts.
 void take_piece(const Indices& indices, uint64_t begin, uint64_t end, uint64_t pieces,
                 uint64_t number, Indices* kept) {
   const uint64_t size = (end - begin + pieces - 1) / pieces;
@@ -122,7 +122,7 @@ void take_piece(const Indices& indices, uint64_t begin, uint64_t end, uint64_t p
        kept);
 }
 
-// Cuts |indices|, and keeps what rank |place| of |ranks| along the axis gets.
+// Cuts |indices|, and keeps the piece of rank |place| of |ranks| along the axis.
 Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t ranks,
                     uint64_t place, Uneven uneven) {
   const uint64_t count = count_of(indices);
@@ -148,7 +148,7 @@ Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t
     take_piece(indices, 0, count, pieces, place, &kept);
     take_piece(indices, 0, count, pieces, pieces - 1 - place, &kept);
   } else if (placement.kind == Kind::kStrided) {
-    // First as the later axis cuts, then each of these pieces along this one.
+    // First cuts as the later axis does, then cuts each of these pieces along this axis.
     const uint64_t size = (count + placement.split - 1) / placement.split;
     for (uint64_t i = 0; i < placement.split; ++i) {
       take_piece(indices, std::min(count, i * size), std::min(count, (i + 1) * size), ranks, place,
@@ -160,7 +160,7 @@ Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t
   return kept;
 }
 
-// Adds the parts of one rank: a box for each combination of ranges.
+// Adds the parts of one rank: one box per combination of ranges.
 void add_parts(const std::vector<Indices>& held, const Numbers& strides, uint64_t offset,
                const Part& common, std::vector<Part>* parts) {
   const size_t dimensions = held.size();
@@ -225,7 +225,7 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
         indices = std::move(left).value();
       }
     }
-    Box local;  // of the rank's memory
+    Box local;  // box in the rank's memory
     local.dimensions = shape.size();
     for (size_t d = 0; d < shape.size(); ++d) local.end[d] = count_of(held[d]);
     if (local.is_empty()) continue;

@@ -1,5 +1,5 @@
-// Layouts from a mesh of ranks and a placement for each of its axes, as DTensor describes them
-// (PyTorch's DeviceMesh and placements), and from parallel degrees.
+// Layouts from a mesh of ranks and a placement for each of its axes, as in DTensor (PyTorch's
+// DeviceMesh and placements), and from parallel degrees.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace hetcomm::reshard {
 
-// Ranks in a grid: |ranks| holds them in the order of the axes, the last one fastest.
+// Ranks in a grid: |ranks| lists them in the order of the axes, the last one fastest.
 struct Mesh {
   std::vector<uint64_t> axes;  // the number of ranks along each
   std::vector<int> ranks;
 };
 
-// How one axis of a mesh cuts the tensor. Axes act from the first to the last: a later one cuts the
+// How one axis of a mesh cuts the tensor. Axes act from the first to the last: each one cuts the
 // piece that the earlier ones have left on a rank.
 struct Placement {
   enum class Kind : uint8_t {
@@ -29,7 +29,7 @@ struct Placement {
     kStrided,  // |dimension| is cut in |split| pieces, each of them in as many as there are ranks,
                // and rank i has piece i of each (PyTorch's _StridedShard: a later axis cuts
                // |dimension| in |split| pieces, and counts as if it had acted before)
-    kPartial,  // the tensor is the sum of what the ranks along the axis hold
+    kPartial,  // the tensor is the sum of the data held by the ranks along the axis
     kAverage,  // the tensor is that sum divided by the number of ranks along the axis
   };
   Kind kind = Kind::kReplicate;
@@ -50,20 +50,20 @@ inline Placement strided_shard(size_t dimension, uint64_t split) {
 inline Placement partial() { return {Placement::Kind::kPartial, 0, 1, {}}; }
 inline Placement average() { return {Placement::Kind::kAverage, 0, 1, {}}; }
 
-// How a dimension that its pieces do not divide is cut.
+// How to cut a dimension that the number of pieces does not divide.
 enum class Uneven : uint8_t {
   kRefuse,  // it is an error
   kCeil,    // pieces of the quotient rounded up while elements last, then empty ones (torch.chunk)
 };
 
-// Where the piece of a rank lies in its memory. Empty strides: alone, and in C order.
+// Where a rank's piece lies in its memory. Empty strides: alone, and in C order.
 struct View {
   uint64_t offset = 0;
   std::vector<uint64_t> strides;  // of the rank's piece, in elements
 };
 
-// The layout of a tensor of |shape|. The rank's pieces of each dimension stand behind each other in
-// its memory. A rank that gets nothing has no part.
+// The layout of a tensor of |shape|. The rank's pieces of each dimension are contiguous in its
+// memory. A rank that gets nothing has no part.
 // INVALID_ARGUMENT: the mesh names a rank twice, an axis has no ranks or no placement, a dimension
 // does not exist or cannot be cut; the text names the axis.
 Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
@@ -79,7 +79,7 @@ struct Degrees {
   uint64_t tensor = 1;
   // The order in which ranks are numbered, slowest first: a permutation of "dct".
   std::string_view order = "dct";
-  bool zigzag = false;  // context parallelism by pairs, for causal attention
+  bool zigzag = false;  // context parallelism with paired pieces, for causal attention
 };
 Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
                            const Degrees& degrees, const std::vector<int>& ranks);

@@ -1,7 +1,7 @@
 // A MovePlan moves a tensor from one layout to another in hops. Each hop takes the tensor from one
-// layout to the next; what lies between source and destination is held in scratch memory.
+// layout to the next. Intermediate layouts are held in scratch memory.
 //
-// Plans are pure functions of the two layouts and of what else a strategy is given. All ranks and
+// Plans are pure functions of the two layouts and of a strategy's other arguments. All ranks and
 // all processors make the same plan: integers only, and ties go to the smaller rank.
 #pragma once
 
@@ -14,27 +14,27 @@
 
 namespace hetcomm::reshard {
 
-// Copies |box| from one part of a hop's layout to one of the next, over the network where these
+// Copies |box| from one part of a hop's layout to one of the next, over the network if the two
 // belong to different ranks.
 struct Move {
   uint32_t from = 0;  // index of the part
   uint32_t to = 0;
   Box box;
-  bool adds = false;  // to what is there; the first term of a sum is copied
+  bool adds = false;  // adds to existing data; the first term of a sum is copied
   bool operator==(const Move&) const = default;
 };
 
-// A part of a layout between source and destination may be the same memory as a part of the source
-// or of the destination: then it needs no scratch memory.
+// A part of an intermediate layout may share memory with a part of the source or of the
+// destination. Then it needs no scratch memory.
 enum class Alias : uint8_t { kNone, kSource, kDestination };
 struct Scratch {
   Alias alias = Alias::kNone;
-  uint32_t part = 0;  // of the source's or the destination's layout
+  uint32_t part = 0;  // part of the source's or the destination's layout
   bool operator==(const Scratch&) const = default;
 };
 
 struct Hop {
-  // Where the hop leads. That of the last hop is the destination's layout.
+  // The layout that the hop leads to. For the last hop: the destination's layout.
   Layout to;
   // The memory of each part of |to|. Empty for the last hop.
   std::vector<Scratch> scratch;
@@ -49,14 +49,14 @@ struct MovePlan {
   std::vector<Hop> hops;
   bool operator==(const MovePlan&) const = default;
 
-  // The layout that hop |index| starts from.
+  // The layout where hop |index| starts.
   const Layout& from(size_t index) const { return index == 0 ? source : hops[index - 1].to; }
   const Layout& destination() const { return hops.back().to; }
 };
 
-// The messages of a hop: pairs of different ranks with at least one move from one to the other.
+// The number of messages of a hop: pairs of different ranks with at least one move between them.
 size_t count_messages(const MovePlan& plan, size_t hop);
-// The elements that all hops move between different ranks.
+// The number of elements that all hops move between different ranks.
 uint64_t count_elements(const MovePlan& plan);
 
 }  // namespace hetcomm::reshard

@@ -1,4 +1,4 @@
-// A plan as JSON, for people's programs.
+// A plan as JSON, for users' programs.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace hetcomm::reshard {
 // with ranks as "from" and "to". A move of a rank to itself is a copy in its memory.
 std::string to_json(const MovePlan& plan, uint64_t element_bytes);
 
-// The same, and what it costs: "forecast_ns", "ns" and "slowest" (a resource's name) of each hop,
-// "resources": [{"name", "bytes"}] without those that carry nothing, and
-// "considered": [{"strategy", "forecast_ns", "refused"}].
+// The same with costs: "forecast_ns", "ns" and "slowest" (a resource's name) of each hop,
+// "resources": [{"name", "bytes"}] without unused ones, and "considered": [{"strategy",
+// "forecast_ns", "refused"}].
 std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& links);
 
 }  // namespace hetcomm::reshard

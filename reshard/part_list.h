@@ -1,5 +1,5 @@
-// PartList: the parts of a layout. Copies share them until one is changed, so that a plan costs no
-// copy of its layouts, which many plans have in common.
+// PartList: the parts of a layout. Copies share them until one is changed, so a plan needs no copy
+// of its layouts, which many plans have in common.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@ namespace hetcomm::reshard {
 struct Part {
   int rank = 0;
   Box box;
-  uint32_t copy = 0;  // ranks with one number hold the term once
-  uint32_t term = 0;  // of the sum; 0 where the tensor is none
+  uint32_t copy = 0;  // ranks with the same number hold the term once
+  uint32_t term = 0;  // term of the sum; 0 if the tensor is not a sum
   uint64_t offset = 0;
   Numbers strides{};
   bool operator==(const Part&) const = default;
 };
 
-// As a std::vector, which edit() gives to be changed.
+// Read like a std::vector; edit() returns the vector to change.
 class PartList {
  public:
   PartList() = default;
@@ -46,7 +46,7 @@ class PartList {
     return size() == other.size() && (empty() || *parts_ == *other.parts_);
   }
 
-  // This list's own. Nobody else uses the list meanwhile.
+  // This list's private vector. Nothing else uses the list during the call.
   std::vector<Part>& edit() {
     if (parts_ == nullptr) {
       parts_ = std::make_shared<std::vector<Part>>();

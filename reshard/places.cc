@@ -7,7 +7,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|; the two have no common
+// The x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|. The two have no common
 // divisor.
 uint64_t inverse_of(uint64_t factor, uint64_t modulus) {
   auto last = static_cast<int64_t>(modulus);
@@ -35,14 +35,14 @@ uint64_t product_modulo(uint64_t one, uint64_t other, uint64_t modulus) {
   return product;
 }
 
-// Sums of steps, each of which is made at most so often.
+// Sums of steps, each of which is taken at most |most| times.
 class Steps {
  public:
   void add(uint64_t length, uint64_t most) {
     if (length == 0 || most == 0) return;
     steps_[count_++] = {.length = length, .most = most};
   }
-  // Whether the steps can come to |total|.
+  // Whether the steps can add up to |total|.
   Meeting reach(int64_t total) {
     if (total < 0) return Meeting::kApart;
     for (size_t before = 0; before != count_;) {
@@ -57,18 +57,18 @@ class Steps {
   struct Step {
     uint64_t length = 0;
     uint64_t most = 0;
-    uint64_t reach = 0;  // of this step and those after it
-    // This step's number has to be a certain one modulo |period|, so that the steps after it, which
-    // |divisor| divides, can make up for the rest.
+    uint64_t reach = 0;  // of this step and the later ones
+    // The number of times that this step is taken is fixed modulo |period|, so that the later
+    // steps, which |divisor| divides, can make up the rest.
     uint64_t divisor = 0;
     uint64_t common = 1;  // divisor of this length and of |divisor|
     uint64_t period = 1;
     uint64_t inverse = 0;
   };
-  // More is a search of milliseconds.
+  // More tries would take milliseconds.
   static constexpr uint32_t kMaxTries = 1u << 16;
 
-  // Joins steps that together leave no gap.
+  // Merges steps that together leave no gap.
   void join() {
     const auto shorter = [](const Step& one, const Step& other) {
       return one.length < other.length;
@@ -112,7 +112,7 @@ class Steps {
     if (index == count_) return Meeting::kApart;
     const Step& step = steps_[index];
     if (left > step.reach || left % step.common != 0) return Meeting::kApart;
-    // The last step divides what is left, and is made often enough.
+    // The last step divides the rest, and may be taken often enough.
     if (index + 1 == count_) return Meeting::kMeet;
     const uint64_t rest = steps_[index + 1].reach;
     uint64_t number = left > rest ? (left - rest + step.length - 1) / step.length : 0;
@@ -134,7 +134,7 @@ class Steps {
   uint32_t tries_ = 0;
 };
 
-// In the order of the strides, each step is longer than all that the shorter ones reach together.
+// In the order of the strides, each step is longer than all shorter ones together can reach.
 bool is_nested(const Places& places) {
   std::array<std::pair<uint64_t, uint64_t>, Places::kMaxExtents> steps;  // stride, most
   size_t count = 0;
@@ -152,8 +152,8 @@ bool is_nested(const Places& places) {
 
 }  // namespace
 
-// The steps of |one| lead from its first element to the place; those of |other|, turned round, from
-// there to the last one of |other|.
+// The steps of |one| lead from its first element to the place. The reversed steps of |other| lead
+// from there to the last element of |other|.
 Meeting find_meeting(const Places& one, const Places& other, int64_t distance) {
   Steps steps;
   auto total = static_cast<int64_t>(other.end() - 1) + distance - static_cast<int64_t>(one.offset);

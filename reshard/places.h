@@ -1,10 +1,10 @@
-// Places: elements at regular distances in memory, and whether some of them lie at one place.
+// Places: elements at regular distances in memory, and whether some of them share a place.
 //
-// Elements lie at one place where a sum of steps, each made a bounded number of times, comes to a
-// given distance. Steps that follow each other without a gap are one step. What is left is
-// searched, longest step first; distances that cannot be reached, and those that the other steps do
-// not divide, are passed over. Rows and planes leave nothing to search. A bound ends searches that
-// no memory of a model needs.
+// Elements share a place if a sum of steps, each taken a bounded number of times, equals a given
+// distance. Steps that follow each other without a gap are merged into one. The rest is searched,
+// longest step first. The search skips distances that cannot be reached, and those that the other
+// steps do not divide. Rows and planes leave nothing to search. A bound ends searches that no
+// memory of a model needs.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace hetcomm::reshard {
 // Element (i, j, ...) lies at offset + i * strides[0] + j * strides[1] + ... All of them lie within
 // 2^56.
 struct Places {
-  // Those of a box, and the bytes of an element.
+  // The extents of a box, and the bytes of an element.
   static constexpr size_t kMaxExtents = kMaxDimensions + 1;
   using Sizes = std::array<uint64_t, kMaxExtents>;
   uint64_t offset = 0;
@@ -26,7 +26,7 @@ struct Places {
   Sizes extents{};  // at least 1
   Sizes strides{};
 
-  // The place behind the last one.
+  // One past the last place.
   uint64_t end() const {
     uint64_t last = offset;
     for (size_t d = 0; d < dimensions; ++d) last += (extents[d] - 1) * strides[d];
@@ -34,14 +34,14 @@ struct Places {
   }
 };
 
-// kUnknown: the search was ended.
+// kUnknown: the search reached its bound.
 enum class Meeting : uint8_t { kApart, kMeet, kUnknown };
 
-// Whether some element of |one| and some of |other| lie at one place, where those of |other| lie
-// |distance| further than they say.
+// Whether some element of |one| and some element of |other| share a place, with |other| shifted by
+// |distance|.
 Meeting find_meeting(const Places& one, const Places& other, int64_t distance = 0);
 
-// Whether two elements of |places| lie at one place.
+// Whether two elements of |places| share a place.
 Meeting find_repeat(const Places& places);
 
 }  // namespace hetcomm::reshard

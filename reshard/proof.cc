@@ -13,7 +13,7 @@ namespace {
 
 Status wrong(std::string text) { return Status(Code::kInternal, std::move(text)); }
 
-// The tensor in cells that no box cuts.
+// The tensor, cut into cells that no box cuts.
 class Grid {
  public:
   explicit Grid(size_t dimensions) : cuts_(dimensions) {}
@@ -71,7 +71,7 @@ class Grid {
   std::vector<std::vector<uint64_t>> cuts_;
 };
 
-// Which memory a part of a layout is: 0 the source's, 1 the destination's, 2 scratch.
+// The memory of a part of a layout: 0 the source's, 1 the destination's, 2 scratch.
 using MemoryName = std::tuple<int, size_t, uint32_t>;
 
 class Proof {
@@ -91,7 +91,7 @@ class Proof {
   }
 
  private:
-  // Which terms of the sum a cell holds. Empty: it was not written.
+  // The terms of the sum that a cell holds. Empty: it was not written.
   using Terms = std::vector<bool>;
   struct Memory {
     std::map<uint64_t, Terms> cells;
@@ -154,7 +154,7 @@ class Proof {
                               cells, most_cells));
   }
 
-  // The part of |box| that is in the tensor.
+  // The part of |box| inside the tensor.
   Box inside(Box box) const {
     for (size_t d = 0; d < box.dimensions; ++d) {
       box.begin[d] = std::min(box.begin[d], plan_.source.shape[d]);
@@ -260,7 +260,7 @@ class Proof {
 Status prove(const MovePlan& plan, uint64_t most_cells) { return Proof(plan).run(most_cells); }
 
 Status prove_progress(const std::vector<MovePlan>& plans) {
-  // The next move of a rank: a place in its plan, local moves left out.
+  // A rank's next move: its position in the plan, local moves excluded.
   struct Next {
     size_t hop = 0;
     size_t move = 0;
@@ -293,7 +293,7 @@ Status prove_progress(const std::vector<MovePlan>& plans) {
         static_cast<size_t>(other) >= plans.size()) {
       return wrong(fmt::format("rank {} has a move from rank {} to rank {}", rank, from, to));
     }
-    if (step_of(static_cast<size_t>(other)) != step) continue;  // it comes back here
+    if (step_of(static_cast<size_t>(other)) != step) continue;  // the loop returns here later
     ++next[rank].move;
     ++next[static_cast<size_t>(other)].move;
     looking.push_back(rank);

@@ -1,5 +1,5 @@
-// Proves that a plan does what it is for, by following every element. It shares no code with the
-// strategies beyond the data that they hand over.
+// Proves that a plan is correct, by following every element. It shares no code with the strategies
+// except their output data.
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace hetcomm::reshard {
 
-// Fails with the first thing that is wrong with |plan|, which names hop, ranks and box: an element
-// of the destination that is not written, is written twice, comes from a wrong element or lacks a
-// term of the sum; something that is read before it was written; a write to the source.
-// Cuts the tensor at the borders of all boxes: OUT_OF_RESOURCES where that gives more than
+// Fails with the first fault in |plan|, naming hop, ranks and box: a destination element that is
+// not written, is written twice, comes from a wrong element or lacks a term of the sum; a read
+// before the write; a write to the source.
+// Cuts the tensor at the borders of all boxes: OUT_OF_RESOURCES if that gives more than
 // |most_cells| cells.
 Status prove(const MovePlan& plan, uint64_t most_cells = uint64_t{1} << 24);
 
-// Proves that ranks which carry out their own plans one move after the other, each move by its
-// sender and its receiver at the same time, all come to an end: no plan waits for another in a
-// ring, and both sides of a move know it. |plans|: those of all ranks, by rank.
+// Proves that ranks finish if each carries out its own plan move by move, with the sender and the
+// receiver of a move acting at the same time: no plans wait for each other in a ring, and both
+// sides of a move include it. |plans|: those of all ranks, by rank.
 Status prove_progress(const std::vector<MovePlan>& plans);
 
 }  // namespace hetcomm::reshard

@@ -20,7 +20,7 @@ std::vector<Box> without(const std::vector<Box>& boxes, const Box& taken) {
       left.push_back(box);
       continue;
     }
-    // Slices off what is before and after |taken|, dimension by dimension.
+    // Cuts off the parts before and after |taken|, dimension by dimension.
     for (size_t d = 0; d < box.dimensions; ++d) {
       if (box.begin[d] < taken.begin[d]) {
         left.push_back(box);
@@ -81,7 +81,7 @@ class Redistribution {
   struct Term {
     std::map<int, std::vector<uint32_t>> of_rank;
     std::map<uint32_t, std::vector<uint32_t>> copies;
-    std::vector<const std::vector<uint32_t>*> whole;  // copies that hold everything
+    std::vector<const std::vector<uint32_t>*> whole;  // copies that hold all elements
   };
 
   bool concerns(const Part& part, const Box& box) const {

@@ -8,12 +8,12 @@
 
 namespace hetcomm::reshard {
 
-// Returns the moves in the order of the parts of |to|. What a rank holds already it copies from
-// itself. The rest of a part comes from one copy of |from| that is whole; the parts of |to| take
-// such copies in turn, so that all senders have alike to do. Terms of a sum are added in their
-// order, unless |to| has as many terms.
+// Returns the moves in the order of the parts of |to|. A rank copies data that it already holds
+// from its own memory. The rest of a part comes from one complete copy of |from|. The parts of |to|
+// take such copies in turn, so that all senders have the same load. Terms of a sum are added in
+// their order, unless |to| has the same number of terms.
 // |rank|: only the moves in which it takes part, in the same order.
-// UNSUPPORTED: the shapes differ, or |to| has another number of terms that is not 1.
+// UNSUPPORTED: the shapes differ, or |to| has a different number of terms other than 1.
 Result<std::vector<Move>> moves_between(const Layout& from, const Layout& to,
                                         std::optional<int> rank = std::nullopt);
 

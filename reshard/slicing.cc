@@ -23,7 +23,7 @@ std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
   return cuts;
 }
 
-// How a tensor is cut in slices: each piece between two cuts of one dimension gives every slice a
+// How a tensor is cut into slices: each piece between two cuts of one dimension gives every slice a
 // share of it.
 struct Cuts {
   size_t dimension = 0;
@@ -48,8 +48,8 @@ struct Cuts {
   }
 };
 
-// The dimension in which the narrowest piece is widest. Every rank then has a share of each slice,
-// and the boxes of a slice are few.
+// The dimension whose narrowest piece is widest. Then every rank has a share of each slice, and a
+// slice has few boxes.
 Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   Cuts best;
   uint64_t widest = 0;
@@ -68,7 +68,7 @@ Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   return best;
 }
 
-// Leaves out dimensions of one element, and joins those that lie behind each other.
+// Drops dimensions of one element, and joins contiguous ones.
 StridedBox simplified(const StridedBox& box) {
   StridedBox result = box;
   result.dimensions = 0;
@@ -88,11 +88,11 @@ StridedBox simplified(const StridedBox& box) {
   return result;
 }
 
-// The sums that one rank forms in one phase: each piece of a part that belongs to the slice, dense.
+// The sums that one rank forms in one phase: each piece of a part that belongs to the slice,
+// densely stored.
 class Sums {
  public:
-  // |box| of part |part| of |layout|, which is between two cuts. Gives the place of its
-  // elements in kSum.
+  // Returns the place in kSum of |box| of part |part| of |layout|, which lies between two cuts.
   StridedBox place(const Layout& layout, const Cuts& cuts, uint32_t slice, uint32_t part,
                    const Box& box) {
     std::vector<Piece>& pieces = parts_[part];
@@ -167,7 +167,7 @@ class Slicer {
   }
 
  private:
-  // Where |box| lies in part |part| of the layout before hop |layout|.
+  // The place of |box| in part |part| of the layout before hop |layout|.
   StridedBox place(size_t layout, uint32_t part, const Box& box) const {
     const Part* of = &plan_.from(layout).parts[part];
     StridedBox result;
@@ -197,7 +197,7 @@ class Slicer {
 
   void add_phase(uint32_t slice, uint32_t hop) {
     std::map<int, Message> sends;
-    std::map<int, uint64_t> received;  // elements, by peer
+    std::map<int, uint64_t> received;  // elements received, by peer
     std::vector<std::pair<int, Arrival>> arrivals;
     const int rank = slicing_.rank;
     const Layout& layout = plan_.hops[hop].to;
@@ -259,7 +259,7 @@ class Slicer {
   const MovePlan& plan_;
   const Cuts cuts_;
   const bool rounds_;
-  std::vector<std::vector<uint64_t>> scratch_;  // by hop and part: where it begins
+  std::vector<std::vector<uint64_t>> scratch_;  // begin, by hop and part
   Slicing slicing_;
 };
 

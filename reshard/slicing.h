@@ -1,9 +1,9 @@
 // The share of one rank in a move plan: messages and strided copies, in slices.
 //
-// The tensor is cut in slices that are plans of their own: a slice needs in one hop only data of
-// the same slice of the hop before. Each rank has a share of every slice. All ranks go through the
-// phases, a hop of a slice each, in one order: a rank that is at the earliest phase can always go
-// on, even if only one message fits between two ranks.
+// The tensor is cut into slices that are separate plans: in a hop, a slice needs only data of the
+// same slice from the previous hop. Each rank has a share of every slice. All ranks go through the
+// phases, each a hop of a slice, in one order. A rank at the earliest phase can always continue,
+// even if only one message fits between two ranks.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ namespace hetcomm::reshard {
 enum class Space : uint8_t { kSource, kDestination, kScratch, kSum };
 
 // Elements at regular distances: the one with index i lies at offset + sum(i[d] * strides[d]).
-// Their order, in a message too, is that of the indices, the last one fastest.
+// Their order, also within a message, is that of the indices, the last one fastest.
 struct StridedBox {
   Space memory = Space::kScratch;
   uint64_t offset = 0;
-  size_t dimensions = 0;  // as few as there can be; 0: one element
+  size_t dimensions = 0;  // minimal; 0: one element
   Numbers extents{};
   Numbers strides{};
 
@@ -30,47 +30,47 @@ struct StridedBox {
   bool operator==(const StridedBox&) const = default;
 };
 
-// The elements that go to one rank, or come from it. A message has its boxes behind each other.
+// The elements that go to or come from one rank. The boxes of a message are contiguous.
 struct Message {
   int peer = 0;
   uint64_t elements = 0;
-  std::vector<StridedBox> boxes;  // where the bytes are taken from; empty if it is received
+  std::vector<StridedBox> boxes;  // where the bytes are taken from; empty for a receive
   bool operator==(const Message&) const = default;
 };
 
-// Elements that are put in their place.
+// Elements to put in place.
 struct Arrival {
   int receive = -1;       // index of Phase::receives; -1: from this rank's own memory
-  uint64_t position = 0;  // of the elements in the message
-  StridedBox from;        // in this rank's memory, if they are its own
+  uint64_t position = 0;  // position of the elements in the message
+  StridedBox from;        // in this rank's memory, if the source is this rank
   StridedBox to;
   bool adds = false;
-  bool is_term = false;  // of a sum
+  bool is_term = false;  // a term of a sum
   bool operator==(const Arrival&) const = default;
 };
 
-// Sends may start when the arrivals of the hop before are done, of the same slice.
+// Sends may start when the arrivals of the previous hop of the same slice are done.
 struct Phase {
   uint32_t slice = 0;
   uint32_t hop = 0;
   std::vector<Message> sends;     // in the order of peers
   std::vector<Message> receives;  // in the order of peers
-  std::vector<Arrival> arrivals;  // in this order: sums are rounded alike on all runs
-  uint64_t sum_elements = 0;      // of kSum
+  std::vector<Arrival> arrivals;  // in this order: sums round identically in all runs
+  uint64_t sum_elements = 0;      // number of elements in kSum
   bool operator==(const Phase&) const = default;
 };
 
 struct Slicing {
   int rank = 0;
   uint64_t scratch_elements = 0;
-  uint64_t largest_message = 0;  // elements
-  std::vector<Phase> phases;     // without those in which the rank has nothing to do
+  uint64_t largest_message = 0;  // in elements
+  std::vector<Phase> phases;     // without phases in which the rank has nothing to do
   bool operator==(const Slicing&) const = default;
 };
 
-// |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made where the tensor
-// has too few elements. All ranks give the same number. |rounds|: sums are formed in kSum, and put
-// where they belong when all terms of the slice have been added.
+// |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made if the tensor has
+// too few elements. All ranks specify the same number. |rounds|: sums are formed in kSum, and put
+// in place when all terms of the slice have been added.
 Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard

@@ -15,7 +15,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// A layout of dense parts between source and destination.
+// An intermediate layout of dense parts.
 Layout empty_like(const Layout& other) {
   Layout layout;
   layout.shape = other.shape;
@@ -41,7 +41,7 @@ class MovePlanner {
     plan_.source = source;
     for (size_t i = 0; i < between.size(); ++i) {
       Hop hop;
-      // Later hops must not write what an earlier one has left in the destination.
+      // Later hops must not overwrite data that an earlier hop left in the destination.
       const bool is_last = i + 1 == between.size();
       for (const Part& part : between[i].parts) {
         hop.scratch.push_back(find_alias(part, is_last));
@@ -56,7 +56,7 @@ class MovePlanner {
   }
 
  private:
-  // A part of |layout| of the same rank that has all of |part|.
+  // A part of |layout| that belongs to the same rank and contains all of |part|.
   static std::optional<uint32_t> find_holder(const Layout& layout, const Part& part) {
     for (uint32_t i = 0; layout.terms == 1 && i < layout.parts.size(); ++i) {
       const Part& other = layout.parts[i];
@@ -72,7 +72,7 @@ class MovePlanner {
     return {};
   }
 
-  // Where |part| of the layout before hop |layout| lies.
+  // The place of |part| of the layout before hop |layout|.
   Scratch memory_of(size_t layout, uint32_t part) const {
     if (layout == 0) return {Alias::kSource, part};
     const Hop& hop = plan_.hops[layout - 1];
@@ -87,7 +87,7 @@ class MovePlanner {
     for (const Move& move : moves.value()) {
       const Scratch from = memory_of(index, move.from);
       const Scratch to = memory_of(index + 1, move.to);
-      // Elements of the source are there already, and nothing is written to them.
+      // Elements of the source are already there, and nothing writes to them.
       const bool is_there = to.alias == Alias::kSource || (from == to && to.alias != Alias::kNone);
       if (!is_there) plan_.hops.back().moves.push_back(move);
     }
@@ -103,7 +103,7 @@ Status check_shapes(const Layout& source, const Layout& destination) {
   return moves_between(empty_like(source), empty_like(destination)).status();
 }
 
-// In how many different ranges of the first dimension the first copy is cut.
+// The number of different ranges of the first dimension in the first copy.
 uint64_t pieces_of_batch(const Layout& layout) {
   std::vector<std::pair<uint64_t, uint64_t>> ranges;
   for (const Part& part : layout.parts) {
@@ -116,7 +116,7 @@ uint64_t pieces_of_batch(const Layout& layout) {
   return static_cast<uint64_t>(std::unique(ranges.begin(), ranges.end()) - ranges.begin());
 }
 
-// The layout in which the first rank of each group holds the slab of the group.
+// The layout in which the first rank of each group holds the group's slab.
 Result<Layout> gathered(const Layout& layout, uint64_t outer) {
   const uint64_t batch = layout.shape[0];
   if (batch % outer != 0) {
@@ -162,7 +162,7 @@ Result<Layout> gathered(const Layout& layout, uint64_t outer) {
   return result;
 }
 
-// Cuts |box| in |pieces| along the first dimension that has as many elements, or in fewer.
+// Cuts |box| into |pieces| along the first dimension with enough elements, or into fewer.
 std::vector<Box> cut(const Box& box, uint64_t pieces) {
   size_t along = 0;
   while (along + 1 < box.dimensions && box.extent(along) < pieces) ++along;
@@ -182,21 +182,21 @@ std::vector<Box> cut(const Box& box, uint64_t pieces) {
   return result;
 }
 
-// The copies of |layout|; ranks may hold further ones in part.
+// The number of copies of |layout|; ranks may partially hold further ones.
 uint64_t copies_of(const Layout& layout) {
   std::set<uint32_t> copies;
   for (const Part& part : layout.parts) copies.insert(part.copy);
   return std::max<uint64_t>(copies.size(), 1);
 }
 
-// The layout in which ranks that hold the same in |destination| have a piece of it each.
+// The layout in which each of the ranks that hold the same data in |destination| has a piece of it.
 Layout scattered(const Layout& source, const Layout& destination) {
   std::map<std::pair<Numbers, Numbers>, std::vector<int>> groups;
   for (const bool first : {true, false}) {
     for (const Part& part : destination.parts) {
       const Box box = clip(destination, part);
       if (box.is_empty() || (part.copy == 0) != first) continue;
-      // Copies that are cut in another way have no pieces of their own.
+      // Copies that are cut differently have no pieces of their own.
       if (!first && !groups.contains({box.begin, box.end})) continue;
       groups[{box.begin, box.end}].push_back(part.rank);
     }
@@ -208,7 +208,7 @@ Layout scattered(const Layout& source, const Layout& destination) {
     box.dimensions = destination.shape.size();
     box.begin = range.first;
     box.end = range.second;
-    // As many for each receiver, and for each sender where that is a small number.
+    // The same number for each receiver, and for each sender if that is a small number.
     constexpr uint64_t kMaxPieces = 64;
     uint64_t pieces = std::lcm(senders, ranks.size());
     if (pieces > kMaxPieces) pieces = ranks.size();

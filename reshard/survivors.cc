@@ -13,10 +13,10 @@ namespace {
 // A box of the first copy whose rank was lost.
 struct LostBox {
   Box box;
-  int rank;  // as it was
+  int rank;  // the old rank number
 };
 
-// The rest of |whole| without |hole|, which lies in it. No two of the boxes overlap.
+// |whole| without |hole|, which lies inside it. The boxes do not overlap.
 std::vector<Box> without(const Box& whole, const Box& hole) {
   std::vector<Box> rest;
   Box middle = whole;
@@ -35,7 +35,7 @@ std::vector<Box> without(const Box& whole, const Box& hole) {
   return rest;
 }
 
-// The elements of |part| that lie in |box|, where they are.
+// The elements of |part| inside |box|, at their places in memory.
 Part narrowed(const Part& part, const Box& box) {
   Part result = part;
   result.box = box;
@@ -45,7 +45,7 @@ Part narrowed(const Part& part, const Box& box) {
   return result;
 }
 
-// Every rank has one number at most, and no two have the same.
+// Checks that every rank has at most one number, and that no two have the same.
 Status check_numbers(const Layout& layout, const std::vector<int>& rank_now) {
   std::set<int> taken;
   for (size_t rank = 0; rank < rank_now.size(); ++rank) {
@@ -76,7 +76,7 @@ class Term {
     const Box box = clip(layout, part);
     if (part.copy == 0 && !box.is_empty()) lost_.push_back({box, part.rank});
   }
-  // Other copies take over what the first has lost. Returns what nobody holds.
+  // Other copies take over data that the first one has lost. Returns what no copy holds.
   std::vector<LostBox> repair() {
     std::vector<LostBox> orphans;
     while (!lost_.empty()) {
@@ -89,7 +89,7 @@ class Term {
   std::vector<Part>& parts() { return parts_; }
 
  private:
-  // A part of a further copy becomes one of the first, as far as it helps.
+  // A part of another copy becomes part of the first one, as far as it helps.
   bool take_over(const LostBox& lost) {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part part = parts_[i];

@@ -9,18 +9,19 @@
 //   Transport         contact, start, reach, connect, progress, sleep
 //   Endpoint          one connection to one peer (a "rail"): messages
 //
-// abilities.h has the interfaces of what not every transport can do (put, get, regions, devices). A
-// Transport and an Endpoint hand them out as pointers. README.md says how to add a transport.
+// abilities.h has the interfaces for abilities that some transports lack (put, get, regions,
+// devices). A Transport and an Endpoint hand them out as pointers. README.md says how to add a
+// transport.
 //
-// Life of a transport: a peer may know its contact, and connect, before this rank knows the id
-// and the members of the job. Such a connection waits until start(), and is judged then.
+// Life of a transport: a peer may know its contact, and connect, before this rank knows the id and
+// the members of the job. Such a connection waits until start() and is checked then.
 //
 // Life of a connection: only the lower rank of a pair connects. on_connected (lower rank) and
 // on_accepted (other side) hand the endpoint to core, which sets its handler before anything is
-// delivered. Calls that end something (revoke, release, cancel, close) need no memory, so they
-// cannot fail for want of it. When a connection breaks, the endpoint first makes itself quiet, so
-// that it touches no memory any more, and then reports on_failed once. After that every call on it
-// returns kPeerLost. Core destroys endpoints, never inside an upcall of that endpoint.
+// delivered. Calls that end something (revoke, release, cancel, close) need no memory, so lack of
+// memory cannot make them fail. When a connection breaks, the endpoint first stops touching memory,
+// and then reports on_failed once. After that every call on it returns kPeerLost. Core destroys
+// endpoints, never inside an upcall of that endpoint.
 #pragma once
 
 #include <cstddef>
@@ -49,30 +50,31 @@ namespace hetcomm {
 //
 // Upcalls do not say HETCOMM_UNDER_BATON here: core calls a transport under the baton only, so that
 // a transport needs no annotations inside. Core's overrides say it. ReceiptSource::receipt() is the
-// exception; a transport protects by other means what that call and threads of its own share.
+// exception; a transport protects by other means the data that this call shares with the
+// transport's threads.
 class EndpointHandler {
  public:
-  // Tells that a message has arrived. |payload| is contiguous.
+  // Reports that a message has arrived. |payload| is contiguous.
   virtual void on_message(const MessageHeader& header, ConstByteSpan payload) = 0;
-  // Tells that |length| bytes of a peer's put are complete in the memory that was exposed with
+  // Reports that |length| bytes of a peer's put are complete in the memory that was exposed with
   // |cookie|.
   virtual void on_put(uint64_t cookie, uint64_t length) = 0;
-  // Tells that |bulk| has ended and its local memory is quiet. Capabilities::lossless says what kOk
-  // means for a put.
+  // Reports that |bulk| has ended and that its local memory is no longer accessed.
+  // Capabilities::lossless says what kOk means for a put.
   virtual void on_bulk_complete(Bulk& bulk, Code code) = 0;
   // Answers map(): region |key| can be used at the address in |mapped| until on_unmap or on_failed,
   // or |mapped| says why it cannot.
   virtual void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) = 0;
-  // Tells that the peer takes region |key| back. On return core does not touch it any more, but for
-  // copies that hold it (MappedRegion::hold).
+  // Reports that the peer withdraws region |key|. After its return core no longer touches the
+  // region, except in copies that hold it (MappedRegion::hold).
   virtual void on_unmap(const RemoteKey& key) = 0;
-  // Tells that a send, put or get that was refused with kWouldBlock may be tried again.
+  // Reports that a send, put or get that was refused with kWouldBlock may be retried.
   virtual void on_writable() = 0;
-  // Asks for the peer's receipt() of |stream|: the transport cannot tell whether the peer does not
-  // read or the path is gone. The receipt comes by another path, and resolve() tells it. Until then
-  // the transport goes on waiting, and asks again.
+  // Asks for the peer's receipt() of |stream|: the transport cannot tell a peer that does not read
+  // from a path that is gone. The receipt comes by another path, and core passes it to resolve().
+  // Until then the transport keeps waiting, and asks again.
   virtual void on_doubt(const StreamId& stream) = 0;
-  // Tells that the connection broke. The endpoint delivers and touches nothing any more. |why|
+  // Reports that the connection broke. The endpoint no longer delivers or touches anything. |why|
   // names transport and reason.
   virtual void on_failed(const Status& why) = 0;
 
@@ -82,8 +84,8 @@ class EndpointHandler {
 
 class Endpoint {
  public:
-  // Closes the connection. On return no memory of core is touched any more, and no upcall follows.
-  // Core does not call it from inside an upcall of this endpoint.
+  // Closes the connection. After the return the endpoint no longer touches core's memory, and no
+  // upcall follows. Core does not call it from inside an upcall of this endpoint.
   virtual ~Endpoint() = default;
   // Ends the peer's access to published regions over this connection. It may be called from inside
   // an upcall, unlike the destructor, which is the only call that follows. Without regions it does
@@ -102,13 +104,13 @@ class Endpoint {
   virtual Code send(const MessageHeader& header, const ExtentView& payload) HETCOMM_UNDER_BATON = 0;
   // Says whether everything that was accepted has left.
   virtual bool flushed() const HETCOMM_UNDER_BATON = 0;
-  // Bytes of messages and puts that count as sent, and that the peer's host is not known to have.
+  // Bytes of messages and puts that count as sent, without confirmed arrival at the peer's host.
   virtual uint64_t unsent_bytes() const HETCOMM_UNDER_BATON { return 0; }
   // Says what became of the data, also after on_failed. A connection that loses nothing while the
-  // peer lives has no need to tell.
+  // peer lives need not override this.
   virtual Passage passage() const HETCOMM_UNDER_BATON { return Passage::kNothing; }
-  // Says for people why what was sent has not arrived, as far as the transport knows. Empty: it
-  // knows of nothing. It may make system calls.
+  // Explains to people why sent data has not arrived, as far as the transport knows. Empty: it
+  // knows no reason. The call may make system calls.
   virtual std::string trouble() const HETCOMM_UNDER_BATON { return {}; }
   // Describes the connection in one line for people: addresses, mode, streams.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
@@ -117,11 +119,11 @@ class Endpoint {
 // Core's side of one transport. The rules are those of EndpointHandler.
 class TransportHandler {
  public:
-  // Gives the outcome of connect(|destination|).
+  // Reports the outcome of connect(|destination|).
   virtual void on_connected(const Destination& destination,
                             Result<std::unique_ptr<Endpoint>> endpoint) = 0;
-  // Gives a connection that |peer| has made; the peer has proved who it is. If core does not keep
-  // the endpoint it is closed.
+  // Hands over a connection that |peer| has made. The peer has proved its identity. If core does
+  // not keep the endpoint, it is closed.
   virtual void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) = 0;
 
  protected:
@@ -130,16 +132,16 @@ class TransportHandler {
 
 // A network interface of this host that a transport may be bound to.
 struct BoundNic {
-  std::string interface;  // "eth0"; empty: none has a name
+  std::string interface;  // "eth0"; empty: it has no name
   std::string rdma_port;  // "mlx5_0:1"; empty: it has none
   bool has_address = false;
-  // Another interface that is used is in the same subnet, so routes do not tell them apart.
+  // Another interface in use is in the same subnet, so routes do not tell them apart.
   bool shares_subnet = false;
   // The NUMA node near it, by the kernel's number.
   int numa_node = kAnyNumaNode;
 };
 
-// Everything that a transport is made with. The references outlive the transport.
+// Everything that a transport is created with. The references outlive the transport.
 struct TransportEnvironment {
   int rank = 0;
   int size = 1;
@@ -159,8 +161,8 @@ struct TransportEnvironment {
   size_t instance = 0;
   // The interface that it uses; null: it chooses.
   const BoundNic* nic = nullptr;
-  // NUMA nodes near which its memory lies: buffers that a network interface reads and writes, and
-  // memory in which other processes of this host leave what this rank reads.
+  // NUMA nodes near its memory: buffers that a network interface reads and writes, and memory that
+  // other processes of this host fill for this rank to read.
   int buffer_node = kAnyNumaNode;
   int inside_node = kAnyNumaNode;
 };
@@ -174,22 +176,24 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Says what connections of this transport can do at best. Core chooses a path by it before there
-  // is a connection.
+  // Says what connections of this transport can do at best. Core uses this to choose a path before
+  // there is a connection.
   virtual const Capabilities& capabilities() const HETCOMM_UNDER_BATON = 0;
   virtual TransportAbilities abilities() HETCOMM_UNDER_BATON = 0;
-  // Gives the bytes that a peer needs to connect to this process, at most 1 KiB. Ranks exchange
+  // Returns the bytes that a peer needs to connect to this process, at most 1 KiB. Ranks exchange
   // them when the communicator is created.
   virtual std::vector<std::byte> contact() const HETCOMM_UNDER_BATON = 0;
-  // Tells that the environment's credentials are complete. From now on the transport judges by them
-  // the peers that connect. Core calls it once, before connect() and RegionPublisher::publish().
+  // Reports that the environment's credentials are complete. From now on the transport checks
+  // connecting peers against them. Core calls it once, before connect() and
+  // RegionPublisher::publish().
   virtual Status start() HETCOMM_UNDER_BATON = 0;
   // Says whether the owner of |contact| (untrusted bytes) could be reached at all. The text says
   // why not. kOutOfResources: it may be reached later.
   virtual Status reach(ConstByteSpan contact) const HETCOMM_UNDER_BATON = 0;
   // Starts to connect to |destination|, whose contact() gave |contact|. on_connected follows
   // exactly once, after the call has returned, unless cancel_connect comes first. The transport has
-  // its own time limit for it. Several destinations of one rank may be under way at once.
+  // its own time limit for it. Connects to several destinations of one rank may be in progress at
+  // once.
   virtual void connect(const Destination& destination,
                        ConstByteSpan contact) HETCOMM_UNDER_BATON = 0;
   // Ends connect(|destination|). on_connected will not come.
@@ -199,14 +203,14 @@ class Transport {
   virtual int progress() HETCOMM_UNDER_BATON = 0;
   // Arranges that every arrival wakes the context, which is about to sleep on the poller. False:
   // there is work already, so it must not sleep. finish_sleep() follows in both cases. Until then
-  // nobody takes events from the poller, since they may be what wakes the sleeper.
+  // no one takes events from the poller, since these events may have to wake the sleeper.
   virtual bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON = 0;
   // Says whether the sleeper is also woken for things that calls of endpoints have begun since
-  // prepare_sleep() returned true. False: somebody has to finish the sleep and progress().
+  // prepare_sleep() returned true. False: someone has to finish the sleep and call progress().
   virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
   // Ends prepare_sleep(), after a sleep or in place of one.
   virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
-  // Gives the time at which progress() has to run at the latest; kForever: there is none.
+  // Returns the latest time at which progress() has to run; kForever: there is none.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
 };
 
@@ -214,8 +218,8 @@ class TransportFactory {
  public:
   virtual ~TransportFactory() = default;
 
-  // Gives the name by which users and peers know the transport. It has at most 12 characters, since
-  // '#' and the number of an instance may follow. Static storage.
+  // Returns the name by which users and peers know the transport. It has at most 12 characters,
+  // since '#' and the number of an instance may follow. Static storage.
   virtual std::string_view name() const = 0;
   // Says whether the transport can be used on this machine. The text says why not, or, with kOk,
   // what was found.
@@ -223,13 +227,13 @@ class TransportFactory {
   // Says whether a transport can be bound to |nic|, and the user has not excluded that. Where there
   // are several such interfaces each gets a transport of its own, and they share the load.
   virtual bool can_use(const Config& /*config*/, const BoundNic& /*nic*/) const { return false; }
-  // Its connections go where IP routes lead.
+  // Says whether its connections follow IP routes.
   virtual bool follows_routes() const { return false; }
-  // Gives the number of transports for one job where no interfaces are known by name: as many as
-  // the transport finds that shall share the load.
+  // Returns the number of transports for one job where no interfaces are known by name: as many as
+  // the transport finds fit to share the load.
   virtual size_t instances(const Config& /*config*/) const { return 1; }
-  // Makes a transport, with or without a probe() before. Where that fails this fails for the same
-  // reason.
+  // Makes a transport, with or without a preceding probe(). Where probe() fails, this fails for the
+  // same reason.
   virtual Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const = 0;
 };

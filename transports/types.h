@@ -16,14 +16,14 @@ namespace hetcomm {
 inline constexpr size_t kHeaderBytes = 32;
 using MessageHeader = std::array<std::byte, kHeaderBytes>;
 
-// Where a connection leads: to a rank, and to which of its transports of the same kind.
+// The target of a connection: a rank, and one of its transports of the same kind.
 struct Destination {
   int rank = 0;
   size_t transport = 0;  // its number among the peer's transports
   bool operator==(const Destination&) const = default;
 };
 
-// A view of |length| bytes from |offset| on of a list of extents. They are host memory, or
+// A view of |length| bytes of a list of extents, starting at |offset|. They are host memory, or
 // placeholders of attached device memory (DeviceRange). The list outlives the view.
 struct ExtentView {
   Extents extents;
@@ -42,7 +42,7 @@ struct RemoteKey {
   }
 };
 
-// Says how the peer may use exposed memory: it writes, or it reads.
+// The peer's use of exposed memory: it writes, or it reads.
 enum class Access : uint8_t { kPutTarget, kGetSource };
 
 // Memory of this process that |members| may reach at any time, until it is withdrawn.
@@ -70,9 +70,8 @@ struct Region {
   }
 };
 
-// Memory of a device that connections shall reach by themselves. In extents and regions
-// |placeholder| stands for it. Nothing lies at these addresses of the process, so code that touches
-// them by mistake faults.
+// Memory of a device that connections reach directly. In extents and regions |placeholder| stands
+// for it. The process has nothing at these addresses, so code that touches them by mistake faults.
 struct DeviceRange {
   Device device;
   const void* address = nullptr;
@@ -80,7 +79,7 @@ struct DeviceRange {
   std::byte* placeholder = nullptr;
 };
 
-// A region of the peer that is mapped into this process, to be read and written. Only regions that
+// A region of the peer that is mapped into this process for reading and writing. Only regions that
 // grant every access are mapped.
 struct MappedRegion {
   std::byte* address = nullptr;
@@ -89,7 +88,7 @@ struct MappedRegion {
   std::shared_ptr<const void> hold{};
 };
 
-// Says what an endpoint or a transport can do. Core asks before use.
+// The abilities of an endpoint or a transport. Core checks them before use.
 struct Capabilities {
   // Puts to exposed memory work.
   bool put = false;
@@ -100,7 +99,7 @@ struct Capabilities {
   // Core uses get where put and get are possible. False: it measures which one is faster.
   bool prefers_get = false;
   // True: the target's endpoint reports each put with on_put. False: the initiator has to tell the
-  // target when all is there.
+  // target when all data has arrived.
   bool target_sees_put = false;
   // True: messages and puts that were accepted arrive unless the peer dies, and a put completes at
   // the initiator as soon as its source was read. False: they may be lost with the connection while
@@ -113,13 +112,12 @@ struct Capabilities {
   bool device_memory = false;
   // Regions with a file can be mapped into the peer's process (RegionMapper).
   bool map = false;
-  // Nobody on the way can read or change what is sent: it does not leave the host, or it is
-  // encrypted and both ends have proved who they are. HETCOMM_REQUIRE_TLS refuses transports
-  // without this.
+  // No one in between can read or change the data: it does not leave the host, or it is encrypted
+  // and both ends have proved their identity. HETCOMM_REQUIRE_TLS refuses transports without this.
   bool protected_in_transit = false;
   // The transport connects ranks of one host only.
   bool within_host = false;
-  // To connect to an address that nobody has may hold the transport up for seconds.
+  // Connecting to an address that no one has may block the transport for seconds.
   bool waits_for_addresses = false;
   // Largest number of extents of one expose().
   uint32_t max_exposed_extents = UINT32_MAX;
@@ -127,7 +125,7 @@ struct Capabilities {
   uint32_t max_payload_bytes = 0;
   // Messages up to this size are better sent at once than after a request.
   uint64_t eager_limit_bytes = 0;
-  // Good size of one put or get.
+  // Preferred size of one put or get.
   uint64_t chunk_bytes = 0;
   // Estimated latency, for the choice of path.
   uint32_t latency_ns = 0;
@@ -147,12 +145,12 @@ struct Bulk {
   std::array<uint64_t, 4> scratch{};
 };
 
-// Says what became of the data that this side has sent over a connection behind its first message,
-// or asked for there by get. Messages and bulk data count each for itself.
+// The fate of the data that this side has sent over a connection after its first message, or
+// requested there by get. Messages and bulk data count separately.
 enum class Passage : uint8_t {
   kNothing,  // there was none
   kPassed,   // some has arrived at the peer's host, which acknowledged it
-  kBlocked,  // of all messages, or of all bulk data, nothing has arrived as far as is known
+  kBlocked,  // no message, or no bulk data, is known to have arrived
 };
 
 // Names one stream of a connection. Both sides use the same name.
@@ -161,7 +159,7 @@ struct StreamId {
   uint8_t index = 0;
   bool operator==(const StreamId& other) const = default;
 };
-// Tells how much has arrived at the receiving end of a stream.
+// The amount of data that has arrived at the receiving end of a stream.
 struct PathReceipt {
   // Time of the question, by the clock of the rank that asked. The answer is as old as that.
   uint64_t asked_ns = 0;

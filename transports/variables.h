@@ -1,4 +1,4 @@
-// Variables: transports, of which several layers know.
+// Variables: transports, used by several layers.
 #pragma once
 
 #include "src/system/variable.h"

@@ -45,7 +45,7 @@ bool collect_transports(hetcomm_context_t* context, Report& report) {
     report.transports.push_back(
         {.name = info.name, .usable = info.usable != 0, .reason = info.reason});
   }
-  if (status == HETCOMM_OUT_OF_RANGE) return true;  // past the last one
+  if (status == HETCOMM_OUT_OF_RANGE) return true;  // past the last entry
   report_failure("transports", status);
   return false;
 }

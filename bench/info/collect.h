@@ -1,4 +1,4 @@
-// Collects what the library says about itself and this machine, as plain data.
+// Collects the library's data about itself and this machine, as plain data.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ struct Sections {
   bool variables = false;
   bool devices = false;
   bool transports = false;
-  // None was asked for: the page for people, or everything as JSON.
+  // No section was requested: prints the default page, or everything as JSON.
   bool all() const { return !variables && !devices && !transports; }
 };
 
 struct VariableRow {
   std::string name;
   std::string default_value;
-  std::string value;  // in force; secrets only as "(set)"
+  std::string value;  // current value; secrets only as "(set)"
   std::string meaning;
 };
 
@@ -29,8 +29,8 @@ struct DeviceRow {
   std::string kind;
   std::string name;
   bool host_accessible = false;
-  std::string pci_address;  // empty: it tells none
-  int32_t numa_node = -1;   // -1: it tells none
+  std::string pci_address;  // empty: not available
+  int32_t numa_node = -1;   // -1: not available
 };
 
 struct TransportRow {
@@ -50,9 +50,9 @@ struct Report {
 
 // Version and build; needs no context and cannot fail.
 void collect_library(Report& report);
-// Variables without the values in force; needs no context either.
+// Variables without their current values. Needs no context either.
 std::vector<VariableRow> describe_variables();
-// Everything else. False, with the reason on standard error, when a call fails.
+// Everything else. Prints the reason on standard error and returns false if a call fails.
 bool collect_machine(hetcomm_context_t* context, Report& report);
 
 }  // namespace hetcomm_info

@@ -18,7 +18,7 @@
 namespace hetcomm_info {
 namespace {
 
-// More than the deadlines of the ranks add up to.
+// Longer than the sum of the ranks' deadlines.
 constexpr double kSilenceSeconds = 180;
 constexpr uint64_t kPatienceNs = UINT64_C(30'000'000'000);
 
@@ -39,7 +39,7 @@ std::string host_name() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
 }
 
-// One line of input per line, without empty ones.
+// Splits |text| into lines, without empty ones.
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size();) {
@@ -50,8 +50,8 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Calls |write|(capacity, text, size) until the text fits. It may grow in between: a connection was
-// made.
+// Calls |write|(capacity, text, size) until the text fits. The text may grow between two calls,
+// when a connection is made.
 template <typename Write>
 hetcomm_status_t read_text(Write&& write, std::string* out_text) {
   size_t size = 0;
@@ -87,7 +87,7 @@ bool explain_peer(hetcomm_communicator_t* communicator, const Question& question
   return false;
 }
 
-// A rank that leaves early would be seen as a lost peer by the others.
+// Meets the other ranks at the end, since they would see a rank that leaves early as a lost peer.
 bool meet(hetcomm_communicator_t* communicator) {
   const hetcomm_status_t status = hetcomm_communicator_barrier(communicator, kPatienceNs);
   if (status != HETCOMM_OK) report_failure("barrier", status);
@@ -100,7 +100,7 @@ bool collect_view(hetcomm_communicator_t* communicator, const Question& question
   const int32_t first = peer.value_or(0);
   const int32_t last = peer.has_value() ? *peer : view->size - 1;
   for (int32_t rank = first; rank <= last; ++rank) {
-    // Oneself is a peer only where it was asked for, or where there is nobody else.
+    // A rank is its own peer only if that was requested, or if there are no others.
     if (rank == view->rank && !peer.has_value() && view->size > 1) continue;
     Explanation explanation{.peer = rank, .text = {}, .pairings = {}};
     if (explain_peer(communicator, question, &explanation)) {
@@ -188,7 +188,7 @@ bool receive_view(hetcomm_communicator_t* communicator, int32_t rank,
   return !out_view->is_discarded();
 }
 
-// Rank 0 prints the views of all ranks, in their order; the others send theirs.
+// Rank 0 prints the views of all ranks in their order. The others send it their views.
 bool print_views(hetcomm_communicator_t* communicator, const View& view, bool json) {
   if (view.rank != 0) return send_view(communicator, view, json);
   bool ok = true;
@@ -214,8 +214,8 @@ bool print_views(hetcomm_communicator_t* communicator, const View& view, bool js
 
 // --- one rank of a job
 
-// Finds the job of this rank. If the tool's MPI module is missing, the variables of mpirun name
-// rank and size all the same.
+// Finds the job of this rank. If the tool's MPI module is missing, the variables of mpirun still
+// give rank and size.
 std::string find_job(bench::Launcher launcher, hetcomm_context_t* context,
                      hetcomm_bootstrap_t** out_bootstrap) {
   std::string failure = bench::create_bootstrap(launcher, context, out_bootstrap);
@@ -225,7 +225,7 @@ std::string find_job(bench::Launcher launcher, hetcomm_context_t* context,
   return found ? "" : failure;
 }
 
-// Whether the context has |device|; else says so.
+// Whether the context has |device|. Prints an error if not.
 bool has_device(hetcomm_context_t* context, int32_t device) {
   int32_t count = 0;
   const hetcomm_status_t status = hetcomm_device_count(context, &count);
@@ -268,7 +268,7 @@ int join(bench::Launcher launcher, const Question& question) {
     return kFailure;
   }
   if (peer.has_value() && *peer >= view.size) {
-    // All ranks were asked the same; one of them answers.
+    // All ranks were asked the same, so only one of them answers.
     if (view.rank == 0) {
       std::fprintf(stderr, "hetcomm_info: there is no rank %d: this job has ranks 0 to %d\n", *peer,
                    view.size - 1);
@@ -281,7 +281,7 @@ int join(bench::Launcher launcher, const Question& question) {
   return meet(communicator.get()) && ok ? kSuccess : kFailure;
 }
 
-// --- two ranks of one's own
+// --- two ranks of this tool
 
 int launch(const Question& question) {
   constexpr int kRanks = 2;
@@ -293,7 +293,7 @@ int launch(const Question& question) {
                  *peer);
     return kUsage;
   }
-  // This process reports an error in the environment once, instead of every rank.
+  // This process reports an error in the environment once, so that not every rank does.
   const Context context = create_context();
   if (context == nullptr) return kFailure;
   if (!has_device(context.get(), question.device)) return kUsage;
@@ -319,7 +319,7 @@ int explain(const Question& question) {
   const bench::Launcher launcher = bench::detect_launcher();
   if (launcher == bench::Launcher::kNone) return launch(question);
   const int status = join(launcher, question);
-  // Ending MPI waits for all ranks; after a failure the launcher ends them.
+  // Ending MPI waits for all ranks. After a failure the launcher ends them.
   if (status != kFailure) bench::mpi_finish();
   return status;
 }

@@ -1,4 +1,4 @@
-// `hetcomm_info explain`: which path leads from here to another rank, and why.
+// `hetcomm_info explain`: shows the path from here to another rank, and the reasons for it.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 namespace hetcomm_info {
 
 struct Question {
-  std::optional<int32_t> peer;  // none: all others
-  int32_t device = 0;           // whose data is sent, as an index of the context's devices
+  std::optional<int32_t> peer;  // none: all other ranks
+  int32_t device = 0;           // device whose data is sent, as an index of the context's devices
   bool json = false;
 };
 
-// Joins the job that a launcher (mpirun, torchrun) started, or starts two ranks on this host where
+// Joins the job that a launcher (mpirun, torchrun) started, or starts two ranks on this host if
 // there is none. Rank 0 prints how each rank reaches the peer. Returns the exit status.
 int explain(const Question& question);
 

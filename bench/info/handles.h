@@ -1,4 +1,4 @@
-// Owners of the library's handles, and the one way in which this tool reports a failed call.
+// Owners of the library's handles. They report failed calls of this tool in one way.
 #pragma once
 
 #include <cstdio>
@@ -13,13 +13,13 @@ constexpr int kSuccess = 0;
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 
-// "hetcomm_info: what: STATUS: detail" on standard error.
+// Prints "hetcomm_info: what: STATUS: detail" on standard error.
 inline void report_failure(const char* what, hetcomm_status_t status) {
   std::fprintf(stderr, "hetcomm_info: %s: %s: %s\n", what, hetcomm_status_name(status),
                hetcomm_last_error());
 }
 
-// A goodbye that fails has been said all the same: it is reported, and changes nothing else.
+// A failed goodbye is only reported: it was sent anyway.
 struct Destroy {
   void operator()(hetcomm_context_t* context) const {
     const hetcomm_status_t status = hetcomm_context_destroy(context);
@@ -36,7 +36,7 @@ using Context = std::unique_ptr<hetcomm_context_t, Destroy>;
 using Bootstrap = std::unique_ptr<hetcomm_bootstrap_t, Destroy>;
 using Communicator = std::unique_ptr<hetcomm_communicator_t, Destroy>;
 
-// Null, and a line on standard error, when the environment or |settings| are not accepted.
+// Returns null, and prints a line on standard error, if the environment or |settings| are rejected.
 inline Context create_context(const char* settings = nullptr) {
   hetcomm_context_t* context = nullptr;
   hetcomm_context_options_t options{};

@@ -1,5 +1,5 @@
-// hetcomm_info: prints what the library, the machine and the environment offer. It uses the public
-// API only, so that it shows what a program would get.
+// hetcomm_info: prints what the library, the machine and the environment offer. It uses only the
+// public API, so that it shows what a program would get.
 #include <algorithm>
 #include <climits>
 #include <cstdio>
@@ -57,10 +57,10 @@ std::string unknown_word(const std::string& word) {
                      hetcomm::present::did_you_mean(word, known));
 }
 
-// Exit status when the command line is wrong, nothing otherwise.
+// Returns the exit status if the command line is wrong, else nothing.
 std::optional<int> parse(int argc, char** argv, Options& options) {
   CLI::App app;
-  app.set_help_flag();  // the manual page is help.cc's
+  app.set_help_flag();  // help.cc prints the manual page
   const auto add_common = [&](CLI::App& command, const std::vector<std::string>& formats) {
     command.add_flag("-h,--help", options.help);
     command.add_option("--format", options.format)->check(CLI::IsMember(formats));
@@ -128,7 +128,7 @@ int report(const Options& options) {
   collect_library(report);
   const Context context = create_context();
   if (context == nullptr || !collect_machine(context.get(), report)) {
-    // Version and build, which a bug report needs most, are known even so.
+    // Version and build, which a bug report needs most, are still known.
     if (!options.json() && options.sections.all()) {
       std::printf("hetcomm %s, ABI %u\n%s\n", report.version.c_str(), report.abi_version,
                   report.build.c_str());
@@ -163,7 +163,7 @@ int run(int argc, char** argv) {
   } else {
     status = worse(status, report(options));
   }
-  // A full disk or a closed pipe is a failure too.
+  // A full disk or a closed pipe also counts as a failure.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     std::fputs("hetcomm_info: standard output cannot be written\n", stderr);
     if (status == kSuccess) status = kFailure;

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kPlugins = "HETCOMM_DEVICE_PLUGINS";
 constexpr const char* kDevices = "HETCOMM_DEVICES";
 constexpr unsigned kMaxSeconds = 60;
-constexpr int kCameBack = 113;  // a plug-in that ends the process has another status
+constexpr int kCameBack = 113;  // a plug-in that ends the process causes another status
 
 // A program with more rights than its caller loads nothing that the caller names.
 std::string value_of(const char* variable) {
@@ -27,7 +27,7 @@ std::string value_of(const char* variable) {
   return value != nullptr ? value : "";
 }
 
-// How a process ends that makes a context with these; "" if it does not end before.
+// Describes how a process ends while it makes a context with these, or returns "" if it does not.
 std::string end_of(const std::string& plugins, const std::string& devices) {
   std::fflush(nullptr);
   const pid_t child = fork();

@@ -1,11 +1,11 @@
-// Plug-ins that end the process: they are tried in children first.
+// Plug-ins may end the process, so children try them first.
 #pragma once
 
 namespace hetcomm_info {
 
-// Tries what HETCOMM_DEVICE_PLUGINS and HETCOMM_DEVICES name. What ends the process is said on
-// standard error and taken out of the environment, so that the rest can be shown. False: there was
-// such a thing. One thread, no context yet.
+// Tries what HETCOMM_DEVICE_PLUGINS and HETCOMM_DEVICES name. Anything that ends the process is
+// reported on standard error and removed from the environment, so that the rest can be shown.
+// Returns false if that happened. Call with one thread and without a context.
 bool probe_plugins();
 
 }  // namespace hetcomm_info

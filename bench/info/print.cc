@@ -13,13 +13,13 @@ namespace {
 
 constexpr size_t kCellWidth = 24;
 constexpr size_t kGap = 2;
-// The last column is never narrower, however small the terminal.
+// The last column is never narrower, even on a small terminal.
 constexpr size_t kMinLastColumn = 20;
 
 using Rows = std::vector<std::vector<std::string>>;
 using Json = nlohmann::ordered_json;
 
-// An empty value is shown as such, or a column would look shifted.
+// An empty value is shown as "-", since otherwise a column would look shifted.
 std::string shown(const std::string& value) { return value.empty() ? "-" : value; }
 
 Rows variable_rows(const Report& report) {
@@ -43,7 +43,7 @@ Rows device_rows(const Report& report) {
 Rows transport_rows(const Report& report) {
   Rows rows = {{"NAME", "USABLE", "WHAT WAS FOUND"}};
   for (const TransportRow& row : report.transports) {
-    // A reason that is an error begins with the transport's name, which the row has already.
+    // The reason of an error begins with the transport's name, which the row already shows.
     std::string_view reason = row.reason;
     if (reason.starts_with(row.name + ": ")) reason.remove_prefix(row.name.size() + 2);
     rows.push_back({row.name, row.usable ? "yes" : "no", std::string(reason)});
@@ -77,7 +77,7 @@ std::vector<size_t> column_widths(const Rows& rows, size_t width) {
   }
   size_t used = kGap;
   for (size_t i = 0; i + 1 < widths.size(); ++i) {
-    // The first column names the row and stays in one piece.
+    // The first column names the row and is not wrapped.
     if (i > 0) widths[i] = std::min(widths[i], kCellWidth);
     used += widths[i] + kGap;
   }
@@ -194,7 +194,7 @@ std::string as_json(const Report& report, const Sections& sections) {
   if (all || sections.variables) json["variables"] = variables_json(report);
   if (all || sections.devices) json["devices"] = devices_json(report);
   if (all || sections.transports) json["transports"] = transports_json(report);
-  // The environment may hold any bytes; JSON may not.
+  // The environment may contain any bytes, but JSON may not.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

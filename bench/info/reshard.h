@@ -11,8 +11,8 @@ struct ReshardQuestion {
   std::vector<std::string> layouts;  // source and destination, as words of bench/reshard_cases.h
   std::vector<uint64_t> shape = {16, 16, 65536};
   std::string strategy = "auto";
-  std::string model;        // a file with a link model; "": nothing is known of the links
-  int ranks_per_host = 1;   // ranks are on the hosts of the model in their order
+  std::string model;        // a file with a link model; "": the links are unknown
+  int ranks_per_host = 1;   // ranks fill the hosts of the model in its order
   bool same_ranks = false;  // both sides begin with rank 0
 };
 

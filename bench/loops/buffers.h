@@ -1,6 +1,6 @@
-// Buffers in host memory for a number of messages in flight, and the pattern that tells whether a
-// message arrived whole. Every slot is memory of its own on both sides: messages in flight that
-// share a buffer stay in cache and flatter whoever interleaves them.
+// Buffers in host memory for a number of messages in flight, and the pattern that shows whether a
+// message arrived intact. Every slot has its own memory on both sides: messages in flight that
+// share a buffer would stay in cache and favour libraries that interleave them.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline void fill_pattern(uint8_t* bytes, uint64_t size, uint64_t seed) {
   }
 }
 
-// Number of bytes that differ.
+// Number of wrong bytes.
 inline int64_t count_wrong(const uint8_t* bytes, uint64_t size, uint64_t seed) {
   int64_t wrong = 0;
   for (uint64_t at = 0; at < size; at += 8) {
@@ -38,23 +38,23 @@ inline int64_t count_wrong(const uint8_t* bytes, uint64_t size, uint64_t seed) {
   return wrong;
 }
 
-// |slots| buffers of |bytes| each in one piece of memory, every one on pages (from 4 KiB up) or
-// cache lines of its own.
+// |slots| buffers of |bytes| each in one piece of memory. Each has pages (from 4 KiB up) or cache
+// lines of its own.
 class SlotMemory {
  public:
   SlotMemory() = default;
-  // In memory of its own.
+  // Allocates its own memory.
   SlotMemory(uint64_t bytes, int slots) : SlotMemory(bytes, slots, allocate(size(bytes, slots))) {
     own_.reset(memory_);
   }
-  // In |memory| of size() bytes, which somebody else keeps and frees.
+  // Uses |memory| of size() bytes, which the caller keeps and frees.
   SlotMemory(uint64_t bytes, int slots, uint8_t* memory) : stride_(stride(bytes)), memory_(memory) {
     std::memset(memory_, 1, static_cast<size_t>(size(bytes, slots)));
   }
 
   uint8_t* slot(int index) const { return memory_ + static_cast<uint64_t>(index) * stride_; }
 
-  // From one slot to the next, and all of them together.
+  // The distance between two slots, and the size of all of them together.
   static uint64_t stride(uint64_t bytes) {
     const uint64_t unit = bytes < kPage ? 64 : kPage;
     return std::max<uint64_t>((bytes + unit - 1) / unit * unit, unit);
@@ -84,19 +84,19 @@ class SlotMemory {
   std::unique_ptr<uint8_t, Free> own_;
 };
 
-// The buffers of a rank that its peer reaches by one-sided operations: those that it puts into, or
+// The buffers that the peer reaches by one-sided operations: the buffers that it puts into, or
 // those that it gets from.
 enum class Exposed { kReceive, kSend };
 
-// Both directions of a rank: what every back end whose messages live in host memory uses.
+// The buffers of both directions of a rank, for every back end with messages in host memory.
 class HostBuffers {
  public:
-  // A back end that has one-sided operations says so: see loops/one_sided.h.
+  // A back end with one-sided operations sets this, see loops/one_sided.h.
   static constexpr bool kOneSided = false;
-  // A back end that has collective operations says so: see loops/collectives.h.
+  // A back end with collective operations sets this, see loops/collectives.h.
   static constexpr bool kCollectives = false;
-  // Collective operations read and write the slots themselves; a back end that uses other memory
-  // copies there before they are measured, and back before they are checked.
+  // Collective operations use the slots directly. A back end with other memory copies the slots
+  // there before the measurement, and back before the check.
   void slots_to_device() {}
   void slots_from_device() {}
 
@@ -106,7 +106,7 @@ class HostBuffers {
     send_ = SlotMemory(bytes, slots);
     receive_ = SlotMemory(bytes, slots);
   }
-  // The |exposed| ones in |memory| of SlotMemory::size() bytes.
+  // Prepares the |exposed| buffers in |memory| of SlotMemory::size() bytes.
   void prepare(uint64_t bytes, int slots, Exposed exposed, void* memory) {
     give_back();
     bytes_ = bytes;
@@ -115,7 +115,7 @@ class HostBuffers {
     theirs = SlotMemory(bytes, slots, static_cast<uint8_t*>(memory));
     own = SlotMemory(bytes, slots);
   }
-  // Both sets at once may not fit.
+  // Memory may not suffice for both sets at the same time.
   void give_back() {
     send_ = SlotMemory();
     receive_ = SlotMemory();
@@ -130,8 +130,8 @@ class HostBuffers {
   int64_t wrong(int slot, uint64_t seed) const {
     return count_wrong(receive_slot(slot), bytes_, seed);
   }
-  // The receive buffer as another core or the kernel may be filling it; nullptr where the CPU
-  // cannot look.
+  // The receive buffer while another core or the kernel may be filling it. nullptr if the CPU
+  // cannot read it.
   volatile uint8_t* watch(int slot) const { return receive_slot(slot); }
 
  private:

@@ -1,14 +1,14 @@
-// The measured loop of collective operations, as loops.h has those of messages: out of place, then
-// in place where the operation has that.
+// The measured loop of collective operations, the counterpart of loops.h for messages: out of
+// place, then in place if the operation supports that.
 //
-// Besides what loops.h asks for, a back end has
+// In addition to the functions of loops.h, a back end has
 //   static constexpr bool kCollectives = true
 //   prepare_collective(operation, bytes)   |bytes| on the larger side, see sizes below
 //   run_collective(in_place)               blocking
 //
-// Elements are float32, sums are taken, the root is rank 0. |bytes| is what nccl-tests calls size:
-// of the whole buffer, which for allgather is the one that receives, for reduce_scatter the one
-// that is sent, and for alltoall both; the other side, and each part, is an n-th of it.
+// Elements are float32, the reduction is a sum, the root is rank 0. |bytes| is the size in
+// nccl-tests, of the whole buffer: the receive buffer for allgather, the send buffer for
+// reduce_scatter, and both for alltoall. The other side, and each part, is an n-th of it.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct CollectiveInfo {
   Collective operation;
   bool sums;
   bool has_root;
-  bool has_parts;  // of an n-th each
+  bool has_parts;  // each an n-th of the buffer
   bool in_place;
 };
 inline constexpr CollectiveInfo kCollectiveInfos[] = {
@@ -47,7 +47,7 @@ inline constexpr CollectiveInfo kCollectiveInfos[] = {
     {"alltoall", Collective::kAlltoall, false, false, true, false},
 };
 
-// Null for the name of another test.
+// Returns null if |test| is another test.
 inline const CollectiveInfo* find_collective(std::string_view test) {
   for (const CollectiveInfo& info : kCollectiveInfos) {
     if (test == info.test) return &info;
@@ -55,7 +55,7 @@ inline const CollectiveInfo* find_collective(std::string_view test) {
   return nullptr;
 }
 
-// Bytes over the busiest link for each of the size: what the bus bandwidth counts.
+// Bytes over the busiest link per byte of the size: the factor of the bus bandwidth.
 inline double bus_factor(Collective operation, int ranks) {
   const double n = ranks;
   switch (operation) {
@@ -76,7 +76,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
   CollectiveLoops(Backend& backend, const Workload& workload)
       : Shared(backend, workload), info_(*find_collective(workload.test)) {}
 
-  // Does what Loops::measure does. The size may be a little smaller: whole elements in whole parts.
+  // As Loops::measure. The size may be a little smaller: whole elements in whole parts.
   Measurement measure(const Point& point) {
     point_ = point;
     point_.window = 1;
@@ -118,7 +118,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
   int step() const { return 1; }
   double agreed(double seconds) { return this->longest(seconds); }
 
-  // --- what is in the buffers -------------------------------------------------------------------
+  // --- contents of the buffers -------------------------------------------------------------------
 
   uint64_t elements() const { return point_.bytes / sizeof(float); }
   uint64_t part() const { return elements() / static_cast<uint64_t>(backend_.ranks()); }
@@ -134,7 +134,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     std::memcpy(&value, bytes + index * sizeof(float), sizeof value);
     return value;
   }
-  // The place of the own input and its number of elements, and the place and number of the result.
+  // The position and number of elements of this rank's input, and those of the result.
   uint8_t* send_side() const {
     if (info_.operation == Collective::kBroadcast) return backend_.receive_slot(0);
     if (in_place_ && info_.operation == Collective::kAllgather) {
@@ -188,7 +188,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     }
   }
 
-  // Elements that one more operation, with fresh input, gets wrong on all ranks together.
+  // Number of elements that one more operation, with fresh input, gets wrong on all ranks together.
   int64_t verify() {
     fill();
     this->barrier();

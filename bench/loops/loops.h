@@ -1,12 +1,12 @@
-// The measured loops, written once. hetcomm and every library that it is compared with run this
-// text over a back end of their own, so that all do the same work in the same order.
+// The measured loops, written once. hetcomm and every library that it is compared with run the same
+// source over their own back end, so that all do the same work in the same order.
 //
 // A back end has
 //   int rank(), int ranks()
 //   prepare(bytes, slots)                       buffers of both directions
 //   send(peer, slot), receive(peer, slot)       blocking
 //   start_send(peer, slot), start_receive(...)  then wait_all()
-//   send_word(peer, double), receive_word(peer) blocking; a small message beside the data
+//   send_word(peer, double), receive_word(peer) blocking; a small message next to the data
 //   fill, clear, wrong, watch                   as HostBuffers
 //   std::string path()                          how the last point's bytes went; may be ""
 // and ends the process, with a text, when anything fails: no loop looks at a result.
@@ -16,9 +16,9 @@
 //                sends back to back, one word at the end
 //   bibandwidth  the same in both directions at once
 //   msgrate      every rank sends |window| messages to every other and receives as many from each
-//   overlap      1 posts a receive, tells 0 to send, and computes meanwhile
+//   overlap      1 posts a receive, tells 0 to send, and computes during the transfer
 //
-// Ranks beyond the first two wait where a test has two. Rank 0 holds the results.
+// Ranks beyond the first two wait in tests of two ranks. Rank 0 holds the results.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
                                              : Test::kOverlap;
   }
 
-  // Called by every rank for the same points in the same order. The result is rank 0's.
+  // Every rank calls it for the same points in the same order. The result is set on rank 0.
   Measurement measure(const Point& point) {
     point_ = point;
     if (test_ == Test::kOverlap) point_.window = 1;
@@ -154,14 +154,14 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     }
   }
 
-  // One word each way. One after the other: a library may hold a send until it is received.
+  // Sends one word each way, one after the other: a library may hold a send until it is received.
   void acknowledge(int peer) {
     if (backend_.rank() == 0) backend_.send_word(peer, 0);
     backend_.receive_word(peer);
     if (backend_.rank() != 0) backend_.send_word(peer, 0);
   }
 
-  // |iterations| are the messages that one rank sends to all others together.
+  // |iterations| counts the messages that one rank sends to all others together.
   template <class Clock>
   void message_rate_pass(int64_t iterations, Clock& clock) {
     const int others = backend_.ranks() - 1;
@@ -186,7 +186,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     if (test_ == Test::kLatency || test_ == Test::kOverlap) return 1;
     return test_ == Test::kMessageRate ? step() : point_.window;
   }
-  // Messages that a pass sends at the least.
+  // Least number of messages of a pass.
   int step() const {
     if (test_ == Test::kLatency) return 1;
     return test_ == Test::kMessageRate ? point_.window * (backend_.ranks() - 1) : point_.window;
@@ -211,7 +211,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     if (backend_.rank() == 1) {
       Overlap<Backend>(backend_, workload_, point_.bytes).receive(measurement);
     } else if (backend_.rank() == 0) {
-      // The bytes that the receiver watches for.
+      // The receiver watches for these bytes.
       backend_.fill(0, kWatchedSeed);
       while (backend_.receive_word(1) > 0) backend_.send(1, 0);
     }
@@ -229,7 +229,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
 
   static constexpr uint64_t kExtraPatterns = 3;
 
-  // The pattern of what |sender| sends in |slot|, different for each; kWatchedSeed for the first.
+  // The pattern of |sender|'s messages in |slot|, different for each. kWatchedSeed for the first.
   static uint64_t seed_of(uint64_t round, int sender, int slot) {
     return (round * 1024 + static_cast<uint64_t>(sender)) * 65536 + static_cast<uint64_t>(slot);
   }
@@ -260,8 +260,8 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     return wrong;
   }
 
-  // Checks what the measured pass left behind, then further rounds with patterns of their own, so
-  // that nothing old can pass for new. Returns the bytes that differ, on all ranks together.
+  // Checks the result of the measured pass, then further rounds with new patterns, so that old
+  // bytes cannot pass for new ones. Returns the number of wrong bytes on all ranks together.
   int64_t verify() {
     double wrong = static_cast<double>(count_received(0));
     for (uint64_t round = 1; round <= kExtraPatterns; ++round) {

@@ -1,4 +1,4 @@
-// All loops share this part: ranks that agree, and passes that are long enough to be timed.
+// The common part of all loops: agreement between ranks, and passes that are long enough to time.
 //
 // A |Derived| has
 //   pass(iterations, clock)      one pass; clock.start() and stop() around each step
@@ -33,7 +33,7 @@ class Measuring {
     return value;
   }
 
-  // Sum and maximum over all ranks, on every rank; nobody leaves before all have come.
+  // Sum and maximum over all ranks, on every rank. No rank returns before all have called.
   double sum(double value) {
     return combine(value, [](double a, double b) { return a + b; });
   }
@@ -49,7 +49,7 @@ class Measuring {
     return static_cast<int64_t>(steps) * step;
   }
 
-  // Seconds that |iterations| took, the same value on every rank.
+  // Returns the seconds that |iterations| took, the same value on every rank.
   double timed(int64_t iterations) {
     barrier();
     NoSamples clock;
@@ -58,8 +58,8 @@ class Measuring {
     return self().agreed(static_cast<double>(now_ns() - started) * 1e-9);
   }
 
-  // Measures iterations, total time, and with workload.samples the times of single messages: a step
-  // is |parts| of them, or of directions. An iteration has |directions|, one after the other.
+  // Measures iterations, total time, and with workload.samples the times of single messages. A step
+  // has |parts| messages or directions. An iteration has |directions|, one after the other.
   void measure_passes(int parts, int directions, Measurement* measurement) {
     const int64_t iterations = choose_iterations();
     measurement->iterations = measurement->messages = iterations;
@@ -97,7 +97,7 @@ class Measuring {
     return share(value);
   }
 
-  // Warms up, and finds how many iterations fill |workload_.seconds|.
+  // Warms up, and finds the number of iterations that fills |workload_.seconds|.
   int64_t choose_iterations() {
     const int step = self().step();
     if (workload_.warmup > 0) timed(whole_steps(static_cast<double>(workload_.warmup) + step - 1));
@@ -108,7 +108,7 @@ class Measuring {
     for (int64_t iterations = step;;
          iterations = whole_steps(static_cast<double>(iterations) * 4)) {
       double seconds = timed(iterations);
-      // Once more: a pass that was interrupted looks like one that was long enough.
+      // Once more: an interrupted pass looks like one that is long enough.
       if (seconds >= workload_.seconds / 8) seconds = std::min(seconds, timed(iterations));
       if (seconds >= workload_.seconds / 8 || iterations * 4 > kMaxIterations) {
         return whole_steps(workload_.seconds / std::max(seconds, 1e-9) *

@@ -1,7 +1,7 @@
-// The measured loops of one-sided operations, as loops.h has those of messages. Rank 0 starts the
-// operations, and rank 1 owns the memory; it waits meanwhile, in a call of the library.
+// The measured loops of one-sided operations, the counterpart of loops.h for messages. Rank 0
+// starts the operations. Rank 1 owns the memory and waits in a call of the library.
 //
-// Besides what loops.h asks for, a back end has
+// In addition to the functions of loops.h, a back end has
 //   static constexpr bool kOneSided = true
 //   expose(bytes, slots, exposed)     instead of prepare: the peer reaches one side's buffers
 //   put(slot)                         starts a put, and goes on
@@ -11,7 +11,7 @@
 //   finish()                          the same, and waits until it has happened at the owner
 //   progress()                        drives communication once, without waiting
 //   watch(slot)                       host memory only
-// and where kNotifies
+// and, if kNotifies,
 //   start_notified_put(slot), take_notification()
 //
 //   put_latency           puts to and fro; the target looks at the last byte in its memory
@@ -37,7 +37,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     ping_pong_ = is_latency(workload.test) && (kind_ == Kind::kPut || kind_ == Kind::kNotifiedPut);
   }
 
-  // Does what Loops::measure does.
+  // As Loops::measure.
   Measurement measure(const Point& point) {
     point_ = point;
     if (is_latency(workload_.test)) point_.window = 1;
@@ -53,7 +53,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     this->measure_passes(ping_pong_ ? 2 : step(), ping_pong_ ? 2 : 1, &measurement);
     measurement.path = backend_.path();
     if (workload_.check) measurement.wrong = verify();
-    // The owner keeps its memory until the other one has used it.
+    // The owner keeps its memory until its peer has used it.
     this->barrier();
     return measurement;
   }
@@ -66,8 +66,8 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
   using Shared::workload_;
 
   enum class Kind { kPut, kNotifiedPut, kGet, kAdd };
-  // Looks at the memory between two calls that drive communication, some 300 ns: a call that was
-  // under way when the message came is time that memory alone would not have taken.
+  // Number of reads of the memory, some 300 ns, between two calls that drive communication. If such
+  // a call is in progress when the message arrives, it adds time that memory alone would not take.
   static constexpr int kLooks = 1000;
 
   int step() const { return point_.window; }
@@ -121,11 +121,11 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     }
   }
 
-  // Bytes that differ from those of the message before, and are never 0.
+  // Bytes that differ from those of the previous message and are never 0.
   uint64_t next_stamp() { return (0x80 | (++stamps_ & 0x7f)) * 0x0101010101010101; }
   uint64_t stamped_bytes() const { return std::min<uint64_t>(point_.bytes, sizeof(uint64_t)); }
 
-  // Writes the stamp by one store if it can, because the put is about to load it.
+  // Writes the stamp with one store if possible, because the put is about to load it.
   void put_stamped(uint64_t stamp) {
     uint8_t* end = backend_.send_slot(0) + point_.bytes;
     if (point_.bytes >= sizeof stamp) {
@@ -173,12 +173,12 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
 
   static constexpr uint64_t kExtraPatterns = 3;
 
-  // The pattern of what |source| holds in |slot|, different for each.
+  // The pattern of |source|'s data in |slot|, different for each.
   static uint64_t seed_of(uint64_t round, int source, int slot) {
     return (round * 2 + static_cast<uint64_t>(source)) * 65536 + static_cast<uint64_t>(slot);
   }
 
-  // Words that are added to start at 0, and nothing that was there before passes for new.
+  // The words for additions start at 0. Old bytes cannot pass for new ones.
   void write_patterns(uint64_t round) {
     if (backend_.rank() > 1 || (!workload_.check && kind_ != Kind::kAdd)) return;
     for (int slot = 0; slot < point_.window; ++slot) {
@@ -222,8 +222,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     return wrong;
   }
 
-  // Does what Loops::verify does. The barriers stand between the owner's own accesses and those of
-  // its peer.
+  // As Loops::verify. The barriers separate the owner's own accesses from those of its peer.
   int64_t verify() {
     this->barrier();
     double wrong = static_cast<double>(count_received(0));
@@ -243,7 +242,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
   Kind kind_ = Kind::kPut;
   bool ping_pong_ = false;
   uint64_t stamps_ = 0;
-  int64_t added_ = 0;  // to each word
+  int64_t added_ = 0;  // sum of the additions to each word
 };
 
 }  // namespace bench

@@ -1,8 +1,8 @@
-// The receiving side of the overlap test: how long does a transfer take while this rank computes,
-// and how much longer the computing?
+// The receiving side of the overlap test: measures how long a transfer takes while this rank
+// computes, and how much the transfer delays the computing.
 //
-// No call into the library may tell that the data has come: it would drive the transfer. The
-// computation itself looks, after every unit, at single bytes of the receive buffer.
+// No call into the library may report the arrival of the data, since the call would drive the
+// transfer. Instead the computation checks single bytes of the receive buffer after every unit.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace bench {
 
-// Pattern of the messages that are watched for.
+// Pattern of the messages whose arrival is watched.
 inline constexpr uint64_t kWatchedSeed = 0;
 
 template <class Backend>
@@ -24,7 +24,7 @@ class Overlap {
   Overlap(Backend& backend, const Workload& workload, uint64_t bytes)
       : backend_(backend), workload_(workload), bytes_(bytes) {}
 
-  // Rank 0 sends once for every positive word that it gets, and stops at 0.
+  // Rank 0 sends once for every positive word that it receives, and stops at 0.
   void receive(Measurement* measurement) {
     measurement->idle_us = idle_us();
     const double target_us = std::max(kMinComputeUs, kComputeOverTransfer * measurement->idle_us);
@@ -55,13 +55,14 @@ class Overlap {
   static constexpr int kIdleTransfers = 20;
   static constexpr int kWarmupTransfers = 10;
 
-  // From the word that starts the sender until the data was here, and until all was done.
+  // Times from the word that starts the sender until the data arrived, and until everything was
+  // done.
   struct Transfer {
     double done_us;
     double overall_us;
   };
 
-  // Returns the time of a transfer to a rank that waits.
+  // Returns the time of a transfer to a waiting rank.
   double idle_us() {
     Samples samples(kIdleTransfers, 1);
     for (int i = 0; i < kWarmupTransfers; ++i) receive_while_computing(0);
@@ -71,7 +72,7 @@ class Overlap {
     return median(samples);
   }
 
-  // One interrupted transfer in many must not decide how much was hidden.
+  // A rare interrupted transfer must not decide how much was hidden.
   static double median(Samples& samples) {
     Measurement summary;
     samples.summarize(&summary);
@@ -84,13 +85,13 @@ class Overlap {
     return static_cast<int64_t>(target_us / (compute_us(kTrial) / kTrial)) + 1;
   }
 
-  // Repetitions that fill the time: each computes alone, and computes and receives.
+  // Number of repetitions that fill the time. Each computes alone, then computes while it receives.
   int64_t fitting(double target_us) const {
     return std::clamp<int64_t>(static_cast<int64_t>(workload_.seconds * 1e6 / (2.3 * target_us)), 5,
                                1000);
   }
 
-  // About a microsecond of arithmetic that needs no memory and that no compiler can leave out.
+  // About a microsecond of arithmetic that uses no memory and that no compiler can remove.
   void compute_unit() {
     uint64_t value = arithmetic_;
     for (int i = 0; i < kUnitSteps; ++i) value = value * 0x5851f42d4c957f2dU + 0x14057b7ef767814fU;
@@ -104,7 +105,8 @@ class Overlap {
     return static_cast<double>(now_ns() - started) * 1e-3;
   }
 
-  // The last byte of every page, and of the message: once all have the new value, the data is here.
+  // The last byte of every page, and of the message. Once all have the new value, the data is
+  // complete.
   uint64_t watched_count() const { return (bytes_ + kWatchStride - 1) / kWatchStride; }
   uint64_t watched_offset(uint64_t index) const {
     return std::min((index + 1) * kWatchStride, bytes_) - 1;
@@ -119,7 +121,7 @@ class Overlap {
     return data[offset] == sent_byte(offset);
   }
 
-  // |units| 0: waits.
+  // With |units| 0 it only waits.
   Transfer receive_while_computing(int64_t units) {
     volatile uint8_t* data = backend_.watch(0);
     const uint64_t count = watched_count();

@@ -1,4 +1,4 @@
-// Times of single messages and what is told about them.
+// Times of single messages and their statistics.
 #pragma once
 
 #include <time.h>
@@ -18,7 +18,7 @@ inline int64_t now_ns() {
   return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
 }
 
-// A pass without a clock in its loop: all of it compiles to nothing.
+// Stands for a pass without a clock in its loop: everything compiles to nothing.
 struct NoSamples {
   void start() {}
   void stop() {}

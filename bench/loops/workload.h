@@ -1,8 +1,8 @@
-// A workload tells a benchmark process what to measure, and measurement lines are its answer. The
-// words of a workload stand on the command line, and every measured point is one line of standard
-// output. hetcomm's own ranks and the runners of the other libraries speak it alike, so that one
-// driver can interleave them. Standard library only: the runners are compiled where the other
-// library is found.
+// A workload tells a benchmark process what to measure, and the process answers with measurement
+// lines. The words of a workload are on the command line, and every measured point is one line of
+// standard output. hetcomm's own ranks and the runners of the other libraries use the same format,
+// so that one driver can interleave them. Standard library only: a runner is compiled where the
+// other library is found.
 //
 //   words  test=latency iterations=0 warmup=-1 seconds=0.05 check=1 samples=1 points=8:1,64:1
 //   line   R bytes=8 window=1 iterations=200000 messages=400000 total_us=13600.5 wrong=0 ...
@@ -29,22 +29,23 @@ struct Point {
 struct Workload {
   std::string test;        // latency, bandwidth, put_latency, ...
   int64_t iterations = 0;  // 0: as many as fill |seconds|
-  int64_t warmup = -1;     // -1: what choosing the number of iterations takes, no more
+  int64_t warmup = -1;     // -1: only the warm-up for choosing the number of iterations
   double seconds = 0.05;   // time for one pass over one point
   bool check = false;      // compare every byte
   bool samples = true;     // a second pass with a clock around every message, for percentiles
   std::vector<Point> points;
 };
 
-// One point. Times are of one message, one way, in microseconds, save total_us; kUnknown where not
-// measured. |iterations| are the messages of one sender, |messages| those of all: total_us is the
-// time in which all of them were delivered (latency: halved, so that it counts one direction).
+// The results of one point. Times are of one message, one way, in microseconds, except total_us.
+// kUnknown: not measured. |iterations| counts the messages of one sender, |messages| those of all
+// senders. total_us is the time in which all of them were delivered (latency: halved, so that it
+// counts one direction).
 struct Measurement {
   Point point;
   int64_t iterations = 0;
   int64_t messages = 0;
   double total_us = 0;
-  int64_t wrong = -1;  // bytes (collective operations: elements) that differ; -1: not checked
+  int64_t wrong = -1;  // wrong bytes (collective operations: elements); -1: not checked
   double min_us = kUnknown;
   double max_us = kUnknown;
   double p50_us = kUnknown;
@@ -58,17 +59,17 @@ struct Measurement {
   // staging: copying alone on the slower side, and the same message from host to host
   double copy_us = kUnknown;
   double wire_us = kUnknown;
-  double processor_us = kUnknown;  // of all threads of both ranks, in these stages by themselves
-  double chunk_bytes = kUnknown;   // of the chunks that were staged, on average
-  // collective operations: one, in place; and the elements that are wrong then
+  double processor_us = kUnknown;  // of all threads of both ranks, in these stages separately
+  double chunk_bytes = kUnknown;   // average size of the staged chunks
+  // collective operations: one operation in place, and its wrong elements
   double in_place_us = kUnknown;
   double in_place_wrong = kUnknown;
-  std::string path;  // how the bytes went, where the implementation tells
+  std::string path;  // path of the bytes, if the implementation reports it
 };
 
 // --- kinds of tests, by their names --------------------------------------------------------------
 
-// One message or operation at a time, judged by how long it takes.
+// Tests with one message or operation at a time, judged by its duration.
 inline bool is_latency(std::string_view test) {
   constexpr std::string_view kEnd = "latency";
   return test.size() >= kEnd.size() && test.substr(test.size() - kEnd.size()) == kEnd;
@@ -130,7 +131,7 @@ inline std::string encode(const Workload& workload) {
   return text;
 }
 
-// False when the word does not belong to a workload.
+// Returns false if the word does not belong to a workload.
 inline bool decode_workload_word(std::string_view word, Workload* workload) {
   std::string_view text;
   int flag = 0;
@@ -159,7 +160,7 @@ inline bool decode_workload_word(std::string_view word, Workload* workload) {
 
 // --- measurement --------------------------------------------------------------------------------
 
-// Names and members of the fields that are plain numbers, for both directions.
+// Names and members of the plain number fields, for encoding and decoding.
 struct MeasurementField {
   const char* name;
   double Measurement::*member;
@@ -200,7 +201,7 @@ inline std::string encode(const Measurement& measurement) {
   return line;
 }
 
-// False when |line| is something else that the process printed.
+// Returns false if |line| is other output of the process.
 inline bool decode(std::string_view line, Measurement* out_measurement) {
   if (line.substr(0, 2) != "R ") return false;
   Measurement measurement;

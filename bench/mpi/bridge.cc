@@ -15,8 +15,8 @@ constexpr const char* kModule = "libhetcomm_bench_mpi.so";
 
 void* module = nullptr;
 
-// Beside the program's own library, where the build and the installation put it; else where the
-// loader looks.
+// Searches next to the program's own library, where the build and the installation put it, then
+// where the loader looks.
 void* load_module() {
   const std::string program = own_path();
   const std::string bin = program.substr(0, program.rfind('/'));

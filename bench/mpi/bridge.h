@@ -1,5 +1,5 @@
-// MPI as a launcher, without linking with it: what needs MPI stands in a module of its own
-// (libhetcomm_bench_mpi.so), which is loaded when mpirun has started this program.
+// MPI as a launcher, without linking with it. A separate module contains the code that needs MPI
+// (libhetcomm_bench_mpi.so). It is loaded if mpirun has started this program.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace bench {
 
-// Starts MPI if need be. "" or why there is no bootstrap.
+// Starts MPI if necessary. Returns "", or why there is no bootstrap.
 std::string mpi_bootstrap(hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap);
 
-// Ends MPI; nothing if it was not started. Collective.
+// Ends MPI if it was started. Collective.
 void mpi_finish();
 
 }  // namespace bench

@@ -26,7 +26,7 @@ void mix(uint64_t* hash, std::string_view text) {
   }
 }
 
-// Returns the line of a compiler's output that says what is wrong.
+// Returns the line of a compiler's output that describes the error.
 std::string first_error(const std::string& text) {
   const size_t mark = std::min(text.find("error:"), text.find("undefined reference"));
   if (mark == std::string::npos) return text;
@@ -56,7 +56,7 @@ Builder::~Builder() {
 std::string Builder::folder() {
   std::error_code error;
   if (!peers_folder_.empty()) {
-    // Beside the peers; where there are none, no folder is made for them.
+    // In the folder of the peers. If there is none, it is not created.
     const fs::path kept = fs::path(peers_folder_) / "runners";
     fs::create_directory(kept, error);
     if (access(kept.c_str(), W_OK) == 0) return kept;
@@ -95,7 +95,8 @@ std::string Builder::build(const std::string& runner, const std::vector<std::str
   const std::string program = fmt::format("{}/{}-{:016x}", root, runner, hash);
   if (access(program.c_str(), X_OK) == 0) return program;
 
-  // Compiled aside and renamed, so that a second hetcomm_bench never runs half a program.
+  // Compiled under another name and renamed, so that a second hetcomm_bench never runs a partial
+  // program.
   const std::string unfinished = fmt::format("{}.{}", program, getpid());
   compile.command.insert(compile.command.end(), {"-o", unfinished});
   Launch launch;

@@ -1,7 +1,7 @@
 // Compiles runners: programs that need the headers of a library that hetcomm does not depend on.
-// Their sources are part of this program. What was compiled is kept in the folder of the peers,
-// under a name that changes with source and command; without such a folder, in one of its own that
-// goes with this object.
+// This program contains their sources. The result is kept in the folder of the peers, under a name
+// that depends on source and command. Without such a folder it is kept in a temporary one that this
+// object removes.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ class Builder {
   Builder& operator=(const Builder&) = delete;
 
   // Compiles bench/peers/|runner|.cc by |command|, to which the source, an include path and "-o"
-  // are added, then |libraries|. The path of the program, or "" with the compiler's words in
-  // |error|.
+  // are added, then |libraries|. Returns the path of the program, or "" with the compiler's error
+  // in |error|.
   std::string build(const std::string& runner, const std::vector<std::string>& command,
                     const std::vector<std::string>& libraries, std::string* error);
 
-  // Plain C++ compiler: $CXX, c++, g++ or clang++; "" when there is none.
+  // Plain C++ compiler: $CXX, c++, g++ or clang++, or "" if there is none.
   static std::string compiler();
 
  private:

@@ -1,4 +1,4 @@
-// Gloo: point-to-point messages over TCP, the only transport that it has here.
+// Gloo: point-to-point messages over TCP, the only transport that this peer supports.
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ Launch launch_gloo(const std::string& runner, const Work& work) {
     process.command = {runner, "rank=" + std::to_string(rank), "meeting=" + meeting};
     const std::string workload = encode(work.workload);
     for (std::string_view word : split(workload, ' ')) process.command.emplace_back(word);
-    // The processes are not bound, because each has a thread of its own for the network.
+    // The processes are not bound, because each has a separate thread for the network.
     launch.processes.push_back(std::move(process));
   }
   return launch;
@@ -31,7 +31,7 @@ std::string version_of_package() {
   return answer.empty() ? "unknown" : answer.substr(0, answer.find('\n'));
 }
 
-// The day of the source that the distribution packaged, where its version has one.
+// The date of the source that the distribution packaged, if its version contains one.
 std::string short_version(const std::string& version) {
   const size_t git = version.find("git");
   return git == std::string::npos ? version : version.substr(git + 3, 8);

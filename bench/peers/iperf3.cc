@@ -1,5 +1,5 @@
-// iperf3: one TCP stream over the loopback, what a plain socket carries. It knows no messages, so
-// that one figure stands for every size.
+// iperf3: one TCP stream over the loopback, the rate of a plain socket. It has no messages, so one
+// figure applies to every size.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -28,7 +28,7 @@ std::string refuse(const Work& work) {
   return work.workload.test == "bandwidth" ? "" : "iperf3 measures bandwidth only";
 }
 
-// Collects the client's JSON object, whose first and last line are a brace alone.
+// Collects the client's JSON object. Its first and last lines consist of a brace only.
 class StreamParser {
  public:
   bool parse(std::string_view line, Measurement* out_measurement) {

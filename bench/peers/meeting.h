@@ -1,5 +1,5 @@
-// The two processes of a runner meet at a local socket under an abstract name that hetcomm_bench
-// made up. Rank 0 listens, and rank 1 keeps trying.
+// The two processes of a runner meet at a local socket with an abstract name from hetcomm_bench.
+// Rank 0 listens, and rank 1 retries until it connects.
 #pragma once
 
 #include <sys/socket.h>

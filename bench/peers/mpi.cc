@@ -1,5 +1,5 @@
-// MPI: Open MPI 4 and 5, Intel MPI, MPICH. One line for the library as it comes and one without
-// single copy (cross memory attach), which is the slower of the two on some machines.
+// MPI: Open MPI 4 and 5, Intel MPI, MPICH. One line for the library with its defaults and one
+// without single copy (cross memory attach), which is slower on some machines.
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -17,13 +17,13 @@ struct Mpi {
   Kind kind = Kind::kOpenMpi;
   std::string version;
   std::string launcher;
-  std::string prefix;  // Intel MPI: its root
+  std::string prefix;  // Intel MPI: its root folder
   std::string runner;
 };
 
-// A setting that turns the library into one of its variants.
+// A setting that selects one of the library's variants.
 struct Variant {
-  std::string suffix;  // of the name
+  std::string suffix;  // appended to the name
   std::vector<std::string> options;
   std::vector<std::pair<std::string, std::string>> environment;
   bool over_tcp = false;
@@ -38,7 +38,8 @@ std::string word_after(const std::string& text, const std::string& mark) {
              : text.substr(start, text.find_first_of(" \t\n,)", start) - start);
 }
 
-// |path| is a prefix, a folder with programs, or an mpicc. False with the reason in |complaint|.
+// |path| is a prefix, a folder with programs, or an mpicc. Returns false with the reason in
+// |complaint|.
 bool identify(const fs::path& path, Mpi* mpi, fs::path* mpicc, std::string* complaint) {
   std::error_code error;
   *mpicc = fs::is_directory(path, error)
@@ -75,7 +76,7 @@ bool identify(const fs::path& path, Mpi* mpi, fs::path* mpicc, std::string* comp
 
 std::string build_runner(const Mpi& mpi, const fs::path& mpicc, Builder& builder,
                          std::string* error) {
-  // The packaged wrapper of Intel MPI names the machine that it was made on.
+  // The packaged wrapper of Intel MPI names the machine that built it.
   if (mpi.kind == Kind::kIntel) {
     return builder.build("runner_mpi", {Builder::compiler(), "-I" + mpi.prefix + "/include"},
                          {"-L" + mpi.prefix + "/lib", "-lmpi",
@@ -112,7 +113,7 @@ std::vector<Variant> variants_of(const Mpi& mpi) {
 void add_open_mpi_placement(const Work& work, bool crowded, bool old,
                             std::vector<std::string>* command) {
   if (crowded) {
-    // More ranks than cores: whoever waits has to let others run.
+    // With more ranks than cores a waiting rank has to let others run.
     command->insert(command->end(), {"--mca", "mpi_yield_when_idle", "1"});
     if (old) {
       command->emplace_back("--oversubscribe");
@@ -131,7 +132,7 @@ Launch launch_mpi(const Mpi& mpi, const Variant& variant, const Work& work) {
   const bool crowded = static_cast<size_t>(work.ranks) > usable_cpus().size();
   if (mpi.kind == Kind::kOpenMpi) {
     add_open_mpi_placement(work, crowded, mpi.version.substr(0, 2) == "4.", &process.command);
-    // Refused to root otherwise.
+    // Otherwise it refuses to run as root.
     process.environment.emplace_back("OMPI_ALLOW_RUN_AS_ROOT", "1");
     process.environment.emplace_back("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
   } else if (mpi.kind == Kind::kIntel) {

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 std::string peers_folder(const PeerOptions& options) {
   if (!options.folder.empty()) return options.folder;
-  // From here and from the program upwards.
+  // Search upwards from the current folder and from the program.
   std::error_code error;
   for (fs::path start : {fs::current_path(error), fs::path(own_path()).parent_path()}) {
     for (; start.has_relative_path(); start = start.parent_path()) {

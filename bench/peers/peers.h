@@ -1,4 +1,4 @@
-// Finds the libraries to compare with, and says how each is launched.
+// Finds the libraries to compare with, and describes how to launch each.
 #pragma once
 
 #include <string>
@@ -11,24 +11,24 @@
 namespace bench {
 
 struct PeerOptions {
-  std::string folder;  // of tools/peers; "": build/peers, if it is there
-  // "mpi", "/opt/openmpi/bin/mpicc": use this one, instead of those found
+  std::string folder;  // created by tools/peers; "": build/peers, if it exists
+  // "mpi", "/opt/openmpi/bin/mpicc": use this installation instead of those found
   std::vector<std::pair<std::string, std::string>> paths;
 };
 
-// Names that --compare knows, for messages.
+// Names that --compare accepts, for messages.
 inline constexpr const char* kPeerNames = "ucx, mpi, gloo, iperf3, memcpy, perftest";
 
-// All implementations of the peer |name| that are there, which share |builder|. |complaint| says
-// why there is none, or what is missing of it.
+// All available implementations of the peer |name|. They share |builder|. |complaint| says why
+// there is none, or which part of it is missing.
 std::vector<Implementation> find_peers(const std::string& name, const PeerOptions& options,
                                        Builder& builder, std::string* complaint);
 
-// Folder of installed peers: |options.folder|, else build/peers of the tree that the current folder
-// or this program belongs to; "" when there is none.
+// Folder of installed peers: |options.folder|, else build/peers of the source tree of the current
+// folder or of this program. "" if there is none.
 std::string peers_folder(const PeerOptions& options);
 
-// Each finds what its name says.
+// Each finds the implementations that its name says.
 std::vector<Implementation> find_mpi(const PeerOptions& options, Builder& builder,
                                      std::string* complaint);
 std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builder,
@@ -38,23 +38,23 @@ std::vector<Implementation> find_iperf3(const PeerOptions& options, std::string*
 std::vector<Implementation> find_memcpy();
 std::vector<Implementation> find_perftest(std::string* complaint);
 
-// The memcpy peer's process does this: it copies, and prints measurement lines.
+// Main function of the memcpy peer's process: it copies, and prints measurement lines.
 int run_memcpy(const Workload& workload);
 
-// The path that was given for |name|, "" if none.
+// The given path for |name|, or "" if none.
 std::string given_path(const PeerOptions& options, const std::string& name);
 
-// "" when the environment has no such variable.
+// Returns "" if the environment has no such variable.
 std::string variable(const char* name);
-// The first NIC that hetcomm's rdma transport would take, as "mlx5_0" or "mlx5_0:1"; "": its
-// choice.
+// The first NIC that hetcomm's rdma transport would use, as "mlx5_0" or "mlx5_0:1". "": the
+// transport's own choice.
 std::string first_nic();
 
-// Refuse what a runner has not: one-sided operations or memory of devices.
+// Refuse what a runner lacks: one-sided operations or device memory.
 std::string refuse_one_sided(const Work& work);
 std::string refuse_devices(const Work& work);
 std::string refuse_collectives(const Work& work);
-// Refuses what only two ranks in host memory can do.
+// Refuses works that need more than two ranks in host memory.
 std::string refuse_beyond_pairs(const Work& work);
 
 }  // namespace bench

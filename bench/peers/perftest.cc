@@ -1,6 +1,6 @@
-// perftest: the verbs themselves, without a library above them. Its tools measure one size with one
-// server and one client, here both on this host and over one adapter, so that each point is a
-// launch of its own.
+// perftest: the verbs alone, without a library above them. Its tools measure one size with one
+// server and one client, here both on this host and over one adapter. So each point is a separate
+// launch.
 #include "bench/peers/perftest.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ constexpr Tool kTools[] = {
 
 constexpr int64_t kLatencyIterations = 1000;
 constexpr int64_t kFewestIterations = 5;
-// A bandwidth is measured over these bytes: a moment for an adapter, seconds in emulation.
+// Number of bytes for a bandwidth: a moment for an adapter, seconds in emulation.
 constexpr int64_t kBandwidthBytes = 256 << 20;
 constexpr int64_t kMaxIterations = 5000;
 
@@ -55,15 +55,15 @@ std::vector<std::string> command_for(const Workload& workload, const std::string
   for (const std::string_view word : split(tool, ' ')) command.emplace_back(word);
   add_device(&command);
   command.insert(command.end(), {"-F", "-p", port});
-  // Atomics have words.
+  // Atomics have a fixed size of one word.
   if (workload.test.compare(0, 10, "fetch_add_") != 0) {
     command.insert(command.end(), {"-s", std::to_string(point.bytes)});
   }
   if (!is_latency(workload.test)) {
     command.insert(command.end(), {"-t", std::to_string(point.window)});
   }
-  // The tool runs by count and not by time. By time it counts what has completed by then, and no
-  // long message may have.
+  // The tool runs by count, not by time. By time it would count only what has completed by then,
+  // which may be no long message at all.
   int64_t count = workload.iterations;
   if (count == 0 && is_latency(workload.test)) count = kLatencyIterations;
   if (count == 0) {
@@ -103,7 +103,7 @@ std::string refuse(const Work& work) {
 
 std::string version_of(const std::string& program) {
   Process ask;
-  // It says so, and ends with status 1.
+  // It prints its version and ends with status 1.
   ask.command = {"/bin/sh", "-c", program + " --version; exit 0"};
   const std::string answer = capture(ask);
   const size_t mark = answer.find("ersion");
@@ -147,8 +147,8 @@ bool parse_perftest(const Workload& workload, std::string_view line, Measurement
     measurement.p999_us = numbers[8];
   } else {
     if (workload.test == "bibandwidth") measurement.messages *= 2;
-    // Printed are 2^20 bytes per second to a hundredth and messages per us to a millionth: which
-    // has more digits depends on the size.
+    // The tool prints units of 2^20 bytes per second to a hundredth and messages per us to a
+    // millionth. The more precise one depends on the size.
     const bool by_bytes = numbers[3] / 1e-2 > numbers[4] / 1e-6;
     const double per_us = by_bytes ? numbers[3] * 1.048576 / numbers[0] : numbers[4];
     measurement.total_us = static_cast<double>(measurement.messages) / per_us;

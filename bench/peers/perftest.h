@@ -1,4 +1,4 @@
-// This part of the perftest peer can be tested without a network adapter.
+// The part of the perftest peer that can be tested without a network adapter.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace bench {
 
-// A line of a perftest tool's table, of |workload|'s only point. False for all other lines.
+// Parses a line of a perftest tool's table, of |workload|'s only point. Returns false for other
+// lines.
 bool parse_perftest(const Workload& workload, std::string_view line, Measurement* out_measurement);
 
-// The tool that does what |test| does, with its own options; "" when there is none.
+// The tool for |test|, with its options, or "" if there is none.
 std::string perftest_tool(const std::string& test);
 
 }  // namespace bench

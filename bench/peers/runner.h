@@ -1,6 +1,6 @@
 // main() of the runners: small programs, one per library, that run the loops over that library and
-// print their measurements. hetcomm_bench carries their sources and compiles them where it finds
-// the library, with whatever compiler driver that library needs; nothing of it is linked into
+// print their measurements. hetcomm_bench contains their sources. It compiles them where it finds
+// the library, with the compiler driver that the library needs. Nothing of it is linked into
 // hetcomm.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace bench {
   std::_Exit(1);
 }
 
-// Words that belong to no workload are the back end's: Backend::take_word.
+// Words that belong to no workload go to the back end: Backend::take_word.
 template <class Backend>
 int run_backend(Backend& backend, int count, char** words) {
   Workload workload;

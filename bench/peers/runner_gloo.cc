@@ -1,5 +1,5 @@
-// The loops over Gloo's unbound buffers and its TCP transport. Two processes, which meet to
-// exchange what Gloo puts into its store.
+// The loops over Gloo's unbound buffers and its TCP transport. Two processes meet to exchange the
+// contents of Gloo's store.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -21,7 +21,8 @@
 namespace bench {
 namespace {
 
-// A store of two: what one sets goes to the other at once, which keeps it until it is asked for.
+// A store for two processes: set() sends the value at once to the other one, which keeps it until
+// get().
 class MeetingStore final : public gloo::rendezvous::Store {
  public:
   MeetingStore(const std::string& name, int rank) { meeting_.open(name, rank); }
@@ -38,7 +39,7 @@ class MeetingStore final : public gloo::rendezvous::Store {
     }
     return values_[key];
   }
-  // get waits.
+  // get() waits instead.
   void wait(const std::vector<std::string>&) override {}
 
  private:

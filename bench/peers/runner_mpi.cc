@@ -1,5 +1,5 @@
-// The loops over MPI. Started by the MPI's own launcher, which sets rank and placement.
-// The C++ bindings that some releases still have want a library of their own.
+// The loops over MPI. The MPI's own launcher starts this, and sets rank and placement.
+// Some releases still have C++ bindings, which need a library of their own.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -34,7 +34,7 @@ class MpiBackend : public HostBuffers {
     requests_.reserve(static_cast<size_t>(slots) * 2);
   }
 
-  // The default error handler ends the job, so no result is looked at.
+  // The default error handler ends the job, so results are not checked.
   void send(int peer, int slot) {
     MPI_Send(send_slot(slot), length_, MPI_BYTE, peer, kData, MPI_COMM_WORLD);
   }
@@ -97,8 +97,8 @@ class MpiBackend : public HostBuffers {
   }
 
  private:
-  // In place MPI leaves the result at the beginning of the buffer; the loops look for it where the
-  // own part was.
+  // In place MPI leaves the result at the beginning of the buffer. The loops expect it at this
+  // rank's part.
   void reduce_scatter(bool in_place) {
     uint8_t* const in = send_slot(0);
     if (!in_place) {
@@ -113,7 +113,7 @@ class MpiBackend : public HostBuffers {
   static constexpr int kData = 1;
   static constexpr int kWord = 2;
 
-  // Room was reserved for all, so that the array does not move.
+  // Space was reserved for all requests, so the array does not move.
   MPI_Request* next_request() { return &requests_.emplace_back(); }
 
   int rank_ = 0;

@@ -1,5 +1,5 @@
-// The loops over UCX's tagged messages and its remote memory access. Two processes, which meet to
-// exchange worker addresses and keys.
+// The loops over UCX's tagged messages and its remote memory access. Two processes meet to exchange
+// worker addresses and keys.
 #include <cstring>
 #include <ucp/api/ucp.h>
 #include <vector>
@@ -42,7 +42,7 @@ class UcxBackend : public HostBuffers {
     hide();
     ucp_request_param_t flush{};
     finish(ucp_ep_close_nbx(endpoint_, &flush));
-    // The peer may need this worker's progress until it has closed its end.
+    // The peer may need this worker's progress until it has closed its endpoint.
     meeting_.leave();
     while (!meeting_.peer_has_left()) ucp_worker_progress(worker_);
     ucp_worker_destroy(worker_);
@@ -79,7 +79,7 @@ class UcxBackend : public HostBuffers {
   static constexpr bool kOneSided = true;
   static constexpr bool kNotifies = false;
 
-  // In memory of UCX's own, so that peers on this host map it.
+  // Uses memory that UCX allocates, so that peers on this host map it.
   void expose(uint64_t bytes, int slots, Exposed exposed) {
     hide();
     ucp_mem_map_params_t parameters{};
@@ -144,7 +144,7 @@ class UcxBackend : public HostBuffers {
     return remote_ + SlotMemory::stride(bytes()) * static_cast<uint64_t>(slot);
   }
 
-  // Key and address of the exposed memory, for those of the peer.
+  // Exchanges key and address of the exposed memory with the peer.
   void exchange_keys(void* address) {
     void* packed = nullptr;
     size_t size = 0;
@@ -158,7 +158,7 @@ class UcxBackend : public HostBuffers {
     check(ucp_ep_rkey_unpack(endpoint_, peer_key.data(), &key_), "ucp_ep_rkey_unpack");
   }
 
-  // Both sides at once: neither frees what the other may still write.
+  // Both ranks call this together, so that neither frees what the other may still write.
   void hide() {
     if (memory_ == nullptr) return;
     finish();
@@ -179,7 +179,7 @@ class UcxBackend : public HostBuffers {
     return ucp_tag_recv_nbx(worker_, data, static_cast<size_t>(length), tag, kAllBits, &plain);
   }
 
-  // nullptr: done at once, with no request.
+  // nullptr: the operation was completed at once, without a request.
   void keep(void* request) {
     if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "operation");
     if (request != nullptr) requests_.push_back(request);

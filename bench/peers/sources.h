@@ -1,4 +1,4 @@
-// The runners' sources, put into this program when it is built (sources.cc.in).
+// The runners' sources, embedded in this program at build time (sources.cc.in).
 #pragma once
 
 #include <string_view>
@@ -6,7 +6,7 @@
 namespace bench {
 
 struct SourceFile {
-  const char* path;  // from the root of the tree, as it is included
+  const char* path;  // from the root of the tree, as in #include
   std::string_view text;
 };
 

@@ -1,5 +1,5 @@
-// UCX: tagged messages and remote memory access over its shared memory transports, copying through
-// them and with single copy (cma), over TCP, and over verbs.
+// UCX: tagged messages and remote memory access over its shared memory transports, through copies
+// and with single copy (cma), over TCP, and over verbs.
 #include <unistd.h>
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 struct Ucx {
   std::string version;
-  std::string prefix;  // with include/, lib/ and bin/
+  std::string prefix;  // contains include/, lib/ and bin/
   std::string runner;
   std::vector<std::pair<std::string, std::string>> environment;
 };
@@ -24,7 +24,7 @@ struct Ucx {
 struct Variant {
   const char* suffix;
   const char* transports;
-  std::string_view over;  // hetcomm's transport beside which it is measured
+  std::string_view over;  // hetcomm's transport next to which it is measured
 };
 constexpr Variant kVariants[] = {
     {"/posix", "posix,self", "shm"},
@@ -37,7 +37,7 @@ std::string_view comparable(std::string_view transport) {
   return transport == "tcp" || transport == "rdma" ? transport : "shm";
 }
 
-// Returns the place of UCX below a virtual environment, where the Python package puts it.
+// Returns the folder of UCX in a virtual environment where the Python package puts it.
 std::string in_environment(const fs::path& environment) {
   std::error_code error;
   for (const fs::directory_entry& python : fs::directory_iterator(environment / "lib", error)) {
@@ -99,7 +99,7 @@ std::string version_of(const Ucx& ucx) {
   ask.command = {ucx.prefix + "/bin/ucx_info", "-v"};
   ask.environment = ucx.environment;
   const std::string answer = capture(ask);
-  // Newer and older releases.
+  // For newer and older releases.
   for (const std::string_view mark : {"Library version: ", "# Version "}) {
     const size_t at = answer.find(mark);
     if (at == std::string::npos) continue;
@@ -122,7 +122,7 @@ std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builde
     const std::string lib = ucx.prefix + "/lib";
     compile.push_back("-I" + ucx.prefix + "/include");
     libraries = {"-L" + lib, "-Wl,-rpath," + lib + ",--disable-new-dtags"};
-    // Its modules lie beside it, and its own tools would take another UCX of the system.
+    // Its modules are next to it, and its own tools would otherwise load another UCX of the system.
     ucx.environment = {{"UCX_MODULE_DIR", lib + "/ucx"}, {"LD_LIBRARY_PATH", lib}};
   }
   libraries.insert(libraries.end(), {"-lucp", "-lucs"});

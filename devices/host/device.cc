@@ -1,13 +1,13 @@
 // The host as a device: the CPU's own memory behind the same table as every accelerator.
 //
-// Allocations are mappings of a file each, as long as that costs no more than a part of the
-// descriptors that the process may have, so that other processes of the host can map them; the
-// rest comes from the heap. A file beyond the limit of file sizes is refused, and the text says so.
+// Each allocation is a mapping of its own file, so that other processes of the host can map it.
+// This holds while the files use only a part of the descriptors that the process may have. The rest
+// comes from the heap. A file beyond the limit of file sizes is refused, and the text says so.
 //
-// A copy has happened when the call that starts it returns. So a stream has no state and an event
-// is complete from the start: both handles are the device itself, and nothing is allocated for
-// them. The table has no `find` (the host cannot tell whose memory an address is) and no pinning
-// (the host has no copy engine that would need it).
+// A copy is complete when the call that starts it returns. So a stream has no state and an event is
+// complete from the start: both handles are the device itself, and nothing is allocated for them.
+// The table has no `find` (the host cannot tell whose memory an address is) and no pinning (the
+// host has no copy engine that would need it).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -30,12 +30,13 @@
 namespace hetcomm {
 namespace {
 
-// A cache line, and the widest vector register: reductions and copies never straddle one.
+// A cache line, and the widest vector register. Reductions and copies never straddle one.
 constexpr uint64_t kAlignment = 64;
-// From this size on memory starts on a page, so that registering it takes no neighbour with it.
+// Memory of at least this size starts on a page, so that registering it includes no neighbour.
 constexpr uint64_t kPageAlignedFrom = 1u << 20;
 constexpr uint64_t kPage = 4096;
-// More than any address space here; refused before rounding up could wrap around.
+// Larger than any address space here. Larger sizes are refused before rounding up could wrap
+// around.
 constexpr uint64_t kLargest = uint64_t{1} << 47;
 
 struct HostDevice {
@@ -44,7 +45,7 @@ struct HostDevice {
     uint64_t size_bytes;
   };
   size_t most_files = 0;
-  uint64_t most_bytes = 0;  // of one: a file is not refused for want of memory
+  uint64_t most_bytes = 0;  // per file; larger memory comes from the heap
   std::mutex mutex;
   std::unordered_map<void*, Shared> shared;  // by address
 };
@@ -57,7 +58,7 @@ bool shall_share(const HostDevice& device, uint64_t size_bytes) {
          device.shared.size() < device.most_files;
 }
 
-// Null when the memory has to be taken from the heap.
+// Null: the memory has to come from the heap.
 void* map_new_file(HostDevice& device, uint64_t size) {
   Result<UniqueFd> file = create_memory_file("hetcomm-memory", size);
   if (!file.ok()) return nullptr;
@@ -77,10 +78,10 @@ void* map_new_file(HostDevice& device, uint64_t size) {
   return address;
 }
 
-// Why the last allocation of this thread was refused; ok: it was not, or for want of memory.
+// Why the last allocation of this thread was refused. Ok: not refused, or only out of memory.
 thread_local Status kept_refusal;
 
-// Null with kOutOfResources kept: refused. Null without: the memory has to come from the heap.
+// Returns null if the allocation is refused (kept_refusal is set) or has to come from the heap.
 void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
   const std::lock_guard lock(device.mutex);
   kept_refusal = {};

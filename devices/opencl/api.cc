@@ -20,8 +20,8 @@ struct Opened {
   Status status;
 };
 
-// The path of a loader of OpenCL that this process has under another name, such as
-// libOpenCL-1a2b3c.so.1.0.0 of a Python wheel; "": it has none.
+// Finds a loader of OpenCL that this process has loaded under another name, such as
+// libOpenCL-1a2b3c.so.1.0.0 of a Python wheel. Gives its path, or "" if there is none.
 int note_loader(dl_phdr_info* info, size_t /*size*/, void* out_path) {
   const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
   if (!path.substr(path.rfind('/') + 1).starts_with("libOpenCL")) return 0;
@@ -38,7 +38,7 @@ void* open_loaded() {
 
 Opened load() {
   Opened opened;
-  // The one that the process has already, whoever loaded it, comes first.
+  // A library that the process has already loaded comes first.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) library = open_loaded();
   if (library == nullptr) library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -64,7 +64,7 @@ Opened load() {
 }  // namespace
 
 Result<const Api*> Api::open() {
-  // A failure is not kept: a run-time may be installed later.
+  // A failure is not cached: a run-time may be installed later.
   static const Opened* known = nullptr;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

@@ -14,7 +14,7 @@
 
 namespace hetcomm::opencl {
 
-// name of a function, without "cl"
+// names of functions, without "cl"
 #define HETCOMM_OPENCL_FUNCTIONS(X)         \
   X(BuildProgram)                           \
   X(CreateBuffer)                           \
@@ -70,12 +70,12 @@ struct Api {
   static Result<const Api*> open();
 };
 
-// The status of the library for one of OpenCL. One that means that a device has failed is kept for
+// Translates a status of OpenCL. A status that means that a device has failed is kept for
 // take_failure().
 Code code_of(cl_int status);
-// Returns what code_of() has kept last on this thread, and forgets it; CL_SUCCESS: nothing.
+// Returns the last status that code_of() kept on this thread and clears it. CL_SUCCESS: none.
 cl_int take_failure();
-// "CL_OUT_OF_RESOURCES", or the number.
+// "CL_OUT_OF_RESOURCES", or the number of an unknown status.
 std::string name_of(cl_int status);
 inline Status status_of(cl_int status, const char* call) {
   if (status == CL_SUCCESS) return {};

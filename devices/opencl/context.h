@@ -1,6 +1,6 @@
-// A context of OpenCL, with what the library keeps in it: buffers, pinned host memory, notices,
-// kernels.
-// Its memory is named by buffers (cl_mem), and by pointers where the vendor has such memory.
+// An OpenCL context with the objects that the library keeps in it: buffers, pinned host memory,
+// notices, kernels. Buffers (cl_mem) name its memory, as do pointers where the vendor supports
+// them.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ class Context {
  public:
   // A new context of |device|.
   static Code make(const Api& api, cl_device_id device, std::unique_ptr<Context>* out_context);
-  // |context| has |device|.
+  // |context| contains |device|.
   Context(const Api& api, ContextReference context, cl_device_id device)
       : context_(std::move(context)),
         queue_(api, get(), device),
@@ -58,18 +58,18 @@ class Context {
   Notices& notices() { return notices_; }
   Reductions& reductions() { return reductions_; }
 
-  // The four below take the name of any memory. [any-thread]
+  // The next four functions accept any kind of name of memory. [any-thread]
   // Gives the allocation that contains |address|, which may be any number.
   Code find(const void* address, void** out_base, uint64_t* out_size);
-  // Begins to use memory that somebody else has allocated; release() of buffers() ends that.
+  // Begins to use memory that others have allocated. release() of buffers() ends that.
   Code retain(void* address, uint64_t size);
-  // Why retain() refuses; "": it does not, or the vendor has failed.
+  // Returns why retain() refuses the memory. "": it does not, or the vendor's call has failed.
   const char* rule_against(void* address, uint64_t size);
-  // Gives where the |size| bytes from |address| + |offset| on are, which are going to be copied.
+  // Locates the |size| bytes from |address| + |offset| on for a copy.
   Code locate(const void* address, uint64_t offset, uint64_t size, Place* out_place);
 
  private:
-  const ContextReference context_;  // goes last
+  const ContextReference context_;  // destroyed last
   SetupQueue queue_;
   Buffers buffers_;
   const Pointers pointers_;

@@ -17,7 +17,7 @@
 namespace hetcomm::opencl {
 namespace {
 
-// The extension cl_khr_pci_bus_info has these.
+// Defined by the extension cl_khr_pci_bus_info.
 constexpr cl_device_info kPciBusInfo = 0x410F;
 struct PciBusInfo {
   cl_uint domain;
@@ -55,8 +55,8 @@ Result<std::vector<cl_platform_id>> find_platforms(const Api& api) {
   return platforms;
 }
 
-// All devices that |options| may mean, in the order of their numbers. A platform without devices
-// has none to offer, and is no error.
+// All devices that |options| may mean, in the order of their numbers. A platform without devices is
+// skipped and is no error.
 Result<std::vector<cl_device_id>> find_devices(const Api& api, const Options& options) {
   Result<std::vector<cl_platform_id>> platforms = find_platforms(api);
   if (!platforms.ok()) return platforms.status();
@@ -103,7 +103,7 @@ Result<std::unique_ptr<OpenClDevice>> OpenClDevice::create_from(void* native) {
   Result<std::vector<cl_platform_id>> platforms = find_platforms(api);
   if (!platforms.ok()) return platforms.status();
   const Status refusal(Code::kInvalidArgument, "this is no cl_context of a vendor that is loaded");
-  // OpenCL reads through whatever it is given.
+  // OpenCL dereferences any handle without checking it.
   if (std::none_of(platforms->begin(), platforms->end(),
                    [&](cl_platform_id platform) { return are_of_one_vendor(platform, native); })) {
     return refusal;
@@ -184,8 +184,8 @@ namespace {
 
 bool is_one_row(const DeviceRows& rows) { return rows.extents[0] == 1 && rows.extents[1] == 1; }
 
-// Whether rows as they are are a part of pictures behind each other: no row leaves its line, and no
-// line its picture.
+// Whether the rows lie in consecutive pictures of one size. No row may cross the end of its line,
+// and no line the end of its picture.
 bool are_pictures(const DeviceRows& rows) {
   const uint64_t pitch = rows.strides[1];
   const uint64_t slice = rows.extents[0] > 1 ? rows.strides[0] : pitch * rows.extents[1];
@@ -194,7 +194,7 @@ bool are_pictures(const DeviceRows& rows) {
          (rows.extents[0] == 1 || rows.offset % slice / pitch + rows.extents[1] <= slice / pitch);
 }
 
-// Some of |rows|: |extents| of them, from row (i, j) on.
+// Returns the part of |rows| with |extents| that begins at row (i, j).
 DeviceRows part_of(const DeviceRows& rows, uint64_t i, uint64_t j,
                    const std::array<uint64_t, 2>& extents) {
   DeviceRows part = rows;
@@ -204,9 +204,8 @@ DeviceRows part_of(const DeviceRows& rows, uint64_t i, uint64_t j,
   return part;
 }
 
-// Copies |extents| of rows, by copy(i, j, extents of the part that begins there), until one fails:
-// all at once, plane by plane where the whole is no plane, and row by row where that does not do
-// either.
+// Copies |extents| of rows by calls of copy(i, j, extents of the part that begins there), until one
+// fails. It copies everything at once if it is one plane, else plane by plane, else row by row.
 template <typename IsPlane, typename Copy>
 Code copy_in_parts(const uint64_t (&extents)[2], IsPlane&& is_plane, Copy&& copy) {
   const std::array<uint64_t, 2> whole = {extents[0], extents[1]};
@@ -249,8 +248,8 @@ Code OpenClDevice::copy_row(Stream& stream, const Place& place, uint64_t size, s
 
 namespace {
 
-// Rows that are a part of pictures, as OpenCL names them: the inner distance is a row's place in a
-// picture, the outer one that of a picture.
+// Rows that lie in consecutive pictures, in OpenCL's terms. The inner distance locates a row in its
+// picture, the outer one locates a picture.
 struct Pictures {
   explicit Pictures(const DeviceRows& rows)
       : pitch(rows.strides[1]),
@@ -266,7 +265,7 @@ struct Pictures {
 
 }  // namespace
 
-// |rows|, which begin at |place|, are one row or a part of pictures.
+// |rows| begin at |place|. They are one row or a part of pictures.
 Code OpenClDevice::copy_plane(Stream& stream, const Place& place, const DeviceRows& rows,
                               std::byte* host, bool to_host) {
   if (is_one_row(rows)) return copy_row(stream, place, rows.row_bytes, host, to_host);
@@ -285,7 +284,7 @@ Code OpenClDevice::copy_plane(Stream& stream, const Place& place, const DeviceRo
   return code_of(status);
 }
 
-// As copy_plane(); both sides are named alike.
+// As copy_plane(), between two places that are named in the same way.
 Code OpenClDevice::copy_plane_between(Stream& stream, const Place& from,
                                       const DeviceRows& from_rows, const Place& to,
                                       const DeviceRows& to_rows) {
@@ -325,7 +324,7 @@ Code OpenClDevice::copy_between(void* stream, const void* from, const DeviceRows
   if (code != Code::kOk) return code;
   code = to_device.context()->locate(to, to_rows.offset, to_span, &target);
   if (code != Code::kOk) return code;
-  // OpenCL moves nothing between contexts, nor between buffers and pointers.
+  // OpenCL copies neither between contexts nor between buffers and pointers.
   const bool by_pointers = source.pointer != nullptr;
   if (context()->get() != to_device.context()->get() ||
       by_pointers != (target.pointer != nullptr)) {
@@ -338,7 +337,7 @@ Code OpenClDevice::copy_between(void* stream, const void* from, const DeviceRows
     const DeviceRows others = part_of(to_rows, i, 0, extents);
     if (is_one_row(some)) return true;
     if (by_pointers || !are_pictures(some) || !are_pictures(others)) return false;
-    // Inside of one buffer OpenCL wants pictures of one size.
+    // Within one buffer OpenCL requires both pictures to have one size.
     const Pictures first(some);
     const Pictures second(others);
     return !in_one_buffer || (first.pitch == second.pitch && first.slice == second.slice);
@@ -402,8 +401,8 @@ Code OpenClDevice::reduce(void* stream, const DeviceReduction& what) {
   return code_of(status);
 }
 
-// A failed copy tells so by its own event. That of a single copy serves; several have a marker that
-// fails with any of them.
+// A copy reports its failure through its own event. One copy's event serves directly. Several
+// copies get a marker that fails if any of them fails.
 Code OpenClDevice::event_record(void* stream, void** out_event) {
   if (stream == nullptr || out_event == nullptr) return Code::kInvalidArgument;
   auto& [queue, copies] = *static_cast<Stream*>(stream);
@@ -416,7 +415,7 @@ Code OpenClDevice::event_record(void* stream, void** out_event) {
                                             copies.empty() ? nullptr : copies.data(), &event);
     if (status != CL_SUCCESS) return code_of(status);
   }
-  // Without it nothing need ever begin.
+  // Without a flush the queue may never start the commands.
   status = api_.Flush(queue);
   if (status != CL_SUCCESS) {
     if (copies.size() != 1) api_.ReleaseEvent(event);
@@ -438,7 +437,7 @@ Code OpenClDevice::event_query(void* event) {
       api_.GetEventInfo(own, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
   if (status != CL_SUCCESS) return code_of(status);
   if (state < 0) return code_of(state);
-  // Other queues see what a copy has written only once somebody has waited for it.
+  // Other queues see what a copy has written only after a wait for its event.
   return state == CL_COMPLETE ? event_wait(event) : Code::kPending;
 }
 
@@ -447,7 +446,7 @@ Code OpenClDevice::event_wait(void* event) {
   const auto own = static_cast<cl_event>(event);
   const cl_int status = api_.WaitForEvents(1, &own);
   if (status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) return code_of(status);
-  // The command that failed says more than the wait for it.
+  // The status of the failed command says more than that of the wait.
   cl_int state = status;
   api_.GetEventInfo(own, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
   return code_of(state < 0 ? state : status);
@@ -466,7 +465,7 @@ namespace {
 
 OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
 
-// The status that a function of the table returns for |code|. The device keeps the vendor's words.
+// Returns the table's status for |code|. The device keeps the vendor's error.
 hetcomm_status_t told(void* device, Code code) {
   if (code == Code::kDeviceLost || code == Code::kOutOfMemory || code == Code::kOutOfResources) {
     of(device).note_failure(take_failure());
@@ -474,7 +473,7 @@ hetcomm_status_t told(void* device, Code code) {
   return static_cast<hetcomm_status_t>(code);
 }
 
-// Returns what |call| returns for the device's context.
+// Calls |call| with the device's context and returns its result.
 template <typename Call>
 hetcomm_status_t in_context(void* device, Call&& call) {
   Context* context = nullptr;
@@ -494,7 +493,7 @@ hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address)
   });
 }
 
-// Frees memory, or ends its retention: there is one count for both.
+// Frees memory or ends its retention. One count serves both.
 void release(void* device, void* address) {
   if (Context* const context = of(device).context()) context->buffers().release(address);
 }
@@ -506,7 +505,7 @@ hetcomm_status_t find(void* device, const void* address, void** out_base, uint64
                             : HETCOMM_NOT_FOUND;
 }
 
-// Pointers are asked of each context, since a vendor answers for one only.
+// Each context is asked about pointers, since a vendor answers for one context only.
 hetcomm_status_t locate(void* const* devices, uint64_t count, const void* address,
                         hetcomm_device_place_t* out_place) {
   const bool may_be_buffer = Buffers::may_be_known(address);
@@ -599,7 +598,7 @@ hetcomm_status_t allocate_host(void* device, uint64_t size_bytes, void** out_hos
   });
 }
 
-// A device that is the CPU copies from any memory alike.
+// A device that is the CPU copies from any memory equally well.
 int32_t host_memory_suffices(void* device) { return of(device).is_cpu() ? 1 : 0; }
 
 void free_host(void* device, void* host) {
@@ -609,7 +608,7 @@ void free_host(void* device, void* host) {
 hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_stream) {
   if (native == nullptr || out_user_stream == nullptr) return HETCOMM_INVALID_ARGUMENT;
   Context* const context = of(device).context();
-  if (context == nullptr) return HETCOMM_INVALID_ARGUMENT;  // so it has no queue either
+  if (context == nullptr) return HETCOMM_INVALID_ARGUMENT;  // without a context it has no queue
   UserQueue* queue = nullptr;
   const Code code = UserQueue::open(of(device).api(), context->get(), native, &queue);
   if (code == Code::kOk) *out_user_stream = queue;

@@ -1,5 +1,5 @@
-// A device of OpenCL, of any vendor: a context with one device, whose buffers are its memory and
-// whose queues are its streams. The context is made when it is needed first.
+// An OpenCL device of any vendor: a context with one device. Its buffers are the memory, its queues
+// the streams. The context is made on first use.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace hetcomm::opencl {
 
-// A stream: a queue, and the events of the copies that no event of the stream stands for yet.
+// A stream: a queue, and the events of the copies that no event of the stream covers yet.
 struct Stream {
   cl_command_queue queue;
   std::vector<cl_event> copies;
@@ -25,7 +25,7 @@ struct Stream {
 // The instance behind the table. All functions may be called by any thread.
 class OpenClDevice {
  public:
-  // A device with a context of its own. NOT_FOUND: there is none of these options.
+  // A device with a context of its own. NOT_FOUND: no device matches the options.
   static Result<std::unique_ptr<OpenClDevice>> create(const Options& options);
   // The first device of a caller's context, which is retained.
   static Result<std::unique_ptr<OpenClDevice>> create_from(void* context);
@@ -36,17 +36,17 @@ class OpenClDevice {
   const Api& api() const { return api_; }
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
-  // The vendor's error when the device failed last. CL_SUCCESS: it has not failed.
+  // The vendor's error of the device's last failure. CL_SUCCESS: it has not failed.
   cl_int failure() const { return failure_.load(std::memory_order_relaxed); }
   void note_failure(cl_int status) {
     if (status != CL_SUCCESS) failure_.store(status, std::memory_order_relaxed);
   }
-  // Null while there is none.
+  // Null if there is no context yet.
   Context* context() const { return context_.load(std::memory_order_acquire); }
-  // Makes it if there is none.
+  // Makes the context if there is none yet.
   Code open(Context** out_context);
 
-  // A stream is a Stream; an event is OpenCL's own.
+  // A stream is a Stream. An event is OpenCL's own event.
   Code stream_create(void** out_stream);
   void stream_destroy(void* stream);
   // May throw std::bad_alloc.

@@ -12,7 +12,7 @@ Code HostMemory::allocate(uint64_t size, void** out_host) {
   const cl_mem buffer = api_.CreateBuffer(context_, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size,
                                           nullptr, &status);
   if (buffer == nullptr) return code_of(status);
-  // The mapping stays as long as the memory.
+  // The memory stays mapped until it is freed.
   void* const host = api_.EnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
                                            size, 0, nullptr, nullptr, &status);
   if (host == nullptr) {

@@ -1,5 +1,5 @@
-// Host memory that OpenCL allocates, where copy engines reach it at full speed. OpenCL cannot pin
-// memory of others.
+// Host memory that OpenCL allocates, which copy engines reach at full speed. OpenCL cannot pin
+// memory that others have allocated.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace hetcomm::opencl {
 // All functions may be called by any thread.
 class HostMemory {
  public:
-  // |context| and |queue|, which is one of it, outlive this.
+  // |context| and its |queue| outlive this.
   HostMemory(const Api& api, cl_context context, SetupQueue& queue)
       : api_(api), context_(context), queue_(queue) {}
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
-  // Everything was freed.
+  // All memory was freed before.
   ~HostMemory() = default;
 
   Code allocate(uint64_t size, void** out_host);

@@ -1,8 +1,8 @@
-// The buffers of one OpenCL context that the library knows: those that it allocated, and those that
-// a caller has named.
+// The buffers of one OpenCL context that the library knows: its own allocations and the buffers
+// that a caller has named.
 //
-// A name of memory is a cl_mem. OpenCL reads through whatever it is given as one, so that no name
-// reaches it before it is known here, or looks like an object of this vendor.
+// A name of memory is a cl_mem. OpenCL dereferences any handle without checking it. So a name is
+// passed to OpenCL only if it is known here or looks like an object of this vendor.
 #pragma once
 
 #include <array>
@@ -21,26 +21,26 @@ namespace hetcomm::opencl {
 // All functions may be called by any thread.
 class Buffers {
  public:
-  // |context| and |queue|, which is one of it, outlive this.
+  // |context| and its |queue| outlive this.
   Buffers(const Api& api, cl_context context, SetupQueue& queue)
       : api_(api), context_(context), queue_(queue) {}
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
-  // Releases what is still there.
+  // Releases the remaining buffers.
   ~Buffers();
 
   Code allocate(uint64_t size, void** out_name);
-  // Keeps a buffer of the caller's, until it was released as often.
+  // Keeps a buffer of the caller's until it has been released as often.
   Code retain(void* name, uint64_t size);
   void release(void* name);
   Code find(const void* name, uint64_t* out_size);
-  // False: no context of this process knows a buffer |name|. To ask costs one load.
+  // False: no context of this process knows a buffer |name|. The call costs one load.
   static bool may_be_known(const void* name) {
     return names_[place_of(name)].load(std::memory_order_acquire) != 0;
   }
-  // Why retain() refuses; "": it does not.
+  // Returns why retain() refuses the buffer. "": it does not.
   const char* rule_against(void* name, uint64_t size);
-  // The buffer |name|, of which [offset, offset + size) is going to be copied.
+  // Gives the buffer |name| if [offset, offset + size) of it can be copied.
   Code check(const void* name, uint64_t offset, uint64_t size, cl_mem* out_buffer);
 
  private:
@@ -50,7 +50,7 @@ class Buffers {
   };
   Code touch(cl_mem buffer, uint64_t size);
   Code check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole, const char** out_rule) const;
-  // How many known names have each place.
+  // Number of known names in each place.
   static constexpr size_t kPlaces = 4096;
   static size_t place_of(const void* name) {
     return (reinterpret_cast<uintptr_t>(name) >> 4) * 0x9e3779b97f4a7c15u >> 52;

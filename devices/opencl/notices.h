@@ -1,4 +1,4 @@
-// Notices of events by eventfds: OpenCL calls back when an event completes.
+// Notifies eventfds of events: OpenCL calls back when an event completes.
 #pragma once
 
 #include <condition_variable>
@@ -16,14 +16,14 @@ class Notices {
   explicit Notices(const Api& api) : api_(api), shared_(std::make_shared<Shared>()) {}
   Notices(const Notices&) = delete;
   Notices& operator=(const Notices&) = delete;
-  // Waits a moment for the notices that are still to come. None touches a file afterwards.
+  // Waits a moment for pending notices. None touches a file afterwards.
   ~Notices();
 
   // Adds 1 to the eventfd |file| when |event| has completed. [any-thread]
   Code add(cl_event event, int file);
 
  private:
-  // A vendor's thread may still come to this after the Notices are gone.
+  // A vendor's thread may still use this after the Notices are destroyed.
   struct Shared {
     std::mutex mutex;
     std::condition_variable none_left;

@@ -21,8 +21,8 @@ __attribute__((no_sanitize("address", "thread"))) uintptr_t word_at(const void* 
   return *static_cast<const volatile uintptr_t*>(address);
 }
 
-// Asks the kernel in a way that no sandbox forbids: it reads the set of signals before it refuses
-// what is to be done with it.
+// Asks the kernel by a call that no sandbox forbids. The kernel reads the set of signals before it
+// refuses the invalid operation.
 bool is_readable(const void* address) {
   constexpr int kNothingKnown = -1;
   constexpr size_t kSetBytes = 8;
@@ -31,18 +31,18 @@ bool is_readable(const void* address) {
          errno == EINVAL;
 }
 
-// The word at |address|, which may be any number. False: there is none to read.
+// Reads the word at |address|, which may be any number. Returns false if it is not readable.
 bool read_word(const void* address, uintptr_t* out_word) {
   if (!is_aligned(address)) return false;
   const iovec to = {.iov_base = out_word, .iov_len = sizeof(*out_word)};
   const iovec from = {.iov_base = const_cast<void*>(address), .iov_len = sizeof(*out_word)};
   if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof(*out_word)) return true;
   if (errno == EFAULT || !is_readable(address)) return false;
-  *out_word = word_at(address);  // a sandbox forbids the other way
+  *out_word = word_at(address);  // a sandbox forbids process_vm_readv()
   return true;
 }
 
-// The tables of functions of the vendors that were noted, in the first |count|.
+// The tables of functions of the known vendors. The first |count| are set.
 struct Vendors {
   static constexpr size_t kMax = 32;
   std::array<std::atomic<uintptr_t>, kMax> tables{};
@@ -66,7 +66,7 @@ bool are_of_one_vendor(const void* known, const void* name) {
   return read_word(known, &own) && read_word(name, &other) && own == other;
 }
 
-// Two threads may note one vendor twice, which does no harm.
+// Two threads may note the same vendor twice, which does no harm.
 void note_vendor(const void* known) {
   uintptr_t table = 0;
   if (!read_word(known, &table) || table == 0 || is_table(table)) return;

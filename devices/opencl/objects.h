@@ -1,18 +1,18 @@
-// Objects of OpenCL, told from everything else: each begins with the address of its vendor's table
-// of functions (cl_khr_icd). OpenCL reads through whatever it is given as an object, so that
-// nothing reaches it before it looks like one.
+// Recognizes objects of OpenCL: each begins with the address of its vendor's table of functions
+// (cl_khr_icd). OpenCL dereferences any handle without checking it. So a name is passed to it only
+// if it looks like an object.
 #pragma once
 
 namespace hetcomm::opencl {
 
-// Whether |name|, which may be any number, looks like an object of the vendor that |known| is of.
+// Whether |name|, which may be any number, looks like an object of the vendor of |known|.
 bool are_of_one_vendor(const void* known, const void* name);
 
-// Lets looks_like_object() know the vendor that |known|, an object, is of.
+// Tells looks_like_object() the vendor of the object |known|.
 void note_vendor(const void* known);
 
-// Whether |name|, which may be any number, looks like an object of a vendor that was noted. It is
-// no memory of a device. [any-thread]
+// Whether |name|, which may be any number, looks like an object of a noted vendor. It is not memory
+// of a device. [any-thread]
 bool looks_like_object(const void* name);
 
 }  // namespace hetcomm::opencl

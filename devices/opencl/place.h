@@ -1,4 +1,4 @@
-// Where bytes of a context's memory are.
+// Location of bytes in a context's memory.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace hetcomm::opencl {
 
-// Bytes of a context's memory: from |offset| of |buffer| on, or, where that is null, from
-// |pointer|.
+// Bytes of a context's memory, which start at |offset| of |buffer|, or of |pointer| if |buffer| is
+// null.
 struct Place {
   cl_mem buffer = nullptr;
   uint64_t offset = 0;

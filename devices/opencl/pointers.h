@@ -1,6 +1,6 @@
 // Memory of a context that pointers name: "unified shared memory" (USM), where the vendor has the
-// extension cl_intel_unified_shared_memory. It stays with whoever allocated it. USM of the host,
-// and USM that host and devices share, is memory of the host here: the CPU may touch it.
+// extension cl_intel_unified_shared_memory. Its allocator keeps owning it. Host USM and USM that
+// host and devices share count as host memory here: the CPU may touch them.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,25 @@ namespace hetcomm::opencl {
 // All functions may be called by any thread.
 class Pointers {
  public:
-  // |context| has |device|, and outlives this.
+  // |context| contains |device| and outlives this.
   Pointers(const Api& api, cl_context context, cl_device_id device);
 
   // Whether the vendor has such memory.
   bool exist() const { return get_info_ != nullptr; }
   // Gives the device's allocation that contains |pointer|, which may be any number. kNotFound:
-  // there is none. Another code: the vendor does not tell. It may still know one that was freed.
-  Code find(const void* pointer, void** out_base, uint64_t* out_size) const;
-  // Starts to copy |size| bytes; either side may be memory of the host. There is such an
+  // there is none. Another code: the vendor's call failed. The vendor may still report a freed
   // allocation.
+  Code find(const void* pointer, void** out_base, uint64_t* out_size) const;
+  // Starts to copy |size| bytes. Either side may be host memory. Requires an allocation of this
+  // kind.
   cl_int copy(cl_command_queue queue, void* to, const void* from, uint64_t size,
               cl_event* out_event) const {
     return copy_(queue, CL_FALSE, to, from, size, 0, nullptr, out_event);
   }
 
-  // Whether kernels can have pointers for arguments.
+  // Whether kernels accept pointers as arguments.
   bool are_arguments() const { return set_argument_ != nullptr; }
-  // Makes |pointer| an argument of a kernel. They can be, and there is such an allocation.
+  // Makes |pointer| an argument of a kernel. Requires are_arguments() and such an allocation.
   cl_int set_argument(cl_kernel kernel, cl_uint index, const void* pointer) const {
     return set_argument_(kernel, index, pointer);
   }

@@ -14,18 +14,18 @@
 namespace hetcomm::opencl {
 namespace {
 
-// How kernels read and write the elements of a type, and what they calculate in.
+// How kernels read and write the elements of a type, and in which type they calculate.
 struct Element {
   std::string_view memory;  // type of an element in memory
-  std::string_view number;  // in which it is calculated
-  std::string_view load;    // the number of element i of p
-  std::string_view store;   // sets it to v
+  std::string_view number;  // type for calculation
+  std::string_view load;    // reads element i of p
+  std::string_view store;   // writes v to element i of p
 };
 
 constexpr std::string_view kPlainLoad = "p[i]";
 constexpr std::string_view kPlainStore = "p[i] = v";
 
-// Calculated without a sign integers wrap around. |memory| is empty where there is no kernel.
+// Integers are calculated unsigned and wrap around. |memory| is empty if there is no kernel.
 Element element_of(int32_t type, int32_t reduction) {
   const bool compares = reduction == HETCOMM_REDUCE_MIN || reduction == HETCOMM_REDUCE_MAX;
   const auto integer = [&](std::string_view with_sign, std::string_view without, bool has_sign,
@@ -72,7 +72,7 @@ Element element_of(int32_t type, int32_t reduction) {
   }
 }
 
-// The result of a and b.
+// The expression for the result of a and b.
 std::string_view expression_of(int32_t reduction, bool is_bool) {
   switch (reduction) {
     case HETCOMM_REDUCE_SUM:
@@ -110,7 +110,7 @@ kernel void reduce(global const FIRST* first, ulong first_at, global const SECON
 }
 )";
 
-// Gives the sizes of an element at each place. They are how kernels want it aligned.
+// Gives the sizes of an element at each place. Kernels require alignment to them.
 std::array<uint64_t, 3> sizes_at(const DeviceReduction& what) {
   return {element_bytes(what.first_datatype), element_bytes(what.datatype),
           element_bytes(what.out_datatype)};
@@ -154,7 +154,7 @@ bool Reductions::can_calculate(const Variant& variant) const {
          (known & needed) == needed;
 }
 
-// Leaves the kernel null if it cannot be compiled.
+// Leaves the kernel null if compilation fails.
 void Reductions::compile(const Variant& variant, cl_program* out_program, cl_kernel* out_kernel) {
   const auto& [type, reduction, first, out, division] = variant;
   const Element second_element = element_of(type, reduction);
@@ -188,12 +188,12 @@ void Reductions::compile(const Variant& variant, cl_program* out_program, cl_ker
       }
     }
   } catch (const std::bad_alloc&) {
-    *out_kernel = nullptr;  // the host goes on calculating
+    *out_kernel = nullptr;  // the host continues to calculate
   }
 }
 
-// Runs the kernel once, over nothing. Vendors finish it then, and that may wait for what queues of
-// users hold.
+// Runs the kernel once with zero elements. Vendors finish it at this point, which may wait for what
+// users' queues hold back.
 bool Reductions::runs(cl_kernel kernel) const {
   constexpr size_t kItems = 64;
   const cl_ulong none = 0;
@@ -235,10 +235,10 @@ void Reductions::run_compiler() {
   compiling_ = false;
 }
 
-// Needs the mutex. False: there can be no thread now.
+// Call with the mutex held. Returns false if no thread can be started now.
 bool Reductions::start_compiler() {
   if (compiling_) return true;
-  if (compiler_.joinable()) compiler_.join();  // it has nothing to do any more
+  if (compiler_.joinable()) compiler_.join();  // it has no work left
   const SignalsBlocked blocked;
   try {
     compiler_ = std::thread([this] { run_compiler(); });
@@ -259,7 +259,7 @@ bool Reductions::are_usable(const DeviceReduction& what, const Places& places) c
       if (!pointers_.are_arguments()) return false;
       continue;
     }
-    // Callers may have forbidden it.
+    // The caller may have forbidden kernels to access it.
     const bool is_out = i + 1 == places.size();
     const cl_mem_flags forbids = is_out ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY;
     cl_mem_flags flags = 0;

@@ -1,5 +1,5 @@
 // Kernels that reduce memory of a context, element by element. A kernel is compiled when it is
-// asked for first, on a thread that lives as long as there are some to compile.
+// first needed, on a thread that lives as long as there are kernels to compile.
 #pragma once
 
 #include <array>
@@ -32,10 +32,10 @@ class Reductions {
   // The places of the first operand, the second one and the result.
   using Places = std::array<Place, 3>;
 
-  // Whether |what|, whose parts fit together, can be reduced. kUnsupported: it cannot, or cannot
+  // Whether |what|, whose parts fit together, can be reduced. kUnsupported: it cannot be, or not
   // yet. May throw std::bad_alloc.
   Code prepare(const DeviceReduction& what, const Places& places);
-  // Starts to reduce what prepare() has said yes to.
+  // Starts a reduction that prepare() has accepted.
   cl_int start(cl_command_queue queue, const DeviceReduction& what, const Places& places,
                cl_event* out_event);
 
@@ -63,10 +63,10 @@ class Reductions {
   const cl_context context_;
   const cl_device_id device_;
   const Pointers& pointers_;
-  std::mutex mutex_;  // of what follows, and of the arguments of kernels
+  std::mutex mutex_;  // guards the members below and the arguments of kernels
   std::map<Variant, Kernel> kernels_;
-  std::vector<Variant> wanted_;  // kernels that are to be compiled
-  bool compiling_ = false;       // the thread has something to do
+  std::vector<Variant> wanted_;  // kernels to compile
+  bool compiling_ = false;       // the compiler thread has work
   std::thread compiler_;
 };
 

@@ -1,5 +1,5 @@
-// The queue of a context's own set-up: mappings, and first touches of memory. OpenCL makes it when
-// it is needed first.
+// The queue for a context's own set-up: mappings and first touches of memory. It is made on first
+// use.
 #pragma once
 
 #include <mutex>

@@ -7,7 +7,7 @@
 namespace hetcomm::opencl {
 
 Code UserQueue::open(const Api& api, cl_context context, void* native, UserQueue** out_queue) {
-  // OpenCL reads through whatever it is given.
+  // OpenCL dereferences any handle without checking it.
   if (!are_of_one_vendor(context, native)) return Code::kInvalidArgument;
   const auto queue = static_cast<cl_command_queue>(native);
   cl_context owner = nullptr;
@@ -30,7 +30,7 @@ Code UserQueue::record(cl_event* out_event) {
   cl_event event = nullptr;
   cl_int status = api_.EnqueueMarkerWithWaitList(queue_, 0, nullptr, &event);
   if (status != CL_SUCCESS) return code_of(status);
-  // Without it nothing need ever begin.
+  // Without a flush the queue may never start the commands.
   status = api_.Flush(queue_);
   if (status != CL_SUCCESS) {
     api_.ReleaseEvent(event);
@@ -53,8 +53,7 @@ Code UserQueue::hold(cl_event* out_hold) {
   return Code::kOk;
 }
 
-// With any other status than this one some vendors end the process. The operation tells by itself
-// that it has failed.
+// Some vendors end the process on any other status. The operation itself reports its failure.
 void UserQueue::end_hold(const Api& api, cl_event hold) {
   api.SetUserEventStatus(hold, CL_COMPLETE);
   api.ReleaseEvent(hold);

@@ -1,4 +1,4 @@
-// A queue of the user's: the library asks what it has done, and holds it back. It copies nothing
+// A queue of the user's. The library observes its progress and holds it back, but copies nothing
 // there.
 #pragma once
 
@@ -7,18 +7,18 @@
 
 namespace hetcomm::opencl {
 
-// All functions may be called by any thread, and wait for nothing.
+// Any thread may call any function. None of them waits.
 class UserQueue {
  public:
-  // Keeps the queue |native|, which has to be one of |context|.
+  // Keeps the queue |native|, which has to belong to |context|.
   static Code open(const Api& api, cl_context context, void* native, UserQueue** out_queue);
   UserQueue(const UserQueue&) = delete;
   UserQueue& operator=(const UserQueue&) = delete;
   ~UserQueue() { api_.ReleaseCommandQueue(queue_); }
 
-  // Gives an event that completes when all has that the queue holds.
+  // Gives an event that completes when everything now in the queue has completed.
   Code record(cl_event* out_event);
-  // Lets what comes into the queue from now on wait for |*out_hold|, an event that end_hold() sets.
+  // Makes later commands of the queue wait for |*out_hold|, an event that end_hold() sets.
   Code hold(cl_event* out_hold);
   static void end_hold(const Api& api, cl_event hold);
 

@@ -14,8 +14,8 @@
 namespace hetcomm {
 namespace {
 
-// The functions whose results are looked at, and the statuses that each may return beside OK and
-// kAlways.
+// The functions whose results are checked, and the statuses that each may return in addition to OK
+// and kAlways.
 #define HETCOMM_CHECKED_FUNCTIONS(X)                                        \
   X(allocate, kOfRanges)                                                    \
   X(find, bit(HETCOMM_NOT_FOUND) | bit(HETCOMM_STALE_HANDLE))               \
@@ -51,9 +51,9 @@ enum class Function : uint8_t {
 
 constexpr uint32_t kPendingBit = 1u << 31;
 constexpr uint32_t kLostBit = 1u << 30;
-constexpr hetcomm_status_t kMin = -29;  // of those that have a bit of their own
+constexpr hetcomm_status_t kMin = -29;  // the last status with a bit of its own
 
-// The bit of a status; 0: no device may return it.
+// The bit of a status, or 0 if no device may return it.
 constexpr uint32_t bit(hetcomm_status_t status) {
   if (status == HETCOMM_PENDING) return kPendingBit;
   if (status == HETCOMM_DEVICE_LOST) return kLostBit;
@@ -86,7 +86,7 @@ class CheckedDevice {
   const DeviceTable& inner() const { return inner_; }
   void* instance() const { return instance_; }
 
-  // The status to pass on for a function that has returned |status|.
+  // Returns the status to pass on when a function has returned |status|.
   template <Function kFunction>
   hetcomm_status_t filter(hetcomm_status_t status) {
     if (status == HETCOMM_OK || status == HETCOMM_PENDING) [[likely]] {
@@ -99,7 +99,7 @@ class CheckedDevice {
     if (status == HETCOMM_DEVICE_LOST) odd_.store(0, std::memory_order_relaxed);
     return status;
   }
-  // Notes that |function| has returned |status| against its promise.
+  // Notes that |function| has broken its promise by returning |status|.
   hetcomm_status_t refuse(Function function, hetcomm_status_t status) {
     odd_.store(uint64_t{index_of(function) + 1} << 32 | static_cast<uint32_t>(status),
                std::memory_order_relaxed);
@@ -115,15 +115,14 @@ class CheckedDevice {
   const DeviceTable inner_;
   void* const instance_;
   DeviceTable table_;
-  // The last result against a promise, as refuse() packs it; 0: there was none since the device has
-  // failed by itself.
+  // The last broken promise, as packed by refuse(). 0: no promise was broken since the device
+  // itself last failed.
   std::atomic<uint64_t> odd_{0};
 };
 
 CheckedDevice& of(void* device) { return *static_cast<CheckedDevice*>(device); }
 
-// The table's entry for a function. It calls the device's own function with the device's own
-// instance.
+// The table's entry for a function. It calls the device's own function with its own instance.
 template <auto kEntry>
 struct Pass;
 template <typename Result, typename... Args, Result (*DeviceTable::*kEntry)(void*, Args...)>
@@ -153,7 +152,7 @@ hetcomm_status_t allocate(void* device, uint64_t size, void** out_address) {
   return HETCOMM_OK;
 }
 
-// Devices of two tables have one function here.
+// Copies between devices of two tables share this function.
 hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const DeviceRows* from_rows, void* to_device, void* to,
                                    const DeviceRows* to_rows) {
@@ -198,7 +197,7 @@ void CheckedDevice::take() {
   if (inner_.*kEntry != nullptr) table_.*kEntry = Through<kEntry, kFunction>::call;
 }
 
-// |Entry| is a function that has no status.
+// |Entry| is a function that returns no status.
 template <auto kEntry>
 void pass(const DeviceTable& inner, DeviceTable& table) {
   if (inner.*kEntry != nullptr) table.*kEntry = Pass<kEntry>::call;
@@ -251,7 +250,7 @@ CheckedDevice::CheckedDevice(const DeviceTable& inner, void* instance)
   };
 }
 
-// The promise that was broken comes first: what the vendor said may be older.
+// The broken promise comes first: the vendor's text may be older.
 void CheckedDevice::write_error(char* text, uint64_t size) const {
   if (size == 0) return;
   text[0] = '\0';

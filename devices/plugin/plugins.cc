@@ -14,11 +14,11 @@
 namespace hetcomm {
 namespace {
 
-// The first version has both.
+// The first version has both fields.
 constexpr uint64_t kMinPluginBytes =
     offsetof(hetcomm_device_plugin_t, create) + sizeof(hetcomm_device_plugin_t::create);
 
-// Loads |path| and asks it what it brings.
+// Loads |path| and asks the library for its plug-in.
 Result<const hetcomm_device_plugin_t*> open_plugin(const std::string& path) {
   const auto refusal = [&](const std::string& why) {
     return Status(Code::kUnsupported, fmt::format("{}: {}", printable(path), why));

@@ -1,7 +1,6 @@
-// Plug-ins: kinds of devices that shared libraries bring (hetcomm/device_plugin.h).
+// Plug-ins: kinds of devices from shared libraries (hetcomm/device_plugin.h).
 //
-// A library that was loaded stays loaded until the process ends, since a vendor's threads may run
-// in it.
+// A loaded library stays loaded until the process ends, since a vendor's threads may run in it.
 #pragma once
 
 #include <array>
@@ -17,9 +16,9 @@ namespace hetcomm {
 
 class Plugins {
  public:
-  // Loads the shared libraries that |paths| names, with commas between them. None may bring one of
-  // the |taken| kinds. on_load(path) is called before a library's code runs, so that a crash has a
-  // name. A failure names the library. [any-thread]
+  // Loads the shared libraries in the comma-separated list |paths|. None may bring one of the
+  // |taken| kinds. on_load(path) is called before a library's code runs, so that a crash can be
+  // attributed. A failure names the library. [any-thread]
   static Result<Plugins> load(std::string_view paths, const std::vector<std::string_view>& taken,
                               const std::function<void(std::string_view)>& on_load);
 
@@ -27,7 +26,7 @@ class Plugins {
   std::vector<std::string> kinds() const;
   // A device of |kind|, which is one of kinds(). The caller destroys it.
   Result<Device> create(std::string_view kind, std::string_view options) const;
-  // One for what a framework works with already. UNSUPPORTED: the plug-in makes none of these.
+  // Makes a device for a framework's object. UNSUPPORTED: the plug-in makes none from these.
   Result<Device> create_from_native(std::string_view kind, void* native) const;
 
  private:
@@ -38,7 +37,7 @@ class Plugins {
   };
   using Text = std::array<char, 512>;
   const Kind* find(std::string_view kind) const;
-  // Returns what |make|(&device, &text) makes, if that is of |kind|.
+  // Returns the result of |make|(&device, &text) if the device is of |kind|.
   template <typename Make>
   static Result<Device> make_checked(const Kind& kind, const Make& make);
   Status add(const std::string& path, const std::vector<std::string_view>& taken);

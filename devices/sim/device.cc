@@ -56,7 +56,7 @@ Code SimDevice::stream_create(void** out_stream) {
 }
 
 void SimDevice::stream_destroy(void* stream) {
-  std::unique_ptr<SimStream> leaving;  // destroyed, hence waited for, outside of the lock
+  std::unique_ptr<SimStream> leaving;  // destroyed, hence waited for, outside the lock
   std::lock_guard lock(mutex_);
   const auto place = std::find_if(streams_.begin(), streams_.end(),
                                   [&](const auto& own) { return own.get() == stream; });
@@ -71,7 +71,7 @@ Code SimDevice::submit(void* stream, const void* address, const DeviceRows& rows
   uint64_t size = 0;
   if (!span_of(rows, &size)) return Code::kOutOfRange;
   if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
-  // In host memory they lie behind each other.
+  // In host memory the rows are contiguous.
   SimSide packed{.first = host, .strides = {rows.row_bytes * rows.extents[1], rows.row_bytes}};
   SimSide own{.strides = {rows.strides[0], rows.strides[1]}};
   const Code code = memory_->resolve(address, rows.offset, size, &own.first);
@@ -121,7 +121,7 @@ Code SimDevice::copy_rows_between(void* stream, const void* from, const DeviceRo
 
 namespace {
 
-// Calculates as the host does.
+// Calculates exactly as the host does.
 void run(const DeviceReduction& what, const std::byte* first, const std::byte* second,
          std::byte* out) {
   const auto type = static_cast<reduce::Type>(what.datatype);
@@ -178,7 +178,7 @@ Code SimDevice::copy_to_host(void* stream, void* host, const void* address, uint
 
 Code SimDevice::copy_from_host(void* stream, void* address, uint64_t offset, const void* host,
                                uint64_t size) {
-  // It is read only.
+  // The copy only reads it.
   auto* const bytes = const_cast<std::byte*>(static_cast<const std::byte*>(host));
   return submit(stream, address, one_row(offset, size), bytes, false);
 }
@@ -317,7 +317,8 @@ namespace {
 
 SimDevice& of(void* device) { return *static_cast<SimDevice*>(device); }
 
-// The table is called through plain function pointers: a full heap ends here, as a status.
+// The table is called through plain function pointers, so a failed allocation becomes a status
+// here.
 template <typename Call>
 hetcomm_status_t guarded(Call&& call) {
   try {
@@ -345,7 +346,7 @@ hetcomm_status_t locate(void* const* devices, uint64_t count, const void* addres
     void* base = nullptr;
     uint64_t size = 0;
     const Code code = of(devices[i]).memory().find(address, &base, &size);
-    // The number of a handle is never given again; an address may be.
+    // The number of a handle is never reused, but an address may be.
     const uint64_t id = HandleMemory::is_handle(base) ? reinterpret_cast<uintptr_t>(base) : 0;
     if (code == Code::kOk) {
       *out_place = {.device = i, .base = base, .size = size, .allocation_id = id};
@@ -482,10 +483,10 @@ int32_t names_handle(void*, const void* address) {
 
 struct SimTraits {
   bool by_handle;
-  bool reachable;    // for network interfaces
-  bool copies_rows;  // its copy engines know rows
+  bool reachable;    // by network interfaces
+  bool copies_rows;  // its copy engines copy rows
   bool reduces;
-  bool allocates_host;  // it does not pin memory of others
+  bool allocates_host;  // allocates host memory instead of pinning it
 };
 
 constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {

@@ -18,7 +18,7 @@ constexpr uint64_t kGiveBackFrom = 1u << 20;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
-// Bytes that an allocation takes in the arena; an empty one takes room too, so that it has a name.
+// Bytes that an allocation takes in the arena. An empty one takes space too, so that it has a name.
 constexpr uint64_t footprint(uint64_t size) {
   return size == 0 ? Arena::kGranule : round_up(size, Arena::kGranule);
 }
@@ -130,8 +130,8 @@ Result<std::unique_ptr<SimMemory>> HandleMemory::create(uint64_t capacity) {
   return std::unique_ptr<SimMemory>(std::make_unique<HandleMemory>(std::move(arena).value()));
 }
 
-// Two devices that live at the same time have different arenas, hence (but for a collision of 16
-// bits) different instances.
+// Two devices that live at the same time have different arenas. So they have different instances,
+// unless 16 bits collide.
 HandleMemory::HandleMemory(Arena arena)
     : arena_(std::move(arena)),
       instance_((number_of(arena_.at(0)) / kPage * 0x9e3779b97f4a7c15u >> 48) & kInstanceMask) {}
@@ -160,7 +160,7 @@ Code HandleMemory::allocate(uint64_t size, void** out_name) {
   if (free_slots_.empty()) {
     if (slots_.size() == kSlotLimit) return Code::kOutOfResources;
     slots_.emplace_back();
-    free_slots_.reserve(slots_.capacity());  // so that free() has room for every slot
+    free_slots_.reserve(slots_.capacity());  // so that free() has space for every slot
     free_slots_.push_back(static_cast<uint32_t>(slots_.size() - 1));
   }
   uint64_t offset = 0;
@@ -214,7 +214,7 @@ Code HandleMemory::resolve(const void* name, uint64_t offset, uint64_t size,
 
 int HandleMemory::file_of(const std::byte* /*bytes*/, uint64_t* /*out_offset*/) const { return -1; }
 
-// A file, which stands for a dma-buf: README.md says how far that goes.
+// The memory is a file, which stands for a dma-buf. README.md gives the limits of that.
 Result<std::unique_ptr<SimMemory>> AddressMemory::create(uint64_t capacity) {
   Result<Arena> arena = Arena::create_file(capacity);
   if (!arena.ok()) return arena.status();
@@ -236,7 +236,7 @@ Code AddressMemory::place_of(const void* name, Place* out_place) const {
   if (allocation == allocations_.begin()) return Code::kInvalidArgument;
   --allocation;
   const auto [base, size] = *allocation;
-  // The base of an empty allocation belongs to it.
+  // The base address of an empty allocation belongs to it.
   if (offset != base && offset - base >= size) return Code::kInvalidArgument;
   *out_place = {.base = base, .size = size, .inside = offset - base};
   return Code::kOk;

@@ -16,7 +16,7 @@
 
 namespace hetcomm {
 
-// Owner of one mapping, and of the file behind it where there is one.
+// Owns one mapping, and the file behind it if there is one.
 class Mapping {
  public:
   Mapping() = default;
@@ -26,13 +26,13 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
 
-  // |protection| as for mmap(2). Takes address space only; pages come with the first touch.
+  // |protection| as for mmap(2). Takes address space only; pages are allocated on first touch.
   static Result<Mapping> create(uint64_t size, int protection);
   // Maps a new file in memory, for reading and writing.
   static Result<Mapping> create_file(uint64_t size);
   std::byte* base() const { return base_; }
   uint64_t size() const { return size_; }
-  int file() const { return file_.get(); }  // -1: none
+  int file() const { return file_.get(); }  // -1: no file
 
  private:
   Mapping(std::byte* base, uint64_t size) : base_(base), size_(size) {}
@@ -47,9 +47,9 @@ class Arena {
   static Result<Arena> create(uint64_t capacity);
   static Result<Arena> create_file(uint64_t capacity);
 
-  // Offset of a free range that holds |size| bytes, on a multiple of kGranule.
+  // Gives the offset of a free range of |size| bytes, on a multiple of kGranule.
   Code take(uint64_t size, uint64_t* out_offset);
-  // |size| as it was taken. Large ranges go back to the kernel.
+  // Returns a range of the |size| with which it was taken. Large ranges go back to the kernel.
   void give_back(uint64_t offset, uint64_t size);
   std::byte* at(uint64_t offset) const { return bytes_.base() + offset; }
   uint64_t capacity() const { return bytes_.size(); }
@@ -73,16 +73,16 @@ class SimMemory {
   virtual ~SimMemory() = default;
 
   virtual Code allocate(uint64_t size, void** out_name) = 0;
-  // Ignores what is not allocated.
+  // Ignores a name that is not allocated.
   virtual void free(void* name) = 0;
   // kNotFound when |name| lies in no allocation of this device.
   virtual Code find(const void* name, void** out_base, uint64_t* out_size) = 0;
-  // False: |name| is none of this device's, now or ever. Costs a comparison.
+  // Returns false if |name| never belongs to this device. Costs a comparison.
   virtual bool may_name(const void* name) const = 0;
-  // Finds the real bytes of [name + offset, + size). kInvalidArgument: no name of this device;
-  // kStaleHandle: freed before; kOutOfRange: not inside one allocation.
+  // Finds the real bytes of [name + offset, + size). kInvalidArgument: not a name of this device.
+  // kStaleHandle: it was freed before. kOutOfRange: the bytes exceed one allocation.
   virtual Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) = 0;
-  // The file that |bytes|, given by resolve(), are a mapping of; -1: there is none.
+  // The file whose mapping contains |bytes|, which resolve() gave. -1: there is none.
   virtual int file_of(const std::byte* bytes, uint64_t* out_offset) const = 0;
 };
 
@@ -91,8 +91,8 @@ class SimMemory {
 //   63      56 55        40 39        20 19         0
 //   [ 0xd5    ][ instance  ][ generation ][ slot      ]
 //
-// The first byte makes it non-canonical, so that touching it is a fault wherever it points;
-// the instance tells devices apart; the generation changes each time a slot is freed.
+// The first byte makes it non-canonical, so that touching it always faults. The instance tells
+// devices apart. The generation changes each time a slot is freed.
 class HandleMemory final : public SimMemory {
  public:
   static Result<std::unique_ptr<SimMemory>> create(uint64_t capacity);
@@ -104,7 +104,7 @@ class HandleMemory final : public SimMemory {
   bool may_name(const void* name) const override;
   Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
   int file_of(const std::byte* bytes, uint64_t* out_offset) const override;
-  // Whether |name| looks like that of some device of this kind.
+  // Whether |name| looks like a name of some device of this kind.
   static bool is_handle(const void* name);
 
  private:
@@ -124,7 +124,7 @@ class HandleMemory final : public SimMemory {
   std::vector<uint32_t> free_slots_;
 };
 
-// "sim-address": a name is an address in a range that nobody may touch; the bytes lie elsewhere.
+// "sim-address": a name is an address in an inaccessible range. The bytes lie elsewhere.
 class AddressMemory final : public SimMemory {
  public:
   static Result<std::unique_ptr<SimMemory>> create(uint64_t capacity);

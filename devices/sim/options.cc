@@ -33,7 +33,7 @@ constexpr std::array<Option, 5> kOptions = {{
 
 constexpr std::string_view kPci = "pci=";
 
-// Cuts "pci=0000:3b:00.0" off the front of |text|; its value has colons of its own.
+// Cuts "pci=0000:3b:00.0" off the front of |text|. Its value contains colons.
 Status take_pci(std::string_view& text, SimOptions& options) {
   constexpr size_t kFunctionDigits = 1;
   text.remove_prefix(kPci.size());

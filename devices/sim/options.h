@@ -10,13 +10,13 @@
 namespace hetcomm {
 
 struct SimOptions {
-  uint64_t bandwidth_bytes_per_s = 0;  // of each direction; 0: as fast as the copy itself goes
+  uint64_t bandwidth_bytes_per_s = 0;  // of each direction; 0: as fast as the copy runs
   uint64_t latency_ns = 0;             // of each copy
   uint64_t memory_bytes = uint64_t{4} << 30;
-  std::string pci_address;  // where it says that it is; empty: it does not say
+  std::string pci_address;  // the address that it reports; empty: none
   static constexpr uint64_t kNoNode = UINT64_MAX;
-  uint64_t numa_node = kNoNode;  // near which it says that it is
-  uint64_t unified = 0;          // 1: it says that any host memory suffices
+  uint64_t numa_node = kNoNode;  // the NUMA node that it reports
+  uint64_t unified = 0;          // 1: it reports that any host memory suffices
 };
 
 // "bandwidth=10G:latency=2us:memory=1G:pci=0000:3b:00.0:node=1:unified=1", each at most once, in

@@ -20,14 +20,13 @@ namespace {
 
 // The unit in which streams share a bus; small enough that two of them look simultaneous.
 constexpr uint64_t kSlice = 128u << 10;
-// A stream books no slice further ahead than this, so that a large copy does not shut out the
-// others.
+// A stream books no slice further ahead than this, so that a large copy does not block the others.
 constexpr uint64_t kBookAheadNs = 200'000;
-// A sleeping thread may wake up this late; the last stretch of a wait is therefore polled.
+// A sleeping thread may wake up this late, so the last stretch of a wait is polled.
 constexpr uint64_t kPollNs = 50'000;
 constexpr size_t kFirstRing = 64;
 
-// Returns at |deadline_ns|, or as much later as the kernel wakes a thread up.
+// Returns at |deadline_ns| plus the kernel's wake-up delay.
 void sleep_until(uint64_t deadline_ns) {
   const timespec wake = {.tv_sec = static_cast<time_t>(deadline_ns / 1'000'000'000),
                          .tv_nsec = static_cast<long>(deadline_ns % 1'000'000'000)};
@@ -39,14 +38,14 @@ void sleep_until(uint64_t deadline_ns) {
 void wait_until(uint64_t deadline_ns) {
   uint64_t now = now_ns();
   if (deadline_ns > now + kPollNs) sleep_until(deadline_ns - kPollNs);
-  // A device takes no processor from anyone: whoever else can run goes first.
+  // A real device takes no processor, so every other runnable thread goes first.
   for (now = now_ns(); now < deadline_ns; now = now_ns()) sched_yield();
 }
 
 void add_one(int eventfd) {
   const uint64_t one = 1;
   const ssize_t put = write(eventfd, &one, sizeof(one));
-  static_cast<void>(put);  // a full one wakes its reader, too
+  static_cast<void>(put);  // a full eventfd wakes its reader, too
 }
 
 std::byte* row_of(const SimSide& side, const SimCopy& copy, uint64_t row) {
@@ -54,7 +53,7 @@ std::byte* row_of(const SimSide& side, const SimCopy& copy, uint64_t row) {
          row % copy.extents[1] * side.strides[1];
 }
 
-// Copies |length| bytes of the rows, from byte |begin| of them on.
+// Copies |length| bytes of the rows, starting at byte |begin|.
 void copy_part(const SimCopy& copy, uint64_t begin, uint64_t length) {
   while (length > 0) {
     const uint64_t row = begin / copy.row_bytes;
@@ -126,7 +125,7 @@ SimStream::SimStream(uint64_t latency_ns)
 Result<std::unique_ptr<SimStream>> SimStream::start(uint64_t latency_ns) {
   std::unique_ptr<SimStream> stream(new SimStream(latency_ns));
   const SignalsBlocked blocked;
-  // The standard library reports a missing thread by an exception, and in no other way.
+  // The standard library reports a failure to start a thread only by an exception.
   try {
     stream->worker_ = std::thread([self = stream.get()] { self->run(); });
   } catch (const std::system_error& error) {
@@ -202,7 +201,7 @@ void SimStream::execute(const SimCopy& copy) {
   }
   uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
   const uint64_t size = copy.extents[0] * copy.extents[1] * copy.row_bytes;
-  // If the bus has no limit, there is nothing to share, and one large copy is the fastest.
+  // A bus without a limit needs no sharing, and one large copy is the fastest.
   const uint64_t slice = copy.bus->limited() ? kSlice : std::max<uint64_t>(size, 1);
   for (uint64_t done = 0; done < size; done += slice) {
     const uint64_t length = std::min(slice, size - done);

@@ -4,9 +4,9 @@
 //   submit --> queue --> worker: latency, then slices: book the bus, copy --> wait for the bus
 //   --> done
 //
-// Time is counted in absolute deadlines: a copy begins when it was submitted or when the one before
-// it was due, whichever is later, however late the worker thread itself got the processor. So
-// lateness never adds up, and a long series of copies takes the time that it should.
+// Time is counted in absolute deadlines. A copy begins when it was submitted or when the previous
+// copy was due, whichever is later. It does not matter how late the worker thread got the
+// processor. So lateness never adds up, and a long series of copies takes the time that it should.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ class SimBus {
  public:
   explicit SimBus(uint64_t bandwidth_bytes_per_s) : bandwidth_(bandwidth_bytes_per_s) {}
 
-  // Books the next free time for |size| bytes, not before |earliest_ns|; returns when they are
-  // over.
+  // Books the next free time for |size| bytes, not before |earliest_ns|. Returns the time at which
+  // it ends.
   uint64_t book(uint64_t earliest_ns, uint64_t size);
   bool limited() const { return bandwidth_ != 0; }
 
@@ -39,7 +39,7 @@ class SimBus {
   std::atomic<uint64_t> free_at_ns_{0};
 };
 
-// A timeline counts the copies that a stream has done. Events share it and outlive the stream.
+// A timeline counts the completed copies of a stream. Events share it and outlive the stream.
 class SimTimeline {
  public:
   bool reached(uint64_t count) const { return done_.load(std::memory_order_acquire) >= count; }
@@ -60,7 +60,7 @@ class SimTimeline {
   std::vector<Notice> notices_;  // under |mutex_|
 };
 
-// A hold lets a stream wait until end().
+// A hold blocks a stream until end().
 class SimHold {
  public:
   void wait();
@@ -85,8 +85,8 @@ struct SimCopy {
   uint64_t extents[2];
   SimBus* bus;
   uint64_t submitted_ns;
-  std::function<void()> work{};          // instead of a copy, if there is some
-  std::shared_ptr<std::byte[]> early{};  // what |from| points into, where it was read at the call
+  std::function<void()> work{};          // a call instead of a copy, if set
+  std::shared_ptr<std::byte[]> early{};  // buffer of |from| if it was read at submission
 };
 
 class SimStream final {
@@ -100,9 +100,9 @@ class SimStream final {
 
   // Both sides stay valid until the copy is done. Thread-safe.
   void submit(SimCopy copy);
-  // Number of copies submitted so far: what an event recorded now waits for.
+  // Number of copies submitted so far. An event that is recorded now waits for this count.
   uint64_t submitted();
-  // Puts a call of |work| into the stream.
+  // Submits a call of |work| to the stream.
   void submit(std::function<void()> work);
   const std::shared_ptr<SimTimeline>& timeline() const { return timeline_; }
 
@@ -114,12 +114,12 @@ class SimStream final {
 
   const uint64_t latency_ns_;
   const std::shared_ptr<SimTimeline> timeline_;
-  uint64_t due_ns_ = 0;  // when the last copy was due; the worker's own
+  uint64_t due_ns_ = 0;  // when the last copy was due; used by the worker only
 
   std::mutex mutex_;
   std::condition_variable wakeup_;
   std::vector<SimCopy> ring_;  // size is a power of two; grows, never shrinks
-  uint64_t submitted_ = 0;     // copies ever put in; the next one's place is submitted_ % size
+  uint64_t submitted_ = 0;     // copies ever submitted; the next one's place is submitted_ % size
   uint64_t taken_ = 0;         // copies ever taken out
   bool stopping_ = false;
   std::thread worker_;

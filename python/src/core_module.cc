@@ -1,5 +1,5 @@
 // The Python module of the C ABI: contexts, communicators, messages, queues, collective operations.
-// Resharding is in reshard_module.cc, devices in device_module.cc.
+// reshard_module.cc has resharding, device_module.cc has devices.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -40,7 +40,7 @@ hetcomm_reduction_t reduction_of(const std::string& name) {
   throw nb::value_error(("there is no reduction '" + name + "'").c_str());
 }
 
-// One end of a queue. Its requests keep it alive, so that none is pending when it goes.
+// One end of a queue. Its requests keep it alive, so none is pending when it is destroyed.
 class Queue {
  public:
   Queue(const Communicator& communicator, int32_t peer, int32_t end, uint64_t max_item_bytes,
@@ -93,7 +93,7 @@ class Queue {
   hetcomm_queue_t* handle_ = nullptr;
 };
 
-// The arguments that collective operations have in common, as Python's keywords.
+// The keyword arguments that all collective operations share.
 struct CollectiveArguments {
   CollectiveArguments(std::optional<double> timeout, std::optional<std::string> algorithm_name,
                       double factor, uint32_t flags, hetcomm_stream_t* stream = nullptr)
@@ -127,7 +127,7 @@ hetcomm_datatype_t common_type(const std::vector<Array>& arrays) {
   return datatype_of(arrays[0].dtype());
 }
 
-// The exception class, made in Python so that it can be read there.
+// Raises the exception class, which is made in Python so that it can be read there.
 void translate(const std::exception_ptr& pointer, void* type) {
   try {
     std::rethrow_exception(pointer);
@@ -440,7 +440,7 @@ void bind_collectives(nb::class_<Communicator>& type) {
           "One buffer for each rank, of any length.");
 }
 
-// Operations that take one buffer to send and one to receive into.
+// Operations with one send buffer and one receive buffer.
 template <typename Function>
 void bind_move(nb::class_<Communicator>& type, const char* name, Function function,
                const char* text) {

@@ -14,7 +14,7 @@ namespace hetcomm_python {
 nb::dlpack::dtype type_named(const std::string& name) {
   struct Named {
     const char* name;
-    uint8_t code;  // as DLPack 1.1 has it
+    uint8_t code;  // as defined by DLPack 1.1
     uint8_t bits;
   };
   static constexpr std::array<Named, 17> kTypes = {{{"bool", 6, 8},
@@ -42,7 +42,7 @@ nb::dlpack::dtype type_named(const std::string& name) {
 
 namespace {
 
-// A stream of a vendor's. It keeps its context.
+// A vendor's stream. It keeps its context.
 class Stream {
  public:
   Stream(nb::object context, int32_t device, uint64_t native, bool held)
@@ -59,7 +59,7 @@ class Stream {
   }
   ~Stream() {
     const nb::gil_scoped_release unlocked;
-    // Its operations have ended. The vendor may say a little later that the stream has come to
+    // Its operations have ended. The vendor may report a little later that the stream has reached
     // them.
     constexpr int kTries = 1000;
     for (int i = 0; i < kTries && hetcomm_stream_destroy(stream_) == HETCOMM_BUSY; ++i) {
@@ -99,7 +99,7 @@ DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t 
   }
   check(status);
   nb::capsule freed(memory, free_memory);
-  // A tuple lets go of its last element first.
+  // A tuple releases its last element first.
   nb::object kept =
       nb::make_tuple(std::move(context), std::move(owner), std::move(stream), std::move(freed));
   return {memory, size, dtype, in_order_of, std::move(kept), offset};

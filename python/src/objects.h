@@ -1,12 +1,12 @@
-// Things that all parts of the Python module share: arrays, errors, contexts, requests,
+// Classes that all parts of the Python module share: arrays, errors, contexts, requests,
 // communicators.
 //
-// Buffers are whatever offers DLPack or Python's buffer protocol, in host memory and contiguous, or
-// memory of a device that another module has named (DeviceArray):
-// arguments are taken as they are (noconvert), since results must not land in a converted copy. An
-// object that refuses to be exported raises its own exception. A request keeps its buffers until it
-// is done; one that is dropped before is cancelled. Any number of threads may wait for one request,
-// and all of them get its result. No call that may wait holds Python's lock.
+// A buffer is any contiguous object in host memory with DLPack or Python's buffer protocol, or
+// device memory that another module has named (DeviceArray). Arguments are taken without conversion
+// (noconvert), since results must not go to a converted copy. An object that refuses to be exported
+// raises its own exception. A request keeps its buffers until it is done. A request that is dropped
+// earlier is cancelled. Any number of threads may wait for one request, and all of them get its
+// result. No call that may wait holds Python's lock.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace nb = nanobind;
 
 namespace hetcomm_python {
 
-// Takes the exception that is being raised from Python, with its traceback.
+// Takes the pending Python exception, with its traceback.
 inline nb::object take_exception() {
 #if PY_VERSION_HEX >= 0x030C0000
   return nb::steal(PyErr_GetRaisedException());
@@ -58,7 +58,7 @@ inline nb::object take_exception(nb::python_error& error) {
   throw nb::python_error();
 }
 
-// "ValueError: what it says".
+// "ValueError: text of the exception".
 inline std::string described(const nb::object& exception) {
   std::string text = Py_TYPE(exception.ptr())->tp_name;
   const nb::object said = nb::steal(PyObject_Str(exception.ptr()));
@@ -71,8 +71,8 @@ inline std::string described(const nb::object& exception) {
   return text;
 }
 
-// Contiguous memory of a device, which another module has made known to the library. Operations on
-// it take their place in a stream.
+// Contiguous device memory that another module has registered with the library. Operations on it
+// are ordered in a stream.
 class DeviceArray {
  public:
   // |memory| and |stream|, which may be null, live as long as |owner|. The array begins at
@@ -95,8 +95,8 @@ class DeviceArray {
   const nb::object owner_;
 };
 
-// An array that a caller gives. Of one that refuses to be exported the exception is kept, and
-// raised where the array is used: nanobind's conversions cannot raise.
+// An array from a caller. If the object refuses to be exported, its exception is kept and raised
+// when the array is used, because nanobind's conversions cannot raise.
 template <typename Array>
 class AnyArray {
  public:
@@ -115,33 +115,33 @@ class AnyArray {
     return array_;
   }
   nb::dlpack::dtype dtype() const { return on_device_ ? on_device_->dtype() : get().dtype(); }
-  // Null: it lies in host memory.
+  // Null for an array in host memory.
   const DeviceArray* on_device() const { return on_device_; }
   const nb::object& device_array() const { return other_; }
 
  private:
   Array array_;
-  nb::object other_;  // in place of |array_|: what |on_device_| belongs to, or the refusal
+  nb::object other_;  // the owner of |on_device_|, or the refusal; then |array_| is unused
   const DeviceArray* on_device_ = nullptr;
 };
 
 using Input = AnyArray<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>;
 using Output = AnyArray<nb::ndarray<nb::c_contig, nb::device::cpu>>;
 
-// A versioned capsule says whether memory is read-only. Older nanobind does not take it.
+// Only a versioned capsule says whether memory is read-only. Older versions of nanobind reject it.
 inline constexpr bool kVersionedCapsules = NB_VERSION_MAJOR >= 3;
 
-// Makes a name that lives for ever.
+// Makes a name that is never freed.
 inline nb::handle interned(const char* name) { return PyUnicode_InternFromString(name); }
 
-// Returns nothing if there is no such attribute.
+// Returns an empty object if there is no such attribute.
 inline nb::object find_attribute(nb::handle object, nb::handle name) {
   nb::object found = nb::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
   if (!found.is_valid()) PyErr_Clear();
   return found;
 }
 
-// Nothing: an exception is being raised.
+// Returns an empty object if an exception is pending.
 inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   if (!versioned) return nb::steal(PyObject_CallNoArgs(dlpack.ptr()));
   static const nb::handle kNames = nb::make_tuple(interned("max_version")).release();
@@ -150,8 +150,8 @@ inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   return nb::steal(PyObject_Vectorcall(dlpack.ptr(), arguments, 0, kNames.ptr()));
 }
 
-// Calls an object's method __dlpack__. An object that does not know versions is asked without one.
-// An object with read-only memory may export it only with one.
+// Calls an object's method __dlpack__. An object that does not know versions is called without one.
+// An object with read-only memory may be exportable only with one.
 inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   const bool versioned = kVersionedCapsules && writable;
   nb::object capsule = call_dlpack(dlpack, versioned);
@@ -166,14 +166,15 @@ inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   return capsule;
 }
 
-// Whether |object| is an array or a buffer of pyopencl's.
+// Whether |object| is an array or a buffer of pyopencl.
 inline bool is_pyopencls(nb::handle object) {
   static const nb::handle kNames[] = {interned("base_data"), interned("int_ptr")};
   return find_attribute(object, kNames[0]).is_valid() ||
          find_attribute(object, kNames[1]).is_valid();
 }
 
-// An array of |given| for a call of |self|. Nothing: an exception is being raised.
+// Makes an array of |given| for a call of |self|. Returns an empty object if an exception is
+// pending.
 inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
   const nb::object module = nb::steal(PyImport_ImportModule("hetcomm.opencl"));
   if (!module.is_valid()) return {};
@@ -181,8 +182,8 @@ inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
   return nb::steal(PyObject_CallMethod(module.ptr(), "array_of", "OO", owner, given.ptr()));
 }
 
-// torch exports tensors with the negative bit as if they had none. False: an exception is being
-// raised.
+// torch exports tensors with the negative bit as if the bit were not set. Returns false if an
+// exception is pending.
 inline bool holds_its_values(nb::handle exporter) {
   static const nb::handle kIsNegative = interned("is_neg");
   const nb::object method = find_attribute(exporter, kIsNegative);
@@ -199,9 +200,9 @@ inline bool holds_its_values(nb::handle exporter) {
 
 }  // namespace hetcomm_python
 
-// nanobind takes what refuses DLPack by other ways: by the buffer protocol, which tells the truth
-// about memory, or else by torch's function to_dlpack, which does not ask for conjugation and
-// gradients. So objects without the buffer protocol are asked here.
+// If an object refuses DLPack, nanobind tries other protocols. The buffer protocol describes the
+// memory correctly. torch's function to_dlpack ignores conjugation and gradients. So objects
+// without the buffer protocol are asked here.
 template <typename Array>
 struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
   using AnyArray = hetcomm_python::AnyArray<Array>;
@@ -234,7 +235,7 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
     return true;
   }
 
-  // An object that keeps the memory.
+  // Returns an object that keeps the memory.
   static handle from_cpp(const AnyArray& array, rv_policy /*policy*/,
                          cleanup_list* cleanup) noexcept {
     if (array.on_device() != nullptr) return array.device_array().inc_ref();
@@ -242,7 +243,7 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
   }
 
  private:
-  // Takes an array that was made of the argument; nothing: an exception is being raised.
+  // Takes an array made from the argument. An empty object means that an exception is pending.
   void adopt(object made) noexcept {
     if (made.is_valid() && isinstance<hetcomm_python::DeviceArray>(made)) {
       value.set_device_array(std::move(made));
@@ -262,7 +263,7 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
 
 namespace hetcomm_python {
 
-// A function that returns a request has this policy: the communicator outlives the request.
+// Policy of functions that return a request: the communicator outlives the request.
 inline constexpr nb::keep_alive<0, 1> kKeepsCommunicator;
 
 struct StatusError {
@@ -280,7 +281,7 @@ inline void check(hetcomm_status_t status) {
   if (status != HETCOMM_OK) fail(status);
 }
 
-// Seconds as the C ABI counts. None: the default; infinity: no limit.
+// Converts seconds to the nanoseconds of the C ABI. None: the default; infinity: no limit.
 inline uint64_t nanoseconds(std::optional<double> seconds) {
   if (!seconds) return HETCOMM_TIMEOUT_DEFAULT;
   if (!(*seconds < 1e9)) return HETCOMM_TIMEOUT_INFINITE;
@@ -304,7 +305,7 @@ std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Array>& arrays) {
   return buffers;
 }
 
-// The stream of what lies on devices; null: nothing does.
+// The stream of the buffers on devices, or null if all are in host memory.
 inline hetcomm_stream_t* common_stream(hetcomm_stream_t* one, hetcomm_stream_t* other) {
   if (one != nullptr && other != nullptr && one != other) {
     throw nb::value_error("arrays of one call are in the order of different streams");
@@ -386,7 +387,7 @@ class Context {
     options.settings = settings ? settings->c_str() : nullptr;
     check(hetcomm_context_create(&options, &handle_));
   }
-  // One that belongs to |owner|, at |address|.
+  // A context at |address| that belongs to |owner|.
   Context(uint64_t address, nb::object owner)
       : handle_(reinterpret_cast<hetcomm_context_t*>(address)), owner_(std::move(owner)) {}
   ~Context() {
@@ -426,7 +427,7 @@ class Request {
   Request(hetcomm_request_t* handle, nb::object kept) : handle_(handle), kept_(std::move(kept)) {}
   ~Request() {
     if (done_) return;
-    // Its memory must be quiet before the buffers go.
+    // The library must no longer use the buffers when they are freed.
     const nb::gil_scoped_release unlocked;
     static_cast<void>(hetcomm_request_cancel(handle_));
     static_cast<void>(hetcomm_request_wait(handle_, HETCOMM_TIMEOUT_INFINITE, nullptr));
@@ -454,15 +455,15 @@ class Request {
   void cancel() {
     if (done_) return;
     const hetcomm_status_t status = hetcomm_request_cancel(handle_);
-    // Another thread has the report already: nothing is left to be cancelled.
+    // Another thread already has the report, so there is nothing left to cancel.
     if (status == HETCOMM_STALE_HANDLE && asking_ > 0) return;
     check(status);
   }
 
  private:
-  // Completes the request by what |call| reports; false when it is still pending. The library
-  // reports to one thread only: the others wait for that one, which needs Python's lock to pass the
-  // report on.
+  // Completes the request with the result of |call|. Returns false if it is still pending. The
+  // library reports to one thread only. The other threads wait for that thread, which needs
+  // Python's lock to pass the report on.
   template <typename Call>
   bool ask(Call&& call) {
     hetcomm_completion_t completion{};
@@ -506,20 +507,20 @@ class Request {
 
   hetcomm_request_t* const handle_;
   nb::object kept_;
-  // Python's lock guards these, and is held where changes_ is counted up: whoever sees that it has
+  // Python's lock guards these and is held when changes_ is incremented. So a thread that decides
   // to sleep cannot miss the change that wakes it.
   bool done_ = false;
-  int asking_ = 0;  // threads without the library's answer, or whose answer is not kept yet
+  int asking_ = 0;  // threads that wait for the library's answer or have not yet stored it
   int sleeping_ = 0;
   hetcomm_status_t status_ = HETCOMM_OK;
   Completion completion_{};
-  std::atomic<uint32_t> changes_{0};  // of the above, while a thread sleeps
+  std::atomic<uint32_t> changes_{0};  // of the members above, while a thread sleeps
 };
 
 using RequestPtr = std::unique_ptr<Request>;
 
-// Functions of the caller's by which ranks find each other. They are called on the thread that
-// makes the communicator, which raises what they raised.
+// Functions of the caller by which ranks find each other. They are called on the thread that makes
+// the communicator. That thread raises their exceptions.
 class StoreCallbacks {
  public:
   StoreCallbacks(nb::object put, nb::object get, nb::object remove)
@@ -549,12 +550,12 @@ class StoreCallbacks {
     }
   }
 
-  // get(key, seconds) gives the bytes, or None when they did not come in time.
+  // get(key, seconds) returns the bytes, or None if they did not arrive in time.
   static hetcomm_status_t call_get(void* self, const char* key, void* value, size_t* inout_size,
                                    uint64_t timeout_ns) {
     auto& own = *static_cast<StoreCallbacks*>(self);
     const nb::gil_scoped_acquire locked;
-    // A rank that is to stop tells the others by put, and waits for no rank.
+    // An interrupted rank tells the others by put and waits for no rank.
     if (own.interrupted()) return HETCOMM_BOOTSTRAP_FAILED;
     try {
       const nb::object found = own.get_(nb::str(key), static_cast<double>(timeout_ns) * 1e-9);
@@ -575,11 +576,11 @@ class StoreCallbacks {
     }
   }
 
-  // Raises what the callbacks raised, whether or not the communicator was made.
+  // Raises an interruption from a callback, whether or not the communicator was made.
   void raise_interruption() const {
     if (interrupted()) raise(raised_);
   }
-  // |error| and what was behind it.
+  // Adds the exception of a callback to |error|.
   StatusError explained(StatusError error) const {
     if (!raised_.is_valid()) return error;
     error.text.append(": ").append(name_).append(" raised ").append(described(raised_));
@@ -588,7 +589,7 @@ class StoreCallbacks {
   }
 
  private:
-  // Keeps the first exception, or the first that is to stop the program.
+  // Keeps the first exception, but replaces it by the first one that stops the program.
   hetcomm_status_t failed(const char* name, nb::python_error& error) {
     nb::object exception = take_exception(error);
     if (!raised_.is_valid() || (!interrupted() && stops_program(exception))) {
@@ -598,7 +599,7 @@ class StoreCallbacks {
     return HETCOMM_BOOTSTRAP_FAILED;
   }
 
-  // KeyboardInterrupt, SystemExit and their like.
+  // KeyboardInterrupt, SystemExit and the like.
   static bool stops_program(const nb::object& exception) {
     return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_Exception) == 0;
   }
@@ -620,7 +621,7 @@ class Communicator {
     const nb::gil_scoped_release unlocked;
     static_cast<void>(hetcomm_communicator_destroy(handle_));
   }
-  // One that belongs to |owner|, at |address|. close() only forgets it.
+  // A communicator at |address| that belongs to |owner|. close() only forgets it.
   static std::unique_ptr<Communicator> borrow(uint64_t address, nb::object owner) {
     auto made = std::make_unique<Communicator>(reinterpret_cast<hetcomm_communicator_t*>(address),
                                                std::move(owner));
@@ -659,7 +660,7 @@ class Communicator {
     return handle_;
   }
   bool closed() const { return handle_ == nullptr; }
-  // The context as Python has it; None where another object owns that.
+  // The Python object of the context, or None if another object owns the context.
   nb::object context() const {
     if (nb::isinstance<Context>(parent_)) return parent_;
     if (nb::isinstance<Communicator>(parent_)) return nb::cast<Communicator&>(parent_).context();
@@ -668,9 +669,9 @@ class Communicator {
   int32_t rank() const { return place().first; }
   int32_t size() const { return place().second; }
 
-  // |self| is this as Python has it.
+  // |self| is the Python object of this communicator.
   static void close_with_plans(const nb::object& self) {
-    // Plans that redistribute() keeps.
+    // Close the plans that redistribute() keeps.
     const nb::object modules = nb::module_::import_("sys").attr("modules");
     const nb::object reshard = modules.attr("get")("hetcomm.reshard");
     if (!reshard.is_none()) reshard.attr("close_plans")(self);

@@ -30,7 +30,7 @@ int32_t number_of(const char* const* names, size_t count, const std::string& nam
   throw nb::value_error(("there is no " + std::string(what) + " '" + name + "'").c_str());
 }
 
-// Calls write(capacity, text, &size), which is a function of the C ABI, until all fits.
+// Calls write(capacity, text, &size), a function of the C ABI, until the whole text fits.
 template <typename Write>
 std::string text_of(Write&& write) {
   std::string text(4096, '\0');
@@ -187,20 +187,20 @@ LayoutPtr layout_from_degrees(uint64_t batch, uint64_t sequence, uint64_t hidden
   return std::make_unique<Layout>(handle, 3);
 }
 
-// The layout that is left where |ranks|[r] is the number of what was rank r, or -1.
+// The remaining layout. |ranks|[r] is the new number of the former rank r, or -1.
 LayoutPtr after_loss(const Layout& layout, const std::vector<int32_t>& ranks) {
   hetcomm_layout_t* handle = nullptr;
   check(hetcomm_layout_after_loss(layout.handle(), ranks.data(), ranks.size(), &handle));
   return std::make_unique<Layout>(handle, layout.dimensions());
 }
 
-// source, destination, data type of the source, of the destination
+// source, destination, data type of the source, data type of the destination
 using TensorTuple = std::tuple<const Layout*, const Layout*, std::string, std::string>;
 
 constexpr const char* kStrategies[] = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
-// Requests keep it alive, so that no execution is under way when it goes.
+// Requests keep it alive, so no execution is in progress when it is destroyed.
 class Plan {
  public:
   Plan(const Communicator& communicator, const std::vector<TensorTuple>& tensors,
@@ -239,7 +239,7 @@ class Plan {
       types_.push_back({tensor.source_type, tensor.destination_type});
     }
   }
-  // The plan again, in |communicator|, where |ranks|[r] is the number of what was rank r.
+  // Rebuilds the plan in |communicator|. |ranks|[r] is the new number of the former rank r.
   std::unique_ptr<Plan> rebuild(const Communicator& communicator,
                                 const std::vector<int32_t>& ranks) const {
     hetcomm_communicator_t* const other = communicator.handle();
@@ -269,7 +269,7 @@ class Plan {
   }
   size_t tensors() const { return types_.size(); }
 
-  // Buffers of |arrays|; none where the list is empty. |side|: 0 for the source.
+  // Returns the buffers of |arrays|, or none if the list is empty. |side|: 0 for the source.
   template <typename Array>
   std::vector<hetcomm_buffer_t> buffers(const std::vector<std::optional<Array>>& arrays,
                                         size_t side) const {
@@ -292,7 +292,7 @@ class Plan {
     return buffers;
   }
 
-  // Python's lock guards the count of calls that use the handle without the lock.
+  // Counts the calls that use the handle without Python's lock. Python's lock guards the count.
   class Use {
    public:
     explicit Use(const Plan& plan) : plan_(plan) { ++plan_.uses_; }

@@ -1,4 +1,4 @@
-// Layouts and plans of resharding for Python. hetcomm/reshard/ makes them convenient.
+// Layouts and plans of resharding for Python. hetcomm/reshard/ wraps them for users.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,9 +1,9 @@
 // The baton of a context, as clang's thread-safety analysis knows it.
 //
-// The holder of a context's baton alone touches the state of core and, but for what a transport
-// shares with threads of its own, of transports. One role stands
-// for the batons of all contexts: clang cannot tell that two expressions name the same engine, and
-// no thread holds two batons. The lock itself is BatonLock in src/core/progress.
+// Only the holder of a context's baton touches the state of core and of transports, except for what
+// a transport shares with its own threads. One role stands for the batons of all contexts: clang
+// cannot tell that two expressions name the same engine, and no thread holds two batons. The lock
+// itself is BatonLock in src/core/progress.
 #pragma once
 
 #include "src/base/thread_safety.h"

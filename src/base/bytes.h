@@ -72,8 +72,8 @@ class ByteReader {
     const ConstByteSpan bytes = read_raw(kSize);
     std::copy(bytes.begin(), bytes.end(), out.begin());
   }
-  // A number of things that follow and take at least |bytes_each| each. Fails when it exceeds
-  // |limit| or what is left, so that a caller may reserve room for that many.
+  // Reads the number of elements that follow, each of at least |bytes_each| bytes. Fails when it
+  // exceeds |limit| or what is left, so that a caller may reserve room for that many.
   template <typename T>
   requires std::is_integral_v<T> size_t read_count(size_t limit, size_t bytes_each = 1) {
     return check_count(read<T>(), limit, bytes_each);
@@ -98,7 +98,7 @@ class ByteReader {
   // True when all reads succeeded and nothing is left over.
   bool finished() const { return !failed_ && rest_.empty(); }
   size_t left() const { return rest_.size(); }
-  // For a caller that finds what it has read to be wrong.
+  // Marks the input as bad, for a caller that has found a wrong value in it.
   void fail() {
     failed_ = true;
     rest_ = {};

@@ -58,7 +58,7 @@ void copy_cached_lines_128(std::byte* target, const std::byte* source, size_t le
   }
 }
 
-// Copies what is before the first line of |target| and behind the last one, and leaves the rest to
+// Copies the bytes before the first line of |target| and after the last one, and leaves the rest to
 // |copy_lines|.
 void copy_with(CopyLines copy_lines, std::byte* target, const std::byte* source, size_t length) {
   const size_t head = (kLine - reinterpret_cast<uintptr_t>(target) % kLine) % kLine;

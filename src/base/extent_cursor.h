@@ -24,12 +24,12 @@ struct ExtentCursor {
       ++index;
     }
   }
-  // Backwards starts again from the front.
+  // Seeking backwards starts again from the front.
   void seek(Extents extents, uint64_t target) {
     if (target < position) *this = {};
     advance(extents, target - position);
   }
-  // The next piece, of 1 to |most| bytes, and moves past it. There are bytes left.
+  // Returns the next piece, of 1 to |most| bytes, and moves past it. The list has bytes left.
   iovec next(Extents extents, uint64_t most) {
     advance(extents, 0);  // past empty extents
     const iovec& extent = extents[index];
@@ -50,7 +50,7 @@ struct ExtentCursor {
   }
 };
 
-// The pieces of a list from a cursor on, as one system call takes them.
+// Pieces of a list for one system call.
 struct Pieces {
   size_t count = 0;
   uint64_t bytes = 0;

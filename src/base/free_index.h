@@ -1,4 +1,4 @@
-// Tables whose entries are used again: a list of the indices that are free, beside the table.
+// Tables whose entries are used again: a list of the free indices, next to the table.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace hetcomm {
 
-// The last of |free|, where it stays until the caller has what it needs and takes it out. Made at
-// the end of |table| if there is none. There is room in |free| for every entry of the table: to put
-// one back never fails.
+// Returns the last index of |free|. It stays there until the caller has what it needs and takes it
+// out. If |free| is empty, an entry is added at the end of |table|. |free| has room for every entry
+// of the table, so putting an index back never fails.
 template <typename Table>
 uint32_t next_free_index(Table& table, std::vector<uint32_t>& free) {
   if (free.empty()) {

@@ -1,5 +1,5 @@
-// A host id tells on which host this process runs. It is one number for each start of a kernel,
-// which containers and network namespaces of one machine share.
+// A host id identifies the host on which this process runs. Each boot of a kernel has its own
+// number, which all containers and network namespaces of one machine share.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace hetcomm {
 
 using HostId = std::array<std::byte, 16>;
 
-// In place of an id that the kernel does not tell.
+// The id of a host whose kernel does not report one.
 inline constexpr HostId kUnknownHost{};
 
 // Both ids are known, and they differ.

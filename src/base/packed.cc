@@ -10,11 +10,11 @@ constexpr uint8_t kMore = 1U << kBitsOfByte;
 // Forms of a column.
 constexpr uint8_t kRuns = 0;
 constexpr uint8_t kPlain = 1;
-// Both lengths of a text share a byte. One that does not fit is this, and what is beyond it
-// follows.
+// Both lengths of a text share a byte. A length that does not fit is stored as this value, and the
+// excess follows.
 constexpr uint64_t kLongLength = 15;
 
-// 0, -1, 1, -2, ... as 0, 1, 2, 3, ...
+// Maps 0, -1, 1, -2, ... to 0, 1, 2, 3, ...
 uint64_t fold(int64_t value) {
   return static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
 }
@@ -69,7 +69,7 @@ std::vector<uint32_t> read_runs(ByteReader& reader, size_t count, uint32_t end) 
     const int64_t step = unfold(read_packed(reader));
     const bool sane = run >= 1 && run <= count - values.size() && first < end &&
                       step < int64_t{end} && step > -int64_t{end};
-    // With such figures the last number of the run cannot overflow.
+    // With sane values the last number of the run cannot overflow.
     const int64_t last =
         sane ? static_cast<int64_t>(first) + step * static_cast<int64_t>(run - 1) : -1;
     if (reader.failed() || last < 0 || last >= int64_t{end}) {

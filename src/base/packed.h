@@ -14,7 +14,7 @@ namespace hetcomm {
 
 // Seven bits in a byte, the lowest first: small numbers take one byte.
 void write_packed(ByteWriter& writer, uint64_t value);
-// Fails the reader where a number is longer than 64 bits.
+// Fails the reader if a number is longer than 64 bits.
 uint64_t read_packed(ByteReader& reader);
 
 // Numbers that repeat, or grow or fall evenly, are written as runs: how many there are, the first,
@@ -23,14 +23,14 @@ void write_column(ByteWriter& writer, const std::vector<uint32_t>& values);
 // Reads |count| numbers, each below |end|.
 std::vector<uint32_t> read_column(ByteReader& reader, size_t count, uint32_t end);
 
-// Texts, each as how many bytes at its beginning are those of the one before, and the rest. Short
-// texts that differ in a letter from the one before take two bytes.
+// Each text is written as the number of leading bytes it shares with the previous text, and the
+// rest. A short text that differs from the previous one in a letter takes two bytes.
 void write_texts(ByteWriter& writer, const std::vector<std::string>& texts);
-// Limits of texts that are read.
+// Limits on the texts that are read.
 struct TextLimits {
   size_t count = 0;
   size_t bytes_each = 0;
-  size_t bytes_all = SIZE_MAX;  // a few bytes may stand for long texts that share their beginnings
+  size_t bytes_all = SIZE_MAX;  // a few bytes can encode long texts with shared prefixes
 };
 std::vector<std::string> read_texts(ByteReader& reader, const TextLimits& limits);
 

@@ -16,10 +16,10 @@ class ProcessorSet {
   static constexpr size_t kMax = 1 << 16;
 
   ProcessorSet() = default;
-  // A bit for each processor, from the lowest of the first word on.
+  // One bit for each processor, starting at the lowest bit of the first word.
   explicit ProcessorSet(std::vector<uint64_t> words) : words_(std::move(words)) { drop_zeros(); }
-  // Reads the kernel's form, such as "0-31,64,80-95". Nothing where |list| is not of that form, or
-  // has numbers from kMax on.
+  // Reads the kernel's form, such as "0-31,64,80-95". Empty if |list| is not of that form or has
+  // numbers of kMax or more.
   static std::optional<ProcessorSet> parse(std::string_view list);
 
   bool has(size_t processor) const;
@@ -30,7 +30,7 @@ class ProcessorSet {
   void keep(const ProcessorSet& others);
   // The kernel's form; "" for the empty set.
   std::string text() const;
-  // As the constructor takes them. The last word is not 0.
+  // The words in the form that the constructor takes. The last one is not 0.
   const std::vector<uint64_t>& words() const { return words_; }
   bool operator==(const ProcessorSet&) const = default;
 

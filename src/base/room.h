@@ -1,4 +1,4 @@
-// Room at the end of a list that has to be there before something else is done.
+// Reserves room at the end of a list before something else is done.
 #pragma once
 
 #include <algorithm>
@@ -6,9 +6,8 @@
 
 namespace hetcomm {
 
-// Makes room for |more| elements behind those of |list|, a vector. What one element costs does not
-// grow with their number: std::vector::reserve() alone moves all of them for each one that is
-// added.
+// Makes room for |more| elements at the end of the vector |list|. The amortized cost of one element
+// is constant: std::vector::reserve() alone would move all elements for each one that is added.
 template <typename List>
 void make_room(List& list, size_t more = 1) {
   if (list.capacity() - list.size() >= more) return;

@@ -18,7 +18,7 @@ using ByteSpan = std::span<std::byte>;
 using ConstByteSpan = std::span<const std::byte>;
 using Extents = std::span<const iovec>;
 
-// Copies |length| bytes, one to two words, as the first word and the last.
+// Copies |length| bytes (one to two words) as the first and the last word.
 template <typename Word>
 void copy_ends(std::byte* to, const std::byte* from, size_t length) {
   Word first = 0;
@@ -44,8 +44,8 @@ inline void copy_bytes(void* target, const void* source, size_t length) {
   }
 }
 
-// Stores two words so that a 16-byte load right after them need not wait until they have left the
-// processor, with all stores before them.
+// Stores two words so that a 16-byte load right after them need not wait until they and all earlier
+// stores have left the processor.
 inline void store_two_words(void* target, uint64_t first, uint64_t second) {
   using TwoWords [[gnu::vector_size(16)]] = uint64_t;
   const TwoWords words = {first, second};
@@ -86,7 +86,7 @@ inline void scatter(Extents extents, uint64_t offset, ConstByteSpan source) {
   });
 }
 
-// [offset, offset + length) if it lies in the first piece, as it does in most lists; else null.
+// Returns [offset, offset + length) if it lies in the first piece, as in most lists, else null.
 inline std::byte* single_piece(Extents extents, uint64_t offset, uint64_t length) {
   if (extents.empty() || offset > extents[0].iov_len || length > extents[0].iov_len - offset) {
     return nullptr;

@@ -61,7 +61,7 @@ Status status_from_errno(int error, std::string_view what) {
     case EADDRINUSE:
       code = Code::kInvalidArgument;
       break;
-    // A file or a device that somebody named; no socket fails so.
+    // This concerns a file or device that a user named. Sockets do not fail this way.
     case ENOENT:
     case ENOTDIR:
       code = Code::kNotFound;

@@ -1,7 +1,7 @@
 // Status and Result: how functions report failure inside the library.
 //
-// The first error sticks; who decides an error writes its text; outputs exist only on success.
-// On the data path functions return a bare Code, which never allocates.
+// The first error sticks. The code that detects an error writes its text. Outputs exist only on
+// success. On the data path functions return a bare Code, which never allocates.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ enum class [[nodiscard]] Code : int32_t{
     kUnreachable = HETCOMM_UNREACHABLE,
     kDeviceLost = HETCOMM_DEVICE_LOST,
     kContextFailed = HETCOMM_CONTEXT_FAILED,
-    // Never crosses the C ABI: no room right now, the caller keeps the work and is told when to
-    // retry.
+    // There is no room right now. The caller keeps the work and is told when to retry. Never
+    // crosses the C ABI.
     kWouldBlock = 1000,
 };
 
@@ -61,7 +61,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
-  // The text, or the code's own when none was given.
+  // The text, or the code's default text when none was given.
   std::string_view text() const { return text_ ? std::string_view(*text_) : code_text(code_); }
   // Returns the failure with "what: " before its text. No effect on success.
   Status annotate(std::string_view what) const;
@@ -71,7 +71,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const std::string> text_;
 };
 
-// A value, or the status that says why there is none.
+// A value, or the status that explains why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -92,7 +92,7 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// Returns whether the same may work later: memory or other resources were wanting.
+// Returns whether a retry may succeed later: memory or other resources were exhausted.
 inline bool may_pass(const Status& status) {
   return status.code() == Code::kOutOfMemory || status.code() == Code::kOutOfResources;
 }

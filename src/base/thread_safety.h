@@ -13,7 +13,7 @@
 
 // The class is a capability, which messages of the compiler call |name|.
 #define HETCOMM_CAPABILITY(name) HETCOMM_THREAD_ATTRIBUTE(capability(name))
-// The class takes a capability in its constructor, or takes one over, and gives it up in its
+// The class takes a capability (or takes one over) in its constructor and gives it up in its
 // destructor.
 #define HETCOMM_SCOPED_CAPABILITY HETCOMM_THREAD_ATTRIBUTE(scoped_lockable)
 
@@ -28,8 +28,9 @@
 #define HETCOMM_ACQUIRE(...) HETCOMM_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 // The call takes the capability if it returns true.
 #define HETCOMM_TRY_ACQUIRE(...) HETCOMM_THREAD_ATTRIBUTE(try_acquire_capability(true, __VA_ARGS__))
-// The call gives the capability up. The destructor of a scoped capability has it without arguments.
+// The call gives the capability up. The destructor of a scoped capability uses it without
+// arguments.
 #define HETCOMM_RELEASE(...) HETCOMM_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 
-// The body of the function is not analysed. A comment beside it says why.
+// The body of the function is not analysed. A comment next to it says why.
 #define HETCOMM_NO_THREAD_SAFETY_ANALYSIS HETCOMM_THREAD_ATTRIBUTE(no_thread_safety_analysis)

@@ -1,5 +1,5 @@
-// By a bootstrap ranks find each other: it has rank, size, secret, and an exchange of bytes. It is
-// used only while a communicator is created, on the calling thread, and may block up to the
+// A bootstrap lets ranks find each other: it has rank, size, secret, and an exchange of bytes. It
+// is used only while a communicator is created, on the calling thread, and may block up to the
 // deadline.
 #pragma once
 
@@ -32,20 +32,22 @@ class Bootstrap {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // This host's end of the connection to rank 0's store: an address that leads to the other ranks.
-  // None (family AF_UNSPEC) where there is no such connection.
+  // Family AF_UNSPEC if there is no such connection.
   virtual Address local_address() const = 0;
   // All ranks are known to run on this host.
   virtual bool stays_on_host() const { return false; }
-  // The time limit that the user has set for what follows, as failures name it. What ends a call is
+  // Sets the user's time limit for the following calls, which failures name. A call still ends at
   // its deadline.
   virtual void set_time_limit(uint64_t limit_ns) = 0;
   // Key of the job: a digest of the configured secret, or, without one, the random key that the
-  // job's store (or rank 0, through the exchange) handed out. Where the ranks were not given the
-  // same, this call or the next allgather fails on all of them with kPermissionDenied.
+  // job's store (or rank 0, through the exchange) handed out. If ranks have different secrets, this
+  // call or the next allgather fails on all of them with kPermissionDenied.
   virtual Result<Secret> secret(uint64_t deadline_ns) = 0;
-  // Returns that secret at once if it is configured here, and nothing if it is handed out.
+  // Returns the key immediately if a secret is configured here, and nothing if the key is handed
+  // out.
   virtual std::optional<Secret> configured_key() const = 0;
-  // Rank 0's |mine|, for all; what the others say does not count. |scope| as for allgather().
+  // Returns rank 0's |mine| on all ranks. The others' values are ignored. |scope| as for
+  // allgather().
   virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
                                                    uint64_t deadline_ns) = 0;
   // Gathers each rank's |mine| (at most 64 KiB), in rank order. |scope| names the exchange
@@ -54,38 +56,38 @@ class Bootstrap {
   virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
                                                                 ConstByteSpan mine,
                                                                 uint64_t deadline_ns) = 0;
-  // False where every exchange is one of all ranks (an allgather callback); then the two calls
-  // below fail with kUnsupported.
+  // Returns false if every exchange is between all ranks (an allgather callback). Then the two
+  // calls below fail with kUnsupported.
   virtual bool exchanges_by_groups() const = 0;
   // Gathers |mine| of the members of |group|, of which this rank is one, in the order of the ranks.
-  // Every rank is in one of the groups that exchange values in |scope|, or, where |group| has a
-  // step, each member has heard before from all ranks up to the next member: a failure to agree on
-  // the secret then shows to all.
+  // Every rank is in one of the groups that exchange values in |scope|. Or, if |group| has a step,
+  // each member has heard before from all ranks up to the next member. All ranks then see a failure
+  // to agree on the secret.
   virtual Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
                                                                       const RankGroup& group,
                                                                       ConstByteSpan mine,
                                                                       uint64_t deadline_ns) = 0;
-  // The value of the first member of |group|, for all its members.
+  // Returns the value of the first member of |group| to all its members.
   virtual Result<std::vector<std::byte>> broadcast_among(const std::string& scope,
                                                          const RankGroup& group, ConstByteSpan mine,
                                                          uint64_t deadline_ns) = 0;
-  // The relay passes on to others what a large job has to know (digest_exchange.h).
+  // The relay passes values of a large job on to other ranks (digest_exchange.h).
   virtual Relay& relay() = 0;
-  // Null where the caller has named the ranks, and has to name them anew when some are lost.
+  // Null if the caller named the ranks; then it has to name them anew when some are lost.
   virtual SurvivorFinder* survivor_finder() = 0;
 };
 
-// A bootstrap that can find out which of its ranks are left.
+// Finds out which ranks of a bootstrap are left.
 class SurvivorFinder {
  public:
   // Returns the ranks of the bootstrap that are now known to be lost.
   using FindLost = std::function<std::vector<bool>()>;
 
-  // A bootstrap of the ranks that are left, in their order: those that call this, as soon as all
-  // others are lost to one that does. |find_lost| is called again and again, on this thread.
-  // |scope| as for allgather(). The bootstrap itself stays as it is. Fails with kBootstrapFailed,
-  // on all ranks when one is neither here nor lost by |deadline_ns|, and at once when rank 0 is
-  // lost.
+  // Returns a bootstrap of the ranks that are left, in their order. These are the ranks that call
+  // this, as soon as one of them knows all others to be lost. |find_lost| is called repeatedly, on
+  // this thread. |scope| as for allgather(). The bootstrap itself stays as it is. Fails with
+  // kBootstrapFailed, on all ranks when one is neither here nor lost by |deadline_ns|, and at once
+  // when rank 0 is lost.
   virtual Result<std::unique_ptr<Bootstrap>> survivors(const std::string& scope,
                                                        const FindLost& find_lost,
                                                        uint64_t deadline_ns) = 0;

@@ -21,12 +21,12 @@ namespace {
 using Values = CallbackExchange::Values;
 
 constexpr size_t kTokenBytes = 16;
-// A value by put and get begins with a token and the form of its exchange.
+// A value sent by put and get begins with a token and the form of its exchange.
 constexpr size_t kHeadBytes = kTokenBytes + 1;
 constexpr size_t kFirstRoom = 16 * 1024;
-// Room for each value when many ranks are asked at once. A larger value is asked for again, alone.
+// Room for each value when one call fetches many. A larger value is fetched again, alone.
 constexpr size_t kManyRoom = 1024;
-// How long a key may take of which a rank asks whether it is there.
+// Time limit for a rank that only checks whether a key exists.
 constexpr uint64_t kLookNs = 50'000'000;
 
 Status callback_failed(std::string_view what, hetcomm_status_t status) {
@@ -52,7 +52,7 @@ class AllgatherExchange final : public CallbackExchange {
   // Nothing was stored.
   Status forget(const std::string& /*scope*/) override { return {}; }
 
-  // The callback has no time limit; it is the caller's.
+  // The caller's callback has its own time limit.
   Result<Values> allgather(const std::string& scope, const Members& /*members*/, ConstByteSpan mine,
                            uint64_t /*deadline_ns*/) override {
     const Digest scope_digest = sha256(std::as_bytes(std::span(scope)));
@@ -119,7 +119,8 @@ class PutGetExchange final : public CallbackExchange {
     return value.ok() ? std::move(value) : explain(scope, members, value.status());
   }
 
-  // Each value carries a token, by which a rank sees that its own value is the one that counted.
+  // Each value carries a token, by which a rank checks that its own value was the one that was
+  // used.
   Result<Values> allgather(const std::string& scope, const Members& members, ConstByteSpan mine,
                            uint64_t deadline_ns) override {
     std::array<std::byte, kTokenBytes> token{};
@@ -133,7 +134,7 @@ class PutGetExchange final : public CallbackExchange {
     std::vector<std::byte> all;
     if (options_.rank == group.first) {
       const Frame collected = collect(place, std::move(value), deadline_ns);
-      // Leaders read each other's values themselves: together these are too much for one to put.
+      // Leaders read each other's values themselves: together these are too large for one put.
       const bool verdict_only = place.reads_alone() && is_success(*collected);
       HETCOMM_RETURN_IF_ERROR(put(place.all(), verdict_only ? *encode_success({}) : *collected));
       all = *collected;
@@ -156,8 +157,8 @@ class PutGetExchange final : public CallbackExchange {
   }
 
  private:
-  // One allgather: where its values are, and whose they are. Blocks share the names of an exchange
-  // of all ranks, so that those who disagree read each other's values.
+  // One allgather: the keys and the owners of its values. Blocks share the names of an exchange of
+  // all ranks, so that ranks that disagree read each other's values.
   struct Place {
     Place(const std::string& name, const Members& of)
         : scope(name),
@@ -190,7 +191,8 @@ class PutGetExchange final : public CallbackExchange {
     return reply.size() >= kFrameHeaderBytes && decode_reply(reply.subspan(kFrameHeaderBytes)).ok();
   }
 
-  // |failure|, or what rank 0 has told those who exchange all together: that they are not all.
+  // Returns |failure|, or rank 0's failure for an exchange of all ranks, which says that the ranks
+  // disagree on the form.
   Status explain(const std::string& scope, const Members& members, const Status& failure) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =
@@ -201,8 +203,7 @@ class PutGetExchange final : public CallbackExchange {
     return reply.ok() ? failure : reply.status();
   }
 
-  // Says that |rank|, whose value begins with |head|, exchanges values in another form. Ok: it does
-  // not.
+  // Fails if |rank|, whose value begins with |head|, exchanges values in another form.
   static Status check_form(const Place& place, int rank, ConstByteSpan head) {
     const ExchangeForm mine = place.members.form;
     if (head.size() < kHeadBytes || head[kTokenBytes] == static_cast<std::byte>(mine)) return {};
@@ -211,7 +212,7 @@ class PutGetExchange final : public CallbackExchange {
         mine == ExchangeForm::kWhole ? ExchangeForm::kGroups : ExchangeForm::kWhole);
   }
 
-  // Returns a reply like the store's, with all values or the reason for which there are none. The
+  // Returns a reply like the store's, with all values or the reason why there are none. The
   // collector hands it out. |mine| is empty in a member that reads its own value back.
   Frame collect(const Place& place, std::vector<std::byte> mine, uint64_t deadline_ns) {
     // The collector gives up a little earlier, so that its reason reaches the others in time.
@@ -251,13 +252,13 @@ class PutGetExchange final : public CallbackExchange {
                            format_ranks(missing, options_.size))));
   }
 
-  // The values that one call fetched, of the members from |first| on.
+  // The values of the members from |first| on, fetched by one call.
   struct Fetched {
     int first = 0;
     std::vector<std::byte> values;
-    std::vector<size_t> sizes;  // empty: nothing came
+    std::vector<size_t> sizes;  // empty: the call fetched nothing
 
-    // Nothing where the rank is to be asked alone.
+    // Returns nothing if the rank has to be asked alone.
     std::optional<ConstByteSpan> value(int member) const {
       const auto index = static_cast<size_t>(member - first);
       if (index >= sizes.size() || sizes[index] > kManyRoom) return std::nullopt;
@@ -265,7 +266,7 @@ class PutGetExchange final : public CallbackExchange {
     }
   };
 
-  // Whatever fails shows again, and which rank it is, when they are asked one by one.
+  // A failure here recurs when the ranks are asked one by one, which shows the rank.
   Fetched fetch_from(const Place& place, size_t first, uint64_t deadline_ns) {
     const RankGroup& group = place.members.group;
     const auto count = static_cast<size_t>(group.count) - first;

@@ -1,7 +1,8 @@
-// The caller's functions as an exchange of values among ranks. With allgather: two calls for each
-// exchange, sizes and then values padded to the largest. With put and get: rank r puts <scope>/r,
-// the lowest rank collects and puts <scope>/all, so that n ranks cost O(n) calls. A value says
-// whether its rank exchanges with all others or by groups: ranks that disagree read each other's.
+// Exchanges values among ranks by the caller's functions. With allgather, each exchange takes two
+// calls: sizes, and then values padded to the largest. With put and get, rank r puts <scope>/r, and
+// the lowest rank collects them and puts <scope>/all, so that n ranks cost O(n) calls. A value says
+// whether its rank exchanges with all others or by groups, so that ranks that disagree see this in
+// each other's values.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@
 
 namespace hetcomm {
 
-// The largest value of an exchange: the caller's, and what stands in front of it.
+// The largest value of an exchange: the caller's value and its header.
 inline constexpr size_t kMaxExchangeValue = 64 * 1024 + 128;
 
 // An exchange brings values from rank to rank.
@@ -30,17 +31,17 @@ class CallbackExchange {
   virtual ~CallbackExchange() = default;
   // Returns whether groups of ranks can exchange values. Otherwise only all ranks together can.
   virtual bool has_groups() const = 0;
-  // The value of the first rank of |members|, to all of them; what the others say does not count.
+  // Returns the value of the first of |members| to all of them. The others' values are ignored.
   virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, const Members& members,
                                                    ConstByteSpan mine, uint64_t deadline_ns) = 0;
-  // All values of |members|, to all of them.
+  // Returns all values of |members| to all of them.
   virtual Result<Values> allgather(const std::string& scope, const Members& members,
                                    ConstByteSpan mine, uint64_t deadline_ns) = 0;
-  // Rank 0: what it broadcast to all under |scope| is needed no more.
+  // Called by rank 0 when the value that it broadcast to all under |scope| is no longer needed.
   virtual Status forget(const std::string& scope) = 0;
 };
 
-// Null where |options| have no functions, as a job of one rank may. |options| are copied.
+// Returns null if |options| have no functions, as in a job of one rank. |options| are copied.
 std::unique_ptr<CallbackExchange> make_callback_exchange(
     const hetcomm_bootstrap_options_t& options);
 

@@ -1,10 +1,9 @@
-// Bootstrap by functions of the caller's.
+// Bootstrap by the caller's functions.
 //
-// The secret goes from rank 0 to all, which costs no meeting of the ranks; whether they agree about
-// it shows in the exchange that follows, where each one's value carries a mark of its secret.
-// Others may read what is exchanged. So the mark of a configured secret is salted by rank 0 and
-// slow to compute, and a random key is deleted once that exchange has ended: by then all ranks have
-// it.
+// Rank 0 broadcasts the secret to all, so the ranks need not wait for each other. The next exchange
+// shows whether they agree about it: there each rank's value carries a mark of its secret. Others
+// may read the exchanged values. So the mark of a configured secret is salted by rank 0 and slow to
+// compute, and a random key is deleted once that exchange has ended: by then all ranks have it.
 #include <algorithm>
 #include <optional>
 
@@ -29,7 +28,7 @@ namespace {
 
 using Values = std::vector<std::vector<std::byte>>;
 
-constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;  // what rank 0 broadcasts
+constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;  // the broadcast of rank 0
 constexpr size_t kMarkBytes = 2 * kSecretBytes - 1;             // with a digest of the job's name
 static_assert(kMaxStoreValue + kMarkBytes <= kMaxExchangeValue);
 
@@ -51,8 +50,8 @@ class CallbackBootstrap final : public Bootstrap {
   // The caller's exchange has its own limits and texts.
   void set_time_limit(uint64_t /*limit_ns*/) override {}
 
-  // Collective on its first use. A rank that was given another secret than rank 0, or alone none,
-  // goes on with its own: the next exchange tells it and all others, so that this is told apart
+  // Collective on its first use. A rank whose secret differs from rank 0's, or that alone has none,
+  // goes on with its own. The next exchange reports this to all ranks, so that it can be told apart
   // from a network fault.
   Result<Secret> secret(uint64_t deadline_ns) override {
     if (secret_) return *secret_;
@@ -149,8 +148,9 @@ class CallbackBootstrap final : public Bootstrap {
     return exchange_->broadcast(scopes_.next(scope, kind), members, mine, deadline_ns);
   }
 
-  // Each value carries its rank's mark. The members of a group compare theirs each time: blocks and
-  // then their leaders together compare all, without a rank that knows when the last one has.
+  // Each value carries its rank's mark. The members of a group compare marks each time. Blocks and
+  // then their leaders together compare all marks, although no rank knows when the last one has
+  // done so.
   Result<Values> marked_allgather(const std::string& scope, const Members& members,
                                   ConstByteSpan mine, uint64_t deadline_ns) {
     HETCOMM_RETURN_IF_ERROR(check_length(mine));
@@ -160,7 +160,7 @@ class CallbackBootstrap final : public Bootstrap {
     const ExchangeKind kind = is_whole(members) ? ExchangeKind::kAll : kind_of(members.group);
     Result<Values> all =
         exchange_->allgather(scopes_.next(scope, kind), members, marked, deadline_ns);
-    // A block says nothing about the ranks of other blocks; leaders speak for all.
+    // An exchange of a block proves nothing about other blocks. One of leaders covers all.
     if (kind != ExchangeKind::kBlocks) delete_key();
     if (!all.ok()) return all;
     HETCOMM_RETURN_IF_ERROR(check_agreement(members.group, all.value()));
@@ -170,8 +170,8 @@ class CallbackBootstrap final : public Bootstrap {
     return all;
   }
 
-  // Makes the mark: it says whether a secret was configured, what tells it from others, and which
-  // job this is. Random keys cannot be guessed, so a quick digest will do for them.
+  // Makes the mark: whether a secret was configured, a digest of the secret, and one of the job's
+  // name. Random keys cannot be guessed, so a quick digest is enough for them.
   Status make_mark(const Secret& secret, ConstByteSpan salt) {
     Result<Digest> check =
         configured_ ? slow_digest(secret, salt) : Result<Digest>(hmac_sha256(secret, salt));
@@ -184,7 +184,7 @@ class CallbackBootstrap final : public Bootstrap {
     return {};
   }
 
-  // The exchange has ended, well or not: no rank waits for the key any more.
+  // The exchange has ended, successfully or not, so no rank waits for the key any longer.
   void delete_key() {
     if (key_scope_.empty()) return;
     if (Status status = exchange_->forget(key_scope_); !status.ok()) {
@@ -193,7 +193,7 @@ class CallbackBootstrap final : public Bootstrap {
     key_scope_.clear();
   }
 
-  // In front of each value stands its rank's mark.
+  // Each value begins with its rank's mark.
   Status check_agreement(const RankGroup& group, const Values& all) const {
     if (mark_.empty()) return {};
     const std::vector<std::byte>& mine = mark_;

@@ -17,7 +17,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr size_t kPieceBytes = 60 * 1024;  // of a value that rank 0 broadcasts
-constexpr size_t kInlineBytes = 256;       // a value that is told together with its size
+constexpr size_t kInlineBytes = 256;       // a value sent together with its size
 constexpr uint64_t kMarginNs = 1'000'000'000;
 
 bool is_large(Bootstrap& bootstrap) {
@@ -25,7 +25,7 @@ bool is_large(Bootstrap& bootstrap) {
          bootstrap.exchanges_by_groups();
 }
 
-// |result| as other ranks read it.
+// Encodes |result| for other ranks.
 Bytes encode_result(const Result<Bytes>& result) {
   return *(result.ok() ? encode_success(result.value()) : encode_failure(result.status()));
 }
@@ -53,7 +53,7 @@ Status too_large(uint64_t size) {
 // One large exchange, on one rank.
 class LargeExchange {
  public:
-  // |maker| is null where rank 0's |mine| is handed down.
+  // |maker| is null if rank 0's |mine| is handed down.
   LargeExchange(Bootstrap& bootstrap, const std::string& scope, const DigestMaker* maker,
                 ConstByteSpan mine, uint64_t deadline_ns)
       : bootstrap_(bootstrap),
@@ -78,7 +78,7 @@ class LargeExchange {
     if (!secret.ok()) return secret.status();
     relay_.start(secret.value(), rank_, bootstrap_.local_address());
     meet_block(card);
-    // A failure keeps no rank from what follows: the others would wait for it.
+    // A failed rank still takes part in the next steps: the others would wait for it.
     if (leads()) meet_leaders();
     Bytes verdict;
     if (rank_ == 0) verdict = make_verdict();
@@ -93,12 +93,12 @@ class LargeExchange {
 
  private:
   bool leads() const { return rank_ == block_.first; }
-  // Those that meet later have more time, so that a failure reaches them.
+  // Later steps have more time, so that a failure reaches their ranks.
   uint64_t earlier(int margins) const {
     return deadline_ns_ - static_cast<uint64_t>(margins) * margin_ns_;
   }
 
-  // Cards and relays of this block.
+  // Exchanges cards and relays within this block.
   void meet_block(ConstByteSpan card) {
     ByteWriter mine;
     relay_.contact().encode(mine);
@@ -123,7 +123,7 @@ class LargeExchange {
     }
   }
 
-  // The part of this block, or why there is none, short enough for an exchange.
+  // Makes the part of this block, or the reason why there is none, short enough for an exchange.
   Bytes make_part(size_t room) const {
     Result<Bytes> part = Bytes();
     if (!failure_.ok()) {
@@ -176,7 +176,7 @@ class LargeExchange {
         "leaders of blocks of {} ranks, each of which may wait for its block", leaders_.step));
   }
 
-  // Rank 0 says for all what is handed down, or why nothing is.
+  // Rank 0 tells all what is handed down, or why nothing is.
   Bytes make_verdict() {
     if (failure_.ok() && value_->size() > kMaxHandout) failure_ = too_large(value_->size());
     if (!failure_.ok()) return encode_result(failure_);
@@ -209,7 +209,7 @@ class LargeExchange {
     return pull(relay_, *handout, sources_, deadline_ns_);
   }
 
-  // How many ranks have this one as their first source.
+  // The number of ranks that have this one as their first source.
   size_t readers() const {
     const bool next_member = rank_ + 1 < block_.first + block_.count;
     const bool next_leader = maker_ == nullptr && leads() && rank_ + leaders_.step < size_;
@@ -231,10 +231,10 @@ class LargeExchange {
   uint64_t margin_ns_ = 0;
   RankGroup block_;
   RankGroup leaders_;
-  Status failure_;  // why this rank knows of no value; ok: nothing is wrong
+  Status failure_;  // why this rank has no value; ok: no failure
   std::vector<Bytes> cards_;
   std::vector<RelaySource> sources_;  // the nearest one first
-  std::optional<Bytes> value_;        // of those that need not pull it
+  std::optional<Bytes> value_;        // set on ranks that need not pull it
 };
 
 Result<Bytes> hand_down_by_pieces(Bootstrap& bootstrap, const std::string& scope,

@@ -1,6 +1,6 @@
-// Gathers what all ranks say into one digest, which all ranks get.
+// Gathers the cards of all ranks into one digest, which all ranks get.
 //
-// In a small job every rank hears every card. In a large one that would be n x n cards at one
+// In a small job every rank receives every card. In a large one that would be n x n cards in one
 // place:
 //   1. the ranks of a block (about sqrt(n)/2 of them) exchange their cards;
 //   2. the leaders of the blocks exchange the parts that they make of the cards, and put the same
@@ -21,32 +21,32 @@
 
 namespace hetcomm {
 
-// Makes one digest of what all ranks say. All functions are pure: the same input gives the same
+// Makes one digest of the cards of all ranks. All functions are pure: the same input gives the same
 // bytes or the same failure on every rank.
 class DigestMaker {
  public:
   virtual ~DigestMaker() = default;
-  // One part of the cards of the ranks |first|, |first| + 1, ...: a block.
+  // Makes the part of a block: ranks |first|, |first| + 1, ... with |cards|.
   virtual Result<std::vector<std::byte>> part(
       int first, const std::vector<std::vector<std::byte>>& cards) const = 0;
-  // The digest of all ranks, of the parts of all blocks in the order of their ranks.
+  // Makes the digest of all ranks from the parts of all blocks, in the order of their ranks.
   virtual Result<std::vector<std::byte>> digest(
       const std::vector<std::vector<std::byte>>& parts) const = 0;
 };
 
 // Gathers |card| of every rank and returns the digest of all, the same bytes on each rank.
-// Collective. A failure of |maker|, and a rank that does not come by |deadline_ns|, fail it on all
-// ranks with that text. A rank that gets no digest after all others have come fails alone.
+// Collective. A failure of |maker|, or a rank that does not come by |deadline_ns|, fails the call
+// on all ranks with that text. A rank that gets no digest after all others have come fails alone.
 Result<std::vector<std::byte>> exchange_digest(Bootstrap& bootstrap, const std::string& scope,
                                                ConstByteSpan card, const DigestMaker& maker,
                                                uint64_t deadline_ns);
 // Hands rank 0's |mine| (64 MiB at most) to all ranks. In a large job the leaders of blocks pass it
-// on to each other, and then each to its block. Collective. Fails like exchange_digest().
+// on to each other, and then each leader to its block. Collective. Fails like exchange_digest().
 Result<std::vector<std::byte>> hand_down(Bootstrap& bootstrap, const std::string& scope,
                                          ConstByteSpan mine, uint64_t deadline_ns);
 
-// Why this rank last dropped a connection of another one that it would have passed something on to;
-// ok: it dropped none.
+// Why this rank last dropped a connection of another rank that read from its relay; ok if it
+// dropped none.
 Status last_refused_reader(Bootstrap& bootstrap);
 
 // The number of ranks in a block of a large job of |size| ranks: a power of two near sqrt(size)/2.

@@ -1,5 +1,5 @@
 // Bootstrap by the launcher's variables (launch.h): rank 0 hosts the store next to MASTER_PORT,
-// which a launcher's own service may hold; the others find it there by handshake.
+// since a launcher's own service may hold that port. The others find it there by handshake.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -32,18 +32,18 @@ namespace hetcomm {
 namespace {
 
 constexpr int kExtraPorts = 16;
-// Sessions beside one for each rank, for processes that were restarted and for strangers.
+// Sessions in addition to one for each rank, for restarted processes and for strangers.
 constexpr size_t kExtraSessions = 64;
 // A request may wait this long in a store without a secret, unless the job's own limit is longer.
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
-// Descriptors of rank 0's store beside one for each client: poller, event, spare ones.
+// Descriptors of rank 0's store in addition to one for each client: poller, event, spare ones.
 constexpr uint64_t kStoreDescriptors = 8;
-// A rank 0 that fails tells so to all that come within this time.
+// When rank 0 fails, it tells all ranks that connect within this time.
 constexpr uint64_t kAnswerFailureNs = 2'000'000'000;
-// Between two tries to listen; doubles.
+// Pause between two tries to listen; doubles.
 constexpr uint64_t kFirstListenPauseNs = 50'000'000;
 constexpr uint64_t kLastListenPauseNs = 1'000'000'000;
-// Between two questions of survivors; doubles.
+// Pause between two questions about survivors; doubles.
 constexpr uint64_t kFirstPauseNs = 1'000'000;
 constexpr uint64_t kLastPauseNs = 100'000'000;
 // The store may take this long for an answer that it need not wait for.
@@ -71,7 +71,7 @@ Result<std::vector<Address>> resolve_master(const Config& config, const Launch& 
   return addresses;
 }
 
-// Best first.
+// The ports of the store, best first.
 Result<std::vector<uint16_t>> store_ports(const Config& config, const Launch& launch) {
   const uint64_t fixed = config.number(variable::kStorePort);
   if (fixed > 65535) {
@@ -142,27 +142,27 @@ Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, con
     return hosts;
   }
   for (const InterfaceAddress& entry : *chosen) hosts.push_back(entry.address);
-  // Ranks of this host look for it where the name leads on this host.
+  // Ranks of this host look for the store at the addresses that the name has on this host.
   for (const Address& address : masters) {
     if (address.is_loopback() && !is_chosen(address)) hosts.push_back(address);
   }
   return hosts;
 }
 
-// Which store the ranks of |launch| look for.
+// The identity of the store that the ranks of |launch| look for.
 Identity store_identity(const Launch& launch) {
   return identity_of(fmt::format("{}/{}", launch.master_port, launch.job.name), "store", 0);
 }
 
-// Where rank 0 listens for the others before anything else, so that whatever fails afterwards can
-// be told to them.
+// Here rank 0 listens for the others before anything else, so that it can tell them about any later
+// failure.
 class StoreSite {
  public:
   StoreSite(const Config& config, Log& log, const Launch& launch)
       : config_(config), log_(log), launch_(launch) {}
 
-  // Tries again until |deadline_ns| where every port is taken, but not where none is allowed. After
-  // a failure it may listen all the same, for answer().
+  // Retries until |deadline_ns| if every port is taken, but not if none is allowed. It may listen
+  // even after a failure, for answer().
   Status listen(uint64_t deadline_ns);
   const std::vector<uint16_t>& ports() const { return ports_; }
   StoreListeners take() { return std::exchange(listeners_, {}); }
@@ -181,7 +181,7 @@ class StoreSite {
   StoreListeners listeners_;
 };
 
-// After a failure |hosts_| are those at which the others may look.
+// After a failure |hosts_| are the hosts at which the others may look for the store.
 Status StoreSite::choose_hosts() {
   Result<std::vector<Address>> masters = resolve_master(config_, launch_);
   Result<std::vector<Address>> hosts =
@@ -242,8 +242,8 @@ Status StoreSite::answer(const Status& why) {
   return why;
 }
 
-// Describes the job in errors of ranks that did not find their store. A store may have been there
-// that belongs to another job.
+// Describes the job in errors of ranks that did not find their store. There may have been a store
+// of another job.
 std::string describe(const JobName& job) {
   if (job.name.empty()) return "this job has no name (HETCOMM_JOB)";
   return fmt::format("this is job '{}' by {}, and all its ranks have to agree (HETCOMM_JOB)",
@@ -257,13 +257,13 @@ class LaunchedJob {
               std::optional<Secret> configured)
       : config_(config), log_(log), launch_(launch), configured_(configured), secret_(configured) {}
 
-  // |site|: where rank 0 listens; null on the other ranks.
+  // |site| is where rank 0 listens, null on the other ranks.
   Status start(StoreSite* site, uint64_t deadline_ns);
 
   const Config& config() const { return config_; }
   Log& log() const { return log_; }
 
-  // The launcher gave these two.
+  // Rank and size are from the launcher.
   int rank() const { return launch_.rank; }
   int size() const { return launch_.size; }
   Address local_address() const { return client_ ? client_->local_address() : Address(); }
@@ -276,15 +276,15 @@ class LaunchedJob {
     return configured_ ? std::optional(secret_of_job(*configured_, launch_.job.name))
                        : std::nullopt;
   }
-  // Among |members|, of which this is |rank|.
+  // Gathers among |members|, of which this is |rank|.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank,
                                                      const Members& members, ConstByteSpan mine,
                                                      uint64_t deadline_ns);
   Result<std::vector<std::byte>> broadcast(const std::string& scope, int rank,
                                            const Members& members, ConstByteSpan mine,
                                            uint64_t deadline_ns);
-  // Returns which ranks of the job are left. |find_lost| speaks of all of them. |*round| gets a
-  // name for the result, the same on all ranks that got it.
+  // Returns which ranks of the job are left. |find_lost| covers all of them. |*round| gets a name
+  // for the result, which is the same on all ranks that got it.
   Result<std::vector<bool>> survivors(const std::string& scope,
                                       const SurvivorFinder::FindLost& find_lost,
                                       uint64_t deadline_ns, std::string* round);
@@ -302,7 +302,7 @@ class LaunchedJob {
   std::shared_ptr<const TlsContext> tls_;  // null: off
   ScopeNames scopes_;
   std::unique_ptr<StoreServer> server_;  // rank 0 only; outlives the client
-  std::unique_ptr<StoreClient> client_;  // not in a job of one
+  std::unique_ptr<StoreClient> client_;  // null in a job of one rank
 };
 
 Result<Secret> LaunchedJob::secret(uint64_t deadline_ns) {
@@ -345,13 +345,13 @@ Result<std::vector<std::byte>> LaunchedJob::broadcast(const std::string& scope, 
   return value;
 }
 
-// Adds what helps where the store is not reached any more.
+// Adds advice if the store can no longer be reached.
 Status LaunchedJob::explain(const Status& failure) const {
   if (client_ == nullptr || client_->connected()) return failure;
   return Status(failure.code(), fmt::format("{}; {}", failure.text(), kAdvice));
 }
 
-// Asks until the store has decided. The last question, which ends the round for all, leaves a
+// Asks until the store has decided. The last question, which ends the round for all, is sent a
 // little before the deadline.
 Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
                                                  const SurvivorFinder::FindLost& find_lost,
@@ -379,12 +379,12 @@ Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
   }
 }
 
-// The ranks of a job, or those of them that are left.
+// The bootstrap of all ranks of a job, or of those that are left.
 class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
  public:
-  // |members| are ranks of |job|, ascending, with its own among them. |round|: where they were
-  // found to be left; "" for all of the job. Exchanges are named by it, so that a rank that missed
-  // the end of an earlier round meets the others all the same.
+  // |members| are ranks of |job|, ascending, with its own among them. |round| is the round that
+  // found them to be left; "" for all of the job. Exchanges are named by it, so that a rank that
+  // missed the end of an earlier round still meets the others.
   EnvironmentBootstrap(std::shared_ptr<LaunchedJob> job, std::vector<int> members,
                        std::string round)
       : job_(std::move(job)),
@@ -458,8 +458,8 @@ Result<std::unique_ptr<Bootstrap>> EnvironmentBootstrap::survivors(const std::st
       std::make_unique<EnvironmentBootstrap>(job_, std::move(members), round + "/"));
 }
 
-// A job without a secret uses a key that everybody knows. It protects nothing, but strays fail at
-// once.
+// A job without a secret uses a publicly known key. It protects nothing, but strays fail
+// immediately.
 Credentials LaunchedJob::store_credentials() const {
   constexpr std::string_view kKnownKey = "hetcomm store of a job without a secret";
   return {.identity = store_identity(launch_),
@@ -512,7 +512,7 @@ Status LaunchedJob::start(StoreSite* site, uint64_t deadline_ns) {
                                .ticket = ticket};
   if (site != nullptr) {
     HETCOMM_RETURN_IF_ERROR(start_server(options.credentials, *site));
-    // An address that stands for all of the host's can be connected to: it leads to this host.
+    // A wildcard address can be connected to: it leads to this host.
     options.addresses = {server_->address()};
   } else {
     Result<std::vector<Address>> hosts = resolve_master(config_, launch_);

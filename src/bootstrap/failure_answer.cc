@@ -19,21 +19,21 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxVisitors = 64;
-// A visitor that keeps others waiting is dropped after this time.
+// A visitor is dropped after this time if others wait.
 constexpr uint64_t kVisitNs = 250'000'000;
 constexpr int kPauseMs = 10;
 
-// One connection: it is told the reason as soon as it has said anything, and kept until it leaves.
+// One connection. It is sent the reason as soon as it has sent anything, and kept until it leaves.
 class Visitor {
  public:
   Visitor(UniqueFd socket, uint64_t now) : socket_(std::move(socket)), begun_ns_(now) {}
 
   int fd() const { return socket_.get(); }
   uint64_t begun_ns() const { return begun_ns_; }
-  // The peer says that it is this rank of the job; set once it was told.
+  // The peer's claimed rank of the job, set once the peer was told.
   std::optional<int32_t> told() const { return told_; }
 
-  // Returns false when it has left, or takes nothing.
+  // Returns false if the peer has left or accepts no data.
   bool serve(const std::vector<std::byte>& answer, const Identity& identity) {
     while (true) {
       std::array<std::byte, 1024> chunk;
@@ -85,7 +85,7 @@ void accept_some(const StoreListeners& listeners, std::deque<Visitor>* visitors)
 void wait_for_events(const StoreListeners& listeners, const std::deque<Visitor>& visitors,
                      uint64_t until_ns) {
   std::vector<pollfd> polled;
-  // Listeners that cannot be served now would end each wait at once.
+  // Listeners that cannot be served now would end each wait immediately.
   if (visitors.size() < kMaxVisitors) {
     for (const UniqueFd& listener : listeners.sockets) {
       polled.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});

@@ -1,5 +1,5 @@
-// Rank 0 has failed before its store could serve. It tells the others why, at the place where they
-// look for the store.
+// If rank 0 fails before its store can serve, it tells the others why, at the place where they look
+// for the store.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace hetcomm {
 
-// Answers everybody who has connected to |listeners|, or connects within |time_ns|, with |why|
+// Answers all peers that have connected to |listeners|, or connect within |time_ns|, with |why|
 // (encode_end in net/handshake.h). Blocks for that time, or until |ranks| different ranks of
-// |identity| say that they were told. Needs one free descriptor; without any it waits for one.
+// |identity| confirm the answer. Needs one free descriptor; without any it waits for one.
 void answer_with_failure(const StoreListeners& listeners, const Identity& identity,
                          const Status& why, int ranks, uint64_t time_ns);
 

@@ -15,10 +15,10 @@ namespace hetcomm {
 
 class LastReplies {
  public:
-  // |max_bytes| bounds the sum of all replies. One that is shared by several ranks counts once.
+  // |max_bytes| bounds the sum of all replies. A reply shared by several ranks counts once.
   explicit LastReplies(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Replaces what is kept for |rank| by |reply| to |request|. Keeps nothing if there is no room.
+  // Replaces the kept reply of |rank| by |reply| to |request|. Keeps nothing if there is no room.
   void keep(int32_t rank, std::vector<std::byte> request, const Frame& reply);
   // Returns the reply that |rank| got to |request|; null if it is not kept.
   Frame find(int32_t rank, const std::vector<std::byte>& request) const;

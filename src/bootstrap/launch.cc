@@ -14,11 +14,11 @@ namespace hetcomm {
 namespace {
 
 constexpr int kDefaultMasterPort = 29500;
-// Ports for jobs whose launcher names none: below those that the kernel hands out by itself.
+// Ports for jobs whose launcher names none: below those that the kernel hands out automatically.
 constexpr uint64_t kFirstDerivedPort = 15'000;
 constexpr uint64_t kDerivedPorts = 16'384;
 
-// The two variables by which a launcher tells rank and number of ranks.
+// The two variables in which a launcher gives rank and number of ranks.
 struct Names {
   enum class Launcher : uint8_t { kTorch, kMpi, kSlurm };
   const char* rank;
@@ -44,10 +44,10 @@ std::string_view variable(const char* name) {
 
 bool is_set(const char* name) { return !variable(name).empty(); }
 
-// A batch script has a rank and a number of tasks too, but is no task: only steps have nodes.
+// A batch script has a rank and a number of tasks too, but is not a task: only steps have nodes.
 bool in_slurm_step() { return is_set("SLURM_STEP_NODELIST") || is_set("SLURM_STEP_NUM_TASKS"); }
 
-// torchrun's if nobody says anything: the error then names its variables.
+// Chooses torchrun's if none is set: the error then names its variables.
 const Names& choose_names() {
   if (is_set("RANK") || is_set("WORLD_SIZE")) return kNames[0];
   for (const Names& names : kNames) {
@@ -77,8 +77,8 @@ Result<int> number(const char* name, int low, int high, std::optional<int> fallb
   return value;
 }
 
-// Slurm counts how often it has started a job again. What is left of an earlier start has the same
-// ids, and is another job. Nothing is said of the first start.
+// Slurm counts how often it has restarted a job. Leftovers of an earlier start have the same ids
+// but are another job. The first start has no count.
 JobName of_slurm_start(std::string name, std::string source) {
   const std::string_view count = variable("SLURM_RESTART_COUNT");
   if (count.empty() || count == "0") return {std::move(name), std::move(source)};
@@ -89,7 +89,7 @@ JobName read_job(const Config& config, Names::Launcher launcher) {
   if (const std::string_view job = config.text(variable::kJob); !job.empty()) {
     return {std::string(job), "HETCOMM_JOB"};
   }
-  // torchrun gives this name to a run that nobody has named.
+  // torchrun gives this name to an unnamed run.
   constexpr std::string_view kUnnamed = "none";
   const std::string_view run = variable("TORCHELASTIC_RUN_ID");
   if (!run.empty() && run != kUnnamed) return {std::string(run), "TORCHELASTIC_RUN_ID"};
@@ -128,7 +128,7 @@ int derived_port() {
   };
   if (!read(variable("SLURM_JOB_ID"), &id)) return kDefaultMasterPort;
   read(variable("SLURM_STEP_ID"), &step);
-  // Neighbouring jobs get ports that the store's search for a free one does not reach.
+  // The ports of neighbouring jobs are beyond the reach of the store's search for a free one.
   return static_cast<int>(kFirstDerivedPort + (id * 32 + step) % kDerivedPorts);
 }
 
@@ -180,7 +180,7 @@ std::string first_host(std::string_view list) {
       host += list[i];
       continue;
     }
-    // "[003-010,012]": the first number stands for it.
+    // "[003-010,012]": take the first number.
     const size_t end = list.find(']', i);
     if (end == std::string_view::npos) return "";
     const std::string_view inside = list.substr(i + 1, end - i - 1);

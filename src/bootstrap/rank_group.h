@@ -1,4 +1,4 @@
-// A group is some of the ranks of a bootstrap, at equal distances: a block of consecutive ranks, or
+// A group is a set of ranks of a bootstrap at equal distances: a block of consecutive ranks, or
 // every b-th rank.
 #pragma once
 
@@ -10,7 +10,7 @@ struct RankGroup {
   int count = 0;
 
   int rank(int index) const { return first + index * step; }
-  // The place of |rank|, which is one of the group.
+  // The place of |rank| in the group, of which it is a member.
   int index_of(int rank) const { return (rank - first) / step; }
   bool has(int rank) const {
     return rank >= first && (rank - first) % step == 0 && index_of(rank) < count;

@@ -1,9 +1,9 @@
-// The relay of a rank: a small store in its own process, by which it passes on to the next rank
-// what the one before has sent it (relay_chain.h). Only this rank puts values there; others can get
-// them.
+// The relay of a rank is a small store in its own process. Through it the rank passes values of the
+// previous rank on to the next one (relay_chain.h). Only this rank puts values there; others can
+// get them.
 //
-// It starts with the first exchange of a large job, and ends with the bootstrap. A value stays for
-// as long as a rank of its exchange may wait for it.
+// It starts with the first exchange of a large job and ends with the bootstrap. A value stays as
+// long as a rank of its exchange may wait for it.
 #pragma once
 
 #include <array>
@@ -26,14 +26,14 @@
 
 namespace hetcomm {
 
-// Where a rank's relay is, and what tells it from one of another process there.
+// The address of a rank's relay, and the data that distinguishes it from another process there.
 struct RelayContact {
   ListeningPlace place;  // without addresses: the rank has no relay
   std::array<std::byte, 16> instance{};
 
   bool exists() const { return !place.addresses.empty(); }
   void encode(ByteWriter& writer) const;
-  // Fails for input, which may be hostile, that is no contact.
+  // Fails if the input, which may be hostile, is not a contact.
   static Result<RelayContact> decode(ByteReader& reader);
 };
 
@@ -47,23 +47,23 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  // The largest job in which every rank hears the value of each.
+  // The largest job in which every rank receives the value of each.
   int small_job() const;
-  // Starts to listen, once, as |rank|. |route| as NetworkListener has it. A rank that cannot listen
-  // logs why and goes without a relay.
+  // Starts to listen, once, as |rank|. |route| as in NetworkListener. A rank that cannot listen
+  // logs why and has no relay.
   void start(const Secret& secret, int rank, const Address& route);
   const RelayContact& contact() const { return contact_; }
 
-  // Others can get |value| until |until_ns|, and until the next call of this.
+  // Lets others get |value| until |until_ns|, and until the next call of keep().
   void keep(std::string key, std::vector<std::byte> value, uint64_t until_ns);
-  // |count| ranks will ask for |key|, and for nothing after it.
+  // Announces that |count| ranks will ask for |key|, and for nothing after it.
   void expect_readers(std::string key, size_t count);
-  // A client of the relay of |rank|, which is at |contact|. Fails where it has none that this rank
-  // can reach.
+  // Returns a client of the relay of |rank| at |contact|. Fails if |rank| has no relay that this
+  // rank can reach.
   Result<std::unique_ptr<StoreClient>> client_of(int rank, const RelayContact& contact) const;
-  // Bytes that others got.
+  // Bytes that were sent to others.
   uint64_t sent_bytes() const { return server_ ? server_->sent_bytes() : 0; }
-  // Why this relay last dropped a connection of another rank; ok: it dropped none.
+  // Why this relay last dropped a connection of another rank; ok if it dropped none.
   Status last_rejection() const { return server_ ? server_->last_rejection() : Status(); }
 
  private:

@@ -13,16 +13,16 @@
 namespace hetcomm {
 namespace {
 
-// Short pieces travel through a chain of ranks side by side; long ones cost fewer requests.
+// Short pieces travel through a chain of ranks in parallel; long ones cost fewer requests.
 constexpr size_t kShortPiece = 8 * 1024;
 constexpr size_t kLongPiece = 60 * 1024;
 constexpr uint64_t kShortValue = 256 * 1024;  // a longer value has long pieces
 static_assert((kMaxHandout / kLongPiece + 1) * sizeof(Digest) <= kMaxStoreValue);
 
-// A relay has this time for each answer, and an eighth of all time at most.
+// A relay has this time for each answer, but at most an eighth of the total time.
 constexpr uint64_t kPatienceNs = 3'000'000'000;
-constexpr uint64_t kWaitNs = 500'000'000;  // for a piece that the relay does not have yet
-// Between two rounds through all sources.
+constexpr uint64_t kWaitNs = 500'000'000;  // to wait for a piece that the relay does not have yet
+// Pause between two rounds through all sources.
 constexpr uint64_t kFirstRoundPauseNs = 10'000'000;
 constexpr uint64_t kLastRoundPauseNs = 500'000'000;
 constexpr size_t kMaxTold = 6;  // sources that a failure names
@@ -49,7 +49,7 @@ std::vector<std::byte> list_of(ConstByteSpan value) {
   return list.take();
 }
 
-// One value on its way to this rank.
+// Pulls one value to this rank.
 class Puller {
  public:
   Puller(Relay& relay, const Handout& handout, const std::vector<RelaySource>& sources,
@@ -87,7 +87,7 @@ class Puller {
 
   bool is_complete() const { return has_list_ && next_ == pieces_of(handout_.size); }
 
-  // Asks |source| for one piece after the other, until it fails or has had its time.
+  // Asks |source| for one piece after another, until it fails or its time is over.
   void pull_from(Source& source) {
     Result<std::unique_ptr<StoreClient>> made = relay_.client_of(source.of.rank, source.of.contact);
     if (!made.ok()) {
@@ -112,7 +112,7 @@ class Puller {
         source.why = "it has sent something else";
         return;
       }
-      // Its answer: it has no more yet.
+      // The source answered that it has no more yet.
       if (piece.status().code() == Code::kTimedOut && client.connected()) continue;
       source.is_out = piece.status().code() == Code::kPermissionDenied;
       source.why = client.connected() ? "it has ended" : std::string(piece.status().text());
@@ -124,7 +124,7 @@ class Puller {
     return has_list_ ? piece_key(handout_, next_) : list_key(handout_);
   }
 
-  // Takes what came for next_key(), and passes it on. False: it is not that.
+  // Takes the bytes received for next_key() and passes them on. Returns false if they are wrong.
   bool take(std::vector<std::byte> bytes) {
     const std::string key = next_key();
     if (!has_list_) {

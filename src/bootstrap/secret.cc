@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxSecretBytes = 4096;
 constexpr size_t kMinSecretBytes = 16;
 
-// Says so once in a process.
+// Warns once per process.
 void warn_of_short_secret(size_t bytes, Log& log) {
   static std::atomic<bool> said = false;
   if (bytes >= kMinSecretBytes || !log.enabled(LogLevel::kWarn) || said.exchange(true)) return;

@@ -20,11 +20,11 @@ namespace {
 
 constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
 constexpr size_t kReceiveChunk = 1 << 20;
-// A request is sent again on another connection when it got no reply, this often.
+// Number of times that a request without a reply is sent again, on another connection.
 constexpr int kRepeats = 4;
 
-// Returns the time limit that the store is told. It is a little less than the time that is left, so
-// that the store's reply, which says what is missing, arrives in time.
+// Returns the time limit that the store is told. It is a little less than the remaining time, so
+// that the store's reply, which names the missing ranks, arrives in time.
 uint64_t time_for_store(uint64_t deadline_ns) {
   if (deadline_ns == kForever) return kForever;
   const uint64_t now = now_ns();
@@ -69,7 +69,7 @@ Status StoreClient::connect(uint64_t deadline_ns) {
     local_ = local->with_port(0);
   }
   if (Result<Address> remote = connected_address(socket_.get()); remote.ok()) {
-    // Another store of the same name may be on another port.
+    // A different store of the same name may be on another port.
     std::erase_if(options_.addresses,
                   [&](const Address& each) { return each.port() != remote->port(); });
   }
@@ -216,7 +216,7 @@ Result<std::vector<std::byte>> StoreClient::call(StoreRequest request, size_t re
   Result<std::vector<std::byte>> body =
       exchange_again(std::move(request), reply_limit + kReplyOverhead, deadline_ns);
   if (!body.ok()) {
-    // A reply that comes later must not be taken for that of the next request.
+    // A late reply must not be taken for the reply to the next request.
     socket_.reset();
     if (options_.relay) return body.status();
     if (body.status().code() == Code::kPeerLost) {
@@ -233,12 +233,12 @@ Result<std::vector<std::byte>> StoreClient::call(StoreRequest request, size_t re
   return std::vector<std::byte>(payload->begin(), payload->end());
 }
 
-// Replaces a connection that the store may end, or has ended for others to have room.
+// Replaces a connection that the store may end, or has ended to make room for others.
 Status StoreClient::refresh(uint64_t deadline_ns) {
   if (!socket_.valid() || options_.quiet_ns == kForever) return {};
   const uint64_t now = now_ns();
   char byte = 0;
-  // Nothing comes that was not asked for, but an end.
+  // Without a request only the end of the connection can arrive.
   const bool ended = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
                      (errno != EAGAIN && errno != EINTR);
   if (!ended && now < deadline_after(used_ns_, options_.quiet_ns)) return {};
@@ -247,12 +247,12 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
 }
 
 // A connection may end between two requests: the store has ended a quiet one, or the network has
-// forgotten it. Every request may be sent again: the store takes it for the same one, and repeats
-// the reply to an exchange that is over.
+// forgotten it. Every request may be sent again: the store recognizes it as the same one and
+// repeats the reply to a finished exchange.
 Result<std::vector<std::byte>> StoreClient::exchange_again(StoreRequest request, size_t reply_limit,
                                                            uint64_t deadline_ns) {
   for (int i = 0;; ++i) {
-    // Less time is left at each try.
+    // Each try has less time left.
     request.timeout_ns = std::min(request.timeout_ns, time_for_store(deadline_ns));
     Result<std::vector<std::byte>> body =
         exchange(encode_request(request), reply_limit, deadline_ns);
@@ -271,7 +271,7 @@ Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t
   const size_t length = ByteReader(header).read<uint32_t>();
   if (length > reply_limit) return Status(Code::kBootstrapFailed, "a malformed reply");
   std::vector<std::byte> body;
-  // Grows with what arrives, not with what the length promises.
+  // The buffer grows with the received bytes, not with the announced length.
   while (body.size() < length) {
     const size_t piece = std::min(length - body.size(), kReceiveChunk);
     body.resize(body.size() + piece);

@@ -20,7 +20,7 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
-constexpr uint64_t kFirstLimitNs = kSecond;  // of one attempt; doubles when it was too short
+constexpr uint64_t kFirstLimitNs = kSecond;  // for one attempt; doubles when it was too short
 constexpr uint64_t kLastLimitNs = 10 * kSecond;
 constexpr uint64_t kFirstRetryNs = kSecond / 20;  // after a refusal; doubles
 constexpr uint64_t kLastRetryNs = kSecond / 2;
@@ -28,13 +28,13 @@ constexpr uint64_t kForeignPauseNs = 3 * kSecond;
 constexpr uint64_t kReportNs = 10 * kSecond;
 
 constexpr uint64_t kConfirmNs = 5 * kSecond;
-constexpr uint64_t kSilentNs = kSecond;  // an attempt that takes longer has met nobody
+constexpr uint64_t kSilentNs = kSecond;  // an attempt that takes longer has met no service
 constexpr uint64_t kLookNs = kSecond / 10;
 
-// An address has answered so.
+// The answer of an address.
 enum class Verdict : uint8_t {
   kNone,     // nothing yet
-  kClosed,   // nobody listens there
+  kClosed,   // no process listens there
   kSilent,   // no answer in time, or a connection that ended
   kForeign,  // another service or job
   kJoined,   // a store of this job, in which another process is this rank
@@ -42,7 +42,7 @@ enum class Verdict : uint8_t {
   kEnded     // rank 0 has failed, and says why
 };
 
-// One address: an attempt under way, or a pause until the next. An attempt makes a connection,
+// One address: an attempt in progress, or a pause until the next. An attempt makes a connection,
 // proves the secret on it, and reads the store's greeting.
 class Target final : public ConnectHandler, public Watcher {
  public:
@@ -63,10 +63,10 @@ class Target final : public ConnectHandler, public Watcher {
   const Status& reason() const { return reason_; }
   bool found() const { return greeted_; }
   bool closed() const { return closed_; }
-  // It has decided so about this rank at |since_ns| or later.
+  // Returns whether its last decision about this rank was at |since_ns| or later.
   bool has_answered_since(uint64_t since_ns) const { return answer_ns_ >= since_ns; }
   bool has_failed() const { return !error_.empty() && connector_ == nullptr && !socket_.valid(); }
-  // It has given a result at |since_ns| or later, or does not answer.
+  // Returns whether it has given a result at |since_ns| or later, or does not answer.
   bool has_result_since(uint64_t since_ns, uint64_t now) const {
     const bool tries = connector_ != nullptr || socket_.valid();
     return result_ns_ >= since_ns || (tries && now >= begun_ns_ + kSilentNs);
@@ -133,7 +133,7 @@ class Target final : public ConnectHandler, public Watcher {
                                    std::move(hello), attempt_end_ns_, *this, options_.tls);
   }
 
-  // A store that has proved itself is waited for: it may be busy with thousands of others.
+  // Waits for a store that has proved itself: it may be busy with thousands of clients.
   void wait_for_greeting(StreamSocket socket) {
     socket_ = std::move(socket);
     in_.clear();
@@ -195,7 +195,7 @@ class Target final : public ConnectHandler, public Watcher {
     socket_.reset();
   }
 
-  // An answer that decides about this rank stays until there is another one.
+  // An answer that decides about this rank stays until the next one.
   void note(Verdict verdict, const Status& why) {
     const uint64_t now = now_ns();
     result_ns_ = now;
@@ -217,7 +217,7 @@ class Target final : public ConnectHandler, public Watcher {
     remember(std::string(why.text()));
   }
 
-  // The connector's text names the address, which the report groups by; only the rest is kept.
+  // The connector's text names the address, by which the report groups. Only the rest is kept.
   void remember(std::string text) {
     const std::string name = address_.to_string() + ": ";
     if (const size_t at = text.find(name); at != std::string::npos) text.erase(0, at + name.size());
@@ -231,22 +231,22 @@ class Target final : public ConnectHandler, public Watcher {
   Poller& poller_;
   const Address address_;
   std::unique_ptr<Connector> connector_;
-  StreamSocket socket_;        // proved; the greeting is awaited or there
-  std::vector<std::byte> in_;  // of the greeting
+  StreamSocket socket_;        // proved; its greeting is pending or received
+  std::vector<std::byte> in_;  // bytes of the greeting
   bool greeted_ = false;
-  StoreId id_{};  // of the store that has greeted
+  StoreId id_{};  // the id of the store that has greeted
   std::string error_;
-  bool denied_ = false;  // the last attempt met somebody who refuses this rank
-  bool closed_ = false;  // it met nobody
+  bool denied_ = false;  // the last attempt met a service that refuses this rank
+  bool closed_ = false;  // the last attempt met no process
   Verdict verdict_ = Verdict::kNone;
   Status reason_;
-  uint64_t limit_ns_;  // of the next attempt
+  uint64_t limit_ns_;  // for the next attempt
   uint64_t pause_ns_ = kFirstRetryNs;
   uint64_t begun_ns_ = 0;
   uint64_t attempt_end_ns_ = 0;
   uint64_t next_attempt_ns_ = 0;
   uint64_t result_ns_ = 0;  // 0: none yet
-  uint64_t answer_ns_ = 0;  // when verdict_ was given last
+  uint64_t answer_ns_ = 0;  // when |verdict_| was last given
 };
 
 using Targets = std::vector<std::unique_ptr<Target>>;
@@ -263,8 +263,8 @@ bool all_have_results_since(const Targets& targets, uint64_t since_ns, uint64_t 
                      [&](const auto& target) { return target->has_result_since(since_ns, now); });
 }
 
-// Whether this rank was turned away for good. Looks twice, kConfirmNs apart: what was met first may
-// be what is left of an earlier job.
+// Decides whether this rank was turned away permanently. Looks twice, kConfirmNs apart: the first
+// answer may come from the remains of an earlier job.
 class Confirmation {
  public:
   explicit Confirmation(Log& log) : log_(log) {}
@@ -291,8 +291,8 @@ class Confirmation {
   }
 
  private:
-  // A rank 0 that has failed may be gone by now. A store of another job that is gone has left its
-  // port to this job's.
+  // A failed rank 0 may be gone by now. If a store of another job is gone, its port is free for
+  // this job's store.
   bool is_confirmed(const Targets& targets) const {
     return std::any_of(targets.begin(), targets.end(), [&](const auto& target) {
       return target->verdict() == Verdict::kEnded ||
@@ -317,8 +317,8 @@ std::string ranges(const std::set<int>& ports) {
   return text;
 }
 
-// "10.0.0.1:29500: not a hetcomm peer; 10.0.0.1:29501-29516: Connection refused". First who
-// answered and refused: that is likely to be the store.
+// "10.0.0.1:29500: not a hetcomm peer; 10.0.0.1:29501-29516: Connection refused". Services that
+// answered and refused come first: these are likely to be the store.
 std::string describe(const Targets& targets) {
   using Error = std::pair<bool, std::string>;  // not denied, text
   std::map<Error, std::map<std::string, std::set<int>>> places;
@@ -338,8 +338,8 @@ std::string describe(const Targets& targets) {
   return text;
 }
 
-// A service of another kind on one port says nothing while the store is merely late; but when
-// nothing else answered, a failed proof is the likely reason.
+// A foreign service on one port proves nothing, since the store may only be late. But if nothing
+// else answered, a failed proof is the likely reason.
 Status failure_of(const Targets& targets, const StoreClient::Options& options,
                   std::string_view within) {
   const bool all_denied = std::all_of(targets.begin(), targets.end(),

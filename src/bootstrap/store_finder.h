@@ -1,4 +1,4 @@
-// Finds the job's store among addresses of which any may be closed, silent, or somebody else's.
+// Finds the job's store among addresses, any of which may be closed, silent, or foreign.
 #pragma once
 
 #include "src/bootstrap/store.h"
@@ -11,21 +11,21 @@ struct FoundStore {
   StoreId id{};
 };
 
-// Returns a connection to the store, which has greeted this rank. Tries all addresses side by side
-// and again and again until |deadline_ns|: rank 0 may start later, and the store of an earlier job
-// may still be there. Refused ports are retried soon; services that turned out to be foreign
-// seldom, so that they are not disturbed.
+// Returns a connection to the store, which has greeted this rank. Tries all addresses in parallel
+// and repeatedly until |deadline_ns|: rank 0 may start later, and the store of an earlier job may
+// still be there. Refused ports are retried soon. Services that turned out to be foreign are
+// retried seldom, so that they are not disturbed.
 //
 // The search ends before the deadline
 //  * when a store with another secret has turned this rank away, every address has given its
 //    result, and 5 s later each has given one again without a match, and that store the same one;
-//  * when rank 0 has said that it has failed, and all is as above but for its own second word: it
-//    may have ended;
-//  * when |was_found|, once nobody listens at any address: the store does not come back.
+//  * when rank 0 has said that it has failed, and the addresses are as above. Rank 0 need not
+//    answer a second time: it may have ended;
+//  * when |was_found|, once no process listens at any address: the store does not come back.
 //
 // The failure lists every address with its last error, and |limit_ns| as the time that it took (0:
 // unknown). It is PERMISSION_DENIED if a store has turned this rank away for its secret or because
-// another process is this rank, whatever the other addresses say, and rank 0's code if that has
+// another process is this rank, whatever the other addresses say. It is rank 0's code if rank 0 has
 // failed.
 Result<FoundStore> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns,
                               uint64_t limit_ns = 0, bool was_found = false);

@@ -1,5 +1,5 @@
-// Sockets that listen where rank 0's store is looked for. They exist before the store does, so that
-// rank 0 can tell the others why it fails (failure_answer.h).
+// Sockets that listen where ranks look for rank 0's store. They exist before the store does, so
+// that rank 0 can tell the others why it fails (failure_answer.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct StoreListeners {
 };
 
 // Listens on all |hosts| at the first of |ports| that is free on all of them. The failure is that
-// of the last port, PERMISSION_DENIED if this process may listen at none of them.
+// of the last port, or PERMISSION_DENIED if this process may listen at none of them.
 Result<StoreListeners> listen_for_store(const std::vector<Address>& hosts,
                                         const std::vector<uint16_t>& ports);
 

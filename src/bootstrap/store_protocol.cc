@@ -16,7 +16,7 @@ std::vector<std::byte> with_length(ConstByteSpan body) {
 
 constexpr size_t bytes_of_ranks(int32_t size) { return (static_cast<size_t>(size) + 7) / 8; }
 
-// Every member of the group is one of the ranks.
+// Returns whether every member of the group is one of the ranks.
 bool has_group(const StoreRequest& request) {
   if (request.form != ExchangeForm::kWhole && request.form != ExchangeForm::kGroups) return false;
   if (request.ranks <= 0 || request.ranks > kMaxStoreRanks || request.first < 0 ||
@@ -52,7 +52,7 @@ bool is_valid(const StoreRequest& request) {
   return false;
 }
 
-// Only codes that this table knows leave the decoder.
+// The decoder returns only codes of this table.
 Code known_code(int32_t value) {
   switch (static_cast<Code>(value)) {
     case Code::kTimedOut:

@@ -1,6 +1,6 @@
 // The server's I/O: one thread, one poller, one session per client. A session is destroyed only
-// between two rounds of events (reap), so that neither the table nor the poller meets one that is
-// gone.
+// between two rounds of events (reap), so that neither the table nor the poller uses a destroyed
+// one.
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 
@@ -36,19 +36,19 @@ namespace {
 constexpr size_t kMaxClients = 1 << 15;
 constexpr uint64_t kDrainNs = 5'000'000'000;
 constexpr uint64_t kSweepNs = 1'000'000'000;
-// A session that was quiet for less is not closed to make room: it may be about to ask.
+// A session that was quiet for less is not closed to make room: it may be about to send a request.
 constexpr uint64_t kYoungNs = 1'000'000'000;
-// Reasons of rejections that are logged at once, each for each host. Further ones are logged at
-// debug by the acceptor.
+// Limit on the reasons of rejections that are logged immediately, counted per host. The acceptor
+// logs further ones at debug.
 constexpr size_t kMaxReasons = 64;
-// All replies together that are kept for ranks that may not have read them.
+// Total size of the replies that are kept for ranks that may not have read them.
 constexpr size_t kMaxLastReplies = 64u << 20;
 
-// "10.0.0.1:4000" without its port, which differs at each try.
+// "10.0.0.1:4000" without its port, which differs for each try.
 std::string host_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
-// Returns what is the same in |request| when its rank sends it again: all but its times. The value
-// is left out, because it is large and the rest says which exchange is meant.
+// Returns the part of |request| that is the same when its rank sends it again: all but its times.
+// The value is left out, because it is large and the rest identifies the exchange.
 std::vector<std::byte> exchange_of(const StoreRequest& request) {
   StoreRequest same = request;
   same.timeout_ns = 0;
@@ -89,7 +89,7 @@ class StoreServer::Loop final : public AcceptHandler,
     wake();
     if (thread_.joinable()) thread_.join();
   }
-  // In a forked child, where the thread does not exist.
+  // Called in a forked child, where the thread does not exist.
   void abandon() { thread_.detach(); }
 
   void on_accept(StreamSocket socket, const Hello& peer) override;
@@ -119,7 +119,7 @@ class StoreServer::Loop final : public AcceptHandler,
   };
   struct KnownClient {
     Process process;
-    std::vector<std::byte> exchange;  // its last request (exchange_of); empty if it was another one
+    std::vector<std::byte> exchange;  // its last request (exchange_of); empty if not an exchange
     bool completed = false;           // the next reply has all values of the exchange
   };
 
@@ -156,24 +156,24 @@ class StoreServer::Loop final : public AcceptHandler,
   StoreTable table_;
   std::unordered_map<ClientId, KnownClient> known_;     // sessions of processes that are known
   std::map<Process, std::set<ClientId>> connections_;   // the sessions of each process
-  std::unordered_map<int32_t, StoreTicket> exchanged_;  // ranks that have got all values of others
+  std::unordered_map<int32_t, StoreTicket> exchanged_;  // ranks that have got all values
   LastReplies last_replies_{kMaxLastReplies};           // to the processes in exchanged_
-  std::set<std::string> reasons_;                       // of rejections, as they were logged
+  std::set<std::string> reasons_;                       // logged reasons of rejections
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
-  std::unique_ptr<NetworkListener> network_;  // of a relay, instead
+  std::unique_ptr<NetworkListener> network_;  // used by a relay instead
   std::unordered_map<ClientId, std::unique_ptr<StoreSession>> sessions_;
   std::vector<ClientId> closed_;
   ClientId next_client_ = 1;
   uint64_t next_sweep_ns_ = kForever;
   std::atomic<bool> stopping_ = false;
   std::atomic<uint64_t> sent_bytes_ = 0;
-  std::mutex mutex_;                     // guards what follows
-  std::vector<StoreTable::Word> words_;  // that the thread has to take
+  std::mutex mutex_;                     // guards the following members
+  std::vector<StoreTable::Word> words_;  // that the thread has yet to take
   std::condition_variable was_read_;
   std::string expected_key_;
   size_t expected_readers_ = 0;
-  std::set<ClientId> readers_;  // those that have come
-  Status last_rejection_;       // of the relay
+  std::set<ClientId> readers_;  // clients that have asked
+  Status last_rejection_;       // last rejection of the relay
   std::thread thread_;
 };
 
@@ -182,7 +182,7 @@ Status StoreServer::Loop::listen(const Options& options, StoreListeners listener
   HETCOMM_RETURN_IF_ERROR(fill_random(id_));
   if (options.relay) return listen_as_relay(options);
   for (UniqueFd& socket : listeners.sockets) {
-    // A whole job may come at once.
+    // A whole job may connect at once.
     const size_t pending = std::max(kMaxPending, static_cast<size_t>(std::max(ranks_, 0)));
     auto acceptor = Acceptor::adopt(poller_, log_, std::move(socket),
                                     {.credentials = options.credentials,
@@ -271,7 +271,7 @@ void StoreServer::Loop::wait_for_readers(uint64_t time_ns) {
                      [&] { return readers_.size() >= expected_readers_; });
 }
 
-// The thread takes no signals: they are the program's.
+// The thread takes no signals: they belong to the program.
 Status StoreServer::Loop::start_thread() {
   const SignalsBlocked blocked;
   try {
@@ -292,7 +292,7 @@ void StoreServer::Loop::run() {
   } catch (const std::exception& error) {
     log_.error("store: {}", error.what());
   }
-  // Also after a failure: whoever waits for this store has to learn that it is gone.
+  // Done after a failure too: waiting clients have to learn that this store is gone.
   sessions_.clear();
   acceptors_.clear();
   network_.reset();
@@ -308,7 +308,7 @@ void StoreServer::Loop::note_rejection() {
 void StoreServer::Loop::serve() {
   while (!stopping_) {
     const uint64_t now = now_ns();
-    // Before expire(), which may find that the shortage is over.
+    // Checked before expire(), which may find that the shortage is over.
     const bool is_short = std::any_of(acceptors_.begin(), acceptors_.end(),
                                       [](const auto& acceptor) { return acceptor->exhausted(); });
     if (is_short && exhausted_) table_.fail_all(*exhausted_);
@@ -355,7 +355,7 @@ void StoreServer::Loop::wait_and_deliver(uint64_t until_ns) {
   reap();
 }
 
-// Outside of all upcalls of sessions and of the table.
+// Runs outside of all upcalls of sessions and of the table.
 void StoreServer::Loop::reap() {
   while (!closed_.empty()) {
     const ClientId client = closed_.back();
@@ -394,7 +394,7 @@ bool StoreServer::Loop::make_room() {
 // Returns why |peer| is not served.
 Status StoreServer::Loop::admit(ClientId client, const Hello& peer) {
   StoreTicket ticket{};
-  // Ranks that disagree on their number are told by the first exchange.
+  // The first exchange tells ranks if they disagree on their number.
   const bool is_rank = peer.source >= 0 && peer.source < ranks_;
   if (!is_rank || peer.extra.size() != ticket.size()) return {};
   std::copy(peer.extra.begin(), peer.extra.end(), ticket.begin());
@@ -420,8 +420,8 @@ void StoreServer::Loop::forget_process(ClientId client) {
   known_.erase(found);
 }
 
-// A process connects again when its connection has broken, of which the store may not know yet.
-// Nothing waits on the old connection any more. A process that tries several addresses at once has
+// A process reconnects when its connection has broken, which the store may not know yet. Nothing
+// waits on the old connection any longer. A process that tries several addresses at once has
 // several connections, and only a request shows which one it uses.
 void StoreServer::Loop::drop_older(ClientId client, const Process& process) {
   for (const ClientId each : connections_.at(process)) {
@@ -458,9 +458,9 @@ void StoreServer::Loop::on_exchanged(ClientId client) {
   known.completed = true;
 }
 
-// Each reason of each host is logged at once; nobody can fill the log.
+// Each reason of each host is logged immediately; strangers cannot fill the log.
 void StoreServer::Loop::on_rejection(const Rejection& rejection) {
-  // A stranger that says nothing, and a peer that gave up, are worth no warning.
+  // Strangers that send nothing and peers that gave up are not worth a warning.
   if (!rejection.spoke || rejection.why.code() == Code::kPeerLost) return;
   const std::string who = rejection.claimed_rank
                               ? fmt::format("{}, which says that it is rank {}", rejection.peer,
@@ -562,7 +562,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options&
       std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), options);
   HETCOMM_RETURN_IF_ERROR(loop->listen(options, std::move(listeners)));
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
-  // Before the thread runs: from then on the loop is its own.
+  // Done before the thread runs: from then on the loop belongs to it.
   if (Status status = server->loop_->start_thread(); !status.ok()) return status;
   return server;
 }
@@ -577,7 +577,7 @@ void StoreServer::expect_readers(std::string key, size_t count) {
   loop_->expect_readers(std::move(key), count);
 }
 void StoreServer::wait_for_readers(uint64_t time_ns) {
-  // In a forked child nobody comes.
+  // A forked child has no clients.
   if (getpid() == owner_pid_) loop_->wait_for_readers(time_ns);
 }
 uint64_t StoreServer::sent_bytes() const { return loop_->sent_bytes(); }

@@ -24,7 +24,7 @@ StoreSession::StoreSession(Owner& owner, Poller& poller, ClientId id, StreamSock
 
 Status StoreSession::watch() {
   // No event announces data that came with the end of a TLS handshake, but the socket is writable
-  // at once.
+  // immediately.
   writing_ = !socket_.flushed() || socket_.buffered();
   return poller_.add(socket_.get(), wanted_events(), *this);
 }
@@ -62,7 +62,7 @@ void StoreSession::read_some() {
   while (!closed_ && in_.size() - used >= kFrameHeaderBytes) {
     const ConstByteSpan rest = ConstByteSpan(in_).subspan(used);
     const auto length = ByteReader(rest).read<uint32_t>();
-    // Strictly one request at a time: who sends more, or does not take replies, is no client.
+    // A client sends strictly one request at a time and takes its replies. Others are dropped.
     if (length > kMaxRequestBytes || !out_.empty()) {
       close("the client broke the protocol");
       return;

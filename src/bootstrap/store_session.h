@@ -1,5 +1,5 @@
 // One client of the store: it reads requests, writes replies, and tells its owner when the client
-// has broken the protocol or the connection.
+// has broken the protocol or closed the connection.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class StoreSession final : public Watcher {
  public:
   class Owner {
    public:
-    // False: the client has to be dropped.
+    // Returns false if the client has to be dropped.
     virtual bool on_request(ClientId client, const std::string& name, ConstByteSpan body) = 0;
     // The session may be destroyed after this round of events.
     virtual void on_closed(ClientId client, std::string_view why) = 0;
@@ -37,10 +37,10 @@ class StoreSession final : public Watcher {
   bool closed() const { return closed_; }
   bool flushed() const { return out_.empty() && socket_.flushed(); }
   // Returns the time since which the session is quiet; kForever while the store owes it a reply. A
-  // client that does not read its reply is quiet since the last byte that has left.
+  // client that does not read its reply is quiet since the last byte was sent.
   uint64_t quiet_since_ns() const { return waits_ ? kForever : quiet_since_ns_; }
 
-  // In between two rounds of events.
+  // Call only between two rounds of events.
   void drop(std::string_view why) { close(why); }
   void send(const Frame& frame);
   void on_events(uint32_t events) override;
@@ -60,7 +60,7 @@ class StoreSession final : public Watcher {
   std::deque<Frame> out_;
   size_t out_done_ = 0;
   uint64_t quiet_since_ns_;
-  bool waits_ = false;  // for a reply
+  bool waits_ = false;  // the client waits for a reply
   bool writing_ = false;
   bool closed_ = false;
 };

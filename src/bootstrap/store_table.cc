@@ -12,7 +12,7 @@
 namespace hetcomm {
 namespace {
 
-// Returns a time of waiting in whole seconds, as text.
+// Returns a waiting time in whole seconds, as text.
 std::string seconds(uint64_t ns) {
   return fmt::format("{} s", std::max<uint64_t>(1, (ns + 999'999'999) / 1'000'000'000));
 }
@@ -115,7 +115,7 @@ void StoreTable::get(ClientId client, const StoreRequest& request, uint64_t now_
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
 }
 
-// Tells everybody in the scope when |request| is of another form than theirs.
+// Tells all clients in the scope if the form of |request| differs from theirs.
 bool StoreTable::agree_on_form(ClientId client, const std::string& who,
                                const StoreRequest& request) {
   const auto found = scopes_.find(request.key);
@@ -150,7 +150,7 @@ void StoreTable::start_gather(const std::string& name, const StoreRequest& reque
   ++scope.gathers;
 }
 
-// Says why |request| does not fit the others of its gather.
+// Returns why |request| does not fit the others of its gather.
 Status StoreTable::conflict_of(const Gather& gather, const std::string& who,
                                const StoreRequest& request) {
   const int rank = request.group().rank(request.rank);
@@ -250,7 +250,7 @@ void StoreTable::end_gather(const std::string& name, std::string why) {
   ended_[std::move(key)] = std::move(ended);
 }
 
-// A gather of |scope| neither runs nor is remembered any more.
+// A gather of |scope| neither runs nor is remembered any longer.
 void StoreTable::forget_gather_of(const std::string& scope) {
   const auto found = scopes_.find(scope);
   if (--found->second.gathers == 0) scopes_.erase(found);
@@ -314,7 +314,7 @@ void StoreTable::time_out(ClientId client) {
                                turned_away_text(missing), hint_)));
 }
 
-// Why the first of |ranks| that was turned away was; empty if none was.
+// Returns why the first of |ranks| that was turned away was; empty if none was.
 std::string StoreTable::turned_away_text(const std::vector<int>& ranks) const {
   for (const int rank : ranks) {
     const auto found = turned_away_.find(rank);

@@ -1,14 +1,14 @@
-// The store's table has its values, waiting readers and running gathers, and does no I/O. The
+// The store's table holds its values, waiting readers and running gathers, and does no I/O. The
 // server feeds it decoded requests, and replies leave through a sink. A broadcast is a gather whose
 // reply is the first member's value.
 //
 // A gather's entries belong to the connections that wait in it: an entry leaves with its
 // connection, so that a process that was restarted can take its place. The first member whose time
-// is over ends the gather for all, with the same text; so does a rank that comes twice. What has
-// ended is remembered, so that a late member learns why instead of waiting.
+// is over ends the gather for all, with the same text; so does a rank that comes twice. Ended
+// gathers are remembered, so that a late member learns the reason instead of waiting.
 //
-// Gathers of several groups may have one scope. Ranks that disagree on whether a scope is exchanged
-// by groups are told so, all of them.
+// Gathers of several groups may share a scope. If ranks disagree on whether a scope is exchanged by
+// groups, all of them are told so.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class ReplySink {
  public:
   // Must not call back into the table.
   virtual void send_reply(ClientId client, const Frame& frame) = 0;
-  // |client| has got all values of an exchange. Before its reply. Must not call back either.
+  // |client| gets all values of an exchange. Called before its reply. Must not call back either.
   virtual void on_exchanged(ClientId client) = 0;
 
  protected:
@@ -48,7 +48,7 @@ class StoreTable {
     size_t ended = 1 << 15;  // gathers that are remembered
   };
 
-  // The store's own process gives a key and its value. No value: the key is to be forgotten.
+  // A key and its value from the store's own process. No value: forget the key.
   struct Word {
     std::string key;
     std::optional<std::vector<std::byte>> value;
@@ -57,27 +57,27 @@ class StoreTable {
   StoreTable(const Secret& job_key, ReplySink& sink);
   StoreTable(const Secret& job_key, ReplySink& sink, Limits limits);
 
-  // As a put of the store's own process, or as if the key had never been put.
+  // Puts a value from the store's own process, or forgets the key.
   Status take(Word word);
-  // False: |client| has broken the protocol (a request while another waits) and must be dropped.
-  // |name| tells people who it is.
+  // Returns false if |client| has broken the protocol (a request while another waits) and must be
+  // dropped. |name| identifies it to users.
   [[nodiscard]] bool handle(ClientId client, const std::string& name, StoreRequest request,
                             uint64_t now_ns);
   void disconnect(ClientId client);
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
-  // Whom gathers still wait for, for people: a line for each gather after kFirstReportNs, again
-  // when twice the time has gone, and so on.
+  // Returns texts on the ranks that gathers still wait for: one line for each gather after
+  // kFirstReportNs, again after twice that time, and so on.
   std::vector<std::string> take_reports(uint64_t now_ns);
-  // Stands at the end of what is said of ranks that did not come.
+  // The hint ends every text on ranks that did not come.
   void set_hint(std::string hint) { hint_ = std::move(hint); }
 
   static constexpr uint64_t kFirstReportNs = 10'000'000'000;
-  // |rank| of all ranks, as it says itself, was turned away at its address |who|. The failure of an
-  // exchange that it did not join says so, with the code of |why| where that is PERMISSION_DENIED
-  // or UNSUPPORTED.
+  // Notes that a process claiming to be |rank| of all ranks was turned away at its address |who|.
+  // The failure of an exchange that it did not join says so, with the code of |why| if that is
+  // PERMISSION_DENIED or UNSUPPORTED.
   void note_turned_away(int32_t rank, std::string who, Status why);
-  // Fails everything that waits.
+  // Fails all waiting requests.
   void fail_all(const Status& why);
   void close();
 
@@ -99,14 +99,14 @@ class StoreTable {
   // State of a scope while a gather of it runs or is remembered.
   struct Scope {
     ExchangeForm form = ExchangeForm::kWhole;
-    size_t gathers = 0;    // that run or are remembered
-    std::string conflict;  // not empty: the ranks disagree on the form
+    size_t gathers = 0;    // running or remembered
+    std::string conflict;  // not empty: the ranks disagree about the form
   };
   struct Wait {
     std::string key;
     bool in_gather = false;
     int32_t place = 0;      // in the gather's group
-    uint64_t limit_ns = 0;  // as failures name it
+    uint64_t limit_ns = 0;  // named by failures
     uint64_t deadline_ns = 0;
   };
 
@@ -137,7 +137,7 @@ class StoreTable {
   ReplySink& sink_;
   const Limits limits_;
   std::unordered_map<std::string, std::vector<std::byte>> values_;
-  std::unordered_map<std::string, Gather> gathers_;  // by name: scope and group
+  std::unordered_map<std::string, Gather> gathers_;  // by gather_name()
   std::unordered_map<std::string, Scope> scopes_;
   std::unordered_map<std::string, std::set<ClientId>> readers_;
   std::unordered_map<ClientId, Wait> waits_;

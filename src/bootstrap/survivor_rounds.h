@@ -1,10 +1,10 @@
 // The store decides in rounds which ranks of a job are left, together with those that ask.
 //
-// A round has a name. Every rank that lives asks, again and again, and says which others it knows
-// to be lost. Once each rank has asked or is lost to one that asked, the round is decided: the
-// ranks that are not lost are left, and everybody who asks gets this answer, however late. A rank
-// that is lost to another one is lost, whether it asks or not. A round that one rank gives up has
-// failed for all.
+// A round has a name. Every live rank asks repeatedly and says which others it knows to be lost.
+// Once each rank has asked or is lost to one that asked, the round is decided: the ranks that are
+// not lost are left, and every rank that asks gets this answer, however late. A rank that is lost
+// to another one is lost, whether it asks or not. If one rank gives up a round, it has failed for
+// all.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ class SurvivorRounds {
   // Rounds that are remembered; the oldest is forgotten first.
   static constexpr size_t kRounds = 64;
 
-  // A request of kSurvivors. Returns the set of ranks that are left; nothing while that is open.
+  // Handles a request of kSurvivors. Returns the set of ranks that are left; nothing while that is
+  // undecided.
   Result<std::vector<std::byte>> ask(const StoreRequest& request);
 
  private:

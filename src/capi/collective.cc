@@ -32,9 +32,9 @@ Status check_options(const hetcomm_collective_options_t& options, Communicator& 
   return as_status(capi::check_stream(options.stream, &own));
 }
 
-// The buffers of |arguments| that belong to this rank's arguments.
+// The buffers of |arguments| that this rank uses.
 struct Used {
-  uint64_t index = 0;  // of this rank among those that take part
+  uint64_t index = 0;  // this rank's index among the participants
   bool sends = true;
   bool receives = true;
 };
@@ -55,9 +55,9 @@ Used used_buffers(const Arguments& arguments, const Communicator& own,
                       !(kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv)};
 }
 
-// Part of the host's memory, or of memory that the host cannot reach.
+// A range of host memory, or of memory that the host cannot reach.
 struct Range {
-  const hetcomm_memory_t* memory;  // null: the host's
+  const hetcomm_memory_t* memory;  // null: host memory
   uint64_t begin;
   uint64_t length;
 
@@ -78,7 +78,7 @@ Range range_of(const hetcomm_buffer_t& buffer) {
   return {nullptr, base + buffer.offset, buffer.length};
 }
 
-// The parts of an all-to-all arrive in any order, also before others have left.
+// The parts of an all-to-all arrive in any order, possibly before others have been sent.
 Status check_apart(const Arguments& arguments) {
   const Status refusal(Code::kInvalidArgument,
                        "send buffers overlap receive buffers; use separate memory");
@@ -103,7 +103,7 @@ Status check_apart(const Arguments& arguments) {
   add(receives, true);
   std::sort(uses.begin(), uses.end(),
             [](const Use& one, const Use& other) { return one.range.before(other.range); });
-  const Use* last[2] = {nullptr, nullptr};  // the one that reaches furthest, sent and received
+  const Use* last[2] = {nullptr, nullptr};  // the one that reaches furthest: sent, received
   for (const Use& use : uses) {
     const Use* const other = last[use.is_receive ? 0 : 1];
     if (other != nullptr && other->range.overlaps(use.range)) return refusal;
@@ -115,9 +115,9 @@ Status check_apart(const Arguments& arguments) {
   return {};
 }
 
-// In place, a buffer is one with its counterpart: with all of it, with this rank's part of it, or
-// with this rank's buffer of an array. Buffers may not lie over each other in another way. Lengths
-// that do not fit together are for others to refuse.
+// In place, a buffer matches its counterpart: all of it, this rank's part of it, or this rank's
+// buffer of an array. Buffers may not overlap in any other way. Other checks refuse lengths that do
+// not match.
 Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) {
   const bool sends_whole = arguments.send_count == 1 && arguments.kind != Kind::kReduceScatter &&
                            arguments.kind != Kind::kScatter;

@@ -1,5 +1,5 @@
-// The names that functions had before (hetcomm/compat.h), for programs that were linked with them.
-// They go with version 1.0.
+// Former function names (hetcomm/compat.h), for programs that were linked with them. They will be
+// removed in version 1.0.
 #include <hetcomm/hetcomm.h>
 
 extern "C" {

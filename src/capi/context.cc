@@ -100,15 +100,15 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   return {};
 }
 
-// |address| is one that the CPU will touch.
+// Checks an |address| that the CPU will touch.
 Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
   const Code code = devices.check_plain(reinterpret_cast<uintptr_t>(address));
   if (code == Code::kOk) return {};
   return Status(code, std::string(capi::text_of_plain(code)));
 }
 
-// Checks that |size| bytes from |address| on can be memory of device |index|, as far as it can
-// tell. |*allocation| is where the allocation begins that it is a part of.
+// Checks, as far as possible, that |size| bytes from |address| on can be memory of device |index|.
+// |*allocation| is the beginning of the allocation that contains them.
 Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void* address,
                      uint64_t size, const void** allocation) {
   *allocation = address;
@@ -148,7 +148,7 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
   return {};
 }
 
-// A device's use of memory that was named to it, until it is a Memory's to end.
+// A device's use of memory that was named to it, until a Memory takes over ending it.
 class Retained {
  public:
   Retained(const Device& device, void* address) : device_(device), address_(address) {}
@@ -168,7 +168,7 @@ class Retained {
   void hand_over() { held_ = false; }
 
  private:
-  // The rule by which the device refuses, if it is one that the device can name.
+  // The rule by which the device refuses, if the device can name it.
   std::string why(hetcomm_status_t status, uint64_t size) const {
     const char* const kind = device_.table->kind;
     std::array<char, 256> rule{};

@@ -25,7 +25,7 @@ socklen_t fill_address(const char* pci_address, sockaddr_un* out_address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
-// The process that has claimed |address|; 0: nobody knows.
+// The process that has claimed |address|; 0: unknown.
 pid_t owner_of(const sockaddr* address, socklen_t length) {
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ucred owner{};

@@ -1,6 +1,6 @@
-// Tells processes of one host that use the same device: most often ranks that were all given the
-// first one. A device is known by its PCI address; others have no claim. A claim is a socket that
-// only this host sees, and ends with the process.
+// Tells processes of one host that they use the same device: most often ranks that were all given
+// the first one. A device is identified by its PCI address; devices without one have no claim. A
+// claim is a socket that only this host sees, and it ends with the process.
 #pragma once
 
 #include <mutex>
@@ -14,8 +14,8 @@ namespace hetcomm::capi {
 
 class DeviceClaims {
  public:
-  // Warns if another process has claimed |device|, and claims it else. What stands in the way is no
-  // failure. [any-thread]
+  // Warns if another process has claimed |device|, and claims it otherwise. An obstacle to claiming
+  // is not a failure. [any-thread]
   void claim(const Device& device, Log& log);
 
  private:

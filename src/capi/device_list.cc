@@ -33,7 +33,7 @@ Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
                                   printable(kind), fmt::join(known, ", ")));
 }
 
-// Puts the device of a plug-in behind the wall.
+// Wraps a plug-in's device in the wall.
 Result<Device> checked(Result<Device> made) {
   if (!made.ok()) return made;
   Result<Device> device = make_checked_device(*made);
@@ -58,7 +58,7 @@ Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   return create_sim_device(kind, options);
 }
 
-// Puts this process's local rank where |names| has "{local_rank}".
+// Replaces "{local_rank}" in |names| by this process's local rank.
 Result<std::string> fill_in_local_rank(std::string_view names) {
   constexpr std::string_view kPlace = "{local_rank}";
   std::string filled(names);

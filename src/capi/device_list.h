@@ -1,4 +1,4 @@
-// The devices of a context, before it has them: what HETCOMM_DEVICES names.
+// The devices of a context before it takes them over: those that HETCOMM_DEVICES names.
 #pragma once
 
 #include <string_view>
@@ -20,7 +20,7 @@ class DeviceList {
   DeviceList& operator=(const DeviceList&) = delete;
   ~DeviceList();
 
-  // Adds the host, and what HETCOMM_DEVICES and HETCOMM_DEVICE_PLUGINS ask for.
+  // Adds the host, and the devices that HETCOMM_DEVICES and HETCOMM_DEVICE_PLUGINS request.
   Status make(const Config& config, Log& log);
   // The caller destroys them.
   std::vector<Device> take() { return std::exchange(devices_, {}); }
@@ -29,10 +29,10 @@ class DeviceList {
   std::vector<Device> devices_;
 };
 
-// Whether the library itself has devices of |kind|.
+// Whether the library itself provides devices of |kind|.
 bool is_own_kind(std::string_view kind);
 
-// The device of |kind| for what a framework works with already.
+// The device of |kind| for an object that a framework already uses.
 Result<Device> make_native_device(std::string_view kind, void* native, const Config& config,
                                   Log& log);
 

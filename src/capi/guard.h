@@ -1,5 +1,5 @@
-// Every entry point of the C ABI shares this: the wall that no exception passes, the calling
-// thread's error text, the reading of option structs, and the handle types.
+// Shared by every entry point of the C ABI: the wall that no exception passes, the calling thread's
+// error text, the reading of option structs, and the handle types.
 #pragma once
 
 #include <cstring>
@@ -22,9 +22,9 @@
 
 namespace hetcomm::capi {
 
-// First word of every handle's object: a handle that was destroyed, or never was one, is told from
-// a good one. In debug builds destroyed objects stay readable for this; in release builds the check
-// finds most mistakes.
+// First word of every handle's object. It distinguishes a valid handle from one that was destroyed
+// or never was a handle. In debug builds destroyed objects stay readable for this; in release
+// builds the check finds most mistakes.
 enum class Tag : uint64_t {
   kContext = 0x6865746361637478,
   kMemory = 0x686574636d656d6f,
@@ -38,7 +38,7 @@ enum class Tag : uint64_t {
   kStream = 0x6865746373747265,
 };
 
-// The memories that stand for allocations which callers have named by plain pointers. [any-thread]
+// The memories for allocations that callers have named by plain pointers. [any-thread]
 class PointerMemories {
  public:
   PointerMemories();
@@ -63,7 +63,7 @@ struct hetcomm_memory : hetcomm::Memory {
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, owned), context(owner) {
     context.add_object();
   }
-  // Stands for a caller's allocation, and does not count as an object of the context.
+  // Represents a caller's allocation, and does not count as an object of the context.
   hetcomm_memory(hetcomm::Context& owner, size_t device_index, void* base, uint64_t bytes,
                  Unowned unowned)
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, unowned), context(owner) {}
@@ -73,7 +73,7 @@ struct hetcomm_memory : hetcomm::Memory {
 struct hetcomm_context {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kContext;
   std::unique_ptr<hetcomm::Context> impl;
-  hetcomm::capi::PointerMemories pointers{};  // goes before |impl|
+  hetcomm::capi::PointerMemories pointers{};  // destroyed before |impl|
   hetcomm::capi::DeviceClaims claims{};
 };
 struct hetcomm_stream : hetcomm::UserStream {
@@ -126,7 +126,7 @@ inline hetcomm_status_t fail(const Status& status) noexcept {
   return fail(status.code(), status.text());
 }
 const char* last_error_text() noexcept;
-// Text of a completion, kept until this thread's next one.
+// The text of a completion, kept until this thread's next one.
 const char* keep_text(const std::string& text) noexcept;
 hetcomm_status_t report_exception(const std::exception* exception) noexcept;
 
@@ -177,8 +177,8 @@ inline Status bad_handle(const char* name) {
   return Status(Code::kInvalidArgument, std::string(name) + " was destroyed, or is no such handle");
 }
 
-// Keeps the memory of a destroyed handle readable until thousands of others were destroyed. In
-// debug builds; |memory| is of operator new.
+// Keeps the memory of a destroyed handle readable until thousands of others were destroyed. Debug
+// builds only; |memory| comes from operator new.
 void quarantine(void* memory, size_t size) noexcept;
 
 template <typename Handle>
@@ -203,7 +203,8 @@ void destroy(Handle* handle) {
     if ((argument) == nullptr) return ::hetcomm::capi::null_argument(#argument); \
   } while (false)
 
-// Copies an option struct of any version: missing fields are zero; fields of the future must be.
+// Copies an option struct of any version: missing fields are zero, and unknown later fields must be
+// zero.
 template <typename Options>
 Status read_options(const Options* given, Options* options) {
   std::memset(options, 0, sizeof(*options));

@@ -1,4 +1,4 @@
-// A link model in the forms of HETCOMM_TOPOLOGY_*.
+// Writes a link model in the formats of HETCOMM_TOPOLOGY_*.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hetcomm::capi {
 
-// INVALID_ARGUMENT where there is no such format.
+// INVALID_ARGUMENT if the format does not exist.
 Result<std::string> write_link_model(const topology::LinkModel& model, int32_t format);
 
 }  // namespace hetcomm::capi

@@ -28,9 +28,9 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
   return HETCOMM_OK;
 }
 
-// The common call, without options and with one plain |buffer| of a put or get; act(there) does it
-// over mapped memory and touches |plain|, an address of the caller's. False for everything else,
-// which post_access() looks at.
+// The common call, without options and with one plain |buffer| of a put or get. act(there) performs
+// it over mapped memory and touches |plain|, an address of the caller. False for everything else,
+// which post_access() handles.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain(hetcomm_remote_memory_t* remote, uint64_t offset,
                                               uint64_t length, const hetcomm_buffer_t* buffer,
@@ -60,7 +60,7 @@ bool is_plain_host(const hetcomm_buffer_t& buffer) {
   return buffer.memory == nullptr && buffer.offset != 0;
 }
 
-// Posts an atomic on one word, if nothing stands in the way.
+// Posts an atomic on one word, if nothing prevents it.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain_atomic(hetcomm_remote_memory_t* remote,
                                                      uint64_t offset, uint64_t* out_previous,

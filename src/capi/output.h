@@ -1,5 +1,5 @@
-// Structures that the library fills in and that may grow: the caller's may be older or newer than
-// the library's.
+// Structures that the library fills in and that may grow: the caller's version may be older or
+// newer than the library's.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ template <typename Output>
 Status check_output(const Output& output) {
   constexpr size_t least = kFirstSize<Output>;
   static_assert(least > sizeof(size_t) && least <= sizeof(Output));
-  constexpr size_t kMax = 4096;  // more is no size, but memory that was never written
+  constexpr size_t kMax = 4096;  // a larger size means uninitialized memory
   const size_t size = output.struct_size;
   if (size >= least && size <= kMax) return {};
   return Status(Code::kInvalidArgument, size == 0 ? "the output's struct_size is not set"
@@ -47,8 +47,8 @@ Status check_output(const Output& output) {
                                                         ", and has to be its sizeof");
 }
 
-// Writes as much of |value| as the caller's structure at |out| holds, whose size was checked. What
-// it has beyond that becomes 0.
+// Writes as much of |value| as fits the caller's structure at |out|, whose size was checked. Zeroes
+// anything beyond |value|.
 template <typename Output>
 void write_output(Output value, size_t size, std::byte* out) {
   value.struct_size = size;
@@ -63,7 +63,7 @@ Status write_output(const Output& value, Output* out) {
   return {};
 }
 
-// Writes as much of |text| as |capacity| bytes hold with a closing NUL, and the size that all of it
+// Writes as much of |text| as fits |capacity| bytes with a closing NUL, and the size that all of it
 // needs.
 inline Status write_text(std::string_view text, size_t capacity, char* out_text, size_t* out_size) {
   if (capacity > 0 && out_text == nullptr) {

@@ -23,8 +23,8 @@ using hetcomm::Status;
 namespace capi = hetcomm::capi;
 using capi::post;
 
-// The common call: one buffer in host memory, no options, and all is well. Null for everything
-// else, which post() looks at.
+// The common call: one buffer in host memory, no options, and no errors. Null for everything else,
+// which post() handles.
 template <OperationKind kKind>
 [[gnu::always_inline]] inline Operation* post_plain(hetcomm_communicator_t* communicator,
                                                     int32_t peer, uint64_t tag, uint64_t ignore,
@@ -76,7 +76,7 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   out->text = "";
 }
 
-// True when the caller has to give the slot back: it is not that of a prepared operation.
+// True when the caller must give the slot back: it does not belong to a prepared operation.
 [[gnu::always_inline]] inline bool report(Operation& operation, hetcomm_completion_t* out) {
   if (out != nullptr) {
     fill_completion(operation, out);
@@ -89,7 +89,7 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   return false;
 }
 
-// Reports a complete operation and gives the slot back. False when another thread was first.
+// Reports a complete operation and gives the slot back. False when another thread was faster.
 [[gnu::always_inline]] inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
   Operation& operation = *ref.operation;
   Engine& engine = *operation.slot.engine;
@@ -110,7 +110,7 @@ hetcomm_status_t stale() {
   return capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
 }
 
-// Does what find() does, for a caller that asks for the request's end.
+// Like find(), for a caller that asks about the request's end.
 OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) {
   const OperationRef found = find(request, status);
   if (found.operation == nullptr || !found.is(OperationState::kPrepared)) return found;
@@ -118,7 +118,7 @@ OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) 
   return {};
 }
 
-// Absolute time at which a wait gives up.
+// Absolute time at which a wait times out.
 uint64_t wait_deadline(uint64_t timeout_ns) {
   if (timeout_ns == HETCOMM_TIMEOUT_DEFAULT || timeout_ns == HETCOMM_TIMEOUT_INFINITE) {
     return hetcomm::kForever;
@@ -154,10 +154,10 @@ struct Found {
   size_t index = 0;
 };
 
-// One of |all| that an earlier call has marked and that has completed lately. None: the caller has
-// to look at all.
+// Finds a request in |all| that an earlier call has marked and that has completed recently. None:
+// the caller must check all.
 Found find_recent(Requests all) {
-  // Callers set to null what has ended: most often from the front, or from the back.
+  // Callers set ended requests to null, mostly from the front or from the back.
   size_t front = 0;
   size_t back = all.size();
   while (front < back && all[front] == nullptr && all[back - 1] == nullptr) ++front, --back;
@@ -167,7 +167,7 @@ Found find_recent(Requests all) {
   if (any.operation == nullptr) return {};
   Found found;
   any.operation->slot.engine->completions().find([&](Operation& operation) {
-    constexpr size_t kNear = 16;  // lists that are filled up from behind have moved it
+    constexpr size_t kNear = 16;  // lists refilled from the back have shifted it
     size_t place = operation.wait_index.load(std::memory_order_relaxed);
     const size_t first_place = place > kNear ? place - kNear : 0;
     for (place = std::min(place, all.size()); place > first_place; --place) {
@@ -181,11 +181,11 @@ Found find_recent(Requests all) {
   return found;
 }
 
-// Where the last call of this thread found one: what is in front of it has most often ended before.
+// Where this thread's last call found one: requests before it have usually ended earlier.
 thread_local size_t last_found = 0;
 
-// Finds one that has ended. If there is none, all can be waited for, and each operation knows its
-// place in the list.
+// Finds a request that has ended. If there is none, all can be waited for, and each operation knows
+// its place in the list.
 Status find_or_mark(Requests all, Engine** engine, Found* found) {
   if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "more than 2^32 - 2 requests");
   const size_t first = last_found < all.size() ? last_found : 0;
@@ -217,7 +217,7 @@ Status find_or_mark(Requests all, Engine** engine, Found* found) {
              : Status(Code::kInvalidArgument, "none of the requests can be waited for");
 }
 
-// The first that is not pending any more.
+// The first that is no longer pending.
 Found find_done(Requests all) {
   for (size_t i = 0; i < all.size(); ++i) {
     const OperationRef ref = hetcomm::decode_handle(all[i]);
@@ -393,7 +393,7 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
       HETCOMM_RETURN_IF_ERROR(find_or_mark(all, &engine, &found));
     }
     if (found.ref.operation == nullptr) {
-      uint64_t seen = 0;  // the first look is at all
+      uint64_t seen = 0;  // the first look checks all
       const auto look = [&] {
         const uint64_t ends = engine->ends() + 1;
         if (ends != std::exchange(seen, ends)) found = find_done(all);
@@ -413,7 +413,7 @@ hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
   const OperationRef ref = find(request, &status);
   if (ref.operation == nullptr) return status;
-  if (!ref.is(OperationState::kPending)) return HETCOMM_OK;  // nothing is left to be cancelled
+  if (!ref.is(OperationState::kPending)) return HETCOMM_OK;  // nothing left to cancel
   return capi::guard([&]() -> Status {
     const Engine::Baton baton(*ref.operation->slot.engine);
     ref.operation->slot.engine->drain();
@@ -455,7 +455,7 @@ hetcomm_status_t hetcomm_request_destroy(hetcomm_request_t* request) noexcept {
       Communicator::of(operation).release(operation);
       return {};
     }
-    // Complete, or a prepared one that is idle; otherwise another thread is just reporting it.
+    // Complete, or a prepared one that is idle; otherwise another thread is reporting it right now.
     const bool ours = operation.claim(ref.generation) ||
                       (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);

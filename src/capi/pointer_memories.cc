@@ -1,4 +1,4 @@
-// Buffers of plain pointers into memory of devices.
+// Buffers given as plain pointers into device memory.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -17,13 +17,13 @@ struct PointerMemories::Table {
     uint64_t allocation_id = 0;
   };
   std::mutex mutex;
-  // Under |mutex|: by device and first byte; and those whose allocations are gone, while operations
-  // use them.
+  // Under |mutex|: |known| by device and first byte; |gone|: memories whose allocations are gone
+  // but that operations still use.
   std::map<std::pair<size_t, void*>, Known> known;
   std::vector<std::unique_ptr<hetcomm_memory>> gone;
-  size_t sweep_at = 1;  // |gone| is looked at when it has so many
+  size_t sweep_at = 1;  // |gone| is swept when it reaches this size
 
-  // Costs no more for each that is kept than to keep it did.
+  // Amortized constant cost for each memory that is kept.
   void keep(std::unique_ptr<hetcomm_memory>& memory) {
     gone.push_back(std::move(memory));
     if (gone.size() < sweep_at) return;
@@ -58,8 +58,8 @@ Status check_range(uint64_t before, uint64_t length, uint64_t size) {
                 "the range ends past the allocation's " + std::to_string(size) + " bytes");
 }
 
-// It is not known whether the pointer is host memory, or it was memory of a device: device number
-// |index| has answered |code|.
+// Either the pointer may or may not be host memory, or it was device memory: device number |index|
+// has answered |code|.
 Status refusal(const DeviceSet& devices, Code code, size_t index) {
   const Device& device = devices.device(index);
   const char* const kind = device.table->kind;

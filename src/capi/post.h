@@ -1,11 +1,11 @@
-// Posting an operation through the C ABI: the checks and the wall that all data calls share.
+// Posts operations through the C ABI: the checks and the wall that all data calls share.
 #pragma once
 
 #include "src/capi/guard.h"
 
 namespace hetcomm::capi {
 
-// Why a call cannot be carried out; with a literal, so that to look costs nothing.
+// Why a call cannot be carried out; with a literal text, so that the check costs nothing.
 struct Refusal {
   Code code = Code::kOk;
   std::string_view text;
@@ -19,7 +19,7 @@ inline std::string_view text_of_plain(Code code) {
              ? kForbiddenText
              : "a device failed, and cannot tell whether a plain pointer leads to its memory";
 }
-// |buffers| of a call on an object of the context that has |devices|.
+// Checks |buffers| of a call on an object of the context that has |devices|.
 inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* buffers,
                              size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -38,7 +38,7 @@ inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* b
   }
   return {};
 }
-// Null is no group.
+// Null means no group.
 inline Refusal check_group(const hetcomm_group_t* group, const Communicator* communicator) {
   if (group == nullptr) return {};
   if (!is_good(group)) {
@@ -50,7 +50,7 @@ inline Refusal check_group(const hetcomm_group_t* group, const Communicator* com
   return {};
 }
 
-// Null is no stream.
+// Null means no stream.
 inline Refusal check_stream(const hetcomm_stream_t* stream, Communicator* communicator) {
   if (stream == nullptr) return {};
   if (!is_good(stream)) {
@@ -65,7 +65,7 @@ inline Refusal check_stream(const hetcomm_stream_t* stream, Communicator* commun
 // Checks |arguments|, reads their options, and posts (or only prepares) the operation.
 hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool prepared,
                       hetcomm_request_t** out_request) noexcept;
-// Posts on a handle that may be anything.
+// Posts on an unchecked handle.
 inline hetcomm_status_t post(hetcomm_communicator_t* communicator, const PostArguments& arguments,
                              bool prepared, hetcomm_request_t** out_request) noexcept {
   if (communicator == nullptr) return fail(Code::kInvalidArgument, "communicator is null");

@@ -55,7 +55,7 @@ std::vector<uint64_t> copy_of(size_t count, const uint64_t* numbers) {
   return {numbers, numbers + count};
 }
 
-// A single number is a tensor with one dimension of one element.
+// A scalar is a tensor with one dimension of one element.
 std::vector<uint64_t> shape_of(size_t dimensions, const uint64_t* shape) {
   return dimensions == 0 ? std::vector<uint64_t>{1} : copy_of(dimensions, shape);
 }
@@ -109,7 +109,7 @@ hetcomm_part_t given_of(const Part& part) {
   return given;
 }
 
-// |ranks|: along the axis.
+// |ranks|: number of ranks along the axis.
 Result<Placement> placement_of(const hetcomm_placement_t& given, uint64_t ranks, size_t axis) {
   if (given.kind < HETCOMM_PLACEMENT_REPLICATE || given.kind > HETCOMM_PLACEMENT_AVERAGE) {
     return Status(Code::kInvalidArgument,
@@ -251,7 +251,7 @@ Status make_reshard(hetcomm::Communicator& communicator, std::vector<reshard::Te
   return {};
 }
 
-// Handles of memories, where this rank looks at the buffers at all.
+// Checks memory handles, if this rank uses the buffers at all.
 Status check_buffers(const hetcomm::DeviceSet& devices, const hetcomm_buffer_t* buffers,
                      const std::vector<reshard::ProgramSide>& sides) {
   if (buffers == nullptr) return {};

@@ -1,4 +1,4 @@
-// Streams of users.
+// User streams.
 #include "src/capi/guard.h"
 
 namespace {
@@ -9,7 +9,7 @@ using hetcomm::Status;
 using hetcomm::UserStream;
 namespace capi = hetcomm::capi;
 
-// Jobs make now what they cannot make while streams of device |index| are held back.
+// Jobs now create what they cannot create while streams of device |index| are held back.
 void prepare(hetcomm::Context& context, size_t index) {
   if (context.devices().has_user_streams(index)) return;
   context.devices().note_user_streams(index);
@@ -19,7 +19,7 @@ void prepare(hetcomm::Context& context, size_t index) {
   }
 }
 
-// Makes a stream of what |open| gives for the devices of |context|.
+// Makes a stream from the result of |open| for the devices of |context|.
 template <typename Open>
 Status make(hetcomm_context_t* context, int32_t device, uint32_t flags,
             hetcomm_stream_t** out_stream, Open&& open) {

@@ -1,4 +1,4 @@
-// All variables, as hetcomm_info shows them: those of each layer behind each other.
+// All variables, as hetcomm_info shows them, grouped by layer.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// Where the control planes of all ranks listen. In a small job every rank has told all its
-// addresses. In a large one the digest has told one of each rank; the others are learned from that
-// rank, or from those that know it.
+// The addresses at which the control planes of all ranks listen. In a small job every rank has told
+// all its addresses. In a large one the digest has told one of each rank; the others are learned
+// from that rank, or from those that know it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class AddressBook {
   // At most this many addresses of one rank are kept.
   static constexpr size_t kMaxAddresses = 8;
 
-  // |places| are addresses without ports; that of a rank has the index |place_of[rank]|.
+  // |places| are addresses without ports; a rank's own has the index |place_of[rank]|.
   AddressBook(std::vector<Address> places, std::vector<uint32_t> place_of,
               std::vector<uint16_t> ports)
       : places_(std::move(places)), place_of_(std::move(place_of)), ports_(std::move(ports)) {}

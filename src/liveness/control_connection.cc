@@ -39,7 +39,7 @@ Status ControlConnection::start(StreamSocket socket, int own_process) {
   awaits_process_ = local_ && socket_.tls() == nullptr;
   if (awaits_process_) HETCOMM_RETURN_IF_ERROR(hand_over(own_process));
   // No event announces data that came with the end of a TLS handshake, but the socket is writable
-  // at once.
+  // immediately.
   wants_write_ = !socket_.flushed() || socket_.buffered();
   return poller_.add(socket_.get(), wants_write_ ? EPOLLIN | EPOLLOUT : EPOLLIN, *this);
 }
@@ -68,7 +68,7 @@ Status ControlConnection::hand_over(int own_process) {
     std::memcpy(CMSG_DATA(header), &own_process, sizeof(int));
   }
   if (::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
-    // The kernel refuses when too many descriptors are under way on this host.
+    // The kernel refuses when too many descriptors are in flight on this host.
     if (own_process >= 0 && errno == ETOOMANYREFS) return hand_over(-1);
     return status_from_errno(errno, "control connection: handing over the process");
   }
@@ -103,7 +103,7 @@ ssize_t ControlConnection::receive(void* data, size_t size) {
 }
 
 bool ControlConnection::send(const Frame& frame) {
-  if (ended_ || closing_) return true;  // nobody reads it any more
+  if (ended_ || closing_) return true;  // nobody reads it any longer
   if (out_.size() > kMaxWaiting) {
     wants_room_ = true;
     return false;
@@ -124,7 +124,7 @@ void ControlConnection::write_out() {
     out_.erase(out_.begin(), out_.begin() + put);
   }
   (void)socket_.flush();
-  // The poller reports a break.
+  // The poller reports a broken connection.
   const bool want = !out_.empty() || !socket_.flushed() || !broken_.empty();
   if (want == wants_write_) return;
   wants_write_ = want;
@@ -141,7 +141,7 @@ void ControlConnection::on_events(uint32_t events) {
     }
   }
   if (!ended_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) {
-    // The poller comes back for more, after other connections had their turn.
+    // The poller returns for more after other connections had their turn.
     constexpr size_t kMaxPasses = 16;
     read_in(kMaxPasses);
   }
@@ -189,7 +189,7 @@ void ControlConnection::parse() {
 }
 
 // If a socket is closed with unread data, the kernel resets the connection, and sent frames may be
-// lost. So this side first tells its end, and waits for the peer's.
+// lost. So this side first announces its end and waits for the peer's.
 void ControlConnection::close() {
   if (ended_ || closing_) return;
   closing_ = true;
@@ -203,7 +203,7 @@ void ControlConnection::finish_closing() {
   ::shutdown(socket_.get(), SHUT_WR);
 }
 
-// A forked child may hold the descriptor too. The shutdown shows the peer the end all the same.
+// A forked child may hold the descriptor too. The shutdown still shows the peer the end.
 void ControlConnection::shut_down() {
   if (!socket_.valid()) return;
   poller_.remove(socket_.get(), *this);

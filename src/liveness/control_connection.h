@@ -58,7 +58,7 @@ class ControlConnection final : private Watcher {
   bool is_of_this_process() const;
   const Address& peer_address() const { return peer_address_; }
 
-  // Returns false if too much waits already.
+  // Returns false if too many bytes wait already.
   bool send(const Frame& frame);
   // Lets the frames that were sent leave, then closes the socket. on_closed() follows, unless the
   // owner destroys the connection first.

@@ -72,8 +72,8 @@ class ControlPlane {
   // Asks the witness of |rank|. Its control thread answers, and the answer comes as kAnswer with
   // |value|. An equal question replaces one that waits to be sent.
   void ask(int rank, ConstByteSpan question, uint64_t value);
-  // Sends this rank's profile to |rank|, which answers with its own. The answer comes as kProfile,
-  // or does not come: then it is to be asked for again.
+  // Sends this rank's profile to |rank|, which answers with its own. The answer comes as kProfile.
+  // If it does not come, ask again.
   void ask_profile(int rank);
   // |rank| listens at |addresses|, as its profile says.
   void learn_addresses(int rank, std::vector<Address> addresses);

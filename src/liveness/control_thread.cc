@@ -18,7 +18,7 @@ namespace hetcomm::liveness {
 void ControlThread::Wake::ring() const {
   const uint64_t one = 1;
   const ssize_t put = ::write(fd_.get(), &one, sizeof(one));
-  static_cast<void>(put);  // full means that it rings already
+  static_cast<void>(put);  // a full counter means that it rings already
 }
 
 void ControlThread::Wake::on_events(uint32_t /*events*/) {
@@ -94,7 +94,7 @@ void ControlThread::run_commands() {
   }
 }
 
-// Reads everything before it looks at the clock, so that what has come counts before any verdict.
+// Reads everything before it looks at the clock, so that received data counts before any verdict.
 void ControlThread::drive() {
   run_commands();
   constexpr int kMaxRounds = 16;
@@ -113,7 +113,7 @@ void ControlThread::run() {
     try {
       drive();
     } catch (const std::bad_alloc&) {
-      // The dropped work comes again: news and letters are kept, and each tick looks for silence.
+      // The dropped work recurs: news and letters are kept, and each tick looks for silence.
     }
     uint64_t next = kForever;
     for (const auto& resident : residents_) next = std::min(next, resident->next_timer_ns());

@@ -32,7 +32,7 @@ enum class LetterType : uint8_t {
   kKnock = 1,  // the sender has something to send and asks the receiver, the lower rank, to connect
   kRefused,    // the sender, the lower rank, cannot connect to the receiver; or the sender, the
                // higher rank, drops connections of the receiver, whose profile it does not have
-  kGivenUp,    // the sender will not exchange messages with the receiver any more
+  kGivenUp,    // the sender will no longer exchange messages with the receiver
   kCall,       // the sender has called a collective operation
   kQuestion,   // asks what has arrived of the data connection that |text| names
   kAnswer,     // the control thread's answer with the question's |value|; not kept, since it ages
@@ -40,7 +40,7 @@ enum class LetterType : uint8_t {
 };
 inline constexpr auto kLastLetterType = LetterType::kProfile;
 
-// The number of a letter that is sent once and not kept.
+// The number of a letter that is sent once and is not kept.
 inline constexpr uint32_t kUncounted = 1U << 31U;
 
 struct Frame {

@@ -63,7 +63,7 @@ void Judge::attempt_ended(Peer& peer) {
   --connecting_;
 }
 
-// Returns whether no rule looks at |one| any more, apart from what a RestingPeer keeps.
+// Returns whether rules need no more of |one| than a RestingPeer keeps.
 bool Judge::may_rest(const Peer& one, uint64_t now) const {
   const bool idle = one.connections.empty() && one.connecting == 0 && !one.wanted &&
                     one.suspect_ns == kNever && one.letters.waiting().empty();
@@ -72,7 +72,7 @@ bool Judge::may_rest(const Peer& one, uint64_t now) const {
   return idle && now >= last + setup_.timing.detection_ns;
 }
 
-// Ranks that were met once would otherwise be looked at for ever.
+// Without this, each tick would look at every rank that was ever met.
 void Judge::let_rest(uint64_t now) {
   for (auto at = peers_.begin(); at != peers_.end();) {
     const Peer& one = at->second;
@@ -111,7 +111,7 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
     return;
   }
   Peer& one = peer(rank, now);
-  // The new connection replaces silent ones, and news and letters go again over it.
+  // The new connection replaces silent ones, and news and letters are sent again over it.
   if (one.suspect_ns != kNever) {
     for (const ConnectionId old : std::vector<ConnectionId>(one.connections)) {
       detach(old);
@@ -182,7 +182,7 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   }
 }
 
-// Something listens where the rank was proved. This is no sign of life and no silence either.
+// A process listens where the rank was proved. This is neither a sign of life nor silence.
 void Judge::on_reached(int rank, uint64_t now) {
   Peer* one = find(rank);
   if (one == nullptr || !one->proved) return;
@@ -510,7 +510,7 @@ void Judge::send_letters(int rank, Peer& one, uint64_t now) {
   }
 }
 
-// An attempt to connect has ended: the next rank that letters wait for has its turn.
+// An attempt to connect has ended, so the next rank with waiting letters has its turn.
 void Judge::send_next_letters(uint64_t now) {
   while (!waits_for_turn_.empty() && !over()) {
     const int rank = *waits_for_turn_.begin();
@@ -550,7 +550,7 @@ void Judge::take_letter(const Frame& frame, ConnectionId from, Peer& one, uint64
 void Judge::introduced(ConnectionId id, Peer& one, bool asked, uint64_t now) {
   one.introduced_ns = 0;
   if (asked) return;
-  one.letters.drop(LetterType::kProfile);  // it has come, since this is the answer
+  one.letters.drop(LetterType::kProfile);  // the peer has it, since this is the answer
   Connection& connection = connections_[id];
   if (!connection.initiated || needs(one, now)) return;
   connection.next_release_ns = now + setup_.timing.detection_ns / 2;
@@ -777,8 +777,8 @@ void Judge::tick(uint64_t now) {
   let_rest(now);
 }
 
-// Declares ranks dead about which others ask for long without an answer, and with which this rank
-// has no connection. The ranks that ask may be too much cut off to publish a death.
+// Declares ranks dead if others have long asked about them without an answer and this rank has no
+// connection with them. The ranks that ask may be too cut off to publish a death.
 void Judge::believe_silence(uint64_t now) {
   // A watcher begins to ask after T/3 of silence, and asks with every beat.
   const uint64_t patience = setup_.timing.detection_ns / 4 * 3;
@@ -800,8 +800,8 @@ void Judge::believe_silence(uint64_t now) {
   }
 }
 
-// This process did not run (SIGSTOP, a pause of its machine). The silence of others says nothing
-// then.
+// This process did not run (SIGSTOP, a pause of its machine). Then the silence of others means
+// nothing.
 void Judge::start_anew(uint64_t now) {
   last_heard_ns_ = now;
   for (auto& [rank, round] : rounds_) round.unanswered_ns = kNever;
@@ -859,13 +859,13 @@ void Judge::trust(Peer& one) {
   one.suspect_ns = kNever;
 }
 
-// Connects anew to a suspected rank, and asks the others about it.
+// Reconnects to a suspected rank, and asks the others about it.
 void Judge::pursue(int rank, Peer& one, uint64_t now) {
   const Timing& timing = setup_.timing;
   if (now >= one.next_connect_ns && one.connecting < kMaxAttempts) {
     connect(rank, one, now);
     observer_.on_suspect(rank);
-    // The others reach the rank, so only the path is missing, perhaps for long.
+    // The others reach the rank, so only the path is missing, perhaps for a long time.
     if (now >= one.suspect_ns + timing.detection_ns) {
       one.next_connect_ns = now + timing.detection_ns / 2;
     }
@@ -877,8 +877,8 @@ void Judge::pursue(int rank, Peer& one, uint64_t now) {
   }
 }
 
-// Declares |rank| dead when no rank has heard of it for a detection time, and all that answer were
-// asked.
+// Declares |rank| dead when no rank has heard of it for a detection time, and all ranks that answer
+// were asked.
 void Judge::judge(int rank, Peer& one, bool publish, uint64_t now) {
   const Timing& timing = setup_.timing;
   const bool asked = now >= one.suspect_ns + timing.detection_ns / 2;

@@ -56,7 +56,7 @@ class Network {
   // Returns the time at which the peer's kernel last acknowledged something on |connection|, or was
   // last seen to run its process.
   virtual uint64_t last_acknowledged_ns(ConnectionId connection) = 0;
-  // Where |rank| listens, as learn_addresses() of another rank takes it; empty if this one knows no
+  // Where |rank| listens, in the form that learn_addresses() reads; empty if this rank knows no
   // more than all ranks do.
   virtual std::string addresses_of(int rank) = 0;
   virtual void learn_addresses(int rank, const std::string& addresses) = 0;
@@ -72,7 +72,7 @@ class Observer {
   virtual void on_ready() = 0;
   virtual void on_dead(int rank, const std::string& why) = 0;
   virtual void on_left(int rank) = 0;
-  // The others hold this rank for dead, so it cannot go on.
+  // The others consider this rank dead, so it cannot go on.
   virtual void on_declared_dead(const std::string& why) = 0;
   // |notice| is kAborted or kFailed and comes from |notice.subject|.
   virtual void on_notice(const Frame& notice) = 0;
@@ -114,7 +114,7 @@ class Judge {
   void start(uint64_t now);
   // Returns the neighbours that are not connected yet.
   std::vector<int> missing() const;
-  // Why the last connection with |rank| ended or could not be made; empty: none has.
+  // Why the last connection with |rank| ended or could not be made; empty if none has.
   std::string last_failure(int rank) const;
   // The ranks that each tick looks at.
   size_t active_peers() const { return peers_.size(); }
@@ -148,7 +148,7 @@ class Judge {
 
  private:
   static constexpr uint64_t kNever = UINT64_MAX;
-  // Limits of connections under way: to one suspected rank, and to all ranks for letters.
+  // Limits of connection attempts in progress: to one suspected rank, and to all ranks for letters.
   static constexpr int kMaxAttempts = 3;
   static constexpr int kMaxLetterConnections = 16;
   // At most this many answers of one rank are awaited.
@@ -174,20 +174,20 @@ class Judge {
     uint64_t heard_ns = 0;         // time of its last frame
     uint64_t own_life_ns = 0;      // its last sign of life to this rank
     uint64_t reached_ns = 0;       // time at which its kernel took a connection without a proof
-    uint64_t life_ns = 0;          // the newest of these, and of what others vouched for
+    uint64_t life_ns = 0;          // the newest of these and of the vouches of others
     uint64_t suspect_ns = kNever;  // start of the suspicion
     uint64_t wanted_ns = 0;
     uint64_t next_connect_ns = 0;
-    uint64_t next_try_ns = 0;  // next attempt to reach a rank that is connected, but not |reached|
+    uint64_t next_try_ns = 0;  // next attempt to reach a rank that is connected but not |reached|
     uint64_t next_question_ns = 0;
     uint64_t inquiry_end_ns = 0;
     uint64_t used_ns = 0;          // time of the last letter that is no profile
     uint64_t introduced_ns = 0;    // time from which a connection may be for an introduction
-    uint64_t next_letters_ns = 0;  // time at which letters that were not taken go again
+    uint64_t next_letters_ns = 0;  // time to resend letters that were not taken
     std::string why;               // reason for which the last connection ended or failed
     Letters letters;
   };
-  // The judge keeps this of a peer with which nothing has happened for a detection time.
+  // The state that the judge keeps of a peer with which nothing has happened for a detection time.
   struct RestingPeer {
     Letters::Numbers letters;
     uint64_t life_ns = 0;  // its last sign of life to this rank
@@ -251,7 +251,7 @@ class Judge {
   void check_ready();
   bool mostly_silent(int more = 0) const;
   bool is_newest(ConnectionId id, const Peer& peer) const { return peer.connections.back() == id; }
-  // Whether at least |ranks| have answered lately.
+  // Returns whether at least |ranks| have answered lately.
   bool are_responsive(int ranks, uint64_t now) const;
 
   Setup setup_;
@@ -265,8 +265,8 @@ class Judge {
   int connected_ = 0;        // peers with connections
   int connecting_ = 0;       // attempts to connect of all peers
   std::map<int, Round> rounds_;
-  std::set<int> waits_for_turn_;  // ranks with letters, while enough connections are under way
-  std::vector<bool> concluded_;   // by rank: conclude() has run
+  std::set<int> waits_for_turn_;          // ranks with letters that wait for a connection attempt
+  std::vector<bool> concluded_;           // by rank: conclude() has run
   std::map<int, std::string> dead_here_;  // reasons of deaths that hold for this rank only
   News news_;
   std::vector<int> wants_;
@@ -276,7 +276,7 @@ class Judge {
   int last_extra_ = 0;          // distance on the ring of the rank that was last sought
   uint64_t last_heard_ns_ = 0;  // time of the last sign of life of any rank
   bool ready_ = false;
-  bool behind_ = false;  // some fate may not be concluded
+  bool behind_ = false;  // some fate may not be concluded yet
   bool leaving_ = false;
   bool declared_dead_ = false;
 };

@@ -38,7 +38,7 @@ class Letters {
       return letter.code == static_cast<uint8_t>(type);
     });
   }
-  // Returns whether one of those that were taken is no profile.
+  // Drops the letters up to |number|. Returns whether one of them is not a profile.
   bool taken(uint32_t number) {
     bool other = false;
     while (!waiting_.empty() && static_cast<int32_t>(waiting_.front().number - number) <= 0) {
@@ -55,7 +55,7 @@ class Letters {
   }
   void received(uint32_t number) { numbers_.received = number; }
 
-  // The last numbers of both directions. Letters that begin with them go on where these end.
+  // The last numbers of both directions. Letters constructed with them continue from there.
   struct Numbers {
     uint32_t sent = 0;
     uint32_t received = 0;

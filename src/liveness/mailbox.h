@@ -1,6 +1,6 @@
 // The mailbox brings mail from the control thread to the thread that works on a job. One side
-// pushes to a list and the other empties it, without a lock. A look whether something waits is a
-// relaxed load. A descriptor wakes a sleeper.
+// pushes to a list and the other empties it, without a lock. Checking for mail is a relaxed load. A
+// descriptor wakes a sleeper.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ struct Mail {
     kReady,         // all neighbours are connected
     kDead,          // |rank| is dead; |text| says why
     kLeft,          // |rank| has left
-    kDeclaredDead,  // the others hold this rank for dead; |text| says why
+    kDeclaredDead,  // the others consider this rank dead; |text| says why
     kAborted,       // |rank| has aborted |communicator|; |text| says why
     kFailed,        // collective operations of |communicator| failed on |rank|: |code|, |text|
     kKnock,         // |rank| asks this one to connect; it has lost connections up to |value|
@@ -28,7 +28,7 @@ struct Mail {
     kAnswer,        // |rank| answers the question of |value| by |text|
     kVouched,       // others have heard of |rank|, about which this rank asked
     kProfile,       // |rank| has sent its profile, which is in the ProfileBook
-    kSuspected,     // |rank| is silent; the job is to say whether data has come from it
+    kSuspected,     // |rank| is silent; the job reports whether data has come from it
   };
   Type type = Type::kReady;
   int rank = 0;
@@ -50,7 +50,7 @@ class Mailbox {
   bool waiting() const { return newest_.load(std::memory_order_relaxed) != nullptr; }
   // [control thread]
   void push(std::unique_ptr<Mail> mail);
-  // Takes everything that waits, the oldest first. [the job's thread]
+  // Takes all waiting mail, the oldest first. [the job's thread]
   std::unique_ptr<Mail> take();
 
  private:

@@ -1,6 +1,6 @@
 // Facts for all ranks, in the order in which this rank learned them: fates, aborts, failures of
-// collective operations. Each connection sends the list from its beginning, by a position of its
-// own, so that two ranks that connect exchange everything and nothing is queued for a slow one.
+// collective operations. Each connection sends the list from its beginning and has its own position
+// in it, so that two ranks that connect exchange everything and nothing is queued for a slow one.
 #pragma once
 
 #include <cstddef>

@@ -29,7 +29,7 @@ bool holds_note(const Frame& frame) {
          type == LetterType::kAnswer || type == LetterType::kProfile;
 }
 
-// The texts of these are bytes, and not for people.
+// Returns whether the text of |frame| is binary, not for users.
 bool holds_bytes(const Frame& frame) {
   return holds_note(frame) || frame.type == FrameType::kVouch || frame.type == FrameType::kHere;
 }
@@ -42,7 +42,7 @@ Address local_address(uint32_t incarnation, uint16_t port) {
 
 }  // namespace
 
-// One control connection that is being made.
+// One attempt to make a control connection.
 class Plane::ConnectAttempt final : private ConnectHandler {
  public:
   ConnectAttempt(Plane& plane, int rank, std::vector<Address> candidates, uint64_t deadline_ns)
@@ -54,7 +54,7 @@ class Plane::ConnectAttempt final : private ConnectHandler {
         plane.thread_.poller(), std::move(candidates), plane.setup_.credentials.secret,
         make_hello(plane.setup_.credentials, Role::kControl, plane.setup_.rank, rank), deadline_ns,
         *this, plane.tls_);
-    // This check concerns local listeners alone.
+    // This check concerns only local listeners.
     if (plane.same_user_) connector_->require_same_user();
   }
   int rank() const { return rank_; }
@@ -119,8 +119,8 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
 }
 
 // Listens on every interface that may be used, so that the control plane lives as long as any rail,
-// and on a local socket where local sockets are allowed. Ranks of this host come over the network
-// otherwise, and learn of the exit of this process by their connections.
+// and on a local socket where local sockets are allowed. Otherwise ranks of this host connect over
+// the network and learn of the exit of this process by their connections.
 Status Plane::listen(const Config& config) {
   const Result<PortRange> ports = port_range(config);
   if (!ports.ok()) return ports.status();
@@ -130,9 +130,9 @@ Status Plane::listen(const Config& config) {
   for (const InterfaceAddress& candidate : setup_.interfaces) {
     if (!can_be_told(candidate.address, link_local_scope_)) continue;
     if (acceptors_.size() == kMaxInterfaces) break;
-    if (used.count(candidate.interface) != 0) continue;  // its best address was first
+    if (used.count(candidate.interface) != 0) continue;  // its best address came first
     if (Status status = listen_at(candidate.address); !status.ok()) {
-      // One interface is enough; an address may just have gone.
+      // One interface is enough, since an address may just have gone.
       if (&candidate == &setup_.interfaces.back() && acceptors_.empty()) return status;
       log_.info("control plane cannot listen on {}: {}", candidate.interface, status.text());
       continue;
@@ -346,7 +346,7 @@ Status Plane::adopt(StreamSocket socket, int rank, bool initiated, ConnectionId*
   auto connection = std::make_unique<ControlConnection>(
       thread_.poller(), static_cast<ControlConnectionHandler&>(*this), *id, rank, setup_.size);
   HETCOMM_RETURN_IF_ERROR(connection->start(std::move(socket), own_process_.get()));
-  // A rank that connects may still refuse connections itself: a firewall may stand before it.
+  // A rank that connects may still refuse connections itself: it may be behind a firewall.
   const std::string place = place_of(connection->peer_address());
   if ((initiated || connection->is_local()) && !was_proved_at(rank, connection->peer_address())) {
     proved_at_.emplace(rank, place);
@@ -415,7 +415,7 @@ void Plane::on_closed(ControlConnection& connection) {
 }
 
 // If the exit cannot be watched (an older kernel, no room), the end of the connection must do. A
-// peer that hands over another process harms itself alone. This rank refuses a descriptor that
+// peer that hands over another process harms only itself. This rank refuses a descriptor that
 // stands for no running process.
 void Plane::on_process(ControlConnection& connection, UniqueFd process) {
   if (connection.is_of_this_process()) return;  // its rank ends with it
@@ -432,8 +432,8 @@ void Plane::on_process(ControlConnection& connection, UniqueFd process) {
   processes_.emplace(connection.rank(), std::move(watch));
 }
 
-// The kernel closes the files of a process before it tells of the exit. So all that the process has
-// sent is here.
+// The kernel closes the files of a process before it reports the exit. So everything that the
+// process sent is here.
 void Plane::process_exited(int rank) {
   std::vector<ControlConnection*> connections;
   for (const auto& [id, connection] : connections_) {
@@ -517,7 +517,7 @@ void Plane::on_letter(int from, const Frame& letter) {
 }
 
 void Plane::learn_addresses(int rank, const std::string& addresses) {
-  // A rank knows its own. What cannot be read leaves what is known.
+  // A rank knows its own addresses. Unreadable ones leave the known ones unchanged.
   if (rank != setup_.rank) (void)members_.addresses.learn_text(rank, addresses);
 }
 
@@ -525,10 +525,10 @@ void Plane::ask_profile(int rank, uint64_t now) {
   if (judge_ != nullptr) judge_->post(rank, LetterType::kProfile, 1, members_.profile, now);
 }
 
-// The answer leaves after the profile of |from| has been put where the job finds it: |from| may
-// connect as soon as it has the answer.
+// The answer is sent after the profile of |from| has been stored for the job: |from| may connect as
+// soon as it has the answer.
 void Plane::take_profile(int from, const Frame& letter) {
-  if (!tells_addresses()) return;  // all know all in this job
+  if (!tells_addresses()) return;  // all ranks know all profiles in this job
   profiles_->put(from, letter.text);
   tell({.type = Mail::Type::kProfile, .rank = from});
   if (letter.value != 0) send_uncounted(from, LetterType::kProfile, 0, members_.profile);

@@ -126,7 +126,7 @@ class Plane final : public Resident,
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;
   std::vector<Closing> closing_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
-  // Processes of this host's ranks. Each stays watched after its connection broke.
+  // Processes of this host's ranks. Each stays watched after its connection has broken.
   std::map<int, std::unique_ptr<ExitWatch>> processes_;
   // Places at which a rank has taken connections, as texts without a port.
   std::multimap<int, std::string> proved_at_;

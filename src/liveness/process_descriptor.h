@@ -1,4 +1,4 @@
-// A process descriptor (pidfd) stands for one process, whatever becomes of its number.
+// A process descriptor (pidfd) stands for one process, even if its number is reused.
 #pragma once
 
 #include "src/system/unique_fd.h"
@@ -8,8 +8,8 @@ namespace hetcomm::liveness {
 // Returns one of this process, invalid if the kernel has none.
 UniqueFd describe_own_process();
 
-// Tells whether |fd| stands for a process that runs. It may have been stopped, and may belong to
-// another PID namespace. False for descriptors of anything else.
+// Returns whether |fd| stands for a process that runs. It may have been stopped, and may belong to
+// another PID namespace. Returns false for other descriptors.
 bool is_running_process(int fd);
 
 }  // namespace hetcomm::liveness

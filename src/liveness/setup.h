@@ -13,7 +13,8 @@
 
 namespace hetcomm::liveness {
 
-// A witness answers questions of other ranks at once, whatever the threads of this rank do.
+// A witness answers questions of other ranks at once, regardless of what the threads of this rank
+// do.
 class Witness {
  public:
   virtual ~Witness() = default;
@@ -33,7 +34,7 @@ struct Setup {
   std::shared_ptr<Witness> witness{};          // null: this rank answers no questions
 };
 
-// A control plane has to know so much of all ranks when it starts.
+// A control plane has to know this about all ranks when it starts.
 struct Membership {
   Credentials credentials;  // complete
   AddressBook addresses;

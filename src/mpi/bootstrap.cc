@@ -1,9 +1,9 @@
 // libhetcomm_mpi: bootstrap over an MPI communicator, on the public callbacks of libhetcomm.
 //
-// All traffic is on a duplicate of the caller's communicator, so that it never meets the caller's.
-// The duplicate is an attribute of the original: MPI frees it when the caller frees the original.
-// The bootstrap itself therefore owns nothing of MPI, and may be destroyed at any time, also after
-// MPI_Finalize.
+// All traffic is on a duplicate of the caller's communicator, so that it never mixes with the
+// caller's. The duplicate is an attribute of the original: MPI frees it when the caller frees the
+// original. The bootstrap itself therefore owns no MPI object and may be destroyed at any time,
+// even after MPI_Finalize.
 #include <poll.h>
 #include <unistd.h>
 
@@ -33,8 +33,8 @@ MPI_Comm to_comm(void* user_data) {
   return comm;
 }
 
-// The text of a failure goes to standard error: hetcomm_last_error belongs to libhetcomm. A pipe
-// that nobody reads any more gets nothing, since writing to it would end the process by SIGPIPE.
+// The text of a failure goes to standard error: hetcomm_last_error belongs to libhetcomm. Nothing
+// is written to a pipe without a reader, since that would end the process by SIGPIPE.
 hetcomm_status_t fail(hetcomm_status_t status, const char* text) {
   pollfd error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&error, 1, 0) == 1 && (error.revents & POLLERR) != 0) return status;
@@ -48,7 +48,7 @@ bool is_finalized() {
 }
 
 extern "C" int free_duplicate(MPI_Comm /*comm*/, int /*keyval*/, void* attribute, void* /*extra*/) {
-  // MPI_Finalize drops what is left by itself.
+  // MPI_Finalize frees the duplicates that are left.
   if (is_finalized()) return MPI_SUCCESS;
   MPI_Comm duplicate = to_comm(attribute);
   return MPI_Comm_free(&duplicate);
@@ -63,17 +63,18 @@ extern "C" hetcomm_status_t allgather(void* user_data, const void* value, size_t
   return error == MPI_SUCCESS ? HETCOMM_OK : HETCOMM_BOOTSTRAP_FAILED;
 }
 
-// A duplicate that lives as long as |comm|; MPI_COMM_NULL on failure.
+// Returns a duplicate that lives as long as |comm|, or MPI_COMM_NULL on failure.
 MPI_Comm duplicate_of(MPI_Comm comm) {
   MPI_Comm duplicate = MPI_COMM_NULL;
   int keyval = MPI_KEYVAL_INVALID;
   if (MPI_Comm_dup(comm, &duplicate) != MPI_SUCCESS) return MPI_COMM_NULL;
-  // Our calls report failures; whether they end the program is the caller's choice for its own.
+  // Our calls report failures. For its own calls, the caller chooses whether a failure ends the
+  // program.
   MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN);
   if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_duplicate, &keyval, nullptr) ==
       MPI_SUCCESS) {
     const bool attached = MPI_Comm_set_attr(comm, keyval, to_user_data(duplicate)) == MPI_SUCCESS;
-    // The key stays in use until its attribute is gone; this gives up only our name of it.
+    // The key stays in use until its attribute is gone. This frees only our handle.
     MPI_Comm_free_keyval(&keyval);
     if (attached) return duplicate;
   }
@@ -81,22 +82,23 @@ MPI_Comm duplicate_of(MPI_Comm comm) {
   return MPI_COMM_NULL;
 }
 
-// Number of processes that |name| promises, 0 if it is not set.
+// Number of processes according to variable |name|, 0 if it is not set.
 long promised(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
 }
 
-// Whether the launcher's size is that of MPI_COMM_WORLD. A program that was linked with another MPI
-// than its launcher's starts as so many jobs of one process each.
+// Checks that the launcher's size is that of MPI_COMM_WORLD. A program linked with a different MPI
+// than its launcher's starts as separate jobs of one process each.
 hetcomm_status_t check_launcher() {
   int size = 0;
   if (MPI_Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS) return HETCOMM_BOOTSTRAP_FAILED;
   MPI_Comm parent = MPI_COMM_NULL;
   // Spawned processes inherit variables of a launch that was not theirs.
   if (MPI_Comm_get_parent(&parent) == MPI_SUCCESS && parent != MPI_COMM_NULL) return HETCOMM_OK;
-  // The first that is set counts: the innermost launcher's. srun sets SLURM_STEP_NUM_TASKS for its
-  // own step; an mpirun inside an allocation runs in a step too, but sets its own variable.
+  // The first variable that is set counts: it is the innermost launcher's. srun sets
+  // SLURM_STEP_NUM_TASKS for its own step; an mpirun inside an allocation runs in a step too, but
+  // sets its own variable.
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE"}) {
     const long expected = promised(name);

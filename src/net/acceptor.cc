@@ -19,10 +19,10 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kAcceptBatch = 64;
 constexpr uint64_t kWarningIntervalNs = 60'000'000'000;
-// A peer that is this many times slower than the slowest honest one of late is dropped for others.
+// A peer this many times slower than the slowest recent honest one is dropped to make room.
 constexpr uint64_t kSlownessAllowed = 4;
 
-// Errors of accept() that say that this process or host is short of something.
+// Errors of accept() that mean that this process or host is short of a resource.
 bool is_exhaustion(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -70,7 +70,7 @@ class Acceptor::Pending final : public Watcher {
   const Handshake& handshake() const { return handshake_; }
   uint64_t start_ns() const { return start_ns_; }
   const std::string& name() const { return name_; }
-  // It has sent something that nobody has looked at yet.
+  // Returns whether it has sent something that is still unread.
   bool has_input() const {
     char byte = 0;
     return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
@@ -86,7 +86,7 @@ class Acceptor::Pending final : public Watcher {
 
   Acceptor& owner_;
   StreamSocket socket_;
-  const std::string name_;  // asked early: a socket that has ended has no other side
+  const std::string name_;  // read early: a socket that has ended has no peer name
   Handshake handshake_;
   const uint64_t start_ns_;
   uint32_t events_ = EPOLLIN;
@@ -108,7 +108,7 @@ Result<std::unique_ptr<Acceptor>> Acceptor::adopt(Poller& poller, Log& log, Uniq
   if (!bound.ok()) return bound.status();
   std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, log, std::move(options), handler));
   if (acceptor->options_.exhausted) acceptor->spare_.reset(eventfd(0, EFD_CLOEXEC));
-  // One that is held is known to the poller all the same: forked children close it.
+  // A held listener is still registered with the poller, so that forked children close it.
   const uint32_t events = acceptor->options_.held ? 0u : uint32_t{EPOLLIN};
   HETCOMM_RETURN_IF_ERROR(poller.add(listener.get(), events, *acceptor));
   acceptor->listener_ = std::move(listener);
@@ -145,7 +145,7 @@ void Acceptor::accept_ready(uint64_t now) {
       note_no_shortage();
       return;
     }
-    // Anything else is the fate of that one connection (reset in the queue, a network error).
+    // Any other error concerns only that connection (reset in the queue, a network error).
   }
 }
 
@@ -158,7 +158,7 @@ bool Acceptor::make_room(uint64_t now) {
     return false;
   }
   if (drop_silent(now)) return true;
-  // All that are old enough have spoken: their turn comes in this round of events.
+  // All old enough connections have sent something, which this round of events handles.
   pause(now + kExhaustedPauseNs);
   return false;
 }
@@ -192,9 +192,9 @@ void Acceptor::note_no_shortage() {
   turning_away_ = false;
 }
 
-// The connection stays in the listen queue, readable: without a pause this would spin.
+// The connection stays in the listen queue, which stays readable. Without a pause this would spin.
 void Acceptor::note_shortage(int error, uint64_t now) {
-  // The kernel looks for a descriptor first, and for a connection afterwards.
+  // The kernel looks for a free descriptor first and for a connection afterwards.
   if (!someone_waits()) return note_no_shortage();
   if (exhausted_since_ns_ == kForever) exhausted_since_ns_ = now;
   if (now >= next_warning_ns_) {
@@ -210,7 +210,7 @@ void Acceptor::note_shortage(int error, uint64_t now) {
   pause(now + kExhaustedPauseNs);
 }
 
-// Uses the spare descriptor for one connection after the other.
+// Uses the spare descriptor for one connection after another.
 void Acceptor::turn_away() {
   const std::vector<std::byte> answer =
       encode_end(options_.credentials.identity, *options_.exhausted);
@@ -255,14 +255,14 @@ void Acceptor::admit(UniqueFd socket, uint64_t now) {
 }
 
 void Acceptor::pause(uint64_t until) {
-  // It stays known to the poller: forked children close it.
+  // The listener stays registered with the poller, so that forked children close it.
   if (resume_ns_ == kForever) (void)poller_.modify(listener_.get(), 0, *this);
   resume_ns_ = until;
 }
 
 void Acceptor::resume() {
   if (resume_ns_ == kForever) return;
-  // A shortage that nobody has waited for is over, whatever comes later.
+  // A shortage during which no client waited is over, whatever comes later.
   if (!someone_waits()) note_no_shortage();
   if (poller_.modify(listener_.get(), EPOLLIN, *this).ok()) {
     resume_ns_ = kForever;
@@ -276,7 +276,7 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
                                      [&](const auto& entry) { return entry.get() == &pending; });
   const std::unique_ptr<Pending> owned = std::move(*position);
   pending_.erase(position);
-  // Room for one more: what a limit had paused goes on.
+  // There is room for one more, so a listener that a limit had paused goes on.
   resume();
   if (!outcome.ok()) {
     reject(*owned, outcome);
@@ -287,8 +287,8 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
   handler_.on_accept(owned->take_socket(), owned->handshake().peer());
 }
 
-// A stranger that connects and says nothing (a port scan, a health check, a peer that gave up) is
-// worth no warning.
+// A stranger that connects and sends nothing (a port scan, a health check, a peer that gave up) is
+// not worth a warning.
 void Acceptor::reject(const Pending& pending, const Status& why) {
   const Handshake& handshake = pending.handshake();
   report_rejection({.peer = pending.name(),
@@ -300,7 +300,7 @@ void Acceptor::reject(const Pending& pending, const Status& why) {
                     .spoke = handshake.peer_spoke()});
 }
 
-// Each stranger is told of at debug; one line a minute at warn.
+// Each stranger is logged at debug, and one line a minute at warn.
 void Acceptor::report_rejection(const Rejection& rejection) {
   const std::string& name = rejection.peer;
   const Status& why = rejection.why;
@@ -310,7 +310,7 @@ void Acceptor::report_rejection(const Rejection& rejection) {
     options_.rejections->on_rejection(rejection);
     return;
   }
-  // One that gave up has said nothing wrong.
+  // A peer that gave up has sent nothing wrong.
   if (!rejection.spoke || why.code() == Code::kPeerLost) return;
   ++unreported_;
   const uint64_t now = now_ns();

@@ -1,4 +1,4 @@
-// Listens, and hands over connections whose other end has proved the job secret.
+// Listens, and hands over connections whose peers have proved the job secret.
 //
 // An Acceptor is driven by the poller, never blocks, and bounds what strangers can cost: at most
 // kMaxPending unproved connections at a time, each with kHandshakeTimeoutNs and a fixed buffer.
@@ -24,15 +24,16 @@
 namespace hetcomm {
 
 inline constexpr size_t kMaxPending = 128;
-// Beyond kMaxPending the oldest is dropped, but not before it had this time: a burst of honest
-// peers waits in the listen queue instead of pushing each other out.
+// Beyond kMaxPending the oldest connection is dropped, but not before it had this time. A burst of
+// honest peers waits in the listen queue instead of pushing each other out.
 inline constexpr uint64_t kMinPendingNs = 250'000'000;
-// On a busy machine honest peers need longer: several times what the slowest of late has needed, up
-// to this time.
+// On a busy machine honest peers need longer. They get several times what the slowest recent one
+// needed, up to this time.
 inline constexpr uint64_t kMaxMinPendingNs = 2'000'000'000;
 // An acceptor that found no free descriptor stops listening for this time.
 inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
-// One with a spare descriptor that has found none for this time tells so to all who come.
+// An acceptor with a spare descriptor that has found no other for this time tells so to every
+// client.
 inline constexpr uint64_t kExhaustedLimitNs = 3'000'000'000;
 
 class AcceptHandler {
@@ -69,40 +70,40 @@ class Acceptor final : public Watcher {
     Role role = Role::kTcp;
     int32_t rank = 0;
     bool any_identity = false;
-    std::shared_ptr<const TlsContext> tls{};  // null: without; else nothing but TLS is accepted
+    std::shared_ptr<const TlsContext> tls{};  // null: without TLS; else only TLS is accepted
     // Connections wait in the kernel's queue until open(): for ranks whose address peers may learn
-    // before they know themselves what a peer has to prove.
+    // before the rank itself knows what a peer has to prove.
     bool held = false;
     PortRange ports{};       // for an address whose port is 0
     std::string device{};    // interface over which connections come; empty: any
     bool same_user = false;  // local sockets: other users are refused before they say anything
     size_t max_pending = kMaxPending;
-    // Set: is told of each rejection in place of the log, which has them at debug. It outlives the
+    // If set, each rejection is reported here instead of to the log at debug. It outlives the
     // acceptor.
     RejectionHandler* rejections = nullptr;
-    // Set: the acceptor keeps a spare descriptor, and answers with |exhausted| when there has been
-    // no other for kExhaustedLimitNs.
+    // If set, the acceptor keeps a spare descriptor and answers with |exhausted| when there has
+    // been no other for kExhaustedLimitNs.
     std::optional<Status> exhausted{};
   };
   static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
                                                   Options options, AcceptHandler& handler);
-  // The same with a socket that listens already (listen_on).
+  // Like create(), but with a socket that listens already (listen_on).
   static Result<std::unique_ptr<Acceptor>> adopt(Poller& poller, Log& log, UniqueFd listener,
                                                  Options options, AcceptHandler& handler);
   ~Acceptor();
 
   const Address& address() const { return address_; }
-  // Judges connections by |credentials| from now on. Once, for one that was created held.
+  // Judges connections by |credentials| from now on. Called once, for an acceptor created as held.
   Status open(const Credentials& credentials);
-  // Drops handshakes that took too long and resumes listening after a pause; |now_ns| of the
-  // monotonic clock.
+  // Drops handshakes that took too long and resumes listening after a pause; |now_ns| is monotonic
+  // time.
   void expire(uint64_t now_ns);
   // Returns the time at which expire() must run, kForever if nothing is pending.
   uint64_t next_timer_ns() const;
-  // Why a connection was dropped last; ok if none was.
+  // Why the last dropped connection was dropped; ok if none was.
   const Status& last_rejection() const { return last_rejection_; }
-  // There has been no free descriptor for kExhaustedLimitNs while somebody waited for one, and
-  // whoever has come of late was told so.
+  // There has been no free descriptor for kExhaustedLimitNs while a client waited for one, and
+  // recent clients were told so.
   bool exhausted() const { return turning_away_; }
 
   void on_events(uint32_t events) override;
@@ -121,7 +122,7 @@ class Acceptor final : public Watcher {
   void admit(UniqueFd socket, uint64_t now);
   void pause(uint64_t until);
   void resume();
-  // Takes |pending| out and hands its socket over, or closes it. The last thing an upcall does.
+  // Takes |pending| out and hands its socket over, or closes it. An upcall does this last.
   void finish(Pending& pending, const Status& outcome);
   void reject(const Pending& pending, const Status& why);
   void report_rejection(const Rejection& rejection);
@@ -135,7 +136,7 @@ class Acceptor final : public Watcher {
   Address address_;
   std::deque<std::unique_ptr<Pending>> pending_;  // oldest first
   uint64_t resume_ns_ = kForever;                 // not kForever: paused until then
-  uint64_t slowest_ns_ = 0;                       // proof of late; decays
+  uint64_t slowest_ns_ = 0;                       // slowest recent proof; decays
   uint64_t exhausted_since_ns_ = kForever;
   bool turning_away_ = false;
   uint64_t next_warning_ns_ = 0;
@@ -143,7 +144,7 @@ class Acceptor final : public Watcher {
   uint64_t unreported_ = 0;  // strangers since the last warning
 };
 
-// The last rejection of the first of |acceptors| that has dropped a connection; ok: none has.
+// Last rejection of the first of |acceptors| that has dropped a connection; ok if none has.
 Status last_rejection_of(const std::vector<std::unique_ptr<Acceptor>>& acceptors);
 
 }  // namespace hetcomm

@@ -32,24 +32,24 @@ class Address {
   uint16_t port() const;
   Address with_port(uint16_t port) const;
   bool is_loopback() const;
-  // Tells how many bits at the beginning of two IP addresses of one family are the same.
+  // Returns how many leading bits two IP addresses of one family have in common.
   size_t common_prefix_bits(const Address& other) const;
   // Compares without regard to ports.
   bool is_same_host(const Address& other) const;
   // IPv4 169.254.0.0/16, IPv6 fe80::/10.
   bool is_link_local() const;
   // A link-local IPv6 address leads nowhere without its scope: the number of an interface. 0: none
-  // is known, as of an address that a peer has told.
+  // is known, as for an address that a peer has sent.
   bool needs_scope() const { return family() == AF_INET6 && is_link_local(); }
   uint32_t scope() const;
-  // The same address in |scope| where it needs one and has none.
+  // Returns this address, with |scope| if it needs one and has none.
   Address with_scope(uint32_t scope) const;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t length() const { return length_; }
   // "10.0.0.1:4000", "[fe80::1%eth0]:4000", "local:name".
   std::string to_string() const;
 
-  // Returns the bytes of an IP address in the network's order; none for other families.
+  // Returns the bytes of an IP address in network order; none for other families.
   ConstByteSpan host_bytes() const;
 
   // A link-local scope is not sent.
@@ -61,7 +61,7 @@ class Address {
   socklen_t length_ = 0;
 };
 
-// Tells how many bits at the beginning of two addresses are the same.
+// Returns how many leading bits two addresses have in common.
 size_t common_prefix_bits(ConstByteSpan one, ConstByteSpan other);
 
 // One usable address of an interface that is up.
@@ -75,12 +75,12 @@ using ChosenInterfaces = Result<std::vector<InterfaceAddress>>;
 // then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last. When nothing is
 // named, loopback is kept, so that single-host jobs work without a network. Fails, listing what
 // exists, when nothing fits. |route| is an address that is known to lead to the other ranks, if
-// there is one: when nothing is named, it is taken even where its interface has no carrier yet.
+// there is one. When nothing is named, it is taken even if its interface has no carrier yet.
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route = {});
 
-// The scope of all link-local IPv6 addresses that ranks tell each other: that of the interface
-// whose address stands first in |chosen|, if it is such an address. It then leads to the other
-// ranks, which use the same link. 0: such addresses are of no use.
+// The scope of all link-local IPv6 addresses that ranks tell each other. If the first address in
+// |chosen| is link-local, it is the scope of its interface, which then leads to the other ranks on
+// the same link. 0: link-local addresses are of no use.
 uint32_t link_local_scope(const std::vector<InterfaceAddress>& chosen);
 // Returns whether |address| can be told to peers of a rank with that scope.
 inline bool can_be_told(const Address& address, uint32_t link_local_scope) {
@@ -92,7 +92,7 @@ bool answers_for_others(const std::string& interface);
 
 // Ports to listen on, both ends included.
 struct PortRange {
-  uint16_t first = 0;  // 0: whichever the kernel picks
+  uint16_t first = 0;  // 0: the kernel picks one
   uint16_t last = 0;
 };
 // HETCOMM_PORTS: "20000-20999" or "20000"; INVALID_ARGUMENT for anything else.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kRetryNs = 5'000'000;
 
-// Weighs failures: the heavier of two says more about why there is no connection.
+// Weighs failures: the heavier one explains better why there is no connection.
 int weight(Code code) {
   switch (code) {
     case Code::kPermissionDenied:
@@ -61,7 +61,7 @@ void Connector::close_socket() {
   retry_ns_ = kForever;
 }
 
-// The time that is left, divided by the candidates that are left.
+// The remaining time, divided by the number of remaining candidates.
 uint64_t Connector::attempt_share(uint64_t now) const {
   if (deadline_ns_ == kForever) return kHandshakeTimeoutNs;
   const uint64_t left = deadline_ns_ > now ? deadline_ns_ - now : 0;
@@ -102,7 +102,7 @@ Status Connector::bind_local_end(const Address& to) {
     if (nearer) nearest = &from;
   }
   if (nearest == nullptr) return {};
-  // The kernel chooses the port when it knows the other end: there are more of them then.
+  // The kernel chooses the port once it knows the other end: more ports are free then.
   HETCOMM_RETURN_IF_ERROR(set_socket_option(socket_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1,
                                             "IP_BIND_ADDRESS_NO_PORT"));
   if (::bind(socket_.get(), nearest->get(), nearest->length()) != 0) {

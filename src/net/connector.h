@@ -20,17 +20,17 @@ namespace hetcomm {
 
 class ConnectHandler {
  public:
-  // A proved, non-blocking socket, or why there is none (each address that was tried, with its
-  // error).
+  // |socket| is proved and non-blocking, or tells why there is none: each address that was tried,
+  // with its error.
   virtual void on_connect(Result<StreamSocket> socket) = 0;
 
  protected:
   ~ConnectHandler() = default;
 };
 
-// Where connections leave this host; without entries the routes decide.
+// The local end of connections; without entries the routes decide.
 struct LocalEnd {
-  std::vector<Address> addresses;  // with port 0; the one that is most like the other end's counts
+  std::vector<Address> addresses;  // with port 0; the one most similar to the peer's is used
   std::string device;              // the interface; empty: any that has the address
 };
 
@@ -38,8 +38,8 @@ struct LocalEnd {
 //
 // Tries |candidates| in order, each with its share of the time that is left. on_connect comes once,
 // from the poller or expire(), never from create(). Destroying it first cancels. It may be
-// destroyed inside on_connect. The failure's code is PERMISSION_DENIED or UNSUPPORTED where a
-// candidate said so, OUT_OF_RESOURCES where this process lacks something, else PEER_LOST.
+// destroyed inside on_connect. The failure's code is PERMISSION_DENIED or UNSUPPORTED if a
+// candidate said so, OUT_OF_RESOURCES if this process lacks something, else PEER_LOST.
 class Connector final : public Watcher {
  public:
   static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,
@@ -49,27 +49,27 @@ class Connector final : public Watcher {
                                            LocalEnd from = {});
   ~Connector();
 
-  // Says nothing to a local listener of another user; the attempt fails with PERMISSION_DENIED.
+  // Sends nothing to a local listener of another user; the attempt fails with PERMISSION_DENIED.
   void require_same_user() { same_user_ = true; }
 
   // Moves to the next candidate, or gives up, when time is over; also delivers failures that
-  // happened at once.
+  // happened immediately.
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
 
-  // The process that has proved itself, last, at the address of another one: with the job's
-  // secret, but not the incarnation that was asked for. Who was asked for listens there no more.
+  // The last process that has proved itself at the address of another one: with the job's secret,
+  // but not the expected incarnation. The expected process no longer listens there.
   struct OtherProcess {
     Address address;
     uint64_t incarnation = 0;
   };
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
-  // Candidates whose host has answered that nobody listens there.
+  // Candidates whose host has answered that no process listens there.
   const std::vector<Address>& refused() const { return refused_; }
-  // These tell how the last attempt failed, where the other side said so.
+  // How the last attempt failed, if the other side said so.
   Denial denial() const { return denial_; }
   const Status& denial_reason() const { return denial_reason_; }
-  // The candidate whose kernel has taken the connection, or has its queue full of such; its process
+  // The candidate whose kernel has accepted the connection or has a full queue, and whose process
   // has not answered yet. Null: there is none.
   const Address* reached() const {
     const bool taken = handshake_.has_value() || retry_ns_ != kForever;
@@ -88,7 +88,7 @@ class Connector final : public Watcher {
   void attempt_failed(const Status& why);
   void close_socket();
   uint64_t attempt_share(uint64_t now) const;
-  // The last thing an upcall does.
+  // An upcall does this last.
   void report(Result<StreamSocket> result);
   void report_failure();
 
@@ -101,7 +101,7 @@ class Connector final : public Watcher {
   uint64_t deadline_ns_ = 0;
   uint64_t attempt_deadline_ns_ = 0;
   bool same_user_ = false;
-  uint64_t retry_ns_ = kForever;  // a local listener's queue was full: when to try again
+  uint64_t retry_ns_ = kForever;  // when to retry a local listener whose queue was full
   std::shared_ptr<const TlsContext> tls_;
   LocalEnd from_;
   StreamSocket socket_;

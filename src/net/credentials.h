@@ -1,4 +1,4 @@
-// Credentials name a job and its processes, and have the secret that these prove to each other.
+// Credentials name a job and its processes and hold the secret that these prove to each other.
 #pragma once
 
 #include <array>
@@ -11,10 +11,9 @@
 
 namespace hetcomm {
 
-// One generation of one job. |job| is a hash of the job's and the communicator's name, so that it
-// comes again when the job does. |instance| never does: rank 0 draws it at random each time that
-// the ranks come together. It is zero where there is no control plane, as on connections to the
-// store.
+// One generation of one job. |job| is a hash of the job's and the communicator's name, so it recurs
+// when the job does. |instance| never recurs: rank 0 draws it at random each time that the ranks
+// come together. It is zero where there is no control plane, as on connections to the store.
 struct Identity {
   std::array<std::byte, 16> job{};
   uint32_t epoch = 0;
@@ -22,14 +21,14 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// Key of the proof, SHA-256 of whatever the user gave. Never logged. Copies share one place, which
+// Key of the proof, SHA-256 of the user's secret. Never logged. Copies share one memory page, which
 // core dumps leave out and which is wiped when the last copy goes.
 class Secret {
  public:
   static constexpr size_t kBytes = 32;
   using Bytes = std::array<std::byte, kBytes>;
 
-  // Zeros, which are nobody's key.
+  // All zeros, which is never a real key.
   Secret() = default;
   explicit Secret(const Bytes& bytes);
 
@@ -45,8 +44,8 @@ class Secret {
 struct Credentials {
   Identity identity;
   Secret secret;
-  // By rank, the number that each process draws at random for each job: one that was started anew
-  // has another one. Null where ranks have none.
+  // By rank, the number that each process draws at random for each job. A restarted process has a
+  // different one. Null if ranks have none.
   std::shared_ptr<const std::vector<uint64_t>> incarnations{};
 
   // Zero when |rank| has none.

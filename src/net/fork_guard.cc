@@ -13,7 +13,7 @@ namespace {
 
 struct Entry {
   int fd;
-  // Numbers of descriptors are used again, those of sockets and the like are not.
+  // Descriptor numbers are reused, but device and inode numbers of sockets and the like are not.
   dev_t device;
   ino_t inode;
 };
@@ -28,7 +28,7 @@ Guarded& guarded() {
   return *instance;
 }
 
-// Held over a fork, so that the child finds the list whole.
+// Held during a fork, so that the child finds the list consistent.
 void before_fork() { guarded().mutex.lock(); }
 void after_fork_in_parent() { guarded().mutex.unlock(); }
 void after_fork_in_child() {
@@ -51,7 +51,7 @@ void forget_in_forked_children(int fd) { NoFork().forget(fd); }
 NoFork::NoFork() {
   static const int registered =
       pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  static_cast<void>(registered);  // without memory for it a child keeps what it inherits
+  static_cast<void>(registered);  // if memory runs out, a child keeps what it inherits
   guarded().mutex.lock();
 }
 

@@ -1,19 +1,19 @@
-// A forked child (a data loader, say) inherits every descriptor. While it lives its kernel keeps
-// the connections of a parent that died, and peers would not learn of the death: so the child
-// closes them, without a word on the wire. The same holds for a descriptor by which the kernel
-// waits for this process.
+// A forked child (a data loader, say) inherits every descriptor. While it lives, the kernel keeps
+// the connections of a parent that died, and peers would not learn of the death. So the child
+// closes them, without sending anything. It also closes descriptors by which the kernel waits for
+// this process.
 #pragma once
 
 namespace hetcomm {
 
-// |fd| is closed in children that are forked from now on, as long as it is what it is now.
+// Closes |fd| in children that are forked from now on, as long as it refers to the same object.
 // [any-thread]
 void close_in_forked_children(int fd);
-// No longer. [any-thread]
+// Stops closing |fd| in forked children. [any-thread]
 void forget_in_forked_children(int fd);
 
-// While a NoFork lives, no other thread forks (by the C library). So no child has a descriptor that
-// has been opened and not been named yet, or is about to be closed and not named any more. A thread
+// While a NoFork lives, no other thread forks (by the C library). So no child inherits a descriptor
+// that is open but not yet registered, or that is no longer registered but not yet closed. A thread
 // that has a NoFork neither forks nor calls the functions above.
 class NoFork {
  public:

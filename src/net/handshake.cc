@@ -19,7 +19,7 @@ namespace hetcomm {
 namespace {
 
 // The first byte is no printable character, no TLS record and no small number, so that a foreign
-// service that was hit by mistake rejects the connection at its first byte.
+// service that was contacted by mistake rejects the connection at its first byte.
 constexpr std::string_view kHelloMagic = "\x89hetcom\x01";
 constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 
@@ -28,17 +28,18 @@ constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 constexpr size_t kPrefixBytes = 20;
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kProofBytes = 32;
-// Job, epoch, instance.
+// The fields are job, epoch and instance.
 constexpr size_t kIdentityBytes = 16 + 4 + 16;
-// Identity, source and destination with their incarnations, nonce.
+// The fields are identity, source, destination, their incarnations and nonce.
 constexpr size_t kClaimBytes = kIdentityBytes + 4 + 4 + 8 + 8 + kNonceBytes;
-// The acceptor's incarnation, nonce.
+// The fields are the acceptor's incarnation and nonce.
 constexpr size_t kAnswerBytes = 8 + kNonceBytes;
 // The bytes before the text of an end: identity and code.
 constexpr size_t kEndBytes = kIdentityBytes + sizeof(int32_t);
 
 constexpr uint16_t kLowestVersion = 5;
-// A peer that sets a bit of the upper half insists on it; one of the lower half is an offer.
+// A bit of the upper half is required by the peer that sets it. A bit of the lower half is an
+// offer.
 constexpr uint32_t kFeatures = 0;
 constexpr uint32_t kInsistedFeatures = 0xffff0000u;
 constexpr uint8_t kByteOrder = std::endian::native == std::endian::little ? 1 : 2;
@@ -73,7 +74,7 @@ void write_identity(ByteWriter& writer, const Identity& identity) {
   writer.write_raw(identity.instance);
 }
 
-// Returns whether the bytes that have come so far agree with |magic|.
+// Returns whether the bytes received so far match |magic|.
 bool starts_like(ConstByteSpan bytes, std::string_view magic) {
   return std::memcmp(bytes.data(), magic.data(), std::min(bytes.size(), magic.size())) == 0;
 }
@@ -117,7 +118,7 @@ Status check_protocol(const Prefix& prefix) {
   return {};
 }
 
-// Only codes that a process may end with leave an answer that proves nothing.
+// An unproved answer can only report codes that a process may end with.
 Code code_of_end(int32_t value) {
   switch (static_cast<Code>(value)) {
     case Code::kInvalidArgument:
@@ -239,7 +240,7 @@ Handshake::Step Handshake::advance() {
   return state_ == State::kDone ? Step::kDone : Step::kFailed;
 }
 
-// One transition; false when it has to wait or has failed.
+// Makes one transition. Returns false if it has to wait or has failed.
 bool Handshake::step() {
   switch (state_) {
     case State::kSendHello:
@@ -275,7 +276,7 @@ bool Handshake::step() {
   return false;
 }
 
-// Leaves TLS when the other side says, without it, that it cannot take part.
+// Leaves TLS when the other side says, without TLS, that it cannot take part.
 void Handshake::read_end_before_tls() {
   if (tls_ == nullptr || tls_->established() || state_ != State::kSendHello) return;
   std::array<std::byte, kPrefixBytes> start;
@@ -289,7 +290,7 @@ void Handshake::read_end_before_tls() {
   state_ = State::kReadPrefix;
 }
 
-// True when it is done.
+// Returns true when the TLS handshake is done.
 bool Handshake::shake_hands_of_tls() {
   switch (tls_->shake_hands()) {
     case TlsSession::Step::kDone:
@@ -318,7 +319,7 @@ ssize_t Handshake::receive_some(void* data, size_t size) {
   return tls_->receive(&piece, 1);
 }
 
-// True when all of out_ has left.
+// Returns true when all of |out_| has left.
 bool Handshake::send_out() {
   while (out_done_ < out_.size()) {
     const ssize_t sent = send_some(out_.data() + out_done_, out_.size() - out_done_);
@@ -340,7 +341,7 @@ bool Handshake::send_out() {
   return true;
 }
 
-// True when in_ holds |size| bytes; never reads more.
+// Returns true when |in_| holds |size| bytes; never reads more.
 bool Handshake::fill_in(size_t size) {
   const size_t have = in_.size();
   size_t filled = have;
@@ -374,14 +375,14 @@ bool Handshake::fill_in(size_t size) {
   return fail(failure(error, "handshake: receive")) != Step::kFailed;
 }
 
-// TLS says more than the number.
+// The text of TLS says more than the number.
 Status Handshake::failure(int error, std::string_view what) const {
   return tls_ != nullptr && !tls_->error().ok() ? tls_->error() : status_from_errno(error, what);
 }
 
-// Something else is at the other end; perhaps a process of the job that has TLS switched on. Such a
-// one is told in the plain protocol's words, which it knows; what it has sent is taken first, as
-// for a refusal.
+// A foreign peer is at the other end, perhaps a process of the job that has TLS switched on. That
+// process is told by a message of the plain protocol, which it recognizes. Its bytes are read
+// first, as for a refusal.
 bool Handshake::refuse_foreign_peer() {
   if (tls_ != nullptr || !is_tls_record(in_)) {
     return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",
@@ -398,7 +399,7 @@ bool Handshake::refuse_foreign_peer() {
       Denial::kOther);
 }
 
-// A foreign service may say less than a prefix and then wait: each byte is judged as it comes.
+// A foreign service may send less than a prefix and then wait, so each byte is judged as it comes.
 bool Handshake::read_hello_prefix() {
   const bool complete = fill_in(kPrefixBytes);
   if (state_ == State::kFailed) return false;
@@ -470,8 +471,8 @@ Handshake::Refusal Handshake::judge_claim() const {
   return Refusal::kNone;
 }
 
-// Takes the rest of a hello that it could not understand from the socket first: closing with unread
-// bytes would reset the connection, and the initiator might not see why.
+// Reads the rest of a hello that it could not understand first: closing with unread bytes would
+// reset the connection, and the initiator might not see the reason.
 bool Handshake::finish_refusal() {
   std::array<std::byte, kClaimBytes + kMaxHelloExtra> unread;
   [[maybe_unused]] const ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -502,7 +503,7 @@ bool Handshake::read_challenge_prefix() {
   if (!starts_like(in_, kChallengeMagic)) return refuse_foreign_peer();
   if (!complete) return false;
   const Prefix prefix = read_prefix(in_);
-  // Another release may have another layout of an end too.
+  // The end may have a different layout in another release too.
   if (Status status = check_protocol(prefix); !status.ok()) {
     denial_ = Denial::kOther;
     return fail(std::move(status)) != Step::kFailed;
@@ -532,7 +533,7 @@ bool Handshake::read_end() {
                    Denial::kEnded);
 }
 
-// Nothing of the secret is in the zeros. They may be lost; then the acceptor knows less.
+// The zeros reveal nothing of the secret. If they are lost, the acceptor knows less.
 bool Handshake::leave_unconvinced() {
   constexpr std::array<std::byte, kProofBytes> kNotConvinced{};
   [[maybe_unused]] const ssize_t sent = send_some(kNotConvinced.data(), kNotConvinced.size());

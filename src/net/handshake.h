@@ -1,11 +1,11 @@
-// The proof that stands before every connection (TCP and local sockets alike).
+// The proof that begins every connection (TCP and local sockets alike).
 //
 // Both sides prove knowledge of the job secret by HMAC-SHA256 over the whole transcript: magic,
 // protocol range, feature bits, byte order, role, job, epoch, instance, both ranks and
 // incarnations, both nonces and the initiator's extra bytes. A replayed hello fails, because the
 // other nonce is fresh; a reflected proof fails, because each direction has a label of its own.
-// Until the proof holds, nothing of the peer's is believed and no memory beyond a fixed buffer is
-// used.
+// Until the proof holds, nothing that the peer sends is believed and no memory beyond a fixed
+// buffer is used.
 //
 //   initiator                         acceptor
 //     hello (nonce, who, extra)  -->
@@ -14,18 +14,18 @@
 //     proof                      -->                                acceptor checks, then believes
 //
 // An initiator that is not convinced sends 32 zero bytes in place of its proof. They tell the
-// acceptor why it leaves. One that leaves without them gave up or ended. An acceptor that does not
-// fit the hello (another version, role, job, epoch, instance, rank or incarnation) says so inside
-// its challenge. After a failure the socket is shut down, so that the other side fails too.
+// acceptor why it leaves. An initiator that leaves without them gave up or ended. An acceptor that
+// does not fit the hello (another version, role, job, epoch, instance, rank or incarnation) says so
+// inside its challenge. After a failure the socket is shut down, so that the other side fails too.
 //
 // A process that cannot take part answers with encode_end(), in place of a challenge or of the
 // first record of TLS. It proves nothing: the initiator believes the text if the identity is its
 // own, and nothing else.
 //
-// A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads
-// another one than it expects knows that the process that it looks for listens there no more.
+// A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads an
+// unexpected one knows that the process it looks for no longer listens there.
 //
-// Reads exactly its own bytes, so that what follows on the stream is left for the user.
+// A handshake reads exactly its own bytes, so that later bytes of the stream are left for the user.
 //
 // If there is a TLS session, its handshake comes first, and all of this goes through it.
 #pragma once
@@ -61,24 +61,24 @@ struct Hello {
   int32_t source = 0;       // rank of the initiator
   int32_t destination = 0;  // rank of the acceptor
   uint64_t source_incarnation = 0;
-  uint64_t destination_incarnation = 0;  // that the initiator expects
+  uint64_t destination_incarnation = 0;  // expected by the initiator
   std::vector<std::byte> extra;
 };
 
 // Why a handshake has failed, for code that has to choose what to do next.
 enum class Denial : uint8_t {
-  kNone,      // it has not failed, or for no reason that the other side gave
+  kNone,      // not failed, or the other side gave no reason
   kSecret,    // the two sides have different secrets
   kIdentity,  // another job, epoch or communicator
   kEnded,     // the other side has failed, and says why (encode_end)
   kOther      // another version, role, rank or process, or another service
 };
 
-// The rank that a hello says its sender is, unproved; nothing where |bytes| are no whole hello of
+// The sender's rank according to a hello, unproved. Nothing if |bytes| are not a complete hello of
 // |identity|.
 std::optional<int32_t> claimed_rank(ConstByteSpan bytes, const Identity& identity);
 
-// The answer of a process of |identity| that cannot take part, because of |why|.
+// The answer of a process of |identity| that cannot take part because of |why|.
 std::vector<std::byte> encode_end(const Identity& identity, const Status& why);
 
 // The hello of |source| to |destination|, both of the instance that |credentials| name.
@@ -91,7 +91,8 @@ class Handshake {
  public:
   enum class Step : uint8_t { kWantRead, kWantWrite, kDone, kFailed };
 
-  // |mine| is what this side claims and asks for. |tls|, if any, is one on |fd| and outlives this.
+  // |mine| is what this side claims and asks for. |tls|, if any, is a session on |fd| and outlives
+  // this.
   static Handshake initiator(int fd, const Secret& secret, Hello mine, TlsSession* tls = nullptr);
   // Accepts only hellos of |role| that fit the identity and the incarnations of |credentials|, with
   // |rank| as destination. |any_identity|: identities and incarnations are not compared (the
@@ -104,8 +105,7 @@ class Handshake {
   // After kFailed: why ("peer does not prove the job secret", "not a hetcomm peer", ...).
   const Status& error() const { return error_; }
   Denial denial() const { return denial_; }
-  // After kDone on the acceptor: the proved claim of the initiator. After kFailed nothing of it is
-  // proved.
+  // After kDone on the acceptor: the proved claim of the initiator. After kFailed it is unproved.
   const Hello& peer() const { return hello_; }
   // The acceptor has read the whole claim.
   bool has_claim() const { return has_claim_; }
@@ -118,11 +118,11 @@ class Handshake {
  private:
   enum class State : uint8_t {
     kSendHello,      // initiator
-    kReadPrefix,     // initiator: what every version of the challenge starts with
+    kReadPrefix,     // initiator: the start of every version of the challenge
     kReadChallenge,  // initiator
     kReadEnd,        // initiator: why the other side cannot take part
     kSendProof,      // initiator
-    kReadHello,      // acceptor: what every version of the hello starts with
+    kReadHello,      // acceptor: the start of every version of the hello
     kReadClaim,      // acceptor
     kSendChallenge,  // acceptor
     kSendRefusal,    // acceptor
@@ -130,8 +130,8 @@ class Handshake {
     kDone,
     kFailed
   };
-  // Why an acceptor refuses; travels inside the proved part of its challenge.
-  // kEnded stands in an encode_end() only.
+  // Why an acceptor refuses, sent inside the proved part of its challenge. Only encode_end() uses
+  // kEnded.
   enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank, kIncarnation, kEnded };
   friend std::vector<std::byte> encode_end(const Identity& identity, const Status& why);
 
@@ -170,7 +170,7 @@ class Handshake {
   bool any_identity_ = false;
   Hello hello_;
   size_t extra_size_ = 0;
-  std::vector<std::byte> transcript_;  // all that was sent and received before the proofs
+  std::vector<std::byte> transcript_;  // all bytes sent and received before the proofs
   std::vector<std::byte> out_;
   std::vector<std::byte> in_;
   size_t out_done_ = 0;

@@ -13,7 +13,7 @@ const unsigned char* raw(ConstByteSpan bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-// A digest that could not be computed must never pass for one: there is no way to go on.
+// A failed computation must never pass for a digest, so the process cannot go on.
 void require(bool worked) {
   if (!worked) std::abort();
 }

@@ -1,4 +1,4 @@
-// SHA-256 and HMAC-SHA256, for keys and proofs. Setting up connections only, never per message.
+// SHA-256 and HMAC-SHA256, for keys and proofs. Used only to set up connections, never per message.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@ using Digest = std::array<std::byte, 32>;
 
 Digest sha256(ConstByteSpan bytes);
 Digest hmac_sha256(ConstByteSpan key, ConstByteSpan bytes);
-// A digest of |key| that takes some 16 MiB and 50 ms to compute (scrypt), for a place where others
-// can read it: guessing a weak key costs as much for each guess. OUT_OF_MEMORY if there is no room.
+// A digest of |key| that takes some 16 MiB and 50 ms to compute (scrypt), for places where others
+// can read it. Each guess at a weak key costs as much. OUT_OF_MEMORY if there is no room.
 Result<Digest> slow_digest(ConstByteSpan key, ConstByteSpan salt);
-// Overwrites a key that is needed no more; the compiler does not leave it out.
+// Overwrites a key that is no longer needed. The compiler does not optimise this away.
 void wipe(ByteSpan bytes);
-// Takes the same time wherever the two differ. False when the lengths differ.
+// Takes the same time regardless of where the two differ. False when the lengths differ.
 bool equal_in_constant_time(ConstByteSpan a, ConstByteSpan b);
 
 }  // namespace hetcomm

@@ -6,7 +6,7 @@
 
 namespace hetcomm {
 
-// Warns once about every entry that matches no interface that is up, and says what there is.
+// Warns once about every entry that matches no interface that is up, and lists those that are up.
 void warn_of_unknown_interfaces(const Config& config, Log& log);
 
 }  // namespace hetcomm

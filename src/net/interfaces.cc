@@ -99,7 +99,7 @@ Result<std::vector<Pattern>> parse_patterns(std::string_view text) {
   return patterns;
 }
 
-// Everything that is up and has a carrier, and |route|, in the kernel's order.
+// All addresses whose interface is up and has a carrier, and |route|, in the kernel's order.
 Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   Result<std::vector<ListedAddress>> all = list_addresses_of_host();
   if (!all.ok()) return all.status();
@@ -117,8 +117,8 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
-// The addresses that are known where the kernel lists no interfaces: loopback, and |route|, an
-// address of this host that leads to the other ranks.
+// The known addresses if the kernel lists no interfaces: loopback, and |route|, an address of this
+// host that leads to the other ranks.
 std::vector<InterfaceAddress> known_addresses(const Address& route) {
   std::vector<InterfaceAddress> result;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
@@ -131,8 +131,8 @@ std::vector<InterfaceAddress> known_addresses(const Address& route) {
   return result;
 }
 
-// True when |interface| is a device or lies over one: bonds, VLANs and bridges name what they lie
-// over.
+// Returns whether |interface| is a device or lies over one: bonds, VLANs and bridges name their
+// lower interfaces.
 bool is_physical(const std::string& interface, int depth = 0) {
   constexpr int kDeepest = 8;
   constexpr std::string_view kLower = "lower_";
@@ -148,15 +148,16 @@ bool is_physical(const std::string& interface, int depth = 0) {
   return false;
 }
 
-// A bridge over nothing physical, as those of containers and virtual machines, which have the same
-// address on every host.
+// Returns whether |interface| is a bridge over nothing physical. Those of containers and virtual
+// machines have the same address on every host.
 bool leads_nowhere(const std::string& interface) {
   std::error_code error;
   return std::filesystem::is_directory("/sys/class/net/" + interface + "/bridge", error) &&
          !is_physical(interface);
 }
 
-// Takes them away unless they are all that there is beside loopback, or |route| leads over them.
+// Removes bridges over nothing physical, unless only loopback is left without them or |route| leads
+// over them.
 void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
   std::vector<InterfaceAddress> kept;
   bool leads_out = false;
@@ -168,7 +169,7 @@ void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
   if (leads_out) *all = std::move(kept);
 }
 
-// Position of the first pattern that takes |entry|; 0 when nothing is named.
+// Position of the first pattern that matches |entry|; 0 if the user named none.
 std::optional<size_t> choose(const std::vector<Pattern>& patterns, const InterfaceAddress& entry) {
   if (patterns.empty()) return 0;
   for (size_t i = 0; i < patterns.size(); ++i) {
@@ -192,7 +193,7 @@ std::string describe(const std::vector<InterfaceAddress>& entries) {
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
   Result<std::vector<Pattern>> patterns = parse_patterns(config.text(variable::kInterface));
   if (!patterns.ok()) return patterns.status();
-  // Loopback leads to ranks of this host only, which the order of the rest serves as well.
+  // A loopback route leads only to ranks of this host, for which the usual order is as good.
   const bool has_route = patterns->empty() && !route.is_loopback();
   Result<std::vector<InterfaceAddress>> all = list_addresses(has_route ? route : Address());
   const Status unlisted = all.status();
@@ -203,7 +204,7 @@ ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
     return family == (entry.address.family() == AF_INET6 ? "ipv4" : "ipv6");
   });
   if (patterns->empty()) drop_bridges(has_route ? route : Address(), &candidates);
-  // Pattern, not the route, link-local, loopback, IPv6, kernel's order.
+  // The elements are: pattern, not the route, link-local, loopback, IPv6, kernel's order.
   using Rank = std::tuple<size_t, bool, bool, bool, bool, size_t>;
   std::vector<Rank> chosen;
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -231,7 +232,7 @@ ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
 
 void warn_of_unknown_interfaces(const Config& config, Log& log) {
   Result<std::vector<Pattern>> patterns = parse_patterns(config.text(variable::kInterface));
-  // The choice of interfaces reports an entry that is no pattern at all.
+  // choose_interfaces() reports an entry that is not a valid pattern.
   if (!patterns.ok() || patterns->empty()) return;
   Result<std::vector<InterfaceAddress>> all = list_addresses(Address());
   if (!all.ok()) return;

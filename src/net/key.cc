@@ -12,7 +12,7 @@
 
 namespace hetcomm {
 
-// Pages of its own: what the kernel is told to leave out of core dumps is whole pages.
+// The secret has its own pages, because the kernel can leave only whole pages out of core dumps.
 class Secret::Page {
  public:
   explicit Page(const Bytes& bytes) {

@@ -1,4 +1,4 @@
-// From what the user gave (a secret of any length, names) to the fixed-size keys and ids that
+// Turns the user's input (a secret of any length, names) into the fixed-size keys and ids that
 // connections carry. The same input gives the same output on every rank.
 #pragma once
 

@@ -9,8 +9,8 @@
 
 namespace hetcomm {
 
-// Non-blocking, close-on-exec listener. Port 0 picks a free one (see bound_address), of |ports| if
-// that is given; OUT_OF_RESOURCES when none of it is free. The IPv6 "any" address takes IPv4
+// Creates a non-blocking, close-on-exec listener. Port 0 picks a free one (see bound_address), from
+// |ports| if given; OUT_OF_RESOURCES if none of them is free. The IPv6 "any" address takes IPv4
 // connections as well. |device| is the interface over which connections come; empty: any.
 Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {},
                            const std::string& device = {});

@@ -70,7 +70,7 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
   }
   if (listener->place_.addresses.empty()) return failure;
   if (!options.device.empty()) {
-    // Ranks of the same host do not come over the interface.
+    // Ranks of the same host do not connect over the interface.
     options.device.clear();
     Result<Address> loopback = Address::parse_numeric("127.0.0.1", 0);
     Result<std::unique_ptr<Acceptor>> acceptor =

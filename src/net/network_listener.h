@@ -3,7 +3,7 @@
 //
 // There is one Acceptor for each family: on the chosen address, or on all addresses of the family
 // when several were chosen. Link-local IPv6 addresses are left out unless one of them leads to the
-// other ranks (link_local_scope). Like an Acceptor it is driven by the poller and never blocks.
+// other ranks (link_local_scope). The listener is driven by the poller and never blocks.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,24 @@ namespace hetcomm {
 class NetworkListener final {
  public:
   // |options| are those of each Acceptor: held, and with the ports of HETCOMM_PORTS. |interface| is
-  // the only one of |chosen| that it listens on; empty: all of them. |name| starts the texts.
-  // A family that cannot be listened on is logged and left out. Fails when none is left, and where
-  // nothing could be chosen.
+  // the only one of |chosen| that it listens on; empty: all of them. |name| starts the texts. A
+  // family that cannot be listened on is logged and left out. Fails when none is left or none was
+  // chosen.
   static Result<std::unique_ptr<NetworkListener>> create(
       Poller& poller, Log& log, const Config& config, const ChosenInterfaces& chosen,
       std::string_view interface, std::string_view name, Acceptor::Options options,
       AcceptHandler& handler);
 
-  // Returns what peers are told.
+  // Returns the addresses that peers are told.
   const ListeningPlace& place() const { return place_; }
   // The interface of each address of place().
   const std::vector<std::string>& interfaces() const { return interfaces_; }
 
-  // Judges connections by |credentials| from now on. Once.
+  // Judges connections by |credentials| from now on. Called once.
   Status open(const Credentials& credentials);
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
-  // Why a connection was last dropped; ok: none was.
+  // Why the last dropped connection was dropped; ok if none was.
   Status last_rejection() const;
 
  private:

@@ -56,8 +56,8 @@ void Poller::remove(int fd, Watcher& watcher) {
 }
 
 int Poller::poll() {
-  // The position is a member, so that remove() sees what is left, and a poll() from inside
-  // on_events ends this one early; nothing is lost, because events are level-triggered.
+  // The position is a member, so that remove() sees the remaining events, and a poll() from inside
+  // on_events ends this one early. Nothing is lost, because events are level-triggered.
   batch_next_ = 0;
   batch_size_ = epoll_wait(epoll_.get(), batch_.data(), kBatch, 0);
   int delivered = 0;

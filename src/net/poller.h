@@ -1,5 +1,5 @@
-// epoll behind a small interface. One per context; used under the progress baton, except wait(),
-// which touches only the epoll descriptor.
+// epoll behind a small interface. There is one per context. It is used under the progress baton,
+// except wait(), which touches only the epoll descriptor.
 #pragma once
 
 #include <sys/epoll.h>
@@ -34,10 +34,10 @@ class Poller {
   // descriptor.
   void remove(int fd, Watcher& watcher);
 
-  // Delivers what is ready without waiting. Returns the number of events delivered.
+  // Delivers pending events without waiting. Returns the number of events delivered.
   int poll();
-  // Sleeps until something is ready or |timeout_ns| passed (kForever: no limit); delivers nothing.
-  // [any-thread]
+  // Sleeps until an event is ready or |timeout_ns| has passed (kForever: no limit). Delivers
+  // nothing. [any-thread]
   void wait(uint64_t timeout_ns) const;
 
  private:

@@ -57,7 +57,8 @@ Status set_keepalive(int fd, uint64_t detection_ns) {
   HETCOMM_RETURN_IF_ERROR(
       set_socket_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL"));
   HETCOMM_RETURN_IF_ERROR(set_socket_option(fd, IPPROTO_TCP, TCP_KEEPCNT, count, "TCP_KEEPCNT"));
-  // Holds for the few bytes that may be unacknowledged too: while there are any, no probe is sent.
+  // The timeout also covers the few bytes that may be unacknowledged: while there are any, no probe
+  // is sent.
   HETCOMM_RETURN_IF_ERROR(set_socket_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000 - 200,
                                             "TCP_USER_TIMEOUT"));
   return set_socket_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");

@@ -9,18 +9,18 @@
 
 namespace hetcomm {
 
-// Peer's address for messages; "unknown" if there is none.
+// The peer's address, for messages; "unknown" if there is none.
 std::string peer_name(int fd);
 
-// The process at the other end of a local socket, as the kernel noted it when that process
+// The process at the other end of a local socket, as recorded by the kernel when that process
 // connected or listened.
 struct LocalPeer {
   pid_t process = 0;  // 0: of another PID namespace
-  uid_t user = 0;     // effective; users that this namespace does not know are all one
+  uid_t user = 0;     // effective; users unknown to this namespace look the same
 };
 Result<LocalPeer> local_peer(int fd);
-// kPermissionDenied, with process and user, when the other end of local socket |fd| belongs to
-// another effective user than this process.
+// kPermissionDenied, with process and user, when the other end of local socket |fd| belongs to a
+// different effective user than this process.
 Status check_same_user(int fd);
 
 }  // namespace hetcomm

@@ -1,14 +1,13 @@
-// A connected stream socket, with TLS on it or without: what an Acceptor and a Connector hand over.
+// A connected stream socket, with or without TLS. Acceptors and Connectors hand it over.
 //
 // receive() and send() have the meaning of recv() and send() in both cases (count, 0 at the end, -1
 // with errno, EAGAIN when it would block), and never raise SIGPIPE. Without TLS they are those
-// calls behind one branch. With TLS two things differ, and their questions are always "no" without:
+// calls behind one branch. With TLS two things differ (without TLS both are always false):
 //
 //   buffered()   bytes (or the end) were taken from the kernel and not yet received: no event
-//                announces them, so receive() has to be called again before anybody sleeps
+//                announces them, so receive() has to be called again before the caller sleeps
 //   !flushed()   bytes that send() has accepted have not all left: flush() has to be called when
-//   the
-//                socket is writable
+//                the socket is writable
 #pragma once
 
 #include <sys/socket.h>
@@ -37,7 +36,7 @@ class StreamSocket {
     tls_.reset();
     fd_.reset();
   }
-  // The descriptor alone, of a socket without TLS.
+  // Takes only the descriptor, of a socket without TLS.
   UniqueFd take_fd() && { return std::move(fd_); }
 
   ssize_t receive(const iovec* pieces, size_t count) {
@@ -68,9 +67,9 @@ class StreamSocket {
 
   bool buffered() const { return tls_ != nullptr && tls_->buffered(); }
   bool flushed() const { return tls_ == nullptr || tls_->flushed(); }
-  // False: there is no room yet. A broken connection has nothing left; receive() tells of it.
+  // False: there is no room yet. True for a broken connection, which receive() reports.
   bool flush() { return tls_ == nullptr || tls_->flush(); }
-  // Tells the peer that the end which follows is meant. Best effort; nothing is sent afterwards.
+  // Tells the peer that the end that follows is intended. Best effort; nothing is sent afterwards.
   void say_goodbye() {
     if (tls_ != nullptr) tls_->say_goodbye();
   }

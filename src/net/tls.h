@@ -1,18 +1,18 @@
 // TLS 1.3 with certificates of both sides, on sockets that do not block.
 //
-// A TlsContext holds this process's key and certificate and the authority that signs everybody's.
-// A TlsSession is the state of one connection: first shake_hands() until it is done, then receive()
+// A TlsContext holds this process's key and certificate and the authority that signs all of them. A
+// TlsSession is the state of one connection: first shake_hands() until it is done, then receive()
 // and send() with the meaning of the system calls. The socket's owner polls and closes it.
 //
-//   * Records are written to the socket at once; what the kernel does not take is kept (one record
-//     at most, as nothing more is accepted until it has left). So bytes that send() has accepted
-//     are encrypted and gone from the caller's memory, and what is sent next is the caller's free
-//     choice.
-//   * A socket that cannot be written any more can still be read: what the peer said before its end
+//   * Records are written to the socket immediately. The part that the kernel does not take is kept
+//     (one record at most, as nothing more is accepted until it has left). So bytes that send() has
+//     accepted are encrypted and gone from the caller's memory, and the caller is free to choose
+//     what it sends next.
+//   * A socket that can no longer be written can still be read: what the peer sent before its end
 //     counts.
-//   * Bytes that were taken from the kernel and not yet received are known (buffered()); so is an
-//     end that was found behind bytes.
-//   * The peer's end counts as one only when it was announced inside TLS. A connection that just
+//   * Bytes that were taken from the kernel and not yet received are known (buffered()), and so is
+//     an end that was found behind bytes.
+//   * The peer's end counts as one only if it was announced inside TLS. A connection that just
 //     stops is an error: anybody on the path can cut it.
 //   * No renegotiation (TLS 1.3 has none), no tickets, no resumption, no early data.
 //
@@ -34,7 +34,7 @@
 #include "src/system/config.h"
 #include "src/system/log.h"
 
-// OpenSSL's, so that its headers stay in tls.cc and tls_session.cc.
+// Types of OpenSSL, so that its headers stay in tls.cc and tls_session.cc.
 struct bio_method_st;
 struct bio_st;
 struct ssl_ctx_st;
@@ -50,8 +50,8 @@ bool tls_required(const Config& config);
 
 class TlsContext : public std::enable_shared_from_this<TlsContext> {
  public:
-  // By HETCOMM_TLS and the variables beside it; null when it is off. Fails when it is on and cannot
-  // be had, or off and HETCOMM_REQUIRE_TLS is on; the text names the variable.
+  // Follows HETCOMM_TLS and its related variables; null when TLS is off. Fails if it is on and
+  // unavailable, or off and HETCOMM_REQUIRE_TLS is on; the text names the variable.
   static Result<std::shared_ptr<const TlsContext>> create(const Config& config, Log& log);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
@@ -60,7 +60,7 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   // Null when there is no memory. [any-thread]
   std::unique_ptr<TlsSession> connect(int fd) const { return open(fd, false); }
   std::unique_ptr<TlsSession> accept(int fd) const { return open(fd, true); }
-  // The name that the peer's certificate has to carry; empty: any.
+  // The name required in the peer's certificate; empty: any.
   const std::string& expected_name() const { return expected_name_; }
 
  private:
@@ -88,7 +88,7 @@ class TlsSession {
   // still refuse this side's, which then shows at the first receive().)
   Step shake_hands();
   bool established() const { return established_; }
-  // Returns the failure, ok as long as there is none.
+  // Returns the failure; ok if there is none.
   const Status& error() const { return error_; }
   bool peer_spoke() const { return peer_spoke_; }
 
@@ -97,15 +97,15 @@ class TlsSession {
   ssize_t send(const iovec* pieces, size_t count);
   bool buffered() const;
   bool flushed() const { return out_.size() == out_done_; }
-  // False with EAGAIN, else true.
+  // Returns false with EAGAIN, else true.
   bool flush();
   void say_goodbye();
-  // Takes from the kernel what is there, beyond the record at hand: fewer system calls.
+  // Reads what the kernel has, beyond the current record, to save system calls.
   void read_ahead();
   // "TLSv1.3, TLS_AES_128_GCM_SHA256"
   std::string describe() const;
 
-  // OpenSSL's callbacks move bytes on the socket's side by these two.
+  // OpenSSL's callbacks read and write the socket by these two.
   int put(const char* data, int size);
   int take(char* data, int size);
 
@@ -123,24 +123,24 @@ class TlsSession {
   void refuse_plain_peer();
   Status failure_of_library() const;
 
-  const std::shared_ptr<const TlsContext> context_;  // its method is in use
+  const std::shared_ptr<const TlsContext> context_;  // has the BIO method that |ssl_| uses
   const int fd_;
   ssl_st* ssl_ = nullptr;
   bool established_ = false;
   bool received_ = false;  // data
   bool peer_spoke_ = false;
   bool plain_peer_ = false;
-  bool drained_ = true;    // the last attempt to read found nothing, or nothing was left
+  bool drained_ = true;    // the last read found nothing or left nothing
   bool took_all_ = false;  // the kernel filled the last request: there may be more
   bool kernel_end_ = false;
   bool goodbye_said_ = false;
-  bool gathers_ = false;  // put() sends nothing
+  bool gathers_ = false;  // put() gathers and sends nothing
   End end_ = End::kNone;
-  int kernel_error_ = 0;  // of a receive
+  int kernel_error_ = 0;  // errno of a failed receive
   int write_error_ = 0;
-  int errno_ = 0;  // of the failure
+  int errno_ = 0;  // errno of the failure
   Status error_;
-  std::vector<char> out_;  // of a record that the kernel did not take whole
+  std::vector<char> out_;  // the rest of records that the kernel did not take
   size_t out_done_ = 0;
 };
 

@@ -21,13 +21,12 @@ namespace {
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 // Records of one send() that go to the kernel together.
 constexpr size_t kBatchBytes = 128u << 10;
-// Far more than what one call can leave: the records of a handshake, or one of data.
+// Far more than one call can leave: the records of a handshake, or one record of data.
 constexpr size_t kMaxKept = 1u << 20;
-// Every message of the plain protocol starts with this byte (handshake.cc), and no TLS record does.
+// Every message of the plain protocol starts with this byte (handshake.cc); no TLS record does.
 constexpr char kFirstOfPlain = '\x89';
 
-// A fatal alert "protocol version", as the plain protocol's side recognizes it: what a process
-// without TLS gets to read.
+// A fatal alert "protocol version", sent to a process without TLS, which recognizes it.
 constexpr unsigned char kAlert[] = {SSL3_RT_ALERT,          3, 3, 0, 2, SSL3_AL_FATAL,
                                     SSL_AD_PROTOCOL_VERSION};
 
@@ -45,7 +44,7 @@ bool is_about_certificates(int alert) {
     case SSL_AD_UNKNOWN_CA:
     case SSL_AD_CERTIFICATE_REQUIRED:
     case SSL_AD_ACCESS_DENIED:
-    case SSL_AD_DECRYPT_ERROR:  // another authority that has the same name
+    case SSL_AD_DECRYPT_ERROR:  // another authority with the same name
       return true;
     default:
       return false;
@@ -58,8 +57,9 @@ TlsSession::~TlsSession() { SSL_free(ssl_); }
 
 // --- the socket's side -------------------------------------------------------------------------
 
-// Takes all of it: what the kernel does not want now is kept. A broken socket is no failure of the
-// library's, which could not read any more then: what the peer said before its end still counts.
+// Accepts all bytes and keeps those that the kernel does not take now. A broken socket is not
+// reported to the library as a failure, since it could no longer read then: what the peer sent
+// before its end still counts.
 int TlsSession::put(const char* data, int size) {
   const size_t length = static_cast<size_t>(size);
   size_t sent = 0;
@@ -124,8 +124,8 @@ bool TlsSession::flush() {
   return true;
 }
 
-// A peer that refuses this side's certificate says why and is gone, perhaps before this side has
-// said its first word: then the next receive() tells, and what is sent meanwhile goes nowhere.
+// A peer that refuses this side's certificate says why and leaves, perhaps before this side has
+// sent its first bytes. Then the next receive() reports it, and data sent until then is lost.
 bool TlsSession::is_broken() const { return write_error_ != 0 && received_; }
 
 // --- the handshake -----------------------------------------------------------------------------
@@ -149,8 +149,8 @@ TlsSession::Step TlsSession::shake_hands() {
   return established_ ? Step::kDone : Step::kWantRead;
 }
 
-// Says so in words that the peer understands. What it has sent is taken first: closing with unread
-// bytes would reset the connection, and the words might be lost.
+// Tells the peer in a form that it understands. Its bytes are read first: closing with unread bytes
+// would reset the connection, and the answer might be lost.
 void TlsSession::refuse_plain_peer() {
   std::array<char, 1024> unread;
   [[maybe_unused]] ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -182,7 +182,7 @@ ssize_t TlsSession::receive(const iovec* pieces, size_t count) {
       at += got;
       left -= got;
       total += got;
-      // Nothing is left here, and the kernel had less than was asked for: it has no more.
+      // Nothing is left here, and the kernel returned less than requested, so it has no more.
       if (!took_all_ && SSL_has_pending(ssl_) == 0) return static_cast<ssize_t>(total);
     }
     if (end_ != End::kNone) break;
@@ -193,8 +193,8 @@ ssize_t TlsSession::receive(const iovec* pieces, size_t count) {
   return -1;
 }
 
-// Also true for the part of a record that is here: the next attempt then finds out that the rest is
-// missing, and the kernel announces that.
+// Also true if only part of a record is here. The next attempt then finds that the rest is missing,
+// which the kernel announces when it comes.
 bool TlsSession::buffered() const {
   return end_ != End::kNone || (!drained_ && SSL_has_pending(ssl_) != 0);
 }
@@ -218,17 +218,17 @@ ssize_t TlsSession::send(const iovec* pieces, size_t count) {
   const ssize_t result = write_pieces(pieces, count);
   gathers_ = false;
   const int error = errno;
-  (void)flush();  // what stays is not flushed()
+  (void)flush();  // if bytes remain, flushed() is false
   errno = error;
   return result;
 }
 
-// Small pieces share a record; a long one goes from where it is.
+// Small pieces share a record. A long piece is sent without a copy.
 ssize_t TlsSession::write_pieces(const iovec* pieces, size_t count) {
   std::array<char, kRecordBytes> record;
   size_t gathered = 0;
   size_t total = 0;
-  // False: nothing more now.
+  // Returns false if nothing more can be written now.
   const auto write = [&](const void* data, size_t size) {
     if (!write_record(data, size)) return false;
     total += size;
@@ -257,7 +257,7 @@ ssize_t TlsSession::write_pieces(const iovec* pieces, size_t count) {
   return result();
 }
 
-// All or nothing, as put() takes everything. False: errno.
+// Writes all or nothing, since put() accepts everything. Returns false with errno set.
 bool TlsSession::write_record(const void* data, size_t size) {
   size_t written = 0;
   const int result = SSL_write_ex(ssl_, data, size, &written);
@@ -289,7 +289,7 @@ std::string TlsSession::describe() const {
 
 // --- failure -----------------------------------------------------------------------------------
 
-// True when |result| of a call means an end; false: it waits for the peer.
+// Returns true if |result| of a call means an end, and false if it waits for the peer.
 bool TlsSession::note_failure(int result) {
   const int kind = SSL_get_error(ssl_, result);
   if (kind == SSL_ERROR_WANT_READ) return false;

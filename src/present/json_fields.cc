@@ -14,7 +14,7 @@ Result<Json> parse_document(std::string_view text, std::string_view format, uint
   try {
     document = Json::parse(text);
   } catch (const Json::exception& error) {
-    // The library's text has the line, behind a prefix for programmers.
+    // The library's text has the line after a prefix for programmers.
     const std::string_view what = error.what();
     const size_t prefix = what.find("] ");
     return Status(Code::kInvalidArgument,

@@ -1,5 +1,5 @@
-// Strict reading of JSON files: the first thing that is wrong is told with its path, and an unknown
-// field is an error.
+// Strict reading of JSON files: the first fault is reported with its path, and an unknown field is
+// an error.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@
 
 namespace hetcomm::present {
 
-// This type of objects finds members fast.
+// This type of object finds members fast.
 using Json = nlohmann::json;
 
-// An object of a file, read field by field. The first thing that is wrong is kept, with its path;
-// every later field reads as absent.
+// An object of a file, read field by field. The first fault is kept, with its path. Every later
+// field reads as absent.
 class Fields {
  public:
   static constexpr size_t kMaxElements = 4096;  // of a list, unless its reader says otherwise
@@ -35,7 +35,7 @@ class Fields {
     if (!json_.is_object()) fail("", "is no object");
   }
 
-  // A field of another name is a mistake of the writer.
+  // Any other field name is an error.
   void allow_only(std::initializer_list<std::string_view> names) {
     if (!json_.is_object()) return;
     for (const auto& [name, value] : json_.items()) {
@@ -45,7 +45,7 @@ class Fields {
     }
   }
 
-  // The field's value. Null where there is none, and after a failure.
+  // The field's value. Null if there is none, and after a failure.
   const Json* find(const char* name) const {
     if (!failure_.ok() || !json_.is_object()) return nullptr;
     const auto found = json_.find(name);
@@ -64,7 +64,7 @@ class Fields {
     return {};
   }
 
-  // 0 where there is no such field.
+  // Returns 0 if there is no such field.
   uint64_t number(const char* name, uint64_t most) {
     const Json* field = find(name);
     return field == nullptr ? 0 : number_of(*field, name, most);
@@ -83,7 +83,7 @@ class Fields {
     return absent;
   }
 
-  // 16 bits in four hexadecimal digits.
+  // Reads 16 bits in four hexadecimal digits.
   uint16_t hex(const char* name) {
     const std::string digits = text(name);
     if (digits.empty()) return 0;
@@ -135,8 +135,8 @@ class Fields {
   Status& failure_;
 };
 
-// The document, if its syntax, "format" and "version" are right. INVALID_ARGUMENT with the line of
-// a syntax error; UNSUPPORTED for another version.
+// Returns the document if its syntax, "format" and "version" are right. INVALID_ARGUMENT with the
+// line of a syntax error; UNSUPPORTED for another version.
 Result<Json> parse_document(std::string_view text, std::string_view format, uint64_t version,
                             int most_nesting);
 

@@ -1,4 +1,4 @@
-// Protects parsers of JSON, which take memory for each bracket that is open, from hostile files.
+// Protects parsers of JSON, which use memory for each open bracket, from hostile files.
 #pragma once
 
 #include <string_view>

@@ -26,7 +26,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   size_t least = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : known) {
     const size_t distance = distance_between(word, candidate);
-    // A word of which no letter is left is not meant.
+    // A candidate that shares no letter with |word| is not meant.
     if (distance >= least || distance >= std::max(word.size(), candidate.size())) continue;
     least = distance;
     best = candidate;

@@ -1,4 +1,4 @@
-// "did you mean": the known word that is nearest to one that somebody has mistyped.
+// "did you mean": finds the known word that is nearest to a mistyped one.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,15 @@
 
 namespace hetcomm::present {
 
-// The number of letters to insert, leave out, replace, or swap with their neighbour.
+// The number of letters to insert, leave out, replace, or swap with their neighbour to turn |a|
+// into |b|.
 size_t distance_between(std::string_view a, std::string_view b);
 
-// "" where none is near: where more than a third of the letters differ, and more than two.
+// Returns the nearest of |known|, or "" if more than a third of the letters, and more than two,
+// differ.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
-// "; did you mean 'word'?", or "" where no word is near.
+// Returns "; did you mean 'word'?", or "" if no word is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace hetcomm::present

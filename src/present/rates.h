@@ -1,4 +1,4 @@
-// Rates as people read them.
+// Rates in readable form.
 #pragma once
 
 #include <cstdint>

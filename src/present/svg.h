@@ -6,7 +6,8 @@
 
 namespace hetcomm::present {
 
-// A picture in SVG 1.1 on a white ground. Elements lie on top of those that were added before them.
+// A picture in SVG 1.1 on a white background. Elements lie on top of those that were added before
+// them.
 //
 // Lengths are in pixels and y grows downwards; they are written with one decimal at most.
 // |attributes| are written as they are: R"(fill="#555")". Text and hints may have any characters. A
@@ -21,13 +22,13 @@ class Svg {
   Svg(Size size, int font_size, std::string_view title);
 
   void text(double x, double y, std::string_view text, std::string_view attributes = {});
-  // Upwards from (x, y).
+  // Draws text upwards from (x, y).
   void upright_text(double x, double y, std::string_view text, std::string_view attributes = {});
   void rectangle(double x, double y, Size size, std::string_view attributes,
                  std::string_view hint = {});
   void line(double x1, double y1, double x2, double y2, std::string_view attributes,
             std::string_view hint = {});
-  // Adds an element that its attributes alone describe: a path, a circle.
+  // Adds an element that only its attributes describe, such as a path or a circle.
   void shape(std::string_view tag, std::string_view attributes, std::string_view hint = {});
 
   // Ends the picture.
@@ -40,7 +41,7 @@ class Svg {
   std::string text_;
 };
 
-// A length or a place as pictures write it.
+// Formats a length or a position for a picture.
 std::string pixels(double value);
 
 }  // namespace hetcomm::present

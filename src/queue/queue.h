@@ -1,4 +1,5 @@
-// Queue: one end of an ordered, bounded, asynchronous way between two ranks (HetAuto, section 5.1).
+// Queue: one end of an ordered, bounded, asynchronous queue between two ranks (HetAuto, section
+// 5.1).
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@ class Queue {
   static constexpr uint32_t kDefaultDepth = 4;
   static constexpr uint32_t kMaxWeight = 1000;
 
-  // |peer|: the other rank of |communicator|, which exists. |share| is of a pushing end; a weight
-  // of 0 stands for 1. Fails where |terms| or |share| are out of range or the context has no
+  // |peer|: the other rank of |communicator|, which exists. |share| applies to a pushing end; a
+  // weight of 0 means 1. Fails if |terms| or |share| are out of range or the context has no
   // progress thread. May throw std::bad_alloc.
   static Result<std::unique_ptr<Queue>> create(Communicator& communicator, int32_t peer,
                                                Track::End end, const TrackTerms& terms,
                                                TrackShare share);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  // closed() is true.
+  // closed() must be true.
   ~Queue();
 
   // [any-thread]
@@ -31,12 +32,12 @@ class Queue {
   Track& track() { return track_; }
   int32_t peer() const { return peer_; }
   bool pushes() const { return track_.is_sending(); }
-  // Why an item with room for |bytes| is refused.
+  // The reason for refusing an item with room for |bytes|.
   Status check(bool pushes, uint64_t bytes) const;
-  // False: items are still under way after |timeout_ns|, 0: HETCOMM_TIMEOUT.
+  // False: items are still pending after |timeout_ns|; 0: HETCOMM_TIMEOUT.
   bool drain(uint64_t timeout_ns);
   void cancel();
-  // kBusy while items are under way. Nothing else is called afterwards.
+  // kBusy while items are pending. Nothing else is called afterwards.
   Status close();
 
  private:

@@ -45,7 +45,8 @@ struct Max {
     return hn::Max(a, b);
   }
 };
-// No processor multiplies vectors of bytes: even and odd ones apart, in lanes of 16 bits.
+// No processor multiplies vectors of bytes. Even and odd bytes are multiplied separately, in lanes
+// of 16 bits.
 struct ByteProduct {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
@@ -68,7 +69,7 @@ struct Bool : Native<uint8_t> {
 
 template <class T>
 T saturate(double value) {
-  // The bounds are powers of two, or 0: exact as float64, also where the largest T is not.
+  // The bounds are powers of two or 0, so they are exact as float64 even if the largest T is not.
   constexpr double kLow = static_cast<double>(std::numeric_limits<T>::min());
   const double end = std::ldexp(1.0, std::numeric_limits<T>::digits);
   if (!(value > kLow)) return value <= kLow ? std::numeric_limits<T>::min() : T{0};

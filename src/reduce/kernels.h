@@ -10,8 +10,8 @@ namespace hetcomm::reduce {
 inline constexpr size_t kTypes = 17;
 inline constexpr size_t kOperators = 9;
 
-// Null where nothing is defined. Lengths are bytes of |out|, or of |in| where that is the narrow
-// one.
+// Null if the operator is not defined for the type. Lengths are in bytes of |out|, or of |in| if
+// that is the narrow one.
 struct Kernels {
   using Combine = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes);
   using Average = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes,
@@ -22,7 +22,7 @@ struct Kernels {
 
   const char* target = nullptr;
   std::array<std::array<Combine, kOperators>, kTypes> combine{};
-  std::array<Average, kTypes> average{};  // of what rounds: the sum is divided, and then rounded
+  std::array<Average, kTypes> average{};  // for types that round: divides the sum, then rounds
   std::array<Map, kTypes> scale{};
   std::array<Map, kTypes> divide{};  // by a whole number, at least 1
   std::array<Widen, kTypes> widen{};
@@ -32,7 +32,7 @@ struct Kernels {
 // The kernels are those of the SIMD target that Highway has chosen.
 Kernels make_kernels();
 
-// The parts of it, each in the file of its name.
+// The parts of the kernels, each in the file of its name.
 void add_integers(Kernels& kernels);
 void add_floats(Kernels& kernels);
 void add_narrow_floats(Kernels& kernels);

@@ -1,9 +1,9 @@
 // The loops over memory, once for each SIMD target.
 //
-// A codec says how bytes become vectors of the lanes that are calculated with, and back: one
-// vector for types that are their own lanes, several for narrow ones. Lanes need not keep their
-// order in between. All of a block is read before any of it is written, so that the output may be
-// an input; nothing outside of the given bytes is touched.
+// A codec converts bytes to vectors of the lanes used in calculations, and back: one vector for
+// types that are their own lanes, several for narrow ones. Lanes need not keep their order in
+// between. A block is read completely before any of it is written, so the output may be an input.
+// Nothing outside of the given bytes is touched.
 #if defined(HETCOMM_REDUCE_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HETCOMM_REDUCE_LOOPS_INL_H_
 #undef HETCOMM_REDUCE_LOOPS_INL_H_
@@ -66,7 +66,7 @@ HWY_INLINE void store_scalar(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-// Fewer than eight bytes, zeros above them.
+// Loads fewer than eight bytes, with zeros above them.
 HWY_INLINE uint64_t load_few(const std::byte* from, size_t bytes) {
   if (bytes >= 4) {
     return load_scalar<uint32_t>(from) | uint64_t{load_scalar<uint32_t>(from + bytes - 4)}
@@ -145,7 +145,7 @@ HWY_INLINE void for_each_block(size_t bytes, const Body& body) {
   if (offset < bytes) body.rest(offset, bytes - offset);
 }
 
-// A sum is stored as it is, or divided first.
+// A sum is stored unchanged or divided first.
 struct Undivided {
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D, hn::Vec<D> sum) const {
@@ -289,7 +289,7 @@ struct Quotient {
     return hn::Div(a, b);
   }
 };
-// FloatMin and FloatMax return |a| where it is a NaN, and |b| where |b| is one or both are zeros.
+// FloatMin and FloatMax return |a| if it is a NaN, and |b| if |b| is a NaN or both are zeros.
 struct FloatMin {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {

@@ -1,4 +1,4 @@
-// float16, bfloat16 and float8: calculated with in float32.
+// float16, bfloat16 and float8: all calculations are in float32.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -26,9 +26,10 @@ constexpr int32_t kMagnitude = INT32_MAX;
 constexpr int32_t kFloatInfinity = 0x7f800000;
 constexpr int32_t kFloatNan = 0x7fc00000;
 
-// A format with a sign, exponent and mantissa of |kE| and |kM| bits, of which all patterns with the
-// largest exponent are infinities and NaNs (kIeee), or only the one with the largest mantissa is a
-// NaN. expand() takes it from the high bits of a lane, compress() leaves it in the low ones.
+// A format with a sign, an exponent of |kE| bits and a mantissa of |kM| bits. With kIeee, all
+// patterns with the largest exponent are infinities and NaNs. Otherwise only the one with the
+// largest mantissa is a NaN. expand() reads the number from the high bits of a lane, compress()
+// leaves it in the low ones.
 template <int kE, int kM, bool kIeee>
 struct Format {
   static constexpr int kBits = 1 + kE + kM;
@@ -37,7 +38,8 @@ struct Format {
   static constexpr int32_t kNan =
       kIeee ? kInfinity | (kM > 2 ? 1 << (kM - 1) : (1 << kM) - 1) : (1 << (kE + kM)) - 1;
 
-  // Shifted to its place in a float32 the number is too small by a power of two, subnormal or not.
+  // After the shift to its place in a float32 the number, subnormal or not, is too small by a power
+  // of two.
   template <class D>
   static HWY_INLINE hn::Vec<D> expand(D d, hn::Vec<hn::RebindToSigned<D>> high) {
     const hn::RebindToSigned<D> di;
@@ -61,11 +63,11 @@ struct Format {
     constexpr int32_t kRebias = (127 - kBias) << 23;
     const auto bits = hn::BitCast(di, value);
     const auto magnitude = hn::And(bits, hn::Set(di, kMagnitude));
-    // Half of the last place, less one where the digit before is even: ties go to even.
+    // Half of the last place, minus one if the digit before is even: ties go to even.
     const auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
     const auto half = hn::Set(di, (1 << (kShift - 1)) - 1 - kRebias);
     const auto normal = hn::ShiftRight<kShift>(hn::Add(magnitude, hn::Add(half, odd)));
-    // Added to a number whose last place is the smallest subnormal the processor rounds by itself.
+    // The processor rounds when it adds a number whose last place is the smallest subnormal.
     const auto magic = hn::Set(di, (127 + 1 - kBias + 23 - kM) << 23);
     const auto rounded = hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, magic));
     const auto subnormal = hn::Sub(hn::BitCast(di, rounded), magic);
@@ -99,7 +101,7 @@ struct BrainFormat {
   }
 };
 
-// Part p of the values is every second or fourth one, so that nothing has to cross lanes.
+// Part p has every second or fourth value, so that nothing has to cross lanes.
 template <class F>
 struct Interleaved {
   static constexpr size_t kParts = 32 / F::kBits;

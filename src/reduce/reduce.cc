@@ -22,7 +22,7 @@ bool is_narrow(Type type) { return type >= Type::kFloat16 && type <= Type::kFloa
 
 std::byte* bytes_of(float* numbers) { return reinterpret_cast<std::byte*>(numbers); }
 
-// |sum| = |sum| op in[0] op in[1] ...; without |begun|, |sum| has nothing to begin with.
+// |sum| = |sum| op in[0] op in[1] ...; if not |begun|, |sum| has no value yet.
 void add_block(const Reduction& reduction, float* sum, const std::byte* const* in, size_t inputs,
                size_t at_byte, size_t elements, bool begun) {
   std::array<float, kBlockElements> wide;
@@ -53,7 +53,7 @@ void reduce_rounding(const Reduction& reduction, std::byte* out, const std::byte
   }
 }
 
-// More inputs than are combined at once.
+// Combines more inputs than one kernel call can.
 void combine_many(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
                   size_t elements) {
   const size_t size = size_of(type);
@@ -73,7 +73,7 @@ void combine_many(Type type, Operator op, std::byte* out, const std::byte* const
   }
 }
 
-// Made at the first use, and the same ever after.
+// Made at the first use and never changed.
 const Kernels& kernels() {
   static const Kernels kKernels = make_kernels();
   return kKernels;
@@ -106,7 +106,7 @@ void scale(Type type, std::byte* out, const std::byte* in, size_t elements, doub
 void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks) {
   assert(ranks >= 1);
   const size_t bytes = elements * kSizes[at(type)];
-  // The inverse of a power of two is exact, and so is the product as much as the quotient.
+  // The inverse of a power of two is exact, so the product is as exact as the quotient.
   const bool by_inverse = type >= Type::kFloat16 && (ranks & (ranks - 1)) == 0;
   if (by_inverse) return kernels().scale[at(type)](out, in, bytes, 1.0 / ranks);
   kernels().divide[at(type)](out, in, bytes, ranks);

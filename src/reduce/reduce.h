@@ -1,10 +1,10 @@
 // Element-wise reductions of host memory.
 //
-// Any alignment; |out| may be one of the inputs and overlaps them in no other way. Every processor
-// gives the same bits, whatever vectors it has: nothing is reassociated or contracted. Which NaN a
-// result is, is not defined for float32 and wider; in narrower types there is one (0x7e00, 0x7fc0,
-// 0x7f), but that float8_e4m3fn keeps the sign of what overflows. The floating-point environment
-// is the default one.
+// Any alignment is allowed. |out| may be one of the inputs but must not overlap them in any other
+// way. Every processor gives the same bits with any vector size: nothing is reassociated or
+// contracted. The bits of a NaN result are not defined for float32 and wider. Narrower types have
+// one NaN (0x7e00, 0x7fc0, 0x7f), except that float8_e4m3fn keeps the sign of a value that
+// overflows. The floating-point environment is the default one.
 #pragma once
 
 #include <cstddef>
@@ -50,14 +50,15 @@ inline constexpr size_t kMaxInputs = 8;
 size_t size_of(Type type);
 
 // MIN and MAX are not defined for complex types, AND, OR and XOR for integers and bool only,
-// AVERAGE and PREMUL_SUM for all but bool. The functions below are called with what is defined.
+// AVERAGE and PREMUL_SUM for all but bool. Callers of the functions below pass only defined
+// combinations.
 bool is_defined(Type type, Operator op);
 
 // out[i] = in[0][i] op in[1][i] op ..., left to right, of 1 to kMaxInputs inputs. AVERAGE and
 // PREMUL_SUM are SUM here.
 //
 // bool: any byte but 0 is true, the result is 0 or 1; SUM and MAX are OR, PRODUCT and MIN are AND.
-// Integers wrap around. MIN and MAX are NaN where an element is. float16, bfloat16 and float8 are
+// Integers wrap around. MIN and MAX are NaN if an element is. float16, bfloat16 and float8 are
 // accumulated in float32 and rounded once.
 void combine(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
              size_t elements);
@@ -67,29 +68,29 @@ void combine(Type type, Operator op, std::byte* out, const std::byte* const* in,
 // product with another factor is rounded to float64, then towards zero, and saturates.
 void scale(Type type, std::byte* out, const std::byte* in, size_t elements, double factor);
 
-// AVERAGE divides after it sums: out = in / ranks, of integers towards zero.
+// AVERAGE divides after it sums: out = in / ranks. Integers round towards zero.
 void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks);
 
 // A Reduction says how the inputs of several ranks become one result.
 struct Reduction {
   Type type = Type::kUint8;
   Operator op = Operator::kSum;
-  uint32_t ranks = 1;  // AVERAGE: what the sum is divided by
-  double factor = 1;   // PREMUL_SUM of what rounds: what each input is multiplied by
+  uint32_t ranks = 1;  // AVERAGE: the divisor of the sum
+  double factor = 1;   // PREMUL_SUM of types that round: the factor of each input
 };
 
 // Whether a step of the operator rounds to less than float32: sums and products of float16,
-// bfloat16 and float8. Their results do not depend on where steps are taken if what lies between
-// two steps is float32.
+// bfloat16 and float8. Their results do not depend on where steps are taken if the intermediate
+// values are float32.
 bool rounds(Type type, Operator op);
 
 // out = in[0] op in[1] op ..., left to right, of any number of inputs; AVERAGE divides. |out| may
-// be one of the inputs and overlaps them in no other way. What rounds is calculated in float32,
-// multiplied, summed and divided there, and rounded once. |before|, if it is not null, is what the
-// inputs before these came to (reduce_wide); only of what rounds.
+// be one of the inputs but must not overlap them in any other way. Types that round are multiplied,
+// summed and divided in float32 and rounded once. |before|, if not null, is the result of the
+// inputs before these (reduce_wide), only for types that round.
 void reduce(const Reduction& reduction, std::byte* out, const std::byte* const* in, size_t inputs,
             size_t elements, const float* before = nullptr);
-// This neither divides nor rounds, and is only for what rounds. |out| may be |before|.
+// This neither divides nor rounds. It is only for types that round. |out| may be |before|.
 void reduce_wide(const Reduction& reduction, float* out, const std::byte* const* in, size_t inputs,
                  size_t elements, const float* before = nullptr);
 

@@ -1,9 +1,9 @@
 // Claim: the memory that one execution reads and writes. No byte of its destinations is written
-// twice, is a source's, or belongs to another execution of the plan that is under way.
+// twice, belongs to a source, or belongs to another pending execution of the plan.
 //
-// Ranges are compared first, in their order. Where they meet, the boxes in them are compared
-// exactly (reshard/memory_rule.h). Buffers at the same places as those of the claim before were
-// compared then.
+// Ranges are compared first, in ascending order. Where ranges meet, the boxes in them are compared
+// exactly (reshard/memory_rule.h). Buffers at the same places as in the previous claim were already
+// compared.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,17 @@ class Claim {
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;
 
-  // Takes the buffers of all tensors, which are long enough. |stream|: in whose order the execution
-  // is, if it is in one. kInvalidArgument with |*text|: they overlap.
+  // Takes the buffers of all tensors, which are long enough. |stream|: the stream that orders the
+  // execution, if there is one. kInvalidArgument with |*text|: they overlap.
   Code place(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const UserStream* stream, std::string* text);
-  // Whether two executions can be under way together. |*text| says what overlaps.
+  // Whether two executions can run concurrently. |*text| describes the overlap.
   bool is_apart_from(const Claim& other, std::string* text) const;
 
  private:
-  // A buffer's beginning, in the host's memory or in an allocation of a device.
+  // The beginning of a buffer, in host memory or in an allocation of a device.
   struct Base {
-    uint64_t device = 0;  // 0: the host's memory, which has one allocation
+    uint64_t device = 0;  // 0: host memory, which has one allocation
     uint64_t allocation = 0;
     uint64_t offset = 0;
     bool operator==(const Base&) const = default;
@@ -53,7 +53,7 @@ class Claim {
     uint32_t tensor = 0;
     bool is_destination = false;
   };
-  // Uses whose ranges may yet meet others.
+  // Uses whose ranges may still meet others.
   using Open = std::vector<const Use*>;
 
   static Base base_of(const hetcomm_buffer_t& buffer);
@@ -66,22 +66,22 @@ class Claim {
   const Program& program_;
   const UserStream* stream_ = nullptr;
   std::vector<Base> bases_;  // sources first
-  bool is_known_ = false;    // buffers at these bases were compared, and do not overlap
-  std::vector<Use> uses_;    // in the order of memory
+  bool is_known_ = false;    // buffers at these bases were compared and do not overlap
+  std::vector<Use> uses_;    // in memory order
   Open open_sources_;
   Open open_destinations_;
 };
 
-// The claims of the executions of a plan that are under way. [any-thread]
+// The claims of the pending executions of a plan. [any-thread]
 class Claims {
  public:
   // May throw std::bad_alloc; nothing else here does.
   explicit Claims(size_t most) { claims_.reserve(most); }
 
   // kInvalidArgument with |*text|: |claim| overlaps another one, and is not entered. There are
-  // fewer than |most| of them. |claim| stays until it leaves.
+  // fewer than |most| claims. |claim| stays valid until it leaves.
   Code enter(const Claim& claim, std::string* text);
-  // One that has not entered may leave.
+  // A claim that has not entered may leave.
   void leave(const Claim& claim);
 
  private:

@@ -1,5 +1,5 @@
 // Device copies: what one execution copies between device memory and host memory, and between
-// memories of devices, in jobs of many rows. Jobs are used again. Under the baton.
+// device memories, in jobs of many rows. Jobs are reused. Under the baton.
 #pragma once
 
 #include <array>
@@ -17,24 +17,24 @@
 
 namespace hetcomm::reshard {
 
-// A job is for one of these.
+// The purpose of a job.
 struct DeviceCopyUse {
   enum class Kind : uint8_t {
-    kPack,      // of message |index|, which is sent
-    kUnpack,    // of the arrivals [index, end), or of this rank's own memory
-    kFetchOwn,  // the sources of those of them that are from this rank's own memory
+    kPack,      // packs message |index|, which is sent
+    kUnpack,    // unpacks the arrivals [index, end), or arrivals from this rank's own memory
+    kFetchOwn,  // fetches the sources of those arrivals that are from this rank's own memory
   };
   Kind kind{};
   uint32_t phase = 0;
   uint32_t index = 0;
   uint32_t end = 0;
-  std::byte* memory = nullptr;  // that the job uses, and nothing else does
+  std::byte* memory = nullptr;  // memory that only this job uses
 };
 
 class DeviceCopyHandler {
  public:
   virtual void on_device_copied(DeviceCopyUse use, const Status& status) HETCOMM_UNDER_BATON = 0;
-  // The execution, for people.
+  // Describes the execution, for people.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -43,35 +43,35 @@ class DeviceCopyHandler {
 
 class DeviceCopies {
  public:
-  // Both outlive this, which has no job under way when it goes.
+  // Both arguments outlive this object. No job is in progress when it is destroyed.
   DeviceCopies(Staging& staging, DeviceCopyHandler& handler);
   ~DeviceCopies();
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
 
-  // How many copies |region| of |side| is for its device.
+  // Number of copies that |region| of |side| takes on its device.
   static uint64_t count(const SideMemory& side, const Region& region);
-  // |region| of |side|, which is staged, and the host memory where its rows lie behind each other,
-  // belong to the next job of this direction. May throw std::bad_alloc.
+  // Adds |region| of |side|, which is staged, and the host memory that holds its rows contiguously,
+  // to the next job of this direction. May throw std::bad_alloc.
   void add(StreamDirection direction, const SideMemory& side, const Region& region,
            std::byte* host) HETCOMM_UNDER_BATON;
-  // The bytes of |from| of |source| go to |to| of |target|, whose devices can copy them by
-  // themselves; |rows| are the regions' own. They belong to the next job of that kind.
+  // Adds a copy of |from| of |source| to |to| of |target| to the next job of that kind. Their
+  // devices can copy the bytes directly; |rows| are the regions' common rows.
   void add(const SideMemory& source, const Region& from, const SideMemory& target, const Region& to,
            const CommonRows& rows) HETCOMM_UNDER_BATON;
   bool has_rows_between() const HETCOMM_UNDER_BATON { return !between_.empty(); }
-  // Starts it, as start() does.
+  // Starts the job between devices, as start() does.
   void start_between(const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   bool has_rows(StreamDirection direction) const HETCOMM_UNDER_BATON {
     return !rows_[static_cast<size_t>(direction)].empty();
   }
-  // Forgets what was added.
+  // Discards what was added.
   void clear() HETCOMM_UNDER_BATON {
     for (auto& rows : rows_) rows.clear();
     between_.clear();
   }
-  // Starts it. The handler hears of its end later. May throw std::bad_alloc, and has started
-  // nothing then.
+  // Starts the job. The handler is told later when it ends. If it throws std::bad_alloc, nothing
+  // was started.
   void start(StreamDirection direction, const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
 
  private:
@@ -81,10 +81,10 @@ class DeviceCopies {
 
   Staging& staging_;
   DeviceCopyHandler& handler_;
-  std::array<std::vector<StagedRows>, 2> rows_;  // of the next job of each direction
-  std::vector<RowsBetween> between_;             // of the next job that copies these
+  std::array<std::vector<StagedRows>, 2> rows_;  // rows of the next job of each direction
+  std::vector<RowsBetween> between_;             // rows of the next job between devices
   std::vector<std::unique_ptr<Job>> jobs_;
-  std::vector<Job*> spare_;  // has room for all
+  std::vector<Job*> spare_;  // has room for all jobs
 };
 
 }  // namespace hetcomm::reshard

@@ -15,7 +15,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The bits of the cookie by which a message is known while it is under way.
+// The bits of the cookie that identifies a message in flight.
 constexpr unsigned kPhaseShift = 32;
 constexpr uint64_t kSends = uint64_t{1} << 31;
 
@@ -23,7 +23,7 @@ uint64_t message_id(size_t phase, size_t index, bool sends) {
   return uint64_t{phase} << kPhaseShift | (sends ? kSends : 0) | index;
 }
 
-// Bytes that lie behind each other.
+// Contiguous bytes.
 Region flat(uint64_t offset, uint64_t bytes) {
   Region region;
   region.offset = offset;
@@ -177,7 +177,7 @@ void Execution::move(bool oldest) {
   if (first_ == phases_.size()) {
     store();
   } else if (first_ != before) {
-    owner_.note_ready();  // the window has moved
+    owner_.note_ready();  // the window has advanced
   }
 }
 
@@ -222,7 +222,7 @@ void Execution::complete() {
     try {
       operation.outcome.text = std::make_unique<std::string>(std::move(text_));
     } catch (const std::bad_alloc&) {
-      operation.outcome.text.reset();  // the code tells enough
+      operation.outcome.text.reset();  // the code is enough
     }
   }
   operation.composite = nullptr;
@@ -232,7 +232,7 @@ void Execution::complete() {
   owner_.note_ready();
 }
 
-// Gives back the memory of what has come and was not taken, and of what has not been sent.
+// Returns the memory of received messages that were not processed, and of unsent messages.
 void Execution::drop_landings() {
   for (size_t i = 0; i < phases_.size(); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
@@ -258,15 +258,15 @@ void Execution::end_alone(const Status& why) {
   try_to_end();
 }
 
-// Its messages end. It is over when their memory is quiet.
+// Ends its messages. It is over when nothing touches their memory any longer.
 void Execution::stop(const Status& why, std::string text) {
   state_ = State::kEnding;
   code_ = why.code();
   text_ = std::move(text);
-  // The reason of the first to fail is that of the others, here and on other ranks.
+  // The first failure is the reason for all others, here and on other ranks.
   const Status told = reason_for_others(shared_.commons.rank, why);
   for (MessageState& state : messages_) {
-    // Some end at once.
+    // Some messages end immediately.
     if (state.operation == nullptr) continue;
     const Status own = owner_.told_to(state.operation->transfer.track->peer(), told);
     shared_.communicator.end(*state.operation, own.code(), own.text());
@@ -277,7 +277,7 @@ void Execution::try_to_end() {
   if (state_ == State::kEnding && under_way_ == 0 && copies_ == 0) complete();
 }
 
-// The caller cancels it, or it is late, or its communicator ends. |text| begins with the
+// The caller cancels it, its deadline passes, or its communicator ends. |text| begins with the
 // description.
 void Execution::end(Code code, const std::string& text) {
   if (state_ == State::kEnding || state_ == State::kOver) return;
@@ -324,7 +324,7 @@ void Execution::compare_labels() {
   if (state_ == State::kEnding || state_ == State::kOver) return;
   const auto* const other = shared_.talk.find_other(number_, label_);
   if (other == nullptr) return;
-  // Who has none has not told that.
+  // A rank without a label has not announced that yet.
   if (!label_.is_set()) shared_.talk.tell(number_, label_);
   const Label theirs = other->second;
   const int32_t rank = shared_.communicator.rank_of(other->first.second);
@@ -336,8 +336,8 @@ void Execution::compare_labels() {
        }));
 }
 
-// Data does not leave before the receiver's label is known, if this rank has one. Over a track that
-// is closed nothing leaves, and the message ends.
+// If this rank has a label, no data leaves before the receiver's label is known. On a closed track
+// no data leaves, and the message ends.
 bool Execution::may_send_to(Track& track) const {
   return !label_.is_set() || shared_.talk.told(track.peer(), number_) != nullptr ||
          !track.closed().ok();
@@ -374,7 +374,7 @@ std::vector<int> Execution::awaited() const {
 
 // --- messages ----------------------------------------------------------------
 
-// In the order of phases, so that what is needed first has memory first.
+// Posts in the order of phases, so that data needed first gets memory first.
 void Execution::post_receives(size_t end, bool oldest) {
   while (receive_phase_ < end && state_ == State::kMoving) {
     const ProgramPhase& phase = shared_.program.phases[receive_phase_];
@@ -400,7 +400,7 @@ void Execution::post_sends(size_t index, bool oldest) {
   }
 }
 
-// False: it is not its turn, or there is no room. |must|: see Landing.
+// False: it is not the message's turn, or there is no room. |must|: see Landing.
 bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const ProgramPhase& phase = shared_.program.phases[phase_index];
   const ProgramMessage& message = sends ? phase.sends[index] : phase.receives[index];
@@ -408,10 +408,10 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
       messages_[phases_[phase_index].first_message + (sends ? index : phase.sends.size() + index)];
   Track& track = shared_.turns.track(message.track);
   const bool fetches = sends && state.way == Way::kStaged;
-  // Data of a device may be fetched before the message has its turn.
+  // Data of a device may be fetched before the message's turn.
   const bool has_turn = shared_.turns.has_turn(message.track, number_, message.place) &&
                         (!sends || may_send_to(track));
-  if (state_ != State::kMoving) return false;  // for want of memory to skip others
+  if (state_ != State::kMoving) return false;  // no memory to skip others
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
     if (!take_memory(message, state, sends, must)) {
@@ -466,12 +466,12 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   ++under_way_;
   TrackTurns& turns = shared_.turns;
   const size_t index_of_track = message.track;
-  shared_.communicator.start_internal(*operation);  // this may be over afterwards
+  shared_.communicator.start_internal(*operation);  // this execution may be over afterwards
   turns.settle(index_of_track);
   return true;
 }
 
-// The pieces of a message that is taken as it lies.
+// The pieces of a message that is sent or received in place.
 void Execution::list_buffers(const ProgramMessage& message) {
   for (const Region& region : message.regions) {
     const SideMemory* const side = side_memory_of(region);
@@ -500,7 +500,7 @@ bool Execution::take_memory(const ProgramMessage& message, MessageState& state, 
   return state.raw != nullptr;
 }
 
-// Starts to copy what |message| has of devices into its memory.
+// Starts to copy the device data of |message| into its memory.
 void Execution::fetch(const ProgramMessage& message, MessageState& state,
                       const DeviceCopyUse& use) {
   std::byte* packed = state.landing;
@@ -537,10 +537,10 @@ void Execution::on_end(Operation& message) {
   --under_way_;
   const Code code = message.outcome.code;
   const bool whole = sends || message.outcome.bytes_received == message.length;
-  // A received message stays where it is until it is taken.
+  // A received message stays in its memory until it is processed.
   if (sends || code != Code::kOk || state_ != State::kMoving) let_go(own, sends);
   if (state_ == State::kEnding) {
-    owner_.note_ready();  // its track may be free
+    owner_.note_ready();  // its track may have room
     try_to_end();
     return;
   }
@@ -562,7 +562,7 @@ void Execution::on_end(Operation& message) {
 
 // --- copies -------------------------------------------------------------------
 
-// |sums|: the memory of the phase for sums, where there may be some.
+// |sums|: the phase's memory for sums, if it has any.
 CopySide Execution::side_of(const Region& region, std::byte* sums) {
   const ElementType type = shared_.program.tensors[region.tensor].type_of(region.memory);
   if (region.memory == Space::kSum) return {sums, &region, type};
@@ -570,13 +570,13 @@ CopySide Execution::side_of(const Region& region, std::byte* sums) {
   return {side_memory_of(region)->host(), &region, type};
 }
 
-// Null: it is memory of the execution.
+// Null: the region is in memory of the execution.
 const SideMemory* Execution::side_memory_of(const Region& region) const {
   if (region.memory == Space::kScratch || region.memory == Space::kSum) return nullptr;
   return region.memory == Space::kSource ? &sources_[region.tensor] : &destinations_[region.tensor];
 }
 
-// Null: it is in memory that the processor can touch.
+// Null: the region is in memory that the processor can touch.
 const SideMemory* Execution::staged_side_of(const Region& region) const {
   const SideMemory* const side = side_memory_of(region);
   return side != nullptr && side->is_staged() ? side : nullptr;
@@ -612,7 +612,7 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
     const bool staged = staged_side_of(region) != nullptr;
     const Region packed = flat(at, packed_bytes(region));
     at += packed.row_bytes;
-    if (staged && !converts(region)) continue;  // it was copied there
+    if (staged && !converts(region)) continue;  // already copied there
     const Conversion& conversion = shared_.program.tensors[region.tensor];
     const CopySide to{state.landing, &packed, conversion.sent_type(region.memory)};
     if (!staged) {
@@ -626,8 +626,8 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
   budget_ -= std::min(budget_, message.bytes);
 }
 
-// An arrival from this rank's own memory does not pass through the host. Gives the rows in which it
-// is copied.
+// Whether an arrival from this rank's own memory bypasses the host. Returns the rows in which it is
+// copied.
 bool Execution::stays_on_device(const ProgramArrival& arrival, CommonRows* rows) const {
   return arrival.receive < 0 && !arrival.adds && arrival.from.memory == Space::kSource &&
          arrival.to.memory == Space::kDestination && copies_between_[arrival.to.tensor] &&
@@ -635,7 +635,7 @@ bool Execution::stays_on_device(const ProgramArrival& arrival, CommonRows* rows)
 }
 
 // Host memory that an arrival from this rank's own memory needs: room for its bytes, before and
-// after they are converted. 0: none of it lies on a device, or it is there already.
+// after conversion. 0: none of it lies on a device, or it is already in place.
 uint64_t Execution::room_of(const ProgramArrival& arrival) const {
   if (arrival.receive >= 0) return 0;
   const SideMemory* const from = staged_side_of(arrival.from);
@@ -650,7 +650,7 @@ uint64_t Execution::room_of(const ProgramArrival& arrival) const {
   return std::max(arrival.from.bytes(), arrival.to.bytes());
 }
 
-// It counts as so many bytes of budget_.
+// The cost of an arrival, in bytes of |budget_|.
 uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   uint64_t copies = 0;
   if (CommonRows rows; stays_on_device(arrival, &rows)) {
@@ -664,7 +664,7 @@ uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   return copies * kBytesOfACopy + arrival.to.bytes();
 }
 
-// Puts what has come in phase |index| in its place, in order. |must|: see Landing.
+// Puts the arrivals of phase |index| in place, in order. |must|: see Landing.
 void Execution::arrive(size_t index, bool must) {
   const ProgramPhase& phase = shared_.program.phases[index];
   PhaseState& state = phases_[index];
@@ -686,12 +686,12 @@ void Execution::arrive(size_t index, bool must) {
     let_go(messages_[state.first_message + phase.sends.size() + i], false);
   }
   let_go_of_sums(state);
-  // Others may wait for it, or for the memory.
+  // Other phases may wait for it, or for the memory.
   owner_.note_ready();
 }
 
-// Takes the arrivals before |end|. What lies on a device and stays with this rank passes through
-// the host unless the device can copy it. False: there is no room for that.
+// Processes the arrivals before |end|. Device data that stays on this rank passes through the host
+// unless the device can copy it. False: there is no room for that.
 bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   const std::vector<ProgramArrival>& arrivals = shared_.program.phases[phase_index].arrivals;
   const size_t begin = phases_[phase_index].next_arrival;
@@ -736,7 +736,7 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
       device_copies_.add(StreamDirection::kFromHost, *to, arrival.to, next_stored);
       next_stored += room;
     } else if (room > 0) {
-      // At the end of its room, so that it can be converted in place.
+      // At the end of the arrival's room, so that it can be converted in place.
       device_copies_.add(StreamDirection::kToHost, *from, arrival.from,
                          next_fetched + room - arrival.from.bytes());
       next_fetched += room;
@@ -779,8 +779,8 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
   arrival.adds ? add(from, to) : copy(from, to);
 }
 
-// Puts an arrival from this rank's own memory, which the processor can touch, in its place. A sum
-// is whole by then, and is divided before it is rounded.
+// Puts an arrival from this rank's own memory, which the processor can touch, in place. A sum is
+// complete by then, and is divided before it is rounded.
 void Execution::put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) {
   const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
   const CopySide from = side_of(arrival.from, sums);
@@ -797,7 +797,7 @@ void Execution::let_go_of_sums(PhaseState& state) {
   if (state.sums != nullptr) shared_.landed.give(std::exchange(state.sums, nullptr));
 }
 
-// Puts what was fetched of this rank's own memory where it belongs.
+// Puts data fetched from this rank's own memory in place.
 void Execution::put_fetched(const DeviceCopyUse& use) {
   std::byte* next = use.memory;
   for (size_t i = use.index; i < use.end; ++i) {
@@ -826,7 +826,7 @@ void Execution::put_fetched(const DeviceCopyUse& use) {
   start_copies(StreamDirection::kFromHost, next_use);
 }
 
-// Starts what was added, if anything was.
+// Starts the added copies, if there are any.
 void Execution::start_copies(StreamDirection direction, const DeviceCopyUse& use) {
   if (!device_copies_.has_rows(direction)) return;
   device_copies_.start(direction, use);

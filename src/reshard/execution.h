@@ -3,9 +3,9 @@
 //   fresh --> loading --> moving --> storing --> over --> fresh
 //       (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
-// Phases go on side by side, as soon as what they need is there; messages of a track start in their
-// order. Objects are used again, so that an execution allocates nothing once there are enough.
-// Under the baton, but for bind().
+// Phases run concurrently, each as soon as its input is there; messages of a track start in their
+// order. Objects are reused, so that an execution allocates nothing once there are enough. Under
+// the baton, except bind().
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ namespace hetcomm::reshard {
 
 class Execution;
 
-// Things that the executions of one redistribution share.
+// State shared by the executions of one redistribution.
 struct ExecutionCommons {
   CommunicatorBase& communicator;
   PairCommons& commons;
@@ -43,8 +43,8 @@ struct ExecutionCommons {
   Claims claims;
   TrackTurns turns;
   ReshardTalk talk;
-  Landing packed;  // messages that are sent
-  Landing landed;  // messages that are received
+  Landing packed;  // messages to send
+  Landing landed;  // received messages
 };
 
 // Owns executions.
@@ -55,20 +55,20 @@ class ExecutionOwner {
   virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
   virtual void withdraw(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   virtual Status known_end(const Execution& execution) const HETCOMM_UNDER_BATON = 0;
-  // |execution|, of which this rank has moved no data, ends for |why|. True: it ends alone, and the
+  // |execution|, of which this rank has moved no data, ends for |why|. True: only it ends, and the
   // other ranks have been told.
   virtual bool give_up(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   // An execution has something to do.
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
-  // An execution has failed for |why|: no other can go on.
+  // An execution has failed for |why|: no other can continue.
   virtual void break_off(const Status& why) HETCOMM_UNDER_BATON = 0;
-  // Returns what rank |rank| of the job is told of an execution that ends for |why|.
+  // Returns the status that rank |rank| of the job is told when an execution ends for |why|.
   virtual Status told_to(int rank, const Status& why) const HETCOMM_UNDER_BATON = 0;
-  // |execution|, which was lined up, goes without having begun.
+  // |execution|, which was lined up, leaves without having begun.
   virtual void leave_line(Execution& execution) HETCOMM_UNDER_BATON = 0;
-  // An execution that was bound does not count as under way any more. [any-thread]
+  // An execution that was bound no longer counts as in progress. [any-thread]
   virtual void note_over() = 0;
-  // An execution does not exist any more, or is fresh again. [any-thread]
+  // An execution was destroyed, or is fresh again. [any-thread]
   virtual void give_permit() = 0;
 
  protected:
@@ -80,23 +80,24 @@ class Execution final : public CompositeOperation,
                         private CopyHandler,
                         private DeviceCopyHandler {
  public:
-  // Both outlive this.
+  // Both arguments outlive this object.
   Execution(ExecutionOwner& owner, ExecutionCommons& shared);
   ~Execution() override;
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
 
-  // A place was taken for it, and is given back by reset() or with it. [any-thread]
+  // A place was taken for this execution. reset() or the destructor gives it back. [any-thread]
   void own_place() { has_place_ = true; }
-  // Notes the memory of a fresh execution; |stream|: in whose order it is, if it is in one. It is
-  // given back when the execution is over. kInvalidArgument with |*text|: it overlaps. [any-thread]
+  // Claims the memory of a fresh execution. |stream|: the stream that orders it, if there is one.
+  // The claim ends when the execution is over. kInvalidArgument with |*text|: it overlaps.
+  // [any-thread]
   Code claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const UserStream* stream, std::string* text);
   // A fresh execution takes the buffers of all tensors, which have been checked. From now on
-  // |operation| stands for it, and it counts as under way. May throw std::bad_alloc. [any-thread]
+  // |operation| represents it, and it counts as in progress. May throw std::bad_alloc. [any-thread]
   void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
             const Label& label, Operation& operation);
-  // Its place among all executions, from when it is called.
+  // Its number among all executions, valid once it is called.
   uint64_t number() const HETCOMM_UNDER_BATON { return number_; }
   bool has_number() const HETCOMM_UNDER_BATON { return has_number_; }
   void set_number(uint64_t number) HETCOMM_UNDER_BATON {
@@ -117,28 +118,30 @@ class Execution final : public CompositeOperation,
   void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON {
     owner_.withdraw(*this, status_or_code(code, [&] { return text; }));
   }
-  // Begins, having a number.
+  // Begins. The execution already has a number.
   void start() HETCOMM_UNDER_BATON;
-  // Does what can be done now. |oldest|: of those under way. True: there is more to do.
+  // Does all work that is possible now. |oldest|: it is the oldest pending execution. True: there
+  // is more to do.
   bool advance(bool oldest) HETCOMM_UNDER_BATON;
-  // It fails, and the redistribution with it.
+  // The execution fails, and the redistribution with it.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
-  // A track was closed, on which no message starts any more. It fails if one would have to.
+  // A track was closed, on which no further message starts. The execution fails if it still had a
+  // message to start there.
   void track_closed() HETCOMM_UNDER_BATON;
-  // It ends, and nothing else does: another rank has given it up, and this one has moved no data of
-  // it.
+  // Only this execution ends: another rank has given it up, and this rank has moved none of its
+  // data.
   void end_alone(const Status& why) HETCOMM_UNDER_BATON;
-  // Some of its data has left this rank or come to it, or may have.
+  // Some of its data has left this rank or arrived here, or may have.
   bool has_moved() const HETCOMM_UNDER_BATON;
-  // A peer's label may have come.
+  // A peer's label may have arrived.
   void compare_labels() HETCOMM_UNDER_BATON;
   bool is_over() const HETCOMM_UNDER_BATON { return state_ == State::kOver; }
   bool has_succeeded() const HETCOMM_UNDER_BATON { return is_over() && code_ == Code::kOk; }
-  // An execution that is over gives its place back, and is fresh.
+  // Gives back the place of an execution that is over, and makes it fresh.
   void reset() HETCOMM_UNDER_BATON;
 
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
-  // The tracks with that rank are closed, which the redistribution hears of.
+  // The tracks with that rank are closed, and the redistribution is told.
   bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
     return false;
   }
@@ -146,7 +149,7 @@ class Execution final : public CompositeOperation,
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
   std::string remark() const override HETCOMM_UNDER_BATON { return shared_.talk.lacking(); }
-  // The peers that it waits for may have no such plan.
+  // The awaited peers may have no such plan.
   Code code_at_deadline() const override HETCOMM_UNDER_BATON {
     return shared_.talk.is_lacking() ? Code::kMismatch : Code::kTimedOut;
   }
@@ -154,31 +157,31 @@ class Execution final : public CompositeOperation,
 
  private:
   enum class State : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
-  // How the bytes of a message get from their places, or there.
+  // How the bytes of a message get from or to their places.
   enum class Way : uint8_t { kAsTheyLie, kPacked, kStaged };
   struct MessageState {
-    Operation* operation = nullptr;  // while it is under way
+    Operation* operation = nullptr;  // null unless in flight
     std::byte* landing = nullptr;
-    std::byte* raw = nullptr;  // what is yet to be converted, of a device
+    std::byte* raw = nullptr;  // device data that is yet to be converted
     Way way = Way::kPacked;
     bool started = false;
-    bool copying = false;  // from a device into the memory above
-    PieceLists lists;      // of the operation, while it is not under way
+    bool copying = false;  // a copy from a device into |landing| or |raw| is in progress
+    PieceLists lists;      // the operation's lists while it is not in flight
   };
   struct PhaseState {
-    uint32_t first_message = 0;  // in |messages_|: those sent, then those received
+    uint32_t first_message = 0;  // index in |messages_|: first the sends, then the receives
     uint32_t sends_left = 0;
     uint32_t receives_left = 0;
     uint32_t next_arrival = 0;
-    uint32_t copies = 0;  // of arrivals to devices
+    uint32_t copies = 0;  // pending copies of arrivals to devices
     bool may_begin = false;
     bool has_arrived = false;
     std::byte* sums = nullptr;
   };
-  // Phases beyond the oldest that are looked at.
+  // Number of phases, from the oldest on, that are looked at.
   static constexpr size_t kWindow = 32;
-  // The processor copies so much before others have their turn. To start a copy of a device takes
-  // it as long as so many bytes.
+  // The processor copies this many bytes before other executions get their turn. Starting a device
+  // copy takes it as long as copying kBytesOfACopy bytes.
   static constexpr uint64_t kMaxBytesAtOnce = 1u << 20;
   static constexpr uint64_t kBytesOfACopy = 16u << 10;
 
@@ -233,21 +236,21 @@ class Execution final : public CompositeOperation,
   Label label_;
   std::vector<SideMemory> sources_;       // by tensor
   std::vector<SideMemory> destinations_;  // by tensor
-  // By tensor: devices copy from its source to its destination by themselves.
+  // By tensor: devices copy directly from its source to its destination.
   std::vector<bool> copies_between_;
   Claim claim_;
   DeviceCopies device_copies_;
   HostBlocks::Block scratch_;
   std::vector<PhaseState> phases_;
   std::vector<MessageState> messages_;
-  std::vector<hetcomm_buffer_t> buffers_;  // of a message that is being posted
+  std::vector<hetcomm_buffer_t> buffers_;  // buffers of a message that is being posted
   size_t first_ = 0;                       // phases before it are done
   size_t receive_phase_ = 0;               // the next receive to be posted
   size_t receive_index_ = 0;
-  uint32_t under_way_ = 0;  // messages
-  uint32_t copies_ = 0;     // copies of devices under way
+  uint32_t under_way_ = 0;  // messages in flight
+  uint32_t copies_ = 0;     // device copies in progress
   uint64_t budget_ = 0;     // bytes that may still be copied
-  bool no_room_ = false;    // a message whose turn it is waits for memory
+  bool no_room_ = false;    // a message whose turn has come waits for memory
   Code code_ = Code::kOk;
   std::string text_;
 };

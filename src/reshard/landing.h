@@ -21,8 +21,8 @@ class Landing {
   Landing(const Landing&) = delete;
   Landing& operator=(const Landing&) = delete;
 
-  // Null where the bound does not allow it now. |must|: the bound does not count; the oldest work
-  // can always go on. Throws std::bad_alloc.
+  // Null if the bound does not allow it now. |must|: the bound is ignored, so that the oldest work
+  // can always continue. Throws std::bad_alloc.
   std::byte* take(uint64_t bytes, bool must) HETCOMM_UNDER_BATON {
     if (used_bytes_ + bytes > most_bytes_ && !must) return nullptr;
     make_room(used_);

@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kSliceBytes = 16u << 20;    // of a message
 constexpr uint64_t kLandingBytes = 64u << 20;  // of each direction
 
-// Mixes words into one. The order counts.
+// Hashes words into one. Their order matters.
 class Mixer {
  public:
   void add(uint64_t word) { state_ = mix64(state_, word); }
@@ -53,7 +53,7 @@ std::set<int> ranks_of(const Layout& layout) {
   return ranks;
 }
 
-// Those that some layout has.
+// The ranks that appear in some layout.
 std::vector<int> ranks_of(const std::vector<TensorOrder>& orders) {
   std::set<int> ranks;
   std::set<const Layout*> seen;  // many tensors of a model have the same layouts
@@ -76,7 +76,7 @@ Status check_ranks(const Layout& layout, const char* name, int32_t size) {
   return {};
 }
 
-// Names the tensor in the text where there are several.
+// Adds the tensor's name to the text if there are several tensors.
 Status named(const Status& status, size_t tensor, size_t count) {
   return count == 1 ? status : status.annotate(fmt::format("tensor {}", tensor));
 }
@@ -94,7 +94,7 @@ Status check_types(const TypePair& types, const Layout& source) {
   return {};
 }
 
-// Each layout once: many tensors of a model have the same ones.
+// Checks each layout once: many tensors of a model have the same ones.
 class DestinationCheck {
  public:
   Status operator()(const Layout& layout) {

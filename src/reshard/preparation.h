@@ -1,5 +1,5 @@
-// How a redistribution is prepared: from what the ranks of a communicator want to move to the plans
-// of all tensors, the proof of them, and what this rank does.
+// How a redistribution is prepared: from what the ranks of a communicator want to move, to the
+// plans of all tensors, their proof, and this rank's work.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace hetcomm::reshard {
 
-// A tensor that is to be moved. All ranks say the same.
+// A tensor to be moved. All ranks specify the same.
 struct TensorOrder {
   std::shared_ptr<const Layout> source;  // by ranks of the communicator
   std::shared_ptr<const Layout> destination;
@@ -27,33 +27,32 @@ struct TensorOrder {
 struct OrderOptions {
   Strategy strategy = Strategy::kAuto;
   uint64_t outer = 0;
-  uint64_t slice_bytes = 0;  // about so many of each message; 0: chosen
+  uint64_t slice_bytes = 0;  // approximate bytes of each message; 0: chosen
   uint64_t tag = 0;
   uint32_t in_flight = 1;
   bool prove = false;
   Overflow overflow = Overflow::kSaturates;
-  // This rank alone:
-  uint64_t landing_bytes = 0;  // 0: chosen
-  uint32_t weight = 0;         // among what shares network interfaces; 0: it takes no part in that
-  uint64_t bytes_per_second = 0;  // 0: without a limit
+  // Specific to this rank:
+  uint64_t landing_bytes = 0;     // 0: chosen
+  uint32_t weight = 0;            // among users of network interfaces; 0: takes no part in sharing
+  uint64_t bytes_per_second = 0;  // 0: unlimited
 };
 
-// Facts of the plans of all ranks.
+// Facts about the plans of all ranks.
 struct Facts {
-  Strategy strategy = Strategy::kAuto;  // of the first tensor
-  bool is_of_all = true;                // and of all others
-  uint64_t forecast_ns = 0;             // of all tensors; 0: nothing is known of the links
+  Strategy strategy = Strategy::kAuto;  // strategy of the first tensor
+  bool is_of_all = true;                // all other tensors have the same strategy
+  uint64_t forecast_ns = 0;             // for all tensors; 0: the links are unknown
 };
 
 enum class PlanFormat : uint8_t { kText, kJson, kSvg };
 
 // Plans for all ranks without a communicator, and describes the plans. |links| may be null. Fails
-// as Order::create() does.
+// like Order::create().
 Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOptions& options,
                           const Links* links, PlanFormat format);
 
-// The same orders for the ranks that are left: see layout_of_survivors(). The text names the
-// tensor.
+// The same orders for the surviving ranks: see layout_of_survivors(). The text names the tensor.
 Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
                                                      const std::vector<int>& rank_now);
 
@@ -62,12 +61,12 @@ class Order {
  public:
   // |communicator| outlives this. INVALID_ARGUMENT, OUT_OF_RANGE or UNSUPPORTED with a text that
   // names the tensor: ranks that do not exist, shapes that differ, types that cannot be converted,
-  // a strategy that does not cover the layouts; INTERNAL if the proof fails. Says nothing to other
+  // a strategy that does not cover the layouts. INTERNAL: the proof fails. Sends nothing to other
   // ranks. May throw std::bad_alloc.
   static Result<std::unique_ptr<Order>> create(Communicator& communicator,
                                                std::vector<TensorOrder> tensors,
                                                const OrderOptions& options);
-  // Makes this rank's share. Called once.
+  // Creates this rank's share. Called once.
   std::unique_ptr<Redistribution> prepare();
   const std::vector<TensorOrder>& tensors() const { return orders_; }
   const OrderOptions& options() const { return options_; }
@@ -87,7 +86,7 @@ class Order {
   const std::vector<TensorOrder> orders_;
   const OrderOptions options_;
   std::optional<Links> links_;
-  std::vector<Choice> choices_;  // with this rank's moves
+  std::vector<Choice> choices_;  // only with this rank's moves
   uint64_t content_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// A Program is what one rank does to move a list of tensors: its slicings, joined and in bytes.
+// A Program is the work of one rank to move a list of tensors: its slicings, joined and in bytes.
 //
-// Short tensors go together, so that there is one message between two ranks for many of them. What
-// goes together is a bundle: a slice of a long tensor, or several short tensors. Bundles take the
-// place of slices in the order of a slicing (reshard/slicing.h). Pure.
+// Short tensors are combined, so that one message between two ranks carries many of them. A bundle
+// is the unit of this: a slice of a long tensor, or several short tensors. Bundles take the place
+// of slices in the order of a slicing (reshard/slicing.h). Pure.
 #pragma once
 
 #include <cstddef>
@@ -19,23 +19,23 @@ namespace hetcomm::reshard {
 
 // Bytes that a program moves in one message.
 struct ProgramMessage {
-  uint32_t track = 0;  // index
-  uint32_t place = 0;  // among the messages of the track
+  uint32_t track = 0;  // index of the track
+  uint32_t place = 0;  // position among the messages of the track
   uint64_t bytes = 0;
-  // Where the bytes come from or go to. Those received have none where something is added.
+  // Where the bytes come from or go to. Empty for a received message if something is added.
   std::vector<Region> regions;
-  // Long rows, few enough, that are neither converted nor added: the transports can take them as
-  // they lie.
+  // Long rows, few enough, that are neither converted nor added: the transports can use them in
+  // place.
   bool is_direct = false;
 };
 
 struct ProgramArrival {
   int receive = -1;       // index of ProgramPhase::receives; -1: from this rank's own memory
-  uint64_t position = 0;  // byte of the message
-  Region from;            // if it is this rank's own
+  uint64_t position = 0;  // byte offset in the message
+  Region from;            // source region in this rank's own memory
   Region to;
   bool adds = false;
-  bool is_term = false;  // of a sum: what is received has the type of the source
+  bool is_term = false;  // a term of a sum: a received term has the source's type
 };
 
 struct ProgramPhase {
@@ -45,10 +45,10 @@ struct ProgramPhase {
   std::vector<ProgramMessage> sends;
   std::vector<ProgramMessage> receives;
   std::vector<ProgramArrival> arrivals;
-  uint64_t sum_bytes = 0;  // host memory in which the phase forms sums
+  uint64_t sum_bytes = 0;  // bytes of host memory in which the phase forms sums
 };
 
-// The messages to or from one rank in one hop, which keep their order.
+// The messages to or from one rank in one hop, which stay in order.
 struct ProgramTrack {
   int peer = 0;
   uint32_t hop = 0;
@@ -59,15 +59,15 @@ struct ProgramTrack {
 
 // The part of one tensor's source or destination that a program uses.
 struct ProgramSide {
-  uint64_t bytes = 0;  // that the buffer has at least; 0: this rank has no part
+  uint64_t bytes = 0;  // minimum size of the buffer; 0: this rank has no part
   uint64_t used_begin = 0;
-  uint64_t used_end = 0;    // nothing is used where these are equal
-  bool is_added = false;    // the processor adds what is here, or adds to it
-  uint64_t used_bytes = 0;  // in all regions together
-  uint64_t rows = 0;        // of these
-  uint64_t planes = 0;      // of two dimensions of rows, which a device may copy at once
-  Footprint boxes{};        // of this rank
-  bool stays = false;       // elements that source and destination have at one place stay there
+  uint64_t used_end = 0;    // equal to |used_begin|: nothing is used
+  bool is_added = false;    // the processor adds this data, or adds to it
+  uint64_t used_bytes = 0;  // total bytes of all regions
+  uint64_t rows = 0;        // total rows of all regions
+  uint64_t planes = 0;      // planes of two row dimensions, which a device may copy at once
+  Footprint boxes{};        // boxes of this rank
+  bool stays = false;       // elements at the same place in source and destination stay there
 };
 
 // The element types of a tensor.
@@ -77,26 +77,26 @@ struct TypePair {
   Overflow overflow = Overflow::kSaturates;
 };
 
-// Says how the elements of a tensor are converted and summed on their way.
+// How the elements of a tensor are converted and summed on their way.
 struct Conversion {
   TypePair types;
-  // The destination has the sum of terms, which are sent as they are. Other elements are converted
+  // The destination is the sum of terms, which are sent unconverted. Other elements are converted
   // by the sender.
   bool is_sum = false;
-  ElementType sum_type{};  // in which it is formed
-  uint32_t divisor = 1;    // what it is divided by
+  ElementType sum_type{};  // type in which the sum is formed
+  uint32_t divisor = 1;    // divisor of the sum
 
   ElementType type_of(Space memory) const {
     return memory == Space::kSource ? types.source
            : memory == Space::kSum  ? sum_type
                                     : types.destination;
   }
-  // Elements that are sent from |memory| have this type.
+  // The type of elements sent from |memory|.
   ElementType sent_type(Space memory) const {
     return memory == Space::kSource && is_sum ? types.source : types.destination;
   }
   bool converts(Space memory) const { return type_of(memory) != sent_type(memory); }
-  // Whether sums need memory of their own, since they are rounded or divided when they are whole.
+  // Whether sums need memory of their own, because they are rounded or divided once complete.
   bool rounds() const { return is_sum && (sum_type != types.destination || divisor > 1); }
 };
 Conversion conversion_of(const MovePlan& plan, const TypePair& types);
@@ -114,15 +114,16 @@ struct Program {
 
 // One tensor on its way.
 struct Passage {
-  const MovePlan* plan = nullptr;  // with at least the moves of the rank
+  const MovePlan* plan = nullptr;  // contains at least the moves of the rank
   TypePair types;
 };
 
 struct ProgramOptions {
   int rank = 0;
-  // A bundle has about so many bytes of its tensors, over all ranks. All ranks say the same.
+  // Approximate bytes of its tensors in a bundle, over all ranks. All ranks specify the same.
   uint64_t bundle_bytes = 0;
-  // Rows of messages to and from ranks of this host, and of others, that need not be packed.
+  // Minimum length of rows that need not be packed, in messages to and from ranks of this host, and
+  // of other hosts.
   uint64_t least_row_near = 4u << 10;
   uint64_t least_row_far = 32u << 10;
   std::vector<bool> near;  // by rank

@@ -14,12 +14,12 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Executions given up in a row: a rank that has not come so far holds a note of each.
+// Maximum number of consecutive executions given up: a rank that lags behind holds a note of each.
 constexpr size_t kMaxInRow = 1u << 13;
-constexpr size_t kMaxGivenUp = 1u << 16;  // that are remembered, since notes of them may still come
-constexpr size_t kMaxReason = 400;        // bytes of the text of a refusal
+constexpr size_t kMaxGivenUp = 1u << 16;  // maximum remembered: notes of them may still arrive
+constexpr size_t kMaxReason = 400;        // maximum bytes of the text of a refusal
 
-// The ranks of the job with which |program| has tracks.
+// The ranks of the job to which |program| has tracks.
 std::vector<int> peers_of(const Program& program, const Communicator& communicator) {
   std::set<int> peers;
   for (const ProgramTrack& track : program.tracks) {
@@ -31,7 +31,7 @@ std::vector<int> peers_of(const Program& program, const Communicator& communicat
 ReshardBoard::Terms board_terms(const Communicator& communicator,
                                 const RedistributionTerms& terms) {
   ReshardBoard::Terms own{.tag = terms.tag, .content = terms.content, .ranks = {}};
-  // The others do not count a plan in which this rank has no part.
+  // The other ranks do not count a plan in which this rank has no part.
   const bool has_part =
       std::find(terms.ranks.begin(), terms.ranks.end(), communicator.rank()) != terms.ranks.end();
   if (!has_part) return own;
@@ -43,8 +43,8 @@ ReshardBoard::Terms board_terms(const Communicator& communicator,
   return own;
 }
 
-// The part of |share|, which all tracks have together, that |track| gets: of a rate, in proportion
-// to its bytes.
+// The part of |share|, the share of all tracks together, that |track| gets. A rate is divided in
+// proportion to bytes.
 TrackShare share_of(const ProgramTrack& track, const Program& program, const TrackShare& share) {
   if (!track.sends || share.bytes_per_second == 0 || program.sent_bytes == 0) return share;
   uint64_t bytes = 0;
@@ -79,7 +79,7 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
   return made;
 }
 
-// The plan is on its board then; or it is not, and there is no track.
+// Afterwards the plan is on its board, or it is not on the board and has no tracks.
 void Redistribution::add_tracks(const RedistributionTerms& terms) {
   const Program& own = shared_.program;
   shared_.talk.enter();
@@ -105,7 +105,7 @@ void Redistribution::add_tracks(const RedistributionTerms& terms) {
   }
 }
 
-// All of them; or none, and the plan is not on its board any more.
+// Opens all tracks, or opens none and removes the plan from its board.
 void Redistribution::open_tracks() {
   Poster& poster = communicator_.poster();
   const TrackTurns& turns = shared_.turns;
@@ -122,7 +122,7 @@ void Redistribution::open_tracks() {
       shared_.talk.close();
     }
     while (open-- > 0) {
-      // No message has begun: it cannot fail.
+      // No message has begun, so this cannot fail.
       [[maybe_unused]] const Code code = poster.close_track(turns.track(open));
     }
     throw;
@@ -171,7 +171,7 @@ Code Redistribution::check(const hetcomm_buffer_t* buffers, const std::vector<Pr
   return Code::kOk;
 }
 
-// False: as many executions are under way as may be.
+// False: the maximum number of executions is in progress.
 bool Redistribution::take_permit() {
   uint32_t taken = under_way_.load(std::memory_order_relaxed);
   while (taken < in_flight_) {
@@ -180,7 +180,7 @@ bool Redistribution::take_permit() {
   return false;
 }
 
-// An execution that has a place; null: there is none.
+// Returns an execution that has a place; null: there is no place.
 std::unique_ptr<Execution> Redistribution::take() {
   std::unique_ptr<Execution> execution;
   {
@@ -216,7 +216,7 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
         "{} executions are under way, which is all that may be; wait for the oldest", in_flight_);
     return Code::kBusy;
   }
-  // The members of a group start together, and a stream that is not held back orders nothing.
+  // The members of a group start together, and a stream that is not held back imposes no order.
   const bool in_order = !options.in_group && options.stream != nullptr && options.stream->is_held();
   code = execution->claim(sources, destinations, in_order ? options.stream : nullptr, text);
   if (code != Code::kOk) return code;
@@ -263,7 +263,7 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
 
 // --- executions ---------------------------------------------------------------
 
-// |execution| is called: it takes its place among all, and the other ranks hear of it.
+// |execution| is called: it takes its number, and the other ranks are told.
 void Redistribution::call(Execution& execution) {
   if (execution.has_number()) return;
   execution.set_number(next_number_++);
@@ -275,7 +275,7 @@ void Redistribution::call(Execution& execution) {
 void Redistribution::lined_up(Execution& execution) {
   call(execution);
   execution.set_lined_up(true);
-  lined_up_.push_back(&execution);  // there is room for as many as can be under way
+  lined_up_.push_back(&execution);  // there is room for the maximum in progress
 }
 
 void Redistribution::leave_line(Execution& execution) {
@@ -307,7 +307,7 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
   return {};
 }
 
-// It will not begin. One that is cancelled or late ends alone.
+// |execution| will not begin. If it is cancelled or late, only it ends.
 void Redistribution::withdraw(Execution& execution, const Status& why) {
   call(execution);
   leave_line(execution);
@@ -319,10 +319,10 @@ void Redistribution::withdraw(Execution& execution, const Status& why) {
   break_off_and_sweep(why);
 }
 
-// The word of another rank about this execution comes before the end of the plan. No rank ends its
-// part of an execution that takes place before this one has begun its own. So a peer that has
-// closed a track takes no part in those that wait for a stream. They end when none is under way any
-// more, which may do without that peer.
+// Another rank's report about this execution has precedence over the end of the plan. No rank ends
+// its part of an execution that takes place before this rank has begun its own. So a peer that has
+// closed a track takes no part in executions that wait for a stream. They end once no other
+// execution is in progress, since one in progress may not need that peer.
 Status Redistribution::known_end(const Execution& execution) const {
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
     return found->second.status();
@@ -359,8 +359,8 @@ bool Redistribution::give_up(Execution& execution, const Status& why) {
   }
 }
 
-// The other ranks hear of it before any message of it ends here. |from|: the rank of the job that
-// has told it; -1: this rank gives it up. False: there is no room for it.
+// The other ranks are told before any of its messages end here. |from|: the rank of the job that
+// reported it; -1: this rank gives it up. False: there is no room for it.
 bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   if (in_row_ >= kMaxInRow) return false;
   try {
@@ -373,7 +373,7 @@ bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   ++in_row_;
   if (given_up_.size() > kMaxGivenUp) given_up_.erase(given_up_.begin());
   shared_.talk.forget_labels(given_up.execution);
-  note_ready();  // the turn of others may have come
+  note_ready();  // other executions may now have their turn
   return true;
 }
 
@@ -388,7 +388,7 @@ void Redistribution::refuse(std::string_view why) {
                          .text = printable_beginning(why, kMaxReason)};
   shared_.talk.introduce();
   ++next_number_;
-  if (given_up_.contains(given_up.execution)) return;  // another rank refuses it, too
+  if (given_up_.contains(given_up.execution)) return;  // another rank refuses it too
   if (note_given_up(given_up, -1)) return;
   break_off_and_sweep(status_or_code(Code::kBusy, [&]() HETCOMM_UNDER_BATON {
     return fmt::format(
@@ -397,7 +397,7 @@ void Redistribution::refuse(std::string_view why) {
   }));
 }
 
-// |execution| has succeeded: only those behind it count from now on.
+// |execution| has succeeded: from now on only later ones count.
 void Redistribution::begin_row(uint64_t execution) {
   if (in_row_ == 0) return;
   in_row_ = static_cast<size_t>(std::distance(given_up_.upper_bound(execution), given_up_.end()));
@@ -417,12 +417,12 @@ void Redistribution::peer_gave_up(int from, const GivenUp& given_up) {
   const bool is_over = execution == nullptr && given_up.execution < next_number_;
   const bool is_active = execution != nullptr && !execution->is_lined_up();
   const Status why = given_up.status();
-  // Data of it has moved: there is no going on.
+  // Some of its data has moved, so it cannot continue.
   if (is_over || (is_active && execution->has_moved()) || !note_given_up(given_up, from)) {
     break_off_and_sweep(why);
     return;
   }
-  execution = find(given_up.execution);  // for want of memory the plan may have ended meanwhile
+  execution = find(given_up.execution);  // the plan may have ended because memory ran out
   if (execution == nullptr) return;
   if (is_active) {
     execution->end_alone(why);
@@ -445,7 +445,7 @@ void Redistribution::label_came(uint64_t execution) {
 
 int Redistribution::progress() {
   ready_ = false;
-  // Executions that fail here change no list.
+  // Executions that fail here do not change the lists.
   if (std::exchange(is_track_closed_, false)) {
     for (const auto& each : active_) each->track_closed();
   }
@@ -456,7 +456,7 @@ int Redistribution::progress() {
   return 1;
 }
 
-// Tells of each execution once.
+// Logs each execution once.
 void Redistribution::note_pause(uint64_t pause_ns) {
   if (active_.empty()) return;
   const uint64_t oldest = active_.front()->number();
@@ -468,19 +468,19 @@ void Redistribution::note_pause(uint64_t pause_ns) {
       oldest, static_cast<double>(pause_ns) / 1e9);
 }
 
-// While nothing is under way there is nothing to call it for.
+// While no execution is pending, there is no need to call progress().
 void Redistribution::note_ready() {
   ready_ = true;
   if (busy_) communicator_.job().tasks().note_ready(*this);
 }
 
-// In an upcall, where nobody may sweep while executions are under way; progress() will.
+// Called in an upcall, which must not sweep while executions are pending; progress() will.
 void Redistribution::break_off_and_sweep(const Status& why) {
   break_off(why);
   if (!busy_) sweep_over();
 }
 
-// How executions end that would begin after the plan has ended.
+// The status of executions that would begin after the plan has ended.
 Status Redistribution::ended() const {
   if (differs_) return broken_;
   return status_or_code(broken_.code(), [&]() HETCOMM_UNDER_BATON {
@@ -489,7 +489,7 @@ Status Redistribution::ended() const {
   });
 }
 
-// Executions that wait for a user's stream and will not succeed end, too.
+// Ends executions that wait for a user's stream and will not succeed.
 void Redistribution::end_lined_up() {
   for (size_t i = lined_up_.size(); i-- > 0;) {
     const Status why = known_end(*lined_up_[i]);
@@ -498,7 +498,7 @@ void Redistribution::end_lined_up() {
   }
 }
 
-// Executions whose turn has not come to that track yet shall not wait for ranks that do not hear of
+// Executions whose turn on that track has not come yet must not wait for ranks that are not told of
 // it.
 void Redistribution::track_closed() {
   has_closed_track_ = is_track_closed_ = true;
@@ -512,7 +512,7 @@ void Redistribution::sweep_over() {
   for (auto& execution : active_) {
     if (!execution->is_over()) continue;
     if (execution->has_succeeded()) begin_row(execution->number());
-    // There is room for as many as can be under way; what cannot be kept goes.
+    // There is room for the maximum number in progress; the rest is destroyed.
     if (spare_.size() < spare_.capacity()) {
       execution->reset();
       spare_.push_back(std::move(execution));
@@ -522,7 +522,7 @@ void Redistribution::sweep_over() {
   }
   std::erase(active_, nullptr);
   if (active_.size() != before && !active_.empty()) note_ready();
-  // Copies of devices that go on here, and messages with one rank, keep no other rank waiting.
+  // Device copies and messages with one rank may continue here without delaying other ranks.
   if (!broken_.ok()) close_tracks(broken_);
   if (active_.empty()) set_busy(false);
   if (active_.empty() && has_closed_track_) end_lined_up();
@@ -547,13 +547,13 @@ void Redistribution::break_off(const Status& why) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 
-// Only ranks whose plan differs hear MISMATCH.
+// Only ranks whose plan differs are told MISMATCH.
 Status Redistribution::told_to(int rank, const Status& why) const {
   if (!differs_ || why.code() != Code::kMismatch || differing_.contains(rank)) return why;
   return status_or_code(Code::kAborted, [&] { return std::string(why.text()); });
 }
 
-// Closes those on which no message is under way.
+// Closes the tracks on which no message is in flight.
 void Redistribution::close_tracks(const Status& why) {
   if (!tracks_open_) return;
   for (size_t i = 0; i < shared_.turns.size(); ++i) {

@@ -1,5 +1,5 @@
-// Redistribution: what one rank prepares once to move tensors from one layout to another, and then
-// does as often as it is asked to: its program, the tracks to other ranks, and the executions.
+// Redistribution: one rank's preparation to move tensors repeatedly from one layout to another: its
+// program, the tracks to other ranks, and the executions.
 #pragma once
 
 #include <atomic>
@@ -22,23 +22,23 @@
 
 namespace hetcomm::reshard {
 
-// All ranks give the same.
+// All ranks specify the same.
 struct RedistributionTerms {
-  uint64_t tag = 0;        // tells redistributions between the same ranks apart, as with queues
-  uint64_t content = 0;    // hash of all that the ranks have to agree on
-  uint32_t in_flight = 1;  // executions under way at a time, at most
-  std::vector<int> ranks;  // of the communicator, all that are in a layout
-  // This rank alone:
+  uint64_t tag = 0;        // distinguishes redistributions between the same ranks, as with queues
+  uint64_t content = 0;    // hash of everything that the ranks must agree on
+  uint32_t in_flight = 1;  // maximum number of executions in progress
+  std::vector<int> ranks;  // ranks of the communicator that are in some layout
+  // Specific to this rank:
   uint64_t landing_bytes = 0;  // of each direction
-  TrackShare share;            // a weight of 0: it takes no part in sharing
+  TrackShare share;            // a weight of 0: takes no part in sharing
 };
 
 // Options of one execution.
 struct ExecutionOptions {
-  uint64_t timeout_ns = 0;  // 0: that of the communicator
+  uint64_t timeout_ns = 0;  // 0: the communicator's timeout
   bool high_priority = false;
-  UserStream* stream = nullptr;  // null: it waits for none
-  bool in_group = false;         // a group starts it, which the caller fills
+  UserStream* stream = nullptr;  // null: waits for no stream
+  bool in_group = false;         // a group, which the caller fills, starts it
   Label label{};
 };
 
@@ -47,32 +47,32 @@ class Redistribution final : private QuietTask,
                              private ReshardTalkClient,
                              private TrackWatcher {
  public:
-  // Opens the tracks, which waits for nobody. May throw std::bad_alloc.
+  // Opens the tracks without waiting. May throw std::bad_alloc.
   static std::unique_ptr<Redistribution> create(Communicator& communicator, Program program,
                                                 const RedistributionTerms& terms);
   Redistribution(const Redistribution&) = delete;
   Redistribution& operator=(const Redistribution&) = delete;
-  // close() has succeeded.
+  // close() must have succeeded.
   ~Redistribution();
 
   // [any-thread]
   Communicator& communicator() { return communicator_; }
   const Program& program() const { return shared_.program; }
   // Starts an execution, or leaves it to its group. |sources| and |destinations| have a buffer for
-  // each tensor, which is not looked at where this rank has no part of it. |*text| says why it was
-  // refused. May throw std::bad_alloc.
+  // each tensor, which is ignored if this rank has no part of the tensor. |*text| gives the reason
+  // for a refusal. May throw std::bad_alloc.
   Code start(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const ExecutionOptions& options, Operation** out, std::string* text);
-  // The next execution of this rank will not take place, for |why|, and counts as started. May
-  // throw std::bad_alloc.
+  // This rank's next execution will not take place, for |why|, and counts as started. May throw
+  // std::bad_alloc.
   void refuse(std::string_view why);
-  // Executions under way.
+  // Number of pending executions.
   uint32_t pending() const { return pending_.load(std::memory_order_acquire); }
-  // False: some are under way after |timeout_ns|, 0: HETCOMM_TIMEOUT.
+  // False: some are still pending after |timeout_ns|; 0: HETCOMM_TIMEOUT.
   bool drain(uint64_t timeout_ns);
-  // Ends them with kCancelled.
+  // Ends the pending executions with kCancelled.
   void cancel();
-  // kBusy while executions are under way. Nothing else is called afterwards.
+  // kBusy while executions are in progress. Nothing else is called afterwards.
   Status close();
 
  private:
@@ -123,20 +123,20 @@ class Redistribution final : private QuietTask,
   const uint32_t in_flight_;
   std::atomic<uint32_t> under_way_{0};  // executions that are bound
   std::atomic<uint32_t> pending_{0};    // executions that have not ended
-  uint64_t next_number_ = 0;            // of the next one that is called
+  uint64_t next_number_ = 0;            // number of the next execution that is called
   Status broken_;                       // why no execution can go on
-  std::set<int> differing_;             // ranks of the job that have made another plan
-  bool differs_ = false;                // it is that another rank has made another plan
+  std::set<int> differing_;             // ranks of the job that have another plan
+  bool differs_ = false;                // |broken_| means that another rank has another plan
   bool tracks_open_ = false;
   bool has_closed_track_ = false;
-  bool is_track_closed_ = false;  // and executions that are under way have not heard of it
+  bool is_track_closed_ = false;  // a track was closed, and pending executions have not been told
   bool ready_ = false;
   bool busy_ = false;
-  uint64_t quiet_until_ = 0;              // executions before it were noted in the log, or are over
-  std::map<uint64_t, GivenUp> given_up_;  // by number; the latest ones
-  size_t in_row_ = 0;                     // of these, since an execution has succeeded
-  std::vector<Execution*> lined_up_;      // called, and behind a stream
-  std::vector<std::unique_ptr<Execution>> active_;  // in their order
+  uint64_t quiet_until_ = 0;              // earlier executions were noted in the log, or are over
+  std::map<uint64_t, GivenUp> given_up_;  // the latest ones, by number
+  size_t in_row_ = 0;                     // number of these since the last successful execution
+  std::vector<Execution*> lined_up_;      // called, and waiting for a stream
+  std::vector<std::unique_ptr<Execution>> active_;  // in ascending order
   std::vector<std::unique_ptr<Execution>> spare_;
 };
 

@@ -24,7 +24,7 @@ void cast(const std::byte* from, std::byte* to, size_t elements) {
   }
 }
 
-// The largest numbers of float8_e4m3fn. NaN stays NaN.
+// Clamps to the largest numbers of float8_e4m3fn. NaN stays NaN.
 void saturate(float* numbers, size_t count) {
   constexpr float kLargest = 448;
   for (size_t i = 0; i < count; ++i) {
@@ -33,7 +33,7 @@ void saturate(float* numbers, size_t count) {
   }
 }
 
-// Converts |elements| that lie behind each other.
+// Converts |elements| contiguous elements.
 void convert(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
              size_t elements, Overflow overflow) {
   if (from_type == ElementType::kFloat64) return cast<double, float>(from, to, elements);
@@ -62,7 +62,7 @@ void convert(ElementType from_type, const std::byte* from, ElementType to_type, 
   }
 }
 
-// Adds |elements| of a narrower type, block by block.
+// Adds |elements| elements of a narrower type, block by block.
 void add_wider(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
                size_t elements) {
   constexpr size_t kBlock = 1024;
@@ -78,7 +78,7 @@ void add_wider(ElementType from_type, const std::byte* from, ElementType to_type
   }
 }
 
-// Calls use(from, to, elements) for all that lies behind each other on both sides.
+// Calls use(from, to, elements) for each run that is contiguous on both sides.
 template <typename Use>
 void for_each_run(const CopySide& from, const CopySide& to, Use&& use) {
   const uint64_t from_bytes = reduce::size_of(from.type);
@@ -116,8 +116,8 @@ Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes,
 
 namespace {
 
-// Gives, from the innermost on, how many bytes, rows, planes, ... of a region follow each other,
-// and at which distance.
+// Returns, from the innermost level outwards, how many bytes, rows, planes, ... of a region follow
+// each other, and at which distance.
 class Levels {
  public:
   explicit Levels(const Region& region)
@@ -127,7 +127,7 @@ class Levels {
   // 1 at the end.
   uint64_t count() const { return count_; }
   uint64_t stride() const { return stride_; }
-  // Takes |part|, by which count() can be divided.
+  // Takes |part|, which divides count().
   void take(uint64_t part) {
     count_ /= part;
     stride_ *= part;
@@ -153,7 +153,7 @@ class Levels {
 
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out) {
   CommonRows rows{.row_bytes = 1};
-  // While they are found, inner ones come first.
+  // The search finds inner rows first.
   size_t& count = rows.dimensions;
   Levels source(from);
   Levels target(to);

@@ -14,26 +14,26 @@ namespace hetcomm::reshard {
 
 using ElementType = reduce::Type;
 
-// |rows| of |row_bytes| each. Row (i, j, ...) lies offset + i * strides[0] + j * strides[1] + ...
-// bytes after the beginning of its memory.
+// |rows| rows of |row_bytes| each. Row (i, j, ...) begins offset + i * strides[0] + j * strides[1]
+// + ... bytes after the beginning of its memory.
 struct Region {
   Space memory = Space::kScratch;
   uint32_t tensor = 0;
   uint64_t offset = 0;
   uint64_t row_bytes = 0;
   uint64_t rows = 1;
-  size_t dimensions = 0;  // of the rows
+  size_t dimensions = 0;  // number of row dimensions
   Numbers extents{};
   Numbers strides{};
 
   uint64_t bytes() const { return rows * row_bytes; }
-  // It consists of so many planes, which have at most two dimensions of rows.
+  // Number of planes, which have at most two dimensions of rows.
   uint64_t planes() const {
     uint64_t count = 1;
     for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];
     return count;
   }
-  // The byte behind the last one.
+  // One past the last byte.
   uint64_t end() const {
     uint64_t last = offset;
     for (size_t d = 0; d < dimensions; ++d) last += (extents[d] - 1) * strides[d];
@@ -41,7 +41,8 @@ struct Region {
   }
 };
 
-// |box| of |tensor|, whose elements have |element_bytes| bytes, behind |base| bytes of its memory.
+// The region of |box| of |tensor|, whose elements have |element_bytes| bytes, |base| bytes after
+// the beginning of its memory.
 Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes, uint64_t base);
 
 // Goes through the rows of a region, in order.
@@ -50,9 +51,9 @@ class RowCursor {
   explicit RowCursor(const Region& region)
       : region_(region), offset_(region.offset), left_(region.row_bytes) {}
   uint64_t offset() const { return offset_; }
-  // Bytes that follow without a gap; 0 at the end.
+  // Contiguous bytes from here; 0 at the end.
   uint64_t left() const { return left_; }
-  // |bytes| of what is left.
+  // Advances by |bytes|, at most left().
   void advance(uint64_t bytes) {
     offset_ += bytes;
     left_ -= bytes;
@@ -81,8 +82,8 @@ class RowCursor {
   uint64_t left_;
 };
 
-// Rows that two regions have in common. Row (i, j, ...) lies i * from_strides[0] + ... bytes after
-// the first byte of one region, and i * to_strides[0] + ... after that of the other.
+// Rows that two regions have in common. Row (i, j, ...) begins i * from_strides[0] + ... bytes
+// after the first byte of one region, and i * to_strides[0] + ... bytes after that of the other.
 struct CommonRows {
   static constexpr size_t kMaxExtents = 2 * std::tuple_size_v<Numbers>;
   using Sizes = std::array<uint64_t, kMaxExtents>;
@@ -92,7 +93,7 @@ struct CommonRows {
   Sizes from_strides{};
   Sizes to_strides{};
 
-  // They consist of so many planes, which have at most two dimensions of rows.
+  // Number of planes, which have at most two dimensions of rows.
   uint64_t planes() const {
     uint64_t count = 1;
     for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];
@@ -100,9 +101,9 @@ struct CommonRows {
   }
 };
 
-// Finds rows, as long as can be, into which |from| and |to|, which have as many bytes, can be cut
-// so that rows at the same place in both have the same bytes. False: none were found; regions of
-// one box of a tensor have some.
+// Finds the longest rows into which |from| and |to|, which have the same number of bytes, can both
+// be cut, so that rows at the same place in both have the same bytes. False: none were found.
+// Regions of one box of a tensor always have some.
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out);
 
 // Elements can be converted between the floating-point types of at most 32 bits, and between
@@ -120,13 +121,15 @@ struct CopySide {
 // its sign, as in torch, or NaN, as in collective operations.
 enum class Overflow : uint8_t { kSaturates, kIsNan };
 
-// Copies the elements of |from| to |to|, which has as many; converts them where the types differ.
+// Copies the elements of |from| to |to|, which has the same number, and converts them if the types
+// differ.
 void copy(const CopySide& from, const CopySide& to, Overflow overflow = Overflow::kSaturates);
-// Adds them to what is there. The type of |to| is that of |from|, or can hold all its numbers.
+// Adds the elements of |from| to those of |to|. The type of |to| is that of |from|, or can hold all
+// its numbers.
 void add(const CopySide& from, const CopySide& to);
 
-// The type in which sums of elements of |source| are formed that become elements of |destination|:
-// float32, or float64 if one of both is; their own type if they do not convert.
+// The type in which sums of elements of |source| are formed for elements of |destination|: float32,
+// or float64 if either is float64; their own type if no conversion is needed.
 ElementType sum_type_of(ElementType source, ElementType destination);
 
 }  // namespace hetcomm::reshard

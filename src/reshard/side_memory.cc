@@ -15,7 +15,7 @@ std::byte* SideMemory::make_room(std::unique_ptr<std::byte[]>& memory, uint64_t&
 }
 
 bool SideMemory::worth_staging() const {
-  // One copy is one copy, here as there.
+  // A single row is one copy either way.
   if (side_->rows == 1) return true;
   if (!copies_rows()) return side_->used_bytes >= side_->rows * kLongRow;
   return side_->used_bytes >= side_->planes * kMinCopyBytes &&
@@ -57,7 +57,7 @@ void SideMemory::load(Staging& staging, CopyHandler& handler) {
                 side_->used_end - side_->used_begin, handler);
 }
 
-// Only what was written goes back: what lies between belongs to others.
+// Only written data goes back: the gaps belong to others.
 void SideMemory::store(Staging& staging, const std::vector<const Region*>& regions,
                        CopyHandler& handler) {
   std::vector<BufferPiece> pieces;

@@ -1,6 +1,6 @@
-// ReshardTalk: what this rank tells the other ranks of a redistribution, and hears of them: that it
-// has started, executions that were given up, and labels. It tells the ranks with which it has
-// tracks. Under the baton, but for the constructor.
+// ReshardTalk: the messages about a redistribution between this rank and the ranks with which it
+// has tracks: that it has started, executions that were given up, and labels. Under the baton,
+// except the constructor.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace hetcomm::reshard {
 
-// By which the caller knows an execution.
+// The caller's identification of an execution.
 struct Label {
   uint64_t step = 0;
   uint64_t micro_batch = 0;
@@ -25,24 +25,24 @@ struct Label {
   bool operator==(const Label&) const = default;
 };
 
-// An execution that ends before any rank has sent data of it.
+// An execution that ends before any rank has sent any of its data.
 struct GivenUp {
   uint64_t execution = 0;
-  Code code = Code::kAborted;  // on the rank that gave it up; kMismatch: it was refused
-  int32_t origin = 0;          // that rank, in the communicator
+  Code code = Code::kAborted;  // result on the rank that gave it up; kMismatch: it was refused
+  int32_t origin = 0;          // that rank's number in the communicator
   std::string text;
 
-  // How it ends on the other ranks.
+  // How the execution ends on the other ranks.
   Status status() const;
 };
 
 class ReshardTalkClient {
  public:
-  // Rank |rank| of the job has made another plan.
+  // Rank |rank| of the job has another plan.
   virtual void plan_differs(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
-  // Rank |from| of the job says so.
+  // Rank |from| of the job has reported |given_up|.
   virtual void peer_gave_up(int from, const GivenUp& given_up) HETCOMM_UNDER_BATON = 0;
-  // A peer's label of |execution| has come.
+  // A peer's label of |execution| has arrived.
   virtual void label_came(uint64_t execution) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -51,36 +51,37 @@ class ReshardTalkClient {
 
 class ReshardTalk final : private BoardedReshard {
  public:
-  // |peers|: ranks of the job with which this rank has tracks, each once. All arguments outlive
-  // this.
+  // |peers|: ranks of the job with which this rank has tracks, without duplicates. All arguments
+  // outlive this.
   ReshardTalk(Communicator& communicator, ReshardTalkClient& client, ReshardBoard::Terms terms,
               std::vector<int> peers);
   ReshardTalk(const ReshardTalk&) = delete;
   ReshardTalk& operator=(const ReshardTalk&) = delete;
 
-  // Takes the plan's numbers, and hears of others from now on. May throw std::bad_alloc.
+  // Takes the plan's numbers, and receives reports of others from now on. May throw std::bad_alloc.
   void enter() HETCOMM_UNDER_BATON;
-  // This rank's number of the plan with rank |rank| of the job, with which it has tracks.
+  // The number that this rank uses for the plan with rank |rank| of the job, with which it has
+  // tracks.
   uint32_t number_with(int rank) const HETCOMM_UNDER_BATON;
-  // Hears what others have said before. May throw std::bad_alloc.
+  // Processes earlier reports of others. May throw std::bad_alloc.
   void catch_up() HETCOMM_UNDER_BATON;
   void close() HETCOMM_UNDER_BATON;
-  // An execution of this rank is called: the peers hear of the plan, if they have not.
+  // An execution of this rank is called: tells the peers of the plan, unless they know it.
   void introduce() HETCOMM_UNDER_BATON;
   // Tells all peers but |but|.
   void tell(const GivenUp& given_up, int but) HETCOMM_UNDER_BATON;
   void tell(uint64_t execution, const Label& label) HETCOMM_UNDER_BATON;
 
-  // Label of |execution| that rank |rank| of the job has told; null: none.
+  // The label of |execution| that rank |rank| of the job has sent; null: none.
   const Label* told(int rank, uint64_t execution) const HETCOMM_UNDER_BATON;
-  // A peer whose label of |execution| is not |own|, with that label; null: there is none.
+  // A peer whose label of |execution| differs from |own|, with that label; null: there is none.
   const std::pair<const std::pair<uint64_t, int>, Label>* find_other(
       uint64_t execution, const Label& own) const HETCOMM_UNDER_BATON;
-  // Nobody asks for labels of |execution| any more.
+  // Labels of |execution| are no longer needed.
   void forget_labels(uint64_t execution) HETCOMM_UNDER_BATON;
-  // Some peer has said that it has no such plan, and not that it has made it since.
+  // Whether some peer has said that it has no such plan, and not since then that it has one.
   bool is_lacking() const HETCOMM_UNDER_BATON { return !lacking_.empty(); }
-  // For people: "; rank 1 has no plan with tag 0 and rank 0; it has tag 1"; empty if nobody lacks
+  // For people: "; rank 1 has no plan with tag 0 and rank 0; it has tag 1"; empty if no peer lacks
   // it.
   std::string lacking() const HETCOMM_UNDER_BATON;
 
@@ -98,7 +99,7 @@ class ReshardTalk final : private BoardedReshard {
   const ReshardBoard::Terms terms_;
   const std::vector<int> peers_;
   bool is_introduced_ = false;
-  std::map<int, std::string> lacking_;                // by rank: what it has instead
+  std::map<int, std::string> lacking_;                // by rank: the plan it has instead
   std::map<std::pair<uint64_t, int>, Label> labels_;  // by execution and rank
 };
 

@@ -1,7 +1,6 @@
 // TrackTurns: the tracks of a redistribution, and whose turn it is on each. The messages of all
-// executions go over a track in one order, which both ends know: execution by execution, and in
-// each by their places. Messages of an execution that was given up are skipped at both ends. Under
-// the baton.
+// executions cross a track in an order that both ends know: execution by execution, and within each
+// by place. Both ends skip the messages of an execution that was given up. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,7 @@ class TrackTurns {
   TrackTurns(const TrackTurns&) = delete;
   TrackTurns& operator=(const TrackTurns&) = delete;
 
-  // Adds a track that carries |messages| in each execution. The rest are those of Track.
+  // Adds a track that carries |messages| in each execution. |arguments| are those of Track.
   template <typename... Arguments>
   void add(uint32_t messages, Arguments&&... arguments) {
     tracks_.push_back(std::make_unique<Counted>(messages, std::forward<Arguments>(arguments)...));
@@ -31,29 +30,29 @@ class TrackTurns {
   size_t size() const { return tracks_.size(); }
   Track& track(size_t index) const { return tracks_[index]->track; }
 
-  // The message at |place| of |execution| is the next one of track |index|.
+  // Whether the message at |place| of |execution| is the next one of track |index|.
   bool has_turn(size_t index, uint64_t execution, uint32_t place) HETCOMM_UNDER_BATON {
     Counted& counted = *tracks_[index];
     if (!skipped_.empty()) [[unlikely]]
-      settle(counted);  // there may be room for it now
+      settle(counted);  // the track may have room for it now
     return counted.started == execution * counted.messages + place && counted.track.has_room();
   }
-  // It is about to start. settle() follows when it has its place in the track.
+  // The next message is about to start. settle() follows when it has its place in the track.
   void started(size_t index) HETCOMM_UNDER_BATON { ++tracks_[index]->started; }
   void settle(size_t index) HETCOMM_UNDER_BATON {
     if (!skipped_.empty()) [[unlikely]]
       settle(*tracks_[index]);
   }
-  // Some message of |execution|, which was not given up, has yet to start on track |index|.
+  // Whether some message of |execution|, which was not given up, has yet to start on track |index|.
   bool has_yet_to_start(size_t index, uint64_t execution) const HETCOMM_UNDER_BATON {
     const Counted& counted = *tracks_[index];
     return counted.started < (execution + 1) * counted.messages;
   }
-  // Track |index| is about to be closed. False: it was before.
+  // Track |index| is about to be closed. False: it already was.
   bool take_closing(size_t index) HETCOMM_UNDER_BATON {
     return !std::exchange(tracks_[index]->is_closed, true);
   }
-  // No message of |execution| starts any more. May throw std::bad_alloc, and has then done nothing.
+  // No further message of |execution| starts. If it throws std::bad_alloc, it has done nothing.
   void skip(uint64_t execution) HETCOMM_UNDER_BATON;
 
  private:
@@ -61,8 +60,8 @@ class TrackTurns {
     template <typename... Arguments>
     explicit Counted(uint32_t of_each, Arguments&&... arguments)
         : messages(of_each), track(std::forward<Arguments>(arguments)...) {}
-    const uint32_t messages;  // of each execution
-    uint64_t started = 0;     // or skipped, in all executions
+    const uint32_t messages;  // messages of each execution
+    uint64_t started = 0;     // number of messages started or skipped, in all executions
     bool is_closed = false;
     Track track;
   };

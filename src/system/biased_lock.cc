@@ -8,7 +8,7 @@ void BiasedLock::set_up(Bias bias) {
   sole_.store(biased ? kNobodyYet : kShared, std::memory_order_relaxed);
 }
 
-// kShared is seen only after the fence: who sees it can trust |inside_|.
+// kShared becomes visible only after the fence: a thread that sees it can trust |inside_|.
 void BiasedLock::end_sole_use() {
   sole_.store(kEnding, std::memory_order_seq_cst);
   fence_.heavy();
@@ -40,11 +40,11 @@ bool BiasedLock::try_lock_shared() {
     if (sole == kShared) [[likely]]
       return true;
     sole = sole_.load(std::memory_order_seq_cst);
-    if (sole == kNobodyYet) return true;  // who becomes the sole user from now on sees the word
+    if (sole == kNobodyYet) return true;  // a thread that becomes the sole user later sees the word
     if (sole != kShared) end_sole_use();
     sole = kShared;
     if (inside_.load(std::memory_order_acquire) == 0) return true;
-    // Either the sole user sees the word free when it leaves, or it has left and is seen here.
+    // Either the sole user sees the word free when it leaves, or this thread sees that it has left.
     word_.store(0, std::memory_order_release);
     fence_.heavy();
   }

@@ -1,17 +1,17 @@
 // A lock that costs its sole user no locked instruction.
 //
-// While one thread alone makes calls "as a user", it takes the lock by two plain stores and a
-// few loads. The first call of any other thread ends that for good, at the price of one
-// membarrier(), and from then on it is an ordinary try-lock.
+// While one thread alone makes calls "as a user", it takes the lock by two plain stores and a few
+// loads. The first call of any other thread ends that permanently, at the price of one
+// membarrier(). From then on it is an ordinary try-lock.
 //
 //   nobody yet --first call as a user--> sole user --call of another thread--> ending --> shared
 //
-// Why it excludes: the sole user says that it is inside and then looks whether it still is the sole
-// user and the word is free; the other thread takes that role away, fences on all processors, and
-// then looks whether it is inside. One of the two sees the other.
+// Why it excludes: the sole user says that it is inside, and then checks that it still is the sole
+// user and that the word is free. The other thread takes that role away, fences on all processors,
+// and then checks whether the sole user is inside. One of the two sees the other.
 //
-// try_lock() may fail although nobody holds the lock for longer than a moment; whoever holds it, or
-// failed to enter, looks afterwards for what was left to it (see Engine).
+// try_lock() may fail although nobody holds the lock for longer than a moment. A thread that held
+// it or failed to enter checks afterwards for work that others left to it (see Engine).
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class BiasedLock {
  public:
   enum class Bias : uint8_t { kNever, kSoleUser };
 
-  // Before the first use. There is no sole user where the kernel lacks membarrier().
+  // Call before the first use. There is no sole user if the kernel lacks membarrier().
   void set_up(Bias bias);
 
   // [any-thread]
@@ -37,15 +37,16 @@ class BiasedLock {
   bool try_lock_as_user() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_new_user();
   }
-  // Takes the lock if that costs nothing: for the sole user. When it fails nobody else can take it
-  // that way any more, but the sole user may still be inside, and somebody may have left work to
-  // this thread. [any-thread]
+  // Takes the lock if that costs nothing, which is so for the sole user. After a failure no other
+  // thread can take it that way, but the sole user may still be inside, and others may have left
+  // work to this thread. [any-thread]
   bool try_enter_as_user() {
     if (sole_.load(std::memory_order_relaxed) == self()) [[likely]]
       return enter();
     return enter_new_user();
   }
-  // After try_enter_as_user() has failed: somebody who entered that way has not left yet.
+  // Call after try_enter_as_user() has failed: true if a thread that entered that way has not left
+  // yet.
   bool sole_user_inside() const { return inside_.load(std::memory_order_acquire) != 0; }
   void unlock() {
     if (entered_) {
@@ -56,7 +57,7 @@ class BiasedLock {
     }
   }
 
-  // 1 while it is held, except by the sole user; to sleep on.
+  // 1 while the lock is held, except by the sole user. Waiters sleep on it.
   std::atomic<uint32_t>& word() { return word_; }
   bool looks_free() const {
     return word_.load(std::memory_order_relaxed) == 0 &&
@@ -94,7 +95,7 @@ class BiasedLock {
   AsymmetricFence fence_;
   alignas(64) std::atomic<uintptr_t> sole_{kShared};
   std::atomic<uint32_t> word_{0};
-  std::atomic<uint32_t> inside_{0};  // the sole user is inside, or looks whether it may be
+  std::atomic<uint32_t> inside_{0};  // the sole user is inside or checks whether it may enter
   bool entered_ = false;             // the holder is the sole user; under the lock
 };
 

@@ -31,7 +31,7 @@ constexpr std::string_view kDurationForms =
 constexpr std::string_view kSizeForms =
     "a size: a number of bytes, or with K, M or G, powers of 1024, such as 4096, 64K or 1.5M";
 
-// "<number><unit>" with an optional decimal fraction; |forms| says so to people.
+// "<number><unit>" with an optional decimal fraction; |forms| describes that to users.
 template <size_t N>
 Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
                                  std::string_view forms) {
@@ -48,7 +48,7 @@ Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N
   return Status(Code::kInvalidArgument, fmt::format("'{}' is not {}", text, forms));
 }
 
-// |number| as one would write it: in the largest unit that leaves it whole.
+// |number| as a user would write it: in the largest unit that keeps it whole.
 std::string written(VariableType type, uint64_t number) {
   static constexpr std::array<Unit, 6> kDurations = {{{"h", 3'600'000'000'000},
                                                       {"min", 60'000'000'000},
@@ -92,8 +92,8 @@ bool is_choice(std::string_view choices, std::string_view text) {
   }
 }
 
-// The choice that |text| means, in any case; "1", "yes" and "true" mean "on", and so for "off". ""
-// when it means none.
+// The choice that |text| means, in any case; "1", "yes" and "true" mean "on", and likewise for
+// "off". "" if |text| means none.
 std::string find_choice(std::string_view choices, std::string_view text) {
   std::string word(text);
   for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -114,8 +114,8 @@ const Variable* find_variable(Variables all, std::string_view name) {
   return nullptr;
 }
 
-// Returns whether |name| may be a variable's name. Other text may be a piece of a secret, and is
-// not printed.
+// Returns whether |name| may be a variable's name. Other text may be part of a secret and is not
+// printed.
 bool is_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
@@ -177,7 +177,7 @@ Result<uint64_t> parse_size(std::string_view text) {
 }
 
 std::string_view nearest_variable(Variables all, std::string_view name) {
-  // All have the prefix in common: it says nothing about how near they are.
+  // All names share the prefix, so it says nothing about their distance.
   constexpr std::string_view kPrefix = "HETCOMM_";
   if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
   std::string_view best;
@@ -266,7 +266,7 @@ Result<Config> Config::load(Variables all, const char* const* environment,
     if (const Variable* info = find_variable(all, name); info != nullptr) {
       const std::string_view text =
           equals == std::string_view::npos ? std::string_view() : entry.substr(equals + 1);
-      // An empty variable is an unset one, as launch scripts leave them.
+      // An empty variable counts as unset: launch scripts leave such variables.
       if (text.empty()) continue;
       if (caller == Caller::kStranger && info->names != kNoFile) {
         ignored.push_back(info);
@@ -279,7 +279,7 @@ Result<Config> Config::load(Variables all, const char* const* environment,
                nearest.empty() ? "" : "?");
     }
   }
-  bool after_secret = false;  // a ';' in a secret ends it, and the rest of it looks like an entry
+  bool after_secret = false;  // a ';' in a secret ends it, and the rest looks like an entry
   for (int number = 1; !settings.empty(); ++number) {
     const size_t end = settings.find(';');
     const std::string_view entry = settings.substr(0, end);
@@ -301,7 +301,7 @@ Result<Config> Config::load(Variables all, const char* const* environment,
               info != nullptr ? "has no value; write NAME=value" : "is not a known variable",
               near.empty() ? "" : "; did you mean ", near, near.empty() ? "" : "?"));
     }
-    // Whatever the environment says of the secret, the settings say it anew.
+    // A secret in the settings replaces any secret of the environment.
     if (info->displaced != nullptr && equals + 1 < entry.size() && !after_secret) {
       HETCOMM_RETURN_IF_ERROR(config.assign(*info->displaced, "", false));
     }

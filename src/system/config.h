@@ -33,20 +33,20 @@ class Config {
   // Reads the variables |all| from |environment| ("NAME=value" strings, nullptr at the end), then
   // from |settings| ("NAME=value;NAME=value", prefix optional). Warns on |log| about unknown
   // HETCOMM_ names, with the nearest known one. Fails when a value cannot be parsed or is out of
-  // its limits, naming the variable and what is allowed. A secret file of |settings| counts more
-  // than a secret of |environment|. Where |caller| is a stranger, variables of the environment that
-  // name files or decide about trust are ignored, with one warning. PERMISSION_DENIED: one of them
-  // is about trust, and |settings| do not give it.
+  // its limits, naming the variable and what is allowed. A secret file in |settings| takes
+  // precedence over a secret in |environment|. If |caller| is a stranger, variables of the
+  // environment that name files or decide about trust are ignored, with one warning.
+  // PERMISSION_DENIED: one of them is about trust, and |settings| do not set it.
   static Result<Config> load(Variables all, const char* const* environment,
                              std::string_view settings, Log& log, Caller caller = Caller::kOwner);
 
-  // Gives |variable|, unless the user has set it, a value that follows from another variable.
-  // Before the Config is shared.
+  // Gives |variable| a value that follows from another variable, unless the user has set it. Call
+  // before the Config is shared.
   Status derive(const Variable& variable, std::string_view text);
 
   std::string_view text(const Variable& variable) const { return value(variable).text; }
   bool is_set(const Variable& variable) const { return value(variable).set; }
-  // Returns whether a choice that can be on is on.
+  // Returns whether an on/off choice is on.
   bool is_on(const Variable& variable) const { return text(variable) == "on"; }
   // Duration in ns, size in bytes, or integer.
   uint64_t number(const Variable& variable) const { return value(variable).number; }
@@ -61,7 +61,7 @@ class Config {
     bool set = false;
   };
   explicit Config(Variables all) : all_(all), values_(all.size()) {}
-  // The number of variables where |variable| is none of them.
+  // Returns the number of variables if |variable| is not one of them.
   size_t index_of(const Variable& variable) const;
   Status check_ignored(std::vector<const Variable*> ignored, Log& log) const;
   Status assign(const Variable& info, std::string_view text, bool set);

@@ -12,23 +12,23 @@
 namespace hetcomm {
 
 // Returns whether few descriptors are left below the limit (RLIMIT_NOFILE): an eighth of it, at
-// most 64. Looks into /proc, which takes microseconds, before Linux 6.2 as many as there are
-// descriptors; without /proc it is always false. [any-thread]
+// most 64. Reads /proc, which takes microseconds (before Linux 6.2, as many as there are
+// descriptors). Without /proc it returns false. [any-thread]
 bool descriptors_run_short();
 
 // The soft limit is raised by this much more than what is needed, for the rest of the program.
 inline constexpr uint64_t kSpareDescriptors = 256;
 
-// Sees to it that this process may open |count| more files for |purpose| ("rank 0's store of 100
-// ranks"). Raises the soft limit if it has to, to what is needed and kSpareDescriptors, up to the
-// hard limit; never lowers it, and says so at info. HETCOMM_RAISE_LIMITS=off forbids it. Returns
-// OUT_OF_RESOURCES, with the number for `ulimit -n`, where the limit stays below what is needed.
-// Without /proc it counts no files that are open. [any-thread]
+// Ensures that this process may open |count| more files for |purpose| ("rank 0's store of 100
+// ranks"). If necessary, raises the soft limit to what is needed plus kSpareDescriptors, up to the
+// hard limit, and logs that at info. Never lowers it. HETCOMM_RAISE_LIMITS=off forbids it. Returns
+// OUT_OF_RESOURCES, with the number for `ulimit -n`, if the limit stays below what is needed.
+// Without /proc it does not count open files. [any-thread]
 Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
                            std::string_view purpose);
 
-// The number for `ulimit -n` by which a process that has run out of descriptors would have |count|
-// more. [any-thread]
+// The number for `ulimit -n` that gives a process that has run out of descriptors |count| more.
+// [any-thread]
 uint64_t advised_descriptor_limit(uint64_t count);
 
 }  // namespace hetcomm

@@ -60,7 +60,7 @@ ifreq named(const std::string& interface) {
   return request;
 }
 
-// Fills in flags and index. False where the interface has gone.
+// Fills in flags and index. Returns false if the interface has gone.
 bool complete(int fd, ListedAddress* listed) {
   ifreq request = named(listed->interface);
   if (ioctl(fd, SIOCGIFFLAGS, &request) != 0) return false;
@@ -87,7 +87,7 @@ Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
     keep(&entry.ifr_addr, &listed.address);
     if (!complete(fd, &listed)) continue;
     ifreq request = named(listed.interface);
-    // Where an interface has several addresses, the address says which one is asked for.
+    // If an interface has several addresses, the address selects the one that is asked for.
     std::memcpy(&request.ifr_addr, &entry.ifr_addr, sizeof(request.ifr_addr));
     if (ioctl(fd, SIOCGIFNETMASK, &request) == 0) {
       request.ifr_netmask.sa_family = AF_INET;

@@ -24,10 +24,10 @@ struct ListedAddress {
   sockaddr_storage netmask{};  // ss_family AF_UNSPEC: unknown
 };
 
-// Lists all interfaces, also those that are down, in the kernel's order. Fails where neither way
-// lists any; the text names AF_NETLINK. [any-thread]
+// Lists all interfaces, also those that are down, in the kernel's order. Fails if neither way lists
+// any; the text names AF_NETLINK. [any-thread]
 Result<std::vector<ListedAddress>> list_addresses_of_host();
-// Lists them by the second way. Fails where it lists none.
+// Lists them by the second way. Fails if it finds none.
 Result<std::vector<ListedAddress>> list_addresses_without_netlink();
 
 }  // namespace hetcomm

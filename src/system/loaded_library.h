@@ -7,16 +7,15 @@
 
 namespace hetcomm {
 
-// Never unloaded: providers keep state of the process, and what they made may outlive whoever
-// asked.
+// Never unloaded: providers keep process-wide state, and objects they made may outlive their user.
 class Library {
  public:
-  // False: it cannot be loaded, and dlerror() says why.
+  // Returns false if it cannot be loaded; dlerror() says why.
   bool load(const char* name) {
     handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     return handle_ != nullptr;
   }
-  // Null where it has none.
+  // Sets |out| to null if the library has no such function.
   template <typename Function>
   void find(const char* name, Function& out) const {
     out = reinterpret_cast<Function>(dlsym(handle_, name));
@@ -27,7 +26,7 @@ class Library {
     find(name, out);
     if (out == nullptr) missing_ += missing_.empty() ? name : std::string(", ") + name;
   }
-  // Empty: all that were needed are there.
+  // The missing needed functions; empty if there are none.
   const std::string& missing() const { return missing_; }
 
  private:

@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kLevelNames = {"",     "error", "warn",
                                                          "info", "debug", "trace"};
 
-// "2026-11-28T02:40:01.123Z". UTC, so that the logs of hosts in several time zones compare.
+// "2026-11-28T02:40:01.123Z". UTC, so that logs of hosts in different time zones can be compared.
 std::string time_text() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -26,7 +26,7 @@ std::string time_text() {
                      now.tv_nsec / 1'000'000);
 }
 
-// Usually in one write, so that lines of several processes do not mix.
+// Usually takes one write, so that lines of several processes do not mix.
 void write_to_standard_error(std::string_view line) {
   while (!line.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
@@ -88,7 +88,7 @@ void Log::warn_once(const std::string& text) {
 void Log::write(LogLevel level, std::string_view text) {
   const int rank = rank_.load(std::memory_order_relaxed);
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
-  // The text may contain what peers and files say.
+  // The text may contain data from peers and files.
   const std::string clean = printable_lines(text);
   const std::string place = rank >= 0 ? fmt::format("{}:{}", host_, rank) : host_;
   const std::string line =

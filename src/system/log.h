@@ -1,7 +1,8 @@
 // Log lines: "hetcomm[host:rank pid 4711 2026-11-28T02:40:01.123Z] level: text", the time in UTC.
-// One Log per context; whoever decides an error logs it. Lines go to the caller's function, to the
-// file of HETCOMM_LOG_FILE, or, without either, to standard error. A line that cannot be written is
-// lost: neither a pipe that nobody reads nor a file at its limit ends the process by a signal.
+// There is one Log per context. The code that detects an error logs it. Lines go to the caller's
+// function, to the file of HETCOMM_LOG_FILE, or, without either, to standard error. A line that
+// cannot be written is lost: neither a pipe without a reader nor a file at its limit ends the
+// process by a signal.
 #pragma once
 
 #include <atomic>
@@ -38,8 +39,8 @@ class Log {
   Log();
   void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   void set_sink(hetcomm_log_function_t function, void* user_data);
-  // Opens the file |name| (log_file.h). Lines of before, and lines before the rank is known where
-  // the name needs it and |rank| is none, go to standard error.
+  // Opens the file |name| (log_file.h). Earlier lines go to standard error. If the name needs the
+  // rank and |rank| is none, so do the lines before the rank is known.
   Status set_file(std::string_view name, std::optional<int> rank);
   void set_rank(int rank);
 
@@ -57,7 +58,7 @@ class Log {
   void warn(fmt::format_string<Args...> format, Args&&... args) {
     line(LogLevel::kWarn, format, std::forward<Args>(args)...);
   }
-  // Says the same thing no second time.
+  // Logs each text only once.
   void warn_once(const std::string& text);
   template <typename... Args>
   void info(fmt::format_string<Args...> format, Args&&... args) {
@@ -79,7 +80,7 @@ class Log {
     try {
       write(level, fmt::format(format, std::forward<Args>(args)...));
     } catch (const std::bad_alloc&) {
-      // Nothing else fails for a line.
+      // A failure to log a line makes nothing else fail.
     }
   }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kVariable = "HETCOMM_LOG_FILE";
 
-// |name| with its marks replaced; nothing while it needs a rank and there is none.
+// Returns |name| with its marks replaced, or nothing if it needs a rank and there is none.
 Result<std::optional<std::string>> expand(std::string_view name, std::string_view host,
                                           std::optional<int> rank) {
   std::string expanded;
@@ -54,7 +54,7 @@ Result<std::optional<std::string>> expand(std::string_view name, std::string_vie
 Result<LogFile> LogFile::create(std::string_view name, std::string_view host,
                                 std::optional<int> rank) {
   LogFile file(name, host);
-  // A host's name is a part of a file's name, not a folder.
+  // The host's name must be part of the file's name, not a folder.
   std::replace(file.host_.begin(), file.host_.end(), '/', '_');
   HETCOMM_RETURN_IF_ERROR(file.open(rank));
   return file;
@@ -67,7 +67,7 @@ Status LogFile::open(std::optional<int> rank) {
   if (!name.ok()) return name.status();
   if (!name.value()) return {};
   const std::string& path = *name.value();
-  // A pipe that nobody reads would hold this call.
+  // A pipe without a reader would block this call.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY;
   fd_.reset(::open(path.c_str(), kFlags | O_NONBLOCK, 0644));
   if (fd_.valid()) {

@@ -13,17 +13,17 @@ namespace hetcomm {
 
 class LogFile {
  public:
-  // |name| with its marks. Opens the file unless the name needs a rank and |rank| is none; then
+  // |name| may contain marks. Opens the file unless the name needs a rank and |rank| is none; then
   // nothing is written until set_rank(). Fails with kInvalidArgument for an unknown mark, and as
-  // open() does; a pipe that nobody reads yet is no file that can be opened.
+  // open() does. A pipe without a reader cannot be opened.
   static Result<LogFile> create(std::string_view name, std::string_view host,
                                 std::optional<int> rank);
 
   // Opens the file if it waits for the rank.
   Status set_rank(int rank);
   bool is_open() const { return fd_.valid(); }
-  // Appends |line| and a line end in one piece. False when nothing, or only a part, was written.
-  // The caller keeps the signals of the write away (write_signals.h).
+  // Appends |line| and a line end in one piece. Returns false if nothing or only a part was
+  // written. The caller keeps the signals of the write away (write_signals.h).
   bool append(std::string_view line) const;
 
  private:

@@ -23,7 +23,7 @@ class AsymmetricFence {
   }
   // The rare side: a full fence on every processor that runs a thread of this process.
   void heavy() const;
-  // The kernel supports it: light() costs nothing.
+  // Returns whether the kernel supports it; then light() costs nothing.
   bool asymmetric() const { return asymmetric_; }
 
  private:
@@ -33,8 +33,8 @@ class AsymmetricFence {
 // Registers this process, so that the barriers of other processes reach it, and tries one. Returns
 // false if they are not available here.
 bool register_global_membarrier();
-// A full fence on all processors that run a registered process, this one included. False: refused
-// by the kernel.
+// A full fence on all processors that run a registered process, this one included. False: the
+// kernel refused it.
 [[nodiscard]] bool global_membarrier();
 
 }  // namespace hetcomm

@@ -1,7 +1,7 @@
 // Files in memory (memfd), which processes of one host map together.
 //
-// The limit of file sizes (RLIMIT_FSIZE, ulimit -f) counts for them too, and the kernel ends a
-// process that goes beyond it by SIGXFSZ. So the limit is asked before a file grows.
+// The limit on file sizes (RLIMIT_FSIZE, ulimit -f) applies to them too, and the kernel ends a
+// process that exceeds it by SIGXFSZ. So the limit is checked before a file grows.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace hetcomm {
 
-// Ok where a file of |size_bytes| is within the limit of file sizes. OUT_OF_RESOURCES says both
-// sizes and names the limit. [any-thread]
+// Returns ok if a file of |size_bytes| is within the limit on file sizes. The text of
+// OUT_OF_RESOURCES has both sizes and names the limit. [any-thread]
 Status check_file_size(uint64_t size_bytes);
 
 // Returns a file of |size_bytes| that is closed on exec and can be sealed. |name| is what /proc

@@ -14,7 +14,7 @@
 namespace hetcomm {
 namespace {
 
-// The kernel has at most this many nodes, and refuses longer masks that say more.
+// The kernel has at most this many nodes and refuses longer masks with more nodes.
 constexpr size_t kMaxNodes = 1024;
 constexpr size_t kBitsOfWord = sizeof(unsigned long) * CHAR_BIT;
 
@@ -39,7 +39,7 @@ int prefer_numa_node(std::byte* begin, size_t bytes, int node) {
   std::array<unsigned long, kMaxNodes / kBitsOfWord> mask{};
   const auto index = static_cast<size_t>(node);
   mask[index / kBitsOfWord] = 1UL << index % kBitsOfWord;
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit less than the given number.
   const long done =
       syscall(SYS_mbind, begin + skipped, length, MPOL_PREFERRED, mask.data(), kMaxNodes + 1, 0);
   return done == 0 ? 0 : errno;
@@ -62,10 +62,10 @@ void NumaFree::operator()(std::byte* memory) const {
   }
 }
 
-// The heap may hand out pages that were touched before, so memory of a node is mapped afresh.
+// The heap may hand out pages that were touched before, so memory of a node is mapped anew.
 NumaMemory allocate_near(size_t bytes, int node) {
   const size_t size = whole_pages(bytes);
-  if (size < bytes) return {};  // more than there are addresses
+  if (size < bytes) return {};  // exceeds the address space
   if (node == kAnyNumaNode) {
     return {static_cast<std::byte*>(std::aligned_alloc(page_bytes(), size)), NumaFree{}};
   }

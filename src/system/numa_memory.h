@@ -1,6 +1,6 @@
 // Memory near a NUMA node. The kernel is asked to take its pages from that node while it has some,
-// and from other nodes afterwards. Nothing depends on the answer: kernels without NUMA, containers
-// that forbid the system call, and nodes that are full or not there cost distance only.
+// and from other nodes afterwards. Nothing depends on the answer. Kernels without NUMA, containers
+// that forbid the system call, and full or absent nodes only make memory more distant.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace hetcomm {
 
-// In place of the kernel's number of a node: memory may lie anywhere.
+// Stands for no particular node: memory may lie anywhere.
 inline constexpr int kAnyNumaNode = -1;
 
-// Asks for |node| for the whole pages of [begin, begin + bytes) that nobody has touched yet. For a
-// mapping that is shared this counts for all processes. Returns 0, or the errno of the refusal.
+// Asks for memory of |node| for the whole pages of [begin, begin + bytes) that nobody has touched
+// yet. For a shared mapping this applies to all processes. Returns 0, or the errno of the refusal.
 // kAnyNumaNode: does nothing.
 int prefer_numa_node(std::byte* begin, size_t bytes, int node);
 
@@ -25,8 +25,8 @@ struct NumaFree {
 };
 using NumaMemory = std::unique_ptr<std::byte[], NumaFree>;
 
-// Returns at least |bytes| that begin at a page, uninitialised and near |node|. For kAnyNumaNode
-// they come from the heap. Null: there is no memory.
+// Returns at least |bytes| of page-aligned, uninitialised memory near |node|. For kAnyNumaNode it
+// comes from the heap. Null: there is no memory.
 NumaMemory allocate_near(size_t bytes, int node);
 
 }  // namespace hetcomm

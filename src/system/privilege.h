@@ -1,4 +1,4 @@
-// Tells whether whoever started this process may do all that the process may do.
+// Tells whether the user who started this process may do all that the process may do.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@ namespace hetcomm {
 
 // Who chose the environment variables and the working directory of a process.
 enum class Caller : uint8_t {
-  kOwner,     // somebody with the rights of the process
-  kStranger,  // somebody with fewer rights: the program is setuid, setgid or has file capabilities
+  kOwner,     // a user with the rights of the process
+  kStranger,  // a user with fewer rights: the program is setuid, setgid or has file capabilities
 };
 
-// Returns who started this process, as the kernel tells it (AT_SECURE). [any-thread]
+// Returns who started this process, as reported by the kernel (AT_SECURE). [any-thread]
 Caller caller_of_process();
 
 }  // namespace hetcomm

@@ -8,24 +8,24 @@ namespace hetcomm {
 
 enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
 
-// This tells what a value leads the process to. Variables that name files or libraries do not count
-// in a program that has more rights than its caller (privilege.h): the caller would read, write or
-// run by the program's rights what it may not by its own. Nor do those that decide whom the process
-// trusts.
+// This tells what a value names. Variables that name files or libraries are ignored in a program
+// that has more rights than its caller (privilege.h): the caller could use the program's rights to
+// read, write or run what its own rights do not allow. Variables that decide whom the process
+// trusts are ignored too.
 enum class Naming : uint8_t {
   kNoFile,
   kFile,   // a file or a library
-  kTrust,  // who is trusted, by a file or by the value: a guess would protect a job less
+  kTrust,  // who is trusted, by a file or the value: guesses protect less
 };
 
-// The meaning of the number 0, if it is not a number like the others.
+// The meaning of the number 0, if it is special.
 enum class Zero : uint8_t { kNumber, kAllowed, kDefault };
 
 // The values that a number, a size or a duration may have, both ends included.
 struct Limits {
   uint64_t least = 0;
   uint64_t most = UINT64_MAX;
-  Zero zero = Zero::kNumber;  // kAllowed: as well; kDefault: stands for the default
+  Zero zero = Zero::kNumber;  // kAllowed: 0 is valid too; kDefault: 0 means the default
 };
 
 // A Config knows a variable by its address.
@@ -33,11 +33,11 @@ struct Variable {
   VariableType type;
   Naming names;
   const char* name;           // "HETCOMM_LOG"
-  const char* default_value;  // as it would be written
+  const char* default_value;  // as a user would write it
   const char* choices;        // kChoice: "a|b|c"
   const char* meaning;        // one sentence
   Limits limits;
-  // A value that the caller's settings give to this variable unsets that one.
+  // The variable that is unset when the caller's settings give this one a value.
   const Variable* displaced;
 
   constexpr Variable(VariableType own_type, Naming own_names, const char* own_name,
@@ -55,7 +55,7 @@ struct Variable {
   Variable& operator=(const Variable&) = delete;
 };
 
-// All variables, and what their declarations are made of.
+// All variables, and the helpers that declare them.
 namespace variable {
 
 using enum VariableType;

@@ -8,7 +8,7 @@
 namespace hetcomm {
 namespace {
 
-// Takes one |signal| of this thread back. False where that is refused.
+// Takes back one pending |signal| of this thread. Returns false if the kernel refuses that.
 bool take_back(int signal) {
   sigset_t one;
   sigemptyset(&one);

@@ -1,8 +1,9 @@
-// Giving the processor to other threads, as long as it comes back at once.
+// Gives the processor to other threads, as long as it comes back at once.
 //
-// A thread that waits gives up the processor for the thread that it waits for. Beside a stranger
-// that computes it loses a whole time slice for every yield, milliseconds, and the scheduler may
-// charge it for that as well. How long the last yields took tells one from the other.
+// A thread that waits gives up the processor for the thread that it waits for. If an unrelated
+// thread computes on the same processor, each yield costs a whole time slice (milliseconds), and
+// the scheduler may even charge the waiting thread for it. The duration of the last yields tells
+// the two cases apart.
 #pragma once
 
 #include <atomic>
@@ -12,20 +13,21 @@ namespace hetcomm {
 
 class Yielder {
  public:
-  // Yields, unless that took long lately; then it pauses, and returns false. [any-thread]
+  // Yields, unless yields took long lately; then it does nothing but pause and returns false.
+  // [any-thread]
   bool yield();
 
-  // yield() asks the first and tells the second. Times are in ticks.
+  // yield() calls may_yield() before and yielded() after a yield. Times are in ticks.
   bool may_yield(uint64_t at) const { return at >= silent_until_.load(std::memory_order_relaxed); }
   void yielded(uint64_t from, uint64_t until);
 
  private:
   static constexpr uint64_t kLateUs = 500;
-  // It does without yields for the first of these times after one late yield, and at most for the
-  // second.
+  // After one late yield there are no yields for the first of these times. The pause grows up to
+  // the second.
   static constexpr uint64_t kFirstPauseUs = 100'000;
   static constexpr uint64_t kLongestPauseUs = 800'000;
-  // That many in a row came back at once: the stranger has gone.
+  // After this many prompt yields in a row the unrelated thread has gone.
   static constexpr uint32_t kEnoughPrompt = 256;
 
   void came_late(uint64_t at);

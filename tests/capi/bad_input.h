@@ -1,7 +1,7 @@
-// How the tests of bad input work: a table of calls that must each be refused.
+// Tests of bad input: a table of calls that must each be refused.
 //
-// Refused means: a negative status (the named one where the API promises it), a text in
-// hetcomm_last_error(), outputs as they were, and nothing broken for the next call.
+// A refused call returns a negative status (the named one if the API promises it), sets a text in
+// hetcomm_last_error(), leaves outputs unchanged, and does not affect the next call.
 #pragma once
 
 #include <climits>
@@ -71,7 +71,7 @@ inline void expect_refused(const std::vector<BadCall>& calls) {
 // Sizes that no version of an options struct ever had.
 constexpr size_t kWrongSizes[] = {0, 1, sizeof(size_t) - 1};
 
-// A context and a communicator of one rank. After the table has run both must still work.
+// A context and a communicator of one rank. Both must still work after the table has run.
 class BadInput : public testing::Test {
  protected:
   BadInput() : rank_(store_, 0, 1, "DEVICES=sim-handle:memory=1M,sim-address:memory=1M") {}

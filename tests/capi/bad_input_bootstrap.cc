@@ -1,4 +1,4 @@
-// Bad input to bootstraps: arguments, callbacks that are missing or misbehave, and the environment.
+// Bad input to bootstraps: arguments, missing or misbehaving callbacks, and the environment.
 #include <cstdlib>
 #include <string>
 
@@ -45,7 +45,7 @@ TEST_F(BadInput, BootstrapFromCallbacksIsRefused) {
       {"rank = size", kAnyFailure, with([](Options& o) { o.rank = 1; })},
       {"rank INT_MAX", kAnyFailure, with([](Options& o) { o.rank = INT_MAX; })},
       {"no callbacks", HETCOMM_INVALID_ARGUMENT, with([](Options& o) {
-         o.size = 2;  // a rank alone needs none
+         o.size = 2;  // a single rank needs none
          o.put = nullptr;
          o.get = nullptr;
        })},
@@ -74,10 +74,10 @@ TEST_F(BadInput, BootstrapRankIsRefused) {
   hetcomm_bootstrap_destroy(nullptr);
 }
 
-// Callbacks that fail, lie about sizes or never answer: creation ends with a status.
+// Callbacks fail, return wrong sizes or never answer; creation still ends with a status.
 TEST_F(BadInput, MisbehavingCallbacksAreSurvived) {
   const auto create = [&](Options options, Outputs& out) {
-    options.size = 2;  // so that the other rank's values are asked for
+    options.size = 2;  // forces a request for the other rank's values
     hetcomm_bootstrap_t* bootstrap = nullptr;
     EXPECT_EQ(hetcomm_bootstrap_create_from_callbacks(context(), &options, &bootstrap), HETCOMM_OK)
         << hetcomm_last_error();

@@ -1,4 +1,4 @@
-// Bad input to collective operations: what one rank can see to be wrong is refused, and the call
+// Bad input to collective operations: faults that one rank can detect are refused, and the call
 // does not count.
 #include "tests/capi/bad_input.h"
 
@@ -11,7 +11,7 @@ using Request = hetcomm_request_t*;
 struct Arguments {
   hetcomm_communicator_t* communicator;
   int32_t root;
-  const hetcomm_buffer_t* send;  // one buffer, as a list of one where the function takes lists
+  const hetcomm_buffer_t* send;  // one buffer, or a list of one for functions that take lists
   const hetcomm_buffer_t* recv;
   hetcomm_datatype_t datatype;
   hetcomm_reduction_t reduction;
@@ -97,7 +97,7 @@ class BadCollective : public BadInput {
   Arguments good() const {
     return {communicator(), 0, &send_, &recv_, HETCOMM_FLOAT32, HETCOMM_REDUCE_SUM, nullptr};
   }
-  // By every function that |applies| to.
+  // Tests every function that |applies| selects.
   template <typename Applies, typename Change>
   void expect_all_refused(const char* what, hetcomm_status_t expected, Applies&& applies,
                           Change&& change) {

@@ -271,7 +271,7 @@ TEST_F(BadInput, PairingsOfWhatIsNotThereAreRefused) {
   EXPECT_GT(size, 7u);
 }
 
-// A small room is no error: what fits is written, closed by NUL, and the size needed is told.
+// A small buffer is no error: the text is cut, NUL-terminated, and the required size is returned.
 TEST_F(BadInput, ExplanationIsCutToTheRoom) {
   size_t size = 0;
   ASSERT_EQ(hetcomm_communicator_explain(communicator(), 0, 0, nullptr, &size), HETCOMM_OK)

@@ -1,4 +1,4 @@
-// Bad input to contexts, and to the calls that describe the build and the machine.
+// Bad input to contexts, and to calls that describe the build and the machine.
 #include <string>
 
 #include "tests/capi/bad_input.h"
@@ -44,7 +44,7 @@ TEST(BadContext, CreateIsRefused) {
   }
 }
 
-// The text names what is wrong.
+// The text names the fault.
 TEST(BadContext, SettingsAreRefusedByName) {
   const struct {
     const char* settings;

@@ -1,9 +1,9 @@
-// Pointers to memory of devices where plain host memory is expected:
+// Pointers to device memory passed where plain host memory is expected:
 //
 //   * every call that would read or write the bytes refuses them, whether the vendor names memory
 //     by address or by handle, and the text names the call to use;
-//   * any byte of an allocation is recognized, and memory that was wrapped as much as allocated;
-//   * host memory is accepted beside device memory, and a length of 0 with any pointer.
+//   * any byte of an allocation is recognized, for wrapped memory as for allocated memory;
+//   * host memory is accepted next to device memory, and a length of 0 with any pointer.
 #include <cstdint>
 #include <string>
 
@@ -41,7 +41,7 @@ class DevicePointer : public BadInput, public testing::WithParamInterface<int32_
     BadInput::TearDown();
   }
 
-  // Addresses that stand for bytes of |device_|: of a handle only itself does.
+  // Addresses inside |device_|. A handle names only itself.
   std::vector<uint64_t> places() const {
     if (GetParam() != kByAddress) return {first_};
     return {first_, first_ + 8, first_ + kSize / 2, first_ + kSize - 8};
@@ -49,7 +49,7 @@ class DevicePointer : public BadInput, public testing::WithParamInterface<int32_
   static hetcomm_buffer_t plain(uint64_t place) {
     return hetcomm_buffer_host(reinterpret_cast<void*>(place), 8);
   }
-  // The call is refused as it should be, and says what to do.
+  // The call is refused with the expected status and says which call to use.
   static void expect_pointer_refused(
       const char* what, const std::function<hetcomm_status_t(hetcomm_request_t**)>& call) {
     SCOPED_TRACE(what);
@@ -62,7 +62,7 @@ class DevicePointer : public BadInput, public testing::WithParamInterface<int32_
   hetcomm_memory_t* device_ = nullptr;
   hetcomm_memory_t* host_ = nullptr;  // registered
   hetcomm_remote_memory_t* remote_ = nullptr;
-  uint64_t first_ = 0;  // of |device_|
+  uint64_t first_ = 0;  // first address of |device_|
   uint64_t word_ = 0;
   const hetcomm_buffer_t good_ = hetcomm_buffer_host(&word_, sizeof(word_));
 };
@@ -183,7 +183,7 @@ TEST_P(DevicePointer, HostMemoryAndNothingAreAccepted) {
     ASSERT_EQ(hetcomm_request_wait(each, UINT64_C(10'000'000'000), &completion), HETCOMM_OK);
     EXPECT_EQ(completion.status, HETCOMM_OK) << completion.text;
   }
-  // By its memory it can be sent, wherever it lies.
+  // Sent by its memory handle, the data may lie anywhere.
   ASSERT_EQ(hetcomm_memory_write(device_, 0, &word_, sizeof(word_)), HETCOMM_OK);
   uint64_t received = 1;
   ASSERT_EQ(hetcomm_recv(communicator(), 0, 3, HETCOMM_EXACT_TAG,

@@ -1,5 +1,5 @@
-// Bad input to devices and memories, over the host and both kinds of simulated device, and devices
-// that the caller brings.
+// Bad input to devices and memories, on the host, both kinds of simulated device, and devices that
+// the caller provides.
 #include <cstdlib>
 #include <cstring>
 
@@ -82,7 +82,7 @@ TEST_F(BadInput, DeviceCallsAreRefused) {
   }
 }
 
-// A device of the caller's, whose memory is the host's. It counts the copies that it makes.
+// A caller-provided device whose memory is the host's. It counts its copies.
 struct Brought {
   int copies = 0;
   int ends = 0;

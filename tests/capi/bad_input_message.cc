@@ -50,7 +50,7 @@ constexpr Submit kSubmits[] = {
 
 class BadMessage : public BadInput {
  protected:
-  // |buffer| is refused by every submit.
+  // Every submit function refuses |buffer|.
   void expect_buffer_refused(const char* what, hetcomm_status_t expected,
                              const hetcomm_buffer_t& buffer) {
     for (const Submit& submit : kSubmits) {
@@ -60,7 +60,7 @@ class BadMessage : public BadInput {
                                             out.first<hetcomm_request_t*>());
                        }}});
       if (!submit.vector) continue;
-      // Behind a good one, too.
+      // Also after a valid buffer.
       const hetcomm_buffer_t both[] = {good_, buffer};
       expect_refused({{what, expected, [&](Outputs& out) {
                          return submit.call(communicator(), 0, both, 2, nullptr,
@@ -135,7 +135,7 @@ TEST_F(BadMessage, HostBuffers) {
 }
 
 TEST_F(BadMessage, Lists) {
-  // Each fits into the address space; together they are longer than any message.
+  // Each fits into the address space, but their sum exceeds any message.
   const hetcomm_buffer_t half = hetcomm_buffer_memory(nullptr, 4096, UINT64_C(1) << 63);
   const hetcomm_buffer_t halves[] = {half, half};
   for (const Submit& submit : kSubmits) {
@@ -218,8 +218,8 @@ TEST_F(BadMessage, Groups) {
   });
 }
 
-// Every tag and every mask is allowed; the extremes match as any other.
-// Only debug builds look for this.
+// Every tag and every mask is allowed; the extremes match like any other.
+// Only debug builds check for overlaps.
 TEST_F(BadMessage, OverlappingReceivesAreRejected) {
 #ifdef NDEBUG
   GTEST_SKIP() << "debug builds only";
@@ -243,7 +243,7 @@ TEST_F(BadMessage, OverlappingReceivesAreRejected) {
                                      hetcomm_buffer_host(memory + 4, 8)};
   EXPECT_EQ(hetcomm_recvv(communicator(), 0, 2, HETCOMM_EXACT_TAG, pieces, 2, nullptr, &request),
             HETCOMM_INVALID_ARGUMENT);
-  // Beside it, and in it once it has ended, there is room.
+  // The memory next to it is free, and so is its own once the receive has ended.
   for (const int at : {0, 32}) {
     ASSERT_EQ(receive(memory + at, 16), HETCOMM_OK) << hetcomm_last_error();
     ASSERT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);

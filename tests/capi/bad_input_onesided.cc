@@ -25,7 +25,7 @@ class BadOneSided : public BadInput {
   }
 
   hetcomm_memory_t* memory_ = nullptr;  // registered
-  hetcomm_memory_t* device_ = nullptr;  // not
+  hetcomm_memory_t* device_ = nullptr;  // not registered
   hetcomm_remote_memory_t* remote_ = nullptr;
   char bytes_[HETCOMM_EXPORT_MAX_BYTES] = {};
   size_t size_ = 0;

@@ -8,7 +8,7 @@ constexpr uint64_t kPatience = UINT64_C(10'000'000'000);
 
 class BadRequest : public BadInput {
  protected:
-  // Every call that takes one request refuses |request| with |expected|.
+  // Every call that takes a request refuses |request| with |expected|.
   void expect_handle_refused(const char* what, hetcomm_request_t* request,
                              hetcomm_status_t expected) {
     SCOPED_TRACE(what);
@@ -43,7 +43,7 @@ class BadRequest : public BadInput {
     }
   }
 
-  // A receive that nobody sends to.
+  // A receive that matches no send.
   hetcomm_request_t* pending() {
     hetcomm_request_t* request = nullptr;
     EXPECT_EQ(hetcomm_recv(communicator(), 0, 77, HETCOMM_EXACT_TAG,
@@ -88,7 +88,7 @@ TEST_F(BadRequest, ReleasedTwice) {
   expect_handle_refused("released", idle, HETCOMM_STALE_HANDLE);
 }
 
-// A slot that is used again does not revive the old handle.
+// Reusing a slot does not revive the old handle.
 TEST_F(BadRequest, StaleStaysStale) {
   std::vector<hetcomm_request_t*> old;
   for (int i = 0; i < 300; ++i) {

@@ -36,7 +36,7 @@ class BadReshard : public BadInput {
     made.offset = first * 6;
     return made;
   }
-  // |text|: a part of what is said.
+  // |text| is a part of the error text.
   void expect_parts_refused(const char* what, const char* text,
                             const std::vector<hetcomm_part_t>& parts) {
     expect_refused({{what, HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
@@ -160,7 +160,7 @@ TEST_F(BadReshard, Degrees) {
   };
   refuse("another number of ranks", 4, 3);
   refuse("a degree that does not divide", 3, 2);
-  degrees.data = UINT64_C(6148914691236517206);  // with the next one 2^64 + 2
+  degrees.data = UINT64_C(6148914691236517206);  // times the next one: 2^64 + 2
   degrees.context = 3;
   refuse("degrees that overflow", 4, 2);
   degrees.data = 2;
@@ -309,7 +309,7 @@ TEST_F(BadReshard, Starting) {
   });
 }
 
-// Where the header says what 0 means, or that a field belongs to others, 0 is good.
+// Zero is valid where the header defines its meaning, or where the field is used by others only.
 TEST_F(BadReshard, ZerosAreDefaults) {
   const uint64_t axes[] = {2};
   const int32_t ranks[] = {0, 1};
@@ -335,7 +335,7 @@ TEST_F(BadReshard, ZerosAreDefaults) {
   EXPECT_EQ(hetcomm_layout_from_degrees(4, 4, 2, &degrees, ranks, 1, &layout), HETCOMM_OK)
       << hetcomm_last_error();
   EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
-  // Options, too.
+  // The same for options.
   hetcomm_layout_options_t options{};
   options.struct_size = sizeof(options);
   const std::vector<hetcomm_part_t> parts = {part(0, 4)};
@@ -343,7 +343,7 @@ TEST_F(BadReshard, ZerosAreDefaults) {
   EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
 }
 
-// Tensors without elements go along in a list.
+// Tensors without elements may be in a list.
 TEST_F(BadReshard, TensorsOfNoElements) {
   const uint64_t shape[] = {4, 0};
   const uint64_t axes[] = {1};
@@ -415,7 +415,7 @@ TEST_F(BadReshard, OverlappingMemory) {
   };
   expect_refused({{"a destination over its source", HETCOMM_INVALID_ARGUMENT, start(first, second)},
                   {"the other way round", HETCOMM_INVALID_ARGUMENT, start(second, first)}});
-  // All of it stays.
+  // All of it remains usable.
   hetcomm_request_t* request = nullptr;
   ASSERT_EQ(hetcomm_reshard_start(plan_, &whole, &whole, nullptr, &request), HETCOMM_OK)
       << hetcomm_last_error();

@@ -1,5 +1,5 @@
 // Bad input to streams, and to operations that name them. The context of the other suites has no
-// background thread, so this one has its own.
+// background thread, so this suite has its own.
 #include "tests/capi/bad_input.h"
 
 namespace hetcomm_test {
@@ -118,7 +118,7 @@ TEST_F(BadStream, InOptions) {
                                   out.first<hetcomm_request_t*>());
        }},
   };
-  expect_refused(calls);  // of another context
+  expect_refused(calls);  // belongs to another context
   EXPECT_EQ(hetcomm_stream_destroy(stream), HETCOMM_OK);
 #ifndef NDEBUG
   expect_refused(calls);  // released; a destroyed object stays readable in debug builds

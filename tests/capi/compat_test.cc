@@ -1,5 +1,5 @@
-// The names that functions had before (hetcomm/compat.h):
-//   - a program that uses them compiles, and calls the functions of now;
+// Former names of functions (hetcomm/compat.h):
+//   - a program that uses them compiles, and calls the current functions;
 //   - a program that was linked with them finds them in the library, where they do the same.
 #include <dlfcn.h>
 
@@ -19,7 +19,7 @@ TEST(FormerNames, CompileToTheFunctionsOfNow) {
   EXPECT_EQ(&hetcomm_stream_release, &hetcomm_stream_destroy);
 }
 
-// Calls the function that the library exports as |name|, which compat.h does not rename here.
+// Calls the function that the library exports as |name|, without the renaming of compat.h.
 template <typename... Arguments>
 hetcomm_status_t call(const char* name, Arguments... arguments) {
   using Function = hetcomm_status_t (*)(Arguments...);

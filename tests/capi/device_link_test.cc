@@ -1,9 +1,8 @@
-// The way between two ranks, and between devices of theirs, by a link model that nobody has
-// measured:
+// The path between two ranks, and between their devices, by an unmeasured link model:
 //   - it crosses the NICs next to the devices, and the PCIe links that these NICs share;
-//   - host memory has a way of its own; the way back crosses the other directions;
-//   - both ranks tell the same, of the other rank's devices too;
-//   - the whole model is there as JSON, with the hosts and NICs of both ranks;
+//   - host memory has a path of its own; the way back crosses the opposite directions;
+//   - both ranks report the same, for the other rank's devices too;
+//   - the whole model is available as JSON, with the hosts and NICs of both ranks;
 //   - a device that the other rank lacks is refused.
 #include <unistd.h>
 
@@ -25,7 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two switches with an accelerator and a NIC each. Below the second one the way up is narrow.
+// Two switches with an accelerator and a NIC each. The uplink of the second one is narrow.
 constexpr const char* kMachine = R"({
   "format": "hetcomm topology", "version": 1,
   "numa_nodes": [{"number": 0, "package": 0, "processors": "0-4095"}],
@@ -100,7 +99,7 @@ TEST(DeviceLinks, GoOverTheNicsOfTheDevices) {
   const std::string path =
       testing::TempDir() + "hetcomm-machine-" + std::to_string(getpid()) + ".json";
   std::ofstream(path) << kMachine;
-  // This host lacks the NICs of the file. Transports then use what they find.
+  // This host lacks the NICs of the file, so transports use those that they find.
   const std::string common = "LOG=error;TOPOLOGY_TRUST=on;TOPOLOGY=" + path + ";";
   const std::string settings[] = {
       common + "HOST_LABEL=left;DEVICES=sim-handle:pci=0000:01:00.0,sim-handle:pci=0000:03:00.0",

@@ -1,6 +1,5 @@
-// A forked child: every call on the parent's handles returns FORKED, and the child's end, by _exit
-// or by exit, changes nothing for the parent: its connections, its memory and its peers stay as
-// they were.
+// A forked child: every call on the parent's handles returns FORKED. The child's end, by _exit or
+// by exit, does not affect the parent's connections, memory or peers.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +19,8 @@
 #include "tests/support/local_bootstrap.h"
 
 #if defined(HETCOMM_ASAN)
-// Memory to which only a thread of the parent pointed looks leaked to a child that calls exit().
+// To a child that calls exit(), memory referenced only by another thread of the parent looks
+// leaked.
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
 #endif
 
@@ -37,7 +37,7 @@ struct Case {
   int32_t progress;
 };
 
-// Two ranks, both held by this thread, so that a child has nothing that only another thread knew.
+// Two ranks, both held by this thread, so that a child lacks no state of another thread.
 class Fork : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -52,7 +52,7 @@ class Fork : public testing::TestWithParam<Case> {
     ASSERT_TRUE(ranks_[0]->ok() && ranks_[1]->ok());
   }
   void TearDown() override {
-    // Leaving is a conversation: both sides at the same time.
+    // Leaving needs both sides at the same time.
     std::thread other([this] { ranks_[1].reset(); });
     ranks_[0].reset();
     other.join();
@@ -60,7 +60,7 @@ class Fork : public testing::TestWithParam<Case> {
 
   hetcomm_communicator_t* communicator(size_t index) { return ranks_[index]->communicator(); }
 
-  // A message of |size| bytes from rank 0 to rank 1 and one back.
+  // Sends a message of |size| bytes from rank 0 to rank 1 and one back.
   void exchange(size_t size) {
     for (int32_t from = 0; from < 2; ++from) {
       std::string sent(size, static_cast<char>('a' + from));
@@ -80,7 +80,7 @@ class Fork : public testing::TestWithParam<Case> {
     }
   }
 
-  // Drives both until both have ended.
+  // Drives both requests until both have ended.
   static void finish(hetcomm_request_t* first, hetcomm_request_t* second) {
     const auto deadline = steady_clock::now() + kPatience;
     hetcomm_request_t* requests[2] = {first, second};
@@ -98,13 +98,13 @@ class Fork : public testing::TestWithParam<Case> {
     ASSERT_TRUE(requests[0] == nullptr && requests[1] == nullptr) << "not finished";
   }
 
-  // Runs |body| in a child, which ends with its result; expects 0.
+  // Runs |body| in a child, which exits with its result, and expects 0.
   void in_child(const std::function<int()>& body) {
     std::fflush(nullptr);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      alarm(20);  // a child that hangs ends by a signal
+      alarm(20);  // a hanging child ends by a signal
       const int result = body();
       if (GetParam().by_exit) std::exit(result);
       _exit(result);
@@ -119,7 +119,8 @@ class Fork : public testing::TestWithParam<Case> {
   std::unique_ptr<Rank> ranks_[2];
 };
 
-// 0 when |status| is FORKED; else tells which call it was, as GoogleTest has no word in a child.
+// Returns 0 when |status| is FORKED; otherwise prints the call, as GoogleTest cannot report from a
+// child.
 int check(const char* call, hetcomm_status_t status) {
   if (status == HETCOMM_FORKED && *hetcomm_last_error() != '\0') return 0;
   const std::string line = std::string(call) + " in the child: " + hetcomm_status_name(status) +
@@ -137,7 +138,7 @@ TEST_P(Fork, ChildsCallsAreRefusedAndItsEndDisturbsNothing) {
   hetcomm_bootstrap_t* const bootstrap = ranks_[0]->bootstrap();
   hetcomm_memory_t* memory = nullptr;
   ASSERT_EQ(hetcomm_memory_allocate(context, 1, 64, &memory), HETCOMM_OK);
-  // Under way while the child lives and dies.
+  // In flight while the child runs and ends.
   char inbox[32] = {};
   hetcomm_request_t* request = nullptr;
   ASSERT_EQ(hetcomm_recv(mine, 1, 9, HETCOMM_EXACT_TAG, hetcomm_buffer_host(inbox, sizeof(inbox)),
@@ -199,7 +200,7 @@ TEST_P(Fork, ChildsCallsAreRefusedAndItsEndDisturbsNothing) {
   EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
 }
 
-// A data loader does this: its children never call, are several, and are killed.
+// As with a data loader: several children never call the library and are killed.
 TEST_P(Fork, ChildrenThatNeverCall) {
   exchange(100);
   for (int round = 0; round < 5; ++round) {
@@ -217,7 +218,7 @@ TEST_P(Fork, ChildrenThatNeverCall) {
   exchange(1 << 20);
 }
 
-// The child holds copies of the parent's descriptors; the parent's leave is still a leave.
+// The child holds copies of the parent's descriptors; the parent still leaves properly.
 TEST_P(Fork, LeavingWhileAChildLives) {
   exchange(100);
   const pid_t child = fork();
@@ -228,7 +229,7 @@ TEST_P(Fork, LeavingWhileAChildLives) {
   }
   const auto start = steady_clock::now();
   TearDown();
-  // The five seconds that destroy may wait for the peer's acknowledgement were not needed.
+  // Destroy did not need the five seconds for which it may wait for the peer's acknowledgement.
   EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(3));
   kill(child, SIGKILL);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);

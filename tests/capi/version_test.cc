@@ -1,5 +1,5 @@
-// Version, build and status texts: header and library agree; texts are there; the last error
-// belongs to its thread.
+// Version, build and status texts: header and library agree, texts exist, and the last error is per
+// thread.
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -69,7 +69,7 @@ TEST(Variables, SecretsAreNotShown) {
   EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
 }
 
-// A caller that was compiled against another release.
+// A caller compiled against another release.
 TEST(Outputs, MayBeOfAnotherSize) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
@@ -85,7 +85,7 @@ TEST(Outputs, MayBeOfAnotherSize) {
   EXPECT_STREQ(newer.known.kind, "host");
   for (const unsigned char byte : newer.more) EXPECT_EQ(byte, 0);
   EXPECT_EQ(newer.behind, 0xa5);
-  // pci_address was appended; what was there before it is the least that a caller may offer.
+  // pci_address was appended. A caller must offer at least the fields before it.
   constexpr size_t kFirstSize = offsetof(hetcomm_device_info_t, pci_address);
   hetcomm_device_info_t older;
   std::memset(&older, 0xa5, sizeof(older));

@@ -1,12 +1,12 @@
 // Puts and gets:
 //
 //   * land exactly, whatever the pieces, offsets and sizes on both sides, and touch no neighbouring
-//   byte;
+//     byte;
 //   * complete once each; a Bulk may be used again after its completion;
-//   * a target that sees puts is told of every byte once, per exposed memory;
+//   * tell a target that sees puts of every byte once, per exposed memory;
 //   * leave room for messages, which are delivered while a long transfer runs;
 //   * work both ways at once;
-//   * with a key or range that was never exposed, touch nothing and end, too.
+//   * touch nothing, and end, with a key or range that was never exposed.
 #include <list>
 
 #include "tests/conformance/transport_test.h"
@@ -21,7 +21,7 @@ class BulkTransfers : public TransportTest {
   }
 };
 
-// The far side tells this about one exposed memory.
+// Sent by the far side: its description of one exposed memory.
 struct Offer {
   RemoteKey key;
   uint64_t size;
@@ -220,8 +220,8 @@ TEST_P(BulkTransfers, ManyAtOnceBothWaysAmongMessages) {
 
 TEST_P(BulkTransfers, AMessageDoesNotWaitForALongPut) {
   if (GetParam().faulty) GTEST_SKIP() << "injected delays have no order";
-  // The kernel may hold 20 MiB for each of three connections while the far side gets no core: the
-  // put is longer than that. Emulated RDMA holds next to nothing, and is slow.
+  // The put is longer than the kernel may hold while the far side gets no core: 20 MiB for each of
+  // three connections. Emulated RDMA holds next to nothing, and is slow.
   const uint64_t size = uint64_t{GetParam().transport == "rdma" ? 16u : 96u} << 20;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
@@ -268,7 +268,7 @@ void fill_byte(const GuardedMemory& memory) {
                  [](std::byte* piece, size_t length) { std::memset(piece, kPutByte, length); });
 }
 
-// Bytes that are neither pattern |seed| nor kPutByte.
+// Counts the bytes that are neither pattern |seed| nor kPutByte.
 uint64_t foreign_bytes(const GuardedMemory& memory, uint64_t seed) {
   std::vector<std::byte> expected(memory.size());
   fill_pattern(expected, seed);
@@ -282,8 +282,8 @@ uint64_t foreign_bytes(const GuardedMemory& memory, uint64_t seed) {
   return foreign;
 }
 
-// Keys and ranges that nobody offered: the connection may break, and of a put that ends past the
-// memory the part that is inside may land; nothing else may be touched.
+// Uses keys and ranges that nobody offered. The connection may break. A put that ends past the
+// memory may land in part, inside the memory. Nothing else may be touched.
 TEST_P(BulkTransfers, HostileKeysAndRangesTouchNothing) {
   const int count = GetParam().slow() ? 6 : rounds(20, 200);
   constexpr uint64_t kSize = 20'000;
@@ -319,7 +319,7 @@ TEST_P(BulkTransfers, HostileKeysAndRangesTouchNothing) {
       if (code == Code::kOk) {
         const Code outcome = await_bulk(rail, bulk);
         if (get && outcome == Code::kOk) {
-          // A bit of the key may be without meaning: then it is the memory that was offered.
+          // A bit of the key may be without meaning. Then the key is that of the offered memory.
           EXPECT_EQ(local.mismatch(6), std::nullopt);
         }
       }

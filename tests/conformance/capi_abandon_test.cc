@@ -1,15 +1,15 @@
 // Devices that hang and are given up (hetcomm_device_abandon, HETCOMM_DEVICE_TIMEOUT):
 //
 //   * a cancel, a deadline or an abort does not end an operation whose copy does not end; giving
-//     the device up does, whatever the operation, on whichever rank, and however far it has come
-//   * so does the limit, if it was asked to, and soon; the log names device, copy and operation
-//   * without a limit nothing is told and nothing given up
+//     the device up does, whatever the operation, on either rank, and however far it has come
+//   * so does the limit, if one was set, and soon; the log names device, copy and operation
+//   * without a limit nothing is reported and nothing is given up
 //   * the text says which memory must not be used again, whatever had ended the operation before
 //   * the other ranks of a collective operation end soon, and name the rank where the device hangs
 //   * no host memory of the caller is written afterwards, and no chunk is used again before its
 //     late copy has ended; then it is
-//   * other devices and memory of the host go on; what names the device is refused
-//   * everything can be destroyed while the copy hangs, and what it uses stays
+//   * other devices and memory of the host go on; calls that name the device are refused
+//   * everything can be destroyed while the copy hangs, and the memory that the copy uses stays
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -57,7 +57,7 @@ class Rank {
     const hetcomm_device_t own = device.device();
     const hetcomm_status_t added = hetcomm_device_add(me.context(), &own, &number_);
     EXPECT_EQ(added, HETCOMM_OK) << hetcomm_last_error();
-    if (added != HETCOMM_OK) abort();  // nothing here makes sense
+    if (added != HETCOMM_OK) abort();  // no test makes sense without it
     EXPECT_EQ(hetcomm_memory_allocate(me.context(), number_, bytes, &memory_), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_write(memory_, 0, host_.data(), bytes), HETCOMM_OK);
   }
@@ -79,7 +79,7 @@ class Rank {
   hetcomm_buffer_t on_host(uint64_t offset, uint64_t length) {
     return hetcomm_buffer_host(host_.data() + offset, length);
   }
-  // Deadline of what this rank starts from now on; 0: the default.
+  // Sets the deadline of operations that this rank starts from now on; 0: the default.
   void set_timeout(uint64_t timeout_ns) { timeout_ns_ = timeout_ns; }
   hetcomm_operation_options_t options() const { return with_timeout(timeout_ns_); }
   hetcomm_collective_options_t collective_options() const {
@@ -105,7 +105,8 @@ class Rank {
 
 using Requests = std::vector<hetcomm_request_t*>;
 
-// How long an ordinary small operation takes here and now: a word goes to the other rank and back.
+// Returns the time that an ordinary small operation takes here and now: a word goes to the other
+// rank and back.
 uint64_t time_of_word(Member& me) {
   uint64_t took_ns = 0;
   for (int i = 0; i < 2; ++i) {  // the first one connects
@@ -122,14 +123,14 @@ uint64_t time_of_word(Member& me) {
   return took_ns;
 }
 
-// The limit for an end that comes soon, where an ordinary operation takes |control_ns|.
+// Returns the limit for an end that comes soon, where an ordinary operation takes |control_ns|.
 uint64_t soon_ns(uint64_t control_ns) { return kSec + 10 * control_ns; }
 
 bool is_pending(hetcomm_request_t* request) {
   return hetcomm_request_test(request, nullptr) == HETCOMM_PENDING;
 }
 
-// An operation that is looked at now and then; null: there is none.
+// An operation that is polled now and then; null: there is none.
 class Running {
  public:
   explicit Running(hetcomm_request_t* request) : request_(request) {}
@@ -165,7 +166,7 @@ class Kind {
  public:
   virtual ~Kind() = default;
   virtual void set_up(Rank& /*own*/) {}
-  // Whether start() gives |rank| a request.
+  // Returns whether start() gives |rank| a request.
   virtual bool has_request(int32_t /*rank*/) const { return true; }
   virtual hetcomm_request_t* start(Rank& own) = 0;
   virtual void tear_down(Rank& /*own*/) {}
@@ -307,11 +308,11 @@ class Collectives final : public Kind {
   const bool mixed_;
 };
 
-// Rank 0 has the first half of rank 1's elements, and rank 1 the other one already.
+// Rank 0 has the first half of rank 1's elements, and rank 1 already has the other half.
 class Redistributions final : public Kind {
  public:
-  // |converts|: the elements become shorter ones, in several messages, each of which is copied to
-  // the host before it begins.
+  // |converts|: the elements become shorter ones. They go in several messages, each of which is
+  // copied to the host before it begins.
   explicit Redistributions(bool converts = false) : converts_(converts) {}
   void set_up(Rank& own) override {
     const uint64_t n = own.bytes() / 2 / (converts_ ? sizeof(float) : 1);
@@ -414,7 +415,7 @@ std::vector<Row> rows() {
   };
 }
 
-// One round: the copies of rank |hanging|'s device hang after some. True: one has.
+// One round: the copies of rank |hanging|'s device hang after some. Returns whether one has hung.
 struct Round {
   const Row& row;
   int32_t hanging;
@@ -441,7 +442,7 @@ bool run_round(const CapiCase& given, const Round& round) {
       kind->set_up(rank);
       if (!me.meet()) return;
       const uint64_t control_ns = round.by_limit ? time_of_word(me) : 0;
-      // A device that hangs is given up at the limit, and its operations end soon then.
+      // A device that hangs is given up at the limit, and its operations end soon after that.
       const auto expect_in_time = [&](uint64_t end_ns) {
         if (!round.by_limit || !has_hung) return;
         EXPECT_LE(end_ns, hung_at_ns + kLimitNs + soon_ns(control_ns)) << "rank " << me.rank();
@@ -451,7 +452,7 @@ bool run_round(const CapiCase& given, const Round& round) {
       Running running(kind->start(rank));
       const bool starts = running.exists();
       if (hangs) {
-        // An owner that others access has no request.
+        // An owner whose memory others access has no request.
         me.until([&] { return device.hangs() || (starts ? running.is_over() : is_over.load()); });
         hung_at_ns = now_ns();
         has_hung = device.hangs();
@@ -538,11 +539,10 @@ TEST_P(Abandon, AtTheLimitIfItWasAskedTo) {
   }
 }
 
-// The action of a round on an operation whose copy hangs, before the copy ends or its device is
-// given up.
+// The action on an operation whose copy hangs, before the copy ends or its device is given up.
 enum class Try : uint8_t { kNothing, kCancel, kDeadline, kAbortHere, kAbortThere };
 
-// One round in which the first copy after |copies| of rank |hanging|'s device hangs for good, or
+// One round in which the first copy after |copies| of rank |hanging|'s device hangs permanently, or
 // until it is let go.
 struct Hang {
   const Row& row;
@@ -570,7 +570,7 @@ void expect_end_where_it_hung(const Hang& hang, const Outcome& outcome) {
         << outcome.text;
     return;
   }
-  // All of its data may have been here.
+  // All of its data may have been here before.
   const hetcomm_status_t tried = aborts(hang)                   ? HETCOMM_ABORTED
                                  : hang.tries == Try::kDeadline ? HETCOMM_TIMED_OUT
                                  : hang.tries == Try::kCancel   ? HETCOMM_CANCELLED
@@ -579,8 +579,8 @@ void expect_end_where_it_hung(const Hang& hang, const Outcome& outcome) {
       << hetcomm_status_name(outcome.status) << " " << outcome.text;
 }
 
-// It has heard of what has ended the operation on the other rank, unless it needed nothing of that
-// rank any more. It has not waited for its deadline.
+// Expects that the rank has heard of the end of the operation on the other rank, unless it needed
+// nothing more from that rank, and that it has not waited for its deadline.
 void expect_end_where_nothing_hung(const Hang& hang, const Outcome& outcome) {
   EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_ABORTED)
       << hetcomm_status_name(outcome.status) << " " << outcome.text;
@@ -596,7 +596,7 @@ void expect_end_where_nothing_hung(const Hang& hang, const Outcome& outcome) {
       << outcome.text;
 }
 
-// False: no copy has hung.
+// Returns false if no copy has hung.
 bool run_hang(const CapiCase& given, const Hang& hang) {
   std::array<HangingDevice, 2> devices{HangingDevice(hang.row.unified),
                                        HangingDevice(hang.row.unified)};
@@ -633,7 +633,7 @@ bool run_hang(const CapiCase& given, const Hang& hang) {
           EXPECT_EQ(hetcomm_request_cancel(running.request()), HETCOMM_OK);
         }
         if (hang.tries != Try::kNothing) {
-          // Its memory is not quiet.
+          // Its memory may still be in use.
           const uint64_t wait_ns = 50 * kMs + (hang.tries == Try::kDeadline ? kDeadlineNs : 0);
           EXPECT_FALSE(me.until([&] { return running.is_over(); }, wait_ns))
               << "it has ended while its copy hangs";
@@ -648,7 +648,7 @@ bool run_hang(const CapiCase& given, const Hang& hang) {
       if (!me.meet()) return;
       if (aborts(hang)) me.expect_ruin();
       kind->tear_down(rank);
-      // Everything can be destroyed, also while the copy hangs.
+      // Everything can be destroyed, even while the copy hangs.
       hetcomm_communicator_t* const communicator = me.release();
       hetcomm_status_t destroyed = HETCOMM_BUSY;
       me.until([&] {
@@ -668,7 +668,7 @@ bool run_hang(const CapiCase& given, const Hang& hang) {
   return has_hung;
 }
 
-// Every row on both ranks, but for owners of memory that have no request.
+// Runs |body| for every row on both ranks, except for owners of memory, which have no request.
 template <typename Body>
 void for_each_row(const CapiCase& given, Body&& body) {
   for (const Row& row : rows()) {
@@ -723,9 +723,9 @@ TEST_P(Abandon, TheTextSaysSoOfWhatHadBeenCancelledBefore) {
 // The other rank of a collective operation, while the device of rank 0 hangs and is given up. The
 // ranks call, and the device is given up, at different moments.
 struct Moment {
-  uint64_t call_after_us;     // rank 1 calls so much later than rank 0
+  uint64_t call_after_us;     // how much later than rank 0 rank 1 calls
   uint64_t abandon_after_us;  // after a copy has hung, or after the call
-  int64_t copies;             // that do not hang
+  int64_t copies;             // copies that do not hang
   bool joined;                // an earlier operation has told the ranks how they are joined
   bool hangs;                 // the device is given up after a copy has hung
 };
@@ -751,8 +751,8 @@ size_t count_of(const std::string& what, const std::string& text) {
   return count;
 }
 
-// On a communicator of its own, with a device of its own. What happens on the host between the
-// ranks goes on.
+// Runs on a communicator and with a device of its own. Communication between the ranks over the
+// host goes on.
 void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const Moment& moment,
                     std::atomic<uint64_t>& abandoned_at_ns) {
   Rank rank(me, device, kBytes);
@@ -820,12 +820,12 @@ void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const 
 TEST_P(Abandon, TheOtherRankOfACollectiveOperationEndsSoon) {
   for (const bool sums : {true, false}) {
     const std::vector<Moment> all = moments();
-    // They outlive the contexts.
+    // The devices outlive the contexts.
     std::vector<std::array<HangingDevice, 2>> devices(all.size());
     Collectives kind(sums);
     std::atomic<uint64_t> abandoned_at_ns{0};
     CapiCase own = GetParam();
-    // To pin memory could wait for the copy that hangs, before the device is given up.
+    // Pinning memory could wait for the copy that hangs, before the device is given up.
     own.settings += "STAGING_PIN=off;";
     run_job(own, 2, [&](Member& me) {
       for (size_t i = 0; i < all.size(); ++i) {
@@ -884,8 +884,8 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
       EXPECT_FALSE(me.rank() == 0 && uses(late));
       if (!me.meet()) return;
       if (me.rank() == 0) hung.let_go();
-      // The chunk that was given back last is taken first: two at once take the late one too,
-      // wherever it lies.
+      // The chunk that was given back last is taken first. Two sends at once take the late chunk
+      // too, wherever it lies.
       const auto send_two = [&] {
         hetcomm_request_t* const one = start_move(me, other.on_device(0, kMessage));
         hetcomm_request_t* const two = start_move(me, other.on_device(kMessage, kMessage));
@@ -897,7 +897,7 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
         for (int j = 0; j < kMessages / 2; ++j) send_two();
         if (me.rank() == 0) again = uses(late);
         if (!me.meet()) return;
-        // Both ranks send and receive as often.
+        // Both ranks send and receive equally often.
         uint64_t word = again ? 1 : 0;
         EXPECT_EQ(finish(me.rank() == 0 ? me.send(1, 3, &word, 8) : me.recv(0, 3, &word, 8)).status,
                   HETCOMM_OK);
@@ -909,7 +909,7 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
   });
 }
 
-// A thread that is inside of a call.
+// A thread is inside of a call.
 TEST_P(Abandon, EndsCallsThatWait) {
   for (const bool reads : {true, false}) {
     for (const bool by_limit : {true, false}) {
@@ -952,7 +952,7 @@ TEST_P(Abandon, EndsCallsThatWait) {
   }
 }
 
-// A read brings the right bytes, whatever its length.
+// A read returns the right bytes, whatever its length.
 TEST_P(Abandon, CallsThatWaitCopyEveryByte) {
   std::array<HangingDevice, 2> devices;
   run_job(GetParam(), 2, [&](Member& me) {
@@ -999,7 +999,7 @@ TEST_P(Abandon, EndsWhatWaitsForItsStreams) {
       options.stream = stream;
       std::vector<hetcomm_request_t*> requests(2);
       uint64_t word = 0;
-      // One of host memory, and one of the device's.
+      // One buffer is host memory, and one is device memory.
       const hetcomm_buffer_t buffers[] = {hetcomm_buffer_host(&word, 8), rank.on_device(0, 64)};
       for (size_t i = 0; i < 2; ++i) {
         EXPECT_EQ(me.rank() == 0
@@ -1029,7 +1029,7 @@ TEST_P(Abandon, EndsWhatWaitsForItsStreams) {
   devices[1].let_go();
 }
 
-// Lines of the log of each rank.
+// The log lines of each rank.
 std::mutex lines_mutex;
 std::array<std::string, 2> lines;
 
@@ -1057,7 +1057,7 @@ TEST_P(Abandon, TheLogNamesDeviceAndCopy) {
       device.hang(Way::kCopies);
       hetcomm_request_t* const request = start_move(me, rank.on_device(0, kBytes));
       if (me.rank() == 0) {
-        // A waiting call, too, drives what tells.
+        // A call that waits also drives the reports.
         hetcomm_completion_t completion{};
         EXPECT_EQ(hetcomm_request_wait(request, 600 * kMs, &completion), HETCOMM_TIMED_OUT);
         EXPECT_TRUE(me.until([] { return has_logged(0, "no copy has ended for"); }));
@@ -1076,7 +1076,7 @@ TEST_P(Abandon, TheLogNamesDeviceAndCopy) {
   });
 }
 
-// Also where a limit would give the device up.
+// This holds also where a limit would give the device up.
 TEST_P(Abandon, WithoutALimitNothingIsToldOrGivenUp) {
   for (std::string& text : lines) text.clear();
   std::array<HangingDevice, 2> devices;
@@ -1092,7 +1092,7 @@ TEST_P(Abandon, WithoutALimitNothingIsToldOrGivenUp) {
       hetcomm_request_t* const request = start_move(me, rank.on_device(0, kBytes / 2));
       if (me.rank() == 0) {
         EXPECT_TRUE(me.until([&] { return device.hangs(); }));
-        // A call that waits hangs, too.
+        // A call that waits also hangs.
         std::atomic<hetcomm_status_t> status{HETCOMM_PENDING};
         std::vector<std::byte> read(kBytes / 2);
         std::thread thread([&] {
@@ -1107,7 +1107,7 @@ TEST_P(Abandon, WithoutALimitNothingIsToldOrGivenUp) {
       }
       const Outcome outcome = finish(request);
       EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
-      // The device goes on.
+      // The device works again.
       EXPECT_EQ(hetcomm_memory_read(rank.memory(), 0, rank.host().data(), 8), HETCOMM_OK)
           << hetcomm_last_error();
     }

@@ -1,12 +1,13 @@
 // Devices that the program brings itself (hetcomm_device_add), whose table misbehaves as the test
-// says:
+// demands:
 //
-//   * memory that was pinned before the device came is pinned for it, too: copies use nothing else
-//   * a device that cannot tell whether a pointer is its own fails the call, by its own status and
-//     text; the pointer never counts as host memory
+//   * memory that was pinned before the device came is pinned for it, too: copies use no other
+//     memory
+//   * a device that cannot tell whether a pointer is its own fails the call, with its own status
+//     and text; the pointer never counts as host memory
 //   * one query finds a pointer among all devices of a kind
 //   * a status that no function of a device may return ends an operation with DEVICE_LOST, on both
-//     ranks, and the text says which it was
+//     ranks, and the text contains that status
 //   * NULL reaches user_stream_open() of devices that take it, and of no others
 #include <atomic>
 #include <cstdlib>
@@ -36,9 +37,9 @@ struct Stub {
   std::map<uintptr_t, uint64_t> pins;    // under |mutex|
   std::atomic<int64_t> pinned_copies{0};
   std::atomic<int64_t> other_copies{0};
-  std::atomic<hetcomm_status_t> find_status{HETCOMM_OK};  // else find() fails with it
+  std::atomic<hetcomm_status_t> find_status{HETCOMM_OK};  // if not OK, find() fails with it
   std::atomic<hetcomm_status_t> copy_status{HETCOMM_OK};
-  std::atomic<int64_t> queries{0};  // of find() and locate()
+  std::atomic<int64_t> queries{0};  // calls of find() and locate()
   std::atomic<int64_t> null_streams{0};
 
   hetcomm_status_t find(const void* address, void** out_base, uint64_t* out_size) {
@@ -210,7 +211,7 @@ TEST_P(AddedDevices, ThatFailAreNoHostMemory) {
       EXPECT_EQ(hetcomm_memory_wrap(me.context(), device, address, 8, &wrapped), wanted);
       EXPECT_THAT(hetcomm_last_error(), HasSubstr("the bus fell off"));
       EXPECT_EQ(wrapped, nullptr);
-      // As a plain pointer, too.
+      // The same happens with a plain pointer.
       hetcomm_request_t* request = nullptr;
       EXPECT_EQ(hetcomm_send(me.communicator(), me.partner(), 1, hetcomm_buffer_host(address, 8),
                              nullptr, &request),
@@ -225,8 +226,7 @@ TEST_P(AddedDevices, ThatFailAreNoHostMemory) {
   });
 }
 
-// However many devices there are, one query finds a pointer among them, or that it is none of
-// theirs.
+// However many devices there are, one query finds which of them owns a pointer, or that none does.
 TEST_P(AddedDevices, OfOneKindAreAskedAtOnce) {
   static const hetcomm_device_table_t kTable = [] {
     hetcomm_device_table_t table = make_table();
@@ -285,7 +285,7 @@ TEST_P(AddedDevices, StatusesThatNoneMayReturn) {
     for (const hetcomm_status_t status :
          {hetcomm_status_t{HETCOMM_CANCELLED}, hetcomm_status_t{HETCOMM_PENDING},
           hetcomm_status_t{HETCOMM_PEER_LOST}, hetcomm_status_t{HETCOMM_TIMED_OUT}, 4711}) {
-      // Rank 0's device fails, as the sender's and as the receiver's.
+      // Rank 0's device fails, as the sender's device and as the receiver's.
       for (const int sender : {0, 1}) {
         SCOPED_TRACE(testing::Message() << status << " sender " << sender);
         if (me.rank() == 0) stub.copy_status = status;
@@ -344,7 +344,7 @@ TEST_P(AddedDevices, NullIsAStreamOfThoseThatSaySo) {
   }();
   hetcomm_device_table_t takes_null = kTable;
   takes_null.flags = HETCOMM_DEVICE_NULL_STREAM;
-  // The entry counts only where the table has all of it.
+  // The entry counts only where the table contains all of it.
   hetcomm_device_table_t cut = takes_null;
   cut.struct_size = offsetof(hetcomm_device_table_t, flags) + 3;
   std::vector<std::unique_ptr<Stub>> stubs;

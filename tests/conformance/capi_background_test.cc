@@ -1,4 +1,4 @@
-// The progress thread comes to callers that compute, and is not in the way of those that wait soon.
+// The progress thread serves callers that compute, and does not disturb those that wait soon.
 #include <sched.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Each rank, with its progress thread, on a processor of its own where there are enough.
+// Binds each rank, with its progress thread, to a processor of its own where there are enough.
 void stay_on_one_processor(int32_t rank) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
@@ -50,7 +50,7 @@ std::vector<CapiCase> cases() {
 class Background : public CapiTest {};
 class TimedBackground : public CapiTest {};
 
-// How often the progress threads of this process have gone to sleep.
+// Returns how often the progress threads of this process have gone to sleep.
 uint64_t sleeps() {
   uint64_t all = 0;
   for (const auto& thread : hetcomm::test::progress_threads()) {
@@ -70,7 +70,7 @@ void compute(std::chrono::nanoseconds time) {
   }
 }
 
-// A caller in Python computes a little before each wait, and after it.
+// A caller in Python computes a little before and after each wait.
 TEST_P(TimedBackground, SleepsBesideACallerThatWaitsSoon) {
   run(2, [](Member& me) {
     constexpr int kOperations = 4000;
@@ -110,7 +110,7 @@ void let_it_park(Member& me) {
   } else {
     usleep(5000);
     EXPECT_EQ(finish(me.send(0, 3, &value, sizeof(value))).status, HETCOMM_OK);
-    usleep(5000);  // rank 0 goes on to what it does next
+    usleep(5000);  // rank 0 goes on to its next step
   }
 }
 
@@ -199,7 +199,7 @@ TEST_P(Background, ServesAPeerBesideACallerThatWaitsAtOnce) {
   });
 }
 
-// All but mapped memory needs the help of rank 0 here.
+// Everything except mapped memory needs the help of rank 0 here.
 INSTANTIATE_TEST_SUITE_P(Over, Background,
                          ::testing::Values(CapiCase{.name = "shm",
                                                     .transports = "shm",

@@ -1,5 +1,5 @@
-// The suites of collective operations share this: buffers of elements, the elements that each rank
-// has, and how an operation ends.
+// Shared by the suites of collective operations: buffers of elements, the elements of each rank,
+// and how an operation ends.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ inline hetcomm_collective_options_t no_options() {
   return options;
 }
 
-// The call was accepted, and the operation has ended well. By reference: the call, which may be
-// made in the same expression, sets |request|.
+// Expects that the call was accepted and that the operation has ended with OK. |request| is a
+// reference because the call, which may be made in the same expression, sets it.
 inline void expect_ok(hetcomm_status_t call, hetcomm_request_t* const& request, const char* what) {
   ASSERT_EQ(call, HETCOMM_OK) << what << ": " << hetcomm_last_error();
   const Outcome outcome = finish(request);
@@ -46,7 +46,7 @@ inline int64_t sum(int32_t ranks, size_t index) {
   return total;
 }
 
-// Barriers until one fails, for some seconds: a rank whose part was there already may have ended
+// Runs barriers until one fails, for some seconds. A rank that already had all it needs may end
 // well before it hears of a failure.
 inline Outcome first_failure(hetcomm_communicator_t* communicator) {
   const uint64_t start = clock_ns();

@@ -1,17 +1,16 @@
 // Collective operations, among ranks as threads and processes, by messages and through shared
 // memory:
 //
-//   * every operation gives what its definition says, from 0 bytes up to several chunks, out of
+//   * every operation gives the result of its definition, from 0 bytes up to several chunks, out of
 //     place and in place, in host memory and on devices, mixed
-//   * all ranks get the same bits; of sums of narrow types those of the float32 sum in the order of
-//     ranks, rounded once, by every algorithm
-//   * many may be under way at once, on lists of ranks too, and in groups
-//   * ranks whose arguments differ all end with MISMATCH, and the text says in what; later calls
-//     end at once, and messages go on
+//   * all ranks get the same bits; sums of narrow types are those of the float32 sum in the order
+//     of ranks, rounded once, by every algorithm
+//   * many may be in progress at once, on lists of ranks too, and in groups
+//   * ranks whose arguments differ all end with MISMATCH, and the text names the difference; later
+//     calls end at once, and messages go on
 //   * a rank that dies, stands still, cancels or does not come ends it on all others in bounded
 //     time, with a text
-//   * what one rank can see to be wrong is refused; a caller that refuses a call by itself tells
-//   the
+//   * errors that one rank can see are refused; a caller that refuses a call on its own tells the
 //     others, whose call ends, unless they have refused it as well
 #include "tests/conformance/capi_collective.h"
 
@@ -50,7 +49,7 @@ std::vector<CapiCase> collective_cases(bool processes) {
 
 constexpr hetcomm_datatype_t kType = HETCOMM_INT64;
 
-// Every operation once, with parts of |count| elements.
+// Runs every operation once, with parts of |count| elements.
 void run_all(Member& me, size_t count) {
   SCOPED_TRACE(count);
   hetcomm_communicator_t* const c = me.communicator();
@@ -152,7 +151,8 @@ void run_all(Member& me, size_t count) {
     ASSERT_EQ(got[i], rank == 0 ? -1 : sum(rank, i)) << "exclusive scan";
   }
 
-  // Parts of different lengths: of rank r to or from anybody r * count elements.
+  // Parts have different lengths: rank r sends r * count elements to, or receives them from, each
+  // rank.
   std::vector<int64_t> room(count * ranks * ranks, -1);
   std::vector<hetcomm_buffer_t> many;
   size_t start = 0;
@@ -190,7 +190,7 @@ void run_all(Member& me, size_t count) {
   call = hetcomm_scatterv(c, n - 1, many.data(), buffer(got), kType, nullptr, &request);
   expect_ok(call, request, "scatterv");
   for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], value(n - 1, start + i)) << "scatterv";
-  // From rank r to this one r * count elements, and from this one to all rank * count.
+  // Rank r sends r * count elements to this rank, which sends rank * count elements to each.
   std::vector<int64_t> out = values(rank, count * ranks * ranks);
   std::vector<hetcomm_buffer_t> sends;
   for (size_t r = 0; r < ranks; ++r) sends.push_back(part(out, r * own * count, own * count));
@@ -222,7 +222,7 @@ class Collectives : public CapiTest {};
 TEST_P(Collectives, GiveWhatTheySay) {
   for (const int32_t n : {1, 2, 3, 4}) {
     run(n, [](Member& me) {
-      // 8,194 of them have a rest of 16 bytes behind a chunk.
+      // 8,194 elements leave a rest of 16 bytes after a chunk.
       for (const size_t count : {0u, 1u, 5u, 100u, 2'000u, 8'194u, 70'001u}) run_all(me, count);
     });
   }
@@ -264,7 +264,7 @@ std::vector<uint16_t> narrow_sums(hetcomm_reduction_t op, double factor, int32_t
   return all;
 }
 
-// All reductions of parts of |count| elements by |algorithm|, those that there are of it.
+// Runs all reductions of parts of |count| elements that |algorithm| supports.
 void reduce_narrow(Member& me, size_t count, hetcomm_reduction_t op, const char* algorithm) {
   SCOPED_TRACE(std::string(algorithm == nullptr ? "chosen" : algorithm) + ", " +
                std::to_string(count) + ", operator " + std::to_string(op));
@@ -282,7 +282,7 @@ void reduce_narrow(Member& me, size_t count, hetcomm_reduction_t op, const char*
   const std::vector<uint16_t> parts = narrow_values(me.rank(), count * ranks);
   const std::vector<uint16_t> mine(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(count));
   hetcomm_request_t* request = nullptr;
-  // False where there is no such algorithm.
+  // Returns false where there is no such algorithm.
   const auto goes = [&](hetcomm_status_t call, const char* what) {
     if (call == HETCOMM_UNSUPPORTED && algorithm != nullptr) return false;
     expect_ok(call, request, what);
@@ -323,7 +323,7 @@ TEST_P(Collectives, RoundNarrowSumsOnce) {
         for (const size_t count : {1u, 7u, 500u, 9'001u}) {
           reduce_narrow(me, count, HETCOMM_REDUCE_SUM, algorithm);
         }
-        // Several segments.
+        // This length has several segments.
         if (n == 3) reduce_narrow(me, 600'001, HETCOMM_REDUCE_SUM, algorithm);
         for (const hetcomm_reduction_t op :
              {HETCOMM_REDUCE_AVERAGE, HETCOMM_REDUCE_PREMUL_SUM, HETCOMM_REDUCE_PRODUCT}) {
@@ -334,7 +334,7 @@ TEST_P(Collectives, RoundNarrowSumsOnce) {
   }
 }
 
-// 30000 in float16, whose largest number is 65504.
+// Each rank has 30000 in float16, whose largest number is 65504.
 TEST_P(Collectives, AverageWhatHasNoSum) {
   run(4, [](Member& me) {
     const std::vector<uint16_t> mine(1'000, 0x7753);
@@ -359,7 +359,7 @@ TEST_P(Collectives, MovePartsOfAnyLengths) {
     std::mt19937 random(5);  // the same on all ranks
     std::vector<std::vector<int64_t>> data;
     std::vector<hetcomm_request_t*> requests;
-    std::vector<std::pair<size_t, std::vector<int64_t>>> right;  // of data
+    std::vector<std::pair<size_t, std::vector<int64_t>>> right;  // positions and data
     const auto length = [&random] {
       const size_t most = std::array<size_t, 4>{1, 10, 3'000, 40'000}[random() % 4];
       return random() % 3 == 0 ? 0 : random() % most;
@@ -439,7 +439,7 @@ TEST_P(Collectives, FindPartsThatAreNotAsLongAsExpected) {
       std::vector<hetcomm_buffer_t> sends;
       std::vector<hetcomm_buffer_t> receives;
       for (size_t r = 0; r < 3; ++r) {
-        // Rank 2 does not expect what rank 0 has.
+        // Rank 2 expects another length than rank 0 has.
         const bool sends_odd = me.rank() == 0 && r == 2;
         const bool odd = me.rank() == 2 && r == 0;
         sends.push_back(part(from, r * 10, sends_odd ? lengths.first : 4));
@@ -479,7 +479,7 @@ TEST_P(Collectives, OfMoreRanksThanCores) {
   });
 }
 
-// By every algorithm, with an operator whose result depends on the order.
+// Every algorithm runs with an operator whose result depends on the order.
 TEST_P(Collectives, GiveAllRanksTheSameBits) {
   run(3, [](Member& me) {
     for (const char* algorithm :
@@ -588,7 +588,7 @@ TEST_P(Collectives, FindRanksThatDisagree) {
         call = hetcomm_broadcast(c, odd ? 1 : 0, all, kType, nullptr, &request);
         expected = "root";
       } else {
-        // Another order.
+        // The ranks call in another order.
         call = odd ? hetcomm_barrier(c, nullptr, &request)
                    : hetcomm_broadcast(c, 2, all, kType, nullptr, &request);
         expected = "operation";
@@ -598,18 +598,18 @@ TEST_P(Collectives, FindRanksThatDisagree) {
       hetcomm_request_t* behind = nullptr;
       ASSERT_EQ(hetcomm_barrier(c, nullptr, &behind), HETCOMM_OK);
       const Outcome outcome = finish(request);
-      // A root may have left already; it learns of it by the next.
+      // A root may have left with OK already. It learns of the mismatch by the next operation.
       if (outcome.status != HETCOMM_OK) {
         EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
         EXPECT_NE(outcome.text.find(expected), std::string::npos) << outcome.text;
         EXPECT_NE(outcome.text.find("ank"), std::string::npos) << outcome.text;
       }
-      // The barrier that all have called may end well, by messages, until this is found out.
+      // The barrier, which all have called, may end well by messages before the mismatch is found.
       Outcome next = finish(behind);
       if (next.status == HETCOMM_OK) next = first_failure(c);
       EXPECT_EQ(next.status, HETCOMM_MISMATCH) << next.text;
       EXPECT_LT(clock_ns() - begin, 5 * kSec);
-      // The next one ends at once.
+      // The next barrier ends at once.
       ASSERT_EQ(hetcomm_barrier(c, nullptr, &behind), HETCOMM_OK);
       const uint64_t start = clock_ns();
       EXPECT_EQ(finish(behind).status, HETCOMM_MISMATCH);
@@ -647,7 +647,8 @@ TEST_P(Collectives, EndOnAllRanksWhenOneDoesNotCome) {
       EXPECT_LT(clock_ns() - start, 5 * kSec);
       me.meet();
     }
-    // The one that comes late learns it, at the next one if it finds what it needs for the first.
+    // The late rank learns of it, at the next operation if it already has all it needs for the
+    // first.
     int64_t word = 1;
     ASSERT_EQ(hetcomm_allreduce(c, hetcomm_buffer_host(&word, 8), hetcomm_buffer_host(&word, 8),
                                 kType, HETCOMM_REDUCE_SUM, nullptr, &request),
@@ -717,7 +718,7 @@ TEST_P(Collectives, WorkOnDevices) {
       const uint64_t bytes = count * sizeof(int64_t);
       hetcomm_memory_t* send = nullptr;
       hetcomm_memory_t* recv = nullptr;
-      // Another device on each rank, the host on one.
+      // Each rank uses another device, and one rank uses the host.
       ASSERT_EQ(hetcomm_memory_allocate(me.context(), me.rank(), bytes, &send), HETCOMM_OK);
       ASSERT_EQ(hetcomm_memory_allocate(me.context(), (me.rank() + 1) % 3, bytes, &recv),
                 HETCOMM_OK);
@@ -790,7 +791,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     const hetcomm_buffer_t between[] = {part(data, 2, 2), part(data, 5, 2)};
     EXPECT_EQ(hetcomm_alltoallv(c, around, between, kType, nullptr, &request),
               HETCOMM_INVALID_ARGUMENT);
-    // Other operations work in place, and in no other way on memory that both sides share.
+    // Other operations work in place, but not on memory that both sides share in any other way.
     const int32_t root = me.rank();  // nothing is sent: each rank refuses its own call
     const int wrong = HETCOMM_INVALID_ARGUMENT;
     EXPECT_EQ(allreduce(part(data, 0, 4), part(data, 2, 4), kType, 0, nullptr), wrong);
@@ -815,7 +816,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     EXPECT_EQ(hetcomm_datatype_size(HETCOMM_COMPLEX128, &size), HETCOMM_OK);
     EXPECT_EQ(size, 16u);
     EXPECT_EQ(hetcomm_datatype_size(-1, &size), HETCOMM_INVALID_ARGUMENT);
-    // None of this counts, and what lies beside each other is fine.
+    // None of these refusals counts, and adjacent buffers are fine.
     const hetcomm_buffer_t apart[] = {part(data, 2, 2), part(data, 4, 2)};
     expect_ok(hetcomm_alltoallv(c, around, apart, kType, nullptr, &request), request, "alltoallv");
     expect_ok(allreduce(all, all, kType, 0, nullptr), request, "allreduce");
@@ -832,7 +833,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
   });
 }
 
-// Before the others have called it, and after.
+// The refusal comes before the others have called, and after.
 TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
   for (const bool late : {false, true}) {
     run(3, [late](Member& me) {
@@ -845,7 +846,7 @@ TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
         return finish(request);
       };
       EXPECT_EQ(sum().status, HETCOMM_OK);
-      // A refusal ends earlier operations, too, on ranks that are not done with them.
+      // A refusal also ends earlier operations, on ranks that are not done with them.
       me.meet();
       if (late == (me.rank() == 1)) usleep(50'000);
       if (me.rank() == 1) {
@@ -862,7 +863,7 @@ TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
         me.meet();
       }
       if (me.test_case().settings.find("COLLECTIVE_CHECK=0") == std::string::npos) {
-        // Also where rank 1 has not heard of it.
+        // The call fails even where rank 1 has not heard of the refusal.
         hetcomm_request_t* request = nullptr;
         EXPECT_EQ(hetcomm_barrier(me.communicator(), nullptr, &request), HETCOMM_OK);
         EXPECT_EQ(finish(request).status, HETCOMM_MISMATCH);
@@ -879,7 +880,7 @@ TEST_P(Collectives, WhatAllRefuseFailsNobody) {
     std::vector<float> values(5, 1.0F);
     for (int round = 0; round < 50; ++round) {
       for (int i = 0; i < round % 4; ++i) {
-        // Not all at once.
+        // The ranks do not refuse all at once.
         if (round % 3 == me.rank()) usleep(300);
         EXPECT_EQ(hetcomm_collective_refuse(me.communicator(), "as everybody"), HETCOMM_OK);
       }
@@ -891,7 +892,7 @@ TEST_P(Collectives, WhatAllRefuseFailsNobody) {
       ASSERT_EQ(outcome.status, HETCOMM_OK) << round << ": " << outcome.text;
     }
     me.meet();
-    // One of them once more than the others.
+    // One rank refuses once more than the others.
     for (int i = 0; i < (me.rank() == 2 ? 2 : 1); ++i) {
       EXPECT_EQ(hetcomm_collective_refuse(me.communicator(), "once too often"), HETCOMM_OK);
     }
@@ -910,8 +911,8 @@ TEST_P(Collectives, WhatAllRefuseFailsNobody) {
 INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collective_cases(false)),
                          capi_case_name);
 
-// Messages show 16 bits of the number of their operation, and the ranks remember some. Here one
-// rank is so far ahead that the bits of its number stand for another one at the other rank.
+// Messages carry 16 bits of the number of their operation, and the ranks remember some. Here one
+// rank is so far ahead that the bits of its number stand for another operation at the other rank.
 class CollectivesFarAhead : public ::testing::Test {
  protected:
   static CapiCase over() {
@@ -920,7 +921,7 @@ class CollectivesFarAhead : public ::testing::Test {
             .settings = "CREDIT_BYTES=64M;",
             .thread_progress = true};
   }
-  // Broadcasts of rank 0, one after the other.
+  // Runs broadcasts of rank 0, one after the other.
   static void broadcast(Member& me, uint64_t count) {
     for (uint64_t i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
       uint64_t value = me.rank() == 0 ? i : ~uint64_t{0};
@@ -934,7 +935,8 @@ class CollectivesFarAhead : public ::testing::Test {
     return hetcomm_broadcast(me.communicator(), 0, hetcomm_buffer_host(value, sizeof(*value)),
                              HETCOMM_UINT64, nullptr, request);
   }
-  // A rank that believes that another one differs says so after a second.
+  // Waits until disputes are over: a rank that believes that another one differs says so after a
+  // second.
   static void wait_for_disputes(Member& me) {
     me.meet();
     me.until([] { return false; }, 3 * kSec / 2);
@@ -993,7 +995,7 @@ TEST_P(CollectiveLoss, EndsThemAllWithPeerLost) {
         if (clock_ns() - start > 15 * kSec) break;
       }
       EXPECT_EQ(outcome.status, HETCOMM_PEER_LOST) << outcome.text;
-      // The rank may have been missed between two operations.
+      // The rank may have been found missing between two operations.
       const char* const named = outcome.text.find("failed before") == std::string::npos
                                     ? "allreduce"
                                     : "rank 2 is missing";
@@ -1009,7 +1011,7 @@ TEST_P(CollectiveLoss, EndsThemAllWithPeerLost) {
   }
 }
 
-// A rank that stands still is waited for, until the deadline.
+// The others wait for a rank that stands still, until the deadline.
 TEST_P(CollectiveLoss, OfARankThatStandsStillEndsAtTheDeadline) {
   run(2, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();

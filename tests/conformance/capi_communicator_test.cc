@@ -1,23 +1,25 @@
 // Communicators:
 //
 //   * a barrier lets nobody through before all have entered; its limit is kept, and when it ends on
-//   one rank it ends on all;
+//     one rank it ends on all;
 //   * a split that one rank cannot make, or that others do not call, ends on all ranks;
 //   * split makes disjoint communicators in the order of the keys, takes NO_COLOR, can be nested,
-//   and keeps traffic apart;
-//   * they can be split and destroyed without end, which costs no memory and mixes nothing up:
-//   neither with messages for one that is gone, nor between threads that split at once;
-//   * what is said of a communicator reaches a rank that has not made it yet;
+//     and keeps traffic apart;
+//   * communicators can be split and destroyed without end, which costs no memory and mixes nothing
+//     up: neither with messages for one that is gone, nor between threads that split at once;
+//   * news about a communicator reach a rank that has not made it yet;
 //   * several communicators of one context, and several of one name in successive epochs, do not
-//   mix;
+//     mix;
 //   * abort, from any thread, ends every operation on every rank with ABORTED and the reason; later
-//   calls fail at once;
-//   * rebuild gives a communicator of a higher epoch, with fewer ranks if so, that nothing old
-//   reaches;
+//     calls fail at once;
+//   * rebuild gives a communicator of a higher epoch, possibly with fewer ranks, that nothing old
+//     reaches;
 //   * a rank that cannot make one tells the others why, and they do not wait for it;
-//   * two jobs of one secret do not mix, though one finds the other's rank at its own's address;
+//   * two jobs of one secret do not mix, even if one finds a rank of the other at the address of
+//     its own;
 //   * one that its ranks leave as soon as they have it is created on all of them;
-//   * destroy is BUSY while operations are pending or children exist; a context likewise;
+//   * destroy is BUSY while operations are pending or children exist, for communicators and
+//     contexts;
 //   * counters count user messages and bytes;
 //   * no thread of the library runs the application's signal handlers.
 #include <signal.h>
@@ -46,7 +48,7 @@ hetcomm_communicator_options_t named(const Member& me, const char* name, uint32_
   return options;
 }
 
-// The rest of the line that begins with |key|.
+// Returns the rest of the line that begins with |key|.
 std::string read_line(const std::filesystem::path& file, const std::string& key) {
   std::ifstream lines(file);
   std::string line;
@@ -73,7 +75,7 @@ TEST_P(Communicators, LeaveSignalsToTheApplication) {
     if (!me.test_case().alone()) {
       EXPECT_GT(threads, 0U);
     }
-    // Its threads end with a rank.
+    // A rank's threads end with it.
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
   });
 }
@@ -109,7 +111,7 @@ TEST_P(Communicators, ABarrierKeepsItsLimit) {
   });
 }
 
-// Rank 1 cannot make its transports; rank 2 comes late, and the others wait for nothing else.
+// Rank 1 cannot make its transports. Rank 2 comes late, and the others wait for nothing else.
 TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
   HETCOMM_NEEDS_RANKS();
   for (const int32_t odd : {0, 1}) {
@@ -129,7 +131,7 @@ TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
         EXPECT_NE(text.find("rank " + std::to_string(odd)), std::string::npos) << text;
       }
       hetcomm_bootstrap_destroy(bootstrap);
-      // All have come to it, and can come to another one.
+      // All ranks have met under this name, and can meet under another one.
       bootstrap = me.make_bootstrap("even", me.rank(), 3);
       options = named(me, "even");
       ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &made), HETCOMM_OK)
@@ -146,7 +148,7 @@ TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
 TEST_P(Communicators, SplitByColorInTheOrderOfKeys) {
   HETCOMM_NEEDS_RANKS();
   run(5, [](Member& me) {
-    // Ranks 0, 2, 4 in reverse order; 1 and 3 by old rank.
+    // One color has ranks 0, 2, 4 in reverse order; the other has 1 and 3 by old rank.
     const int32_t color = me.rank() % 2;
     const int32_t key = color == 0 ? -me.rank() : 7;
     hetcomm_communicator_t* part = nullptr;
@@ -159,7 +161,7 @@ TEST_P(Communicators, SplitByColorInTheOrderOfKeys) {
     EXPECT_EQ(rank, color == 0 ? 2 - me.rank() / 2 : me.rank() / 2);
     ring(part, static_cast<uint64_t>(color) + 50);
     EXPECT_EQ(hetcomm_communicator_barrier(part, kPatienceNs), HETCOMM_OK);
-    // Same tag, both communicators at once.
+    // The same tag is used in both communicators at once.
     ring(me.communicator(), 99);
     EXPECT_EQ(hetcomm_communicator_destroy(me.communicator()), HETCOMM_BUSY) << "a child exists";
     EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
@@ -203,7 +205,7 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// More than fit into 16 bits.
+// The number of splits does not fit into 16 bits.
 TEST_P(Communicators, SplitWithoutEnd) {
   const bool shm = GetParam().transports == "shm" && GetParam().processes;
   if (!GetParam().alone() && !shm) GTEST_SKIP() << "numbers are the same over all transports";
@@ -225,7 +227,8 @@ TEST_P(Communicators, SplitWithoutEnd) {
   });
 }
 
-// Each round leaves a message behind that nobody takes, with the tag of the next round's.
+// Each round leaves a message behind that nobody takes, with the same tag as that of the next
+// round.
 TEST_P(Communicators, MessagesForOneThatIsGoneFindNobody) {
   run_two([](Member& me) {
     for (uint64_t round = 0; round < 200; ++round) {
@@ -279,7 +282,8 @@ TEST_P(Communicators, ThreadsSplitTheirOwnAtOnce) {
   });
 }
 
-// Rank 0 has its communicator first: it is split from one whose other ranks are told by rank 0.
+// Rank 0 has the new communicator first, because it tells the other ranks of the parent about the
+// split.
 TEST_P(Communicators, AnAbortReachesARankThatIsNotDoneWithTheSplit) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
@@ -307,7 +311,7 @@ TEST_P(Communicators, ABarrierThatEndsOnOneRankEndsOnAll) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     if (me.rank() > 0) {
-      // Rank 0 does not come; rank 3 does not wait as long as the others.
+      // Rank 0 does not come. Rank 3 waits less long than the others.
       const bool brief = me.rank() == 3;
       const uint64_t start = clock_ns();
       EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), brief ? 50 * kMs : kPatienceNs),
@@ -338,7 +342,7 @@ TEST_P(Communicators, ABadArgumentOfOneRankEndsTheSplitOnAll) {
     expect_reason();
     EXPECT_EQ(part, nullptr);
     EXPECT_LT(clock_ns() - start, 5 * kSec);
-    // Nothing is broken by it.
+    // The communicator still works.
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 1, 0, &part), HETCOMM_OK)
         << hetcomm_last_error();
     ring(part, 8);
@@ -360,7 +364,7 @@ TEST_P(Communicators, ASplitIsNoOtherCollectiveOperation) {
       } else if (barrier) {
         status = hetcomm_communicator_barrier(me.communicator(), kPatienceNs);
       } else {
-        // A split exchanges as many bytes of each rank.
+        // A split exchanges as many bytes per rank as this gather.
         std::byte send[16] = {};
         std::byte receive[3 * sizeof(send)] = {};
         hetcomm_request_t* request = nullptr;
@@ -509,8 +513,9 @@ TEST_P(Communicators, AGroupKeepsItsCommunicator) {
   });
 }
 
-// Six ranks: some are no neighbours in the control graph, and prove themselves to each other when
-// they first talk. Whoever computes meanwhile, for longer than the detection time, is not lost.
+// Six ranks: some are not neighbours in the control graph, and prove themselves to each other when
+// they first talk. A rank that computes during that, for longer than the detection time, is not
+// lost.
 TEST_P(Communicators, FirstTalkToARankThatComputes) {
   HETCOMM_NEEDS_RANKS();
   if (GetParam().thread_progress) GTEST_SKIP() << "a thread of its own answers";
@@ -533,7 +538,7 @@ TEST_P(Communicators, FirstTalkToARankThatComputes) {
   });
 }
 
-// Each rank numbers its communicators by itself, and so many of them alike.
+// Each rank numbers its communicators on its own, so that many have equal numbers.
 TEST_P(Communicators, AbortLeavesStrangersAlone) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
@@ -553,7 +558,7 @@ TEST_P(Communicators, AbortLeavesStrangersAlone) {
       EXPECT_EQ(hetcomm_communicator_barrier(early, kPatienceNs), HETCOMM_OK)
           << hetcomm_last_error();
     }
-    // A communicator that is made after an abort with its number has gone round.
+    // A communicator is made after an abort with its number has gone round.
     hetcomm_communicator_t* late = nullptr;
     if (aborts) {
       ASSERT_EQ(hetcomm_communicator_split(half, 0, 0, &late), HETCOMM_OK);
@@ -637,7 +642,7 @@ TEST_P(Communicators, RebuildWithFewerRanks) {
   run(3, [](Member& me) {
     uint64_t value = 0;
     hetcomm_request_t* old = me.recv(HETCOMM_ANY_SOURCE, 3, &value, 8);
-    // A message of the old epoch that nobody took.
+    // Nobody takes this message of the old epoch.
     const uint64_t stray = 666;
     hetcomm_request_t* send = me.send((me.rank() + 1) % 3, 3, &stray, 8);
     EXPECT_EQ(finish(send).status, HETCOMM_OK);
@@ -645,7 +650,7 @@ TEST_P(Communicators, RebuildWithFewerRanks) {
     hetcomm_request_t* second = me.send((me.rank() + 1) % 3, 3, &stray, 8);
     EXPECT_EQ(finish(second).status, HETCOMM_OK);
     me.meet();
-    if (me.rank() == 2) return;  // leaves
+    if (me.rank() == 2) return;  // the rank leaves
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("rebuilt", me.rank(), 2);
     const hetcomm_communicator_options_t options = named(me, nullptr);
     hetcomm_communicator_t* fresh = nullptr;
@@ -739,7 +744,7 @@ TEST_P(Communicators, CreateAgainAndAgain) {
   });
 }
 
-// A rank may leave while its peers have not noticed yet that all are there.
+// A rank may leave while its peers have not yet noticed that all are there.
 TEST_P(Communicators, CreatedAndLeftAtOnce) {
   run_two([](Member& me) {
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
@@ -778,7 +783,7 @@ TEST_P(Communicators, AMissingRankIsNamed) {
   });
 }
 
-// The view of a job that was told where its rank 1 is, and where a rank 1 of another job is by now.
+// The view of a job that was told an address of its rank 1 where rank 1 of another job is by now.
 struct OutdatedView {
   SharedStore& store;
   std::string own;
@@ -825,7 +830,8 @@ TEST_P(Communicators, JobsOfOneSecretDoNotMix) {
       ASSERT_EQ(hetcomm_bootstrap_create_from_callbacks(me.context(), &from, &bootstrap),
                 HETCOMM_OK);
       options.timeout_ns = 2 * kSec;
-      // The other job's proof of the secret is of another exchange; else its mesh is another one.
+      // With a secret, the other job's proof is of another exchange. Without one, its mesh is
+      // another one.
       const hetcomm_status_t status =
           hetcomm_communicator_create(me.context(), bootstrap, &options, &communicator);
       EXPECT_TRUE(status == HETCOMM_PERMISSION_DENIED || status == HETCOMM_BOOTSTRAP_FAILED)

@@ -1,6 +1,6 @@
-// While copies of a device run and nothing else is to be done, the progress thread sleeps: a slow
-// device costs hardly more of a processor than the same messages between memory of the host. It
-// wakes up in time.
+// While copies of a device run and there is nothing else to do, the progress thread sleeps. A slow
+// device then costs hardly more processor time than the same messages between memory of the host.
+// The thread wakes up in time.
 #include <unistd.h>
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace hetcomm_test {
 namespace {
 
 constexpr uint64_t kSize = 32u << 20;
-constexpr double kRate = 250e6;  // of the device, bytes per second
+constexpr double kRate = 250e6;  // bytes per second of the device
 
 std::vector<CapiCase> cases() {
   std::vector<CapiCase> all;
@@ -32,7 +32,7 @@ std::vector<CapiCase> cases() {
 
 class TimedCopiesAsleep : public CapiTest {};
 
-// Seconds for which progress threads of this process have run.
+// Returns the seconds for which progress threads of this process have run.
 double progress_seconds() {
   double seconds = 0;
   for (const auto& thread : hetcomm::test::progress_threads()) {
@@ -49,13 +49,14 @@ struct Cost {
   double ran_s = 0;
 };
 
-// One message of rank 0's |memory| to the host of rank 1, waited for by a thread that sleeps.
+// Sends one message of rank 0's |memory| to the host of rank 1. The thread that waits for it
+// sleeps.
 Cost move(Member& me, hetcomm_buffer_t buffer) {
   me.meet_quietly();
   const double ran = progress_seconds();
   const auto begin = std::chrono::steady_clock::now();
   hetcomm_request_t* const request = start_move(me, buffer);
-  // A waiter would poll for a while by itself: the progress thread is to do everything.
+  // A waiter would poll for a while on its own. Here the progress thread has to do everything.
   hetcomm_status_t status = HETCOMM_PENDING;
   hetcomm_completion_t completion{};
   for (int i = 0; i < 20'000 && status == HETCOMM_PENDING; ++i) {
@@ -73,7 +74,7 @@ TEST_P(TimedCopiesAsleep, TheProgressThreadSleeps) {
     DeviceMemory memory(me, me.rank() == 0 ? 1 : HETCOMM_DEVICE_HOST, kSize);
     std::vector<std::byte> host(kSize);
     memory.fill(pattern(kSize, 1));
-    // The first ones are for everything that happens once.
+    // The first messages cover everything that happens only once.
     Cost on_device;
     Cost on_host;
     for (int round = 0; round < 3; ++round) {

@@ -1,20 +1,20 @@
-// These tests check what is sent and not received:
+// Messages that are sent and not received:
 //
-//   * a receiver that receives nothing holds no more than HETCOMM_CREDIT_BYTES of one peer, and of
-//     all together no more than HETCOMM_UNEXPECTED_BYTES; what is above waits at the senders, and
-//     all of it arrives, in order, once it is received
-//   * a communicator that closes gives back what its unreceived messages have taken, those that
-//     came before and those that come after; so does memory that is unregistered with notifications
-//     that nobody has taken
+//   * a receiver that receives nothing holds no more than HETCOMM_CREDIT_BYTES of one peer, and no
+//     more than HETCOMM_UNEXPECTED_BYTES of all together; the rest waits at the senders, and all of
+//     it arrives, in order, once it is received
+//   * a communicator that closes gives back the credit of its unreceived messages, of those that
+//     came before and of those that come after; so does memory that is unregistered with
+//     notifications that nobody has taken
 #include "tests/conformance/capi_job.h"
 
 namespace hetcomm_test {
 namespace {
 
 constexpr uint64_t kBytes = 1000;
-constexpr uint64_t kCost = 272;  // of a message, beside its bytes
+constexpr uint64_t kCost = 272;  // cost of a message, in addition to its bytes
 
-// Messages to |rank| that waited for no receive, and those that did.
+// Messages to |rank|: those that waited for no receive, and those that did.
 struct Sent {
   uint64_t eager = 0;
   uint64_t rendezvous = 0;
@@ -34,7 +34,7 @@ Sent sent_to(Member& me, int32_t rank) {
 
 class Credit : public CapiTest {};
 
-// All ranks send to the first one, which drives communication and receives nothing until they have
+// All ranks send to the first one. It drives communication and receives nothing until they have
 // sent what they can.
 void flood(Member& me, uint64_t most_bytes_of_one) {
   constexpr uint64_t kCount = 120;
@@ -45,7 +45,7 @@ void flood(Member& me, uint64_t most_bytes_of_one) {
       out.push_back(pattern(kBytes, i * 100 + static_cast<uint64_t>(me.rank())));
       requests.push_back(me.send(0, i, out.back().data(), kBytes));
     }
-    // All that can leave without a receive has left after this wait.
+    // All messages that can leave without a receive have left after this wait.
     (void)me.until([] { return false; }, 50 * kMs);
     const Sent sent = sent_to(me, 0);
     EXPECT_LE(sent.eager * (kBytes + kCost), most_bytes_of_one);
@@ -79,8 +79,8 @@ TEST_P(Credit, OfAllPeersIsBounded) {
   run_job(little, 5, [](Member& me) { flood(me, 16 << 10); });
 }
 
-// |count| messages to |peer| on |communicator|, which nobody receives. Together they take most of
-// the credit. True if all of them have left.
+// Sends |count| messages to |peer| on |communicator|, which nobody receives. Together they take
+// most of the credit. Returns true if all of them have left.
 bool send_some(hetcomm_communicator_t* communicator, int32_t peer, uint64_t first) {
   constexpr uint64_t kCount = 12;
   std::vector<std::vector<std::byte>> out;
@@ -114,7 +114,7 @@ void receive_some(Member& me, uint64_t first) {
   }
 }
 
-// A word from rank 1 to rank 0: with it goes how much credit it has given back.
+// Sends a word from rank 1 to rank 0. It carries the credit that rank 1 has given back.
 void tell(Member& me) {
   char letter = 'a';
   hetcomm_request_t* const request =
@@ -128,7 +128,7 @@ TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
   run_job(little, 2, [](Member& me) {
     for (uint64_t round = 0; round < 6; ++round) {
       SCOPED_TRACE(round);
-      const bool late = round % 2 != 0;  // they come when it is closed
+      const bool late = round % 2 != 0;  // the messages come when it is closed
       hetcomm_communicator_t* sub = nullptr;
       ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &sub), HETCOMM_OK)
           << hetcomm_last_error();
@@ -139,7 +139,7 @@ TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
       ASSERT_TRUE(me.meet());
       if (me.rank() == 0) {
         EXPECT_TRUE(send_some(sub, 1, 0)) << "on the communicator that closes";
-        // Behind them on the same connection.
+        // This message comes behind them on the same connection.
         char letter = 'b';
         EXPECT_EQ(finish(me.send(1, 888'888, &letter, 1)).status, HETCOMM_OK);
       } else {
@@ -154,7 +154,7 @@ TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
         EXPECT_TRUE(send_some(me.communicator(), 1, 100)) << "on the one that stays";
         me.meet();
       } else {
-        me.meet();  // they have left before anything is received
+        me.meet();  // they have left before any message is received
         receive_some(me, 100);
       }
       tell(me);

@@ -1,12 +1,11 @@
 // Contents:
 //
 //   * arrive unchanged at sizes around every border of the protocols (eager limits, chunks, rings,
-//   credit), and up to 64 MiB, and
-//     beyond 4 GiB (long run);
+//     credit), and up to 64 MiB, and beyond 4 GiB (long run);
 //   * bytes behind a shorter message are not touched;
-//   * a longer message is cut: TRUNCATED with both lengths, and what follows is intact;
+//   * a longer message is cut: TRUNCATED with both lengths, and the message after it is intact;
 //   * gathered and scattered buffers are one message, cut differently on both sides, empty pieces
-//   included;
+//     included;
 //   * host memory and memory of devices that the CPU cannot reach mix freely on both sides.
 #include <cstdlib>
 #include <memory>
@@ -107,7 +106,7 @@ TEST_P(Data, ALongerMessageIsCutAndTheNextIsIntact) {
         const Outcome received_next = finish(receive_next);
         EXPECT_EQ(received_next.status, HETCOMM_OK) << received_next.text;
         EXPECT_TRUE(holds(next_in, 4, 777));
-        // The sender did its part.
+        // The sends end well.
         EXPECT_EQ(finish(send).status, HETCOMM_OK);
         EXPECT_EQ(finish(send_next).status, HETCOMM_OK);
       }
@@ -116,7 +115,7 @@ TEST_P(Data, ALongerMessageIsCutAndTheNextIsIntact) {
   });
 }
 
-// |size| bytes of |memory| in |pieces| random pieces.
+// Returns |size| bytes of |memory| in |pieces| random pieces.
 std::vector<hetcomm_buffer_t> cut(std::vector<std::byte>& memory, uint64_t size, size_t pieces,
                                   Random& random) {
   std::vector<uint64_t> cuts = {0, size};
@@ -180,8 +179,7 @@ TEST_P(Data, NoBuffersIsAnEmptyMessage) {
   });
 }
 
-// More than 4 GiB in one message, with little memory: the same small buffer again and again on both
-// sides.
+// More than 4 GiB go in one message, with little memory: both sides repeat the same small buffer.
 TEST_P(Data, MoreThan4GiBInOneMessage) {
   if (!long_run()) GTEST_SKIP() << "long run only (HETCOMM_TEST_LONG=1)";
   if (GetParam().name != GetParam().transports) GTEST_SKIP() << "plain transports only";

@@ -1,15 +1,14 @@
 // Loss of peers, as processes:
 //
 //   * a rank that is killed, at any point, ends every operation that names it with PEER_LOST and a
-//   text, in bounded time;
-//   * operations among the others are not touched, and an any-source receive goes on while a live
-//   sender is left, or fails at once
-//     with FAIL_ON_ANY_LOSS;
+//     text, in bounded time;
+//   * operations among the others are not touched; an any-source receive goes on while a live
+//     sender is left, or fails at once with FAIL_ON_ANY_LOSS;
 //   * messages that had arrived before are still received, whole;
-//   * a rank that leaves cleanly delivers what it had sent, and is then reported as gone;
+//   * a rank that leaves cleanly delivers all that it had sent, and is then reported as gone;
 //   * a rank that only stands still is not lost;
-//   * the survivors rebuild and go on; barrier, split and wait do not hang meanwhile, on any rank,
-//   neither when a rank has died nor when one can make no connection;
+//   * the survivors rebuild and go on; barrier, split and wait do not hang, on any rank, neither
+//     when a rank has died nor when one can make no connection;
 //   * a forked child may not use its parent's handles, and its exit disturbs nothing.
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -32,7 +31,7 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
     const std::vector<std::byte> large(4'000'000);
     std::vector<std::byte> room(4'000'000);
     if (me.rank() == 2) {
-      // Everybody is connected, and something is under way.
+      // All ranks are connected, and an operation is in progress.
       hetcomm_request_t* send = me.send(0, 9, &value, 8);
       EXPECT_EQ(finish(send).status, HETCOMM_OK);
       (void)me.send(0, 2, large.data(), large.size());
@@ -68,7 +67,7 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
     EXPECT_STRNE(hetcomm_last_error(), "");
     EXPECT_EQ(hetcomm_communicator_peer_status(me.communicator(), me.partner()), HETCOMM_OK);
     expect_rejected(me.communicator(), 2, HETCOMM_PEER_LOST);
-    // The living go on.
+    // The living ranks go on.
     const uint64_t word = 42;
     hetcomm_request_t* send = me.send(me.partner(), 5, &word, 8);
     const Outcome outcome = finish(anybody);
@@ -76,7 +75,7 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
     EXPECT_EQ(outcome.source, me.partner());
     EXPECT_EQ(value, 42u);
     EXPECT_EQ(finish(send).status, HETCOMM_OK);
-    // The dead one comes to no further meeting.
+    // The dead rank comes to no further meeting.
     me.store().word(9).fetch_add(1);
     EXPECT_TRUE(me.until([&] { return me.store().word(9).load() == 2; }));
   });
@@ -160,7 +159,7 @@ TEST_P(PeerLoss, ACleanLeaveDeliversFirst) {
         sends.push_back(me.send(0, i, memory.data(), i * 7));
       }
       finish_all(sends);
-      return;  // destroys its communicator: says goodbye
+      return;  // destroys its communicator, which says goodbye
     }
     for (uint64_t i = 0; i < kCount; ++i) {
       const Outcome outcome = finish(me.recv(1, i, memory.data(), memory.size()));
@@ -208,7 +207,7 @@ TEST_P(PeerLoss, ABarrierEndsWhenARankDies) {
   });
 }
 
-// Most ranks wait for a rank that waits itself: the reason has to reach all of them.
+// Most ranks wait for a rank that itself waits. The reason has to reach all of them.
 TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
   for (const bool splits : {false, true}) {
     run(8, [splits](Member& me) {
@@ -228,7 +227,7 @@ TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
       EXPECT_EQ(status, HETCOMM_PEER_LOST) << hetcomm_last_error();
       EXPECT_EQ(part, nullptr);
       EXPECT_LT(clock_ns() - start, 5 * kSec);
-      // Nobody leaves before all have learnt of the death.
+      // No rank leaves before all have learnt of the death.
       std::atomic<uint64_t>& told = me.store().word(4);
       told.fetch_add(1);
       EXPECT_TRUE(me.until([&] { return told.load() == 7; }));
@@ -236,8 +235,8 @@ TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
   }
 }
 
-// It can make no connection for want of descriptors, for longer than the detection time. Nobody
-// dies of that, and nobody waits for ever.
+// The rank can make no connection, because it lacks descriptors, for longer than the detection
+// time. No rank is lost because of that, and none waits forever.
 TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
   CapiCase impatient = GetParam();
   impatient.settings += "DETECTION_TIME=2s;";
@@ -255,7 +254,7 @@ TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
     const uint64_t start = clock_ns();
     hetcomm_communicator_t* part = nullptr;
     const hetcomm_status_t status = hetcomm_communicator_split(me.communicator(), 0, 0, &part);
-    // A rank that the others had reached before may have heard of all.
+    // A rank that the others had reached before may have heard from all.
     if (status == HETCOMM_OK) {
       EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK);
     }
@@ -277,7 +276,7 @@ TEST_P(PeerLoss, TheSurvivorsRebuildAndGoOn) {
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
     me.meet();  // the barrier has ended everywhere
     if (me.rank() == 0) me.die();
-    // Until the loss is known, or the other survivor has begun to rebuild.
+    // Repeats until the loss is known, or the other survivor has begun to rebuild.
     uint64_t value = 0;
     hetcomm_request_t* request = nullptr;
     hetcomm_status_t loss =

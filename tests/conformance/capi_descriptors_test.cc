@@ -2,9 +2,9 @@
 //
 //   * talking to nine peers of its host takes a rank fewer than twenty descriptors;
 //   * a rank that may open fewer files than it has peers talks to all of them in turn, again and
-//     again: the connections that were used least lately are closed, and nothing fails or is lost;
-//   * the same where every rank is short of descriptors, whoever asks first and whatever comes in
-//     between.
+//     again: the least recently used connections are closed, and nothing fails or is lost;
+//   * this holds also where every rank is short of descriptors, whichever asks first and whatever
+//     comes in between.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,9 +24,10 @@ class Descriptors : public CapiTest {};
 
 using hetcomm::test::open_descriptors;
 
-// From now on this process may have |spare| files more than it has. Processes only.
+// Limits this process to |spare| more files than it has now. Processes only.
 void leave_descriptors(Member& me, unsigned spare) {
-  // The last control connections are made, and those that two ranks made at once have ended.
+  // After this wait the last control connections are made, and duplicate ones that two ranks made
+  // at once have ended.
   (void)me.until([] { return false; }, kSec);
   std::vector<int> probes;
   for (unsigned i = 0; i <= spare; ++i) probes.push_back(dup(0));
@@ -37,7 +38,7 @@ void leave_descriptors(Member& me, unsigned spare) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-// Both ranks call it: |size| bytes there and back at the same time.
+// Sends |size| bytes there and back at the same time. Both ranks call it.
 void exchange(Member& me, int32_t peer, uint64_t size, uint64_t seed) {
   const auto seed_of = [&](int32_t rank) { return seed * 100 + static_cast<uint64_t>(rank); };
   const std::vector<std::byte> out = pattern(size, seed_of(me.rank()));
@@ -48,7 +49,7 @@ void exchange(Member& me, int32_t peer, uint64_t size, uint64_t seed) {
   ASSERT_TRUE(holds(in, seed_of(peer), size)) << me.rank() << " from " << peer;
 }
 
-// Connections that broke, with all peers.
+// Returns the number of connections that broke, with all peers.
 uint64_t failures(const Member& me) {
   std::vector<hetcomm_counters_t> counters(8, {.struct_size = sizeof(hetcomm_counters_t)});
   uint64_t sum = 0;
@@ -64,7 +65,7 @@ uint64_t failures(const Member& me) {
   return sum;
 }
 
-// Connections that take a descriptor or two.
+// Returns the cases whose connections take a descriptor or two.
 std::vector<CapiCase> chosen_cases() {
   std::vector<CapiCase> cases = process_cases();
   std::erase_if(cases, [](const CapiCase& each) {
@@ -82,7 +83,7 @@ TEST_P(Descriptors, NinePeersTakeFewerThanTwenty) {
     me.meet();
     const size_t before = open_descriptors();
     for (int32_t step = 1; step < me.size(); ++step) {
-      // The ranks of the two make the sum |step|, modulo the size.
+      // The two ranks of a pair add up to |step|, modulo the size.
       const int32_t peer = (step - me.rank() + me.size()) % me.size();
       if (peer != me.rank()) exchange(me, peer, 3'000, static_cast<uint64_t>(step));
     }
@@ -94,7 +95,7 @@ TEST_P(Descriptors, NinePeersTakeFewerThanTwenty) {
   });
 }
 
-// One peer after the other, each when it is its turn.
+// The rank talks to one peer after the other, in turn.
 TEST_P(Descriptors, ARankThatIsShortOfThemTalksToAllInTurn) {
   run_job(GetParam(), 10, [](Member& me) {
     if (me.rank() == 4) leave_descriptors(me, 8);
@@ -121,8 +122,8 @@ TEST_P(Descriptors, ARankThatIsShortOfThemTalksToAllInTurn) {
   });
 }
 
-// All of them at once, with messages that wait in the receiver's memory: a connection over which
-// something is under way stays.
+// All peers talk to it at once, with messages that wait in the receiver's memory. A connection with
+// messages in flight stays.
 TEST_P(Descriptors, ARankThatIsShortOfThemIsWantedByAll) {
   run_job(GetParam(), 10, [](Member& me) {
     if (me.rank() == 4) leave_descriptors(me, 8);
@@ -150,7 +151,7 @@ TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
       std::iota(days.begin(), days.end(), 0);
       for (size_t i = days.size(); i > 1; --i) std::swap(days[i - 1], days[random.below(i)]);
       for (const int32_t day : days) {
-        // The last rank meets the one that would meet itself.
+        // The last rank meets the rank that would otherwise meet itself.
         int32_t peer = (2 * day - me.rank() + 2 * others) % others;
         if (me.rank() == others) peer = day;
         if (peer == me.rank()) peer = others;
@@ -162,7 +163,7 @@ TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
   });
 }
 
-// A large host has as many ranks, and most systems set this limit. It takes minutes on two cores.
+// A large host has this many ranks, and most systems set this limit. It takes minutes on two cores.
 TEST_P(Descriptors, FiveHundredPeersAtTheUsualLimit) {
   if (std::getenv("HETCOMM_TEST_LONG") == nullptr) GTEST_SKIP() << "HETCOMM_TEST_LONG=1 runs it";
   if (GetParam().name != "shm") GTEST_SKIP() << "one transport will do";
@@ -180,7 +181,7 @@ TEST_P(Descriptors, FiveHundredPeersAtTheUsualLimit) {
       turn.store(static_cast<uint64_t>(me.size()));
       std::fprintf(stderr, "descriptors: %zu\n", open_descriptors());
     } else {
-      // It does not poll, which would take the cores from those that talk.
+      // It does not poll, which would take the cores from the ranks that talk.
       const auto wait_for = [&](int32_t peer) {
         while (turn.load() < static_cast<uint64_t>(peer)) usleep(20'000);
       };

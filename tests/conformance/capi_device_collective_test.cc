@@ -1,7 +1,8 @@
-// Collective operations on memory of devices, whose copies run while the data moves: random ones of
-// every kind, on devices of other kinds at each rank, slow ones, cut into many slices or few, give
-// bit by bit what the same operation gives in host memory, and touch nothing else. Long ones on
-// devices that copy from any host memory go through long chunks of the shared arena.
+// Collective operations on memory of devices, whose copies run while the data moves. They are
+// random operations of every kind, on devices of other kinds at each rank, slow ones, cut into many
+// slices or few. They give bit by bit the result of the same operation in host memory, and touch
+// nothing else. Long ones on devices that copy from any host memory go through long chunks of the
+// shared arena.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -44,7 +45,7 @@ struct Plan {
   int32_t reduction = HETCOMM_REDUCE_SUM;
   int32_t root = 0;
   uint64_t block = 0;              // bytes
-  std::vector<uint64_t> blocks{};  // of each rank, or of each pair of ranks
+  std::vector<uint64_t> blocks{};  // by rank, or by pair of ranks
   bool in_place = false;
   bool exclusive = false;           // scan
   const char* algorithm = nullptr;  // where the operation has it
@@ -54,7 +55,7 @@ bool can_be_in_place(Kind kind) {
   return kind != Kind::kBroadcast && kind != Kind::kAlltoall && kind <= Kind::kAllgatherv;
 }
 
-// The buffers of a rank as multiples of a block.
+// Returns the size of a rank's buffers in blocks.
 uint64_t blocks_of(Kind kind, uint64_t ranks) {
   switch (kind) {
     case Kind::kBroadcast:
@@ -88,13 +89,13 @@ Plan draw(Random& random, int32_t ranks, bool is_long) {
   plan.reduction = kReductions[random.below(4)];
   plan.root = static_cast<int32_t>(random.below(static_cast<uint64_t>(ranks)));
   const auto n = static_cast<size_t>(ranks);
-  // Long ones are a little longer than what goes through long chunks, seldom shorter.
+  // Long ones are usually a little longer than the minimum for long chunks, and seldom shorter.
   const uint64_t bytes = (random.below(8) == 0 ? 11u << 20 : 13u << 20) + random.below(3 << 20);
   const uint64_t long_count = bytes / blocks_of(plan.kind, n) / type.bytes;
   const auto count = [&] {
     const uint64_t odd = random.below(3);
     if (!is_long) return kCounts[random.below(6)] + odd;
-    // Arrays have short blocks too, or none.
+    // Arrays also have short or empty blocks.
     return random.below(8) == 0 && plan.kind >= Kind::kAllgatherv ? odd : long_count + odd;
   };
   plan.block = count() * type.bytes;
@@ -109,7 +110,7 @@ Plan draw(Random& random, int32_t ranks, bool is_long) {
   return plan;
 }
 
-// Memory with room on both sides that nobody may touch.
+// Memory with guards on both sides that nobody may touch.
 class Memory {
  public:
   Memory(Member& me, int32_t device, uint64_t size) : device_(device), bytes_(size + 2 * kGuard) {
@@ -126,7 +127,7 @@ class Memory {
     if (device_ == 0) return;
     EXPECT_EQ(hetcomm_memory_write(memory_, 0, bytes_.data(), bytes_.size()), HETCOMM_OK);
   }
-  // All bytes, with the guards.
+  // Returns all bytes, with the guards.
   const std::vector<std::byte>& contents() {
     if (device_ != 0) {
       EXPECT_EQ(hetcomm_memory_read(memory_, 0, bytes_.data(), bytes_.size()), HETCOMM_OK);
@@ -144,7 +145,7 @@ class Memory {
   hetcomm_memory_t* memory_ = nullptr;
 };
 
-// One side: buffers of arrays lie in turn in one memory and in another.
+// One side: buffers of arrays alternate between two memories.
 class Region {
  public:
   Region(Member& me, const int32_t (&devices)[2], uint64_t size, bool has_arrays)
@@ -233,7 +234,7 @@ hetcomm_status_t call(const Plan& plan, Member& me, hetcomm_communicator_t* c, R
   options.factor = 0.5;
   options.algorithm = plan.algorithm;
   if (plan.exclusive) options.flags = HETCOMM_COLLECTIVE_EXCLUSIVE;
-  // In place the larger one of the two is the region.
+  // In place, the region is the larger one of the two.
   hetcomm_buffer_t send = from.part(0, lengths.send);
   hetcomm_buffer_t recv = to.part(0, lengths.receive);
   if (plan.in_place) {
@@ -296,8 +297,8 @@ hetcomm_status_t call(const Plan& plan, Member& me, hetcomm_communicator_t* c, R
   }
 }
 
-// Numbers whose sums have to be rounded: the order of steps, and where they round, can be seen.
-// They come again after a length that no part of an operation has.
+// Returns numbers whose sums have to be rounded, so that the order of steps and the places of
+// rounding show. They repeat after a length that no part of an operation has.
 std::vector<std::byte> numbers(const Plan& plan, uint64_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
   constexpr uint64_t kPeriod = 40'008;
@@ -326,7 +327,7 @@ std::vector<std::byte> numbers(const Plan& plan, uint64_t size, uint64_t seed) {
   return bytes;
 }
 
-// The regions afterwards.
+// The regions after an operation.
 struct After {
   std::vector<std::byte> from;
   std::vector<std::byte> to;
@@ -369,7 +370,7 @@ std::vector<CapiCase> cases() {
                        ";DEVICES=sim-handle:bandwidth=500M:latency=20us,sim-address:bandwidth=2G;",
            .thread_progress = chunk[0] != '6'});
     }
-    // By messages, and sums on the device that can.
+    // Uses messages, and sums on the device that can make them.
     all.push_back({.name = std::string(transport) + "_device_sums",
                    .transports = transport,
                    .settings = "COLLECTIVE_SHARED=0;DEVICE_SUMS=on;"
@@ -381,7 +382,7 @@ std::vector<CapiCase> cases() {
 
 class DeviceCollectives : public CapiTest {};
 
-// Random operations on devices 0 (the host) to |devices| - 1.
+// Runs random operations on devices 0 (the host) to |devices| - 1.
 void compare_with_host(Member& me, uint64_t rounds, uint64_t devices, bool is_long) {
   Random common(static_cast<uint64_t>(me.size()));
   Random own(1000 + static_cast<uint64_t>(me.rank()));
@@ -420,8 +421,8 @@ TEST_P(LongDeviceCollectives, GiveWhatTheHostGives) {
 
 constexpr int32_t kRanks = 3;
 
-// Every kind that goes through long chunks, in both ways of writing, which a new team tries in
-// turn, on two devices of each rank.
+// Runs every kind that goes through long chunks, with both ways of writing, which a new team tries
+// in turn, on two devices of each rank.
 void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
   const auto& devices = all_devices[me.rank()];
   Random random(7);
@@ -453,7 +454,7 @@ void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
   }
 }
 
-// Devices 1 and 2 copy by themselves, 0 (the host) and 3 do not.
+// Devices 1 and 2 copy on their own; 0 (the host) and 3 do not.
 TEST_P(LongDeviceCollectives, InBothWays) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{1, 2}, {2, 1}, {1, 1}}); });
 }
@@ -464,7 +465,7 @@ TEST_P(LongDeviceCollectives, InBothWaysBesidePinnedMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{3, 3}, {2, 1}, {1, 3}}); });
 }
 
-// A rank whose memory has never been a device's.
+// One rank has never used memory of a device.
 TEST_P(LongDeviceCollectives, HaveRanksWithoutDevices) {
   run(2, [](Member& me) {
     Plan plan;
@@ -480,7 +481,7 @@ TEST_P(LongDeviceCollectives, HaveRanksWithoutDevices) {
   });
 }
 
-// Bytes of the arenas of this process that have pages.
+// Returns the bytes of this process's arenas that have pages.
 uint64_t arena_bytes() {
   std::ifstream maps("/proc/self/smaps");
   uint64_t kilobytes = 0;
@@ -496,8 +497,8 @@ uint64_t arena_bytes() {
   return kilobytes << 10;
 }
 
-// Every rank's buffers lie on devices that copy by themselves, and operations follow each other, so
-// that both ways of writing are tried.
+// Every rank's buffers lie on devices that copy on their own. Operations follow each other, so that
+// both ways of writing are tried.
 TEST_P(LongDeviceCollectives, FollowEachOther) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 7'000'004;
@@ -527,14 +528,14 @@ TEST_P(LongDeviceCollectives, FollowEachOther) {
             << "round " << round << ", byte " << at;
       }
     }
-    // Short chunks of two ranks have 2 MiB, in the mapping of each.
+    // Short chunks of two ranks take 2 MiB, in the mapping of each.
     EXPECT_GT(arena_bytes(), uint64_t{8} << 20) << "no long chunks were used";
     me.meet();
   });
 }
 
-// Slices under way when the operation ends: their memory stays until they are over, and the process
-// goes on.
+// Slices are in progress when the operation ends. Their memory stays until they are over, and the
+// process goes on.
 void end_in_the_middle(Member& me, uint64_t size) {
   const int32_t devices[2] = {1, 2};
   for (int round = 0; round < 8; ++round) {
@@ -544,7 +545,7 @@ void end_in_the_middle(Member& me, uint64_t size) {
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
     hetcomm_collective_options_t options{};
     options.struct_size = sizeof(options);
-    // The second operation of a team is written in another way than the first.
+    // The second operation of a team uses another way of writing than the first.
     if (round >= 4) {
       hetcomm_request_t* whole = nullptr;
       ASSERT_EQ(hetcomm_allreduce(part, from.part(0, size), to.part(0, size), HETCOMM_INT64,

@@ -2,10 +2,10 @@
 //
 //   * the bytes are right either way, messages and one-sided operations alike, and no others are
 //     touched;
-//   * what a network interface reaches goes directly unless that was forbidden, the rest is staged,
-//     and the counters say which it was;
-//   * whoever insists on the direct way gets UNSUPPORTED and the reason where there is none;
-//   * memory that was freed, and what is allocated in its place, are never mixed up;
+//   * memory that a network interface reaches goes directly unless that was forbidden, the rest is
+//     staged, and the counters say which it was;
+//   * a user who insists on the direct way gets UNSUPPORTED and the reason where there is none;
+//   * memory that was freed, and memory that is allocated in its place, are never mixed up;
 //   * the explanation names each way that was tried and why it was refused.
 //
 // Over rdma this runs on real verbs: directly by plain registration. Dma-bufs are not run on
@@ -29,7 +29,7 @@ namespace {
 constexpr int32_t kByHandle = 1;   // no network interface reaches it
 constexpr int32_t kByAddress = 2;  // the kernel can pin it
 
-// How many devices of OpenCL there are. A child counts, because a process that has loaded a
+// Returns the number of OpenCL devices. A child process counts, because a process that has loaded a
 // vendor's run-time cannot fork.
 int opencl_devices() {
   static const int count = [] {
@@ -53,7 +53,7 @@ int opencl_devices() {
   return count;
 }
 
-// Each rank has its own vendor second, which is the one that most tests use.
+// Each rank has its own vendor second. Most tests use that one.
 void set_opencl_devices(bool mixed, int32_t rank) {
   const char* const second = opencl_devices() > 1 ? "opencl:1" : "opencl:0";
   const std::string devices =
@@ -134,11 +134,11 @@ class DevicePath : public CapiTest {
   }
   static bool has(std::string_view part) { return GetParam().name.find(part) != std::string::npos; }
   static bool is_direct() { return has("rdma") && !has("staged") && !has("opencl"); }
-  // The user wants what there is not.
+  // Returns whether the user insists on a direct way and there is none.
   static bool is_refused() { return !has("rdma") && has("direct"); }
 };
 
-// From rank 0 to rank 1 and back, at different offsets.
+// Sends from rank 0 to rank 1 and back, at different offsets.
 void check_message(Member& me, uint64_t size) {
   DeviceMemory memory(me, kByAddress, size + 100);
   memory.fill(std::vector<std::byte>(size + 100, std::byte{0x11}));
@@ -177,8 +177,8 @@ TEST_P(DevicePath, Messages) {
   });
 }
 
-// Only the beginning of the message arrives, and nothing behind the receive's buffer changes;
-// whether the receive was there first or the message.
+// Expects that only the beginning of the message arrives, and nothing behind the receive's buffer
+// changes, whether the receive or the message came first.
 void check_truncated(Member& me, uint64_t size, uint64_t room, bool receive_first) {
   constexpr uint64_t kBefore = 33;
   constexpr uint64_t kSecondTag = 2;
@@ -196,7 +196,7 @@ void check_truncated(Member& me, uint64_t size, uint64_t room, bool receive_firs
     std::vector<std::byte> source = pattern(size, size);
     if (receive_first) me.meet();
     hetcomm_request_t* const first = start(true, 1, hetcomm_buffer_host(source.data(), size));
-    // When this one has come the other is there.
+    // When this message has come, the other is there.
     hetcomm_request_t* const second = start(true, kSecondTag, hetcomm_buffer_host(&mark, 1));
     EXPECT_EQ(finish(first).status, HETCOMM_OK);
     EXPECT_EQ(finish(second).status, HETCOMM_OK);
@@ -224,7 +224,7 @@ TEST_P(DevicePath, AMessageTooLongForItsReceiveIsTruncated) {
   if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
   run(2, [](Member& me) {
     for (const bool receive_first : {true, false}) {
-      // In one message, in fragments or pulled, and by request.
+      // The message goes as one, in fragments, pulled, or by request.
       check_truncated(me, 100, 99, receive_first);
       check_truncated(me, 4096, 1, receive_first);
       check_truncated(me, 20'000, 7000, receive_first);
@@ -273,7 +273,7 @@ TEST_P(DevicePath, OneMessageOfSeveralKinds) {
   });
 }
 
-// Memory of rank 1, used by rank 0 from and to memory of its own device.
+// Rank 0 accesses memory of rank 1 from and to memory of its own device.
 void check_one_sided(Member& me, bool direct) {
   constexpr uint64_t kSize = 1'000'000;
   DeviceMemory memory(me, kByAddress, kSize);
@@ -337,7 +337,7 @@ TEST_P(DevicePath, OneSided) {
   run(2, [](Member& me) { check_one_sided(me, is_direct()); });
 }
 
-// Its pages go with it: a registration that stayed behind would show others.
+// Its pages go with it. A registration that stayed behind would show other pages.
 TEST_P(DevicePath, FreedAndAllocatedAgain) {
   if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
   run(2, [](Member& me) {
@@ -361,7 +361,8 @@ TEST_P(DevicePath, FreedAndAllocatedAgain) {
 TEST_P(DevicePath, InsistingNeedsAWay) {
   if (!has("direct")) GTEST_SKIP() << "nobody insists";
   run(2, [](Member& me) {
-    // By address over what moves host memory only; by handle over everything.
+    // There is no direct way for memory known by address over transports that move host memory
+    // only, and for memory known by handle over any transport.
     const int32_t device = is_refused() ? kByAddress : kByHandle;
     DeviceMemory memory(me, device, 300'000);
     std::vector<std::byte> host(300'000);

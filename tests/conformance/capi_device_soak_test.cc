@@ -1,7 +1,7 @@
 // A thousand contexts with devices, one after the other, and ten thousand transfers between all
-// kinds of memory that they have: what is left at the end is what was there at the start. Over
-// simulated devices and those of OpenCL, whose memory is this process's own where the run-time is
-// for the CPU.
+// kinds of their memory. At the end the resources in use are those of the start. The suite runs
+// over simulated devices and those of OpenCL, whose memory is this process's own where the run-time
+// is for the CPU.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -18,7 +18,7 @@
 namespace hetcomm_test {
 namespace {
 
-constexpr int kJobs = 400;     // of two contexts each
+constexpr int kJobs = 400;     // jobs of two contexts each
 constexpr int kWarmUps = 150;  // until the heap has its arenas, on a busy machine too
 constexpr int kTransfers = 20;
 constexpr uint64_t kBytes = 300'000;  // some chunks
@@ -37,7 +37,7 @@ void allreduce(Member& me, DeviceMemory& memory) {
   EXPECT_EQ(finish(request).status, HETCOMM_OK);
 }
 
-// Each rank sends from and receives into each kind of memory in turn.
+// Each rank sends from, and receives into, each kind of memory in turn.
 void job(const CapiCase& test_case, uint64_t number) {
   run_job(test_case, 2, [&](Member& me) {
     int32_t devices = 0;
@@ -89,8 +89,8 @@ void soak(const std::string& devices) {
   const Left after;
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.running, before.running);
-  // The heap and a vendor's run-time do not give memory back by the byte: 8 KiB for a context,
-  // which has had 2 MB of memory and more.
+  // The heap and a vendor's run-time do not give memory back by the byte. 8 KiB are allowed for a
+  // context, which has had 2 MB of memory and more.
   const uint64_t allowed = 2 * kJobs * 8192;
   EXPECT_LT(after.resident, before.resident + allowed);
   std::printf("resident: %llu KiB, then %llu\n",

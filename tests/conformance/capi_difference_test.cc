@@ -2,10 +2,10 @@
 // by shared memory and by messages:
 //
 //   * the call ends with MISMATCH, or with OK on a rank that does not wait for the others
-//   * the next call that all ranks have to make ends with MISMATCH on every rank, also where nobody
-//     waits between the two, and where calls that do not wait for all ranks lie between them
+//   * the next call that all ranks have to make ends with MISMATCH on every rank, also where no
+//     rank waits between the two, and where calls that do not wait for all ranks lie between them
 //   * no rank waits for its deadline
-//   * where no call follows, the log tells what was found when the communicator is destroyed
+//   * where no call follows, the log reports the mismatch when the communicator is destroyed
 //
 // Operations with a root, of a word and of many bytes, among 4 ranks that differ in root or length:
 //
@@ -156,12 +156,12 @@ struct Difference {
   const Arguments* one;
   const Arguments* other;
   uint32_t others = 0;   // a bit for each rank that makes the other call
-  bool waits = false;    // for the end of each call before the next one
+  bool waits = false;    // waits for the end of each call before the next one
   bool between = false;  // a call that does not wait for all ranks follows
   const Arguments* next;
 };
 
-// On a communicator of its own, which is ruined by it.
+// Runs on a communicator of its own, which the mismatch ruins.
 void differ(Member& me, const Difference& difference) {
   hetcomm_communicator_t* own = nullptr;
   ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &own), HETCOMM_OK)
@@ -192,7 +192,7 @@ void differ(Member& me, const Difference& difference) {
   EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
 }
 
-// Short runs make each pair once, and long ones among all numbers of ranks in both ways.
+// Short runs make each pair once. Long runs make each among all numbers of ranks, in both ways.
 std::vector<Difference> differences(int32_t ranks) {
   const bool all = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   std::vector<Difference> made;
@@ -232,8 +232,8 @@ TEST_P(Differences, AreToldByTheNextCallOnEveryRank) {
   }
 }
 
-// Two ranks send to one of their own kind, and the two that wait wait for each other: no message of
-// one kind comes to a rank of the other kind.
+// Two ranks send to a rank of their own kind, and the other two wait for each other. No message of
+// one kind reaches a rank of the other kind.
 TEST_P(Differences, AreFoundWhereNoMessageShowsThem) {
   run(4, [](Member& me) {
     static const Arguments kToFirst{"gather to 0", Kind::kGather, 0};
@@ -262,7 +262,7 @@ const char* name_of(RootedKind kind) {
 struct RootedCall {
   RootedKind kind;
   int32_t root;
-  uint64_t bytes;  // of the buffer, or of each rank's part
+  uint64_t bytes;  // bytes of the buffer, or of each rank's part
   bool operator==(const RootedCall&) const = default;
 
   bool hands_out() const {
@@ -274,9 +274,9 @@ struct RootedCall {
 // The calls of all ranks, by rank.
 using RootedCalls = std::array<RootedCall, kMaxRanks>;
 
-// Whether |rank| waits for no rank that has made another call (hetcomm/collective.h). A rank that
-// the root sends to needs the root. The root of a reduction or a gather needs all, some of which
-// differ.
+// Returns whether |rank| waits for no rank that has made another call (hetcomm/collective.h). A
+// rank that the root sends to needs the root. The root of a reduction or a gather needs all ranks,
+// some of which differ.
 bool may_be_ok(const RootedCalls& calls, int32_t rank) {
   const RootedCall& own = calls[static_cast<size_t>(rank)];
   if (!own.hands_out()) return rank != own.root;
@@ -291,7 +291,7 @@ class Rooted {
     const uint64_t n = kMaxRanks;
     const bool at_root = rank == call.root;
     const uint64_t bytes = call.bytes;
-    // The root of these has the parts of all ranks, on one side.
+    // The root of these kinds has the parts of all ranks, on one side.
     const bool has_parts =
         at_root && call.kind != RootedKind::kBroadcast && call.kind != RootedKind::kReduce;
     sent_.resize(has_parts && call.hands_out() ? n * bytes : bytes);
@@ -337,7 +337,7 @@ class Rooted {
   Rooted(const Rooted&) = delete;
   Rooted& operator=(const Rooted&) = delete;
 
-  // It ends with MISMATCH, or with OK and the right data where that may be.
+  // Expects an end with MISMATCH or, where that is possible, with OK and the right data.
   void expect_end(bool may_be_ok) {
     const Outcome outcome = finish(request_);
     if (outcome.status != HETCOMM_OK) {
@@ -350,7 +350,7 @@ class Rooted {
   }
 
  private:
-  // The bytes that the root has for this rank.
+  // Returns the bytes that the root has for this rank.
   std::vector<std::byte> expected() const {
     const bool is_broadcast = call_.kind == RootedKind::kBroadcast;
     std::vector<std::byte> all(is_broadcast ? call_.bytes : kMaxRanks * call_.bytes);
@@ -372,8 +372,8 @@ struct RootedDifference {
   RootedCall one;
   RootedCall other;
   uint32_t others;  // a bit for each rank that makes the other call
-  bool waits;       // for the end of the call before the next one
-  bool is_first;    // of the operations of the communicator
+  bool waits;       // waits for the end of the call before the next one
+  bool is_first;    // the first operation of the communicator
   const Arguments* next;
 };
 
@@ -395,8 +395,8 @@ void differ_in_root_or_length(Member& me, const RootedDifference& difference) {
   {
     Rooted first(own, me.rank(), calls[static_cast<size_t>(me.rank())]);
     if (difference.waits) first.expect_end(may_end_well);
-    // In these operations two ranks know the length of a part, and its data may come after the next
-    // call's.
+    // In these operations only two ranks know the length of a part, and its data may come after the
+    // next call's.
     const bool is_listed =
         difference.one.kind == RootedKind::kGatherv || difference.one.kind == RootedKind::kScatterv;
     const bool comes_with_data = is_listed && difference.one.root == difference.other.root;
@@ -416,7 +416,7 @@ void differ_in_root_or_length(Member& me, const RootedDifference& difference) {
   EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
 }
 
-// Pairs of calls: of one length with two roots, and of two lengths with one root.
+// Returns pairs of calls: of one length with two roots, and of two lengths with one root.
 std::vector<std::pair<RootedCall, RootedCall>> rooted_pairs(RootedKind kind, int32_t other_root) {
   std::vector<std::pair<RootedCall, RootedCall>> pairs;
   for (const uint64_t bytes : {kWord, kMany}) {
@@ -429,11 +429,11 @@ std::vector<std::pair<RootedCall, RootedCall>> rooted_pairs(RootedKind kind, int
   return pairs;
 }
 
-// Short runs let some ranks differ, and long ones every set of them, in both ways.
+// Short runs let some ranks differ. Long runs let every set of them differ, in both ways.
 std::vector<RootedDifference> rooted_differences() {
   const bool all = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   constexpr uint32_t kGroups = (1u << kMaxRanks) - 2;  // not all, and not none
-  // Barrier, and allreduce.
+  // The next call is a barrier or an allreduce.
   const std::array<const Arguments*, 2> next = {&kWaiting[0], &kWaiting[1]};
   std::vector<RootedDifference> made;
   uint32_t turn = 0;

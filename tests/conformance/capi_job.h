@@ -1,10 +1,10 @@
-// The C API suites share this: the cases they run over, and a job, which is some ranks that all run
+// Shared by the C API suites: the cases they run over, and jobs. A job is some ranks that all run
 // one function, as threads of this process (a context each) or as processes.
 //
 //   run_job(4, [](Member& me) { ... hetcomm_send(me.communicator(), ...) ... });
 //
-// Only <hetcomm/...> is used. Every wait here has a limit, and every operation a deadline by
-// HETCOMM_TIMEOUT, so that a defect shows as a failure.
+// Only <hetcomm/...> is used. Every wait here has a limit, and HETCOMM_TIMEOUT gives every
+// operation a deadline, so that a defect shows as a failure.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct CapiCase {
   std::string settings;
   bool thread_progress = false;
   bool processes = false;
-  int clusters = 0;  // that the ranks say to belong to, in turn; 0: none
+  int clusters = 0;  // clusters that the ranks claim to belong to, in turn; 0: none
   // Called by each process before it does anything; processes only.
   std::function<void(int32_t rank)> prepare{};
   hetcomm_log_function_t log = nullptr;  // with the rank as user data
@@ -52,14 +52,15 @@ struct CapiCase {
 inline void PrintTo(const CapiCase& test_case, std::ostream* out) { *out << test_case.name; }
 
 std::vector<CapiCase> all_cases();
-// One plain case per transport and mode, for suites about what does not depend on protocols.
+// Returns one plain case per transport and mode, for suites whose subject does not depend on
+// protocols.
 std::vector<CapiCase> plain_cases();
 std::vector<CapiCase> process_cases();
 std::string capi_case_name(const ::testing::TestParamInfo<CapiCase>& info);
 
 // The end of an operation, with its own copy of the text.
 struct Outcome {
-  hetcomm_status_t call = HETCOMM_INTERNAL;  // of wait
+  hetcomm_status_t call = HETCOMM_INTERNAL;  // result of the wait
   hetcomm_status_t status = HETCOMM_INTERNAL;
   int32_t source = -2;
   uint64_t tag = 0;
@@ -83,21 +84,22 @@ class Member {
   hetcomm_communicator_t* communicator() const { return communicator_; }
   SharedStore& store() { return store_; }
   const CapiCase& test_case() const { return case_; }
-  // The rank to talk to: the other of two, itself if alone.
+  // Returns the rank to talk to: the other of two, or itself if alone.
   int32_t partner() const { return size_ == 1 ? 0 : rank_ ^ 1; }
 
-  // All ranks have come here; says nothing over hetcomm, but drives it. False when some rank never
-  // comes.
+  // Waits until all ranks have called it. It sends nothing over hetcomm, but drives it. Returns
+  // false when some rank never comes.
   bool meet();
-  // It does not drive hetcomm: what arrives meanwhile waits, unless a thread takes it.
+  // Like meet(), but does not drive hetcomm: messages that arrive wait, unless a thread takes them.
   bool meet_quietly();
   // Waits for a condition that another rank brings about outside of hetcomm.
   bool until(const std::function<bool()>& done, uint64_t limit_ns = kPatienceNs);
-  // A bootstrap over a part of the store that |name| stands for: one name for one set of ranks.
+  // Returns a bootstrap over the part of the store that |name| stands for: one name for one set of
+  // ranks.
   hetcomm_bootstrap_t* make_bootstrap(const std::string& name, int32_t rank, int32_t size);
   // Ends this process at once. Process jobs only.
   [[noreturn]] void die();
-  // The destructor does not expect that the communicator can be destroyed cleanly.
+  // Tells the destructor not to expect that the communicator can be destroyed cleanly.
   void expect_ruin() { ruined_ = true; }
   // Gives up the communicator; the caller destroys it.
   hetcomm_communicator_t* release() {
@@ -106,7 +108,7 @@ class Member {
     return released;
   }
 
-  // Submits; null and a failure of the test if rejected.
+  // Submits the operation. Returns null and fails the test if it is rejected.
   hetcomm_request_t* send(int32_t to, uint64_t tag, const void* data, uint64_t size,
                           const hetcomm_operation_options_t* options = nullptr);
   hetcomm_request_t* recv(int32_t from, uint64_t tag, void* data, uint64_t size,
@@ -126,14 +128,15 @@ class Member {
   hetcomm_communicator_t* communicator_ = nullptr;
 };
 
-// Starts a message of rank 0's |buffer| into that of rank 1: the request of this rank's half.
+// Starts a message from rank 0's |buffer| to that of rank 1. Returns the request of this rank's
+// half.
 hetcomm_request_t* start_move(Member& me, hetcomm_buffer_t buffer);
-// Waits for the end; a failure of the test, and an attempt to cancel, when it does not come.
+// Waits for the end. When it does not come, fails the test and tries to cancel.
 Outcome finish(hetcomm_request_t* request, uint64_t limit_ns = 2 * kPatienceNs);
-// It waits for a whole list, each of which has to end with OK.
+// Waits for a whole list of requests, each of which has to end with OK.
 void finish_all(std::vector<hetcomm_request_t*>& requests);
 
-// Receives and sends on |communicator| to and from |peer| are rejected with |status|.
+// Expects that receives and sends on |communicator| to and from |peer| are rejected with |status|.
 void expect_rejected(hetcomm_communicator_t* communicator, int32_t peer, hetcomm_status_t status);
 
 hetcomm_operation_options_t with_timeout(uint64_t timeout_ns);
@@ -144,7 +147,7 @@ void ring(hetcomm_communicator_t* communicator, uint64_t value);
 // Memory of this process.
 uint64_t resident_bytes();
 
-// A TCP port of the loopback interface that nobody listens on now.
+// Returns a TCP port of the loopback interface on which nothing listens now.
 int free_port();
 
 // Runs |body| on every rank of a job of |size|. A rank that fails fails the test.
@@ -177,7 +180,7 @@ inline std::vector<std::byte> pattern(uint64_t size, uint64_t seed) {
   return bytes;
 }
 
-// |bytes| start with |length| bytes of pattern |seed|, and hold |background| behind.
+// Checks that |bytes| start with |length| bytes of pattern |seed|, and hold |background| behind.
 ::testing::AssertionResult holds(const std::vector<std::byte>& bytes, uint64_t seed,
                                  uint64_t length, std::byte background = std::byte{0});
 

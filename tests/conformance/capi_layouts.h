@@ -1,4 +1,4 @@
-// Layouts as tests know them.
+// Layouts as the tests model them.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace hetcomm_test {
 
-// A layout as the test knows it.
+// A layout as the test models it.
 struct Grid {
   std::vector<uint64_t> shape;
   std::vector<hetcomm_part_t> parts;
@@ -24,7 +24,7 @@ struct Grid {
     for (const uint64_t extent : shape) product *= extent;
     return product;
   }
-  // Elements of |rank|'s memory.
+  // Returns the number of elements in |rank|'s memory.
   uint64_t extent_of(int32_t rank) const {
     uint64_t end = 0;
     for (const hetcomm_part_t& part : parts) {
@@ -37,7 +37,7 @@ struct Grid {
     }
     return end;
   }
-  // Calls use(place in memory, number of the element, term) for all that |rank| holds.
+  // Calls use(place in memory, number of the element, term) for every element that |rank| holds.
   template <typename Use>
   void for_each(int32_t rank, Use&& use) const {
     for (const hetcomm_part_t& part : parts) {

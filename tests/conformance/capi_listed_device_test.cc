@@ -1,8 +1,8 @@
 // Devices of HETCOMM_DEVICES in a job whose ranks run one command:
 //
 //   * {local_rank} gives each rank of a host a device of its own, by the number that the launcher
-//     gives
-//   * without such a number the context is not made, and the text says what to set
+//     sets
+//   * without such a number the context is not made, and the text says which variable to set
 //   * the second process of a host that uses a device warns of the first one; a process does not
 //     warn of itself
 #include <unistd.h>
@@ -25,7 +25,7 @@ void count_warnings(void* /*rank*/, int32_t level, const char* line) {
   }
 }
 
-// A place that no other run of this test has at the same time.
+// Returns a place that no other run of this test has at the same time.
 std::string unique_place(const char* function) {
   char text[32];
   std::snprintf(text, sizeof(text), "%04x:%02x:1e.%s", getpid() & 0xffff, getpid() >> 16 & 0xff,
@@ -43,7 +43,7 @@ CapiCase two_processes(const std::string& devices) {
   return made;
 }
 
-// How often both ranks were warned.
+// Returns how often both ranks were warned.
 int warnings_of_both(Member& me) {
   const int mine = warnings;
   int theirs = 0;
@@ -69,7 +69,7 @@ TEST(ListedDevices, OneForTwoRanksIsWarnedOf) {
           [](Member& me) { EXPECT_EQ(warnings_of_both(me), 1); });
 }
 
-// Threads of one process, with a context each.
+// The ranks are threads of one process, with a context each.
 TEST(ListedDevices, OneForOneProcessIsNot) {
   CapiCase threads = two_processes("sim-address:pci=" + unique_place("1"));
   threads.name = "threads";

@@ -1,11 +1,11 @@
 // Matching:
 //
-//   * messages of one source and tag are received in the order of their sends, receives are filled
-//   in the order of their posts,
-//     whichever came first, and whatever protocols the messages take;
+//   * messages of one source and tag are received in the order of their sends, and receives are
+//     filled in the order of their posts, whichever came first, and whatever protocols the messages
+//     take;
 //   * a receive takes the first message whose tag equals its own in all bits that are not ignored;
 //   * ANY_SOURCE takes from every rank, in each one's order, and among wildcard and exact receives
-//   the older wins;
+//     the older wins;
 //   * messages that nobody waits for are kept, whole, until somebody does;
 //   * tags may be posted in any order;
 //   * probe shows the message that a receive would take, and takes nothing.
@@ -18,7 +18,7 @@ namespace {
 
 class Matching : public CapiTest {};
 
-// Sizes that take every protocol: at once, in pieces, rendezvous.
+// Returns sizes that take every protocol: at once, in pieces, rendezvous.
 uint64_t mixed_size(uint64_t index) {
   static constexpr uint64_t kSizes[] = {0, 8, 300, 5000, 70'000, 200'000, 1};
   return kSizes[index % std::size(kSizes)];
@@ -97,7 +97,7 @@ TEST_P(Matching, IgnoredBitsDoNotCount) {
       uint64_t ignore;
       uint64_t matched;
     };
-    // Each takes the oldest message left that fits.
+    // Each receive takes the oldest message left that fits.
     const Expectation expected[] = {
         {0x34, 0xff00, 0x1234},
         {0, HETCOMM_ANY_TAG, 0x1200},
@@ -237,7 +237,7 @@ TEST_P(Matching, MessagesToOneselfAreMatchedLikeOthers) {
   });
 }
 
-// A long eager message has this many bytes and as many more as its tag says.
+// A long eager message has this many bytes plus the value of its tag.
 constexpr uint64_t kLong = 60'000;
 
 bool sends_long_eager(const CapiCase& test_case) {
@@ -258,15 +258,15 @@ void receive_long(Member& me, uint64_t tag, uint64_t room) {
   EXPECT_TRUE(holds(in, tag, in.size())) << "message " << tag;
 }
 
-// Neither side receives before its sends have ended. They are pulled where the receiver insists on
-// reading.
+// Neither side receives before its sends have ended. Messages are pulled where the receiver insists
+// on reading.
 TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoReceive) {
   if (!sends_long_eager(GetParam())) {
     GTEST_SKIP() << "these messages are longer than its eager limit, or than its credit";
   }
   run_two([&](Member& me) {
     constexpr uint64_t kCount = 6;
-    // The second one comes behind the word of the receiver.
+    // The second message comes behind the word of the receiver.
     for (const uint64_t tag : {kCount, kCount + 1}) {
       send_long(me, tag);
       receive_long(me, tag, kLong + tag);
@@ -300,7 +300,7 @@ TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoCallOfTheReceiver) {
     for (int round = 0; round < 20; ++round, next += 3) {
       me.meet();
       if (me.rank() == round % 2) {
-        // One of them is cancelled while it is pulled, or pushed, or has ended.
+        // One of them is cancelled while it is pulled or pushed, or after its end.
         const auto out = pattern(kLong, 0);
         hetcomm_request_t* cancelled = me.send(me.partner(), 1000, out.data(), out.size());
         if (round % 4 > 1) (void)me.until([] { return false; }, 2 * kMs);
@@ -329,7 +329,7 @@ TEST_P(Matching, UnexpectedMessagesAreKeptWhole) {
       out.push_back(pattern(mixed_size(i), i));
       sends.push_back(me.send(me.partner(), i, out.back().data(), out.back().size()));
     }
-    // Whatever can travel does, with nobody waiting.
+    // Every message that can leave without a receive does.
     (void)me.until([] { return false; }, 20 * kMs);
     for (uint64_t i = kCount; i-- > 0;) {
       std::vector<std::byte> in(mixed_size(i) + 16);
@@ -389,7 +389,8 @@ TEST_P(Matching, ProbeShowsAndTakesNothing) {
   });
 }
 
-// Two ranks, many tags, receives posted at random before or after; the model is a list per tag.
+// Two ranks exchange many tags; receives are posted at random before or after the sends. The model
+// is a list per tag.
 TEST_P(Matching, RandomTrafficFollowsTheModel) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 250;
@@ -449,7 +450,7 @@ TEST_P(Matching, RandomTrafficFollowsTheModel) {
                     pending.back().memory.data(), pending.back().memory.size());
         ++received;
       }
-      // Never wait for what the other side may send only after something of ours.
+      // Never waits for a message that the other side may send only after one of ours.
       if (sent == kCount) finish_some(20);
       (void)hetcomm_context_progress(me.context());
     }

@@ -2,7 +2,7 @@
 // team's first operation and as a later one:
 //
 //   * a difference in operation, length, lengths of parts, type, operator, factor, root, algorithm
-//     or flags ends with MISMATCH on all ranks, and the text says in which of them
+//     or flags ends with MISMATCH on all ranks, and the text names the argument
 #include <functional>
 
 #include "tests/conformance/capi_collective.h"
@@ -28,7 +28,7 @@ struct Call {
   hetcomm_collective_options_t options = no_options();
   hetcomm_request_t* request = nullptr;
 
-  // It is the length of the caller's part.
+  // Returns the length of the caller's part.
   size_t own_length() const {
     int32_t rank = 0;
     int32_t size = 0;
@@ -37,7 +37,7 @@ struct Call {
   }
   hetcomm_buffer_t sent() const { return part(data, 0, elements); }
   hetcomm_buffer_t received() const { return part(result, 0, elements); }
-  // The parts have the lengths |lengths|.
+  // Returns parts of the lengths |lengths|.
   std::vector<hetcomm_buffer_t> parts(const std::vector<int64_t>& whole) const {
     std::vector<hetcomm_buffer_t> all;
     size_t at = 0;
@@ -65,7 +65,8 @@ hetcomm_status_t scan(Call& call) {
   return hetcomm_scan(call.communicator, call.sent(), call.received(), call.type, call.reduction,
                       &call.options, &call.request);
 }
-// Both take the same buffers, type and operator; it is a scan where the root is not the usual one.
+// Both take the same buffers, type and operator. The call is a scan where the root is not the usual
+// one.
 hetcomm_status_t scan_or_allreduce(Call& call) {
   return call.root == 0 ? allreduce(call) : scan(call);
 }
@@ -88,10 +89,10 @@ hetcomm_status_t reduce_scatterv(Call& call) {
 }
 
 struct Difference {
-  const char* in;  // as the text says it
+  const char* in;  // the text's name for it
   std::function<hetcomm_status_t(Call&)> make;
-  std::function<void(Call&)> on_all;  // what all ranks set
-  std::function<void(Call&)> on_one;  // what one rank sets
+  std::function<void(Call&)> on_all;  // changes that all ranks make
+  std::function<void(Call&)> on_one;  // changes that one rank makes
 };
 
 void nothing(Call& /*call*/) {}
@@ -105,7 +106,7 @@ void by_ring(Call& call) { call.options.algorithm = "ring"; }
 std::vector<Difference> differences() {
   const auto shorter = [](Call& call) { call.elements = 9; };
   const auto other_root = [](Call& call) { call.root = 1; };
-  // The part of the rank that differs is as long as before, and so are all together.
+  // The part of the rank that differs is as long as before, and so are all parts together.
   const auto other_parts = [](Call& call) { call.lengths = {5, 4, 3}; };
   const auto parts_backwards = [](Call& call) { call.lengths = {3, 4, 5}; };
   return {
@@ -132,7 +133,8 @@ std::vector<Difference> differences() {
   };
 }
 
-// On a communicator of its own, which is ruined by it. |later|: others have gone before.
+// Runs on a communicator of its own, which the mismatch ruins. |later|: other operations have run
+// before.
 void differ(Member& me, const Difference& difference, bool later) {
   hetcomm_communicator_t* own = nullptr;
   ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &own), HETCOMM_OK)
@@ -144,7 +146,7 @@ void differ(Member& me, const Difference& difference, bool later) {
     call = barrier(before);
     expect_ok(call, before.request, "barrier");
   }
-  ASSERT_TRUE(me.meet());  // what ends an operation ends those before it on ranks not done with it
+  ASSERT_TRUE(me.meet());  // a failure ends earlier operations on ranks not done with them
   const uint64_t start = clock_ns();
   Call mine(own);
   difference.on_all(mine);
@@ -152,7 +154,7 @@ void differ(Member& me, const Difference& difference, bool later) {
   const hetcomm_status_t status = difference.make(mine);
   ASSERT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
   Outcome outcome = finish(mine.request);
-  // One that only sends has left already.
+  // A rank that only sends has left already.
   if (outcome.status == HETCOMM_OK) outcome = first_failure(own);
   EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
   EXPECT_NE(outcome.text.find(difference.in), std::string::npos) << outcome.text;

@@ -1,11 +1,11 @@
-// Devices of what a framework works with already (hetcomm_device_from_native), here contexts of
-// OpenCL that the test makes:
+// Devices of objects that a framework already works with (hetcomm_device_from_native), here
+// contexts of OpenCL that the test makes:
 //
-//   * one is added while a communicator is in use, and memory of it moves at once
-//   * the same context is the same device, for threads that ask at the same time too
-//   * the framework may let go of its context and buffers first
+//   * one is added while a communicator is in use, and its memory moves at once
+//   * the same context is the same device, also for threads that ask at the same time
+//   * the framework may release its context and buffers first
 //   * memory that pointers name moves, too
-//   * what is no context is refused, and the rest goes on
+//   * an object that is no context is refused, and the rest goes on
 //   * a handle that no memory names is refused where a pointer is expected, and never written
 //     through
 //   * refusals of memory name the rule
@@ -67,7 +67,7 @@ TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
   run(2, [](Member& me) {
     std::vector<std::byte> host = pattern(3'000'000, 1);
     move(me, hetcomm_buffer_host(host.data(), host.size()));
-    // The second device comes when memory of the first one has moved.
+    // The second device is added after memory of the first one has moved.
     for (int32_t wanted = 1; wanted <= 2; ++wanted) {
       Framework framework(me.rank() + wanted);
       const int32_t device = add_device(me, framework);
@@ -88,7 +88,7 @@ TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
   });
 }
 
-// Memory that pointers name, of vendors that have it; the other rank's may be a buffer.
+// Pointers name the memory, of vendors that have such memory. The other rank's may be a buffer.
 TEST_P(NativeDevices, PointersOfTheFramework) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 3'000'000;
@@ -148,7 +148,7 @@ TEST_P(NativeDevices, ThreadsThatAskAtTheSameTime) {
         }
       });
     }
-    // Messages go on meanwhile.
+    // Messages still work.
     std::vector<std::byte> host(200'000);
     for (int i = 0; i < 20; ++i) move(me, hetcomm_buffer_host(host.data(), host.size()));
     for (std::thread& thread : threads) thread.join();
@@ -185,12 +185,12 @@ TEST_P(NativeDevices, WhatIsNoneIsRefused) {
   });
 }
 
-// A cl_mem that was not wrapped is no pointer to host memory: a receive would overwrite the
+// A cl_mem that was not wrapped is no pointer to host memory: a receive into it would overwrite the
 // run-time's own objects.
 TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
-    Framework elsewhere(me.rank() + 1);  // of the other vendor, and no device of the context
+    Framework elsewhere(me.rank() + 1);  // of the other vendor, and not a device of the context
     const int32_t device = add_device(me, framework);
     const std::vector<std::byte> some(512, std::byte{7});
     const cl_mem own = framework.buffer(some);
@@ -220,14 +220,14 @@ TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
     ASSERT_TRUE(me.meet());
     EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
     refused(own);
-    // Memory of the host is what it is, also where it was an object's before.
+    // Memory of the host is recognized as such, also where it was an object's before.
     std::vector<void*> host(64);
     for (const uint64_t at : {0u, 1u, 17u}) {
       EXPECT_EQ(hetcomm_buffer_pointer(me.context(), &host[at], 64, &buffer), HETCOMM_OK)
           << hetcomm_last_error();
       EXPECT_EQ(buffer.memory, nullptr);
     }
-    // Nothing reads what may not be there.
+    // Nothing reads memory that may not exist.
     for (const uintptr_t address : {uintptr_t{8}, uintptr_t{0xd5} << 56, ~uintptr_t{63}}) {
       EXPECT_EQ(hetcomm_buffer_pointer(me.context(), reinterpret_cast<void*>(address), 8, &buffer),
                 HETCOMM_OK);

@@ -1,11 +1,12 @@
-// Ranks of a communicator whose numbers are not those of its parent, and what a rebuild keeps:
+// Ranks of a communicator whose numbers are not those of its parent, and the properties that a
+// rebuild keeps:
 //
-//   * whatever names a rank (a message, a probe, a notification, a remote memory, counters, a list
-//     of a collective operation) does so by its number in the communicator
+//   * everything that names a rank (a message, a probe, a notification, a remote memory, counters,
+//     a list of a collective operation) does so by its number in the communicator
 //   * memory of a rank that is not in a communicator cannot be imported there, and a communicator
 //     stays while a remote memory of it or one that was split from it exists
-//   * a communicator that is rebuilt without options keeps its transports, and its epoch is the
-//     next one; with a later epoch in the options, the one behind that
+//   * a communicator that is rebuilt without options keeps its transports, and gets the next epoch;
+//     with a later epoch in the options, it gets the epoch after that one
 #include <cstring>
 
 #include "tests/conformance/capi_collective.h"
@@ -18,7 +19,7 @@ constexpr uint64_t kTag = 5;
 
 class Numbering : public CapiTest {};
 
-// Numbers are those of |c|, in which this rank is |own|.
+// Rank numbers are those of |c|, in which this rank is |own|.
 void exchange_messages(hetcomm_communicator_t* c, int32_t own) {
   hetcomm_request_t* send = nullptr;
   const int64_t out = own;
@@ -95,7 +96,7 @@ void use_memory(Member& me, hetcomm_communicator_t* c, int32_t own) {
   EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
 }
 
-// The list has the last two ranks, the last one first; roots and parts are counted in the list.
+// The list has the last two ranks, the last one first. Roots and parts are counted in the list.
 void use_list(hetcomm_communicator_t* c, int32_t own) {
   if (own == 0) return;
   const int32_t list[] = {2, 1};

@@ -1,17 +1,17 @@
 // One-sided operations:
 //
-//   * puts and gets move the right bytes at sizes around every border of the protocols, between
-//     all kinds of memory, and touch no others;
+//   * puts and gets move the right bytes at sizes around every border of the protocols, between all
+//     kinds of memory, and touch no others;
 //   * a notification comes once, after all bytes, with its value and range; those that nobody takes
 //     hold up the putter and nothing else;
 //   * atomics of many ranks at once lose nothing;
 //   * flush covers operations whose requests were released, and reports their failure;
 //   * a right that was not granted, a range past the end, foreign and outdated bytes are refused,
 //     and memory in use stays; bytes of one communicator are foreign to the next of its name;
-//   * after an unregister nothing is written, and what was under way has failed;
+//   * after an unregister nothing is written, and operations in flight have failed;
 //   * an owner that computes is served by its background thread;
-//   * every operation ends: at its deadline, when the owner dies; an atomic of which nobody knows
-//     says so.
+//   * every operation ends: at its deadline, or when the owner dies; the status of an atomic says
+//     if its outcome is unknown.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -31,7 +31,7 @@ hetcomm_status_t register_memory(Member& me, hetcomm_memory_t* memory, uint32_t 
   return hetcomm_memory_register(memory, me.communicator(), access, flags);
 }
 
-// Memory of this rank that others may use, host memory unless |device| says otherwise.
+// Memory of this rank that others may use. It is host memory unless |device| says otherwise.
 class Shared {
  public:
   Shared(Member& me, uint64_t size, uint32_t access = HETCOMM_ACCESS_ALL, int32_t device = 0)
@@ -87,8 +87,8 @@ class Shared {
  private:
   // The ranks meet outside of the library: in the initiator's process, or by memory that is mapped
   // twice. ThreadSanitizer does not follow that order. A message to oneself passes the progress
-  // thread, as the message would by which a program learns that its memory was written.
-  // Any end of it will do: the communicator may be aborted.
+  // thread, as would a message that tells a program that its memory was written. Its outcome does
+  // not matter, because the communicator may be aborted.
   void order_with_progress_thread() const {
     if (!me_.test_case().thread_progress) return;
     hetcomm_request_t* receive = me_.recv(me_.rank(), kOrderTag, nullptr, 0);
@@ -356,7 +356,7 @@ TEST_P(OneSided, NotificationsThatNobodyTakesHoldUpNothingElse) {
   CapiCase test_case = GetParam();
   test_case.settings += "CREDIT_BYTES=16K;";
   run_job(test_case, test_case.alone() ? 1 : 2, [](Member& me) {
-    constexpr uint64_t kCount = 500;  // credit is for about 60
+    constexpr uint64_t kCount = 500;  // credit suffices for about 60
     Shared mine(me, kCount * 8);
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
     me.meet();
@@ -417,8 +417,8 @@ TEST_P(OneSided, AtomicsOfManyRanksLoseNothing) {
       }
     }
     me.meet();
-    // Word 0: a counter; its values before are tickets, each given once, that are marked behind.
-    // Word 1: swapped from k to k + 1.
+    // Word 0 is a counter. Its values before are tickets, each given once, which are marked behind
+    // it. Word 1 is swapped from k to k + 1.
     for (uint64_t round = 0; round < kRounds; ++round) {
       for (const auto& remote : all) {
         const uint64_t ticket = remote->add(0, 1);
@@ -486,7 +486,7 @@ TEST_P(OneSided, WhatWasNotGrantedIsRefused) {
               HETCOMM_OUT_OF_RANGE);
     EXPECT_STRNE(hetcomm_last_error(), "");
     EXPECT_EQ(request, nullptr);
-    // Bytes that claim more than the owner granted get past this side, and not past the owner.
+    // Bytes that claim more than the owner granted get past this side, but not past the owner.
     std::vector<std::byte> forged = exchange(me, me.partner(), readable.exported());
     // The byte of rights stands behind magic, job, epoch, mesh, rank, id and length.
     const size_t rights = 4 + 16 + 4 + 16 + 4 + 8 + 8;
@@ -541,7 +541,7 @@ TEST_P(OneSided, OutdatedAndForeignBytesAreRefused) {
                 HETCOMM_PERMISSION_DENIED)
           << "byte " << at;
     }
-    // Random bytes, and cut ones.
+    // Random bytes and truncated ones are refused.
     Random random(3);
     for (int i = 0; i < 300; ++i) {
       std::vector<std::byte> bytes = old;
@@ -561,7 +561,7 @@ TEST_P(OneSided, OutdatedAndForeignBytesAreRefused) {
   });
 }
 
-// Ranks, name, epoch and the registration's number are those of before.
+// Ranks, name, epoch and the registration's number are the same as before.
 TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
   run_two([](Member& me) {
     hetcomm_communicator_options_t options{};
@@ -615,11 +615,11 @@ TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
   });
 }
 
-// The ranks that are left are numbered otherwise: old bytes would name another rank's memory.
+// The ranks that are left have new numbers: old bytes would name another rank's memory.
 TEST_P(OneSided, BytesOfBeforeARebuildAreRefused) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
-    if (me.rank() == 0) {  // leaves
+    if (me.rank() == 0) {  // the rank leaves
       me.meet();
       return;
     }
@@ -638,7 +638,7 @@ TEST_P(OneSided, BytesOfBeforeARebuildAreRefused) {
               HETCOMM_OK)
         << hetcomm_last_error();
     hetcomm_bootstrap_destroy(bootstrap);
-    // So are the own bytes of before, and what was imported then leads nowhere.
+    // The rank's own bytes from before are refused too, and earlier imports lead nowhere.
     hetcomm_remote_memory_t* remote = nullptr;
     for (const std::vector<std::byte>& bytes : {old, mine.exported()}) {
       EXPECT_EQ(hetcomm_memory_import(fresh, bytes.data(), bytes.size(), &remote),
@@ -705,7 +705,7 @@ TEST_P(OneSided, AGroupStartsItsPutsTogether) {
   });
 }
 
-// The owner unregisters in the middle of puts, fills the memory, and looks whether it stays so.
+// The owner unregisters in the middle of puts, fills the memory, and checks that it stays so.
 TEST_P(OneSided, AfterUnregisterNothingIsWritten) {
   run_two([](Member& me) {
     constexpr uint64_t kSize = 3 << 20;
@@ -748,7 +748,8 @@ TEST_P(OneSided, AnOwnerThatComputesIsServed) {
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
     me.meet();
     if (me.rank() == 0) {
-      // No call of the library until the other has said so, by a plain store into the memory.
+      // The rank makes no call of the library until the other has said so, by a plain store into
+      // the memory.
       auto* word = static_cast<uint64_t*>(mine.address());
       const std::atomic_ref<uint64_t> told(word[1]);
       const auto start = std::chrono::steady_clock::now();
@@ -811,7 +812,7 @@ TEST_P(OneSided, MappedMemoryNeedsNoOwner) {
     map(me, theirs);
     me.meet();
     if (me.rank() == 0) {
-      // No call of the library for as long as the other works.
+      // The rank makes no call of the library while the other works.
       await_word(me);
     } else {
       for (const Remote* remote : {&theirs, &again}) {
@@ -876,7 +877,7 @@ TEST_P(OneSided, AnAtomicNeedsItsOwnRightOnly) {
   });
 }
 
-// The first refusal waits for room on the connection while the others are refused behind it.
+// The first refusal waits for room on the connection, and the others are refused behind it.
 TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
@@ -890,11 +891,11 @@ TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
     std::vector<std::byte> bytes(kMessages * kSize);
     std::vector<hetcomm_request_t*> messages;
     if (me.rank() == 0) {
-      me.meet_quietly();  // its connection is full
+      me.meet_quietly();  // the connection is full
       std::vector<hetcomm_request_t*> puts;
       for (int i = 0; i < 8; ++i) puts.push_back(theirs.put(0, bytes.data(), 8));
       me.meet_quietly();
-      me.meet_quietly();  // it has seen them
+      me.meet_quietly();  // the rank has seen them
       for (uint64_t i = 0; i < kMessages; ++i) {
         messages.push_back(me.recv(1, 3, &bytes[i * kSize], kSize));
       }
@@ -913,7 +914,7 @@ TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
   });
 }
 
-// Only what a peer waits to hear of holds up a rank that leaves.
+// A rank that leaves waits only for messages that a peer needs to hear.
 TEST_P(OneSided, MessagesBehindAPutDoNotHoldUpTheEnd) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
@@ -956,7 +957,7 @@ TEST_P(OneSided, UnregisterEndsTheWaitForANotification) {
         hetcomm_notification_t notification{};
         const hetcomm_status_t status =
             hetcomm_memory_wait_notification(mine.get(), kPatienceNs, &notification);
-        // It may have come too late.
+        // The wait may have begun too late.
         EXPECT_TRUE(status == HETCOMM_STALE_HANDLE || status == HETCOMM_INVALID_ARGUMENT) << status;
         if (status == HETCOMM_STALE_HANDLE) ++ended;
       });
@@ -1004,7 +1005,7 @@ TEST_P(OneSided, EachEndsAtItsDeadline) {
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
     me.meet();
     if (me.rank() == 0) {
-      // Silent for as long as the other needs.
+      // The rank is silent for as long as the other needs.
       std::this_thread::sleep_for(std::chrono::milliseconds(400));
     } else {
       const auto options = with_timeout(60 * kMs);
@@ -1012,7 +1013,7 @@ TEST_P(OneSided, EachEndsAtItsDeadline) {
       uint64_t previous = 0;
       const Outcome get =
           finish(theirs.get(0, hetcomm_buffer_host(bytes.data(), bytes.size()), &options));
-      // The network may need nobody's help.
+      // The network may need no help from the owner.
       const hetcomm_status_t silent =
           me.test_case().transports == "rdma" ? HETCOMM_OK : HETCOMM_TIMED_OUT;
       EXPECT_EQ(get.status, silent) << get.text;
@@ -1047,7 +1048,7 @@ TEST_P(OneSided, AnAbortEndsThem) {
     }
     for (hetcomm_request_t* request : requests) {
       const Outcome outcome = finish(request);
-      // The other may have unregistered its memory already.
+      // The other rank may have unregistered its memory already.
       EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_ABORTED ||
                   outcome.status == HETCOMM_OUTCOME_UNKNOWN ||
                   outcome.status == HETCOMM_STALE_HANDLE)

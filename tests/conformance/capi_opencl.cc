@@ -6,7 +6,7 @@
 namespace hetcomm_test {
 namespace {
 
-// The first device of each platform.
+// Returns the first device of each platform.
 std::vector<cl_device_id> all_devices(const OpenCl& api) {
   cl_uint count = 0;
   std::vector<cl_device_id> found;

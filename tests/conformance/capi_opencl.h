@@ -1,4 +1,4 @@
-// A framework of OpenCL for the C API suites: a context of one of this machine's vendors, with
+// An OpenCL framework for the C API suites: a context of one of this machine's vendors, with
 // buffers and queues.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace hetcomm_test {
 
 using OpenCl = hetcomm::opencl::Api;
 
-// Whether this machine has a device. A child looks, because a process that has loaded a vendor's
-// run-time cannot fork.
+// Returns whether this machine has a device. A child process looks, because a process that has
+// loaded a vendor's run-time cannot fork.
 bool has_opencl();
 
 class Framework {
@@ -33,8 +33,8 @@ class Framework {
   const OpenCl& api() const { return api_; }
   cl_context context() const { return context_; }
   hetcomm::test::Usm usm() const { return {api_, context_}; }
-  // The vendor tells its objects apart. NVIDIA's (of GPUs) reads through any as what it was given
-  // as.
+  // Returns whether the vendor tells its objects apart. NVIDIA's run-time for GPUs takes any object
+  // for the kind that it is passed as.
   bool knows_its_objects() const;
   cl_mem buffer(const std::vector<std::byte>& bytes);
   void release(cl_mem buffer) { EXPECT_EQ(api_.ReleaseMemObject(buffer), CL_SUCCESS); }
@@ -46,7 +46,7 @@ class Framework {
   cl_context context_ = nullptr;
 };
 
-// The framework's context as a device of |me|'s; its number.
+// Adds the framework's context as a device of |me|; returns the number of the device.
 int32_t add_device(Member& me, const Framework& framework);
 
 }  // namespace hetcomm_test

@@ -1,15 +1,15 @@
-// The terms of redistributions, on which the ranks have to agree, and what ranks are told of them,
-// over every transport:
+// The terms of redistributions, on which the ranks have to agree, and the reports that ranks get
+// about them, over every transport:
 //
 //   * plans that differ in one term end with MISMATCH on both ranks, long before the deadline; each
 //     term has a row in a table
 //   * the options that concern one rank alone may differ
 //   * a third rank, whose plan fits, ends with ABORTED and the reason
-//   * a rank whose peer lacks the plan ends with MISMATCH at the deadline, and its text has the
+//   * a rank whose peer lacks the plan ends with MISMATCH at the deadline, and its text lists the
 //     plans of the peer, also where the execution has not begun
 //   * the report of a stall names the ranks that the operation waits for, and their plans
-//   * the facts of a plan are what a count over its elements gives, and its forecast is that of the
-//     link model
+//   * the facts of a plan equal a count over its elements, and its forecast equals that of the link
+//     model
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -49,8 +49,8 @@ uint64_t time_of(Body&& body) {
   return clock_ns() - start_ns;
 }
 
-// The limit for what waits for no deadline. |control_ns| is the time of a meeting and of an
-// execution that works.
+// Returns the limit for ends that wait for no deadline. |control_ns| is the time of a meeting and
+// of an execution that works.
 uint64_t soon(uint64_t control_ns) { return kSec + 10 * control_ns; }
 
 // --- plans -------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Plan {
   }
 
  private:
-  // There is room for elements of the longest type.
+  // The buffer has room for elements of the longest type.
   hetcomm_buffer_t buffer_for(const hetcomm_layout_t* layout, int32_t rank) {
     uint64_t elements = 0;
     EXPECT_EQ(hetcomm_layout_elements(layout, rank, &elements), HETCOMM_OK);
@@ -191,7 +191,7 @@ class Plan {
   hetcomm_reshard_t* plan_ = nullptr;
 };
 
-// Meets the others and executes |plan|, which all ranks have made alike: the time of both.
+// Meets the others and executes |plan|, which all ranks have made alike. Returns the time of both.
 uint64_t control_of(Member& me, const Plan& plan) {
   return time_of([&] {
     me.meet();
@@ -201,8 +201,8 @@ uint64_t control_of(Member& me, const Plan& plan) {
 
 // --- one term differs -----------------------------------------------------------------
 
-// Something in which plans may differ. set_up() prepares a draft on all ranks, and change() changes
-// the one thing.
+// A term in which plans may differ. set_up() prepares a draft on all ranks, and change() changes
+// that one term.
 struct Term {
   const char* name;
   void (*set_up)(Draft& draft);
@@ -211,14 +211,14 @@ struct Term {
 
 void as_it_is(Draft&) {}
 
-// Terms of tensors and layouts are about this one. The first tensor goes from rank 0 to rank 1 in
+// Terms of tensors and layouts concern this tensor. The first tensor goes from rank 0 to rank 1 in
 // every plan, so that both ranks have a message.
 Tensor& subject(Draft& draft) { return draft.tensors[1]; }
 
 // The box of the source lies in the padded shape.
 void pad(Draft& draft) { subject(draft).source.padded_shape = {kElements + 10}; }
 
-// A sum of a term on each rank.
+// Turns the source into a sum, with a term on each rank.
 void make_sum(Draft& draft) {
   Side& source = subject(draft).source;
   source.parts = {box(0, 0, kElements, 0, 0), box(1, 0, kElements, 0, 1)};
@@ -259,7 +259,7 @@ constexpr Term kTerms[] = {
      [](Draft& draft) { subject(draft).destination_type = HETCOMM_BFLOAT16; }},
     {"strategy", as_it_is, [](Draft& draft) { draft.options.strategy = HETCOMM_STRATEGY_BSR; }},
     {"outer", as_it_is, [](Draft& draft) { draft.options.outer = 1; }},
-    // Both are longer than all messages.
+    // Both sizes are longer than all messages.
     {"slice_bytes", [](Draft& draft) { draft.options.slice_bytes = 1 << 20; },
      [](Draft& draft) { draft.options.slice_bytes = 2 << 20; }},
     kInFlight,
@@ -276,7 +276,7 @@ constexpr Term kTerms[] = {
        tensor.source.padded_shape = tensor.destination.padded_shape = {kElements};
      },
      [](Draft& draft) { subject(draft).shape = {kElements - 20}; }},
-    // Without the numbers of dimensions both layouts are the same words in the same order.
+    // Apart from the numbers of dimensions, both layouts are the same words in the same order.
     {"number of dimensions",
      [](Draft& draft) {
        add_empty(draft);
@@ -319,7 +319,7 @@ Draft draft_of(const Term& term, std::vector<Tensor> tensors, bool is_changed, u
   return draft;
 }
 
-// The two hashes in the text of a mismatch, which are equal where the text has none.
+// Returns the two hashes in the text of a mismatch. They are equal where the text has none.
 std::array<std::string, 2> hashes_in(const std::string& text) {
   constexpr size_t kDigits = 16;
   const std::string between = " and ";
@@ -426,7 +426,7 @@ TEST_P(PlanTerms, AThirdRankEndsWithTheReason) {
 // --- plans that are not there -----------------------------------------------------------
 
 // Rank 0 executes |plan|, which rank 1 lacks, until its deadline. The text has |others|, the plans
-// that rank 1 has.
+// of rank 1.
 void expect_lacking(const Plan& plan, uint64_t tag, const std::string& others,
                     uint64_t control_ns) {
   constexpr uint64_t kTimeoutNs = 500 * kMs;
@@ -476,8 +476,8 @@ TEST_P(PlanTerms, APlanWithOtherRanksIsNamed) {
   });
 }
 
-// Executions of rank 0 that have not begun at their deadlines: one behind a stream, which a receive
-// holds back, and one in the line behind that.
+// Executions of rank 0 that have not begun at their deadlines: one waits behind a stream, which a
+// receive holds back, and one is in the line behind it.
 class HeldPlans : public CapiTest {};
 
 TEST_P(HeldPlans, WhatHasNotBegunSaysWhatThePeerHas) {
@@ -496,7 +496,7 @@ TEST_P(HeldPlans, WhatHasNotBegunSaysWhatThePeerHas) {
         uint64_t word = 1;
         EXPECT_EQ(finish(me.send(0, kHoldTag, &word, sizeof(word))).status, HETCOMM_OK);
         if (!is_made) plan.emplace(me, draft);
-        // Both have ended alone, and the plan goes on.
+        // Both have ended alone, and the plan still works.
         for (int i = 0; i < 2; ++i) {
           const Outcome outcome = plan->execute();
           EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
@@ -541,7 +541,7 @@ TEST_P(HeldPlans, WhatHasNotBegunSaysWhatThePeerHas) {
 // --- stalls -------------------------------------------------------------------------------
 
 std::mutex g_log_mutex;
-std::string g_log;  // of rank 0
+std::string g_log;  // the log of rank 0
 
 void note_line(void* rank, int32_t /*level*/, const char* line) {
   if (*static_cast<const int32_t*>(rank) != 0) return;
@@ -550,14 +550,16 @@ void note_line(void* rank, int32_t /*level*/, const char* line) {
   g_log += '\n';
 }
 
-// The line of rank 0's log about the operation whose description begins with |name|; empty: none.
+// Returns the line of rank 0's log about the operation whose description begins with |name|; empty:
+// none.
 std::string line_about(const std::string& name) {
   const std::lock_guard lock(g_log_mutex);
   const size_t at = g_log.find("\n  " + name);
   return at == std::string::npos ? "" : g_log.substr(at + 1, g_log.find('\n', at + 1) - at - 1);
 }
 
-// Waits for |request|, which is pending all the time, until the log has a line about |name|: that.
+// Waits for |request|, which stays pending, until the log has a line about |name|. Returns that
+// line.
 std::string wait_for_line(hetcomm_request_t* request, const std::string& name) {
   while (line_about(name).empty()) {
     const hetcomm_status_t status = hetcomm_request_wait(request, 20 * kMs, nullptr);
@@ -666,7 +668,8 @@ struct Count {
   std::set<int32_t> senders;
 };
 
-// The messages and bytes of |rank| in |draft|, element by element. Each element has one holder.
+// Counts the messages and bytes of |rank| in |draft|, element by element. Each element has one
+// holder.
 Count count_for(int32_t rank, const Draft& draft) {
   Count count;
   const auto holds = [](const hetcomm_part_t& part, uint64_t element) {
@@ -694,7 +697,7 @@ Count count_for(int32_t rank, const Draft& draft) {
   return count;
 }
 
-// All of a small plan that goes from one rank to another is one message.
+// All data of a small plan that goes from one rank to another is one message.
 TEST_P(PlanTerms, FactsAreWhatACountGives) {
   run(3, [](Member& me) {
     Tensor cut;
@@ -745,7 +748,7 @@ TEST_P(PlanTerms, FactsAreWhatACountGives) {
   });
 }
 
-// All ranks are on one host, which has a latency and a rate of 1 byte in a ns.
+// All ranks are on one host, which has a latency and a rate of 1 byte per ns.
 TEST_P(PlanTerms, ForecastsAreThoseOfTheLinkModel) {
   constexpr uint64_t kLatencyNs = 7000;
   const hetcomm::test::TemporaryFolder folder;

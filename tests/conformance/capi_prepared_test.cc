@@ -1,4 +1,6 @@
-// Operations that wait for their start. Prepared requests, started again after each kind of end:
+// Operations that wait for their start.
+//
+// Prepared requests, started again after each kind of end:
 //
 //   * nothing of an earlier run shows in the record of a later one: no status, text, source, tag or
 //     length
@@ -33,7 +35,7 @@ void expect_no_message(hetcomm_request_t* request) {
 
 TEST_P(Prepared, BeginAnewWithEachStart) {
   run_two([](Member& me) {
-    // Only the first rank receives; a job of one is both.
+    // Only the first rank receives. A job of one rank is both.
     std::vector<std::byte> in(100);
     const hetcomm_buffer_t to = hetcomm_buffer_host(in.data(), in.size());
     const hetcomm_operation_options_t options = with_timeout(kLimit);
@@ -44,7 +46,7 @@ TEST_P(Prepared, BeginAnewWithEachStart) {
     };
     // The message is there when the receive is started.
     const auto receive_one = [&](uint64_t tag, uint64_t size) {
-      me.meet();  // the run before has ended
+      me.meet();  // the previous run has ended
       if (me.rank() == me.size() - 1) send(tag, size);
       me.meet();
       if (me.rank() == 0) {
@@ -73,7 +75,7 @@ TEST_P(Prepared, BeginAnewWithEachStart) {
     receive_one(7, 60);
     if (me.rank() == 0) expect_no_message(receive);
     receive_one(8, 50);    // after one that timed out
-    receive_one(9, 150);   // too long
+    receive_one(9, 150);   // too long a message
     receive_one(10, 100);  // after one that was cut
     if (me.rank() == 0) {
       ASSERT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
@@ -99,7 +101,8 @@ TEST_P(Prepared, GroupsStartInTheOrderInWhichTheyWereFilled) {
     hetcomm_operation_options_t options{};
     options.struct_size = sizeof(options);
     options.group = group;
-    // One tag for all: only the order tells them apart. Receives in one round, sends in the other.
+    // All have one tag, so that only the order tells them apart. One round has receives, the other
+    // has sends.
     for (const bool receives : {true, false}) {
       std::vector<hetcomm_request_t*> requests;
       const auto receive_all = [&](const hetcomm_operation_options_t* how) {

@@ -1,7 +1,7 @@
-// HETCOMM_PRIORITY_HIGH does this:
+// HETCOMM_PRIORITY_HIGH has these effects:
 //
-//   * bulk data of a message, and of a put, that was started with it arrives before that of normal
-//     ones to the same peer that were started earlier and are still waiting
+//   * bulk data of a message or put that was started with it arrives before that of normal ones to
+//     the same peer that were started earlier and are still waiting
 //   * without it messages of one length arrive in the order in which they were sent
 #include <algorithm>
 
@@ -15,7 +15,7 @@ constexpr size_t kNormal = 6;
 constexpr size_t kHigh = 2;
 constexpr size_t kAll = kNormal + kHigh;
 
-// |requests| in the order in which they end, by their place in the list.
+// Returns the places of |requests| in the list, in the order in which they end.
 std::vector<size_t> order_of_ends(std::vector<hetcomm_request_t*> requests) {
   std::vector<size_t> order;
   while (order.size() < requests.size()) {
@@ -32,7 +32,7 @@ std::vector<size_t> order_of_ends(std::vector<hetcomm_request_t*> requests) {
   return order;
 }
 
-// The result is the place of the last end among the messages or puts from |first| on.
+// Returns the place of the last end among the messages or puts from |first| on.
 size_t last_end(const std::vector<size_t>& order, size_t first) {
   size_t last = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -49,7 +49,8 @@ std::string shown(const std::vector<size_t>& order) {
 
 class Priority : public CapiTest {};
 
-// The last ones of a group, so that all wait together; |high|: with priority.
+// Sends all messages as one group, so that all wait together. |high|: the last ones have priority.
+// Returns the order of their ends.
 std::vector<size_t> send_all(Member& me, bool high) {
   hetcomm_operation_options_t options{};
   options.struct_size = sizeof(options);
@@ -64,7 +65,7 @@ std::vector<size_t> send_all(Member& me, bool high) {
     requests.push_back(me.rank() == 0 ? me.send(1, i, memory.back().data(), kBytes, &options)
                                       : me.recv(0, i, memory.back().data(), kBytes, 0, &options));
   }
-  me.meet_quietly();  // the receives are there
+  me.meet_quietly();  // the receives are posted
   if (me.rank() == 0) {
     EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK);
   }
@@ -81,7 +82,7 @@ TEST_P(Priority, BulkDataOvertakes) {
     if (me.rank() == 1) {
       EXPECT_GE(last_end(order, kNormal), kAll - 2) << shown(order) << ", all alike";
     }
-    // A thread that is not run for a while hears of several ends at once, in no order.
+    // A thread that is not scheduled for a while hears of several ends at once, in no order.
     size_t overtaken = 0;
     std::string orders;
     for (int round = 0; round < 6; ++round) {

@@ -1,8 +1,8 @@
 // Queues, over every transport:
 //
 //   * each item arrives in its place, whole, while both ranks push to each other
-//   * at most |depth| items are under way; drain and cancel
-//   * a rank that computes sends and receives meanwhile
+//   * at most |depth| items are in flight; drain and cancel
+//   * a rank sends and receives while it computes
 //   * a rank that dies, or destroys its end, ends the items of the other
 //   * calls from many threads
 #include <unistd.h>
@@ -17,7 +17,7 @@
 namespace hetcomm_test {
 namespace {
 
-// A queue needs progress by a thread, in every case.
+// A queue needs a progress thread, in every case.
 class Queues : public CapiTest {
  protected:
   void SetUp() override {
@@ -52,7 +52,7 @@ class End {
   End(const End&) = delete;
   End& operator=(const End&) = delete;
   ~End() { EXPECT_EQ(hetcomm_queue_destroy(queue_), HETCOMM_OK) << hetcomm_last_error(); }
-  // Null: too many are under way.
+  // Returns null if too many items are in flight.
   hetcomm_request_t* start(void* data, uint64_t size, uint64_t timeout_ns = 0) {
     const hetcomm_buffer_t buffer = hetcomm_buffer_host(data, size);
     const hetcomm_operation_options_t options = with_timeout(timeout_ns);
@@ -175,7 +175,7 @@ TEST_P(Queues, TheDepthIsAllThatIsUnderWay) {
   });
 }
 
-// Neither rank calls the library between its pushes, or its pulls: items move all the same.
+// Neither rank calls the library between its pushes or its pulls. Items move all the same.
 TEST_P(Queues, ItemsMoveWhileBothRanksCompute) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
@@ -187,7 +187,7 @@ TEST_P(Queues, ItemsMoveWhileBothRanksCompute) {
     if (pushes) fill_pattern(bytes, 5);
     hetcomm_request_t* request = queue.start(bytes.data(), bytes.size());
     bool moved = false;
-    for (int i = 0; i < 500 && !moved; ++i) {  // looks at memory only
+    for (int i = 0; i < 500 && !moved; ++i) {  // it looks at memory only
       usleep(10'000);
       uint32_t pending = 1;
       EXPECT_EQ(hetcomm_queue_pending(queue.get(), &pending), HETCOMM_OK);
@@ -264,7 +264,7 @@ TEST_P(Queues, ManyThreadsUseOneQueue) {
 
 INSTANTIATE_TEST_SUITE_P(Over, Queues, ::testing::ValuesIn(all_cases()), capi_case_name);
 
-// A rank dies with items under way.
+// A rank dies with items in flight.
 class QueuesOfTheDead : public Queues {};
 
 TEST_P(QueuesOfTheDead, EndTheirItems) {

@@ -1,14 +1,15 @@
 // Random jobs in which one thing goes wrong at a random step. Ranks are processes. All ranks draw
 // the same steps, settings and fault from the job's seed.
 //
-//   * every operation ends by its rule: kFaults says in which status, and Rules which ones may fail
-//   * an operation that fails names the rank that the failure comes from
+//   * every operation ends by its rule: kFaults gives the status, and Rules which operations may
+//     fail
+//   * an operation that fails names the rank from which the failure comes
 //   * nothing is written to the memory of an operation after its end: host memory is taken away
 //     then, and memory of devices is compared when the job ends, unless its device was given up
 //   * no rank dies that was not killed
 //
-// HETCOMM_TEST_SEED runs the job of that seed alone. Every failure prints seed, fault and steps. A
-// further kind of operation is a row of kOperations, and a further fault one of kFaults.
+// HETCOMM_TEST_SEED runs the job of that seed alone. Every failure prints seed, fault and steps. To
+// add a kind of operation, add a row to kOperations; to add a fault, add one to kFaults.
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -38,22 +39,22 @@ namespace {
 
 using hetcomm::test::HangingDevice;
 
-constexpr uint64_t kWindowBytes = 4096;  // of each rank's memory that others use, for each of them
-constexpr uint64_t kQueueBytes = 64 << 10;  // of the longest item
-constexpr uint64_t kTensorElements = 600;   // at most, of a redistribution
+constexpr uint64_t kWindowBytes = 4096;     // size of each rank's memory that each other rank uses
+constexpr uint64_t kQueueBytes = 64 << 10;  // size of the longest item
+constexpr uint64_t kTensorElements = 600;   // the most elements of a redistribution
 constexpr size_t kMaxSteps = 16;            // the last two included
-constexpr uint64_t kStopNs = 60 * kMs;      // a rank that stops does so for this long
+constexpr uint64_t kStopNs = 60 * kMs;      // a rank that stops does so for this time
 constexpr uint64_t kHangNs = 30 * kMs;      // a device that hangs is given up after this time
-constexpr uint64_t kMarkerTag = uint64_t{1} << 32;  // and the number of the step
+constexpr uint64_t kMarkerTag = uint64_t{1} << 32;  // plus the number of the step
 
-// A refusal, or labels that differ, end executions with this status on ranks that hear of it from
-// another one than the victim. hetcomm/reshard.h: "PEER_LOST or MISMATCH where that is the reason".
+// A refusal, or labels that differ, end executions with this status on ranks that hear of it from a
+// rank other than the victim. hetcomm/reshard.h: "PEER_LOST or MISMATCH where that is the reason".
 constexpr int32_t kToldMismatch = HETCOMM_MISMATCH;
 
 // --- devices ----------------------------------------------------------------
 
-// HangingDevice's table without the calls that pin memory. Those wait for a device that hangs, and
-// giving the device up ends no call of a vendor.
+// HangingDevice's table without the calls that pin memory. Such calls wait for a device that hangs,
+// and giving the device up ends no call of a vendor.
 const hetcomm_device_table_t& table_without_pins(const hetcomm_device_table_t& whole) {
   static const hetcomm_device_table_t table = [&whole] {
     hetcomm_device_table_t made = whole;
@@ -64,7 +65,7 @@ const hetcomm_device_table_t& table_without_pins(const hetcomm_device_table_t& w
   return table;
 }
 
-// OwnDevice is a device that this rank brings. It can hang, and is given up then.
+// A device that this rank brings. It can hang, and is then given up.
 class OwnDevice {
  public:
   OwnDevice(Member& me, bool has_stream) : me_(me) {
@@ -85,7 +86,8 @@ class OwnDevice {
   HangingDevice& device() { return device_; }
   bool is_given_up() const { return is_given_up_; }
 
-  // It hangs from one of the next copies on. In some jobs the user puts that copy into the stream.
+  // The device hangs from one of the next copies on. In some jobs the user puts that copy into the
+  // stream.
   void hang(Random& random) {
     const bool by_user = stream_ != nullptr && random.chance(0.5);
     device_.hang(random.chance(0.5) ? HangingDevice::Way::kCopies : HangingDevice::Way::kEvents,
@@ -101,13 +103,13 @@ class OwnDevice {
         own.table->copy_to_host(own.instance, native, users_.data(), address, 0, users_.size()),
         HETCOMM_OK);
   }
-  // Gives it up when it has hung for a while.
+  // Gives the device up when it has hung for a while.
   void look() {
     if (!is_armed_ || is_given_up_ || !device_.hangs()) return;
     if (hangs_since_ns_ == 0) hangs_since_ns_ = clock_ns();
     if (clock_ns() - hangs_since_ns_ >= kHangNs) give_up();
   }
-  // Later calls that name it are refused.
+  // Gives the device up. Later calls that name it are refused.
   void give_up() {
     if (!is_armed_ || is_given_up_) return;
     is_given_up_ = true;
@@ -124,7 +126,7 @@ class OwnDevice {
   }
   // Lets copies that hang go on.
   void let_go() { device_.let_go(); }
-  // No operation uses it any more.
+  // Releases the device. No operation uses it any longer.
   void release() {
     if (stream_ != nullptr) {
       EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) == HETCOMM_OK; }))
@@ -135,7 +137,7 @@ class OwnDevice {
 
  private:
   Member& me_;
-  // It outlives the context, which outlives this: it stays as long as the process.
+  // The device outlives the context, which outlives this object. It stays until the process ends.
   HangingDevice& device_ = *new HangingDevice;
   int32_t number_ = -1;
   hetcomm_stream_t* stream_ = nullptr;
@@ -149,10 +151,10 @@ class OwnDevice {
 
 // --- memory -----------------------------------------------------------------
 
-// A Region is the memory of one side of an operation, on the host or on a device.
+// The memory of one side of an operation, on the host or on a device.
 class Region {
  public:
-  // |own|: the device that this rank brings, if |device| is that one.
+  // |own|: the rank's own device, if |device| is that one.
   Region(Member& me, int32_t device, uint64_t size, HangingDevice* own = nullptr)
       : size_(size), own_(own) {
     if (device != 0) {
@@ -205,8 +207,8 @@ class Region {
     }
     return bytes;
   }
-  // Its operation has ended: nobody touches it any more. |is_quiet| false: late copies of this
-  // rank's own device, which was given up, may.
+  // Called when the operation has ended: nothing may access the memory from now on. |is_quiet|
+  // false: late copies of this rank's own device, which was given up, still may.
   void seal(bool is_quiet) {
     if (memory_ == nullptr) {
       EXPECT_EQ(mprotect(base_, pages_, PROT_NONE), 0);
@@ -258,41 +260,41 @@ struct OperationKind {
   void (*start)(Rank& rank, const Step& step) = nullptr;
   bool is_collective = false;    // one collective operation, and nothing else
   PlanId plan = PlanId::kNone;   // an execution of it, and nothing else
-  bool needs_thread = false;     // it needs the progress thread
-  bool may_be_on_child = false;  // on the communicator that was split
+  bool needs_thread = false;     // the operation needs the progress thread
+  bool may_be_on_child = false;  // may be on the communicator that was split
 };
 
 struct Step {
   const OperationKind* kind = nullptr;
   uint32_t number = 0;
-  uint32_t form = 0;  // which collective operation, which access
+  uint32_t form = 0;  // selects the collective operation or the access
   int32_t shift = 0;  // distance of the peer
   int32_t root = 0;
   uint64_t size = 0;
   uint64_t seed = 0;
   bool on_child = false;
   bool on_stream = false;
-  bool on_own = false;  // memory and stream may be those of the device that each rank brings
-  bool waits = false;   // for all that is under way, before the next step
+  bool on_own = false;  // memory and stream may be of each rank's own device
+  bool waits = false;   // waits for all pending operations before the next step
 };
 
 struct Job;
 
-// Where a fault happens.
+// The steps at which a fault can happen.
 enum class Place : uint8_t { kAnyStep, kCollective, kExecution };
 
-// Which operations a fault reaches.
+// The operations that a fault reaches.
 enum class Reach : uint8_t {
   kNothing,
   kVictim,  // all operations that the victim takes part in
   kTeam,    // collective operations of the communicator in which it happens
   kPlan,    // executions of the redistribution in which it happens
   kTarget,  // the operation that the victim cancels, and what fails with it
-  kDevice   // those that the victim's own device has to do with, and what fails with them
+  kDevice   // operations that involve the victim's own device, and those that fail with them
 };
 
-// Statuses in which operations may end, beside OK: |here| those that the fault ends itself, and
-// |elsewhere| those that others end for it.
+// Statuses in which operations may end, in addition to OK. |here|: those that the fault ends
+// itself. |elsewhere|: those that others end because of it.
 struct Codes {
   int32_t here = HETCOMM_OK;
   int32_t elsewhere = HETCOMM_OK;
@@ -310,7 +312,7 @@ struct FaultKind {
   Codes executions{};
   bool tcp_only = false;
   bool kills = false;  // the victim dies
-  // The execution ends alone where nobody can have sent data of it.
+  // The execution ends alone where no rank can have sent data of it.
   bool ends_alone = false;
   bool names_others = false;  // the victim's own texts name the rank from which it differs
   bool waits_before = false;  // the steps before it have ended on each rank
@@ -332,11 +334,11 @@ struct Job {
   const Step& place() const { return steps[fault_step]; }
   int32_t size_of(bool child) const { return child ? child_size : size; }
   bool has_victim(bool child) const { return victim < size_of(child); }
-  // The rank from which all parts of the star come.
+  // Returns the rank from which all parts of the star come.
   int32_t star_center() const { return has_victim(star_on_child) ? victim : 0; }
 };
 
-// Whether |text| says that a failure comes from |rank|.
+// Returns whether |text| says that a failure comes from |rank|.
 bool names(const std::string& text, int32_t rank) {
   const std::string number = std::to_string(rank);
   const auto has = [&](const std::string& words) {
@@ -350,7 +352,7 @@ bool names(const std::string& text, int32_t rank) {
   return has("rank " + number) || has("ranks " + number) || has("and " + number);
 }
 
-// Whether |text| has |rank| and |status| as a reason, in one of both forms.
+// Returns whether |text| has |rank| and |status| as a reason, in one of the two forms.
 bool has_reason(const std::string& text, int32_t rank, hetcomm_status_t status) {
   const std::string origin = "rank " + std::to_string(rank);
   const std::string name = hetcomm_status_name(status);
@@ -365,18 +367,19 @@ struct Started {
   Role role = Role::kReceive;
   uint32_t step = 0;
   const char* what = "";
-  int32_t peer = -1;  // of a pair; of a receive from any source, the rank that sends
+  // The other rank of a pair. For a receive from any source, this is the rank that sends.
+  int32_t peer = -1;
   PlanId plan = PlanId::kNone;
   bool on_child = false;
   bool from_any = false;
-  bool on_own = false;     // the other rank's own device may have to do with it
+  bool on_own = false;     // the other rank's own device may be involved
   bool names_own = false;  // its memory or stream is of this rank's own device
   bool is_target = false;  // this rank cancels it
   bool is_orphan = false;  // its message was never sent
   bool is_prepared = false;
   uint32_t runs_left = 1;
   std::vector<std::unique_ptr<Region>> regions{};
-  size_t first_result = 0;            // of the regions
+  size_t first_result = 0;            // index into the regions
   std::vector<std::byte> expected{};  // contents of the results, if the operation ends well
 
   bool is_pair() const { return role < Role::kCollective; }
@@ -405,7 +408,8 @@ struct Target {
             .plan = static_cast<PlanId>(word & 0xff),
             .peer = static_cast<int32_t>(word >> 16 & 0xff) - 1};
   }
-  // The role of the other rank of the pair. None for accesses: the owner takes no part in them.
+  // Returns the role of the other rank of the pair. Accesses have none: the owner takes no part in
+  // them.
   std::optional<Role> counterpart() const {
     switch (role) {
       case Role::kReceive:
@@ -428,26 +432,27 @@ constexpr size_t kStoppedAt = 2;
 constexpr size_t kSignal = 3;
 constexpr size_t kTarget = 4;
 constexpr size_t kEndedSends = 5;  // a bit for each step
-constexpr size_t kVerdicts = 6;    // of the whole communicator and of the child
+constexpr size_t kVerdicts = 6;    // two words: for the whole communicator and for the child
 constexpr size_t kPids = 8;
-constexpr uint64_t kGoesOn = 1;  // verdicts
+constexpr uint64_t kGoesOn = 1;  // values of a verdict
 constexpr uint64_t kHasFailed = 2;
 
 // --- rules ------------------------------------------------------------------
 
-// Rules say how operations of one rank may end.
+// Rules that say how operations of one rank may end.
 class Rules {
  public:
   Rules(const Job& job, Member& me) : job_(job), me_(me) {}
 
   bool is_victim() const { return me_.rank() == job_.victim; }
-  // The fault itself ends an operation of the victim in this status.
+  // Returns whether the fault itself ends an operation of the victim in this status.
   bool is_own_end(hetcomm_status_t status) const {
     const Reach reach = job_.fault->reach;
     return is_victim() && (reach == Reach::kTarget || reach == Reach::kDevice) &&
            status == job_.fault->pairs.here;
   }
-  // An execution cannot end well whose labels differ, or that another rank of it refuses.
+  // Returns whether the operation has to fail. An execution cannot end well whose labels differ, or
+  // that another of its ranks refuses.
   bool must_fail(const Started& each) const {
     if (job_.fault->reach != Reach::kPlan || each.step != job_.fault_step ||
         each.role != Role::kExecution) {
@@ -469,7 +474,8 @@ class Rules {
     return (ends_here(each) && ended.status == codes.here) ||
            (ends_elsewhere(each) && ended.status == codes.elsewhere);
   }
-  // The text says where the failure comes from, and, where the status does not, what it was there.
+  // Returns whether the text says where the failure comes from and, where the status does not tell,
+  // the status there.
   bool names_origin(const Started& each, const Ended& ended) const {
     const FaultKind& fault = *job_.fault;
     const int32_t victim = job_.victim;
@@ -494,8 +500,8 @@ class Rules {
     return ended.status != HETCOMM_ABORTED || !has_own_text ||
            has_reason(ended.text, victim, fault.pairs.here);
   }
-  // How a barrier of all ranks ends after the fault. |verdict| is the victim's, where the seed does
-  // not say.
+  // Returns how a barrier of all ranks ends after the fault. |verdict| is the victim's, used where
+  // the seed does not decide.
   hetcomm_status_t last_barrier(bool child, uint64_t verdict) const {
     const FaultKind& fault = *job_.fault;
     if (!job_.has_victim(child)) return HETCOMM_OK;
@@ -517,7 +523,7 @@ class Rules {
   }
 
  private:
-  // Messages of the plan go from one of both to the other.
+  // Returns whether messages of the plan go between the two ranks.
   bool is_beside(int32_t one, int32_t other, PlanId plan) const {
     if (plan == PlanId::kStar) return one == job_.star_center() || other == job_.star_center();
     return (one + 1) % job_.size == other || (other + 1) % job_.size == one;
@@ -535,7 +541,7 @@ class Rules {
         return each.role == Role::kCollective && each.on_child == job_.place().on_child;
       case Reach::kPlan: {
         if (each.role != Role::kExecution || each.plan != job_.place().kind->plan) return false;
-        // Without the center of the star no data moves.
+        // Without the center of the star, no data moves.
         const bool is_alone = job_.fault->ends_alone && each.plan == PlanId::kStar;
         return !is_alone || each.step == job_.fault_step;
       }
@@ -572,7 +578,8 @@ class Rules {
     return (is_victim() && each.names_own) || (each.peer == job_.victim && each.on_own);
   }
 
-  // The fault ends the operation itself. The end of an execution on the victim is the plan's there.
+  // Returns whether the fault ends the operation itself. There the end of an execution on the
+  // victim is that of the plan.
   bool ends_here(const Started& each) const {
     if (!is_victim()) return false;
     const bool follows = each.role == Role::kExecution || each.role == Role::kFlush;
@@ -580,8 +587,9 @@ class Rules {
     if (job_.fault->reach == Reach::kDevice) return each.names_own || follows;
     return true;
   }
-  // Another operation has ended it: on another rank, at the other end of a pair with itself, or
-  // before it in the collective operations. A neighbour may end the plan of a cancelled execution.
+  // Returns whether another operation has ended it: on another rank, at the other end of a pair
+  // with itself, or before it in the collective operations. A neighbour may end the plan of a
+  // cancelled execution.
   bool ends_elsewhere(const Started& each) const {
     return !is_victim() || each.peer == job_.victim || each.role == Role::kCollective ||
            (each.role == Role::kExecution && job_.fault->reach == Reach::kTarget);
@@ -593,7 +601,7 @@ class Rules {
 
 // --- ranks ------------------------------------------------------------------
 
-// A window is memory of each rank that all ranks access.
+// The memory of each rank that all ranks access.
 struct Window {
   hetcomm_memory_t* memory = nullptr;
   std::vector<hetcomm_remote_memory_t*> of;  // by rank
@@ -601,8 +609,8 @@ struct Window {
 
 struct Plan {
   hetcomm_reshard_t* handle = nullptr;
-  uint64_t part = 0;          // bytes that each rank gets
-  uint64_t source_bytes = 0;  // of this rank
+  uint64_t part = 0;          // bytes for each rank
+  uint64_t source_bytes = 0;  // bytes of this rank
 };
 
 // One rank of a job.
@@ -646,7 +654,8 @@ class Rank {
   hetcomm_queue_t* pushes() { return pushes_; }
   hetcomm_queue_t* pulls() { return pulls_; }
   const Plan& plan(PlanId id) const { return id == PlanId::kStar ? star_ : ring_; }
-  // Where a run may fail at one end alone, the other rank does not know whether to start another.
+  // Where a run may fail at one end only, the other rank does not know whether to start another
+  // run.
   uint32_t runs_of_prepared() const {
     const Reach reach = job_.fault->reach;
     return reach == Reach::kTarget || reach == Reach::kDevice ? 1 : 2;
@@ -704,7 +713,8 @@ class Rank {
     hetcomm_group_destroy(std::exchange(group_, nullptr));
   }
 
-  // The call has returned |status|: it has started the operation, or was rejected by the same rule.
+  // Records the operation. The call has returned |status|: it has started the operation, or was
+  // rejected by the same rule.
   void note(hetcomm_status_t status, Started started) {
     if (started.role == Role::kReceive && started.peer == job_.victim) {
       from_victim_ |= uint64_t{1} << started.step;
@@ -731,7 +741,7 @@ class Rank {
       if (clock_ns() > limit) give_up_waiting();
     }
   }
-  // Cancels one of the operations under way, and waits for its end.
+  // Cancels one of the pending operations, and waits for its end.
   void cancel_one(Random& random) {
     if (running_.empty()) return;
     const size_t index = random.below(running_.size());
@@ -748,7 +758,7 @@ class Rank {
     }
     take(index, ended);
   }
-  // The victim stops here, and another rank goes on for it.
+  // Stops the victim here. Another rank wakes it.
   void stop(uint64_t signal_after) {
     me_.store().word(kSignal) = signal_after;
     me_.store().word(kStoppedAt) = clock_ns();
@@ -771,14 +781,14 @@ class Rank {
     return step.on_own && uses_own() && own_->stream() != nullptr ? own_->stream() : stream_;
   }
 
-  // Whether the step is made here.
+  // Returns whether the step is made here.
   bool make(const Step& step) {
     if (rank() != job_.victim || step.number != job_.fault_step) return true;
     const FaultKind& fault = *job_.fault;
     return fault.happen == nullptr || fault.happen(*this, step);
   }
 
-  // Wakes a rank that has stopped, or kills it, when its time has come. The rank after it does so.
+  // Wakes or kills a rank that has stopped, when its time has come. The rank after it does so.
   void look_after_the_stopped() {
     if (rank() != (job_.victim + 1) % job_.size) return;
     const uint64_t since = me_.store().word(kStoppedAt);
@@ -790,7 +800,7 @@ class Rank {
          static_cast<int>(signal));
   }
   // A message of the victim that ended before it was sent never comes. When the marker behind it
-  // has come, the receive was told, or matched nothing and is cancelled.
+  // has come, either the receive was told, or it has matched nothing and is cancelled.
   void look_after_orphans() {
     for (Started& each : running_) {
       const uint64_t bit = uint64_t{1} << each.step;
@@ -816,7 +826,7 @@ class Rank {
         hetcomm_test::finish(me_.recv(job_.victim, kMarkerTag + step, &word, sizeof(word)));
     EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
   }
-  // The victim has told all of them by now.
+  // The victim has sent all markers by now.
   void take_markers() {
     for (uint32_t step = 0; step < job_.steps.size(); ++step) {
       const uint64_t told = me_.store().word(kEndedSends) & from_victim_;
@@ -824,7 +834,7 @@ class Rank {
     }
   }
 
-  // False: it is under way after |timeout_ns|.
+  // Returns false if it is still pending after |timeout_ns|.
   bool has_ended(const Started& each, uint64_t timeout_ns, Ended* ended) {
     hetcomm_completion_t completion{};
     const hetcomm_status_t call = hetcomm_request_wait(each.request, timeout_ns, &completion);
@@ -867,7 +877,7 @@ class Rank {
       region->seal(ended.status != HETCOMM_DEVICE_LOST);
       sealed_.push_back(std::move(region));
     }
-    // It would have taken the message of a rank that lives.
+    // The receive would have taken the message of a living rank.
     const bool leaves_one = each.from_any && ended.status == HETCOMM_PEER_LOST &&
                             ended.source == -1 && each.peer != job_.victim;
     if (leaves_one) receive_again(each);
@@ -875,7 +885,7 @@ class Rank {
     if (each.role == Role::kSend) mark(each);
     if (each.role == Role::kReceive && ended.source == -1 && !each.is_orphan) receive_again(each);
   }
-  // By the rule of the fault.
+  // Checks the end by the rule of the fault.
   void check_end(const Started& each, const Ended& ended) {
     const auto about = [&] {
       return std::string(each.what) + " of step " + std::to_string(each.step) + " of rank " +
@@ -903,7 +913,8 @@ class Rank {
     EXPECT_TRUE(found == each.expected)
         << each.what << " of step " << each.step << " of rank " << rank() << " has other data";
   }
-  // The victim's send has ended early: its peer is told that, whether or not a receive was matched.
+  // The victim's send has ended early. This tells its peer so, whether or not a receive was
+  // matched.
   void mark(const Started& send) {
     hetcomm_request_t* const marker =
         me_.send(send.peer, kMarkerTag + send.step, &marker_, sizeof(marker_));
@@ -911,7 +922,7 @@ class Rank {
     me_.store().word(kEndedSends).fetch_or(uint64_t{1} << send.step);
   }
   // A receive has ended early and has matched no message ("-1 when no message was matched",
-  // hetcomm/request.h): another receive takes the message.
+  // hetcomm/request.h). Another receive takes the message.
   void receive_again(const Started& before) {
     Started made{.role = Role::kReceive,
                  .step = before.step,
@@ -926,7 +937,7 @@ class Rank {
     note(status, std::move(made));
   }
 
-  // Waits for all ranks that live, in progress.
+  // Waits for all living ranks, and makes progress while it waits.
   void part() {
     if (own_) own_->let_go();
     me_.store().word(kParted).fetch_add(1);
@@ -935,7 +946,7 @@ class Rank {
       look_after_the_stopped();
       return me_.store().word(kParted) >= living;
     }));
-    // Late messages have come by then.
+    // Late messages have come by the end of this wait.
     const uint64_t until = clock_ns() + kMs;
     while (clock_ns() < until) EXPECT_EQ(hetcomm_context_progress(me_.context()), HETCOMM_OK);
     for (const auto& region : sealed_) region->check();
@@ -946,7 +957,7 @@ class Rank {
   const Rules rules_;
   std::vector<Started> running_;
   std::vector<std::unique_ptr<Region>> sealed_;
-  std::array<bool, 2> have_failed_{};  // collective operations of the whole communicator, the child
+  std::array<bool, 2> have_failed_{};  // collective operations: of all ranks, of the child
   uint64_t from_victim_ = 0;           // a bit for each step in which the victim sends to this rank
   uint64_t taken_markers_ = 0;         // a bit for each step
   uint64_t marker_ = 0;
@@ -970,7 +981,7 @@ uint64_t seed_of(const Step& step, int32_t rank) {
 
 using Sizes = std::vector<uint64_t>;
 
-// Cuts |size| in one to four pieces.
+// Cuts |size| into one to four pieces.
 Sizes cut(uint64_t size, Random& random) {
   Sizes cuts{0, size};
   for (uint64_t more = random.below(4); more > 0; --more) cuts.push_back(random.between(0, size));
@@ -1001,14 +1012,15 @@ Started make_send(Rank& rank, const Step& step, const Sizes& sizes,
   return made;
 }
 
-// A receive alone is in no stream's order: the send behind it in one stream would wait for its end.
+// A single receive is not in a stream's order: a send behind it in the same stream would wait for
+// its end.
 void start_receive(Rank& rank, const Step& step, const Sizes& sizes, bool from_any = false) {
   std::vector<hetcomm_buffer_t> buffers;
   Started made = make_receive(rank, step, sizes, &buffers);
   made.from_any = from_any;
   hetcomm_operation_options_t options =
       rank.fills_group() ? rank.options(step, made) : with_timeout(0);
-  // Where a rank dies others are left that could send.
+  // Where a rank dies, other ranks are left that could send.
   const bool may_lose_any = rank.job().fault->kills || step.form % 2 == 0;
   if (from_any && may_lose_any) options.flags = HETCOMM_OPERATION_FAIL_ON_ANY_LOSS;
   const int32_t source = from_any ? HETCOMM_ANY_SOURCE : made.peer;
@@ -1076,7 +1088,7 @@ void start_prepared(Rank& rank, const Step& step) {
 constexpr int32_t kType = HETCOMM_UINT64;
 constexpr int32_t kSum = HETCOMM_REDUCE_SUM;
 
-// A Call is one call of a collective operation. Sizes are of whole elements.
+// One call of a collective operation. Sizes are in whole elements.
 struct Call {
   Call(Rank& of, const Step& which, const char* what)
       : rank(of),
@@ -1098,12 +1110,13 @@ struct Call {
   hetcomm_buffer_t filled(const std::vector<std::byte>& bytes) {
     return rank.add_filled(made, step, bytes);
   }
-  // Memory that is received into begins here.
+  // Memory for results is added from here on.
   void begin_results() { made.first_result = made.regions.size(); }
   void expect(const std::vector<std::byte>& bytes) {
     made.expected.insert(made.expected.end(), bytes.begin(), bytes.end());
   }
-  // Length of part |index| in the forms with lists: an element or more, so that differences show.
+  // Returns the length of part |index| in the forms with lists: an element or more, so that
+  // differences show.
   uint64_t length(int32_t index) const {
     return 8 * (1 + (step.size / 8 + 3 * static_cast<uint64_t>(index)) % 150);
   }
@@ -1287,7 +1300,7 @@ void start_collective(Rank& rank, const Step& step) {
 
 // --- accesses, queues, redistributions, groups -----------------------------------
 
-// The own device's window has no atomics: the CPU does not touch it.
+// The own device's window has no atomics, because the CPU does not touch it.
 void start_access(Rank& rank, const Step& step) {
   const int32_t owner = rank.after(step);
   const uint64_t at = static_cast<uint64_t>(rank.rank()) * kWindowBytes;
@@ -1322,8 +1335,8 @@ void start_flush(Rank& rank, const Step& step) {
   rank.note(status, std::move(made));
 }
 
-// Each rank pushes to the next one, and pulls from the one before. Neither is in a stream's order:
-// a push that is in none would leave before.
+// Each rank pushes to the next one, and pulls from the one before. Neither operation is in a
+// stream's order: a push outside of the stream would leave first.
 void start_queue(Rank& rank, const Step& step) {
   const int32_t ranks = rank.job().size;
   const uint64_t size = std::clamp<uint64_t>(step.size, 1, kQueueBytes);
@@ -1428,7 +1441,7 @@ bool refuse(Rank& victim, const Step& step) {
   return false;
 }
 
-// Another kind, another root, or another size.
+// Makes a call of another kind, root, or size.
 bool differ(Rank& victim, const Step& step) {
   Step other = step;
   const uint32_t form = step.form % std::size(kForms);
@@ -1451,7 +1464,7 @@ bool refuse_execution(Rank& victim, const Step& step) {
   return false;
 }
 
-// With another label, with none, or as the only rank with one.
+// Executes with another label, with none, or as the only rank with one.
 bool mislabel(Rank& victim, const Step& step) {
   Random random(step.seed);
   Label label = label_of(victim, step);
@@ -1581,7 +1594,7 @@ void Rank::set_up() {
   if (own_) own_window_ = make_window(own_->number(), HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_GET);
   if (by_thread) make_queues();
   // Calls for memory of a device may wait for its streams that are held back. The thread that gives
-  // a device up must not wait for what this ends.
+  // a device up must not wait for operations that giving up ends.
   if (by_thread && has_devices() && job_.fault->reach != Reach::kDevice) {
     EXPECT_EQ(hetcomm_stream_create(me_.context(), 1, 0, &stream_), HETCOMM_OK)
         << hetcomm_last_error();
@@ -1670,7 +1683,8 @@ hetcomm_reshard_t* make_plan(hetcomm_communicator_t* communicator, uint64_t elem
   return plan;
 }
 
-// Rules know which ranks a message of a plan goes between, so that is direct where they are asked.
+// The strategy is direct where Rules are asked, because they know between which ranks messages of
+// such a plan go.
 void Rank::make_plans() {
   const int32_t strategy =
       job_.fault->reach == Reach::kPlan ? HETCOMM_STRATEGY_DIRECT : HETCOMM_STRATEGY_AUTO;
@@ -1696,8 +1710,8 @@ void Rank::make_plans() {
            .source_bytes = rank() == job_.star_center() ? elements * sizeof(uint32_t) : 0};
 }
 
-// A call of all ranks after the fault fails on all where the rule says so, and names the origin.
-// Else it ends well.
+// Expects that a call of all ranks after the fault fails on all where the rule demands it, and
+// names the origin. Elsewhere it ends well.
 void Rank::check_that_all_know(bool child) {
   std::atomic<uint64_t>& verdict = me_.store().word(kVerdicts + (child ? 1 : 0));
   if (rules_.needs_verdict(child) && rules_.is_victim()) {
@@ -1771,7 +1785,7 @@ CapiCase draw_case(Random& random) {
   return test_case;
 }
 
-// |is_last|: the fault can happen in it.
+// |is_last|: the fault can happen in this step.
 const OperationKind& draw_kind(const Job& job, bool is_last, Random& random) {
   if (is_last) {
     if (job.fault->place != Place::kExecution) return kind_named("collective");
@@ -1805,7 +1819,7 @@ Step draw_step(const Job& job, const OperationKind& kind, bool is_last, Random& 
   return step;
 }
 
-// Whether the fault can happen in |step|, which the victim makes.
+// Returns whether the fault can happen in |step|, which the victim makes.
 bool is_place(const Job& job, const Step& step) {
   if (!job.has_victim(step.on_child)) return false;
   switch (job.fault->place) {
@@ -1842,14 +1856,14 @@ Job draw(uint64_t seed) {
   job.fault_step = static_cast<uint32_t>(random.below(steps));
   while (!is_place(job, job.place())) ++job.fault_step;
   if (job.fault->waits_before && job.fault_step > 0) job.steps[job.fault_step - 1].waits = true;
-  // Redistributions that still can be executed are.
+  // Redistributions that can still be executed are executed.
   for (const char* const name : {"ring", "star"}) {
     job.steps.push_back(draw_step(job, kind_named(name), true, random));
   }
   return job;
 }
 
-// A person replays the job by its seed.
+// Describes the job for a person, who can replay it by its seed.
 std::string describe(const Job& job) {
   std::string text =
       "HETCOMM_TEST_SEED=" + std::to_string(job.seed) + ": " + job.fault->name + " at step " +
@@ -1869,7 +1883,7 @@ std::string describe(const Job& job) {
   return text;
 }
 
-// The ranks, which are forked, have the trace, too.
+// The forked ranks inherit the trace, too.
 void run(const Job& job) {
   SCOPED_TRACE(describe(job));
   run_job(job.test_case, job.size, [&](Member& me) { Rank(me, job).run(); });
@@ -1880,7 +1894,7 @@ constexpr int kWorkers = 4;  // jobs wait most of the time
 // Memory that the processes that run jobs share.
 struct Work {
   std::atomic<uint64_t> next{0};
-  std::array<std::atomic<uint64_t>, kWorkers> seeds{};  // of the job that each runs
+  std::array<std::atomic<uint64_t>, kWorkers> seeds{};  // seed of the job that each worker runs
 };
 
 // Runs jobs in turn, until one fails.

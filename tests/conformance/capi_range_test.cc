@@ -1,10 +1,10 @@
-// The ends of registered memory, as its owner and as a mapping keeps them. Exported bytes that say
-// that the memory is longer get past the checks of the rank that uses them.
+// The bounds of registered memory, as its owner and as a mapping enforce them. Exported bytes that
+// claim a longer memory get past the checks of the rank that uses them.
 //
 //   * a put, get or atomic that ends one byte behind the memory, or anywhere behind it, is refused
 //     with OUT_OF_RANGE, small ones and those in parts; the last byte can be used
-//   * the same beside a mapping of that memory
-//   * nothing behind the memory has changed then, nor been read
+//   * the same holds with a mapping of that memory
+//   * the bytes behind the memory are then neither changed nor read
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -21,10 +21,10 @@ constexpr uint64_t kPage = 4096;
 
 using Bytes = std::vector<std::byte>;
 
-// Memory of whole pages, of which the first |size| bytes are registered.
+// Memory of whole pages, whose first |size| bytes are registered.
 class Owned {
  public:
-  // |whole|: with a file of its own, so that it can be mapped.
+  // |whole|: the memory has a file of its own, so that it can be mapped.
   Owned(Member& me, uint64_t size, bool whole) : size_(size) {
     room_ = (size + kPage) / kPage * kPage;
     void* address = nullptr;
@@ -33,7 +33,7 @@ class Owned {
       EXPECT_EQ(hetcomm_memory_address(memory_, &address), HETCOMM_OK);
     } else {
       bytes_ = std::make_unique<std::byte[]>(room_ + 7);
-      // At an address that 8 divides.
+      // The address is a multiple of 8.
       address = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(bytes_.get()) + 7) & ~7ul);
       EXPECT_EQ(hetcomm_memory_wrap(me.context(), 0, address, size, &memory_), HETCOMM_OK);
     }
@@ -58,7 +58,7 @@ class Owned {
     bytes.resize(size);
     return bytes;
   }
-  // All that lies behind it up to the end of the page.
+  // Returns whether all bytes behind it, up to the end of the page, are unchanged.
   bool is_whole_behind() const {
     return std::all_of(at_ + size_, at_ + room_, [](std::byte b) { return b == kBehind; });
   }
@@ -81,7 +81,7 @@ Bytes swap_bytes(Member& me, const Bytes& mine) {
   return theirs;
 }
 
-// |exported| of |size| bytes, which now says that they are |claimed|.
+// Returns |exported|, which says |size| bytes, changed to say |claimed|.
 Bytes lengthen(Bytes exported, uint64_t size, uint64_t claimed) {
   const auto* const bytes = reinterpret_cast<const std::byte*>(&size);
   const auto at = std::search(exported.begin(), exported.end(), bytes, bytes + sizeof(size));
@@ -178,7 +178,7 @@ class Range : public CapiTest {};
 
 TEST_P(Range, IsKeptByTheOwner) {
   run_two([](Member& me) {
-    // The end of the second one is no multiple of 8; it goes in parts.
+    // The end of the second one is not a multiple of 8, and it goes in parts.
     for (const uint64_t size : {uint64_t{1'000}, uint64_t{300'001}}) {
       SCOPED_TRACE(size);
       const Owned mine(me, size, false);

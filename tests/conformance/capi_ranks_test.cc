@@ -1,11 +1,12 @@
-// Collective operations of more ranks than are powers of two, or fit a table's first word: threads
-// of one process, through shared memory and by messages.
+// Collective operations whose number of ranks is no power of two, or does not fit the first word of
+// a table. The ranks are threads of one process, connected through shared memory and by messages.
 //
-//   * of 9 and 17 ranks every operation gives what its definition says, out of place and wherever
-//     it works in place, for lengths that the ranks do not divide, of elements of one and of eight
-//     bytes, from a few bytes up to several chunks; nothing beside a result is written
-//   * more than 64 ranks have a barrier that waits for all, and get right results; those that
-//     sleep are woken
+//   * with 9 and 17 ranks every operation gives the result of its definition, out of place and
+//     wherever it works in place, for lengths that are not multiples of the number of ranks, for
+//     elements of one and of eight bytes, from a few bytes up to several chunks; nothing outside a
+//     result is written
+//   * more than 64 ranks have a barrier that waits for all, and get right results; those that sleep
+//     are woken
 #include <algorithm>
 
 #include "tests/conformance/capi_collective.h"
@@ -16,13 +17,14 @@ namespace {
 template <typename T>
 constexpr hetcomm_datatype_t kTypeOf = sizeof(T) == 1 ? HETCOMM_UINT8 : HETCOMM_INT64;
 
-// Barriers of this thread's rank so far, with the one that it has just left.
+// Returns the number of barriers of this thread's rank so far, including the one that it has just
+// left.
 uint64_t count_barrier() {
   static thread_local uint64_t count = 0;
   return ++count;
 }
 
-// It calls the operations on one rank, with parts of about |count| elements each, and checks them.
+// Calls the operations on one rank, with parts of about |count| elements each, and checks them.
 template <typename T>
 class Operations {
  public:
@@ -97,7 +99,7 @@ class Operations {
 
  private:
   static constexpr hetcomm_datatype_t kType = kTypeOf<T>;
-  // Lies between parts that have buffers of their own: whatever writes it is found out.
+  // Lies between parts that have buffers of their own. A write to it is detected.
   static constexpr size_t kGap = 3;
   static constexpr T kBlank = 0x5b;
 
@@ -133,11 +135,11 @@ class Operations {
     std::copy(what.begin(), what.end(), all.begin() + static_cast<ptrdiff_t>(at));
   }
 
-  // The lengths that all ranks know: some are zero, no two neighbours are equal.
+  // Returns lengths that all ranks know. Some are zero, and no two neighbours are equal.
   size_t length(size_t rank) const { return (rank * 5 + 3) % 7 * count_ / 3; }
-  // Those that two ranks know.
+  // Returns lengths that two ranks know.
   size_t length(size_t from, size_t to) const { return (from * 3 + to * 5) % 4 * count_ / 2; }
-  // The first element of what a rank has for rank |rank|, in that what it has for all.
+  // Returns the index of rank |rank|'s first element in the elements for all ranks.
   size_t start(size_t rank) const {
     size_t at = 0;
     for (size_t r = 0; r < rank; ++r) at += length(r);
@@ -344,7 +346,7 @@ class ManyRanks : public CapiTest {};
 
 TEST_P(ManyRanks, GetWhatTheOperationsSay) {
   for (const int32_t n : {9, 17}) {
-    // By tcp the groups of ranks are what counts, which are uneven among nine.
+    // Over tcp only the groups of ranks matter, and nine ranks already make uneven ones.
     if (n == 17 && GetParam().clusters > 0) break;
     run(n, [](Member& me) {
       for (const size_t count : {1u, 101u, 5'003u}) {
@@ -374,7 +376,7 @@ TEST_P(VeryManyRanks, GetWhatTheOperationsSay) {
       operations.allreduce();
       operations.allgather();
     }
-    // The others sleep by then, among them those that the table's last word stands for.
+    // The others sleep by then, including those in the last word of the table.
     for (int round = 0; round < 3; ++round) {
       std::atomic<uint64_t>& called = me.store().word(2);
       if (me.rank() == 0) {

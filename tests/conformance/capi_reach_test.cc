@@ -1,9 +1,9 @@
-// The news of one rank reach all, in jobs whose ranks have neither talked to it nor are its
-// neighbours in the control plane: news go from rank to rank.
+// News of one rank reach all, in jobs whose ranks have neither talked to it nor are its neighbours
+// in the control plane: news go from rank to rank.
 //
-//   * an abort ends what ranks wait for that have no connection to the one that aborts;
+//   * an abort ends operations of ranks that have no connection to the rank that aborts;
 //   * so does the failure of a collective operation;
-//   * all learn the reason and whose it is, and late callers too.
+//   * all learn the reason and the rank that it comes from, including late callers.
 //
 // There are eight ranks on one host. A rank watches, and is watched by, those at distance 1 and 3
 // (src/liveness/ring.h). So ranks 2, 4 and 6 have no control connection with rank 0.
@@ -13,12 +13,12 @@ namespace hetcomm_test {
 namespace {
 
 constexpr int32_t kRanks = 8;
-// News take some milliseconds. The deadlines of what is ended here are beyond it.
+// News take some milliseconds. The deadlines of the operations that end here are longer than this.
 constexpr uint64_t kSoonNs = 5 * kSec;
 
 class Reach : public CapiTest {
  protected:
-  // No data connection was made with |rank|.
+  // Expects that no data connection was made with |rank|.
   static void expect_no_connection(Member& me, int32_t rank) {
     std::array<hetcomm_counters_t, 16> counters{};
     counters[0].struct_size = sizeof(hetcomm_counters_t);
@@ -30,7 +30,7 @@ class Reach : public CapiTest {
       EXPECT_EQ(counters[i].connected, 0) << "rank " << me.rank() << " and rank " << rank;
     }
   }
-  // The ranks up to |last|, rank 0 included, say so of each other.
+  // Each rank up to |last| expects no connection with rank 0, and rank 0 expects none with them.
   static void expect_none_with_rank_0(Member& me, int32_t last) {
     for (int32_t rank = 0; rank <= last; ++rank) {
       if (rank != me.rank() && (rank == 0 || me.rank() == 0)) expect_no_connection(me, rank);
@@ -61,8 +61,8 @@ TEST_P(Reach, AnAbortEndsWhatStrangersWaitFor) {
   });
 }
 
-// Rank 7 does not come in time, so that nobody gets what it waits for, and rank 0 is the first to
-// give up. Nothing is sent before: the root of a broadcast is the only one that could.
+// Rank 7 does not come in time, so that no rank gets the data that it waits for, and rank 0 is the
+// first to give up. Nothing is sent before: only the root of a broadcast could send.
 TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
   run(kRanks, [](Member& me) {
     int64_t word = me.rank();
@@ -87,11 +87,11 @@ TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
       EXPECT_LT(clock_ns() - begin, kSoonNs) << "rank " << me.rank();
       expect_says(outcome.text, "broadcast");
       if (me.rank() != 0) expect_says(outcome.text, "rank 0");
-      expect_none_with_rank_0(me, kRanks - 2);  // the root is where the others wait for data
+      expect_none_with_rank_0(me, kRanks - 2);  // the others wait for data from the root
     }
     me.meet();
-    // The late one learns it at a call. One that is too early needs nothing of the others, and ends
-    // well.
+    // The late rank learns of it at a call. A call that comes too early needs nothing from the
+    // others, and ends well.
     if (me.rank() == kRanks - 1) {
       Outcome outcome = broadcast(9 * kSec);
       for (int i = 0; i < 1000 && outcome.status == HETCOMM_OK; ++i) outcome = broadcast(9 * kSec);
@@ -99,10 +99,10 @@ TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
       expect_says(outcome.text, "rank 0");
     }
     me.meet();
-    // Messages go on.
+    // Messages still work.
     ring(me.communicator(), 5);
     me.meet();
-    (void)me.until([] { return false; }, 50 * kMs);  // a rank that leaves acknowledges no more
+    (void)me.until([] { return false; }, 50 * kMs);  // a rank that leaves stops acknowledging
   });
 }
 

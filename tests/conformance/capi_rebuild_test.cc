@@ -1,16 +1,16 @@
-// Rebuilding over the ranks that are left, in jobs that were launched by variables (RANK,
+// Rebuilding with the ranks that are left, in jobs that were launched by variables (RANK,
 // WORLD_SIZE, MASTER_ADDR), as processes that are killed:
 //
 //   * any rank but rank 0 may die, and more of them one after the other: the others go on with one
-//   bootstrap, and are numbered in their old order;
-//   * it does not matter who knows of the loss when: a rank may begin to rebuild before another one
-//   dies;
-//   * a communicator that was split from another one can be rebuilt like it;
-//   * a rank that lives and does not come fails the call on all ranks, by its number; the next call
-//   works;
-//   * plans of redistributions are made again where copies of what was lost are left;
+//     bootstrap, and are numbered in their old order;
+//   * it does not matter when each rank learns of the loss: a rank may begin to rebuild before
+//     another one dies;
+//   * a communicator that was split from another one can be rebuilt in the same way;
+//   * a living rank that does not come fails the call on all ranks, by its number; the next call
+//     works;
+//   * plans of redistributions are made again where copies of the lost data are left;
 //   * where the store died with rank 0 every rank learns that at once and is told what to do, and
-//   that works.
+//     that works.
 //
 // The jobs run with a secret, and without one, where connections to the store are bounded.
 #include <sys/mman.h>
@@ -29,7 +29,7 @@
 namespace hetcomm_test {
 namespace {
 
-// How soon "at once" is: a store that has gone is looked for for three seconds.
+// The limit for "at once": a rank looks for a store that has gone for three seconds.
 constexpr uint64_t kSoonNs = 8 * kSec;
 
 // Counters that all processes of a job see.
@@ -84,17 +84,17 @@ class Launched {
     EXPECT_EQ(hetcomm_context_destroy(context_), HETCOMM_OK) << hetcomm_last_error();
   }
 
-  int rank() const { return rank_; }  // in the launch
+  int rank() const { return rank_; }  // number in the launch
   int size() const { return size_; }
   Board& board() { return board_; }
   hetcomm_communicator_t* communicator() { return communicator_; }
 
-  // A launcher would set these.
+  // Sets the variables that a launcher would set.
   static void set_place(int rank, int size) {
     setenv("RANK", std::to_string(rank).c_str(), 1);
     setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
   }
-  // From the environment as it is now, in place of the old one.
+  // Makes a bootstrap from the present environment, in place of the old one.
   void make_bootstrap() {
     hetcomm_bootstrap_destroy(bootstrap_);
     bootstrap_ = nullptr;
@@ -113,11 +113,12 @@ class Launched {
     EXPECT_EQ(hetcomm_communicator_destroy(communicator_), HETCOMM_OK) << hetcomm_last_error();
     communicator_ = fresh;
   }
-  // Returns the old communicator, which is the caller's.
+  // Puts |fresh| in place of the old communicator. Returns the old one, which the caller then owns.
   hetcomm_communicator_t* replace(hetcomm_communicator_t* fresh) {
     return std::exchange(communicator_, fresh);
   }
-  // The communicator and the bootstrap are this rank's place among |left|, and messages pass.
+  // Expects that the communicator and the bootstrap have this rank's place among |left|, and that
+  // messages pass.
   void expect_ranks(const std::vector<int>& left) {
     const auto own =
         static_cast<int32_t>(std::find(left.begin(), left.end(), rank_) - left.begin());
@@ -158,7 +159,7 @@ class Launched {
 
 class Rebuild : public ::testing::TestWithParam<std::pair<std::string, bool>> {
  protected:
-  // Runs |body| as each of |size| processes; those of |victims| have to be killed in it.
+  // Runs |body| in each of |size| processes. Those of |victims| have to be killed in it.
   static void run(int size, const std::set<int>& victims,
                   const std::function<void(Launched&)>& body) {
     const auto& [transport, has_secret] = GetParam();
@@ -255,7 +256,7 @@ TEST_P(Rebuild, KeepsAllWhereNobodyDied) {
   });
 }
 
-// The new number of each old rank. -1: it is lost.
+// Returns the new number of each old rank. -1: it is lost.
 std::vector<int32_t> ranks_now(Launched& me) {
   int32_t rank = 0;
   int32_t size = 0;
@@ -373,7 +374,7 @@ TEST_P(Rebuild, StartsFromASplitCommunicatorToo) {
     EXPECT_EQ(size, 3);
     ring(fresh, 5);
     EXPECT_EQ(hetcomm_communicator_barrier(fresh, kPatienceNs), HETCOMM_OK) << hetcomm_last_error();
-    // The bootstrap has other ranks than the old communicator now.
+    // The bootstrap now has other ranks than the old communicator.
     hetcomm_communicator_t* none = nullptr;
     EXPECT_EQ(me.try_rebuild(options, half, &none), HETCOMM_INVALID_ARGUMENT);
     EXPECT_EQ(hetcomm_communicator_destroy(fresh), HETCOMM_OK) << hetcomm_last_error();
@@ -419,7 +420,7 @@ TEST_P(Rebuild, SaysAtOnceThatTheStoreDiedAndWorksWithANewOne) {
     me.make_bootstrap();
     me.rebuild(shrinking(0));
     me.expect_ranks({1, 2, 3});
-    // And again, by the new store.
+    // The same works again, with the new store.
     me.board().meet(2, 3);
     if (me.rank() == 2) die();
     me.rebuild(shrinking());

@@ -1,17 +1,15 @@
 // Requests:
 //
 //   * every accepted operation ends exactly once; the call that reports it releases it, and later
-//   use is STALE_HANDLE;
+//     use is STALE_HANDLE;
 //   * test never waits; wait has its own limit, which leaves the operation as it is; wait_any
-//   passes over null entries and reports
-//     each request once;
-//   * a cancelled send or receive, at any stage, ends with CANCELLED or with its normal outcome,
-//   its memory is quiet then, and what
-//     follows is received as if it had not been; a receive that missed its message leaves it to the
-//     next;
+//     passes over null entries and reports each request once;
+//   * a cancelled send or receive, at any stage, ends with CANCELLED or with its normal outcome;
+//     its memory is quiet then, and later messages are received as if it had not existed; a receive
+//     that missed its message leaves it to the next;
 //   * a deadline ends an operation with TIMED_OUT not before it, and not much later;
 //   * priority changes no contents and no order; groups start together and may be filled again;
-//   dropped ones end with CANCELLED;
+//     dropped ones end with CANCELLED;
 //   * prepared operations run many times, and the memories that they name stay until their release;
 //   * an operation in a group that nobody starts ends at its deadline;
 //   * a released running operation goes on and delivers;
@@ -120,8 +118,8 @@ TEST_P(Requests, WaitAnyReportsEachOnce) {
   });
 }
 
-// Waits for |count| messages with tags from |first| on, 8 bytes each, by one list whose entries are
-// filled again in another order. Every message comes once, under its own index.
+// Waits for |count| messages with tags from |first| on, 8 bytes each, using one list whose entries
+// are filled again in another order. Every message comes once, under its own index.
 void receive_by_one_list(Member& me, uint64_t first, size_t count) {
   constexpr size_t kAtOnce = 1000;
   std::vector<uint64_t> memory(kAtOnce);
@@ -149,7 +147,7 @@ void receive_by_one_list(Member& me, uint64_t first, size_t count) {
   }
 }
 
-// It sends the same numbers, later ones first among each thousand.
+// Sends the same numbers, in reverse order within each thousand.
 void send_numbers(Member& me, uint64_t first, size_t count) {
   std::vector<uint64_t> memory(count);
   std::vector<hetcomm_request_t*> sends;
@@ -193,7 +191,7 @@ TEST_P(Requests, WaitAnyByManyThreads) {
   });
 }
 
-// Nothing else ends meanwhile.
+// No other operation ends during the wait.
 TEST_P(Requests, WaitAnyNoticesARelease) {
   run_two([](Member& me) {
     std::array<uint64_t, 2> memory{};
@@ -225,8 +223,8 @@ TEST_P(Requests, WaitAnyNoticesARelease) {
   });
 }
 
-// Several threads wait for the same requests: each is reported once, the others see that it is
-// gone.
+// Several threads wait for the same requests. Each request is reported once, and the other threads
+// see that it is gone.
 TEST_P(Requests, WaitAnyOfTheSameListByTwoThreads) {
   run_two([](Member& me) {
     constexpr size_t kCount = 400;
@@ -253,7 +251,7 @@ TEST_P(Requests, WaitAnyOfTheSameListByTwoThreads) {
             ++total;
             list[index] = nullptr;
           } else if (status == HETCOMM_STALE_HANDLE) {
-            // Those that the other thread has got.
+            // Skips the requests that the other thread has got.
             for (hetcomm_request_t*& each : list) {
               if (each == nullptr) continue;
               const auto at = static_cast<size_t>(
@@ -303,7 +301,7 @@ TEST_P(Requests, ACancelledReceiveLeavesItsMessageToTheNext) {
   });
 }
 
-// Ends |receive| if it is still waiting; what it got is pattern |seed|.
+// Ends |receive| if it is still waiting. The bytes that it got are pattern |seed|.
 void end_receive(hetcomm_request_t* receive, const std::vector<std::byte>& memory, uint64_t seed) {
   hetcomm_completion_t completion{};
   hetcomm_status_t status = hetcomm_request_wait(receive, 5 * kMs, &completion);
@@ -322,13 +320,13 @@ void end_receive(hetcomm_request_t* receive, const std::vector<std::byte>& memor
   }
 }
 
-// Takes what has come from the partner on |tag|; all of it is pattern |seed|.
+// Takes messages that have come from the partner on |tag|. All of them are pattern |seed|.
 void take_strays(Member& me, uint64_t tag, uint64_t seed) {
   hetcomm_completion_t seen{};
   while (hetcomm_probe(me.communicator(), me.partner(), tag, 0, HETCOMM_TIMEOUT_POLL, &seen) ==
          HETCOMM_OK) {
     std::vector<std::byte> rest(seen.bytes_sent);
-    // It may be withdrawn before the receive meets it.
+    // The message may be withdrawn before the receive meets it.
     const hetcomm_operation_options_t options = with_timeout(300 * kMs);
     const Outcome outcome =
         finish(me.recv(me.partner(), tag, rest.data(), rest.size(), HETCOMM_EXACT_TAG, &options));
@@ -345,7 +343,7 @@ TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
   run_two([](Member& me) {
     Random random(static_cast<uint64_t>(me.rank()) + 3);
     for (uint64_t i = 0; i < 40; ++i) {
-      // Nobody has posted a receive: small ones may have left, large ones wait.
+      // Nobody has posted a receive. Small messages may have left, and large ones wait.
       const uint64_t size = i % 2 == 0 ? random.between(1, 5000) : random.between(200'000, 900'000);
       std::vector<std::byte> out = pattern(size, i);
       hetcomm_request_t* send = me.send(me.partner(), i, out.data(), size);
@@ -369,7 +367,8 @@ TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
         EXPECT_EQ(received.status, HETCOMM_OK) << received.text;
         EXPECT_TRUE(holds(in, i, expected));
       } else {
-        // The receive may have met the message before it was withdrawn; never may it get bytes.
+        // The receive may have met the message before it was withdrawn, but it must never get
+        // bytes.
         hetcomm_completion_t completion{};
         if (hetcomm_request_wait(receive, 2 * kMs, &completion) == HETCOMM_TIMED_OUT) {
           EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
@@ -383,8 +382,8 @@ TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
   });
 }
 
-// Cancels at random points of running transfers, on either side or both; then the stream still
-// works. Whoever cancels a matched receive ends the send as well, and the other way round.
+// Cancels at random points of running transfers, on either side or both. Then the stream still
+// works. Cancelling a matched receive ends the send as well, and the other way round.
 TEST_P(Requests, CancelAtAnyPointOfATransfer) {
   run_two([](Member& me) {
     Random mine(static_cast<uint64_t>(me.rank()) + 31);
@@ -421,7 +420,7 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
       EXPECT_TRUE(completion.status == HETCOMM_OK || completion.status == HETCOMM_CANCELLED ||
                   completion.status == HETCOMM_ABORTED);
       fill_bytes(out, std::byte{0xcc});
-      // A small message may still be on its way when its send has ended; a barrier comes behind it.
+      // A small message may still be in flight when its send has ended. A barrier comes behind it.
       EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
       take_strays(me, 1, i);
       me.meet();
@@ -431,8 +430,8 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
   });
 }
 
-// One thread starts a prepared receive again and again, another cancels it whenever it likes: every
-// run ends once, and nothing is written into the buffer of one that has ended.
+// One thread starts a prepared receive again and again, and another cancels it at any time. Every
+// run ends once, and nothing is written into the buffer of a run that has ended.
 TEST_P(Requests, StartBesideCancel) {
   run_two([](Member& me) {
     uint64_t room = 0;
@@ -482,7 +481,7 @@ TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
       EXPECT_LT(took, 10 * kSec);
     }
     me.meet();
-    // The message whose deadline passed is gone, and the stream works.
+    // The message whose deadline passed is gone, and later messages work.
     hetcomm_completion_t seen{};
     EXPECT_EQ(hetcomm_probe(me.communicator(), me.partner(), 2, 0, 2 * kMs, &seen),
               HETCOMM_TIMED_OUT);
@@ -493,7 +492,8 @@ TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
   });
 }
 
-// By its own, or by the other side's, which ends what they share.
+// Returns whether it ended well, by its own deadline, or by that of the other side, which ends
+// shared operations.
 bool ended_by_deadline(const Outcome& outcome) {
   return outcome.status == HETCOMM_OK || outcome.status == HETCOMM_TIMED_OUT ||
          outcome.status == HETCOMM_ABORTED;
@@ -618,7 +618,7 @@ TEST_P(Requests, PreparedOperationsRunManyTimes) {
         EXPECT_TRUE(holds(in, i, size));
         EXPECT_EQ(finish(send).status, HETCOMM_OK);
       }
-      // Cancelled once, it runs again.
+      // The request is cancelled once and runs again.
       EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
       EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
       EXPECT_EQ(finish(receive).status, HETCOMM_CANCELLED);
@@ -657,7 +657,7 @@ TEST_P(Requests, AMemoryStaysWhileAPreparedRequestNamesIt) {
     EXPECT_EQ(hetcomm_request_destroy(receive), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
 
-    // Released while it runs: until its end.
+    // A request that is released while it runs keeps the memory until its end.
     ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4096, &memory), HETCOMM_OK);
     const hetcomm_buffer_t other = hetcomm_buffer_memory(memory, 0, 4096);
     ASSERT_EQ(
@@ -721,7 +721,7 @@ TEST_P(Requests, AReleasedRunningOperationGoesOn) {
     }
     // A rank that has passed the barrier knows that the other has received everything.
     EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
-    // To itself that says nothing: the sends end in the next passes.
+    // For a rank alone the barrier shows nothing: its sends end in the next passes.
     for (int i = 0; i < 10 && me.partner() == me.rank(); ++i) {
       EXPECT_EQ(hetcomm_context_progress(me.context()), HETCOMM_OK);
     }
@@ -832,12 +832,13 @@ TEST_P(Requests, RejectedCallsSayWhyAndLeaveNothing) {
   });
 }
 
-// A second thread asks for the end of a request just as the first, which alone used the context
-// until then, does: one of them gets it. That moment comes once in the life of a context.
+// A second thread asks for the end of a request at the same moment as the first, which alone used
+// the context until then. One of them gets it. That moment comes once in the life of a context.
 class TwoWaiters : public CapiTest {};
 
-// Completions that nobody has touched yet, each in a huge page of its own: the first to write one
-// waits until the page is cleared, and is met in the middle of reporting.
+// Completions that nothing has touched yet, each in a huge page of its own. The first thread that
+// writes one waits until the page is cleared, so that the other meets it in the middle of
+// reporting.
 class SlowCompletions {
  public:
   explicit SlowCompletions(size_t count) : bytes_((count + 1) * kPage) {
@@ -905,7 +906,7 @@ INSTANTIATE_TEST_SUITE_P(Over, TwoWaiters,
                              .name = "self_shared", .transports = "self", .settings = ""}),
                          capi_case_name);
 
-// Waiting for it drives the engine. That nobody has to is shown by core_deadline_test.cc, which can
+// Waiting for it drives the engine. core_deadline_test.cc shows that no wait is needed, as it can
 // look at an operation without a call.
 class Deadline : public CapiTest {};
 
@@ -929,7 +930,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Deadline,
                                                     .thread_progress = true}),
                          capi_case_name);
 
-// Once per operation, in one line of the log each, until something new is stuck.
+// A stall is logged once per operation, in one line each, until another one is stuck.
 class Stall : public CapiTest {};
 
 TEST_P(Stall, IsReportedOnceWithWhatIsPending) {
@@ -953,7 +954,7 @@ TEST_P(Stall, IsReportedOnceWithWhatIsPending) {
   EXPECT_NE(log.find("receive from any rank, tag 0x52, 16 bytes"), std::string::npos) << log;
 }
 
-// Long before its own deadline.
+// The report comes long before the operation's own deadline.
 TEST_P(Stall, IsReportedOfAnOperationWithATimeout) {
   ::testing::internal::CaptureStderr();
   run(1, [](Member& me) {

@@ -1,13 +1,11 @@
 // Calls of redistributions that do not fit together, over every transport:
 //
 //   * an execution that is refused, cancelled or late before any rank has sent data of it ends
-//   alone on all
-//     ranks that have something to do with it, and the next one works; afterwards it ends the plan
+//     alone on all ranks that are involved, and the next one works; afterwards it ends the plan
 //   * ranks that have made different plans hear of it within a second; one that has made none, or
-//   another
-//     one, is named at the deadline, and may still make it
+//     another one, is named at the deadline, and may still make it
 //   * labels that differ end with MISMATCH on both ranks, with both labels
-//   * executions in groups; of different plans and beside collective operations in any order
+//   * executions run in groups, and those of different plans and collective operations in any order
 //   * pending, drain, cancel, facts, and the line in the log about a rank that does not call
 #include <algorithm>
 #include <atomic>
@@ -61,7 +59,7 @@ class Moves {
       : me_(me), ways_(std::move(ways)) {
     hetcomm_reshard_options_t options{};
     options.struct_size = sizeof(options);
-    // A message from each holder to each receiver, whatever the links are like.
+    // The strategy sends a message from each holder to each receiver, whatever the links are like.
     options.strategy = HETCOMM_STRATEGY_DIRECT;
     options.tag = wish.tag;
     options.in_flight = wish.in_flight;
@@ -86,7 +84,7 @@ class Moves {
   ~Moves() { EXPECT_EQ(hetcomm_reshard_destroy(plan_), HETCOMM_OK) << hetcomm_last_error(); }
   hetcomm_reshard_t* plan() const { return plan_; }
 
-  // The values that one execution sends and receives here.
+  // The values that one execution sends and receives on this rank.
   struct Values {
     std::vector<std::vector<uint32_t>> sent;
     std::vector<std::vector<uint32_t>> got;
@@ -156,7 +154,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// All that other ranks have told before is known here: messages keep their order.
+// Waits until this rank has heard all that other ranks have told before: messages keep their order.
 void hear(Member& me) {
   std::vector<hetcomm_request_t*> requests;
   uint64_t word = 0;
@@ -249,7 +247,7 @@ TEST_P(ReshardCalls, ManyThatAreRefusedInARow) {
   });
 }
 
-// One rank is thousands of executions ahead of the other, and starts one.
+// One rank is thousands of executions ahead of the other, and starts one more.
 TEST_P(ReshardCalls, ThousandsThatAreRefusedBeforeTheOtherRankComes) {
   constexpr uint32_t kRefused = 6000;
   run(2, [](Member& me) {
@@ -282,7 +280,7 @@ TEST_P(ReshardCalls, ThousandsThatAreRefusedBeforeTheOtherRankComes) {
   });
 }
 
-// There is an end to it, and nobody is lost.
+// The number of refusals is bounded, and no rank is lost.
 TEST_P(ReshardCalls, TooManyThatAreRefusedEndThePlan) {
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
@@ -297,7 +295,7 @@ TEST_P(ReshardCalls, TooManyThatAreRefusedEndThePlan) {
         hear(me);
       } else {
         hear(me);
-        // Those that the other rank could tell of come first.
+        // The first executions end by the refusals that the other rank could report.
         uint32_t ended = 0;
         do {
           outcome = moves.execute();
@@ -312,7 +310,7 @@ TEST_P(ReshardCalls, TooManyThatAreRefusedEndThePlan) {
   });
 }
 
-// Others that are under way go on, in their order.
+// Other executions in progress go on, in their order.
 TEST_P(ReshardCalls, OneOfManyIsCancelled) {
   run(2, [](Member& me) {
     for (const int32_t cancels : {0, 1}) {
@@ -396,14 +394,14 @@ TEST_P(ReshardCalls, RanksFurtherAwayHearOfIt) {
   });
 }
 
-// Rank 1 has its data when rank 0 gives up.
+// Rank 1 already has its data when rank 0 gives up.
 TEST_P(ReshardCalls, AfterDataHasMovedTheEndIsThePlans) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 0, .to = {2}}});
     if (me.rank() == 0) {
       Moves::Values values = moves.values(1);
       hetcomm_request_t* const request = moves.start(values, with_timeout(0));
-      me.meet();  // rank 1 has it
+      me.meet();  // rank 1 has its data
       EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
       EXPECT_EQ(finish(request).status, HETCOMM_CANCELLED);
       me.meet();
@@ -430,7 +428,7 @@ TEST_P(ReshardCalls, WhoHasSentDataOfARefusedOneEndsThePlan) {
     if (me.rank() == 0) {
       Moves::Values values = moves.values(1);
       hetcomm_request_t* const request = moves.start(values, with_timeout(0));
-      me.meet();  // rank 1 has it
+      me.meet();  // rank 1 has its data
       const Outcome outcome = finish(request);
       EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
       EXPECT_TRUE(has(outcome.text, "too small")) << outcome.text;
@@ -449,8 +447,8 @@ TEST_P(ReshardCalls, WhoHasSentDataOfARefusedOneEndsThePlan) {
   });
 }
 
-// A random rank gives up a random execution at a random time, by a deadline, a cancel or a refusal:
-// all ranks end, and where the plan goes on, the others are right.
+// A random rank gives up a random execution at a random time, by a deadline, a cancel or a refusal.
+// All ranks end, and where the plan goes on, the other executions are right.
 TEST_P(ReshardCalls, AtAnyTime) {
   const uint64_t rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 300 : 6;
   run(3, [rounds](Member& me) {
@@ -489,7 +487,7 @@ TEST_P(ReshardCalls, AtAnyTime) {
         EXPECT_EQ(outcome.call, HETCOMM_OK) << "execution " << i << " in round " << round;
         if (outcome.status == HETCOMM_OK) Moves::expect_arrived(values[i], i);
       }
-      // Three hops: who gave up, who has moved data, and the others.
+      // News take three hops: the rank that gave up, ranks that have moved data, and the others.
       for (int hop = 0; hop < 3; ++hop) hear(me);
       // All ranks agree on whether the plan goes on.
       const bool goes_on = moves.execute(17, 2 * kSec).status == HETCOMM_OK;
@@ -508,7 +506,7 @@ TEST_P(ReshardCalls, AtAnyTime) {
 
 // --- plans that differ -------------------------------------------------------------
 
-// Runs |body| and gives how long it took.
+// Runs |body| and returns the time that it took.
 template <typename Body>
 uint64_t time_of(Body&& body) {
   const uint64_t start_ns = hetcomm::now_ns();
@@ -530,7 +528,7 @@ TEST_P(ReshardCalls, SidesThatAreSwapped) {
         EXPECT_LT(took_ns, 5 * kSec) << "the deadline is at 10 s";
         me.meet();
       }
-      hear(me);  // what was left of those is gone
+      hear(me);  // leftovers of those are gone
       Moves right(me, {{}});
       right.expect_works();
       me.meet();
@@ -570,7 +568,7 @@ TEST_P(ReshardCalls, PlansThatAreNotThereAreNamed) {
       me.meet();
     }
     me.meet();             // rank 1's plan with tag 1 is gone
-    if (me.rank() == 0) {  // none
+    if (me.rank() == 0) {  // rank 1 has no plan
       Moves moves(me, {{}}, {.tag = 5});
       const Outcome outcome = moves.execute(1, 500 * kMs);
       EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
@@ -580,7 +578,7 @@ TEST_P(ReshardCalls, PlansThatAreNotThereAreNamed) {
     } else {
       me.meet();
     }
-    {  // rank 1 moves something of its own
+    {  // rank 1 moves a plan of its own
       Moves moves(me, {{.from = me.rank(), .to = {1}}}, {.tag = 6});
       me.meet();
       const Outcome outcome = moves.execute(1, 500 * kMs);
@@ -604,7 +602,7 @@ TEST_P(ReshardCalls, APlanThatComesLaterFits) {
         const Outcome outcome = finish(request);
         EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
         Moves::expect_arrived(values, 4);
-        // The other rank has it, and is late: that is no mismatch.
+        // The other rank has the plan, and is late. That is no mismatch.
         EXPECT_EQ(moves.execute(5, 300 * kMs).status, HETCOMM_TIMED_OUT);
         me.meet();
       } else {
@@ -618,7 +616,7 @@ TEST_P(ReshardCalls, APlanThatComesLaterFits) {
   });
 }
 
-// One rank has made plans that the other never made, or has made them in its own time.
+// One rank has made plans that the other never made, or has made later.
 TEST_P(ReshardCalls, NumbersOfPlansDriftApart) {
   run(2, [](Member& me) {
     for (uint32_t round = 0; round < 4; ++round) {
@@ -727,7 +725,7 @@ TEST_P(ReshardCalls, AGroupStartsExecutions) {
     for (uint32_t round = 0; round < 3; ++round) {
       Moves::Values values[3] = {one.values(1), two.values(2), one.values(3)};
       hetcomm_request_t* requests[3] = {};
-      // Rank 0 collects both and starts them later than the one that it calls after them.
+      // Rank 0 collects both, and starts them after the execution that it calls next.
       requests[0] =
           one.start(values[me.rank() == 0 ? 2 : 0], me.rank() == 0 ? options : with_timeout(0));
       requests[1] = two.start(values[1], options);
@@ -741,7 +739,7 @@ TEST_P(ReshardCalls, AGroupStartsExecutions) {
       Moves::expect_arrived(values[1], 2);
       Moves::expect_arrived(values[2], 3);
     }
-    // One that is collected and never started does not count.
+    // An execution that is collected and never started does not count.
     Moves::Values unused = one.values(0);
     hetcomm_request_t* const never = one.start(unused, options);
     hetcomm_group_destroy(group);
@@ -780,7 +778,7 @@ TEST_P(ReshardCalls, PendingDrainAndCancel) {
       hear(me);
       for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(moves.execute(1).status, HETCOMM_ABORTED);
     }
-    // The next three are drained, and one of them is released before.
+    // The next three are drained. One of them is released before that.
     requests.clear();
     for (Moves::Values& each : values) requests.push_back(moves.start(each, with_timeout(0)));
     EXPECT_EQ(hetcomm_request_destroy(requests[1]), HETCOMM_OK);
@@ -813,7 +811,7 @@ TEST_P(ReshardCalls, FactsOfAPlan) {
   });
 }
 
-// Half of the bytes have half of the time, at least.
+// Half of the bytes take at least half of the time.
 TEST_P(ReshardCalls, ARateHoldsDataBack) {
   run(2, [](Member& me) {
     hetcomm_reshard_options_t options{};
@@ -848,7 +846,7 @@ TEST_P(ReshardCalls, ARateHoldsDataBack) {
 
 std::atomic<int> lines_about_waiting{0};
 
-// Rank 1 does not call for a while; the log says so once.
+// Rank 1 does not call for a while. The log reports this once.
 TEST(ReshardCallsLog, AnExecutionThatWaitsForItsOwnRanksCallIsNoted) {
   for (CapiCase plain : cases()) {
     if (plain.thread_progress || plain.processes) continue;
@@ -870,7 +868,7 @@ TEST(ReshardCallsLog, AnExecutionThatWaitsForItsOwnRanksCallIsNoted) {
         usleep(200'000);
         EXPECT_EQ(finish(request).status, HETCOMM_OK);
       } else {
-        moves.expect_works(2);  // it is in a call all the time
+        moves.expect_works(2);  // it is inside a call all the time
       }
       me.meet();
     });

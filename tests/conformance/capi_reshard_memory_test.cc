@@ -1,10 +1,10 @@
-// The rule on memory of redistributions, in host memory and on devices:
+// The rules about memory of redistributions, in host memory and on devices:
 //
-//   * boxes of one rank that lie over each other in its memory are refused as a destination when
-//     the plan is made, on all ranks, and are allowed as a source
+//   * boxes of one rank that overlap in its memory are refused as a destination when the plan is
+//     made, on all ranks, and are allowed as a source
 //   * when an execution starts, a destination that overlaps a source, another destination, or
-//     memory of an execution that is under way is refused; nothing is written and the plan goes on
-//   * tensors that interleave in one buffer, and what stays in its place, are right
+//     memory of an execution in progress is refused; nothing is written and the plan goes on
+//   * tensors that interleave in one buffer, and data that stays in its place, are right
 //   * sources may share memory
 #include <algorithm>
 #include <cstring>
@@ -24,7 +24,7 @@ constexpr uint64_t kColumns = 48;
 
 class ReshardingMemory : public CapiTest {};
 
-// Rows [begin, end) of a tensor of |rows|, which lie |stride| elements from each other.
+// Returns rows [begin, end) of a tensor of |rows|, which lie |stride| elements apart.
 hetcomm_part_t rows_at(int32_t rank, uint64_t begin, uint64_t end, uint64_t offset,
                        uint64_t stride = kColumns) {
   hetcomm_part_t part{};
@@ -86,12 +86,12 @@ bool has_said(const std::string& text) {
   return std::string(hetcomm_last_error()).find(text) != std::string::npos;
 }
 
-// Element |number| of tensor |tensor|.
+// Returns element |number| of tensor |tensor|.
 uint32_t value(uint64_t number, uint32_t tensor = 0) {
   return static_cast<uint32_t>(number + 1) + tensor * 1'000'000;
 }
 
-// Memory of this rank, of the host or of a device.
+// Memory of this rank, on the host or on a device.
 class Store {
  public:
   Store(Member& me, int32_t device, uint64_t elements)
@@ -107,7 +107,7 @@ class Store {
     std::memcpy(bytes.data(), values.data(), bytes.size());
     memory_.fill(bytes);
   }
-  // Puts the elements of |grid| that |rank| has.
+  // Writes the elements of |grid| that |rank| has.
   void put(const Grid& grid, int32_t rank, uint64_t at = 0, uint32_t tensor = 0) {
     std::vector<uint32_t> values = get();
     grid.for_each(rank, [&](uint64_t place, uint64_t number, uint32_t) {
@@ -148,7 +148,7 @@ Outcome carry_out(hetcomm_reshard_t* plan, const std::vector<hetcomm_buffer_t>& 
 TEST_P(ReshardingMemory, BoxesOverEachOtherAreNoDestination) {
   run_job(GetParam(), 2, [](Member& me) {
     const Grid whole = grid_of({rows_at(1, 0, kRows, 0)});
-    // The second offset was forgotten.
+    // The second offset is missing, so that the boxes overlap.
     const Grid over = grid_of({rows_at(0, 0, 32, 0), rows_at(0, 32, kRows, 0)});
     hetcomm_reshard_t* plan = nullptr;
     EXPECT_EQ(create(me, {whole}, {over}, &plan), HETCOMM_INVALID_ARGUMENT);
@@ -189,7 +189,7 @@ TEST_P(ReshardingMemory, WhatMovesIsNotMovedInPlace) {
             << hetcomm_last_error();
       }
       EXPECT_EQ(store.get(), before);
-      // A start that was refused counts nowhere: the plan goes on.
+      // A start that was refused does not count, and the plan goes on.
       for (int again = 0; again < 2; ++again) {
         carry_out(plan, {store.from(0)}, {store.from(kHalf)});
         store.expect(halves_of_columns(), me.rank(), kHalf);
@@ -199,7 +199,7 @@ TEST_P(ReshardingMemory, WhatMovesIsNotMovedInPlace) {
   });
 }
 
-// Each rank has its rows where it will have all of them, and gets the others'.
+// Each rank already has its rows where it will have all of them, and gets the others' rows.
 TEST_P(ReshardingMemory, WhatStaysMayStay) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
@@ -248,7 +248,7 @@ TEST_P(ReshardingMemory, TensorsMayInterleave) {
         fused.expect(interleaved, 1, i * kColumns, i);
       }
       EXPECT_TRUE(me.meet());
-      // One element further it would lie over the first row of another one.
+      // One element further it would overlap the first row of another tensor.
       to[1] = fused.from(kColumns + 1);
       if (me.rank() == 1) {
         EXPECT_EQ(carry_out(plan, from, to).call, HETCOMM_INVALID_ARGUMENT);
@@ -267,7 +267,7 @@ TEST_P(ReshardingMemory, TensorsMayInterleave) {
   });
 }
 
-// Two memories that were wrapped, and one that was allocated, in one allocation.
+// Two wrapped memories and one allocated memory lie in one allocation.
 TEST_P(ReshardingMemory, PartsOfAnAllocationAreCompared) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-address;";
@@ -325,7 +325,7 @@ TEST_P(ReshardingMemory, PartsOfAnAllocationAreCompared) {
   });
 }
 
-// Executions that are under way have their memory for themselves.
+// Executions in progress do not share their memory.
 TEST_P(ReshardingMemory, ExecutionsAreKeptApart) {
   run_job(GetParam(), 2, [](Member& me) {
     const Grid whole = grid_of({rows_at(0, 0, kRows, 0)});
@@ -351,9 +351,9 @@ TEST_P(ReshardingMemory, ExecutionsAreKeptApart) {
         EXPECT_EQ(start(kElements - 1, &refused), HETCOMM_INVALID_ARGUMENT);
         ASSERT_EQ(start(kElements, &requests[1]), HETCOMM_OK) << hetcomm_last_error();
       }
-      ASSERT_TRUE(me.meet());  // rank 0 sends nothing before
+      ASSERT_TRUE(me.meet());  // rank 0 sends nothing before this
       for (hetcomm_request_t*& request : requests) {
-        // One source for both.
+        // Both executions have one source.
         if (me.rank() == 0) {
           ASSERT_EQ(start(0, &request), HETCOMM_OK) << hetcomm_last_error();
         }

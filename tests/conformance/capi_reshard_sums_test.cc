@@ -1,8 +1,8 @@
 // Numbers of redistributions:
 //
 //   * a sum is formed in float32 (float64), in the order of its terms, divided, and rounded once,
-//     for every type: as the test adds, by every strategy, in slices or whole, with little memory
-//     or much, from host memory or a device, on each rank alike
+//     for every type. It equals the sum that the test computes, by every strategy, in slices or
+//     whole, with little memory or much, from host memory or a device, on each rank alike
 //   * it may have another type than its terms, wider or narrower
 //   * numbers that float8_e4m3fn cannot hold become its largest one, or NaN; a sum that keeps its
 //     type overflows as in collective operations
@@ -44,7 +44,7 @@ hetcomm_part_t rows_of(int32_t rank, uint64_t begin, uint64_t end, uint32_t copy
   return part;
 }
 
-// Term t is on rank t; every second one is cut in two.
+// Term t is on rank t. Every second term is cut in two.
 Grid terms_on_all(uint32_t divisor = 1) {
   Grid grid{.shape = {kRows, kColumns}, .parts = {}, .terms = kTerms, .divisor = divisor};
   for (uint32_t term = 0; term < kTerms; ++term) {
@@ -56,7 +56,7 @@ Grid terms_on_all(uint32_t divisor = 1) {
   return grid;
 }
 
-// One copy on ranks 0 and 1, one on rank 2.
+// One copy is on ranks 0 and 1, and one on rank 2.
 Grid sums_on_some() {
   Grid grid{.shape = {kRows, kColumns}, .parts = {}, .terms = 1};
   grid.parts = {rows_of(0, 0, 20), rows_of(1, 20, kRows), rows_of(2, 0, kRows, 1)};
@@ -82,8 +82,8 @@ size_t size_of(hetcomm_datatype_t type) {
   return size;
 }
 
-// Moves |held|, this rank's memory, and gives what arrives in its rows. False: the strategy does
-// not cover it.
+// Moves |held|, this rank's memory. Sets |out| to the bytes that arrive in its rows. Returns false
+// if the strategy does not cover it.
 bool move(Member& me, const Grid& from, const Grid& to, Types types, const Way& way,
           const Bytes& held, Bytes* out) {
   const Made source(from);
@@ -170,7 +170,7 @@ std::vector<float> sums_of_bfloats() {
   return sums;
 }
 
-// Whether this rank gets element |index|.
+// Returns whether this rank gets element |index|.
 bool has(int32_t rank, uint64_t index) {
   const uint64_t row = index / kColumns;
   return rank == 2 || (rank == 0 && row < 20) || (rank == 1 && row >= 20);
@@ -318,7 +318,7 @@ TEST_P(ReshardingSums, OverflowSaturatesOrIsNan) {
                   overflow == HETCOMM_OVERFLOW_NAN ? each.nan : each.saturated)
             << each.from;
       }
-      // Types with an infinity have it either way.
+      // Types with an infinity give it either way.
       ASSERT_TRUE(move(me, whole, other, {HETCOMM_FLOAT32, HETCOMM_FLOAT8_E5M2},
                        {.overflow = overflow}, bytes_of(std::vector<float>(kElements, 1e9f)),
                        &out));
@@ -351,7 +351,7 @@ TEST_P(ReshardingSums, OfIntegersAndTruthValues) {
       ASSERT_EQ(value_at<int32_t>(averages, i), -12);  // towards zero
       ASSERT_EQ(static_cast<int>(either[i]), (i & 15) != 0 ? 1 : 0) << i;
     }
-    // An average of truth values is none.
+    // There is no average of truth values.
     Bytes none;
     EXPECT_FALSE(
         move(me, terms_on_all(4), sums_on_some(), {HETCOMM_BOOL, HETCOMM_BOOL}, {}, truths, &none));

@@ -2,9 +2,9 @@
 //
 //   * random layouts (cuts, copies, terms of a sum, gaps in memory), random ranks on both sides,
 //     every strategy that covers them, short and long slices, little memory: each element arrives,
-//     nothing else is written, several times, with several executions under way
+//     nothing else is written, several times, with several executions in progress
 //   * many tensors at once; types are converted; memory of devices
-//   * ranks with different plans, ranks that are late, cancelled or dead end with a reason
+//   * ranks with different plans, and ranks that are late, cancelled or dead, end with a reason
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -42,7 +42,7 @@ std::vector<CapiCase> device_cases() {
 class Resharding : public CapiTest {};
 class ReshardingOnDevices : public CapiTest {};
 
-// Cuts [0, extent) in a few pieces.
+// Cuts [0, extent) into a few pieces.
 std::vector<uint64_t> cut(Random& random, uint64_t extent) {
   std::vector<uint64_t> cuts = {0, extent};
   for (uint64_t i = random.below(3); i > 0; --i) cuts.push_back(random.below(extent));
@@ -123,7 +123,7 @@ struct Task {
   hetcomm_reshard_options_t options = wishes();
 };
 
-// The plan of |task|; null where the strategy does not cover it.
+// Makes the plan of |task|. Returns null where the strategy does not cover it.
 hetcomm_reshard_t* create(Member& me, const Task& task) {
   std::vector<std::unique_ptr<Made>> layouts;
   std::vector<hetcomm_reshard_tensor_t> tensors;
@@ -169,7 +169,7 @@ class Values {
     }
   }
 
-  // Nothing writes to the destinations any more.
+  // Expects that nothing writes to the destinations any longer.
   void expect_quiet() {
     for (auto& each : destinations_) std::fill(each.begin(), each.end(), kQuiet);
     usleep(3000);
@@ -196,7 +196,7 @@ class Values {
   std::vector<std::vector<uint32_t>> destinations_;
 };
 
-// |row_factor|: rows are so much longer.
+// |row_factor|: rows are longer by this factor.
 Task random_task(Random& random, int32_t size, uint64_t row_factor = 1) {
   Task task;
   for (uint64_t i = random.chance(0.3) ? random.between(2, 9) : 1; i > 0; --i) {
@@ -225,7 +225,7 @@ Task random_task(Random& random, int32_t size, uint64_t row_factor = 1) {
   return task;
 }
 
-// Each rank makes plans of task(random), for |rounds| rounds, and carries each out twice, with
+// Each rank makes plans of task_of(random), for |rounds| rounds, and carries each out twice, with
 // values of make(task, salt). Returns how many plans there were.
 template <typename MakeTask, typename MakeValues>
 uint64_t move_in_rounds(Member& me, uint64_t rounds, MakeTask task_of, MakeValues make) {
@@ -276,7 +276,7 @@ TEST_P(Resharding, EachElementArrivesAndNothingElseIsWritten) {
   });
 }
 
-// Rows that transports take as they lie.
+// Transports take these rows as they lie.
 TEST_P(Resharding, LongRowsGoAsTheyLie) {
   run_job(GetParam(), 4, [](Member& me) {
     Task task;
@@ -323,7 +323,7 @@ TEST_P(Resharding, LongRowsGoAsTheyLie) {
   });
 }
 
-// One rank holds |elements|, another one gets them.
+// Rank |rank| holds all |elements|.
 Grid on_one(int32_t rank, uint64_t elements) {
   hetcomm_part_t part{};
   part.rank = rank;
@@ -343,7 +343,7 @@ TEST_P(Resharding, TypesAreConvertedBySenders) {
     constexpr uint64_t kElements = 50'000;
     const Made source(on_one(0, kElements));
     const Made destination(on_one(1, kElements));
-    // 1 to 128 are the same in all of these.
+    // The numbers 1 to 128 are exact in all of these types.
     std::vector<float> wide(kElements);
     for (uint64_t i = 0; i < kElements; ++i) wide[i] = static_cast<float>(1 + i % 128);
     const hetcomm_reshard_tensor_t down{source.get(), destination.get(), HETCOMM_FLOAT32,
@@ -378,7 +378,7 @@ TEST_P(Resharding, TypesAreConvertedBySenders) {
   });
 }
 
-// The values of a task in memories of random devices, or of the host, behind a few bytes of each.
+// The values of a task in memories of random devices, or of the host. A few bytes lie before each.
 class PlacedValues {
  public:
   PlacedValues(Member& me, const Task& task, uint32_t salt, Random& random)
@@ -449,7 +449,7 @@ class PlacedValues {
   std::vector<Placed> destinations_;
 };
 
-// Few rows, so long that devices copy them one by one, in slices.
+// Few rows, which are so long that devices copy them one by one, in slices.
 Task long_rows(Random& random) {
   Task task;
   const std::vector<uint64_t> shape = {random.between(2, 6), random.between(40'000, 60'000)};
@@ -479,13 +479,13 @@ TEST_P(ReshardingOnDevices, EachElementArrivesAndNothingElseIsWritten) {
   });
 }
 
-// Rows of four dimensions are more than one copy of a device.
+// Rows of four dimensions need more than one copy of a device.
 TEST_P(ReshardingOnDevices, RowsOfManyDimensions) {
   run_job(GetParam(), 2, [](Member& me) {
     for (const int32_t device : {1, 2}) {
       const std::vector<uint64_t> shape = {3, 4, 5, 6, 40};
       Task task;
-      // With gaps behind each dimension, so that none of them joins the next one.
+      // There are gaps behind each dimension, so that none of them joins the next one.
       const auto with_gaps = [&](int32_t rank) {
         Grid grid{.shape = shape, .parts = {}, .terms = 1};
         hetcomm_part_t part{};
@@ -592,7 +592,7 @@ TEST_P(ReshardingOnDevices, TypesAreConverted) {
   });
 }
 
-// Bytes that become more stay with their rank and go to another one.
+// Bytes that grow in conversion stay with their rank, and go to another one.
 TEST_P(ReshardingOnDevices, TypesThatGrow) {
   run_job(GetParam(), 2, [](Member& me) {
     constexpr uint64_t kElements = 30'000;
@@ -634,7 +634,7 @@ TEST_P(ReshardingOnDevices, TypesThatGrow) {
   });
 }
 
-// Elements that a rank keeps in their place are not copied: a copy would take longer.
+// Elements that a rank keeps in their place are not copied. A copy would take longer.
 TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
   CapiCase slow = GetParam();
   slow.settings += "DEVICES=sim-handle:latency=250ms,sim-address:latency=250ms;";
@@ -667,8 +667,8 @@ TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
   });
 }
 
-// A device that can copies elements that a rank keeps in another place, whatever its way to the
-// host is like.
+// A device that can do so copies elements that a rank keeps in another place, however fast its way
+// to the host is.
 TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
   CapiCase slow = cases().front();
   slow.settings += "DEVICES=sim-address:bandwidth=1M,sim-address:bandwidth=1M;";
@@ -743,7 +743,7 @@ Outcome execute(hetcomm_reshard_t* plan, Held& values, uint64_t timeout_ns = 0) 
 TEST_P(Resharding, DifferentPlansAreToldApart) {
   run_job(GetParam(), 2, [](Member& me) {
     Task task = from_one_to_other(5000);
-    // Rank 1 believes in another cut of the slices.
+    // Rank 1 cuts slices of another size.
     if (me.rank() == 1) task.options.slice_bytes = 4000;
     hetcomm_reshard_t* plan = create(me, task);
     Values values(task, me.rank(), 0);
@@ -756,7 +756,8 @@ TEST_P(Resharding, DifferentPlansAreToldApart) {
   });
 }
 
-// All that the other of two ranks has told before is known here: messages keep their order.
+// Waits until this rank has heard all that the other of two has told before: messages keep their
+// order.
 void hear(Member& me) {
   uint64_t word = 0;
   uint64_t other = 0;
@@ -779,7 +780,7 @@ TEST_P(Resharding, WhoWaitsTooLongSaysForWhom) {
       hear(me);
       EXPECT_EQ(execute(plan, values).status, HETCOMM_ABORTED);
     }
-    // It ended alone: no data of it had moved.
+    // It ended alone, because no data of it had moved.
     EXPECT_EQ(execute(plan, values).status, HETCOMM_OK);
     values.check();
     me.meet();
@@ -845,7 +846,7 @@ TEST_P(Resharding, AfterAMismatchTheRightPlanWorks) {
   });
 }
 
-// Ranks say the same with other handles: one for two tensors, and one for each.
+// Ranks describe the same layouts with other handles: one for two tensors, and one for each.
 TEST_P(Resharding, EqualLayoutsMakeEqualPlans) {
   run_job(GetParam(), 2, [](Member& me) {
     const Grid from = on_one(0, 700);
@@ -870,7 +871,7 @@ TEST_P(Resharding, EqualLayoutsMakeEqualPlans) {
   });
 }
 
-// Memory of the host that has a handle is in use, too.
+// Memory of the host that has a handle is also in use.
 TEST_P(Resharding, MemoryInUseIsNotFreed) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(1000);
@@ -896,7 +897,7 @@ TEST_P(Resharding, MemoryInUseIsNotFreed) {
   });
 }
 
-// The receiver has started when it hears that the sender gave up.
+// The receiver has already started when it hears that the sender gave up.
 TEST_P(Resharding, WhoStartsBeforeItHearsOfTheEndIsToldToo) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
@@ -931,7 +932,7 @@ INSTANTIATE_TEST_SUITE_P(Over, ReshardingOnDevices, ::testing::ValuesIn(device_c
 class ReshardingOfTheDead : public CapiTest {};
 class ReshardingOfTheDeadOnDevices : public CapiTest {};
 
-// |elements| in two equal parts, on ranks 0 and 1.
+// Returns |elements| in two equal parts, on ranks 0 and 1.
 Grid halves_of(uint64_t elements) {
   Grid halves{.shape = {elements}, .parts = {}, .terms = 1};
   for (int32_t i = 0; i < 2; ++i) {
@@ -943,7 +944,7 @@ Grid halves_of(uint64_t elements) {
   return halves;
 }
 
-// A rank dies at a random moment; whoever has to do with it hears of it.
+// A rank dies at a random moment. Every rank that is involved with it hears of it.
 TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
   for (uint64_t round = 0; round < 3; ++round) {
     run_job(GetParam(), 3, [round](Member& me) {
@@ -968,7 +969,7 @@ TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
       }
       outcome.status = HETCOMM_OK;
       for (int i = 0; i < 200 && outcome.status == HETCOMM_OK; ++i) outcome = execute(plan, values);
-      // Rank 0 has to do with rank 2 only, which tells it.
+      // Rank 0 exchanges data with rank 2 only, which tells it.
       EXPECT_EQ(outcome.status, HETCOMM_PEER_LOST) << outcome.text;
       EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
       EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
@@ -977,8 +978,8 @@ TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
   }
 }
 
-// After one execution rank 1 dies, rank 2 hears of it in the next one and leaves. Rank 0 calls that
-// one when all of this is over.
+// After one execution rank 1 dies. Rank 2 hears of it in the next one and leaves. Rank 0 calls that
+// execution when all of this is over.
 void end_with_the_dead(const CapiCase& over, const Task& task) {
   run_job(over, 3, [&task](Member& me) {
     hetcomm_reshard_t* plan = create(me, task);
@@ -1006,7 +1007,7 @@ TEST_P(ReshardingOfTheDead, TheFirstReasonStaysWhenItsTellerLeaves) {
   const Grid halves = halves_of(20'000);
   task.sources = {halves, on_one(2, 20'000)};
   task.destinations = {on_one(2, 20'000), halves};
-  task.options.strategy = HETCOMM_STRATEGY_DIRECT;  // rank 0 has to do with rank 2 only
+  task.options.strategy = HETCOMM_STRATEGY_DIRECT;  // rank 0 exchanges data with rank 2 only
   end_with_the_dead(GetParam(), task);
 }
 
@@ -1020,9 +1021,9 @@ TEST_P(ReshardingOfTheDead, ALaterStepWithTheDeadIsNotWaitedFor) {
   end_with_the_dead(GetParam(), task);
 }
 
-// At a random moment a rank dies, cancels an execution or has no more time for one. All hear of it,
-// and those that live make another plan.
-// make(member, task, salt) returns values in memory of some kind.
+// At a random moment a rank dies, cancels an execution or runs out of time for one. All hear of it,
+// and the living ranks make another plan. make(member, task, salt) returns values in memory of some
+// kind.
 template <typename Make>
 void end_at_any_step(const CapiCase& over, Make make) {
   const uint64_t rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 500 : 4;
@@ -1050,7 +1051,7 @@ void end_at_any_step(const CapiCase& over, Make make) {
       Outcome outcome = execute(plan, values);
       ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       me.meet();
-      // The time gets less and less, so that it runs out at last.
+      // The time becomes shorter and shorter, so that it runs out at last.
       for (uint64_t i = 0; i < 2000 && outcome.status == HETCOMM_OK; ++i) {
         if (!is_culprit) {
           outcome = execute(plan, values);
@@ -1081,7 +1082,7 @@ void end_at_any_step(const CapiCase& over, Make make) {
           << outcome.text;
       EXPECT_FALSE(outcome.text.empty());
       if (!is_culprit && what != kDies) {
-        // After data has moved, and before that.
+        // The text has one form after data has moved, and another before.
         const std::string status = what == kCancels ? "CANCELLED" : "TIMED_OUT";
         const bool names_it = outcome.text.find(": " + status + ": ") != std::string::npos ||
                               outcome.text.find(" (" + status + "): ") != std::string::npos;
@@ -1112,7 +1113,7 @@ TEST_P(ReshardingOfTheDead, AtAnyStep) {
   });
 }
 
-// While slow devices copy.
+// The fault comes while slow devices copy.
 TEST_P(ReshardingOfTheDeadOnDevices, AtAnyStep) {
   end_at_any_step(GetParam(), [](Member& me, const Task& task, uint64_t salt) {
     Random random(salt * 3 + static_cast<uint64_t>(me.rank()));

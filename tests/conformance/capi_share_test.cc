@@ -1,5 +1,5 @@
-// Descriptors of hetcomm_memory_allocate: a file for each allocation makes up to a quarter of those
-// that a process may have, and memory goes on beyond.
+// Descriptors of hetcomm_memory_allocate. Each allocation takes a file, up to a quarter of the
+// files that a process may have. Further allocations work without a file.
 #include <sys/resource.h>
 
 #include <cstring>
@@ -36,7 +36,7 @@ TEST(HostMemory, TakesAQuarterOfTheDescriptorsAndGoesOn) {
       std::memset(address, round, 1000);
     }
     EXPECT_EQ(open_descriptors() - start, kShare);
-    // Those that have no file too; who gives one back makes room for the next.
+    // Some of these have no file. Giving one back makes room for the next.
     for (size_t i = 0; i < kCount; i += static_cast<size_t>(round) + 2) {
       EXPECT_EQ(hetcomm_memory_destroy(memories[i]), HETCOMM_OK);
       memories[i] = nullptr;

@@ -1,9 +1,9 @@
-// Shared memory of collective operations, among ranks of which some cannot have it. The calls that
+// Shared memory of collective operations, among ranks some of which cannot have it. The calls that
 // make and find it are replaced here, and fail for the ranks that a test names.
 //
 //   * it is used where all ranks have mapped it
 //   * where one rank, the first, the last or one between, cannot make or map it, none keeps it, and
-//     the operations of all go by messages and give the same
+//     the operations of all go by messages and give the same results
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,11 +22,11 @@ namespace {
 constexpr const char* kName = "hetcomm-collective";
 constexpr int32_t kRanks = 4;
 
-// Each rank's thread has its own, and makes the rank's progress itself.
+// Each rank's thread has its own, and drives the rank's progress itself.
 thread_local bool refuses = false;
 thread_local int refused = 0;
 
-// Mappings of the arena in this process, in which all ranks are.
+// Returns the mappings of the arena in this process, which has all ranks.
 int mappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -36,7 +36,7 @@ int mappings() {
   return count;
 }
 
-// All of them in turn, in the arena or not.
+// Runs all operations in turn, in the arena or not.
 void check_operations(Member& me) {
   hetcomm_communicator_t* const c = me.communicator();
   hetcomm_request_t* request = nullptr;
@@ -55,7 +55,7 @@ void check_operations(Member& me) {
   }
 }
 
-// |odd|: the rank that cannot have it; -1: all can.
+// |odd|: the rank that cannot have the arena; -1: all can.
 void share(int32_t odd) {
   const CapiCase test_case{.name = "shm", .transports = "shm", .settings = ""};
   run_job(test_case, kRanks, [odd](Member& me) {
@@ -85,7 +85,7 @@ TEST(CollectiveArena, IsNotUsedWhereTheLastRankCannotMapIt) { share(kRanks - 1);
 
 using namespace hetcomm_test;
 
-// It fails as it does where the rank is in another namespace of processes.
+// Fails as it does where the rank is in another PID namespace.
 extern "C" ssize_t readlink(const char* path, char* to, size_t size) noexcept {
   const ssize_t length = syscall(SYS_readlink, path, to, size);
   if (!refuses || length < 0 ||

@@ -1,14 +1,14 @@
-// Communicators over connections that are there (hetcomm_communicator_options_t::share):
+// Communicators over existing connections (hetcomm_communicator_options_t::share):
 //
 //   * only the members of a new one take part, in their new order, and no descriptor is opened;
 //   * connections go with the last communicator that uses them, in whatever order they are
-//   destroyed;
+//     destroyed;
 //   * an abort of one, under load in another, leaves the other alone; so do messages that nobody
-//   takes; memory does not grow;
-//   * ranks that differ in what they offer, or of which one is lost, get connections of their own;
-//   * a rank that fails when the others are done, or long before they begin, takes theirs from
-//   them,
-//     with the reason.
+//     takes; memory does not grow;
+//   * ranks that offer different connections, or of which one is lost, get connections of their
+//     own;
+//   * a rank that fails when the others are done, or long before they begin, takes the new
+//     communicator from them, with the reason.
 #include <chrono>
 #include <string_view>
 #include <thread>
@@ -21,7 +21,7 @@ namespace {
 
 class Sharing : public CapiTest {};
 
-// |transports| stays as long as the options are used.
+// |transports| has to outlive the options.
 hetcomm_communicator_options_t sharing(const char* transports) {
   hetcomm_communicator_options_t options{};
   options.struct_size = sizeof(options);
@@ -31,7 +31,8 @@ hetcomm_communicator_options_t sharing(const char* transports) {
   return options;
 }
 
-// One of |size| ranks that share; |name| is new for each set of ranks. Null when it fails.
+// Joins as one of |size| ranks that share. |name| is new for each set of ranks. Returns null when
+// it fails.
 hetcomm_communicator_t* join(Member& me, const std::string& name, int32_t rank, int32_t size,
                              hetcomm_status_t expected = HETCOMM_OK) {
   hetcomm_bootstrap_t* bootstrap = me.make_bootstrap(name, rank, size);
@@ -60,7 +61,7 @@ TEST_P(Sharing, OnlyMembersTakePart) {
   run(4, [](Member& me) {
     talk(me.communicator(), 1);
     me.meet();
-    // Ranks 3, 1 and 0, in this order; 2 knows nothing of it.
+    // Ranks 3, 1 and 0 take part, in this order. Rank 2 knows nothing of it.
     const int32_t places[4] = {2, 1, -1, 0};
     const int32_t place = places[me.rank()];
     if (place >= 0) {
@@ -83,7 +84,7 @@ TEST_P(Sharing, OnlyMembersTakePart) {
 TEST_P(Sharing, OpensNoDescriptors) {
   if (!GetParam().processes) GTEST_SKIP() << "descriptors are of the process";
   constexpr int kMore = 50;
-  // The job opens these on its own account, now or later: watchers of the control plane, streams.
+  // The job opens these for itself, now or later: watchers of the control plane, streams.
   constexpr size_t kOfTheJob = 8;
   static_assert(kOfTheJob < kMore);
   run(3, [](Member& me) {
@@ -98,7 +99,7 @@ TEST_P(Sharing, OpensNoDescriptors) {
     EXPECT_LE(open_descriptors(), before + kOfTheJob);
     for (hetcomm_communicator_t* each : many) destroy(each);
     me.meet();
-    // The other ends, and the control threads, close theirs a little later.
+    // The other ranks, and the control threads, close their ends a little later.
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (open_descriptors() > before + kOfTheJob && std::chrono::steady_clock::now() < patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -107,7 +108,7 @@ TEST_P(Sharing, OpensNoDescriptors) {
   });
 }
 
-// The first one goes first, while a rank still talks in the last one.
+// The first communicator goes first, while a rank still talks in the last one.
 TEST_P(Sharing, ConnectionsGoWithTheLast) {
   run_two([](Member& me) {
     hetcomm_communicator_t* a = join(me, "a", me.rank(), me.size());
@@ -116,7 +117,7 @@ TEST_P(Sharing, ConnectionsGoWithTheLast) {
     talk(a, 1);
     destroy(me.release());
     talk(b, 2);
-    // One that shares with what is left.
+    // This one shares the connections that are left.
     hetcomm_communicator_t* c = join(me, "c", me.rank(), me.size());
     ASSERT_NE(c, nullptr);
     if (me.rank() == 0) {
@@ -131,7 +132,7 @@ TEST_P(Sharing, ConnectionsGoWithTheLast) {
     EXPECT_EQ(hetcomm_communicator_epoch(c, &epoch), HETCOMM_OK);
     EXPECT_EQ(epoch, 0U);
     destroy(c);
-    // Nothing is there any more: a new one has connections of its own.
+    // No connection is left, so a new communicator gets its own.
     hetcomm_communicator_t* d = join(me, "d", me.rank(), me.size());
     ASSERT_NE(d, nullptr);
     talk(d, 4);
@@ -192,7 +193,7 @@ TEST_P(Sharing, AnAbortLeavesTheOthersAlone) {
   });
 }
 
-// More than the peer grants credit for.
+// The messages exceed the credit that the peer grants.
 TEST_P(Sharing, MessagesThatNobodyTakesStallNoOther) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
@@ -247,7 +248,7 @@ TEST_P(Sharing, RanksThatDifferHaveTheirOwn) {
     ASSERT_EQ(hetcomm_communicator_counters(own, 1 - me.rank(), 4, counters, &count), HETCOMM_OK);
     ASSERT_EQ(count, 1U);
     EXPECT_STREQ(counters[0].transport, "tcp");
-    // Both are offered now: each finds the one that it wants.
+    // Both are now on offer, and each rank finds the one that it wants.
     hetcomm_communicator_t* shared = join(me, "shm", me.rank(), 2);
     ASSERT_NE(shared, nullptr);
     talk(shared, 3);
@@ -260,7 +261,7 @@ TEST_P(Sharing, RanksThatDifferHaveTheirOwn) {
   });
 }
 
-// One of another secret than the connections have.
+// The new communicator has another secret than the connections.
 TEST_P(Sharing, AnotherSecretHasItsOwn) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
@@ -295,7 +296,7 @@ TEST_P(Sharing, TheLossOfARankEndsWhatItIsIn) {
     if (me.rank() == 2) me.die();
     ASSERT_TRUE(
         me.until([&] { return hetcomm_communicator_peer_status(all, 2) == HETCOMM_PEER_LOST; }));
-    // The two that are left share what they have.
+    // The two ranks that are left share their connections.
     const size_t before = open_descriptors();
     hetcomm_communicator_t* rest = join(me, "rest", me.rank(), 2);
     ASSERT_NE(rest, nullptr);
@@ -307,7 +308,7 @@ TEST_P(Sharing, TheLossOfARankEndsWhatItIsIn) {
   });
 }
 
-// The others can read what rank 1 has told, and then its store fails.
+// The others can read the data that rank 1 has published, and then its store fails.
 TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
@@ -320,7 +321,7 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
       hetcomm_bootstrap_options_t failing = real;
       failing.get = [](void* self, const char* key, void* value, size_t* size, uint64_t limit) {
         const hetcomm_status_t status = real.get(self, key, value, size, limit);
-        // The store hands out what all have told under this name.
+        // The store gives out the data of all ranks under this name.
         const bool last = std::string_view(key).ends_with("/all");
         return status == HETCOMM_OK && last ? HETCOMM_INTERNAL : status;
       };
@@ -357,7 +358,8 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
   });
 }
 
-// Rank 1 gives up before rank 2 has begun, which hears of it long before it makes its own.
+// Rank 1 gives up before rank 2 has begun. Rank 2 hears of it long before it makes its own
+// communicator.
 TEST_P(Sharing, ARankThatComesLateLearnsWhoHasGivenUp) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {

@@ -1,10 +1,11 @@
-// Operations that wait for a user's stream, which is held back by one that does not end, hear of
-// what ends others (hetcomm/stream.h). For every kind of operation and each cause:
+// Operations that wait for a user's stream, which is held back by an operation that does not end,
+// hear of the causes that end others (hetcomm/stream.h). For every kind of operation and each
+// cause:
 //
 //   * a peer that is killed, a peer that cannot be reached, a communicator that is aborted: the
 //     operation ends about when one without a stream does
 //   * memory that its owner has unregistered: it ends within the detection time and 1 s
-//   * the stream goes on as soon as what held it back has ended
+//   * the stream goes on as soon as the operation that held it back has ended
 //
 // Data that has arrived stays: a message is received after its sender died, and a broadcast whose
 // root has left ends well.
@@ -92,7 +93,7 @@ class Setting {
 
   hetcomm_stream_t* stream() const { return stream_; }
   hetcomm_remote_memory_t* remote() const { return remote_; }
-  // Rank 1: the others may not use its memory any more.
+  // Called by rank 1: the others may not use its memory any longer.
   void revoke() {
     EXPECT_EQ(hetcomm_memory_unregister(own_, 0), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(hetcomm_memory_destroy(own_), HETCOMM_OK) << hetcomm_last_error();
@@ -103,7 +104,7 @@ class Setting {
   hetcomm_reshard_t* plan() const { return plan_; }
 
  private:
-  // Rank 0 pushes into the first and pulls from the second.
+  // Rank 0 pushes into the first queue and pulls from the second.
   void make_queues() {
     const int32_t peer = me_.rank() == 0 ? kVictim : 0;
     for (const uint64_t tag : {uint64_t{1}, uint64_t{2}}) {
@@ -165,13 +166,13 @@ hetcomm_collective_options_t collective_behind(const Setting& setting) {
   return options;
 }
 
-// A kind of operation, of rank 0 with rank 1.
+// A kind of operation between rank 0 and rank 1.
 struct Kind {
   const char* name;
   std::function<hetcomm_status_t(Member&, const Setting&, hetcomm_buffer_t, hetcomm_request_t**)>
       post;
-  bool is_access = false;     // on memory of rank 1
-  bool needs_tracks = false;  // which are made while the peer is reached
+  bool is_access = false;     // accesses memory of rank 1
+  bool needs_tracks = false;  // needs tracks, which are made while the peer is reachable
   bool is_collective = false;
   // Prepared requests outlive their run.
   void release(hetcomm_request_t* request) const {
@@ -301,7 +302,7 @@ class Waiting {
       EXPECT_EQ(hetcomm_request_test(requests_[i], nullptr), HETCOMM_PENDING) << kinds[i].name;
     }
   }
-  // All end with |status| in that time.
+  // Expects that all operations end with |status| within that time.
   void expect_ends(hetcomm_status_t status, uint64_t within_ns) {
     const uint64_t deadline = clock_ns() + within_ns;
     for (size_t i = 0; i < requests_.size(); ++i) {
@@ -334,7 +335,7 @@ class Waiting {
   std::vector<hetcomm_request_t*> requests_;
 };
 
-// Rank 2 waits for rank 0, and ends what holds the stream back.
+// Rank 2 waits for rank 0, and ends the operation that holds the stream back.
 void let_go(Member& me) {
   size_t size = 0;
   EXPECT_EQ(me.store().get("go on", nullptr, &size, 3 * kPatienceNs), HETCOMM_OK);
@@ -413,7 +414,7 @@ TEST_P(StreamLoss, ThoseThatArePostedAfterTheLoss) {
       hetcomm_request_t* request = nullptr;
       const hetcomm_status_t status =
           kind.post(me, setting, hetcomm_buffer_host(words.data(), sizeof(words)), &request);
-      if (status == HETCOMM_PEER_LOST) continue;  // the call says so already
+      if (status == HETCOMM_PEER_LOST) continue;  // the call itself reports the loss
       ASSERT_EQ(status, HETCOMM_OK) << kind.name << ": " << hetcomm_last_error();
       const Outcome outcome = finish(request, kSec + plain_ns);
       EXPECT_EQ(outcome.status, HETCOMM_PEER_LOST) << kind.name << ": " << outcome.text;
@@ -455,7 +456,7 @@ TEST_P(StreamLoss, TheCommunicatorIsAborted) {
   });
 }
 
-// Nothing but the memory is gone.
+// Only the memory is gone.
 TEST_P(StreamLoss, TheMemoryIsRevoked) {
   run_three([](Member& me) {
     Setting setting(me, true);
@@ -477,7 +478,7 @@ TEST_P(StreamLoss, TheMemoryIsRevoked) {
     std::erase_if(accesses, [](const Kind& kind) { return !kind.is_access; });
     ASSERT_EQ(accesses.size(), 5u);
     Waiting waiting(me, setting, accesses);
-    // This one goes on.
+    // This receive goes on.
     uint64_t word = 0;
     hetcomm_request_t* const plain = me.recv(kVictim, kPlainTag, &word, sizeof(word));
     me.meet();
@@ -534,7 +535,7 @@ TEST_P(StreamLoss, WhatIsHereStays) {
   });
 }
 
-// By messages: in an arena the root waits until all have taken its bytes.
+// The operation goes by messages: in an arena the root waits until all have taken its bytes.
 TEST_P(StreamLoss, TheRootOfABroadcastHasLeft) {
   case_.settings += "COLLECTIVE_SHARED=0;";
   run_three([](Member& me) {
@@ -544,7 +545,7 @@ TEST_P(StreamLoss, TheRootOfABroadcastHasLeft) {
     const hetcomm_buffer_t buffer = hetcomm_buffer_host(words.data(), sizeof(words));
     hetcomm_request_t* request = nullptr;
     for (int i = 0; i < 2; ++i) {
-      // The first ones find out how the ranks are joined.
+      // In the first operations the ranks find out how they are joined.
       ASSERT_EQ(
           hetcomm_broadcast(me.communicator(), kOther, buffer, HETCOMM_UINT64, nullptr, &request),
           HETCOMM_OK);
@@ -569,7 +570,7 @@ TEST_P(StreamLoss, TheRootOfABroadcastHasLeft) {
           hetcomm_broadcast(me.communicator(), kVictim, buffer, HETCOMM_UINT64, &with, &request),
           HETCOMM_OK);
       me.meet();
-      EXPECT_EQ(finish(plain).status, HETCOMM_PEER_LOST);  // it has left
+      EXPECT_EQ(finish(plain).status, HETCOMM_PEER_LOST);  // the rank has left
       usleep(50'000);
       EXPECT_EQ(hetcomm_request_test(request, nullptr), HETCOMM_PENDING);
       EXPECT_EQ(me.store().put("go on", "", 0), HETCOMM_OK);
@@ -620,7 +621,7 @@ TEST_P(StreamsApart, APeerThatIsNotReached) {
       return;
     }
     std::vector<Kind> all = kinds();
-    // Nothing of collective operations is with rank 1 alone.
+    // No part of a collective operation is with rank 1 alone.
     std::erase_if(all, [](const Kind& kind) { return kind.needs_tracks || kind.is_collective; });
     Waiting waiting(me, setting, {});
     const uint64_t begin_ns = clock_ns();

@@ -1,12 +1,14 @@
-// Operations in the order of a user's stream (hetcomm/stream.h), here queues of OpenCL that the
-// test makes, in order and not, of two vendors:
+// Operations in the order of a user's stream (hetcomm/stream.h), here OpenCL queues that the test
+// makes, in order and not, of two vendors:
 //
-//   * an operation takes its place between what the queue held and what comes after it, while no
-//     thread of the host waits
+//   * an operation takes its place between the work that the queue held and the work after it,
+//     while no thread of the host waits
 //   * a group goes together; collective operations, with a stream or without, keep their order
 //   * executions of one redistribution keep theirs; those of several, and collective operations,
-//   have none * one that is cancelled, late, or fails lets the stream go on * thousands that wait
-//   all end right * what is no stream is refused, and one that is in use is not released
+//     have none
+//   * one that is cancelled, late, or fails lets the stream go on
+//   * thousands that wait all end right
+//   * an object that is no stream is refused, and a stream in use is not released
 //
 // A gate stands for a kernel that runs long: the queue waits there until the test opens it.
 #include <time.h>
@@ -26,7 +28,7 @@ namespace {
 
 constexpr uint64_t kShort = 50 * kMs;
 
-// Lets a queue wait until open().
+// Makes a queue wait until open().
 class Gate {
  public:
   Gate(const Framework& framework, cl_command_queue queue) : api_(framework.api()) {
@@ -69,7 +71,7 @@ class Rig {
   Rig& operator=(const Rig&) = delete;
   ~Rig() {
     EXPECT_EQ(api_.Finish(queue_), CL_SUCCESS);
-    // The library may look at the queue a moment later than the queue is done.
+    // The library may look at the queue a moment after the queue is done.
     EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) != HETCOMM_BUSY; }));
     EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK) << hetcomm_last_error();
     framework_.release(buffer_);
@@ -107,8 +109,8 @@ class Rig {
         << hetcomm_last_error();
     return request;
   }
-  // Put into the queue; the bytes stay until it has run. Behind each a barrier, for queues without
-  // an order.
+  // Enqueues a write. The bytes stay until it has run. A barrier follows each command, for queues
+  // without an order.
   void write(const std::vector<std::byte>& bytes) {
     EXPECT_EQ(api_.EnqueueWriteBuffer(queue_, buffer_, CL_FALSE, 0, bytes.size(), bytes.data(), 0,
                                       nullptr, nullptr),
@@ -121,7 +123,7 @@ class Rig {
               CL_SUCCESS);
     barrier();
   }
-  // Whether the queue has done all that it holds, and how long that may take.
+  // Returns whether the queue has done all its work within |within_ns|.
   bool is_done(uint64_t within_ns) {
     cl_event event = nullptr;
     EXPECT_EQ(api_.EnqueueMarkerWithWaitList(queue_, 0, nullptr, &event), CL_SUCCESS);
@@ -191,7 +193,8 @@ class Streams : public CapiTest {
   }
 };
 
-// Rank 0's queue makes the data, sends it, and overwrites it; rank 1's receives it and reads it.
+// Rank 0's queue makes the data, sends it, and overwrites it. Rank 1's queue receives the data and
+// reads it.
 void pass_one(Member& me, Framework& framework, uint64_t size, bool out_of_order) {
   Rig rig(me, framework, size, out_of_order);
   const std::vector<std::byte> sent = pattern(size, size);
@@ -242,11 +245,11 @@ TEST_P(Streams, AGroupGoesTogether) {
     ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
     Gate gate(framework, rig.queue());
     rig.write(own);
-    // One after the other these would wait for each other for ever.
+    // One after the other, these would wait for each other forever.
     const hetcomm_operation_options_t options = rig.options(0, group);
     hetcomm_request_t* const out = rig.send(me.partner(), 1, rig.part(0, kHalf), options);
     hetcomm_request_t* const in = rig.recv(me.partner(), 1, rig.part(kHalf, kHalf), options);
-    // One that names no stream waits for the group's.
+    // An operation that names no stream waits for the group's stream.
     uint64_t there = me.rank() == 0 ? 4711 : 0;
     hetcomm_operation_options_t plain = rig.options(0, group);
     plain.stream = nullptr;
@@ -351,7 +354,7 @@ hetcomm_request_t* start_plan(hetcomm_reshard_t* plan, std::vector<uint32_t>& wo
   return request;
 }
 
-// A plan that moves |elements| words of rank |from| to the other of two.
+// A plan that moves |elements| words from rank |from| to the other of two.
 class Redistribution {
  public:
   Redistribution(Member& me, int32_t from, uint64_t elements, uint64_t tag = 0)
@@ -368,8 +371,8 @@ class Redistribution {
   hetcomm_reshard_t* plan_ = nullptr;
 };
 
-// Rank 0's stream does not come to an execution; another plan's, a collective operation and a
-// message go on, which rank 1 has called before.
+// Rank 0's stream does not reach an execution. An execution of another plan, a collective operation
+// and a message go on, all of which rank 1 has called before.
 TEST_P(Streams, ARedistributionHoldsBackNoOther) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
@@ -409,7 +412,7 @@ TEST_P(Streams, ARedistributionHoldsBackNoOther) {
   });
 }
 
-// The first one waits for rank 0's stream, and rank 1's second one for its own.
+// The first execution waits for rank 0's stream, and rank 1's second one for its own.
 TEST_P(Streams, ExecutionsOfOneRedistributionKeepTheirOrder) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
@@ -436,7 +439,7 @@ TEST_P(Streams, ExecutionsOfOneRedistributionKeepTheirOrder) {
   });
 }
 
-// Each rank's sends stand before its receives in one stream.
+// Each rank's sends come before its receives in one stream.
 TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
@@ -461,19 +464,20 @@ TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
     EXPECT_EQ(first, std::vector<uint32_t>(kWords, 11));
     EXPECT_EQ(second, std::vector<uint32_t>(kWords, 22));
     me.meet();
-    // Without a group the stream's order stands, and both ranks wait for each other.
+    // Without a group the stream's order applies, and both ranks wait for each other.
     requests = start_both(nullptr);
     EXPECT_FALSE(rig.is_done(kShort));
     for (hetcomm_request_t* const each : requests) EXPECT_TRUE(is_pending(each));
     me.meet();
-    // Once rank 0 does without the second one, rank 1's stream comes to what rank 0 waits for.
+    // Once rank 0 cancels the second one, rank 1's stream reaches the execution that rank 0 waits
+    // for.
     if (me.rank() == 0) {
       EXPECT_EQ(hetcomm_request_cancel(requests[1]), HETCOMM_OK);
     }
     expect_ok(requests[0]);
     EXPECT_EQ(finish(requests[1]).status, me.rank() == 0 ? HETCOMM_CANCELLED : HETCOMM_ABORTED);
     me.meet();
-    // No data of that one had moved, so its plan goes on.
+    // No data of the cancelled one had moved, so its plan goes on.
     requests = start_both(group);
     EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << hetcomm_last_error();
     for (hetcomm_request_t* const each : requests) expect_ok(each);
@@ -482,7 +486,8 @@ TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
   });
 }
 
-// Behind the streams of both ranks: one that is cancelled, late or given up by the other.
+// Behind the streams of both ranks, one execution is cancelled, late, or given up by the other
+// rank.
 TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
@@ -515,8 +520,8 @@ TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
   });
 }
 
-// An execution of ranks 0 and 1 with rank 2 waits for a stream of rank 0, which stands. Rank 1
-// destroys its plan, rank 2 hears of it, tells rank 0 and leaves: before rank 0 starts, or
+// An execution of ranks 0 and 1 with rank 2 waits for a stream of rank 0 that is held back. Rank 1
+// destroys its plan. Rank 2 hears of it, tells rank 0 and leaves, before rank 0 starts or
 // afterwards.
 TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
   for (const bool is_late : {false, true}) {
@@ -560,7 +565,7 @@ TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
 }
 
 // Rank 1 refuses an execution and destroys its plan, as it may. Rank 0 calls that execution behind
-// a stream that stands, before or afterwards.
+// a stream that is held back, before or afterwards.
 TEST_P(Streams, AnExecutionBehindAStreamThatWasRefusedEndsWithThat) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
@@ -614,7 +619,7 @@ TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
       EXPECT_FALSE(rig.is_done(kShort)) << "the gate is closed";
     }
     EXPECT_TRUE(rig.is_done(kPatienceNs));
-    // None of them starts later, and takes a message.
+    // None of them starts later and takes a message.
     me.meet();
     for (uint64_t tag = 1; tag <= 3; ++tag) {
       uint64_t in = 0;
@@ -623,7 +628,7 @@ TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
       expect_ok(receive);
       EXPECT_EQ(in, tag);
     }
-    // One that fails in its turn lets the stream go on, too.
+    // An operation that fails in its turn also lets the stream go on.
     hetcomm_request_t* const alone = rig.recv(me.partner(), 4, rig.all(), rig.options(kShort));
     rig.read(got);
     EXPECT_TRUE(rig.is_done(kPatienceNs));
@@ -653,7 +658,7 @@ TEST_P(Streams, ACollectiveOperationThatIsLateFailsOnAllRanks) {
   });
 }
 
-// An operation that was cancelled before its turn holds no other back, on this communicator or on a
+// An operation that was cancelled before its turn holds back no other, on this communicator or on a
 // later one.
 TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
   run(2, [](Member& me) {
@@ -676,7 +681,7 @@ TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
       EXPECT_EQ(hetcomm_request_cancel(waiting), HETCOMM_OK);
       const hetcomm_status_t ended = finish(waiting).status;
       EXPECT_TRUE(ended == HETCOMM_CANCELLED || ended == HETCOMM_ABORTED) << ended;
-      // They end at once with the failure, although the queue still stands.
+      // They end at once with the failure, although the queue is still held back.
       for (hetcomm_request_t* const each : {behind_it, barrier(nullptr)}) {
         const Outcome outcome = finish(each, 5 * kSec);
         EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
@@ -690,7 +695,7 @@ TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
   });
 }
 
-// The messages of a group waited for its turn among the collective operations only.
+// The messages of a group waited only for its turn among the collective operations.
 TEST_P(Streams, MessagesGoWhenTheCollectiveOperationOfTheirGroupIsCancelled) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
@@ -721,7 +726,7 @@ TEST_P(Streams, MessagesGoWhenTheCollectiveOperationOfTheirGroupIsCancelled) {
               HETCOMM_OK)
         << hetcomm_last_error();
     EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << hetcomm_last_error();
-    // Its own queue has come to the group by then.
+    // Its own queue has reached the group by then.
     EXPECT_FALSE(me.until([&] { return !is_pending(message); }, kShort));
     me.meet();
     EXPECT_EQ(hetcomm_request_cancel(second), HETCOMM_OK);
@@ -729,7 +734,7 @@ TEST_P(Streams, MessagesGoWhenTheCollectiveOperationOfTheirGroupIsCancelled) {
       const hetcomm_status_t ended = finish(each).status;
       EXPECT_TRUE(ended == HETCOMM_CANCELLED || ended == HETCOMM_ABORTED) << ended;
     }
-    // The other queue still stands.
+    // The other queue is still held back.
     const Outcome outcome = finish(message, 5 * kSec);
     EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
     EXPECT_EQ(value, 7U);
@@ -965,7 +970,7 @@ TEST_P(Streams, WhatIsNoneIsRefused) {
     EXPECT_EQ(hetcomm_stream_wrap(me.context(), 0, rig.queue(), 0, &stream), HETCOMM_UNSUPPORTED);
     EXPECT_EQ(hetcomm_stream_wrap(me.context(), 99, rig.queue(), 0, &stream), HETCOMM_OUT_OF_RANGE);
     EXPECT_EQ(stream, nullptr);
-    // A context without a thread has none, and this one's are none of its.
+    // A context without a thread has no streams, and those of this context do not work there.
     hetcomm_context_t* second = nullptr;
     hetcomm_context_options_t options{};
     options.struct_size = sizeof(options);

@@ -1,9 +1,9 @@
-// TLS at the C ABI (that it carries everything, the tcp_tls cases of the other suites prove):
+// TLS at the C ABI (the tcp_tls cases of the other suites prove that it carries everything):
 //
 //   * HETCOMM_REQUIRE_TLS: tcp with TLS works between processes, shm goes on, and without TLS no
-//   communicator is created, with a text that says what to set;
+//     communicator is created, with a text that says which setting is missing;
 //   * ranks that differ in HETCOMM_TLS, or do not trust each other's certificates, fail on both
-//   sides, in time, with a text that says so;
+//     sides, in time, with a text that says so;
 //   * the store of rank 0 is protected too.
 #include <sys/wait.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using hetcomm::test::Certificates;
 
-// Each rank notes here how creating a communicator of two ended.
+// Each rank notes here how its attempt to create a communicator of two ended.
 struct Ends {
   hetcomm_status_t status[2] = {HETCOMM_INTERNAL, HETCOMM_INTERNAL};
   std::string text[2];
@@ -145,7 +145,7 @@ TEST(Tls, AnUnreadableKeyIsNamed) {
   }
 }
 
-// One rank of a job that is launched by variables; the exit status.
+// Runs one rank of a job that is launched by variables. Returns the exit status.
 int launched_rank(int rank, const std::string& port, const std::string& settings) {
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", "2", 1);
@@ -172,7 +172,7 @@ int launched_rank(int rank, const std::string& port, const std::string& settings
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
-// So it may hand out a random key.
+// The store is protected, so it may hand out a random key.
 TEST(Tls, TheStoreOfRankZeroIsProtectedToo) {
   const Certificates files;
   const std::string settings = files.settings() + "REQUIRE_TLS=1;TRANSPORTS=tcp;INTERFACE=lo;";

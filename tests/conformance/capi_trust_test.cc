@@ -1,15 +1,15 @@
-// A job over shm with a rank that has the secret and keeps to no rule, each rank a process. Its
-// library is the real one; what it sends and receives over local sockets is replaced here.
+// A job over shm with a rank that has the secret and breaks every rule; each rank is a process. Its
+// library is the real one, but its traffic over local sockets is replaced here.
 //
 //   * memory that grants less than everything, and memory of another communicator, is never handed
-//     over: no forged right, guessed key or guessed id reads or writes it, and the owner says who
-//     tried;
+//     over: no forged right, guessed key or guessed id reads or writes it, and the owner names the
+//     rank that tried;
 //   * with HETCOMM_SHM_MAP=off nothing is handed over, so nothing is kept after an unregister;
 //   * a rank that replaces every descriptor it passes by an event counter that is full and blocks,
 //     or adds one, hangs nobody;
 //   * a rank that sends descriptors one byte at a time costs its peer one of them;
-//   * ranks of two users talk over shm only where HETCOMM_SHM_USERS allows it, and the log says who
-//     was refused.
+//   * ranks of two users talk over shm only where HETCOMM_SHM_USERS allows it, and the log names
+//     the users that were refused.
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/eventfd.h>
@@ -60,7 +60,7 @@ ssize_t raw_send(int socket, const msghdr* message, int flags) {
   return syscall(SYS_sendmsg, socket, message, flags);
 }
 
-// |bytes|, with |count| times the full counter.
+// Sends |bytes|, with the full counter |count| times.
 ssize_t send_with_counters(int socket, const iovec& bytes, size_t count, int flags) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 2)> control{};
   const std::array<int, 2> counters{full_counter, full_counter};
@@ -77,8 +77,8 @@ ssize_t send_with_counters(int socket, const iovec& bytes, size_t count, int fla
   return raw_send(socket, &message, flags);
 }
 
-// All but the last byte of |bytes| one by one, two descriptors with each, for as long as the peer
-// takes them.
+// Sends all but the last byte of |bytes| one by one, two descriptors with each, for as long as the
+// peer takes them.
 ssize_t drip(int socket, const iovec& bytes) {
   auto* at = static_cast<char*>(bytes.iov_base);
   for (size_t i = 0; i + 1 < bytes.iov_len;) {
@@ -98,7 +98,7 @@ using hetcomm::test::open_descriptors;
 
 // --- the log of all ranks --------------------------------------------------------------------
 
-// In memory that all processes of a test share.
+// A log in memory that all processes of a test share.
 struct SharedLog {
   std::atomic<size_t> used{0};
   std::array<char, 1 << 20> text{};
@@ -113,7 +113,7 @@ void keep_line(void* /*rank*/, int32_t /*level*/, const char* line) {
   }
 }
 
-// Whether rank |rank| has logged a line with all |parts|.
+// Returns whether rank |rank| has logged a line with all |parts|.
 bool has_logged(int32_t rank, const std::vector<std::string>& parts) {
   const std::string all(shared_log->text.data());
   const std::string name = ":" + std::to_string(rank) + " pid ";
@@ -148,7 +148,7 @@ class Trust : public ::testing::Test {
     if (HasFailure()) std::printf("%s", shared_log->text.data());
     munmap(shared_log, sizeof(SharedLog));
   }
-  // Rank |rank| is evil from its first connection on.
+  // Makes rank |rank| evil from its first connection on.
   void make_evil(int32_t rank, Evil what) {
     test_case_.prepare = [rank, what](int32_t each) {
       if (each == rank) become(what);
@@ -160,7 +160,7 @@ class Trust : public ::testing::Test {
 
 // --- registered memory -----------------------------------------------------------------------
 
-constexpr uint64_t kBytes = 19 << 12;  // a number that stands nowhere else in exported bytes
+constexpr uint64_t kBytes = 19 << 12;  // a number that appears nowhere else in exported bytes
 constexpr uint64_t kExportTag = 7;
 
 using Bytes = std::vector<std::byte>;
@@ -206,8 +206,8 @@ Bytes take(Member& me, int32_t rank) {
   return bytes;
 }
 
-// |exported| with all rights, and the key |key| of shm alone. Behind the length of the memory stand
-// a byte of rights and one of its kind, then the keys.
+// Returns |exported| with all rights, and with |key| as the only key, that of shm. The length of
+// the memory is followed by a byte of rights and one of its kind, then the keys.
 Bytes forge(Bytes exported, uint64_t key) {
   const auto* length_bytes = reinterpret_cast<const std::byte*>(&kBytes);
   const auto at =
@@ -221,7 +221,7 @@ Bytes forge(Bytes exported, uint64_t key) {
     exported.insert(exported.end(), bytes, bytes + size);
   };
   const uint8_t count = 1;
-  const uint8_t shm = 1;  // the owner's second transport, behind self
+  const uint8_t shm = 1;  // the owner's second transport, after self
   const std::array<uint64_t, 3> words{key, 0, 0};
   append(&count, 1);
   append(&shm, 1);
@@ -234,7 +234,7 @@ struct Attempt {
   std::string found;
 };
 
-// A get, a put and an atomic, as they end.
+// Tries a get, a put and an atomic. Returns how they end.
 Attempt attempt(Member& me, const Bytes& exported) {
   Attempt result{};
   hetcomm_remote_memory_t* remote = nullptr;
@@ -304,7 +304,7 @@ void try_memories(Member& me) {
   const Bytes get_only = take(me, 0);
   const Bytes no_atomics = take(me, 0);
   const Bytes foreign = take(me, 0);
-  // Each memory under each key that there could be, as often as a mapping takes to come.
+  // Tries each memory under each possible key, as often as a mapping takes to come.
   for (int round = 0; round < 3; ++round) {
     for (uint64_t key = 0; key < 12; ++key) {
       const Attempt first = attempt(me, forge(put_only, key));
@@ -321,7 +321,7 @@ void try_memories(Member& me) {
       EXPECT_EQ(third.put, HETCOMM_PERMISSION_DENIED);
       EXPECT_EQ(third.add, HETCOMM_PERMISSION_DENIED);
     }
-    // Its real bytes, as somebody may have passed them on.
+    // These are its real bytes, as another rank may have passed them on.
     const Attempt leaked = attempt(me, foreign);
     EXPECT_EQ(leaked.get, HETCOMM_PERMISSION_DENIED) << leaked.found;
     EXPECT_EQ(leaked.put, HETCOMM_PERMISSION_DENIED);
@@ -352,8 +352,8 @@ TEST_F(Trust, MemoryIsHandedToMembersAndWholeOnly) {
   EXPECT_TRUE(has_logged(0, {"rank 2 is refused memory", "does not belong to"}));
 }
 
-// The control: with all rights a file is handed over, and the test sees it; without mappings none
-// is, and nothing is left to the peer after an unregister.
+// The control: with all rights a file is handed over, and the test sees it. Without mappings none
+// is handed over, and the peer keeps nothing after an unregister.
 TEST_F(Trust, WithoutMappingsNothingIsHandedOver) {
   for (const bool maps : {true, false}) {
     test_case_.settings = maps ? "" : "SHM_MAP=off;";
@@ -391,8 +391,8 @@ TEST_F(Trust, WithoutMappingsNothingIsHandedOver) {
 
 // --- descriptors over the set-up socket ------------------------------------------------------
 
-// Sends of the honest rank end, with or without the peer, which has the time to fall asleep between
-// them.
+// Expects that sends of the honest rank end, with or without the peer. The rank has the time to
+// fall asleep between them.
 void send_and_end(Member& me, int32_t peer) {
   char letter = 'a';
   for (int i = 0; i < 50; ++i) {
@@ -419,7 +419,7 @@ TEST_F(Trust, ADoorbellThatBlocksHangsNobody) {
           send_and_end(me, bad);
           me.store().word(0) = 1;
         } else {
-          // It receives, so that it sleeps and is rung.
+          // The rank receives, so that it sleeps and is rung.
           char letter = 0;
           while (me.store().word(0) == 0) {
             const auto options = with_timeout(kSec / 5);
@@ -470,7 +470,7 @@ TEST_F(Trust, DescriptorsByteByByteAreCounted) {
             me.rank(), {"rank " + std::to_string(bad), "process", "of user", "more descriptors"});
       };
       EXPECT_TRUE(me.until(refused));
-      // The connection itself: a socket, the process, its memory, control plane.
+      // These are for the connection itself: a socket, the process, its memory, control plane.
       EXPECT_LE(most, before + 10);
       me.store().word(0) = 1;
       if (request != nullptr) (void)finish(request);
@@ -565,7 +565,7 @@ extern "C" ssize_t recvmsg(int socket, msghdr* message, int flags) {
     if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(at), sizeof(fd));
-    // The memory of the connection itself is what it is there for.
+    // Memory of the connection itself is meant to be shared. Only other memory is kept.
     std::array<char, 64> target{};
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
     (void)!readlink(link.c_str(), target.data(), target.size() - 1);

@@ -1,12 +1,12 @@
 // Memory of hetcomm_memory_wrap:
 //
-//   * it has the address and the length that were given, and no byte beside them is read or written
-//     by messages, puts, gets and atomics on it
-//   * while it is in use it cannot be freed; freed it is its owner's, with what was in it, and can
-//     be wrapped again
-//   * peers never map it, be it the start of an allocation of hetcomm_memory_allocate, so that the
-//     rest of that stays hidden
-//   * wrapped memory of a device is that memory
+//   * it has the address and the length that were given, and messages, puts, gets and atomics on it
+//     read or write no other byte
+//   * while it is in use it cannot be freed; after that it belongs to its owner again, with its
+//     contents, and can be wrapped again
+//   * peers never map it, even if it is the start of an allocation of hetcomm_memory_allocate, so
+//     that the rest of the allocation stays hidden
+//   * wrapped memory of a device is the same memory
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -82,7 +82,7 @@ TEST_P(Wrapped, MovesMessagesAndStaysItsOwners) {
   run_two([](Member& me) {
     for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{3'000}, uint64_t{600'001}}) {
       SCOPED_TRACE(size);
-      const Owned to(size + 1);  // no empty memory
+      const Owned to(size + 1);  // the memory is never empty
       const Owned from(size + 1);
       const std::vector<std::byte> out = pattern(size, size + static_cast<uint64_t>(me.rank()));
       if (size > 0) std::memcpy(from.data() + 1, out.data(), size);
@@ -107,7 +107,7 @@ TEST_P(Wrapped, MovesMessagesAndStaysItsOwners) {
       EXPECT_EQ(to.contents(), right);
       to.expect_nothing_around();
       from.expect_nothing_around();
-      std::memset(to.data(), 1, size + 1);  // the owner's still
+      std::memset(to.data(), 1, size + 1);  // it still belongs to the owner
       hetcomm_memory_t* const again = wrap(me, HETCOMM_DEVICE_HOST, to.data(), size + 1);
       EXPECT_EQ(hetcomm_memory_destroy(again), HETCOMM_OK) << hetcomm_last_error();
     }
@@ -130,7 +130,7 @@ void share(Member& me, hetcomm_memory_t* memory) {
       << hetcomm_last_error();
 }
 
-// The partner's memory; gives it |mine|.
+// Gives |mine| to the partner. Returns the partner's memory.
 hetcomm_remote_memory_t* exchange(Member& me, hetcomm_memory_t* mine) {
   const std::vector<std::byte> out = exported(mine);
   std::vector<std::byte> in(HETCOMM_EXPORT_MAX_BYTES);
@@ -155,7 +155,7 @@ uint64_t operations_without_the_owner(Member& me) {
   return direct;
 }
 
-// Puts and gets all of |remote|, which has |size| bytes and whose last eight are a counter.
+// Puts and gets all of |remote|, which has |size| bytes. The last eight bytes are a counter.
 void use(hetcomm_remote_memory_t* remote, uint64_t size, uint64_t seed) {
   const uint64_t counter = size - 8;
   const std::vector<std::byte> out = pattern(counter, seed);
@@ -207,12 +207,12 @@ TEST_P(Wrapped, IsOpenToPeersWhileItIsRegistered) {
       ASSERT_TRUE(me.meet());
       EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
       own.expect_nothing_around();
-      std::memset(own.data(), 9, size);  // the owner's still
+      std::memset(own.data(), 9, size);  // it still belongs to the owner
     }
   });
 }
 
-// A file of an allocation shows all of it to whom it is handed.
+// The file of an allocation would show all of it to a peer that gets the file.
 TEST_P(Wrapped, StartOfAnAllocationHidesTheRest) {
   run_two([](Member& me) {
     constexpr uint64_t kAll = 64 << 10;
@@ -254,7 +254,7 @@ TEST_P(Wrapped, MemoryOfADeviceIsThatMemory) {
       ASSERT_EQ(hetcomm_memory_write(all, 0, blank.data(), kSize), HETCOMM_OK);
       hetcomm_memory_t* const memory = wrap(me, device, address, kSize - 1000);
       if (device == 2) {
-        // Behind the start of an allocation, and up to its end.
+        // The wrapped part begins inside of the allocation, and reaches up to its end.
         auto* const middle = static_cast<std::byte*>(address) + 1000;
         hetcomm_memory_t* part = nullptr;
         EXPECT_EQ(hetcomm_memory_wrap(me.context(), device, middle, kSize - 999, &part),
@@ -303,7 +303,7 @@ TEST_P(Wrapped, PointersLeadWhereTheyLead) {
     std::vector<std::byte> host(kSize);
     for (int32_t device = 0; device <= 2; ++device) {
       for (uint64_t round = 0; round < 3; ++round) {
-        // Another size at what may be the same place.
+        // Another size may come to the same place.
         const uint64_t size = kSize + round * 5000;
         hetcomm_memory_t* memory = nullptr;
         void* address = nullptr;

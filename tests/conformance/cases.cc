@@ -30,7 +30,7 @@ FaultPlan small_pieces() {
   return plan;
 }
 
-// The files belong to this process; forked ranks read the same ones.
+// The files belong to this process. Forked ranks read the same ones.
 std::string tls() {
   static const Certificates files;
   return files.settings();

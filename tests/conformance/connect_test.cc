@@ -1,14 +1,14 @@
 // Making connections:
 //
-//   * a descriptor is at most 1 KiB, and reaches;
-//   * transports and endpoints have the abilities that their capabilities tell of, for life;
+//   * a descriptor is at most 1 KiB, and suffices for reach();
+//   * transports and endpoints have the abilities that their capabilities state, for life;
 //   * hostile descriptor bytes are refused by reach(), or end in on_connected with an error, in
-//   bounded time;
-//   * connecting to somebody who is gone, or who cannot prove the secret or the epoch, ends in an
-//   error with a text;
+//     bounded time;
+//   * connecting to a peer that is gone, or that cannot prove the secret or the epoch, ends in an
+//     error with a text;
 //   * on_connected comes exactly once, or not at all after cancel_connect();
 //   * connections can be made and closed again and again without leaking descriptors, and many
-//   stand side by side;
+//     stand side by side;
 //   * an accepted endpoint that nobody keeps fails the other side;
 //   * when the process runs out of descriptors, connects fail with an error, and work again later.
 #include <sys/resource.h>
@@ -41,7 +41,7 @@ std::vector<TransportCase> plain_process_cases() {
   return cases;
 }
 
-// The outcome of one connect to rank 1: ok or the error.
+// Connects to rank 1 once. Returns ok or the error.
 Status connect_once(Node& node, ConstByteSpan descriptor) {
   const int before = node.connect_outcomes;
   node.connected.erase(1);
@@ -70,7 +70,7 @@ TEST_P(Connecting, DescriptorsAreSmallAndReach) {
   run_pair(options(), near, far);
 }
 
-// Random bytes, cut descriptors, descriptors with flipped bits.
+// Returns random bytes, a truncated descriptor, or a descriptor with flipped bits.
 std::vector<std::byte> hostile(const std::vector<std::byte>& good, Random& random) {
   std::vector<std::byte> bytes = good;
   switch (random.below(4)) {
@@ -133,8 +133,8 @@ TEST_P(Connecting, ReachSurvivesHostileDescriptors) {
 }
 
 TEST_P(Connecting, ToCutAndRandomDescriptorsFails) {
-  // Flipped bits may name foreign hosts, which answer when they like; here only what cannot be
-  // meant well.
+  // Flipped bits may name foreign hosts, which answer when they like. So this test uses only bytes
+  // that cannot be valid.
   const auto near = [&](Side& side) {
     const std::vector<std::byte> good = side.take_bytes();
     Random random(seed());
@@ -151,7 +151,7 @@ TEST_P(Connecting, ToCutAndRandomDescriptorsFails) {
   const auto far = [&](Side& side) {
     side.post_bytes(side.node().transport().contact());
     (void)side.take<char>(kConnectLimit);
-    // The other side may know of the connection first.
+    // The other side may learn of the connection first.
     side.node().until("the connection", [&] { return side.node().accepts > 0; });
     EXPECT_EQ(side.node().accepts, 1);
   };
@@ -330,7 +330,7 @@ TEST_P(Connecting, AnEndpointThatNobodyKeepsFails) {
   run_pair(options(), near, far);
 }
 
-// One node with many peers; the far side runs them all.
+// One node has many peers. The far side runs them all.
 TEST_P(Connecting, ManyStandSideBySide) {
   const int peers = GetParam().slow() ? 20 : rounds(60, 200);
   const PairOptions pair = options();
@@ -392,13 +392,13 @@ TEST_P(Connecting, ManyStandSideBySide) {
   run_pair(pair, near, far);
 }
 
-// Leaves room for |spare| more descriptors, for the time of its life.
+// Leaves room for |spare| more descriptors while it lives.
 class FewDescriptors {
  public:
   explicit FewDescriptors(unsigned spare) {
     getrlimit(RLIMIT_NOFILE, &before_);
     const int next = dup(0);
-    // Everything below the lowest free number is in use; numbers above may be, too.
+    // All numbers below the lowest free one are in use; higher ones may be, too.
     rlimit low = before_;
     low.rlim_cur = static_cast<rlim_t>(next) + spare;
     close(next);
@@ -412,7 +412,8 @@ class FewDescriptors {
   rlimit before_{};
 };
 
-// A device that could not be opened is not asked again for a moment, at either end.
+// Connects, and repeats that for a while: a device that could not be opened is not tried again for
+// a moment, at either end.
 Status connect_soon(Node& node, ConstByteSpan descriptor) {
   const uint64_t end = now_ns() + 2'000'000'000;
   for (;;) {

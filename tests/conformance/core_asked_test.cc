@@ -1,16 +1,16 @@
-// How much one rank makes another hold by asking it for one-sided operations:
+// The load that one rank puts on another by asking it for one-sided operations:
 //
 //   * a rank may start any number; all of them complete, also when both ranks ask each other, and
 //     the owner never holds more than kMaxAsked records of them;
 //   * those that are cancelled while the owner does nothing keep their places until it has
-//   answered,
-//     and give all of them back: others go on afterwards, also over connections that fail;
+//     answered, and give all of them back: others go on afterwards, also over connections that
+//     fail;
 //   * gets are answered although sends wait for the other rank's receives;
 //   * a peer that asks for more than it may is cut off, whether it takes no answers, or takes and
 //     does not acknowledge them, and whatever it asks for; one that acknowledges is not;
 //   * a peer that sends more requests for messages than it may is cut off;
 //   * a peer that grants more than a transfer keeps ends the transfer;
-//   * the receiver is told of sends that an abort has ended, so that it forgets their requests.
+//   * the receiver hears of sends that an abort has ended, so that it forgets their requests.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -35,9 +35,9 @@ namespace hetcomm::test {
 namespace {
 
 constexpr uint64_t kBytes = 256 << 10;
-constexpr uint64_t kLarge = 200'000;  // not in one message over any transport
+constexpr uint64_t kLarge = 200'000;  // too long for one message over any transport
 
-// Operations of the peer that this rank works at.
+// Returns the number of the peer's operations on which this rank works.
 uint64_t count_records(CoreMember& me) {
   const Engine::Baton baton(me.context().engine());
   uint64_t count = 0;
@@ -59,7 +59,7 @@ uint64_t held(CoreMember& me) {
   return me.communicator().job().pair(1 - me.rank()).access().permits().held();
 }
 
-// An Asker asks for small and large gets, puts that ask first, and atomics.
+// Asks for small and large gets, puts that ask first, and atomics.
 class Asker {
  public:
   Asker(CoreMember& me, Window& window) : me_(me), window_(window), buffer_(kLarge) {}
@@ -84,7 +84,7 @@ class Asker {
     Operation& operation = *running_[index];
     if (operation.state() == OperationState::kPending) me_.communicator().cancel(operation);
   }
-  // All complete; |may_fail|: some were cancelled.
+  // Expects that all complete. |may_fail|: some were cancelled.
   void finish(bool may_fail = false) {
     for (Operation* operation : running_) {
       const Status status = me_.finish(operation);
@@ -113,13 +113,13 @@ class Asker {
   std::vector<Operation*> running_;
 };
 
-// Nothing is counted any more on either side.
+// Expects that neither side counts any operation any longer.
 void expect_nothing_left(CoreMember& me) {
   const uint64_t deadline = now_ns() + 20'000'000'000;
   while (asked(me) > 0 && now_ns() < deadline) me.context().engine().poke();
   EXPECT_EQ(asked(me), 0u) << "rank " << me.rank();
   expect_ok(barrier(me.communicator(), 20'000'000'000));
-  // The other acknowledges the answers of this rank with its next message, the barrier's.
+  // The other rank acknowledges the answers of this one with its next message, the barrier's.
   while (held(me) > 0 && now_ns() < deadline) me.context().engine().poke();
   EXPECT_EQ(held(me), 0u) << "rank " << me.rank();
   EXPECT_EQ(count_records(me), 0u) << "rank " << me.rank();
@@ -176,7 +176,7 @@ TEST_P(Asked, OwnerHoldsFewOfManyThatAreStartedAtOnce) {
   }
 }
 
-// Neither rank answers before it has asked for everything: what waits at both is not in the way of
+// Neither rank answers before it has asked for everything. Requests that wait at both do not block
 // the answers.
 TEST_P(Asked, BothAskEachOther) {
   run([](CoreMember& me) {
@@ -252,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Asked,
                                            AskedCase{"shm_read", true, "SHM_BULK=read;"}),
                          [](const auto& test) { return test.param.name; });
 
-// Connections fail, operations are cancelled and others are started, on both ranks.
+// Connections fail, operations are cancelled and others are started, on both ranks, in every round.
 TEST(AskedFaults, PlacesAreCountedOverConnectionsThatFail) {
   for (const size_t instances : {size_t{1}, size_t{3}}) {
     std::atomic<uint64_t> broken{0};
@@ -317,7 +317,7 @@ class PlayedPeer : public WithPlayedPeer {
       say({.kind = kind, .tag = tag}, put);
     }
   }
-  // The peer asks for |count| more than it may; it is cut off in time.
+  // The peer asks for |count| more than it may, and is cut off in time.
   void expect_cut_off(MessageKind kind, bool refused) {
     for (uint64_t i = 0; i < kMaxHeld + 100; ++i) ask(kind, refused);
     drive();
@@ -380,7 +380,7 @@ TEST_F(PlayedPeer, TooManyRequestsAreCutOff) {
   EXPECT_EQ(failures(), 1u);
 }
 
-// A receiver that grants without end what the connection does not carry.
+// The receiver grants, without end, ranges that the connection does not carry.
 TEST_F(PlayedPeer, TooManyGrantsEndTheSend) {
   std::vector<std::byte> bytes(kLarge);
   Operation* send = me_.post(OperationKind::kSend, 1, 0, bytes.data(), kLarge);

@@ -1,6 +1,6 @@
-// A network that carries short packets only: connections open, and break as soon as something long
+// A network that carries only short packets: connections open, and break as soon as a long packet
 // is sent.
-//   * what is short arrives; what is long ends with UNREACHABLE on both ranks and the reason of the
+//   * short messages arrive; long ones end with UNREACHABLE on both ranks and the reason of the
 //     connection, eagerly or by rendezvous, whichever rank sends, and over every path
 //   * a message that gets through now and then, or another path that carries it, keeps the pair
 #include <atomic>
@@ -47,7 +47,7 @@ void run(const FaultPlan& plan, Body&& body) {
       body);
 }
 
-// The ranks end with a pair that is lost, so that they meet outside of it.
+// The ranks end with a pair that is lost, so they meet outside of the job.
 template <typename Body>
 void run_to_the_loss(const FaultPlan& plan, Body&& body) {
   hetcomm_test::LocalStore store;
@@ -71,7 +71,7 @@ void run_to_the_loss(const FaultPlan& plan, Body&& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Sends |bytes| from |sender| to the other rank; how that ends here.
+// Sends |bytes| from |sender| to the other rank. Returns the status on this rank.
 Status pass(CoreMember& me, int sender, std::vector<std::byte>& bytes, uint64_t seed) {
   const bool sends = me.rank() == sender;
   if (sends) fill_pattern(bytes, seed);
@@ -92,7 +92,7 @@ TEST_P(BlackHoles, EndOnBothRanksWithTheReason) {
       plan.instances = paths;
       run_to_the_loss(plan, [&](CoreMember& me) {
         std::vector<std::byte> few(kCarried);
-        // The last one says that the others have arrived.
+        // The last message shows that the others have arrived.
         for (uint64_t i = 0; i < 11; ++i) {
           const Status status = pass(me, i < 10 ? sender : 1 - sender, few, i);
           ASSERT_TRUE(status.ok()) << status.text();

@@ -1,5 +1,5 @@
-// A collective operation that is over stays over: what other ranks have said of a call before it is
-// made here ends it at once, and its memory is never touched.
+// A collective operation that is over stays over. If other ranks have reported something about a
+// call before it is made here, that ends the call at once, and its memory is never touched.
 //
 //   * a refusal, or another call, that is known before the call: as the first operation of its
 //     ranks, as one that could start at once, and as one behind others
@@ -8,9 +8,9 @@
 //   * calls that differ in kind, root or length, which the arena or messages show after both are
 //     made
 //   * every kind of operation, called alone or in a group
-//   * through shared memory, by messages within a host, and by tcp; of memory of the host that no
-//     access is allowed to from the report on, and of memory of a device
-//   * operations that were under way then end too, and their memory may be taken away
+//   * through shared memory, by messages within a host, and by tcp; with memory of the host to
+//     which no access is allowed from the report on, and with memory of a device
+//   * operations that were in progress then end too, and their memory may be taken away
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -40,10 +40,10 @@ using collectives::Kind;
 
 constexpr int kRanks = 2;
 constexpr uint64_t kBytes = 4096;
-constexpr uint64_t kManyBytes = 1u << 20;  // too many to leave before a receive is there
+constexpr uint64_t kManyBytes = 1u << 20;  // too many to leave before a receive is posted
 constexpr uint64_t kLimitNs = 20'000'000'000;
 
-// The terms that the ranks have to agree about.
+// The terms on which the ranks have to agree.
 struct Shape {
   Kind kind = Kind::kAllreduce;
   int32_t root = 0;
@@ -62,8 +62,8 @@ std::vector<Kind> all_kinds() {
   return all;
 }
 
-// Whether |rank| may end a call of this shape with OK though the other rank has made another one:
-// it waits for nobody.
+// Returns whether |rank| may end a call of this shape with OK though the other rank has made
+// another call, because it waits for nobody.
 bool may_end_well(const Shape& own, int rank) {
   switch (own.kind) {
     case Kind::kBroadcast:
@@ -81,7 +81,7 @@ bool may_end_well(const Shape& own, int rank) {
   }
 }
 
-// Host memory that can be taken away, so that any access ends the process.
+// Host memory that can be taken away, so that any later access ends the process.
 class Pages {
  public:
   explicit Pages(uint64_t bytes)
@@ -127,7 +127,7 @@ class Buffers {
     if (device_[0] != nullptr) return;
     for (Pages& each : host_) each.take_away();
   }
-  // Memory of a device stays as it was, and can be given up.
+  // Expects that memory of a device is unchanged. It can then be given up.
   void check_untouched() {
     for (auto& each : device_) {
       if (each == nullptr) continue;
@@ -144,7 +144,7 @@ class Buffers {
     return device_[side] != nullptr ? device_[side]->part(offset, length)
                                     : host_[side].part(offset, length);
   }
-  // |blocks|: it has a part for each rank; |many|: each of them is a buffer of its own.
+  // |blocks|: the side has a part for each rank. |many|: each part is a buffer of its own.
   std::vector<hetcomm_buffer_t> parts(size_t side, uint64_t block, bool blocks, bool many) {
     if (!many) return {part(side, 0, blocks ? kRanks * block : block)};
     std::vector<hetcomm_buffer_t> all;
@@ -158,8 +158,8 @@ class Buffers {
 };
 
 enum class Early : uint8_t { kRefusal, kOtherCall, kBoth };
-// kFirst: nobody has used the list of ranks before. kDirect: it could start at once. kBehind:
-// others are under way, as many as may be.
+// kFirst: nobody has used the list of ranks before. kDirect: the operation could start at once.
+// kBehind: as many others as allowed are in progress.
 enum class Place : uint8_t { kFirst, kDirect, kBehind };
 
 struct Scenario {
@@ -176,7 +176,7 @@ struct Case {
   const char* settings;
 };
 
-// Kinds that are played with memory of a device in every way of hearing.
+// Returns whether the kind is tested with memory of a device in every way of hearing.
 bool is_usual(Kind kind) {
   return kind == Kind::kBroadcast || kind == Kind::kAllreduce || kind == Kind::kReduce;
 }
@@ -204,7 +204,7 @@ Operation* start(Communicator& communicator, const Shape& shape, Buffers& buffer
   const std::vector<hetcomm_buffer_t> receives = buffers.receives(shape);
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
-  // Only the group is looked for, by the address.
+  // Only the address of the group is used, to find it.
   options.group = reinterpret_cast<hetcomm_group_t*>(group);
   Operation* operation = nullptr;
   std::string text;
@@ -224,7 +224,7 @@ Operation* start(Communicator& communicator, const Shape& shape, Buffers& buffer
   return operation;
 }
 
-// Rank 0's note about operation |sequence|, which rank 1 has not called.
+// Waits for rank 0's note about operation |sequence|, which rank 1 has not called.
 void hear(CoreMember& me, Communicator& on, uint64_t sequence, Early early) {
   uint64_t team = 0;
   for (const int rank : on.ranks()) team = mix64(team, static_cast<uint64_t>(rank) + 1);
@@ -244,7 +244,7 @@ void expect_mismatch(CoreMember& me, Operation* operation) {
   EXPECT_EQ(status.code(), Code::kMismatch) << status.text();
 }
 
-// It may have ended well where |may_be_ok|.
+// Expects an end with MISMATCH, or with OK where |may_be_ok|.
 void expect_end(CoreMember& me, Operation* operation, bool may_be_ok) {
   const Status status = me.finish(operation);
   EXPECT_TRUE(status.code() == Code::kMismatch || (may_be_ok && status.ok())) << status.text();
@@ -255,24 +255,24 @@ void meet(CoreMember& me) {
   EXPECT_TRUE(met.ok()) << met.text();
 }
 
-// An operation that ends well, by which the ranks know how they are joined.
+// Runs an operation that ends well, by which the ranks learn how they are joined.
 void join(CoreMember& me, Communicator& on) {
   Buffers buffers(me, false);
   const Status status = me.finish(start(on, {}, buffers));
   ASSERT_TRUE(status.ok()) << status.text();
 }
 
-// The next operation that waits for all ranks tells every rank, and its memory may be taken away
-// then.
+// Expects that the next operation that waits for all ranks tells every rank. Its memory may be
+// taken away then.
 void expect_next_to_tell(CoreMember& me, Communicator& on) {
   Buffers buffers(me, false);
   expect_mismatch(me, start(on, {}, buffers));
   buffers.take_away();
-  // Whatever goes on touches nothing.
+  // Further progress touches nothing.
   for (int i = 0; i < 3; ++i) meet(me);
 }
 
-// Rank 1's side: |others| were called before, and are under way.
+// Runs rank 1's side. |others| were called before, and are in progress.
 void call_what_is_over(CoreMember& me, Communicator& on, const Scenario& scenario,
                        uint64_t sequence, std::vector<Operation*>& others,
                        std::vector<std::unique_ptr<Buffers>>& used) {
@@ -283,7 +283,7 @@ void call_what_is_over(CoreMember& me, Communicator& on, const Scenario& scenari
     hear(me, on, sequence, scenario.early);
     expect_mismatch(me, start(on, shape, *own));
   } else {
-    // It hears of the first call when both are collected, and neither was started.
+    // The rank hears of the first call when both are collected, and neither was started.
     Buffers next(me, scenario.on_device);
     next.take_away();
     std::vector<OperationRef> group;
@@ -318,7 +318,7 @@ void play(CoreMember& me, const Scenario& scenario) {
   meet(me);
   constexpr int kMaxActive = 8;
   if (me.rank() == 0) {
-    // Its data is there when the other rank calls.
+    // Its data is here when the other rank calls.
     if (scenario.place != Place::kBehind) call(scenario.kind, scenario.on_device);
     meet(me);
     meet(me);
@@ -336,7 +336,7 @@ void play(CoreMember& me, const Scenario& scenario) {
     call_what_is_over(me, on, scenario, calls + 1, others, used);
     meet(me);
   }
-  // Whatever goes on touches nothing.
+  // Further progress touches nothing.
   for (int i = 0; i < 3; ++i) meet(me);
 }
 
@@ -375,9 +375,9 @@ TEST_P(CollectiveEnds, WhatIsOverBeforeItsCallIsNeverStarted) {
   });
 }
 
-// --- calls that differ, of which nobody has said anything ---------------------------------------
+// --- calls that differ without any report -------------------------------------------------------
 
-// The calls of both ranks, of which rank 0's is the first.
+// The calls of both ranks. Rank 0 makes its call first.
 struct Difference {
   Shape of_rank_0;
   Shape of_rank_1;
@@ -403,7 +403,7 @@ std::vector<Difference> differences() {
   return all;
 }
 
-// Rank 1 is late: what rank 0 has to say lies in the arena, or has left, when rank 1 calls.
+// Rank 1 is late: rank 0's data lies in the arena, or has left, when rank 1 calls.
 void differ(CoreMember& me, const Difference& difference, Place place, bool on_device,
             bool grouped) {
   Result<std::unique_ptr<Communicator>> made = split(me.communicator(), 0, me.rank(), {});
@@ -453,7 +453,7 @@ TEST_P(CollectiveEnds, CallsThatDifferTouchNothingAfterTheReport) {
 
 // --- messages that come before the call ----------------------------------------------------------
 
-// Waits until a message of a collective operation is here that nobody waits for.
+// Waits until a message of a collective operation is here for which nobody waits.
 bool message_is_here(CoreMember& me, Communicator& on) {
   const uint64_t until_ns = now_ns() + kLimitNs;
   do {
@@ -467,12 +467,12 @@ bool message_is_here(CoreMember& me, Communicator& on) {
 struct Message {
   Kind kind;
   uint64_t bytes;
-  int calls;  // of rank 0, before rank 1 makes its first one
+  int calls;  // calls of rank 0, before rank 1 makes its first one
   bool on_device;
   bool grouped;
 };
 
-// Rank 0 only sends, and so it may be some calls ahead.
+// Rank 0 only sends, and so may be some calls ahead.
 void send_before_the_call(CoreMember& me, const Message& message) {
   Result<std::unique_ptr<Communicator>> made = split(me.communicator(), 0, me.rank(), {});
   ASSERT_TRUE(made.ok()) << made.status().text();
@@ -503,7 +503,7 @@ void send_before_the_call(CoreMember& me, const Message& message) {
   expect_next_to_tell(me, on);
 }
 
-// In an arena nobody sends messages.
+// In an arena no rank sends messages.
 class CollectiveEndsByMessages : public CollectiveEnds {};
 
 TEST_P(CollectiveEndsByMessages, AMessageOfAnotherCallEndsTheCallThatFollows) {
@@ -536,7 +536,8 @@ struct Late {
   std::unique_ptr<Communicator> on;
 };
 
-// With a communicator for each, since the first failure ends all operations of one.
+// Each call has a communicator of its own, since the first failure ends all operations of a
+// communicator.
 std::vector<Late> late_calls(CoreMember& me) {
   std::vector<Late> all;
   for (const Kind kind : all_kinds()) {

@@ -1,4 +1,5 @@
-// Deadlines, by core's own view of an operation, so that looking at it does not drive the engine:
+// Deadlines, checked by core's own view of an operation, so that looking at it does not drive the
+// engine:
 //
 //   * where a thread makes progress a deadline ends an operation although nobody makes a call;
 //   * where the caller makes progress it ends at the caller's next call.
@@ -25,7 +26,8 @@ Factories self_and_tcp() {
   return factories;
 }
 
-// Looks at |operation| and makes no call. Nanoseconds until it had ended; |limit_ns|: it has not.
+// Looks at |operation| and makes no call. Returns the nanoseconds until it had ended; |limit_ns|:
+// it has not.
 uint64_t watch(const Operation& operation, uint64_t limit_ns) {
   const uint32_t generation = operation.generation();
   const uint64_t begin = now_ns();
@@ -36,7 +38,7 @@ uint64_t watch(const Operation& operation, uint64_t limit_ns) {
   return limit_ns;
 }
 
-// Posts a receive that nothing matches once everything sleeps. |timeout_ns| 0: the default.
+// Posts a receive that nothing matches once all threads sleep. |timeout_ns| 0: the default.
 void expect_timed_out_in_silence(CoreMember& me, int from, uint64_t timeout_ns) {
   std::array<std::byte, 8> memory{};
   usleep(100'000);  // the background thread has gone to sleep

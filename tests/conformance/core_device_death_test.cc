@@ -1,11 +1,11 @@
 // A device whose vendor's calls fail: each of them once, the first time or a later one, or all from
 // then on. For every call and place:
 //
-//   * the operation that involves the device, be it a message or a put, ends,
-//     with the reason or, where there is another way, right; so does that of the other rank
+//   * the operation that involves the device, be it a message or a put, ends with the reason or,
+//     where there is another way, with the right data; so does that of the other rank
 //   * messages between memory of the host go on
-//   * after a call that failed once memory of the device moves again
-//   * everything is given back
+//   * after a call that failed once, memory of the device moves again
+//   * all resources are given back
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,7 +26,7 @@
 namespace hetcomm::test {
 namespace {
 
-constexpr uint64_t kSize = 2'000'000;  // of the memory of a device
+constexpr uint64_t kSize = 2'000'000;  // bytes of the memory of a device
 
 enum class Call : uint8_t {
   kStreamCreate,
@@ -42,7 +42,7 @@ constexpr std::array<const char*, 8> kCalls = {"stream_create", "copy_to_host", 
                                                "event_record",  "event_query",  "allocate_host",
                                                "pin_host",      "event_notify"};
 
-// Which call of all ranks' fails.
+// Selects the call that fails, among those of all ranks.
 struct Failure {
   Call call = Call::kStreamCreate;
   int earlier = 0;      // calls that succeed before
@@ -77,7 +77,8 @@ class Vendor {
   static inline std::atomic<bool> is_armed_{false};
 };
 
-// The table of a kind of simulated device, whose calls fail as planned. |kIndex| makes one of each.
+// Returns the table of a kind of simulated device, whose calls fail as planned. |kIndex| makes one
+// of each.
 template <int kIndex>
 const DeviceTable& failing_table(const DeviceTable& real_table) {
   static DeviceTable real;
@@ -164,15 +165,16 @@ void pass_host(CoreMember& me, uint64_t seed) {
 
 class DeviceDeath : public ::testing::TestWithParam<std::string> {};
 
-// The calls that a transfer of memory of |device| needs, and those for which there is another way.
+// Returns whether a transfer of memory of |device| needs the call. For the others there is another
+// way.
 bool is_needed(Call call) { return call <= Call::kEventQuery; }
 bool is_made(Call call, size_t device) {
   if (call == Call::kAllocateHost) return device == 1;
   if (call == Call::kPinHost) return device == 2;
-  return call != Call::kEventNotify;  // only where a thread comes to sleep
+  return call != Call::kEventNotify;  // made only where a thread is about to sleep
 }
 
-// Both ranks have come here.
+// Returns when both ranks have called it.
 void meet(CoreMember& me) {
   char there = 0;
   char back = 0;
@@ -236,8 +238,8 @@ class Puts final : public Way {
 
 using MakeWay = std::function<std::unique_ptr<Way>(CoreMember& me, OnDevice& memory)>;
 
-// Memory of |device| on both sides, while messages of the host go on. Counts the operations that
-// tell of a lost device.
+// Moves memory of |device| on both sides, while messages of the host go on. Counts the operations
+// that report a lost device.
 void go_through(CoreMember& me, const Failure& failure, size_t device, const MakeWay& make_way,
                 std::atomic<int>& lost) {
   OnDevice memory(me, kSize, device);
@@ -250,7 +252,7 @@ void go_through(CoreMember& me, const Failure& failure, size_t device, const Mak
   for (int round = 0; round < 3; ++round) {
     const Status status = way->go();
     EXPECT_EQ(status.ok(), status.text() == code_text(Code::kOk)) << status.text();
-    // The other rank hears it as the reason of the rank whose device it is.
+    // The other rank hears it as the reason of the rank that owns the device.
     const bool of_other = status.code() == Code::kAborted &&
                           status.text().find("DEVICE_LOST") != std::string_view::npos;
     if (status.code() == Code::kDeviceLost || of_other) {
@@ -265,7 +267,7 @@ void go_through(CoreMember& me, const Failure& failure, size_t device, const Mak
   meet(me);
   if (me.rank() == 0) Vendor::disarm();
   meet(me);
-  // The vendor works again, whatever has been.
+  // The vendor works again, whatever failed before.
   memory.fill(me.rank() == 0 ? 7 : 8);
   meet(me);
   const Status status = way->go();

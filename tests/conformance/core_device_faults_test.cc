@@ -1,9 +1,9 @@
 // Devices that fail, at calls of every kind that the library makes to them:
 //
 //   * one call fails, at many places, or the device of a rank is lost from then on
-//   * the operations that need it end, on all ranks, and say so; none hangs
+//   * the operations that need the device end, on all ranks, and report it; none hangs
 //   * operations that succeed have the right data
-//   * everything else goes on, and so does the device once it is well again
+//   * all others go on, and so does the device once it works again
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -32,28 +32,28 @@ namespace {
 
 constexpr int kRanks = 3;
 constexpr uint64_t kBytes = 384 * 1024;               // some chunks
-constexpr uint64_t kLongBytes = (6 << 20) + 100'000;  // a sum for which devices copy by themselves
+constexpr uint64_t kLongBytes = (6 << 20) + 100'000;  // a sum for which devices copy on their own
 constexpr uint64_t kLimitNs = 10'000'000'000;
 constexpr const char* kWords = "the simulation was told to fail";
 constexpr hetcomm_status_t kLost = HETCOMM_DEVICE_LOST;
 
 struct Faults {
-  std::atomic<int64_t> calls_left{INT64_MAX};  // until one fails
-  std::atomic<bool> lasts{false};              // its device fails from then on
+  std::atomic<int64_t> calls_left{INT64_MAX};  // calls until one fails
+  std::atomic<bool> lasts{false};              // the device fails from then on
   std::atomic<const void*> lost{nullptr};
   std::atomic<int64_t> seen{0};
-  std::atomic<int64_t> made{0};  // in the latest round
+  std::atomic<int64_t> made{0};  // calls in the latest round
   std::atomic<int64_t> reductions{0};
-  // The number of reductions that are not made, which their events tell later.
+  // The number of reductions that are not made, which their events report later.
   std::atomic<int64_t> late{0};
   std::atomic<const void*> late_stream{nullptr};
   std::atomic<const void*> late_event{nullptr};
-  std::atomic<bool> holds{false};  // reductions go on
-  std::atomic<int> held{0};        // number of those
+  std::atomic<bool> holds{false};  // reductions stay in progress
+  std::atomic<int> held{0};        // number of those reductions
 };
 Faults faults;
 
-// Objects of any devices, from any thread.
+// A set of objects of any devices, usable from any thread.
 class Set {
  public:
   void insert(const void* one) {
@@ -83,7 +83,7 @@ bool fails(const void* device) {
   return now || faults.lost == device;
 }
 
-// The first rank to come makes it. |kIndex| makes one for each kind.
+// Returns the table. The first rank that calls makes it. |kIndex| makes one for each kind.
 template <int kIndex>
 const DeviceTable& failing_table(const DeviceTable& given) {
   static const DeviceTable real = given;
@@ -148,7 +148,7 @@ const DeviceTable& failing_table(const DeviceTable& given) {
       }
       return status;
     };
-    // One that is still pending may be asked any number of times.
+    // An event that is still pending may be queried any number of times.
     table.event_query = [](void* device, void* event) {
       if (held_events.has(event) && faults.holds) return hetcomm_status_t{HETCOMM_PENDING};
       const hetcomm_status_t status = real.event_query(device, event);
@@ -166,12 +166,12 @@ const DeviceTable& failing_table(const DeviceTable& given) {
       held_events.take(event);
       real.event_release(device, event);
     };
-    // Nothing tells of the end of those that are held.
+    // There is no notice of the end of held events.
     table.event_notify = [](void* device, void* event, int file) {
       if (held_events.has(event)) return hetcomm_status_t{HETCOMM_UNSUPPORTED};
       return fails(device) ? kLost : real.event_notify(device, event, file);
     };
-    // A device has one of these.
+    // A device has either pin_host or allocate_host.
     if (real.pin_host != nullptr) {
       table.pin_host = [](void* device, void* host, uint64_t size) {
         return fails(device) ? kLost : real.pin_host(device, host, size);
@@ -198,7 +198,7 @@ std::vector<Device> make_devices(const std::string& kind, bool unified) {
   return {{&table, device.instance}};
 }
 
-// Buffers of a rank on its device.
+// A rank's buffers on its device.
 struct Buffers {
   explicit Buffers(CoreMember& me)
       : sent(me, kBytes), received(me, kBytes), sum(me, kLongBytes), all(me, kBytes * kRanks) {}
@@ -241,7 +241,7 @@ struct Setting {
   bool lasts = false;  // a device that has failed once fails from then on
 };
 
-// A matrix of bytes, of which a rank has kBytes: some of its lines, or of its columns.
+// A matrix of bytes. Each rank has kBytes of it: some of its lines, or some of its columns.
 constexpr uint64_t kColumns = 1536;
 constexpr uint64_t kLines = kBytes * kRanks / kColumns;
 
@@ -251,7 +251,7 @@ std::shared_ptr<const reshard::Layout> layout_by(size_t dimension) {
       reshard::layout_of({kLines, kColumns}, mesh, {reshard::shard(dimension)}).value());
 }
 
-// Moves what is sent, some lines of the matrix, to what is received, some columns.
+// Moves the sent data, some lines of the matrix, to the received data, some columns.
 class Resharding {
  public:
   explicit Resharding(Communicator& communicator) {
@@ -264,7 +264,7 @@ class Resharding {
   Resharding(const Resharding&) = delete;
   Resharding& operator=(const Resharding&) = delete;
   ~Resharding() {
-    // Those of other ranks may end it yet.
+    // Executions of other ranks may still end it.
     const uint64_t until_ns = now_ns() + kLimitNs;
     while (redistribution_->close().code() == Code::kBusy && now_ns() < until_ns) {
       std::this_thread::yield();
@@ -279,7 +279,7 @@ class Resharding {
     EXPECT_EQ(redistribution_->start(&from, &to, {}, &operation, &text), Code::kOk) << text;
     return operation;
   }
-  // Returns what |rank| has then received, where rank r has sent pattern |first_seed| + r.
+  // Returns the data that |rank| has then received, where rank r has sent pattern |first_seed| + r.
   static std::vector<std::byte> expected(uint64_t rank, uint64_t first_seed) {
     constexpr uint64_t kMine = kColumns / kRanks;
     std::vector<std::byte> all;
@@ -299,11 +299,11 @@ class Resharding {
   std::unique_ptr<reshard::Redistribution> redistribution_;
 };
 
-// Operations that run at the same time: a message to the next rank; or a reduction in place and an
-// allgather; or a redistribution; or a long reduction in place.
+// Operations that run at the same time: a message to the next rank, a reduction in place and an
+// allgather, a redistribution, or a long reduction in place.
 class Round {
  public:
-  // Collective operations are those of |collective|.
+  // Collective operations run on |collective|.
   Round(CoreMember& me, Communicator& collective, Buffers& buffers, What what, uint64_t tag)
       : me_(me), collective_(collective), buffers_(buffers), what_(what), tag_(tag) {
     buffers.sent.fill(tag * kRanks + rank());
@@ -335,7 +335,7 @@ class Round {
     for (Operation* const each : operations) outcomes.push_back(me_.finish(each));
     return outcomes;
   }
-  // Those that have succeeded have brought the right data.
+  // Expects that operations that succeeded have brought the right data.
   void check(const std::vector<Status>& outcomes) {
     if (what_ == What::kMessages) {
       const uint64_t previous = (rank() + kRanks - 1) % kRanks;
@@ -362,7 +362,8 @@ class Round {
   static void expect(OnDevice& memory, uint64_t offset, uint64_t seed) {
     EXPECT_EQ(find_mismatch(memory.contents(offset, kBytes), seed), std::nullopt);
   }
-  // The greatest of what the ranks have in each byte, where rank r has pattern |first_seed| + r.
+  // Returns the greatest value of all ranks in each byte, where rank r has pattern |first_seed| +
+  // r.
   static std::vector<std::byte> greatest(uint64_t first_seed, uint64_t bytes) {
     std::vector<std::byte> all(bytes);
     std::vector<std::byte> one(bytes);
@@ -382,18 +383,19 @@ class Round {
   std::optional<Resharding> resharding_;
 };
 
-// The ranks of one job, which have rounds together.
+// The ranks of one job, which run rounds together.
 class Rounds {
  public:
   Rounds(CoreMember& me, std::barrier<>& together) : me_(me), together_(together), buffers_(me) {}
 
-  // With call |fails_at| of a device failing, or its device from then on. Gives the calls made.
+  // Runs a round in which call |fails_at| of a device fails, or its device from then on. Returns
+  // the number of calls made.
   int64_t run(What what, int64_t fails_at, bool lasts, std::atomic<int>* words) {
-    // One that has failed ends all collective operations of its communicator that come after it.
+    // A failed operation ends all later collective operations of its communicator.
     Result<std::unique_ptr<Communicator>> part = split(me_.communicator(), 0, 0, {});
     EXPECT_TRUE(part.ok()) << part.status().text();
     if (!part.ok()) return 0;
-    // The second long operation of a team is written in another way than the first.
+    // The second long operation of a team uses another way of writing than the first.
     if (what == What::kLongSum && ++long_sums_ % 2 == 0) {
       for (const Status& each : Round(me_, **part, buffers_, what, ++tag_).run()) {
         EXPECT_TRUE(each.ok()) << each.text();
@@ -411,7 +413,7 @@ class Rounds {
     first_rank([] {
       faults.calls_left = INT64_MAX;
       faults.lost = nullptr;
-      faults.made = faults.seen.load();  // alike for all ranks, while some may go on
+      faults.made = faults.seen.load();  // one value for all ranks, while some may go on
     });
     one.check(outcomes);
     for (const Status& each : outcomes) {
@@ -503,11 +505,11 @@ TEST_P(DeviceFaults, AtEveryKindOfCall) {
     }
     EXPECT_GT(calls, 10);
     EXPECT_TRUE(!GetParam().sums || faults.reductions > 0);
-    // Not at each one where there are many: a round takes long under a sanitizer.
+    // Where there are many calls, not each one fails: a round takes long under a sanitizer.
     for (int64_t at = 0; at < calls && !stops; at += 1 + calls / 25) {
       SCOPED_TRACE("call " + std::to_string(at));
       rounds.run(what, at, lasts, &words_);
-      // All are well again.
+      // All devices work again.
       rounds.run(What::kMessages, INT64_MAX, false, &words_);
       rounds.run(What::kCollectives, INT64_MAX, false, &words_);
       rounds.run(What::kResharding, INT64_MAX, false, &words_);
@@ -527,7 +529,7 @@ TEST_P(FaultsOfSums, EndsWhenTheSumHas) {
   });
 }
 
-// A device that finds only later that it has not made a sum.
+// The device finds only later that it has not made a sum.
 TEST_P(FaultsOfSums, ThatFailLate) {
   run_job([&](Rounds& rounds) {
     rounds.run(What::kCollectives, INT64_MAX, false, &words_);
@@ -545,7 +547,7 @@ TEST_P(FaultsOfSums, ThatFailLate) {
 INSTANTIATE_TEST_SUITE_P(Over, FaultsOfSums, testing::Values(Setting{"tcp", "sim-address", true}),
                          [](const auto&) { return std::string("tcp_sim_address"); });
 
-// A test for each operation, since each takes a job that is long under a sanitizer.
+// Each operation has its own test, since each takes a job that is long under a sanitizer.
 std::vector<Setting> all_settings() {
   std::vector<Setting> all;
   for (const bool lasts : {false, true}) {

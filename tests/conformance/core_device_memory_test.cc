@@ -1,13 +1,13 @@
-// Memory of devices that connections reach by themselves, over fake verbs: not run on hardware.
+// Memory of devices that connections reach directly, over fake verbs: not run on hardware.
 //
 //   * messages and one-sided operations are right over dma-bufs and over plain registration;
-//   * when the connection breaks in the middle, what was under way directly goes on staged over a
+//   * when the connection breaks in the middle, direct transfers in flight go on staged over a
 //     transport that reaches host memory only, and directly again when the first one is back;
 //   * a memory that the network interface refuses in the middle is staged;
-//   * the device is told before its user sees what a network interface wrote;
+//   * the device is told before its user sees data that a network interface wrote;
 //   * nothing stays registered;
 //   * a device is tried when its memory is about to move for the first time, and not before; it is
-//     tried again where the trial failed for want of something.
+//     tried again where the trial failed for lack of resources.
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -77,7 +77,7 @@ std::vector<std::byte> pattern(uint64_t size, uint64_t seed) {
   return bytes;
 }
 
-// Both ways at once, |count| messages of |size| bytes each.
+// Exchanges |count| messages of |size| bytes in each direction at once.
 void exchange(CoreMember& me, uint64_t size, uint64_t count, uint64_t seed) {
   OnDevice out(me, size * count);
   OnDevice in(me, size * count);
@@ -134,12 +134,12 @@ TEST_F(CoreDeviceMemory, BothWaysOfRegistration) {
           EXPECT_NE(text.find(way), std::string::npos) << text;
         },
         make_devices);
-    // Two trials, and each message that arrived.
+    // The flushes are those of two trials, and of each message that arrived.
     EXPECT_EQ(flushes, 2u + 2 * 9);
   }
 }
 
-// The ranks connect, and nothing of a device moves.
+// The ranks connect, and no memory of a device moves.
 void pass_host_message(CoreMember& me) {
   std::array<std::byte, 100> bytes{};
   const bool sends = me.rank() == 0;
@@ -195,7 +195,7 @@ TEST_F(CoreDeviceMemory, ATrialThatFailedForWantOfSomethingIsMadeAgain) {
 }
 
 TEST_F(CoreDeviceMemory, ABrokenConnectionIsReplacedByStaging) {
-  // The counts are of all runs: how soon rdma is back in one of them is a matter of timing.
+  // The counts cover all runs: how soon rdma is back in one of them is a matter of timing.
   std::atomic<uint64_t> direct{0};
   std::atomic<uint64_t> staged{0};
   std::atomic<uint64_t> failures{0};
@@ -243,7 +243,8 @@ TEST_F(CoreDeviceMemory, WhatIsRefusedInTheMiddleIsStaged) {
           EXPECT_EQ(memory.contents(0, 20'000'000), pattern(20'000'000, seed));
           return status;
         };
-        // One small message of another range: all is attached, and little is registered for peers.
+        // This sends one small message of another range: all memory is attached, and little is
+        // registered for peers.
         const hetcomm_buffer_t little = memory.part(0, 10);
         EXPECT_TRUE(
             me.finish(me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive,
@@ -314,7 +315,7 @@ TEST_F(CoreDeviceMemory, PutsAndGetsWithoutTheOwner) {
             EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
             const uint64_t between = flushes;
             EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
-            // Seen by the owner's device, too, though nobody notifies.
+            // The owner's device sees the put, too, though nobody notifies.
             EXPECT_TRUE(me.finish(me.access(OperationKind::kPut, {.remote = &remote, .offset = 0},
                                             local.part(0, kSize)))
                             .ok());
@@ -324,7 +325,7 @@ TEST_F(CoreDeviceMemory, PutsAndGetsWithoutTheOwner) {
           EXPECT_TRUE(RegisteredMemories::unregister_memory(*mine, 20'000'000'000).ok());
         },
         make_devices);
-    // Each rank: its trial, what its get wrote, what the peer's puts did.
+    // Each rank has flushes for its trial, for its get, and for the peer's puts.
     EXPECT_EQ(flushes, 2u * 4);
   }
 }

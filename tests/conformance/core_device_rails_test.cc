@@ -1,10 +1,10 @@
 // Data of a device goes over the network interfaces near that device, on both sides:
 //
-//   * the data of each of a rank's devices goes over its own interface and no other, whoever of the
-//     two ranks sends first;
+//   * the data of each of a rank's devices goes over its own interface and no other, whichever of
+//     the two ranks sends first;
 //   * where subnets do not join the two interfaces, or connections between them fail, the data goes
 //     over others, and over its own again when they work;
-//   * devices that are added later use the nearest of the interfaces that the job has;
+//   * devices that are added later use the nearest of the job's interfaces;
 //   * every message arrives once, whole, while connections break and are made.
 //
 // The ranks see a recorded machine of eight accelerators and eight network interfaces.
@@ -51,7 +51,7 @@ std::vector<Device> devices_at(const std::vector<const char*>& addresses) {
 }
 // Devices 1 and 2 of each rank. Their interfaces are the first two that the rank binds.
 std::vector<Device> make_devices() { return devices_at({"0000:13:00.0", "0000:93:00.0"}); }
-// The number of the transport over the interface of |device|.
+// Returns the number of the transport over the interface of |device|.
 size_t transport_of(size_t device) { return device - 1; }
 
 std::string machine() {
@@ -63,7 +63,7 @@ std::string settings(const std::string& path, const std::string& more) {
   return "TIMEOUT=30s;LOG=error;TOPOLOGY_TRUST=on;TOPOLOGY=" + path + ".xml;" + more;
 }
 
-// The machine with all its interfaces in one subnet, while this lives.
+// Puts all interfaces of the machine into one subnet while it lives.
 class OneSubnet {
  public:
   OneSubnet() {
@@ -88,7 +88,7 @@ class OneSubnet {
 FaultPlan bound_plan() {
   FaultPlan plan;
   plan.bound = true;
-  plan.fail_rail = 1e-12;  // not lossless, as rails are that may fail
+  plan.fail_rail = 1e-12;  // not lossless, like rails that may fail
   return plan;
 }
 
@@ -107,7 +107,8 @@ void run_pair(const FaultPlan& plan, const std::string& more,
       body, devices);
 }
 
-// Bulk data that each transport of this rank has moved for the peer, by its number.
+// Returns the bulk data that each transport of this rank has moved for the peer, by the transport's
+// number.
 std::vector<uint64_t> loads(CoreMember& me) {
   std::vector<hetcomm_counters_t> counters(32);
   counters.resize(me.communicator().counters(1 - me.rank(), counters.size(), counters.data()));
@@ -120,7 +121,7 @@ std::vector<uint64_t> loads(CoreMember& me) {
   return bytes;
 }
 
-// Transports that have moved bulk data since |before|.
+// Returns the transports that have moved bulk data since |before|.
 std::vector<size_t> used_since(const std::vector<uint64_t>& before, CoreMember& me) {
   const std::vector<uint64_t> now = loads(me);
   std::vector<size_t> used;
@@ -130,8 +131,7 @@ std::vector<size_t> used_since(const std::vector<uint64_t>& before, CoreMember& 
   return used;
 }
 
-// From |from| of rank |sender| to |to| of the other rank, both numbers of devices that are not the
-// host.
+// Sends from device |from| of rank |sender| to device |to| of the other rank. Neither is the host.
 void pass(CoreMember& me, int sender, size_t from, size_t to, uint64_t seed) {
   const bool sends = me.rank() == sender;
   OnDevice memory(me, kBytes, sends ? from : to);
@@ -170,7 +170,7 @@ TEST(CoreDeviceRails, DataOfADeviceGoesOverItsInterface) {
   }
 }
 
-// Devices that come while the job is there keep to the nearest of its interfaces.
+// Devices that are added during the job use the nearest of its interfaces.
 TEST(CoreDeviceRails, LateDevicesUseTheNearestInterface) {
   run_pair(bound_plan(), "RAILS=1;", [&](CoreMember& me) {
     for (const Device& late : devices_at({"0000:93:00.0", "0000:13:00.0"})) {
@@ -226,7 +226,7 @@ TEST(CoreDeviceRails, RanksOfAHostShareOutNicsAmongTheDevicesOfAllOfThem) {
   }
 }
 
-// Both ends are near the data, though the devices have different numbers.
+// Both ends are near the data, although the devices have different numbers.
 TEST(CoreDeviceRails, DataBetweenTwoDevicesGoesBetweenTheirInterfaces) {
   const OneSubnet machine;
   run_pair(
@@ -292,7 +292,7 @@ TEST(CoreDeviceRails, AnInterfaceThatFailsIsReplacedUntilItWorks) {
 }
 
 // The rank runs on a node of the machine whose interface is not that of its device. Messages go
-// over the device's, and what is put into memory of the host over the host's.
+// over the device's interface, and puts into memory of the host go over the host's.
 TEST(CoreDeviceRails, OneSidedAccessGoesOverTheInterfaceNearTheMemory) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);

@@ -1,15 +1,15 @@
 // Bulk data of a device whose network interface lies beyond its root complex, over fake verbs (not
 // run on hardware):
 //
-//   * goes direct where that is faster, and staged where staging is, when it is sent and when it is
-//   received
-//   * changes its way when what is faster changes, in both directions
+//   * goes direct where that is faster, and staged where staging is faster, when it is sent and
+//     when it is received
+//   * changes its way when the faster way changes, in both directions
 //   * goes direct at all times over an interface below the same root complex, and with
-//   HETCOMM_DEVICE_PATH=direct, however slow that is
+//     HETCOMM_DEVICE_PATH=direct, however slow that is
 //   * goes direct where staging would be faster and there is no memory to stage through
-//   * arrives whole all the same
+//   * arrives whole in all cases
 //
-// A direct access takes the network interface as long as the test says.
+// The test sets the time that a direct access takes the network interface.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ constexpr uint64_t kBytes = 1 << 20;
 constexpr uint64_t kDeviceBytes = 64 << 20;
 constexpr const char* kSlowCopies = ":bandwidth=100M";  // staging takes 10 ms for a message
 
-// Memory of devices, and what the interface takes for a MiB of it, in us.
+// Memory of devices, and the time that the interface takes for a MiB of it, in us.
 struct SlowMemory {
   std::mutex mutex;
   std::vector<uint64_t> begins;
@@ -141,7 +141,7 @@ class FarDevices : public ::testing::Test {
   }
 
   // Passes messages from the device of rank 0 to host memory of rank 1, or from host memory of rank
-  // 0 to the device of rank 1. Returns what moved to or from this rank's device.
+  // 0 to the device of rank 1. Returns the bytes that moved to or from this rank's device.
   static Moved pass(CoreMember& me, uint64_t count, bool from_device) {
     const Moved before = moved(me);
     const bool sends = me.rank() == 0;
@@ -166,7 +166,8 @@ class FarDevices : public ::testing::Test {
     const Moved after = moved(me);
     return {after.direct - before.direct, after.staged - before.staged};
   }
-  // The rank whose device moves most of |count| messages does so staged, or not.
+  // Expects that the rank whose device is used moves most of |count| messages staged, or directly
+  // if not |staged|.
   static void expect_way(CoreMember& me, const Moved& moved, uint64_t count, bool from_device,
                          bool staged) {
     if ((me.rank() == 0) != from_device) return;
@@ -201,7 +202,7 @@ TEST_F(FarDevices, TheWayChangesWhenTheOtherBecomesFaster) {
   run_far(kSlowCopies, [&](CoreMember& me) {
     expect_way(me, pass(me, 30, true), 30, true, false);
     slow_memory().us_per_mib = 90'000;  // a busy machine copies slowly, too
-    pass(me, 60, true);  // it takes a few messages to notice
+    pass(me, 60, true);                 // it takes a few messages to notice
     expect_way(me, pass(me, 30, true), 30, true, true);
     slow_memory().us_per_mib = 0;
     // A trial costs no more than a small share of the time, so the next one may be far away.
@@ -214,7 +215,7 @@ TEST_F(FarDevices, TheWayChangesWhenTheOtherBecomesFaster) {
   });
 }
 
-// Lets the process have no more than |bytes| of addresses beside those that it has.
+// Limits the process to |bytes| of addresses in addition to those that it has.
 void limit_addresses(uint64_t bytes) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_AS, &limit), 0);

@@ -24,8 +24,8 @@ struct FaultCase {
   std::string settings = {};
   bool unreachable_first = false;
   bool shm_beside = false;   // another transport, which carries other sizes
-  uint32_t shm_later = 0;    // one that loses nothing, once so many connects have failed
-  size_t odd_instances = 0;  // of ranks with odd numbers, where they have another number
+  uint32_t shm_later = 0;    // one that loses nothing, after this many connects have failed
+  size_t odd_instances = 0;  // instances of ranks with odd numbers, where they differ
 };
 inline void PrintTo(const FaultCase& test_case, std::ostream* out) { *out << test_case.name; }
 
@@ -91,12 +91,12 @@ class CoreFaults : public ::testing::TestWithParam<FaultCase> {
     FaultPlan plan = GetParam().plan;
     plan.seed = seed;
     if (GetParam().odd_instances > 0) {
-      // Together the interfaces of one rank are as quick as those of another.
+      // The interfaces of one rank are together as fast as those of another.
       if (seed % 2 == 1) plan.instances = GetParam().odd_instances;
       plan.bytes_per_s = 12'000'000'000 / plan.instances;
     }
-    // A pair gives up when connections break for 10 s before anything comes over them. Where
-    // hundreds of messages have to be sent again each one breaks so early, one after the other.
+    // A pair gives up when connections break for 10 s before any data comes over them. Where
+    // hundreds of messages have to be sent again, connections break that early one after the other.
     plan.max_rail_failures = 12 / static_cast<uint32_t>(plan.instances);
     Factories result;
     if (GetParam().unreachable_first) {

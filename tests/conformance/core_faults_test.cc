@@ -22,7 +22,7 @@
 namespace hetcomm::test {
 namespace {
 
-// A rank sends this to another; both know it.
+// A message from one rank to another. Both know it.
 struct Message {
   uint64_t tag;
   uint64_t size;
@@ -37,7 +37,7 @@ std::vector<Message> script(uint64_t seed, int from, int to, int count) {
   return messages;
 }
 
-// Posts everything, in random order among peers and directions, then waits.
+// Posts all messages, in random order among peers and directions, then waits.
 void exchange(CoreMember& me, uint64_t seed, int count) {
   struct Pending {
     Operation* operation;
@@ -91,7 +91,7 @@ constexpr uint32_t kNearTheEnd = UINT32_MAX - 40;
 
 TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
   std::atomic<uint64_t> broken{0};
-  // A quick run takes the one of three ranks, and under a sanitizer the one of two.
+  // A quick run takes the seed that runs three ranks, and under a sanitizer the one that runs two.
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
   constexpr uint64_t kQuickSeed = 1;
@@ -100,7 +100,7 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
 #endif
   const uint64_t first = long_run ? 1 : kQuickSeed;
   const uint64_t last = long_run ? 20 : kQuickSeed;
-  // The test tests something; by chance one run may have few failures.
+  // This checks that the test tests something. By chance one run may have few failures.
   const bool breaks = GetParam().plan.fail_rail > 0;
   const auto suffices = [&] { return !breaks || broken.load() > 4; };
   for (uint64_t seed = first; seed <= last || (seed <= last + 8 && !suffices()); ++seed) {
@@ -125,7 +125,7 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
   }
 }
 
-// From rank 0 to rank 1, whose bytes are checked.
+// Sends a message from rank 0 to rank 1, and checks its bytes.
 void pass_message(CoreMember& me, std::vector<std::byte>& bytes, uint64_t round) {
   if (me.rank() == 0) fill_pattern(bytes, round);
   const Status status =
@@ -135,11 +135,11 @@ void pass_message(CoreMember& me, std::vector<std::byte>& bytes, uint64_t round)
   EXPECT_FALSE(find_mismatch(bytes, round).has_value());
 }
 
-// Several connections share one message; when one breaks for good the others take its part.
+// Several connections share one message. When one breaks permanently, the others take its part.
 TEST(CoreRails, ShareOneMessage) {
   FaultPlan plan;
   plan.instances = 3;
-  plan.fail_rail = 1e-12;  // not lossless, as rails are that may fail
+  plan.fail_rail = 1e-12;  // not lossless, like rails that may fail
   run_core_job(
       2, "TIMEOUT=30s;LOG=error;",
       [&](int) {
@@ -162,7 +162,7 @@ TEST(CoreRails, ShareOneMessage) {
 }
 
 // Credit that is returned by a message without bytes, which gets lost with its connection, is
-// returned again: nothing else would tell the sender, which waits for it.
+// returned again. Nothing else would tell the sender, which waits for it.
 TEST(CoreRails, LostCreditIsReturnedAgain) {
   FaultPlan plan;
   plan.fail_empty = 0.08;  // with much more, the connections that replace others break as well
@@ -189,7 +189,7 @@ TEST(CoreRails, LostCreditIsReturnedAgain) {
   EXPECT_GT(broken.load(), 4u);
 }
 
-// A host with many NICs has as many rails.
+// A host with many NICs has this many rails.
 TEST(CoreRails, TwentyOfOneKind) {
   FaultPlan plan;
   plan.instances = 20;
@@ -206,8 +206,8 @@ TEST(CoreRails, TwentyOfOneKind) {
       });
 }
 
-// The receiver grants part of a message to a connection that the sender has not yet heard of: the
-// news of it is late, and the grant came over another one.
+// The receiver grants part of a message to a connection of which the sender has not yet heard: the
+// news of it is late, and the grant came over another connection.
 TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     run_core_job(
@@ -216,7 +216,7 @@ TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
           FaultPlan plan;
           plan.instances = 2;
           plan.first_delayed = 1;
-          plan.fail_rail = 1e-12;  // not lossless, as rails are that may fail
+          plan.fail_rail = 1e-12;  // not lossless, like rails that may fail
           plan.max_delay = rank == 1 ? 5000 : 0;
           plan.seed = seed;
           Factories result;
@@ -237,8 +237,8 @@ TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
   }
 }
 
-// The network loses the connection of a pair without a word, after it was idle. The message that is
-// sent next arrives within the detection time, and nobody is taken for dead.
+// The network loses the connection of a pair without notice, after it was idle. The next message
+// arrives within the detection time, and no rank is taken for dead.
 TEST(CoreRails, ACutConnectionIsReplaced) {
   for (const int sender : {0, 1}) {
     SCOPED_TRACE("rank " + std::to_string(sender) + " sends");
@@ -286,8 +286,8 @@ TEST(CoreRails, ACutConnectionIsReplaced) {
   }
 }
 
-// A rank does not read for so long that the sender's kernel hardly asks any more whether it does.
-// Then it reads, and what it says of that is lost with the connection: its control thread tells.
+// A rank does not read for so long that the sender's kernel now probes only rarely. Then it reads,
+// and the news of that is lost with the connection. Its control thread tells the sender.
 TEST(CoreRails, AConnectionThatIsCutWhileThePeerDoesNotReadIsReplaced) {
   std::barrier both(2);
   run_core_job(
@@ -335,7 +335,8 @@ TEST(CoreRails, AConnectionThatIsCutWhileThePeerDoesNotReadIsReplaced) {
       });
 }
 
-// Messages of all sizes both ways at once; the n-th of a rank has n as its seed.
+// Exchanges messages of all sizes in both directions at once. The n-th message of a rank has n as
+// its seed.
 void exchange_some(CoreMember& me, uint64_t round) {
   constexpr std::array<uint64_t, 5> kSizes{8, 3000, 50'000, 200'000, 3'000'000};
   struct Transfer {
@@ -376,12 +377,12 @@ hetcomm_counters_t counters_over(CoreMember& me, std::string_view transport) {
 
 struct TakeOverCase {
   const char* progress;
-  uint32_t failures;         // of shm, before a connection comes about
+  uint32_t failures;         // failures of shm, before a connection comes about
   const char* higher_chunk;  // the largest message of shm in the higher rank's own settings
 };
 
 // The first connection comes about over tcp, since shm has failed. shm is tried again, and takes
-// the messages over while they go both ways. tcp, unused then, is closed and no failure.
+// over the messages while they go both ways. Then tcp is unused and is closed, which is no failure.
 TEST(CoreRails, ABetterTransportTakesOver) {
   const TakeOverCase cases[] = {{"caller", 3, ""},
                                 {"thread", 3, ""},
@@ -427,8 +428,8 @@ TEST(CoreRails, ABetterTransportTakesOver) {
 }
 
 // The lower rank of a pair, which connects, posts its first message and computes for longer than
-// the higher one waits for its proof. Nobody is lost, and the pair ends up on shared memory,
-// whether there is another transport to fall back to or not.
+// the higher one waits for its proof. No rank is lost, and the pair ends up on shared memory, with
+// or without another transport to fall back to.
 TEST(CoreFirstContact, MayComeWhileTheRankThatConnectsComputes) {
   constexpr auto kComputes = std::chrono::nanoseconds(kHandshakeTimeoutNs + 500'000'000);
   const auto job = [&](bool with_tcp) {

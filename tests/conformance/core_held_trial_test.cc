@@ -1,8 +1,8 @@
-// Memory of a device goes over RDMA for the first time while a user's stream is held back, on a
-// vendor whose calls wait for that (waiting_devices.h), over fake verbs:
+// Memory of a device goes over RDMA for the first time while a user's stream is held back, with a
+// vendor whose calls wait for the stream (waiting_devices.h), over fake verbs:
 //
 //   * the operation ends, and its bytes are right
-//   * nothing is tried meanwhile: its memory is staged
+//   * no trial is made during the hold: the memory is staged
 //   * later memory goes directly
 //   * a device whose streams were named before goes directly at once
 #include <time.h>
@@ -93,7 +93,7 @@ void move(CoreMember& me, size_t device, const HeldStream* stream, uint64_t seed
   }
 }
 
-// Whether memory of device |device| goes over RDMA directly, as far as was tried.
+// Returns whether memory of device |device| goes over RDMA directly, as far as was tried.
 bool is_direct(CoreMember& me, size_t device) {
   const Engine::Baton baton(me.context().engine());
   PairCommons& commons = me.communicator().job().commons();

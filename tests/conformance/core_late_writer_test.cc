@@ -1,7 +1,6 @@
-// A buffer that was given back is never written again: the sender stops at every step of a
-// transfer, the receive ends at its deadline, its buffer is filled anew, the sender goes on, and
-// nothing in the buffer may change. Both ranks are driven by one thread, so that every step is
-// reached.
+// A buffer that was given back is never written again. The sender stops at every step of a
+// transfer, the receive ends at its deadline, its buffer is filled anew, and the sender goes on.
+// Nothing in the buffer may change. One thread drives both ranks, so that every step is reached.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -67,7 +66,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   const auto is_over = [](const Operation* operation) {
     return operation->is(operation->generation(), OperationState::kComplete);
   };
-  // Both drive until |operation| is over, or for |most| steps.
+  // Drives both until |operation| is over, or for |most| steps.
   const auto drive = [&](Operation* operation, int most = 2'000'000) {
     for (int i = 0; i < most && !is_over(operation); ++i) {
       step(*sender);
@@ -85,7 +84,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
     EXPECT_TRUE(sender->finish(send).ok());
     EXPECT_EQ(got, 42u);
   };
-  exchange_word();  // connects
+  exchange_word();  // connects the ranks
 
   constexpr int kMaxSteps = 400;
   int stopped = 0;
@@ -127,7 +126,8 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
     }
     if (ended.ok()) {
       EXPECT_TRUE(all_bytes(in, std::byte{0x11}));
-      // Whole before the sender stopped, for several steps in a row: there is no later step.
+      // The message was whole before the sender stopped, for several steps in a row. There is no
+      // later step.
       if (steps > stopped + 5) break;
     } else {
       ASSERT_TRUE(all_bytes(in, std::byte{0xdd}))
@@ -136,13 +136,13 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   }
   EXPECT_GT(stopped, 0) << "no step was met in which the transfer was under way";
   RecordProperty("stopped", stopped);
-  // Gone together, as neither waits for the other here.
+  // Both go at the same time, as neither waits for the other here.
   std::thread leaving([&] { sender.reset(); });
   receiver.reset();
   leaving.join();
 }
 
-// The owner of published memory and its peer, both driven by this thread.
+// The owner of published memory and its peer. This thread drives both.
 class PutsOverFailingRails : public ::testing::Test {
  protected:
   static constexpr size_t kBytes = 300'000;
@@ -175,7 +175,7 @@ class PutsOverFailingRails : public ::testing::Test {
     if (memory_) {
       EXPECT_TRUE(RegisteredMemories::unregister_memory(*memory_, 20'000'000'000).ok());
     }
-    // Gone together, as neither waits for the other here.
+    // Both go at the same time, as neither waits for the other here.
     std::thread leaving([this] { putter_.reset(); });
     owner_.reset();
     leaving.join();
@@ -223,7 +223,7 @@ TEST_F(PutsOverFailingRails, NothingLandsAfterTheEnd) {
     Operation* operation = put(from);
     const uint32_t generation = operation->generation();
     const auto done = [&] { return operation->is(generation, OperationState::kComplete); };
-    // The owner stands still: whatever can end without it does.
+    // The owner stands still. Every put that can end without it does.
     for (int pass = 0; pass < 100 && !done(); ++pass) step(*putter_);
     if (!done()) ++waited;
     for (int pass = 0; pass < 2'000'000 && !done(); ++pass) step_both();
@@ -236,7 +236,7 @@ TEST_F(PutsOverFailingRails, NothingLandsAfterTheEnd) {
     ASSERT_TRUE(all_bytes(bytes_, std::byte{0xdd}))
         << "written after put " << i << " had completed";
   }
-  // The test tests something.
+  // This checks that the test tests something.
   EXPECT_GT(failures(), 20u);
   EXPECT_GT(waited, 10);
   EXPECT_GT(internal::FaultyRegions::all().landed_late(), landed_before);

@@ -1,7 +1,7 @@
-// The figures of links by which algorithms are chosen (HETCOMM_LINK_MODEL) are agreed:
+// Ranks agree on the figures of links by which algorithms are chosen (HETCOMM_LINK_MODEL):
 //
 //   * ranks whose figures differ have the same topology, and choose the same algorithms;
-//   * of each transport the figures of the first rank that has it count: a file's, or the
+//   * the figures of a transport are those of the first rank that has it: a file's, or the
 //     transport's own;
 //   * rank 0's link model is on all ranks, whatever its length, and only rank 0's counts; clusters
 //     and figures come from it;
@@ -75,7 +75,7 @@ Factories without_shm() {
   return factories;
 }
 
-// The result is the algorithm that is chosen for an allreduce of each size.
+// Returns the algorithm that is chosen for an allreduce of each size.
 std::vector<Algorithm> choices(const RankPlacement& placement) {
   std::vector<Algorithm> chosen;
   for (uint64_t bytes = 64; bytes <= 64u << 20; bytes *= 4) {
@@ -90,7 +90,8 @@ std::vector<Algorithm> choices(const RankPlacement& placement) {
   return chosen;
 }
 
-// By rank, of a job in which each rank has settings and transports of its own.
+// Returns the placements by rank, of a job in which each rank has settings and transports of its
+// own.
 std::vector<RankPlacement> placements_of(const std::vector<std::string>& settings,
                                          const std::vector<int>& ranks,
                                          const std::function<Factories(int)>& factories) {
@@ -121,7 +122,7 @@ constexpr Figures kQuickStart{.latency_us = 1, .megabytes_per_s = 300};
 TEST(AgreedLinks, RanksWithDifferentFiguresChooseAlike) {
   const ModelFile slow(kSlowStart, kSlowStart);
   const ModelFile quick(kQuickStart, kQuickStart);
-  // Each alone would choose otherwise.
+  // Each of these alone would lead to other choices.
   const std::vector<uint32_t> one_cluster(4, 0);
   EXPECT_NE(choices(RankPlacement(one_cluster, kSlowStart.link(), kSlowStart.link())),
             choices(RankPlacement(one_cluster, kQuickStart.link(), kQuickStart.link())));
@@ -146,7 +147,7 @@ TEST(AgreedLinks, OfEachTransportTheFirstRankThatHasItCounts) {
     files.push_back(std::make_unique<ModelFile>(kShm[rank], kTcp[rank]));
     settings.push_back(files.back()->setting() + (rank < 2 ? "CLUSTER=a;" : "CLUSTER=b;"));
   }
-  // Rank 0 has no shm: what it says of it does not count.
+  // Rank 0 has no shm, so its figures of shm do not count.
   const auto factories = [](int rank) { return rank == 0 ? without_shm() : all_transports(); };
   const auto near = placements_of(settings, {2, 3}, factories);
   expect_alike(near);
@@ -171,7 +172,8 @@ TEST(AgreedLinks, WithoutAFileTheFirstRanksOwnFiguresCount) {
   EXPECT_EQ(first[1].inside, kSlowStart.link());
 }
 
-// Four hosts in two clusters that a slow trunk joins; |latency_ns| of that trunk, and more hosts.
+// A file of four hosts in two clusters that a slow trunk joins. It takes the |latency_ns| of that
+// trunk, and a number of further hosts.
 class HostsFile {
  public:
   explicit HostsFile(uint64_t latency_ns, int further = 0)
@@ -203,12 +205,12 @@ class HostsFile {
 };
 
 TEST(AgreedLinks, RankZerosModelIsOnAllRanks) {
-  // 2000 hosts take more than one piece.
+  // 2000 hosts need more than one piece.
   const HostsFile first(900'000, 2000);
   const HostsFile other(7'000);
   std::vector<std::string> settings;
   for (int rank = 0; rank < 4; ++rank) {
-    // Neighbours in rank are of different clusters.
+    // Neighbours in rank belong to different clusters.
     settings.push_back(fmt::format("{}HOST_LABEL=h{};", (rank == 0 ? first : other).setting(),
                                    rank % 2 * 2 + rank / 2));
   }
@@ -218,7 +220,7 @@ TEST(AgreedLinks, RankZerosModelIsOnAllRanks) {
   EXPECT_EQ(placements[3].clusters, (std::vector<std::vector<uint32_t>>{{0, 2}, {1, 3}}));
   EXPECT_EQ(placements[3].inside, (LinkCost{.latency_ns = 5'000, .bytes_per_s = 8'000'000'000}));
   EXPECT_EQ(placements[3].across, (LinkCost{.latency_ns = 900'000, .bytes_per_s = 50'000'000}));
-  // Ranks of one cluster are told apart by their hosts.
+  // Ranks of one cluster are distinguished by their hosts.
   const auto near = placements_of(settings, {0, 2}, [](int) { return all_transports(); });
   EXPECT_EQ(near[1].clusters, (std::vector<std::vector<uint32_t>>{{0}, {1}}));
   EXPECT_EQ(near[1].across.latency_ns, 5'000U);
@@ -241,7 +243,7 @@ TEST(AgreedLinks, APairsFirstGuessComesFromTheModel) {
             EXPECT_EQ(job.paths().expected_rate(2, transport->index), UINT64_MAX);
             continue;
           }
-          // Over the trunk, and over the NIC alone.
+          // The first rate is over the trunk, and the second over the NIC alone.
           EXPECT_EQ(job.paths().expected_rate(2, transport->index), 50'000'000U);
           EXPECT_EQ(job.paths().expected_rate(1, transport->index), 8'000'000'000U);
         }

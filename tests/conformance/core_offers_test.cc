@@ -1,17 +1,17 @@
 // Parts of messages that a rank offers in memory which its peer maps, and that the peer takes
 // there.
 //
-//   * between ranks of one host what was staged is taken where it lies, from device to device, to
-//     the host and from it; where one side maps nothing it is put, and right
-//   * a sender uses what it has offered again when the peer has said that it was taken, and not
+//   * between ranks of one host staged data is taken where it lies, from device to device, to the
+//     host and from it; where one side maps nothing it is put, and right
+//   * a sender reuses memory that it has offered when the peer has said that it was taken, and not
 //     before: not after the send was cancelled, nor after the peer was lost, nor when the peer
 //     names an offer that was never made
 //   * a receiver copies out of memory that stays mapped until the copy has ended, whatever happens
 //     to the connection
 //   * a receiver that cannot map says so, and gets the bytes by puts: all of a chunk, or the part
 //     of it that was not taken, which does not touch the rest
-//   * offers outside of what was granted, or of the region, or of more than was granted cost a peer
-//     the connection
+//   * offers outside of the granted range, or of the region, or of more than was granted cost a
+//     peer the connection
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ uint64_t mapped_chunks(CoreMember& me) {
   return sum;
 }
 
-// One message from device |from| of rank 0 to device |to| of rank 1, where 0 is the host.
+// Sends one message from device |from| of rank 0 to device |to| of rank 1, where 0 is the host.
 void send_one(CoreMember& me, size_t from, size_t to, uint64_t size, uint64_t seed) {
   OnDevice memory(me, size + 64, me.rank() == 0 ? from : to);
   memory.fill(me.rank() == 0 ? seed : seed + 1);
@@ -137,7 +137,7 @@ class PlayedPeerWithRegions : public WithPlayedPeer {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  // Drives until |count| messages of |kind| were heard.
+  // Drives until |count| messages of |kind| were heard. Returns them.
   std::vector<PlayedMessage> await(MessageKind kind, size_t count) {
     drive_until([&] { return heard(kind).size() >= count; });
     EXPECT_EQ(heard(kind).size(), count);
@@ -153,7 +153,7 @@ class OffersOfTheRank : public PlayedPeerWithRegions {
  protected:
   OffersOfTheRank() : PlayedPeerWithRegions("unified=1:memory=64M") {}
 
-  // Starts to send |size| bytes of |seed|, grants all of it, and gives the offers.
+  // Starts to send |size| bytes of |seed|, grants all of it, and returns the offers.
   std::vector<PlayedMessage> offered(uint64_t seed, uint64_t offers_to = 7) {
     peer_->heard.clear();
     memories_.push_back(std::make_unique<OnDevice>(me_, kSize));
@@ -170,7 +170,7 @@ class OffersOfTheRank : public PlayedPeerWithRegions {
     EXPECT_TRUE(decode_body(message.payload, &body));
     return body;
   }
-  // Returns the bytes that a peer reads which maps the region. It keeps the mapping, as the peer
+  // Returns the bytes that a peer that maps the region reads. It keeps the mapping, as the peer
   // may.
   std::vector<std::byte> read(const OfferBody& offer) {
     std::byte*& at = mappings_[offer.region.words[0]];
@@ -210,7 +210,7 @@ TEST_F(OffersOfTheRank, EndASendWhenAllWereTaken) {
     const std::vector<PlayedMessage> offers = offered(seed);
     expect_contents(offers, seed);
     for (const PlayedMessage& each : offers) EXPECT_EQ(each.header.tag, 7U);
-    // Numbers that were not given, and one twice.
+    // The peer names a number that was not given, and one number twice.
     say({.kind = MessageKind::kTaken, .tag = offers[0].header.value, .value = 1000});
     for (size_t i = 0; i < 3; ++i) answer(offers[i]);
     answer(offers[0]);
@@ -219,7 +219,7 @@ TEST_F(OffersOfTheRank, EndASendWhenAllWereTaken) {
     answer(offers[3]);
     EXPECT_EQ(finish(send_), Code::kOk);
   }
-  // The same memory again, and published once.
+  // The same memory was used again, and was published once.
   EXPECT_EQ(peer_->last_region, 1U);
   EXPECT_EQ(peer_->puts_begun, 0U);
 }
@@ -245,7 +245,7 @@ TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheSendWasCancelled) {
   }
   EXPECT_EQ(finish(send_), Code::kCancelled);
   EXPECT_GE(peer_->withdrawals, 1U);
-  // The peer has not let go. Its answers mean nothing any more.
+  // The peer has not let go. Its answers no longer mean anything.
   for (const PlayedMessage& each : first) answer(each);
   drive();
   for (uint64_t seed = 100; seed < 103; ++seed) {
@@ -258,7 +258,7 @@ TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheSendWasCancelled) {
     EXPECT_EQ(finish(send_), Code::kOk);
   }
   expect_contents({first[0], first[2], first[3]}, 3);
-  // It is asked again whether it has.
+  // The peer is asked again whether it has let go.
   peer_->lets_go = true;
   const std::vector<PlayedMessage> last = offered(200);
   {
@@ -271,7 +271,7 @@ TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheSendWasCancelled) {
   expect_contents(last, 200);
 }
 
-// To unpin memory waits for streams that are held back.
+// Unpinning memory waits for streams that are held back.
 TEST_F(OffersOfTheRank, AreNotUnpinnedWhileAStreamIsHeldBack) {
   const Device& device = me_.context().devices().device(1);
   const auto files = [] {
@@ -326,7 +326,7 @@ TEST_F(OffersOfTheRank, ArePutWhereTheyAreRefused) {
     drive();
     EXPECT_GT(peer_->puts_begun, 0U);
   }
-  // After sixteen no others are made.
+  // After sixteen offers no others are made.
   peer_->heard.clear();
   peer_->puts_begun = 0;
   memories_.push_back(std::make_unique<OnDevice>(me_, kSize));
@@ -342,7 +342,7 @@ TEST_F(OffersOfTheRank, ArePutWhereTheyAreRefused) {
 
 // --- a played sender ---------------------------------------------------------------------------
 
-// Memory of the played sender, which tells whether somebody still holds it.
+// Memory of the played sender, which tells whether it is still held.
 struct LentRegion {
   explicit LentRegion(uint64_t seed) : bytes(std::make_shared<std::vector<std::byte>>(2 * kChunk)) {
     fill_pattern(*bytes, seed);
@@ -356,7 +356,7 @@ class OffersToTheRank : public PlayedPeerWithRegions {
   explicit OffersToTheRank(const char* device = "unified=1:memory=64M")
       : PlayedPeerWithRegions(device) {}
 
-  // Posts a receive of |size| bytes to the device, announces the message, and gives the grants.
+  // Posts a receive of |size| bytes to the device, announces the message, and returns the grants.
   std::vector<PlayedMessage> granted(uint64_t size, size_t count, size_t device = 1) {
     memory_on_device_ = std::make_unique<OnDevice>(me_, size, device);
     memory_on_device_->fill(77);
@@ -419,7 +419,7 @@ TEST_F(OffersToTheRank, AreTakenOnceTheRegionIsMapped) {
 }
 
 TEST_F(OffersToTheRank, AreRefusedAndPutInPart) {
-  // The device gets the first quarter from a region, and the rest by puts: 0x77.
+  // The device gets the first quarter from a region, and the rest by puts, with 0x77.
   const std::vector<PlayedMessage> grants = granted(kChunk, 1);
   const LentRegion lent(3);
   OfferBody first = whole(30, 1);
@@ -437,7 +437,7 @@ TEST_F(OffersToTheRank, AreRefusedAndPutInPart) {
     const bool refused = each.header.value >> 32 != 0;
     EXPECT_EQ(each.header.value, refused ? taken_value(2, true) : taken_value(1, false));
   }
-  // It fills all of the chunk's memory, and says that three quarters of it have come.
+  // The peer fills all of the chunk's memory, and says that three quarters of it have come.
   peer_->puts = true;
   peer_->put_bytes = kChunk - kChunk / 4;
   EXPECT_EQ(finish(receive_), Code::kOk);
@@ -506,7 +506,7 @@ TEST_P(BadOffers, CostTheConnection) {
   for (const OfferBody& each : offers) offer(grant, each);
   drive();
   EXPECT_EQ(failures(), 1U);
-  // Its memory comes too late.
+  // The memory comes too late.
   const LentRegion lent(3);
   map(40, lent.mapped());
   drive();
@@ -523,7 +523,7 @@ TEST_F(OffersToTheRank, OfNoChunkAreDropped) {
   drive();
   EXPECT_EQ(failures(), 0U);
   EXPECT_TRUE(peer_->wanted.empty());
-  // Those that come after the end as well.
+  // Offers that come after the end also have no effect.
   {
     const Engine::Baton baton(me_.context().engine());
     me_.communicator().cancel(*receive_);

@@ -1,11 +1,11 @@
-// One-sided operations over connections that break, lose what was under way, refuse and delay:
+// One-sided operations over connections that break, lose operations in flight, refuse and delay:
 //
 //   * a notification comes exactly once, and its bytes are right when it comes;
 //   * atomics happen exactly once;
-//   * a get reads what is there;
-//   * all of this also while the numbers of messages and of credit pass 2^32;
-//   * with regions, that is memory reached without the owner's help, all the same, also where what
-//     a broken connection had under way arrives late.
+//   * a get reads the present contents;
+//   * all of this also holds while the numbers of messages and of credit pass 2^32;
+//   * it holds with regions, that is memory reached without the owner's help, also where data that
+//     a broken connection had in flight arrives late.
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -98,8 +98,8 @@ Put put_of(uint64_t seed, int from, uint64_t index) {
   return {length, random.next()};
 }
 
-// Both ranks put at once, each slot again only after its notification was answered with an atomic
-// on the putter's word: the notification of put i is number i, exactly once.
+// Both ranks put at once. A slot is put to again only after its notification was answered with an
+// atomic on the putter's word. The notification of put i is number i, exactly once.
 void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
   Window window(me, kWindow);
   Random random(mix(seed) + static_cast<uint64_t>(me.rank()));
@@ -117,7 +117,8 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
   while (taken < count || begun < count) {
     ASSERT_LT(now_ns(), deadline) << "rank " << me.rank() << ": " << begun << " begun, " << taken
                                   << " taken, " << window.word(0) << " answered";
-    // The other counts in our word what it has taken: it takes in any order, but of those begun.
+    // The other rank counts in this rank's word the puts that it has taken. It takes them in any
+    // order, but only those that have begun.
     if (begun < count && begun < window.word(0) + kSlots &&
         (begun < kSlots || window.word(0) > begun - kSlots)) {
       const Put put = put_of(seed, me.rank(), begun);
@@ -155,7 +156,8 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
         .remote = &window.remote(), .operand = 1, .result = &results[taken]};
     others.push_back({me.access(OperationKind::kFetchAdd, answer, nullptr, 0), {}});
     if (random.chance(0.2)) {
-      // Reads back the head of a slot that nobody writes: one of this rank's that is done.
+      // Reads back the head of a slot that nobody writes: one of this rank's slots whose put is
+      // done.
       std::vector<std::byte> bytes(8);
       const AccessArguments from{.remote = &window.remote(), .offset = 8};
       Operation* operation = me.access(OperationKind::kGet, from, bytes.data(), bytes.size());
@@ -199,7 +201,7 @@ TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
         {}, {}, kNearTheEnd);
     if (HasFailure()) return;
   }
-  // The test tests something.
+  // This checks that the test tests something.
   if (GetParam().plan.fail_rail > 0) {
     EXPECT_GT(broken.load(), 4u);
   }
@@ -208,8 +210,8 @@ TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
   }
 }
 
-// Nothing but one operation at a time: nothing else tells what became of it. Large ones go over all
-// connections that there are.
+// Runs one operation at a time, so that nothing else shows its outcome. Large ones go over all
+// connections.
 TEST_P(AccessFaults, EachEndsByItself) {
   std::atomic<bool> done{false};
   std::atomic<uint64_t> broken{0};
@@ -271,8 +273,9 @@ TEST_P(AccessFaults, EachEndsByItself) {
   }
 }
 
-// Large puts go over three connections at once, which break under way: what the network has not
-// placed goes by message. The notification names all of the put, comes once, and finds its bytes.
+// Large puts go over three connections at once, which break during the puts. Data that the network
+// has not placed goes by message. The notification names the whole put, comes once, and finds its
+// bytes.
 TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
   constexpr uint64_t kRounds = 12;
   constexpr uint64_t kEach = 800'000;
@@ -342,8 +345,9 @@ TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
   EXPECT_GT(broken.load(), 10U);
 }
 
-// A put whose connection broke ends when the owner has heard of that, also where the message that
-// says so had to wait and others, which need no acknowledgement, left right behind it.
+// A put whose connection broke ends when the owner has heard of that. This holds also where the
+// message with the news had to wait, and others, which need no acknowledgement, left right behind
+// it.
 TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
   FaultPlan plan;
   plan.regions = true;
@@ -381,7 +385,7 @@ TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
             EXPECT_TRUE(status.ok()) << "round " << round << ": " << status.text();
             if (!status.ok()) failed.store(true);
           }
-          // Both go on until the other is done as well.
+          // Both ranks go on until the other is done as well.
           finished[static_cast<size_t>(me.rank())].fetch_add(1);
           while (finished[static_cast<size_t>(1 - me.rank())].load() <= round)
             me.context().engine().poke();
@@ -389,7 +393,7 @@ TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
       });
 }
 
-// The owner withdraws memory that is being written by the connection itself.
+// The owner withdraws memory that the connection itself is writing.
 TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
   FaultPlan plan;
   plan.regions = true;

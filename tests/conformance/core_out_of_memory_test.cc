@@ -1,11 +1,11 @@
-// Want of memory: every operation ends, whichever allocation fails.
+// Lack of memory: every operation ends, whichever allocation fails.
 //
-//   * a pair that is lost while not one allocation succeeds ends all of its operations, and the
-//   receives from any rank that nobody is left for, each with the reason's code;
-//   * so does an operation that is cancelled then, and who was to be told of it is not left
-//   waiting;
-//   * the peer of a pair that was lost so learns it as soon as there is memory;
-//   * what has ended is put aside, and freed in its order, without allocating;
+//   * a pair that is lost while no allocation succeeds ends all of its operations, and the receives
+//     from any rank that nobody is left for, each with the reason's code;
+//   * so does an operation that is cancelled then, and the rank that had to be told of it is not
+//     left waiting;
+//   * the peer of such a pair learns of the loss as soon as there is memory;
+//   * ended operations are put aside, and freed in their order, without allocating;
 //   * a split that fails on one rank fails on the other too, or its communicator does there;
 //   * notified puts that wait for credit end when it comes, each once, though any one allocation of
 //     the passes in which it comes fails.
@@ -38,7 +38,7 @@ Factories tcp() {
 
 void step(CoreMember& member) { member.communicator().job().engine().poke(); }
 
-// A putter and the owner of the memory, both driven by this thread.
+// A putter and the owner of the memory. This thread drives both.
 class TwoRanks {
  public:
   explicit TwoRanks(size_t bytes) : bytes_(bytes) {
@@ -61,7 +61,7 @@ class TwoRanks {
   ~TwoRanks() {
     remote_.reset();
     (void)RegisteredMemories::unregister_memory(*memory_, 20'000'000'000);
-    // Gone together, as neither waits for the other here.
+    // Both go at the same time, as neither waits for the other here.
     std::thread leaving([this] { putter_.reset(); });
     owner_.reset();
     leaving.join();
@@ -94,7 +94,7 @@ class TwoRanks {
 
 Status why_lost() { return {Code::kPeerLost, std::string(200, 'x')}; }
 
-// The codes are those of a split, and of a message over the communicator that it made.
+// The codes of a split, and of a message over the communicator that it made.
 struct SplitOutcome {
   Code split = Code::kOk;
   Code receive = Code::kOk;
@@ -175,7 +175,7 @@ TEST(OutOfMemory, ASplitFailsOnBothRanksOrItsCommunicatorDoes) {
 
 TEST(OutOfMemory, APairThatIsLostEndsEverything) {
   constexpr size_t kLarge = 1'000'000;
-  // All allocations fail, or one.
+  // Either all allocations fail, or one does.
   for (int64_t allocation = -1; allocation < 1000; ++allocation) {
     std::vector<std::byte> out(kLarge);
     std::deque<std::vector<std::byte>> in;  // receives do not overlap
@@ -193,7 +193,7 @@ TEST(OutOfMemory, APairThatIsLostEndsEverything) {
     std::vector<Operation*> theirs;
     theirs.push_back(other.post(OperationKind::kSend, 0, 2, out.data(), kLarge));
     theirs.push_back(other.post(OperationKind::kReceive, 0, 1, room(kLarge), kLarge));
-    // Far enough that transfers of both directions are under way, and no further.
+    // Drives until transfers of both directions are in progress, and no further.
     const auto under_way = [&] {
       return mine[0]->phase == OperationPhase::kTransfer &&
              mine[1]->phase == OperationPhase::kTransfer;
@@ -264,7 +264,7 @@ TEST(OutOfMemory, ACancelledOperationEnds) {
   }
   ASSERT_EQ(send->state(), OperationState::kComplete);
   EXPECT_EQ(me.finish(send).code(), Code::kCancelled);
-  // Told that it was withdrawn, or that the pair is lost.
+  // The receiver hears that the message was withdrawn, or that the pair is lost.
   std::vector<std::byte> in(kLarge);
   Operation* receive = ranks.owner().post(OperationKind::kReceive, 0, 1, in.data(), kLarge);
   const uint64_t deadline = now_ns() + 20'000'000'000;
@@ -339,7 +339,7 @@ TEST(OutOfMemory, WhatHasEndedIsPutAside) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-// False when the allocation that was to fail did not come.
+// Returns false when the allocation that had to fail did not come.
 bool puts_end_though_one_fails(int64_t allocation) {
   constexpr size_t kLarge = 200'000;
   TwoRanks ranks(kLarge);

@@ -1,17 +1,17 @@
 // A rank of core gets single messages of a peer that the test plays:
 //
 //   * an owner of memory takes an access that ends with the memory and refuses one that goes one
-//     byte beyond, also where offset and length together leave 64 bits; nothing around the memory
-//     changes, and what is refused notifies nobody;
-//   * a notification names all of a put of which only the rest was asked for by message;
-//   * it refuses what the rights do not grant, and an id that is gone;
-//   * a flush reports the operation that failed first, failures of before and after it are not its
-//     own, and those of a flush that was cancelled are reported by the next one;
+//     byte beyond, also where offset and length together exceed 64 bits; nothing around the memory
+//     changes, and a refused access notifies nobody;
+//   * a notification names the whole put, also where only the rest was asked for by message;
+//   * the owner refuses accesses that the rights do not grant, and an id that is gone;
+//   * a flush reports the operation that failed first; failures from before and after it do not
+//     belong to it, and those of a flush that was cancelled are reported by the next one;
 //   * an initiator asks for kMaxAsked operations at a time and kMaxAnnounced messages, and for the
 //     next when one is over; a receiver takes kMaxAnnounced requests and one more for each matched;
-//   * eager messages fill what was granted to the byte;
-//   * the credit of a notification comes back whatever becomes of it, and so does that of messages
-//     which nobody takes or which their sender ends half-way;
+//   * eager messages fill the granted credit to the byte;
+//   * the credit of a notification comes back in all cases, and so does that of messages which
+//     nobody takes or which their sender ends half-way;
 //   * grants, answers and refusals of a wrong form are not believed;
 //   * numbers of messages, acknowledgements and credit may pass 2^32 at any of these points.
 #include <algorithm>
@@ -24,8 +24,8 @@
 namespace hetcomm::test {
 namespace {
 
-constexpr uint64_t kSize = 4096;  // of the memory that the peer may use
-constexpr uint64_t kGuard = 512;  // bytes on each side of it
+constexpr uint64_t kSize = 4096;  // bytes of the memory that the peer may use
+constexpr uint64_t kGuard = 512;  // bytes on each side of that memory
 constexpr uint64_t kTop = UINT64_MAX;
 constexpr uint64_t kLarge = 200'000;
 
@@ -53,7 +53,7 @@ class Owner : public WithPlayedPeer {
     expect_ok(RegisteredMemories::unregister_memory(*window_, 20'000'000'000));
     window_.reset();
   }
-  // The peer asks, and gets this answer. kOk: it was done.
+  // Lets the peer ask; returns the answer that it gets. kOk: the access was made.
   Code ask(MessageKind kind, uint64_t offset, uint64_t length, uint64_t ahead = 0) {
     peer_->heard.clear();
     const AccessBody body{id_, offset, length};
@@ -93,14 +93,14 @@ class Owner : public WithPlayedPeer {
     }
     if (kind == MessageKind::kAnnouncePut && length > 0) {
       EXPECT_EQ(heard(MessageKind::kGrant), done);
-      // Not to be waited for by whoever unregisters.
+      // An unregister must not wait for this put.
       if (done) say({.kind = MessageKind::kWithdraw, .tag = tag, .value = 0});
       drive(3);
     }
     EXPECT_EQ(failures(), 0U) << "the peer was cut off";
     return code;
   }
-  // Nothing has changed but bytes of [offset, offset + length).
+  // Expects that only bytes of [offset, offset + length) have changed.
   void expect_changed(uint64_t offset, uint64_t length) {
     std::copy_n(around_.begin() + static_cast<ptrdiff_t>(kGuard + offset), length,
                 before_.begin() + static_cast<ptrdiff_t>(kGuard + offset));
@@ -122,7 +122,7 @@ constexpr std::array<Range, 6> kInside = {
     {{0, 8}, {kSize - 8, 8}, {kSize - 1, 1}, {kSize, 0}, {0, 0}, {kSize / 2, 1000}}};
 constexpr std::array<Range, 5> kOutside = {
     {{kSize - 7, 8}, {kSize, 1}, {kSize + 1, 0}, {kTop - 7, 8}, {kTop, 1}}};
-// Whose bytes do not travel with the request.
+// The bytes of these do not travel with the request.
 constexpr std::array<Range, 9> kFarOutside = {{{0, kSize + 1},
                                                {1, kSize},
                                                {8, kTop - 7},
@@ -163,7 +163,7 @@ TEST_F(Owner, TakesWhatEndsWithTheMemoryAndNothingBeyond) {
   expect_changed(0, 0);
 }
 
-// The rest of a put whose beginning is in place already notifies of all of the put.
+// The rest of a put, whose beginning is already in place, notifies of the whole put.
 TEST_F(Owner, ChecksWhatIsInPlaceAlready) {
   grant(HETCOMM_ACCESS_PUT);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, 100), Code::kOk);
@@ -172,7 +172,7 @@ TEST_F(Owner, ChecksWhatIsInPlaceAlready) {
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, kTop), Code::kOutOfRange);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, kTop, 2), Code::kOutOfRange);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, kSize, kTop - 99, 100), Code::kOutOfRange);
-  // Together they are 5 bytes at 10, modulo 2^64.
+  // Together these name 5 bytes at 10, modulo 2^64.
   constexpr uint64_t kHalf = uint64_t{1} << 63;
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, kHalf + 10, kHalf + 5, kHalf), Code::kOutOfRange);
   expect_changed(0, 0);
@@ -249,7 +249,7 @@ TEST_F(Owner, RefusesWhatWasNotGranted) {
   }
 }
 
-// A peer has credit for few notifications, and gets it back whatever becomes of them: it is never
+// A peer has credit for few notifications, and gets it back whatever becomes of them. It is never
 // cut off for having used more.
 class NotificationCredit : public Owner {
  protected:
@@ -287,7 +287,7 @@ TEST_F(NotificationCredit, ComesBackWithTheNotification) {
     EXPECT_TRUE(take());
   }
   EXPECT_EQ(failures(), 0U);
-  // Those that nobody takes are bounded.
+  // The number of notifications that nobody takes is bounded.
   for (int i = 0; i < kMany; ++i) put(8, 8);
   EXPECT_EQ(failures(), 1U);
 }
@@ -378,7 +378,7 @@ class Initiator : public WithPlayedPeer {
   explicit Initiator(uint32_t first_sequence = 0)
       : WithPlayedPeer("CREDIT_BYTES=64K;", 256 << 10, first_sequence), buffer_(kLarge) {
     peer_->records = true;
-    // The peer's memory: only the exported bytes are real.
+    // Only the exported bytes of the peer's memory are real.
     ExportedMemory exported =
         ExportedMemory::decode(RegisteredMemories::export_memory(memory_).value()).value();
     exported.rank = 1;
@@ -388,7 +388,7 @@ class Initiator : public WithPlayedPeer {
     remote_ = std::make_unique<RemoteMemory>(me_.communicator(), imported, std::move(keys));
     drive();
   }
-  // Operations that a test leaves behind end before what they use goes.
+  // Operations that a test leaves behind end before the objects that they use go.
   ~Initiator() override {
     me_.communicator().abort("the end");
     drive();
@@ -413,7 +413,7 @@ class Initiator : public WithPlayedPeer {
   Operation* send(uint64_t length, uint64_t tag = 0) {
     return me_.post(OperationKind::kSend, 1, tag, buffer_.data(), length);
   }
-  // The ids in the messages of |kind| that this rank has sent.
+  // Returns the ids in the messages of |kind| that this rank has sent.
   std::vector<uint64_t> heard(MessageKind kind) const {
     std::vector<uint64_t> tags;
     for (const PlayedMessage& each : peer_->heard) {
@@ -447,7 +447,7 @@ TEST_F(Initiator, AFlushReportsTheFirstFailure) {
   drive();
   const std::vector<uint64_t> ids = heard(MessageKind::kGet);
   ASSERT_EQ(ids.size(), 5U);
-  // One of those after the flush fails before all others.
+  // An operation after the flush fails before all others.
   refuse(ids[4], Code::kStaleHandle);
   drive();
   answer_get(ids[0]);
@@ -498,7 +498,7 @@ TEST_F(Initiator, AsksForSoManyAtATime) {
   answer_get(ids[0]);
   drive();
   EXPECT_EQ(heard(MessageKind::kGet).size(), kMaxAsked + 1);
-  // One that is cancelled keeps its place until the owner has answered.
+  // A cancelled operation keeps its place until the owner has answered.
   cancel(gets[1]);
   drive();
   EXPECT_EQ(heard(MessageKind::kGet).size(), kMaxAsked + 1);
@@ -540,7 +540,7 @@ TEST_F(Initiator, SendsSoManyRequestsAtATime) {
        .value = static_cast<uint64_t>(Code::kCancelled)});
   drive();
   EXPECT_EQ(heard(MessageKind::kAnnounce).size(), kMaxAnnounced + 2);
-  // A grant is an answer as well, and counts once.
+  // A grant is an answer as well, and is counted once.
   for (int i = 0; i < 3; ++i) {
     say({.kind = MessageKind::kGrant}, GrantBody{id_of(2), 1, 0, 1, kLarge, {{1, 0, 0}}});
   }
@@ -562,7 +562,7 @@ TEST_F(Initiator, ReceivesOneMoreRequestForEachThatIsMatched) {
   EXPECT_EQ(failures(), 0U);
   std::vector<std::byte> into(kLarge);
   std::vector<Operation*> receives;
-  // From the middle and the end, and one that the peer withdraws.
+  // These are matched from the middle and the end; the peer withdraws another.
   for (const uint64_t tag : {uint64_t{100}, kMaxAnnounced - 1}) {
     receives.push_back(me_.post(OperationKind::kReceive, 1, tag, &into[tag], 64));
   }
@@ -651,7 +651,7 @@ TEST_F(Initiator, ARefusalIsNoSuccess) {
 
 // --- credit and numbers -----------------------------------------------------
 
-// The counters pass 2^32 after so many messages, or so many bytes of credit.
+// The counters pass 2^32 after this number of messages, or of bytes of credit.
 class Counters : public Initiator, public ::testing::WithParamInterface<uint32_t> {
  protected:
   Counters() : Initiator(0 - GetParam()) {}
@@ -677,7 +677,7 @@ TEST_P(Counters, EagerMessagesFillWhatWasGranted) {
   eager(kRest);
   drive();
   EXPECT_EQ(failures(), 0U);
-  // One is taken: as much as it cost may follow, and the rank says so at last.
+  // One message is taken: as much as it cost may follow, and the rank reports that at last.
   EXPECT_EQ(finish(receive()), Code::kOk);
   eager(kEach);
   drive();
@@ -708,7 +708,7 @@ TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
   for (uint64_t i = 0; i < count + 20; ++i) sends.push_back(send(kEach));
   drive();
   EXPECT_EQ(heard(MessageKind::kEager).size(), count);
-  // The others ask first.
+  // The other sends ask first.
   EXPECT_EQ(heard(MessageKind::kAnnounce).size(), 20U);
   for (uint64_t back = 1; back <= 5; ++back) {
     peer_->credit += static_cast<uint32_t>(kCost);
@@ -720,7 +720,7 @@ TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
     EXPECT_EQ(heard(MessageKind::kEager).size(), count + back);
     EXPECT_EQ(heard(MessageKind::kAnnounce).size(), 20U + back);
   }
-  // An update that comes late knows less, and takes nothing away.
+  // An update that comes late knows less, and takes nothing back.
   peer_->credit += static_cast<uint32_t>(10 * kCost);
   say({.kind = MessageKind::kUpdate});
   drive();
@@ -806,7 +806,7 @@ TEST_P(Counters, WhatCameIsDroppedAndWhatSkipsIsRefused) {
     eager(8);
     drive(2);
     EXPECT_EQ(finish(receive()), Code::kOk);
-    // The last ones again, as after a broken connection.
+    // The last messages come again, as after a broken connection.
     const auto again = static_cast<uint32_t>(std::min(i + 1, 5));
     peer_->sequence -= again;
     for (uint32_t k = 0; k < again; ++k) eager(8);

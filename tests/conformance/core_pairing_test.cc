@@ -1,5 +1,5 @@
-// Ranks with different numbers of network interfaces: which of them are connected, what they carry,
-// and what happens when one of them is down.
+// Ranks with different numbers of network interfaces: which interfaces are connected, what they
+// carry, and what happens when one of them is down.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kRate = 1'000'000'000;
 
-// Interfaces of one rank, all of one rate.
+// The interfaces of one rank, which all have one rate.
 struct Interfaces {
   size_t count;
   uint64_t bytes_per_s;
@@ -29,7 +29,7 @@ Factories factories_of(const Interfaces& own) {
   FaultPlan plan;
   plan.instances = own.count;
   plan.bytes_per_s = own.bytes_per_s;
-  plan.fail_rail = 1e-12;  // not lossless, as rails are that may fail
+  plan.fail_rail = 1e-12;  // not lossless, like rails that may fail
   plan.failing_instance = own.broken;
   plan.connect_failures = own.failures;
   Factories result;
@@ -44,7 +44,7 @@ void run_pair(const Interfaces& lower, const Interfaces& higher, const std::stri
       [&](int rank) { return factories_of(rank == 0 ? lower : higher); }, body);
 }
 
-// Messages both ways, whose bytes are checked.
+// Exchanges messages in both directions, and checks their bytes.
 void exchange(CoreMember& me, std::vector<std::byte>& out, std::vector<std::byte>& in,
               uint64_t round) {
   const uint64_t mine = round * 2 + static_cast<uint64_t>(me.rank());
@@ -68,7 +68,8 @@ void exchange_often(CoreMember& me, uint64_t rounds) {
   }
 }
 
-// Bytes that each interface of this rank has moved for the peer, by the number of the interface.
+// Returns the bytes that each interface of this rank has moved for the peer, by the interface's
+// number.
 std::vector<uint64_t> loads(CoreMember& me) {
   std::vector<hetcomm_counters_t> counters(32);
   counters.resize(me.communicator().counters(1 - me.rank(), counters.size(), counters.data()));
@@ -95,7 +96,7 @@ struct Shape {
   size_t higher_used;
 };
 
-// The poorer side uses all that it has, the richer one as many as that takes.
+// The poorer side uses all its interfaces, and the richer one as many as that takes.
 TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
   const Shape shapes[] = {
       {{1, 3 * kRate}, {3, kRate}, 1, 3}, {{3, kRate}, {1, 3 * kRate}, 3, 1},
@@ -114,7 +115,7 @@ TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
   }
 }
 
-// In a large job a rank does not know before how another one is reached.
+// In a large job a rank does not know beforehand how another one is reached.
 TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
   run_pair({2, kRate}, {2, kRate}, "SMALL_JOB=0;", [](CoreMember& me) {
     if (me.rank() == 0) {
@@ -133,9 +134,9 @@ TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
   });
 }
 
-// The rest of a message when most of it is shared out may be a byte.
+// When most of a message is shared out, its rest may be a single byte.
 TEST(CorePairing, MessagesOfEveryLengthAreShared) {
-  constexpr uint64_t kShare = 128u << 10;  // of one interface, at the least
+  constexpr uint64_t kShare = 128u << 10;  // bytes of one interface, at the least
   for (const size_t count : {2u, 3u, 4u}) {
     SCOPED_TRACE(testing::Message() << count << " interfaces");
     run_pair({count, kRate}, {count, kRate}, "", [](CoreMember& me) {
@@ -157,8 +158,9 @@ TEST(CorePairing, AtMostSoManyRailsAsTheUserAllows) {
   });
 }
 
-// Connections with the first interface of rank 0 fail: the second one serves both interfaces of the
-// peer. When the first one works again it gets its share, and what stood in for it is closed.
+// Connections with the first interface of rank 0 fail, and the second one serves both interfaces of
+// the peer. When the first one works again it gets its share, and the connection that replaced it
+// is closed.
 TEST(CorePairing, AnotherInterfaceStandsInForOneThatIsDown) {
   constexpr uint32_t kFailures = 12;
   const Interfaces lower{2, 2 * kRate, 0, kFailures};
@@ -191,7 +193,7 @@ TEST(CorePairing, AnotherInterfaceStandsInForOneThatIsDown) {
     }
     if (is_lower) {
       EXPECT_TRUE(back);
-      // The two that are paired, and the one that messages go over, which stays.
+      // The two paired connections stay, and the one that messages go over.
       const auto is_closed = [&] {
         const std::string text = me.communicator().explain(1);
         size_t connections = 0;

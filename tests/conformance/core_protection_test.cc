@@ -1,5 +1,6 @@
-// HETCOMM_REQUIRE_TLS beside a transport that nothing protects (as one over RDMA is): named, it is
-// an error on every rank that says what to set; not named, it is left out and others are used.
+// HETCOMM_REQUIRE_TLS with a transport that nothing protects (such as one over RDMA). If the
+// transport is named, every rank gets an error that says which setting is missing. If not, it is
+// left out and others are used.
 #include <string>
 #include <vector>
 

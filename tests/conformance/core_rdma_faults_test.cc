@@ -1,9 +1,10 @@
 // The whole core over fake verbs whose network delays and breaks:
 //
-//   * a put that was cancelled or failed ends when nothing of it can arrive any more, also where
-//   two are cancelled at once, where the connection had broken before, and while the owner computes
+//   * a put that was cancelled or failed ends when none of its data can arrive any longer, also
+//     where two are cancelled at once, where the connection had broken before, and while the owner
+//     computes
 //   * memory that cannot be registered is moved all the same
-//   * a link that is down for less than the detection time costs nobody
+//   * no rank is lost when a link is down for less than the detection time
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -59,7 +60,7 @@ bool until(CoreMember& me, const std::function<bool()>& done) {
   return true;
 }
 
-// Memory of each rank, known to the other one.
+// Memory of each rank, known to the other rank.
 struct Exposed {
   explicit Exposed(CoreMember& me)
       : bytes(kBytes), memory(me.context().devices(), 0, bytes.data(), kBytes, false) {
@@ -115,7 +116,7 @@ class Release {
   std::atomic<bool>& computes_;
 };
 
-// The owner computes while the put times out; the write arrives while it does.
+// The owner computes while the put times out. The write arrives during that time.
 TEST(LatePut, EndsWhenNothingOfItCanArrive) {
   use_two_devices();
   std::atomic<bool> computes{true};
@@ -156,7 +157,7 @@ TEST(LatePut, EndsWhenNothingOfItCanArrive) {
       });
 }
 
-// The owner computes while |cancel| ends the put, and another one that is behind it.
+// The owner computes while |cancel| ends the put, and another one behind it.
 void end_two(const std::function<void(CoreMember&, Operation*, Operation*)>& cancel) {
   FakeFabric::reset();
   std::atomic<bool> computes{true};
@@ -202,7 +203,7 @@ TEST(LatePut, TwoThatAreCancelledAtOnceBothWait) {
   });
 }
 
-// They would go on by message, but wait for the fence first.
+// The puts would go on by message, but wait for the fence first.
 TEST(LatePut, OneWhoseConnectionHadBrokenWaits) {
   end_two([](CoreMember& me, Operation* one, Operation* two) {
     FakeFabric::raise_queue_pair(IBV_EVENT_QP_FATAL, FakeFabric::held_sender());
@@ -240,7 +241,7 @@ TEST(LatePut, LeavesTheOwnersStoresAlone) {
       });
 }
 
-// Longer than the attempts to connect that come without waiting.
+// The link is down for longer than the attempts to connect that come without waiting.
 TEST(Flap, CostsNobodyWithinTheDetectionTime) {
   FakeFabric::reset();
   run_core_job(
@@ -269,7 +270,7 @@ TEST(Flap, CostsNobodyWithinTheDetectionTime) {
       });
 }
 
-// No memory can be registered any more: messages, puts and gets go through message buffers, and
+// No memory can be registered from now on. Messages, puts and gets go through message buffers, and
 // connections are made over tcp.
 TEST(LockedMemory, RunsOut) {
   FakeFabric::reset();

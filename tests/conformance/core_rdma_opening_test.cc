@@ -1,16 +1,14 @@
 // Network interfaces open on first use, for the whole core over fake verbs (not run on hardware):
 //
-//   * a job of ranks with four interfaces in which nobody talks opens none, and takes no more
-//   descriptors than their listening sockets
+//   * a job of ranks with four interfaces in which no rank talks opens none, and takes no
+//     descriptors except those of their listening sockets
 //   * where one pair talks, each of the two opens one interface and the others open none; bulk data
-//   opens those that share it
+//     opens those that share it
 //   * an interface that cannot be opened on either side costs no message: other interfaces, or
-//   another transport, take over, and it is used later if it has recovered
-//   * so does one without shared receive queues, of which no file tells; the log has one line for
-//     it
+//     another transport, take over, and it is used later if it has recovered
+//   * so does one without shared receive queues, which no file shows; the log has one line for it
 //   * a pair that sends small messages returns to its interface after a failover, and closes the
-//     one
-//   that stood in for it
+//     one that replaced it
 //   * where nothing else is left, operations fail with a text that names the interface
 //   * memory that was registered while nothing was open is reached directly once its peer has come
 #include <algorithm>
@@ -75,7 +73,7 @@ class RdmaOpening : public ::testing::Test {
     run_core_job(size, "TIMEOUT=20s;LOG=error;INTERFACE=lo;RAILS=4;COOL_DOWN=100ms;SHM_MAP=off",
                  rdma_with(tcp), body);
   }
-  // From rank 0 to rank 1.
+  // Sends a message from rank 0 to rank 1.
   static Status pass(CoreMember& me, uint64_t bytes, uint64_t seed) {
     std::vector<std::byte> data(bytes);
     const bool sends = me.rank() == 0;
@@ -91,7 +89,7 @@ class RdmaOpening : public ::testing::Test {
     const Status status = pass(me, bytes, seed);
     EXPECT_TRUE(status.ok()) << "rank " << me.rank() << ": " << status.text();
   }
-  // The devices that are open now, without those that are open in several ranks.
+  // Returns the devices that are open now. A device that is open in several ranks counts once.
   static std::vector<std::string> different_devices() {
     std::vector<std::string> names = FakeFabric::open_devices();
     std::sort(names.begin(), names.end());
@@ -133,7 +131,7 @@ TEST_F(RdmaOpening, OnePairTalks) {
 }
 
 TEST_F(RdmaOpening, AnInterfaceThatCannotBeOpenedIsFailedOver) {
-  // At the first try of either side, or always.
+  // The opening fails at the first try of either side, or always.
   for (const int times : {1, 2, 1 << 30}) {
     for (const bool tcp : {false, true}) {
       SCOPED_TRACE(testing::Message() << times << " times, with tcp: " << tcp);
@@ -149,7 +147,7 @@ TEST_F(RdmaOpening, AnInterfaceThatCannotBeOpenedIsFailedOver) {
 }
 
 TEST_F(RdmaOpening, AnInterfaceOfNoUseIsFailedOver) {
-  // One of four, or all of them where there is tcp.
+  // The opening fails for one of four interfaces, or for all of them where there is tcp.
   for (const bool all : {false, true}) {
     SCOPED_TRACE(all);
     std::vector<FakeDeviceSpec> devices(kNics);
@@ -204,7 +202,7 @@ TEST_F(RdmaOpening, AnInterfaceThatHasRecoveredIsUsed) {
 }
 
 TEST_F(RdmaOpening, SmallMessagesReturnToTheirInterface) {
-  // Those who wait drive progress: messages may be under way that a broken connection has lost.
+  // Ranks that wait drive progress: messages that a broken connection has lost may be pending.
   const auto meet = [](CoreMember& me) {
     EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
   };
@@ -218,7 +216,7 @@ TEST_F(RdmaOpening, SmallMessagesReturnToTheirInterface) {
       return hetcomm_counters_t{};
     };
     uint64_t seed = 0;
-    // Until |done| is true at both ends. Both ranks send.
+    // Repeats until |done| is true at both ends. Both ranks send.
     const auto pass_until = [&](const auto& done) {
       const uint64_t limit = now_ns() + 20'000'000'000;
       std::array<std::byte, 100> sent{};
@@ -284,7 +282,7 @@ TEST_F(RdmaOpening, WithoutAnInterfaceOperationsSayWhy) {
 }
 
 TEST_F(RdmaOpening, MemoryThatAnInterfaceDidNotTakeIsExportedOnceItOpens) {
-  // Each rank tries each interface at most once while it fails.
+  // Each rank tries each interface at most once while opening fails.
   for (size_t i = 0; i < 2; ++i) FakeFabric::fail_opens(i, EMFILE, 2);
   std::barrier<> together(2);
   run(2, false, [&](CoreMember& me) {

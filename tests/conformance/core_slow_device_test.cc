@@ -1,5 +1,5 @@
-// A device that copies slowly: a message that has all come is copied to it, although its sender has
-// left meanwhile.
+// A device copies slowly: a message that has fully arrived is copied to it, although its sender has
+// left during the copy.
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,7 +16,7 @@
 namespace hetcomm::test {
 namespace {
 
-// Several staging chunks, none of which has to wait for another to be free.
+// The message has several staging chunks, none of which has to wait for another to be free.
 constexpr uint64_t kSize = 1'000'000;
 constexpr const char* kSettings = "HETCOMM_STAGING_CHUNK=256K;HETCOMM_TIMEOUT=20s;";
 
@@ -26,7 +26,7 @@ Factories make_factories(const std::string& transport) {
   return factories;
 }
 
-// A message takes a tenth of a second to be copied.
+// The copy of a message takes a tenth of a second.
 std::vector<Device> make_devices() {
   return {create_sim_device("sim-handle", "memory=64M:bandwidth=10M").value()};
 }

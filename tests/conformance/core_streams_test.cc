@@ -1,16 +1,15 @@
-// Operations in the order of users' streams, over simulated devices. What many vendors do while a
-// stream is held back, these do too: a call that pins host memory, or frees it, waits for the
-// stream. All tests run, too, with a vendor whose calls wait wherever they may (waiting_devices.h).
+// Operations in the order of users' streams, over simulated devices. These behave as many vendors
+// do while a stream is held back: a call that pins host memory, or frees it, waits for the stream.
+// All tests run, too, with a vendor whose calls wait wherever they may (waiting_devices.h).
 //
 //   * more transfers than there is pinned memory for go on while a stream is held back
 //   * vendors' calls that fail: the call is rejected, or the operation ends with the reason, and
-//   the
-//     stream goes on
+//     the stream goes on
 //   * a stream that is not held back goes on, and its operations run at the same time
 //   * redistributions of several plans follow each other, while the user frees memory and ends
-//   streams
-//   * what a stream holds back ends soon when the network to its peer becomes a black hole, and the
-//     stream goes on: items of queues, redistributions and collective operations
+//     streams
+//   * operations that a stream holds back end soon when the network to their peer becomes a black
+//     hole, and the stream goes on: items of queues, redistributions and collective operations
 //   * the progress thread sleeps while streams run
 #include <time.h>
 
@@ -48,7 +47,7 @@ bool fails(Call call) {
   return next_failure.compare_exchange_strong(expected, Call::kNone);
 }
 
-// The first rank to come makes it. |kIndex| makes one for each kind.
+// Returns the table. The first rank that calls makes it. |kIndex| makes one for each kind.
 template <int kIndex>
 const DeviceTable& failing_table(const DeviceTable& real_table) {
   static const DeviceTable real = real_table;
@@ -83,7 +82,7 @@ const DeviceTable& table_without_holds(const DeviceTable& real) {
   return made;
 }
 
-// The last one cannot hold streams back.
+// The last device cannot hold streams back.
 std::vector<Device> make_devices() {
   const Device first = create_sim_device("sim-address", "memory=512M:bandwidth=2G").value();
   const Device second = create_sim_device("sim-handle", "memory=512M:bandwidth=2G").value();
@@ -121,7 +120,7 @@ class Stream {
   // Puts a gate at the end of the stream; open() opens the first one that is closed.
   void close() {
     void* gate = nullptr;
-    // As a kernel that runs long: the library does not hold the stream back.
+    // The gate acts like a kernel that runs long: the library does not hold the stream back.
     EXPECT_EQ(real_table(device_).user_stream_hold(device_.instance, native_, &gate), HETCOMM_OK);
     gates_.push_back(gate);
   }
@@ -173,7 +172,7 @@ void expect_ok(CoreMember& me, Operation* operation) {
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
-// Waits for the end without driving anything: the time that this took.
+// Waits for the end without driving anything. Returns the time that this took.
 uint64_t watch(const Operation& operation) {
   const uint64_t begin_ns = now_ns();
   while (operation.state() == OperationState::kPending && now_ns() - begin_ns < 20'000'000'000) {
@@ -185,7 +184,7 @@ uint64_t watch(const Operation& operation) {
 
 struct StreamCase {
   std::string transport;
-  bool waits = false;  // the vendor's calls
+  bool waits = false;  // the vendor's calls wait
 };
 
 class CoreStreams : public ::testing::TestWithParam<StreamCase> {
@@ -203,7 +202,7 @@ class CoreStreams : public ::testing::TestWithParam<StreamCase> {
   }
 };
 
-// All of a group's messages are under way while the stream is held back, and need more memory than
+// All messages of a group are in progress while the stream is held back, and need more memory than
 // was pinned before.
 TEST_P(CoreStreams, NothingIsPinnedWhileAStreamIsHeldBack) {
   run([](CoreMember& me) {
@@ -214,7 +213,7 @@ TEST_P(CoreStreams, NothingIsPinnedWhileAStreamIsHeldBack) {
       std::vector<std::unique_ptr<OnDevice>> memories;
       std::vector<OperationRef> entries;
       hetcomm_operation_options_t options = in_order_of(stream);
-      // Only the group is looked for, by the address.
+      // Only the address of the group is used, to find it.
       options.group = reinterpret_cast<hetcomm_group_t*>(&entries);
       for (size_t i = 0; i < kMessages; ++i) {
         memories.push_back(std::make_unique<OnDevice>(me, kSize, device));
@@ -271,8 +270,8 @@ TEST_P(CoreStreams, AGroupWaitsForAllOfItsStreams) {
   });
 }
 
-// The stream of the second one has come first.
-// Two streams and two threads: neither waits for what the other one holds back.
+// The second operation's stream comes first. There are two streams and two threads, and neither
+// waits for an operation that the other one holds back.
 TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
   run([](CoreMember& me) {
     constexpr uint64_t kRounds = 300;
@@ -283,7 +282,7 @@ TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
     for (uint64_t thread = 0; thread < 2; ++thread) {
       threads.emplace_back([&, thread] {
         for (uint64_t round = 0; round < kRounds; ++round) {
-          // Single ones in one stream, then groups of both streams, in both orders.
+          // Single operations come in one stream, then groups of both streams, in both orders.
           std::vector<OperationRef> entries;
           const Stream* const streams[2] = {thread == 0 ? &one : &two, thread == 0 ? &two : &one};
           const size_t count = round % 2 == 0 ? 1 : 2;
@@ -344,7 +343,7 @@ TEST_P(CoreStreams, ARefusalKeepsItsPlace) {
     if (me.rank() == 0) late.close();
     uint64_t value = 1;
     Operation* const operation = post_sum(me, value, &late);
-    // All ranks refuse the call after it, so that nothing is wrong.
+    // All ranks refuse the call after it, so that the refusal is no error.
     refuse_collective(me.communicator(), "not now");
     Stream::sleep_a_while();
     late.open();
@@ -377,8 +376,8 @@ TEST_P(CoreStreams, CollectiveOperationsKeepTheirOrder) {
   });
 }
 
-// Memory of devices, which the host's or the devices' own sums are made of, behind streams that are
-// held back all the time.
+// Sums, made by the host or by the devices, of memory of devices, behind streams that are held back
+// all the time.
 TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
   run([](CoreMember& me) {
     constexpr uint64_t kCount = 500'000;
@@ -413,23 +412,23 @@ TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
       for (Operation* const each : operations) expect_ok(me, each);
       EXPECT_TRUE(stream.is_done());
       EXPECT_TRUE((*memory).read(0, values.data(), kCount * sizeof(float)).ok());
-      // Calls that were put off are made soon.
+      // Postponed calls are made soon.
       for (int i = 0; i < 1000 && me.context().devices().calls().may_make(); ++i) {
         Stream::sleep_a_while();
       }
       EXPECT_FALSE(me.context().devices().calls().may_make());
-      // Each one doubles what the first one has left.
+      // Each sum doubles the result of the one before.
       EXPECT_EQ(std::count(values.begin(), values.end(), 48.0F), static_cast<ptrdiff_t>(kCount));
     }
   });
 }
 
-// A matrix of bytes, of which each of two ranks has one half: some lines, or some columns.
+// A matrix of bytes. Each of two ranks has one half: some lines, or some columns.
 constexpr uint64_t kColumns = 1536;
 constexpr uint64_t kLines = 512;
 constexpr uint64_t kHalf = kLines * kColumns / 2;
 
-// Moves the matrix: what was cut by one dimension is cut by the other one then.
+// Moves the matrix: data that was cut by one dimension is then cut by the other one.
 class Plan {
  public:
   Plan(Communicator& communicator, size_t from, size_t to) {
@@ -447,7 +446,7 @@ class Plan {
       Stream::sleep_a_while();
     }
   }
-  // In the order of |stream|, unless that is null.
+  // Posts an execution in the order of |stream|, unless that is null.
   Operation* post(OnDevice& from, OnDevice& to, const Stream* stream) {
     const hetcomm_buffer_t source = from.part(0, kHalf);
     const hetcomm_buffer_t destination = to.part(0, kHalf);
@@ -460,7 +459,7 @@ class Plan {
         << text;
     return operation;
   }
-  // The columns of |rank|, where rank r has pattern |first_seed| + r as its lines.
+  // Returns the columns of |rank|, where rank r has pattern |first_seed| + r as its lines.
   static std::vector<std::byte> columns_of(uint64_t rank, uint64_t first_seed) {
     constexpr uint64_t kMine = kColumns / 2;
     std::vector<std::byte> all;
@@ -486,8 +485,8 @@ class Plan {
   std::unique_ptr<reshard::Redistribution> redistribution_;
 };
 
-// Each execution takes what the one before it has brought. A thread of the user's makes calls that
-// may wait for the stream.
+// Each execution takes the data that the one before it has brought. A thread of the user makes
+// calls that may wait for the stream.
 TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
   run([](CoreMember& me) {
     const auto rank = static_cast<uint64_t>(me.rank());
@@ -523,7 +522,7 @@ TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
       EXPECT_TRUE(columns.contents(0, kHalf) == Plan::columns_of(rank, seed));
       EXPECT_EQ(find_mismatch(second.contents(0, kHalf), seed + rank), std::nullopt);
       EXPECT_EQ(find_mismatch(first.contents(0, kHalf), seed + rank), std::nullopt);
-      // Calls that were put off are made soon.
+      // Postponed calls are made soon.
       for (int i = 0; i < 1000 && me.context().devices().calls().may_make(); ++i) {
         Stream::sleep_a_while();
       }
@@ -532,8 +531,8 @@ TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
   });
 }
 
-// The progress threads have fallen asleep before the stream comes to an operation, and nobody else
-// looks. A busy machine may delay some ends, but not all.
+// The progress threads have fallen asleep before the stream reaches an operation, and no other
+// thread looks. A busy machine may delay some ends, but not all.
 TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
   run([](CoreMember& me) {
     OnDevice memory(me, 100);
@@ -558,7 +557,7 @@ TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
       second_ns = std::min(second_ns, watch(*second));
       expect_ok(me, second);
     }
-    // The other rank may open its own some ms later.
+    // The other rank may open its own stream some ms later.
     EXPECT_LT(first_ns, 250'000'000u);
     EXPECT_LT(second_ns, 250'000'000u);
   });
@@ -612,8 +611,8 @@ TEST_P(CoreStreams, VendorsCallsThatFail) {
   });
 }
 
-// Both receives wait for what the stream held when they were posted, and then for their messages
-// alone, which come in the other order.
+// Both receives wait for the work that the stream held when they were posted, and then only for
+// their messages, which come in the other order.
 TEST_P(CoreStreams, OneThatIsNotHeldGoesOn) {
   run([](CoreMember& me) {
     constexpr uint64_t kSize = 100'000;
@@ -681,8 +680,8 @@ TEST_P(CoreStreams, ADeviceThatCannotHoldStreamsBack) {
 // --- a network that becomes a black hole
 // ----------------------------------------------------------
 
-constexpr uint64_t kCarried = 1000;  // that gets through in any case
-constexpr uint64_t kTooLong = 3000;  // of a message that leaves at once
+constexpr uint64_t kCarried = 1000;  // length that gets through in any case
+constexpr uint64_t kTooLong = 3000;  // length of a message that leaves at once
 constexpr uint64_t kItem = 500;
 
 // One end of a queue, and its items.
@@ -742,7 +741,7 @@ Operation* post_word(CoreMember& me, uint64_t& value, bool sums, const Stream* s
 }
 
 // Rank 0 has operations behind its stream when |hole| opens. Rank 1 makes none of them, and keeps
-// what they need, so that nothing but the network ends them. The ranks meet outside of it, at
+// the objects that they need, so that only the network ends them. The ranks meet outside of it, at
 // |both|.
 void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole,
                               std::barrier<>& both) {
@@ -752,7 +751,7 @@ void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole
   OnDevice source(me, kHalf);
   OnDevice destination(me, kHalf);
   uint64_t word = 1;
-  // All goes well while the network does.
+  // All operations end well while the network works.
   for (Operation* const each :
        {out.post(nullptr), in.post(nullptr), plan.post(source, destination, nullptr),
         post_word(me, word, sums, nullptr)}) {
@@ -762,7 +761,8 @@ void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole
   std::byte byte{};
   if (me.rank() == 1) {
     both.arrive_and_wait();
-    // It tells rank 0 that all has arrived: what is sent again then is what the network has lost.
+    // This tells rank 0 that all has arrived. Data that is sent again after it is data that the
+    // network has lost.
     expect_ok(me, me.post(OperationKind::kSend, 0, 8, &byte, 1));
     both.arrive_and_wait();
     return;
@@ -790,7 +790,7 @@ void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole
         << i << ": " << outcome.text();
   }
   EXPECT_LT(now_ns() - begin_ns, plain_ns + 1'000'000'000);
-  // It counted as sent when it had left.
+  // The message counted as sent when it had left.
   static_cast<void>(me.finish(sent));
   stream.open();
   EXPECT_TRUE(stream.is_done());
@@ -834,7 +834,7 @@ uint64_t processor_ns() {
 
 class TimedStreams : public CoreStreams {};
 
-// The time of both ranks and their devices.
+// The time is that of both ranks and their devices.
 TEST_P(TimedStreams, NobodyIsBusyWhileStreamsRun) {
   run([](CoreMember& me) {
     OnDevice memory(me, 1000);

@@ -1,6 +1,7 @@
-// Tracks, over every kind of transport that misbehaves: run n of the sender goes into run n of the
-// receiver, whole, however connections break; a run that ends early at one end ends at the other
-// and touches no other run; ends that close, that do not fit, or whose peer is late say so.
+// Tracks, over every kind of transport that misbehaves:
+//   * run n of the sender goes into run n of the receiver, whole, however connections break
+//   * a run that ends early at one end ends at the other and touches no other run
+//   * ends that close, that do not fit, or whose peer is late report it
 #include <atomic>
 #include <barrier>
 #include <deque>
@@ -27,7 +28,7 @@ struct Run {
   uint64_t number;
 };
 
-// The length of run |number|, and what it carries.
+// Return the length of run |number|, and the seed of its contents.
 uint64_t length_of(uint64_t seed, uint64_t number, uint64_t most) {
   Random random(mix(seed) + number);
   return random.chance(0.2) ? most : std::min(any_size(random), most);
@@ -153,7 +154,7 @@ void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
   uint64_t whole = 0;
   for (const auto& carrier : carriers) whole += carrier->whole();
   EXPECT_GE(whole, carriers.size() * (cancels ? count / 10 : count));
-  // Nobody closes an end whose peer still works on its own.
+  // No rank closes an end whose peer still works on its own.
   EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
 }
 
@@ -181,7 +182,7 @@ TEST_P(CoreTracks, ARunThatIsGivenUpTouchesNoOther) {
   }
 }
 
-// Queues that share connections, and some with a rate, over four of them.
+// Queues share four connections, and some have a rate.
 TEST(CoreTrackRails, EachRunArrivesInItsPlace) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -250,7 +251,7 @@ TEST_P(CoreTrackEnds, RunsWaitForTheOtherEndToOpen) {
 }
 
 // The receiver gives up runs before the sender has opened its end, and others before it starts
-// them; the sender gives up some before they are granted.
+// them. The sender gives up some before they are granted.
 TEST_P(CoreTrackEnds, NumbersStayTogether) {
   for (const bool opened : {false, true}) {
     std::barrier both(2);
@@ -304,7 +305,8 @@ TEST_P(CoreTrackEnds, NumbersStayTogether) {
   }
 }
 
-// One end gives up all it may, while the other does not come; then the rows find each other.
+// One end gives up as many runs as it may, while the other does not come. Then the rows find each
+// other.
 TEST_P(CoreTrackEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
   for (const int ahead : {0, 1}) {
     for (const bool opened : {false, true}) {
@@ -414,7 +416,7 @@ TEST_P(CoreTrackEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
     if (sends) {
       Operation* given_up = end.start(bytes.data(), bytes.size());
       end.cancel(given_up);
-      // If it was granted early enough, its data had left before it was given up.
+      // If it was granted early enough, its data had left before the sender gave it up.
       const Status status = me.finish(given_up);
       EXPECT_TRUE(status.ok() || status.code() == Code::kCancelled) << status.text();
       end.close();
@@ -488,8 +490,8 @@ TEST_P(CoreTrackEnds, ARunWithoutRoomForItsMessageFailsAtBothEnds) {
   });
 }
 
-// A run costs one grant and its data. Where connections may lose what they carry the receiver says
-// that it has all.
+// A run costs one grant and its data. Where connections may lose data, the receiver says that it
+// has all.
 TEST_P(CoreTrackEnds, ARunAsksForNothing) {
   run([&](CoreMember& me) {
     constexpr uint64_t kRuns = 100;
@@ -514,7 +516,8 @@ TEST_P(CoreTrackEnds, ARunAsksForNothing) {
   });
 }
 
-// Host memory into a device's and back, staged in chunks while other runs move.
+// Data moves from host memory into a device's memory and back, staged in chunks while other runs
+// move.
 TEST_P(CoreTrackEnds, RunsBetweenDevices) {
   for (const bool to_device : {true, false}) {
     run_core_job(
@@ -572,7 +575,7 @@ TEST_P(CoreTrackEnds, RunsBetweenDevices) {
   }
 }
 
-// Closed tracks leave nothing: many are made, one after the other and side by side.
+// Closed tracks leave nothing behind. Many are made, one after the other and side by side.
 TEST_P(CoreTrackEnds, ManyTracks) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
@@ -592,7 +595,7 @@ TEST_P(CoreTrackEnds, ManyTracks) {
         ASSERT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok());
         ASSERT_FALSE(find_mismatch(bytes, tag).has_value());
       }
-      // The receiver has all when it closes; the sender may have closed before.
+      // The receiver has all data when it closes. The sender may have closed before.
     }
     EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
   });

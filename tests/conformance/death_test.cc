@@ -1,10 +1,10 @@
 // A peer that is killed (SIGKILL) at any moment:
 //
 //   * is reported by on_failed exactly once and in bounded time, with a text, and nothing is
-//   reported afterwards;
-//   * loses no message in the middle: what arrived is a prefix of what it sent, whole; where the
-//   transport promises it
-//     (TransportCase::accepted_survives), every message that its send() had accepted arrives first;
+//     reported afterwards;
+//   * loses no message in the middle: the messages that arrived are a prefix of those that it sent,
+//     whole; where the transport promises it (TransportCase::accepted_survives), every message that
+//     its send() had accepted arrives first;
 //   * leaves memory quiet: after on_failed neither exposed nor local memory changes;
 //   * leaves calls that answer kPeerLost;
 //   * leaves nothing behind: descriptors and mappings are given back.
@@ -26,7 +26,7 @@ int mappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
   for (std::string line; std::getline(maps, line);) {
-    // Heap and stacks grow as they like.
+    // This does not count heap and stacks, whose number changes freely.
     if (line.find('/') != std::string::npos) ++count;
   }
   return count;
@@ -61,7 +61,7 @@ TEST_P(PeerDeath, AtAnyPointOfAMessageStream) {
       if (i % 2 == 0) {
         side.node().linger(random.below(10 * kMillisecond));
       } else {
-        usleep(static_cast<useconds_t>(random.below(10'000)));  // much is waiting
+        usleep(static_cast<useconds_t>(random.below(10'000)));  // many messages are pending
       }
       side.kill_far();
       side.node().until("on_failed", [&] { return rail.failed > 0; });

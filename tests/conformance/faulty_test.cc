@@ -1,9 +1,9 @@
 // The fault injector itself (tests/support/faulty_transport.h) keeps the transports' contract:
 //
 //   * a rail that breaks while the peer lives is reported once on both sides, and memory is quiet
-//   then;
-//   * what was accepted ends by its completion or by on_failed; a fresh connection of the pair
-//   works;
+//     then;
+//   * accepted operations end by their completion or by on_failed; a fresh connection of the pair
+//     works;
 //   * failing connects end in on_connected with an error, and a later one succeeds;
 //   * masked capabilities are shown, and refused.
 #include <list>

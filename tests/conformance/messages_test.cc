@@ -1,13 +1,13 @@
 // Messages of one connection:
 //
 //   * arrive whole, once each, in the order of their sends, at every size from 0 to
-//   max_payload_bytes, both ways at once;
+//     max_payload_bytes, both ways at once;
 //   * are copied before send() returns;
 //   * a refused send has sent nothing, and on_writable ends each refusal, also for a peer that was
-//   busy for long;
+//     busy for long;
 //   * may be sent from inside an upcall;
-//   * what was accepted before the endpoint was flushed and destroyed arrives before the peer's
-//   on_failed.
+//   * messages that were accepted before the endpoint was flushed and destroyed arrive before the
+//     peer's on_failed.
 #include "tests/conformance/transport_test.h"
 
 namespace hetcomm::test {
@@ -27,7 +27,7 @@ std::vector<uint64_t> interesting_sizes(uint64_t largest) {
   return sizes;
 }
 
-// Checks sequence and contents of everything that |rail| receives, counting into |received|.
+// Checks sequence and contents of all messages that |rail| receives, and counts them in |received|.
 void check_stream(Rail& rail, uint64_t& received) {
   rail.listen([&received](const MessageHeader& header, ConstByteSpan payload) {
     EXPECT_EQ(decode(header).sequence, received);
@@ -118,7 +118,8 @@ TEST_P(Messages, OffsetAndLengthOfTheViewCount) {
   run_pair(options(), near, far);
 }
 
-// Sends until refused; how many were accepted. Gives up at |limit|: some transports hold much.
+// Sends until refused. Returns how many messages were accepted. Gives up at |limit|: some
+// transports hold much.
 uint64_t send_until_refused(Rail& rail, uint64_t& sequence, uint64_t size, uint64_t limit) {
   std::vector<std::byte> bytes(size);
   uint64_t accepted = 0;
@@ -144,7 +145,7 @@ TEST_P(Messages, RefusalEndsWithOnWritableAndLosesNothing) {
     for (int i = 0; i < kRounds; ++i) {
       const uint64_t size = i % 2 == 0 ? std::min<uint64_t>(largest, 30'000) : 16;
       const uint64_t limit = (uint64_t{64} << 20) / (size + 64);
-      // A transport may take a little more after it has moved what it has.
+      // A transport may take a little more after it has moved its pending data.
       for (int again = 0; again < 3; ++again) {
         send_until_refused(rail, sequence, size, limit);
         for (int step = 0; step < 20; ++step) side.node().step();
@@ -183,7 +184,7 @@ TEST_P(Messages, MayBeSentFromInsideAnUpcall) {
     check_stream(rail, received);
     for (uint64_t i = 0; i < kCount; ++i) {
       send_pattern(rail, i, i % 60, i);
-      // Few under way, so that the echo is not refused.
+      // Few are in flight, so that the echo is not refused.
       side.node().until("the echo", [&] { return received + 4 > i; });
     }
     side.node().until("all echoes", [&] { return received == kCount; });

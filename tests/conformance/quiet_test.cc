@@ -2,14 +2,13 @@
 // transfer,
 //
 //   * the local memory of a cancelled put or get, and the memory of a revoked key, never changes
-//   any more;
+//     again;
 //   * a put never carries bytes that were written into its source after it was cancelled;
 //   * a get whose source was revoked reports an error, or the bytes from before;
 //   * no completion of a cancelled operation comes;
 //   * the connection goes on working;
 //   * the same holds when the other process stood still in the middle and wakes up later (a late
-//   writer), and the calls
-//     do not wait for it.
+//     writer), and the calls do not wait for it.
 #include "tests/conformance/transport_test.h"
 
 namespace hetcomm::test {
@@ -21,7 +20,7 @@ constexpr uint64_t kAfter = 13;      // written by the owner after the event
 
 class Quiet : public TransportTest {
  protected:
-  // Long enough that an event lands inside of the transfer.
+  // The transfer is long enough that an event falls inside of it.
   uint64_t size() const { return GetParam().slow() ? 300'000 : 4 << 20; }
   int count() const { return GetParam().slow() ? 12 : rounds(20, 500); }
 };
@@ -116,7 +115,7 @@ TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
       until_begun(rail, GetParam(), [&] { return rail.put(put); });
       side.post('s');
-      // Bytes that still travel are dropped; the operation ends all the same.
+      // Bytes still in flight are dropped. The operation ends all the same.
       (void)await_bulk(rail, put);
       settle(side, GetParam());
     }

@@ -1,8 +1,8 @@
-// The transport of a rank to itself: one endpoint that is both ends. What the other suites prove
-// with two ranks, for one:
+// The transport of a rank to itself: one endpoint that is both ends. This suite proves for one rank
+// the properties that the other suites prove with two:
 //
 //   * messages arrive whole and in order; a refusal ends with on_writable; on_message never comes
-//   from inside send();
+//     from inside send();
 //   * puts and gets land exactly, and complete once each;
 //   * after cancel() and revoke(), at any point, memory is quiet and no completion comes;
 //   * the endpoint may end at any point.

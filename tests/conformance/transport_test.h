@@ -1,8 +1,8 @@
-// The transport-level suites share this: the cases they run over, and the steps that most tests
+// Shared by the transport-level suites: the cases they run over, and the steps that most tests
 // take.
 //
 // A case is a transport, settings that may cripple it, perhaps injected faults, and whether the
-// ranks are threads or processes. cases.cc lists them; a suite says INSTANTIATE_OVER(Suite,
+// ranks are threads or processes. cases.cc lists them. A suite writes INSTANTIATE_OVER(Suite,
 // transport_cases).
 #pragma once
 
@@ -33,16 +33,17 @@ struct TransportCase {
   // A message whose send was accepted arrives even when the sender is killed at once.
   bool accepted_survives = false;
 
-  // Crippled cases move less data, so that the suites stay quick; so does rdma, which mostly runs
-  // on emulated hardware.
+  // Returns whether the case moves less data, so that the suites stay quick. Crippled cases do; so
+  // does rdma, which mostly runs on emulated hardware.
   bool slow() const { return faulty || name != transport || transport == "rdma"; }
-  // A transport that can end a peer's access, or a transfer under way, only with the connection.
+  // Returns whether the transport can end a peer's access, or a transfer in flight, only by ending
+  // the connection.
   bool fences_by_failing() const { return transport == "rdma"; }
 };
 inline void PrintTo(const TransportCase& test_case, std::ostream* out) { *out << test_case.name; }
 
-// All cases that two ranks can run, in both modes; those with processes; plain transports, in both
-// modes.
+// All cases that two ranks can run, in both modes. Then those with processes, and the plain
+// transports in both modes.
 std::vector<TransportCase> transport_cases();
 std::vector<TransportCase> process_cases();
 std::vector<TransportCase> plain_cases();
@@ -71,7 +72,7 @@ class TransportTest : public ::testing::TestWithParam<TransportCase> {
     return {.factory = *factory_, .settings = GetParam().settings, .mode = GetParam().mode};
   }
   bool processes() const { return GetParam().mode == Mode::kProcesses; }
-  // Whether connections can get, asked of one that is made for it.
+  // Returns whether connections can get. It makes one to find out.
   bool can_get() const {
     bool can = false;
     PairOptions asking = options();
@@ -88,7 +89,7 @@ class TransportTest : public ::testing::TestWithParam<TransportCase> {
         });
     return can;
   }
-  // Seed of the test's randomness, alike on both sides; the same in every run.
+  // Returns the seed of the test's random numbers. It is the same on both sides and in every run.
   static uint64_t seed() { return std::hash<std::string>{}(GetParam().name); }
 
   std::unique_ptr<TransportFactory> factory_;
@@ -122,7 +123,7 @@ inline MessageInfo decode(const MessageHeader& header) {
   return info;
 }
 
-// Tries until accepted; on_writable has to end each refusal.
+// Tries until the attempt is accepted. on_writable has to end each refusal.
 template <typename Attempt>
 void until_accepted(Rail& rail, Attempt&& attempt) {
   while (true) {
@@ -135,8 +136,8 @@ void until_accepted(Rail& rail, Attempt&& attempt) {
   }
 }
 
-// It allows that the peer of a put or get has ended it, with the connection, before it began;
-// await_bulk() then sees the end.
+// Like until_accepted(), but the peer of a put or get may have ended it, with the connection,
+// before it began. Then await_bulk() sees the end.
 template <typename Attempt>
 void until_begun(Rail& rail, const TransportCase& test_case, Attempt&& attempt) {
   until_accepted(rail, [&] {
@@ -168,7 +169,7 @@ inline void expect_whole(const MessageHeader& header, ConstByteSpan payload) {
   EXPECT_FALSE(bad) << "message " << info.sequence << " differs at byte " << *bad;
 }
 
-// One message each way: the connection is alive, and in order.
+// Sends one message each way, to check that the connection is alive and in order.
 inline void expect_usable(Side& side, Rail& rail) {
   constexpr uint64_t kKind = 0x75736162;
   rail.messages.clear();
@@ -182,8 +183,9 @@ inline void expect_usable(Side& side, Rail& rail) {
   side.meet();
 }
 
-// After an event that a transport may have had to end the connection for: the connection is usable,
-// or, where that is allowed, has failed on both sides, and another one is. Both sides call it.
+// Follows an event for which a transport may have ended the connection. Expects that the connection
+// is usable or, where that is allowed, that it has failed on both sides and a new one works. Both
+// sides call it.
 inline void settle(Side& side, const TransportCase& test_case) {
   Rail& rail = side.rail();
   if (!test_case.fences_by_failing()) {
@@ -216,12 +218,12 @@ inline Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t len
   return bulk;
 }
 
-// Pieces of memory that is to be exposed: up to |most|, as far as the transport takes them.
+// Returns a number of pieces of memory to expose: up to |most|, as far as the transport takes them.
 inline size_t some_pieces(const Rail& rail, uint64_t most, Random& random) {
   return std::min<size_t>(random.between(1, most), rail.capabilities().max_exposed_extents);
 }
 
-// A source is offered where the peer can get only; else the key says none.
+// Exposes |memory|. Returns the key for "none" for a source of gets that the peer cannot get.
 inline RemoteKey expose_or_abandon(Rail& rail, const GuardedMemory& memory, Access access,
                                    uint64_t cookie) {
   if (access == Access::kGetSource && !rail.capabilities().get) return {};
@@ -231,7 +233,7 @@ inline RemoteKey expose_or_abandon(Rail& rail, const GuardedMemory& memory, Acce
   return key.value();
 }
 
-// Waits until |bulk| has completed; its code.
+// Waits until |bulk| has completed; returns its code.
 inline Code await_bulk(Rail& rail, const Bulk& bulk) {
   Code result = Code::kPending;
   rail.node().until("on_bulk_complete", [&] {
@@ -244,7 +246,7 @@ inline Code await_bulk(Rail& rail, const Bulk& bulk) {
   return result == Code::kPending ? Code::kPeerLost : result;
 }
 
-// Steps a random number of times, sometimes with pauses, so that events land anywhere in a
+// Makes a random number of steps, sometimes with pauses, so that events fall anywhere in a
 // transfer.
 inline void random_steps(Node& node, Random& random) {
   const uint64_t steps = random.below(random.chance(0.5) ? 6 : 60);

@@ -1,6 +1,6 @@
-// One rank of a failure test, played by the line: actor SCENARIO. failure_test.py starts the ranks,
-// kills, stops or cuts them off, and judges what they print: one line "RESULT name seconds status
-// text" per finished operation.
+// One rank of a failure test: actor SCENARIO. failure_test.py starts the ranks, kills, stops or
+// isolates them, and judges their output: one line "RESULT name seconds status text" per finished
+// operation.
 #include <unistd.h>
 
 #include <chrono>
@@ -54,8 +54,8 @@ hetcomm_status_t finish(const char* name, hetcomm_request_t* request, Clock::tim
   return completion.status;
 }
 
-// Everybody waits for the last rank, which is made to fail; then the others show that they go on
-// among each other.
+// All wait for the last rank, which is made to fail. Then the others show that they still work with
+// each other.
 void play_lost() {
   char byte = 0;
   const int victim = g_size - 1;
@@ -67,7 +67,7 @@ void play_lost() {
   hetcomm_request_t* waiting = receive(victim, 1, &byte, 1, 60'000'000'000);
   say("READY");
   finish("victim", waiting, start);
-  // Sizes up to a rendezvous between those that are left.
+  // Sizes up to a rendezvous between the remaining ranks.
   std::vector<char> out(300'000, 'a');
   std::vector<char> in(300'000);
   const int others = g_size - 1;
@@ -79,8 +79,8 @@ void play_lost() {
   finish("others_send", s, start);
 }
 
-// Each rank gets from the memory of the next one, over shm until that is mapped; a collective
-// operation comes before. So each has memory of every kind when the last one is made to fail.
+// After a collective operation each rank gets from the memory of the next one, over shm until that
+// is mapped. So each has memory of every kind when the last rank is made to fail.
 void play_left() {
   hetcomm_memory_t* memory = nullptr;
   CHECK(hetcomm_memory_allocate(g_context, HETCOMM_DEVICE_HOST, 100'000, &memory));
@@ -143,7 +143,7 @@ void play_strangers() {
   std::fflush(stdout);
 }
 
-// Rank 0 sends a big message that rank 1, stopped meanwhile, receives after it goes on.
+// Rank 0 sends a big message to rank 1, which is stopped and receives it after it resumes.
 void play_silent() {
   const size_t size = 256u << 20;
   std::vector<char> data(size, static_cast<char>(g_rank == 0 ? 7 : 0));
@@ -166,9 +166,8 @@ void play_silent() {
   }
 }
 
-// Rank 1 receives again and again with a short deadline; after each failed receive it fills the
-// buffer and looks whether anything writes it later. Rank 0 is stopped and resumed at random
-// moments by the test.
+// Rank 1 receives repeatedly with a short deadline. After each failed receive it fills the buffer
+// and checks that nothing writes to it later. The test stops and resumes rank 0 at random moments.
 void play_late_writer() {
   const size_t size = 4u << 20;
   std::vector<unsigned char> data(size, 1);
@@ -216,7 +215,7 @@ void play_late_writer() {
   std::fflush(stdout);
 }
 
-// All ranks send to all, sizes up to a rendezvous, data checked, for some seconds.
+// All ranks send to all for some seconds, with sizes up to a rendezvous and checked data.
 void play_traffic() {
   const size_t sizes[] = {0, 8, 4000, 60'000, 400'000};
   const auto start = Clock::now();
@@ -248,7 +247,7 @@ void play_traffic() {
         }
       }
     }
-    // The number of rounds is rank 0's to decide.
+    // Rank 0 decides the number of rounds.
     unsigned char more =
         std::chrono::duration<double>(Clock::now() - start).count() < 4 || tag < 20 ? 1 : 0;
     for (int peer = 1; peer < g_size; ++peer) {
@@ -288,6 +287,6 @@ int main(int argc, char** argv) {
   hetcomm_bootstrap_destroy(bootstrap);
   CHECK(hetcomm_context_destroy(g_context));
   say("DONE");
-  if (scenario == "left") std::getchar();  // what it still holds is looked at
+  if (scenario == "left") std::getchar();  // the test inspects what it still holds
   return 0;
 }

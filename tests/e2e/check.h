@@ -1,4 +1,4 @@
-// Programs that play a rank use check(): a call that fails is told on standard output, and ends the
+// check() for programs that play a rank: a failed call is printed on standard output and ends the
 // process.
 #pragma once
 

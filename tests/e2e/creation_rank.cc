@@ -1,11 +1,11 @@
-// Some ranks of a large job, each a thread with a context of its own, that create one communicator:
+// Several ranks of a large job, each a thread with its own context, that create one communicator:
 //
 //   creation_rank FIRST COUNT SIZE
 //
-// They find each other by MASTER_ADDR and MASTER_PORT. The process prints what its ranks have sent
-// and received over sockets, by thread, so that the store of rank 0 has a line of its own. Lines on
-// standard input let it go on: after "created" all processes wait for each other, and then each
-// rank sends a message to the one that is half the job away and gets one.
+// They meet through MASTER_ADDR and MASTER_PORT. The process prints the bytes that its ranks have
+// sent and received over sockets, by thread, so that the store of rank 0 has a line of its own.
+// Lines on standard input let it continue: after "created" all processes wait for each other. Then
+// each rank sends a message to the rank half a job away and receives one.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -30,10 +30,10 @@
 
 namespace {
 
-// --- what goes over sockets ---
+// --- socket traffic ---
 
 struct Traffic {
-  std::string name;  // of the thread
+  std::string name;  // thread name
   std::atomic<uint64_t> sent{0};
   std::atomic<uint64_t> received{0};
   std::atomic<uint64_t> sends{0};
@@ -92,7 +92,7 @@ void count_received(ssize_t bytes, int flags) {
 
 }  // namespace
 
-// These stand in place of the C library's, for the shared libraries of the process too.
+// These replace the C library's functions, for the shared libraries of the process too.
 extern "C" {
 ssize_t send(int fd, const void* data, size_t size, int flags) {
   static const auto real = next<decltype(&::send)>("send");
@@ -137,10 +137,10 @@ struct Member {
   hetcomm_context_t* context = nullptr;
   hetcomm_bootstrap_t* bootstrap = nullptr;
   hetcomm_communicator_t* communicator = nullptr;
-  hetcomm_communicator_t* second = nullptr;  // uses the connections of the first
+  hetcomm_communicator_t* second = nullptr;  // shares the first one's connections
 };
 
-// Ranks are told by variables, which are one for all threads.
+// The variables that give a rank its number are shared by all threads.
 void find_bootstrap(Member& member, int size) {
   setenv("RANK", std::to_string(member.rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);

@@ -1,6 +1,5 @@
-// One rank of a test of life and death, played by the line: liveness_rank SCENARIO ARGUMENT.
-// liveness_test.py starts the ranks, kills, stops and cuts them off, and judges what they print and
-// log.
+// One rank of a liveness test: liveness_rank SCENARIO ARGUMENT. liveness_test.py starts the ranks,
+// kills, stops and isolates them, and judges their output and logs.
 //
 //   live SECONDS   computes in bursts and talks to others now and then, until a line of input
 //                  comes; after a second one it prints "VIEW" and each rank's status as it sees it
@@ -43,7 +42,7 @@ void await_line() {
   if (std::fgets(line, sizeof(line), stdin) == nullptr) _exit(1);
 }
 
-// No call of the library.
+// Calls nothing of the library.
 void compute(double seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   while (Clock::now() < end && !input_waits()) {
@@ -55,7 +54,7 @@ void live(int rank, int size, double most_seconds) {
   std::mt19937 random(static_cast<unsigned>(rank));
   std::uniform_real_distribution<double> unit(0, 1);
   uint64_t word = 7;
-  // Sends that have not ended; most of them never do.
+  // Pending sends. Most of them never end.
   std::vector<hetcomm_request_t*> begun;
   while (!input_waits()) {
     compute(most_seconds * unit(random) * unit(random));
@@ -71,7 +70,7 @@ void live(int rank, int size, double most_seconds) {
       usleep(1000);
     }
   }
-  // Statuses that its control thread has left in the mailbox count.
+  // Statuses that the control thread has left in the mailbox count too.
   std::string view = "VIEW";
   for (int other = 0; other < size; ++other) {
     view += hetcomm_communicator_peer_status(g_world, other) == HETCOMM_OK ? " +" : " -";

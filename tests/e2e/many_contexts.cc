@@ -1,6 +1,6 @@
-// 1,000 contexts in one process, in groups of ten ranks, each rank connected to two others. Proves,
-// over one transport (argument 1): connected within the limit, little memory a connection while
-// idle, no measurable CPU while idle.
+// 1,000 contexts in one process, in groups of ten ranks, each rank connected to two others. Over
+// one transport (argument 1) it proves that they connect within the limit, use little memory per
+// connection while idle, and use no measurable CPU while idle.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -94,7 +94,7 @@ void join_group(Member& member, Store& store, int rank, const std::string& setti
   CHECK(hetcomm_bootstrap_create_from_callbacks(member.context, &bootstrap, &member.bootstrap));
   CHECK(
       hetcomm_communicator_create(member.context, member.bootstrap, nullptr, &member.communicator));
-  // A byte to and from the neighbours on both sides: two connections a rank.
+  // Exchanges a byte with the neighbours on both sides: two connections per rank.
   char out = 'x';
   char in[2];
   std::vector<hetcomm_request_t*> requests(4);
@@ -108,7 +108,7 @@ void join_group(Member& member, Store& store, int rank, const std::string& setti
   for (hetcomm_request_t* request : requests) wait_ok(request);
 }
 
-// Private and shared memory of this process, KiB.
+// Returns the private and shared memory of this process in KiB.
 double memory_kib() {
   std::ifstream file("/proc/self/smaps_rollup");
   std::string line;
@@ -166,8 +166,8 @@ int main(int argc, char** argv) {
   const double cpu = (cpu_seconds() - cpu_before) / 2;
   std::printf("%s: %d contexts, %zu connection ends in %.2f s, %.1f KiB each, idle %.2f %% CPU\n",
               transport.c_str(), contexts, connections, connect_s, kib, cpu * 100);
-  // Each context has a control thread, which tells its neighbours ten times in a detection time
-  // that it lives.
+  // Each context has a control thread, which sends its neighbours ten signs of life per detection
+  // time.
   const bool good = connect_s < limit_s && kib < 128 && cpu < 0.3;
   std::fflush(stdout);
   // The kernel closes the rest.

@@ -1,7 +1,7 @@
 // A job as users launch it: mpirun, the MPI bootstrap, every pair of ranks. Proves:
-//  - every size around the protocols' borders arrives whole, from and into host, handle and address
-//  devices in any mix;
-//  - messages posted in an order that fits no receive all find theirs;
+//  - every size around the protocols' boundaries arrives whole, from and into host, handle and
+//    address devices in any mix;
+//  - messages match their receives in any order of posting;
 //  - thousands of outstanding requests complete;
 //  - the job ends cleanly on all ranks.
 #include <mpi.h>
@@ -36,8 +36,8 @@ unsigned char pattern(int source, int destination, uint64_t tag, size_t i) {
                                     static_cast<size_t>(destination) * 17 + tag * 3);
 }
 
-// One buffer of a kind (0 host, 1 and 2 the simulated devices), with its bytes reachable for
-// filling and checking.
+// One buffer of a kind (0 host, 1 and 2 the simulated devices) whose bytes can be filled and
+// checked.
 class Buffer {
  public:
   Buffer(hetcomm_context_t* context, int kind, size_t size) : bytes_(size + 1) {
@@ -80,7 +80,7 @@ void wait_ok(hetcomm_request_t* request) {
   _exit(1);
 }
 
-// Every rank sends every size to every rank, kinds of memory mixed.
+// Every rank sends every size to every rank, with mixed kinds of memory.
 void exchange_sizes(hetcomm_context_t* context, hetcomm_communicator_t* world, int size) {
   const size_t sizes[] = {0,     1,     24,     25,     88,     89,      4096,
                           16384, 16385, 131072, 131073, 600000, 1 << 20, (3 << 20) + 5};
@@ -112,7 +112,7 @@ void exchange_sizes(hetcomm_context_t* context, hetcomm_communicator_t* world, i
   }
 }
 
-// Receives are posted in the opposite order of the sends, all outstanding at once.
+// Receives are posted in the reverse order of the sends, all outstanding at once.
 void exchange_backwards(hetcomm_communicator_t* world, int size, int count) {
   const auto bytes_of = [](int i) { return static_cast<size_t>(i * 37 % 2000); };
   std::vector<std::vector<unsigned char>> data;

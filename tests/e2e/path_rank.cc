@@ -1,4 +1,4 @@
-// A rank that tells what becomes of its operations over a network that fails (path_test.py).
+// A rank that reports the outcome of its operations over a failing network (path_test.py).
 //
 //   send SECONDS SIZE...   rank 0 sends messages of these sizes to rank 1, one after the other;
 //                          rank 1 then sends one back ("end")
@@ -7,8 +7,8 @@
 //   busy SECONDS SIZE      messages of that size go both ways all the time
 //   idle SECONDS           nothing is sent for so long; messages go before and after
 //
-// For each operation it prints a line: its name, status and text. SECONDS: the deadline of each, or
-// for so long.
+// For each operation it prints a line with name, status and text. SECONDS is the deadline of each
+// operation, or the duration.
 #include <unistd.h>
 
 #include <chrono>
@@ -39,7 +39,7 @@ hetcomm_operation_options_t options_of(uint64_t seconds) {
   return options;
 }
 
-// Prints how |request| ends. Returns whether it ended well.
+// Waits for |request|, prints its outcome and returns whether it succeeded.
 bool tell(const char* name, hetcomm_request_t* request) {
   hetcomm_completion_t end{};
   CHECK(hetcomm_request_wait(request, 600 * kSecond, &end));
@@ -59,7 +59,7 @@ void send_all(uint64_t seconds, int count, char** sizes) {
                     : hetcomm_recv(world, 0, kTag, HETCOMM_EXACT_TAG, buffer, &options, &request));
     if (!tell(sizes[i], request)) return;
   }
-  // A short message has left when its send ends, whatever becomes of it.
+  // The send of a short message ends when it has left, whatever its fate.
   char end = 0;
   const hetcomm_buffer_t buffer = hetcomm_buffer_host(&end, 1);
   hetcomm_request_t* request = nullptr;
@@ -94,7 +94,7 @@ void put(uint64_t seconds, uint64_t size) {
     CHECK(hetcomm_memory_export(window, sizeof(key), key, &key_bytes));
     CHECK(hetcomm_send(world, 0, kTag, hetcomm_buffer_host(key, key_bytes), nullptr, &request));
     tell("key", request);
-    // Serves the put until rank 0 has told how it ended, or is lost.
+    // Serves the put until rank 0 has reported its end, or is lost.
     char end = 0;
     CHECK(hetcomm_recv(world, 0, kTag + 1, HETCOMM_EXACT_TAG, hetcomm_buffer_host(&end, 1),
                        &options, &request));
@@ -113,7 +113,7 @@ void put(uint64_t seconds, uint64_t size) {
   tell("put", request);
 }
 
-// Returns whether messages of |size| have gone both ways.
+// Returns whether messages of |size| went both ways.
 bool exchange(uint64_t size) {
   std::vector<char> out(size);
   std::vector<char> in(size);
@@ -132,7 +132,7 @@ bool exchange(uint64_t size) {
   return true;
 }
 
-// Rank 0 says when it is over.
+// Rank 0 decides when it is over.
 void be_busy(uint64_t seconds, uint64_t size) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   uint64_t rounds = 0;
@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::fflush(stdout);
-  // The other rank hears of what this one knows, and not of its end.
+  // The other rank should hear the reason that this one knows, not its exit.
   std::this_thread::sleep_for(std::chrono::seconds(2));
   _exit(0);
 }

@@ -1,15 +1,15 @@
-// A rank that does every kind of operation once, in surroundings that refuse it something
+// A rank that does every kind of operation once in an environment that refuses it something
 // (surroundings_test.py):
 //
 //   surroundings_rank [refuse ERRNO CALL | limit NAME VALUE]...
 //
 // CALL: a system call of system_calls.def, or "socket:AF_UNIX" for sockets of one family. NAME:
-// fsize, nofile, memlock, as, data, stack or nproc; VALUE: a number, or +N for N more than there is
-// now. Both hold from before the first call of the library on, so that the start of the process is
-// not touched.
+// fsize, nofile, memlock, as, data, stack or nproc. VALUE: a number, or +N for N more than the
+// current use. Both apply from the first call of the library on, so they do not affect the start of
+// the process.
 //
-// Prints "ok", or "FAILED what: status: text" and ends with status 1. What arrives is checked byte
-// by byte. A getpgid() marks in a trace where the library's own calls begin.
+// Prints "ok", or "FAILED what: status: text" and exits with status 1. Received data is checked
+// byte by byte. A getpgid() marks in a trace where the library's own calls begin.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -116,7 +116,7 @@ class Filter {
   std::vector<sock_filter> code_;
 };
 
-// Bytes of address space or data that this process has now.
+// Returns the bytes of address space or data that this process uses now.
 rlim_t used_now(int resource) {
   if (resource != RLIMIT_AS && resource != RLIMIT_DATA) return 0;
   std::ifstream file("/proc/self/statm");
@@ -190,7 +190,7 @@ hetcomm_buffer_t buffer_of(std::vector<unsigned char>& bytes) {
 
 unsigned char own_byte(int32_t of) { return static_cast<unsigned char>(of + 1); }
 
-// Eager, by rendezvous, and in more than one piece.
+// Eager, by rendezvous, and in several pieces.
 void messages() {
   for (const size_t bytes : {size_t{8}, size_t{20'000}, size_t{3} << 20}) {
     std::vector<unsigned char> out(bytes, own_byte(rank));

@@ -1,16 +1,16 @@
-// Measures what one item costs when there are many (thousands_test.py).
+// Measures the cost of one item when there are many (thousands_test.py).
 //
 //   thousands ROW MOST ROUNDS
 //
 // Two ranks, which are processes of this program, do ROW with a quarter of MOST items, with half of
 // them and with all of them, ROUNDS times. It prints a line for each: the number of items, and the
-// seconds from the first call to the end of the last operation on both ranks. The last line says
-// how many bytes more a rank has allocated after the last round than after the first ("kept
-// BYTES"). Rank 0 listens at MASTER_ADDR and MASTER_PORT, which default to a port of this host.
+// seconds from the first call to the end of the last operation on both ranks. The last line ("kept
+// BYTES") says how many bytes more a rank has allocated after the last round than after the first.
+// Rank 0 listens at MASTER_ADDR and MASTER_PORT, which default to a port of this host.
 //
 //   thousands lost COUNT 1
 //
-// Rank 1 ends while rank 0 has COUNT operations with it under way. It prints the seconds until all
+// Rank 1 ends while rank 0 has COUNT operations with it in flight. It prints the seconds until all
 // of them have ended.
 #include <malloc.h>
 #include <sys/mman.h>
@@ -46,10 +46,10 @@ hetcomm_context_t* context = nullptr;
 hetcomm_communicator_t* world = nullptr;
 int32_t rank = 0;
 
-// The two ranks wait for each other without a message: one may have filled the way to the other.
+// The two ranks meet without a message, since one may have filled the path to the other.
 struct Meeting {
   std::atomic<uint32_t> arrived{0};
-  // Bytes that one rank hands to the other.
+  // The number of bytes that one rank hands to the other.
   std::atomic<uint32_t> size{0};
   std::atomic<int64_t> kept{0};  // by rank 1
   std::byte bytes[1 << 24];
@@ -88,8 +88,8 @@ void wait_for_all(const Requests& requests, hetcomm_status_t expected = HETCOMM_
 // --- messages with tags of their own -------------------------------------------------------------
 
 struct Order {
-  bool late = false;      // the messages are there before the receives
-  bool reversed = false;  // the receives are posted in the other order
+  bool late = false;      // the messages arrive before the receives are posted
+  bool reversed = false;  // the receives are posted in the reverse order
   int32_t source = 0;
   uint64_t ignore = HETCOMM_EXACT_TAG;
   bool by_turns = false;  // every other receive takes any source, and the whole tag
@@ -186,7 +186,7 @@ void cancelled(size_t count, bool sends) {
   }
   meet();
   if (!sends || rank == 0) return;
-  // A message that was sent in spite of that is taken.
+  // Receives a message that was sent all the same.
   hetcomm_completion_t message{};
   while (hetcomm_probe(world, 0, 0, HETCOMM_ANY_TAG, HETCOMM_TIMEOUT_POLL, &message) ==
          HETCOMM_OK) {
@@ -229,7 +229,7 @@ void broadcasts(size_t count) {
 
 // --- one-sided operations ------------------------------------------------------------------------
 
-// Rank 1 hands |bytes| over, which rank 0 gets.
+// Returns rank 1's |bytes| on both ranks.
 std::vector<std::byte> hand_over(std::vector<std::byte> bytes) {
   if (rank == 1) {
     demand(bytes.size() <= sizeof(meeting->bytes), "too much to hand over");
@@ -285,7 +285,7 @@ void one_sided(size_t count, bool puts) {
   wait_for(last);
 }
 
-// All of them exist at the same time; rank 0 puts to each.
+// All memories exist at the same time, and rank 0 puts to each.
 void memories(size_t count) {
   std::vector<uint64_t> values(count);
   std::vector<hetcomm_memory_t*> own(count);
@@ -330,7 +330,7 @@ void memories(size_t count) {
   wait_for(last);
 }
 
-// Allocations of a device that are named by pointers, all at the same time.
+// Device allocations that are named by pointers, all existing at the same time.
 void pointers(size_t count) {
   std::vector<hetcomm_memory_t*> own(count);
   Requests requests(count);
@@ -396,7 +396,7 @@ void plans_in_turn(size_t count) {
   }
 }
 
-// Executions of all of them are under way at the same time.
+// Executions of all plans are in flight at the same time.
 void plans_at_once(size_t count, bool tags) {
   Plans plans;
   std::vector<float> values(16 * count);
@@ -415,8 +415,7 @@ void plans_at_once(size_t count, bool tags) {
   for (hetcomm_reshard_t* const plan : all) CHECK(hetcomm_reshard_destroy(plan));
 }
 
-// --- groups and communicators
-// ----------------------------------------------------------------------
+// --- groups and communicators --------------------------------------------------------------------
 
 void groups(size_t count, size_t operations) {
   std::vector<hetcomm_group_t*> all(count);
@@ -439,7 +438,7 @@ void groups(size_t count, size_t operations) {
   for (hetcomm_group_t* const group : all) hetcomm_group_destroy(group);
 }
 
-// Each of them has a broadcast and a message under way.
+// Each of them has a broadcast and a message in flight.
 void communicators(size_t count) {
   std::vector<hetcomm_communicator_t*> all(count);
   std::vector<uint64_t> values(2 * count);
@@ -534,7 +533,7 @@ void lose(size_t count) {
   for (size_t i = 0; i < count; ++i) {
     hetcomm_completion_t end{};
     CHECK(hetcomm_request_wait(requests[i], kTimeoutNs, &end));
-    // The first messages may have left.
+    // The first messages may have left already.
     demand(end.status == HETCOMM_PEER_LOST || (i % 2 == 0 && end.status == HETCOMM_OK),
            "an operation with a rank that has ended ended otherwise");
   }

@@ -1,5 +1,5 @@
-// The functions of a caller who bootstraps by callbacks: a store and an allgather among threads,
-// with faults on demand, and counts of what went through.
+// Bootstrap callbacks for tests: a store and an allgather among threads, with faults on demand and
+// counters.
 #pragma once
 
 #include <algorithm>
@@ -87,7 +87,7 @@ class World {
     return values_[key];
   }
 
-  // Whether a stored value, of those whose key has |part| in it, holds |needle|.
+  // Returns whether any stored value whose key contains |part| contains |needle|.
   bool holds(ConstByteSpan needle, const std::string& part = "") {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::string wanted(reinterpret_cast<const char*>(needle.data()), needle.size());
@@ -115,9 +115,9 @@ class World {
   std::atomic<bool> fail_put = false, fail_get = false, fail_allgather = false, corrupt = false;
   std::atomic<bool> fail_delete = false;
   std::atomic<int> probes = 0;
-  std::atomic<int> alone = 0;       // values of one rank that were asked for by themselves
+  std::atomic<int> alone = 0;       // values of one rank, fetched one at a time
   std::atomic<int> together = 0;    // calls of get_many
-  std::atomic<size_t> largest = 0;  // of all values that were put
+  std::atomic<size_t> largest = 0;  // size of the largest value put
   std::atomic<size_t> bytes_in = 0;
   std::atomic<size_t> bytes_out = 0;
 
@@ -158,8 +158,8 @@ inline hetcomm_status_t allgather(void* user, const void* value, size_t size, vo
   return caller->world->allgather(caller->rank, value, size, out);
 }
 
-// The options of |caller|, which outlives them, in a job of |size| ranks. They have no functions
-// yet.
+// Returns the options of |caller|, which outlives them, in a job of |size| ranks. No functions are
+// set yet.
 inline hetcomm_bootstrap_options_t options_of(Caller& caller, int size) {
   hetcomm_bootstrap_options_t options{};
   options.struct_size = sizeof(options);

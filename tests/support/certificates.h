@@ -1,5 +1,6 @@
-// Certificates for tests, made when the test runs, so that none ever expires: an authority, and
-// what it signs, as PEM files in a folder that ends with its owner (in the process that made it).
+// Certificates for tests: an authority and the certificates that it signs, as PEM files in a
+// folder. They are made when the test runs, so none ever expires. The folder is deleted with its
+// owner, in the process that made it.
 //
 //   Certificates files;
 //   files.settings()                                      "TLS=on;TLS_CERTIFICATE=...;...;"
@@ -55,7 +56,7 @@ class Certificates {
     if (getpid() == owner_) std::filesystem::remove_all(folder_);
   }
 
-  // The macro EVP_EC_gen() casts a constant away.
+  // The macro EVP_EC_gen() casts away a const.
   static EVP_PKEY* make_key() {
     char curve[] = "P-256";
     return EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", curve);
@@ -63,7 +64,7 @@ class Certificates {
 
   std::string authority_file() const { return folder_ + "/ca.pem"; }
   const Issued& standard() const { return default_; }
-  // A file with these contents.
+  // Writes a file with these contents and returns its path.
   std::string file(const std::string& name, const std::string& contents) {
     const std::string path = folder_ + "/" + name;
     write(path, [&](std::FILE* to) {
@@ -111,7 +112,7 @@ class Certificates {
     require(std::fclose(file) == 0);
   }
 
-  // Signed by the authority, or by itself when |issuer| is null.
+  // Signed by the authority, or self-signed when |issuer| is null.
   X509* make(EVP_PKEY* key, const Wanted& wanted, X509* issuer) const {
     X509* certificate = X509_new();
     require(certificate != nullptr);

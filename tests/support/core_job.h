@@ -31,8 +31,8 @@ using Factories = std::vector<std::unique_ptr<TransportFactory>>;
 
 class CoreMember {
  public:
-  // How long an operation may take where HETCOMM_TIMEOUT promises more or nothing, and how much
-  // later than promised it may end.
+  // The longest time a test waits for an operation whose HETCOMM_TIMEOUT is longer or unlimited,
+  // and how late a timeout may come.
   static constexpr uint64_t kMaxPatienceNs = 60'000'000'000;
   static constexpr uint64_t kMarginNs = 10'000'000'000;
 
@@ -73,7 +73,7 @@ class CoreMember {
                     bool notify = false) {
     return this->access(kind, access, hetcomm_buffer_host(data, size), notify);
   }
-  // There is no buffer where its address is null.
+  // A null address means that there is no buffer.
   Operation* access(OperationKind kind, const AccessArguments& access,
                     const hetcomm_buffer_t& buffer, bool notify = false) {
     const bool some = buffer.memory != nullptr || buffer.offset != 0;
@@ -95,7 +95,7 @@ class CoreMember {
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
 
-  // |timeout_ns| 0: the default.
+  // |timeout_ns| 0 means the default.
   Operation* post(OperationKind kind, int peer, uint64_t tag, void* data, uint64_t size,
                   uint64_t timeout_ns = 0) {
     return post(kind, peer, tag, hetcomm_buffer_host(data, size), timeout_ns);
@@ -112,8 +112,8 @@ class CoreMember {
     if (code != Code::kOk) throw std::runtime_error(text);
     return operation;
   }
-  // The outcome; the operation is gone then. HETCOMM_TIMEOUT is kept, within what a loaded machine
-  // may need.
+  // Returns the outcome and releases the operation. Checks that HETCOMM_TIMEOUT is kept, with a
+  // margin for loaded machines.
   Status finish(Operation* operation) {
     const uint32_t generation = operation->generation();
     const uint64_t promised_ns = context_->config().number(variable::kTimeout);

@@ -1,4 +1,4 @@
-// Registered memory of each of two ranks of core, which the other reaches.
+// Registered memory on each of two ranks of core, accessible to the other rank.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status
 
 class Window {
  public:
-  // |size| bytes; both ranks call it.
+  // Allocates |size| bytes. Both ranks call it.
   Window(CoreMember& me, size_t size)
       : bytes_(size), memory_(me.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
     const Status status =
@@ -47,7 +47,7 @@ class Window {
   ConstByteSpan at(uint64_t offset, uint64_t length) const {
     return ConstByteSpan(bytes_).subspan(offset, length);
   }
-  // Peers may change the word by atomic operations at the same time.
+  // Peers may change the word by atomic operations concurrently.
   uint64_t word(size_t index) const {
     auto* const address = const_cast<std::byte*>(bytes_.data()) + 8 * index;
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(address)).load();

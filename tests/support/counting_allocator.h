@@ -1,6 +1,6 @@
-// Counts what the whole program, libraries included, takes from operator new: linking the .cc
-// replaces those operators. With HETCOMM_TEST_TRAP set the first one that is counted traps, for a
-// debugger to look at.
+// Counts the allocations of the whole program, libraries included, through operator new: linking
+// the .cc replaces those operators. If HETCOMM_TEST_TRAP is set, the first counted allocation
+// traps, so that a debugger can inspect it.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@ void start_counting_allocations();
 void stop_counting_allocations();
 int64_t allocations_counted();
 
-// After |count| more allocations of this thread the next one fails, once. Negative: none.
+// The allocation after |count| more on this thread fails, once. A negative count disables this.
 void fail_allocation_after(int64_t count);
-// From now on every allocation of this thread fails, or none more.
+// Makes every further allocation of this thread fail, or stops that.
 void fail_all_allocations(bool fail);
-bool allocation_has_failed();         // since then
-int64_t allocations_until_failure();  // that are still to come
+bool allocation_has_failed();         // since the last call above
+int64_t allocations_until_failure();  // remaining
 
-// While it lives allocations of this thread neither fail nor count towards the one that does.
+// While this object lives, allocations of this thread neither fail nor count towards the failing
+// one.
 class AllocationsSucceed {
  public:
   AllocationsSucceed();

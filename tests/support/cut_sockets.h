@@ -1,5 +1,5 @@
-// Cuts TCP connections over loopback without a word, as a firewall or a broken link does: what
-// comes to a socket of this process is dropped before the kernel's TCP sees it, so it is not
+// Cuts TCP connections over loopback silently, as a firewall or a broken link does. Packets to a
+// socket of this process are dropped before the kernel's TCP sees them, so they are not
 // acknowledged.
 #pragma once
 
@@ -27,7 +27,7 @@ inline bool drop_what_arrives(int fd) {
   return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0;
 }
 
-// Nobody reaches the listeners of this process any more, as if their host were gone.
+// Makes the listeners of this process unreachable, as if their host were gone.
 inline int cut_listeners() {
   int cut = 0;
   for (int fd = 3; fd < kMaxDescriptors; ++fd) {
@@ -39,7 +39,7 @@ inline int cut_listeners() {
   return cut;
 }
 
-// The ports of a connection over IPv4; nothing for other descriptors.
+// Returns the ports of an IPv4 connection, or nothing for other descriptors.
 inline std::optional<SocketEnds> ends_of(int fd) {
   sockaddr_in local{};
   sockaddr_in peer{};
@@ -51,8 +51,9 @@ inline std::optional<SocketEnds> ends_of(int fd) {
   return SocketEnds{ntohs(local.sin_port), ntohs(peer.sin_port)};
 }
 
-// Nothing reaches the connections of this process that |which| chooses by their ends. What they
-// send reaches the other end, unless that is cut too. Returns how many there were.
+// Cuts incoming traffic of those connections of this process that |which| selects by their ends.
+// Outgoing data still reaches the other end, unless that is cut too. Returns the number of
+// connections cut.
 template <typename Which>
 int cut_sockets(Which&& which) {
   int cut = 0;
@@ -64,7 +65,8 @@ int cut_sockets(Which&& which) {
   return cut;
 }
 
-// The port of the peer's listener, in what an endpoint of tcp or a communicator says of itself.
+// Returns the port of the peer's listener, taken from the description of a tcp endpoint or of a
+// communicator.
 inline uint16_t port_in(const std::string& description) {
   const std::string before = " to 127.0.0.1:";
   const size_t at = description.find(before);

@@ -1,4 +1,4 @@
-// How many descriptors this process holds.
+// Counts the descriptors that this process holds.
 #pragma once
 
 #include <cstddef>

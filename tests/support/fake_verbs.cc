@@ -37,7 +37,7 @@ struct Channel : ibv_comp_channel {
 };
 struct Entry {
   ibv_wc completion;
-  uint64_t sent = 0;  // requests of the queue pair up to this one; 0: of a receive
+  uint64_t sent = 0;  // requests of the queue pair up to this one; 0 for a receive
 };
 struct Queue : ibv_cq {
   std::deque<Entry> entries;
@@ -52,7 +52,7 @@ struct Receive {
 struct Shared : ibv_srq {
   std::deque<Receive> receives;
   size_t capacity = 0;
-  uint32_t limit = 0;  // tells when fewer are left
+  uint32_t limit = 0;  // raises an event when fewer are left
 };
 struct Request {
   ibv_send_wr request;
@@ -69,23 +69,23 @@ struct Pair : ibv_qp {
   int max_pieces = 0;
   uint64_t depth = 0;   // of the send queue
   uint64_t posted = 0;  // requests
-  uint64_t freed = 0;   // of them, whose completion, or a later one, was taken
+  uint64_t freed = 0;   // requests whose completion, or a later one, was taken
   FakeFabric::Patience patience{};
-  // These are as they were when the queue pair became ready to receive.
+  // These are fixed when the queue pair becomes ready to receive.
   ibv_ah_attr address{};
   ibv_gid_entry gid{};
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;
   uint32_t receive_sequence = 0;
   uint32_t send_sequence = 0;
-  uint8_t reads = 0;         // that it asks for at a time
-  uint8_t reads_served = 0;  // at a time
+  uint8_t reads = 0;         // requested concurrently
+  uint8_t reads_served = 0;  // served concurrently
 };
 struct Region : ibv_mr {
   int access = 0;
   uint64_t begin = 0;          // as work requests name it
-  std::byte* read = nullptr;   // what the device reads there
-  std::byte* write = nullptr;  // where it writes to
+  std::byte* read = nullptr;   // address the device reads from
+  std::byte* write = nullptr;  // address the device writes to
   void* mapped = nullptr;      // of a dma-buf
   size_t mapped_bytes = 0;
   std::vector<std::byte> nowhere;
@@ -153,7 +153,7 @@ bool silence(int fd) {
   return read(fd, &count, sizeof(count)) == sizeof(count);
 }
 
-// --- the work; the lock is held --------------------------------------------------------------
+// --- carrying out work; the lock is held -----------------------------------------------------
 
 void raise_locked(Context& context, const ibv_async_event& event) {
   context.events.push_back(event);
@@ -236,7 +236,7 @@ void receive_completion(Pair& target, uint64_t id, ibv_wc_status status, ibv_wc_
   complete(*target.completions, completion, 0);
 }
 
-// True: it is, or was before, held up in the network, and nothing behind it goes.
+// Returns true if the request, or one before it, is held in the network. Nothing behind it goes.
 bool hold(const Pair& pair, const Request& request) {
   Fabric& all = fabric();
   const bool is_held =
@@ -256,7 +256,7 @@ bool same_gid(const ibv_gid& a, const ibv_gid& b) {
   return std::memcmp(a.raw, b.raw, sizeof(a.raw)) == 0;
 }
 
-// The result says whether |target| takes a message of |pair| for its peer's.
+// Returns whether |target| accepts a message of |pair| as its peer's.
 bool reaches(const Pair& pair, const Pair& target) {
   if (target.destination != pair.qp_num || pair.send_sequence != target.receive_sequence ||
       pair.mtu > target.mtu) {
@@ -269,7 +269,7 @@ bool reaches(const Pair& pair, const Pair& target) {
          same_gid(target.address.grh.dgid, pair.gid.gid);
 }
 
-// One work request; false: it has to wait for a receive.
+// Carries out one work request. Returns false if it has to wait for a receive.
 bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
   Fabric& all = fabric();
   const ibv_send_wr& wr = request.request;
@@ -512,7 +512,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
   all.regions[region->lkey] = region;
   return region;
 }
-// Any file that can be mapped is taken for a dma-buf.
+// Any mappable file is accepted as a dma-buf.
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                       int access) {
   constexpr uint64_t kPage = 4096;
@@ -819,7 +819,7 @@ const char* state_text(ibv_port_state state) {
       return "5: ACTIVE_DEFER";
   }
 }
-// The rate of a port with four lanes.
+// The rate text of a port with four lanes.
 const char* rate_text(uint8_t speed) {
   switch (speed) {
     case 1:

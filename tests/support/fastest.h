@@ -1,5 +1,5 @@
-// The time of the fastest of some tries. Others that use the processor can make a fast try slow,
-// but no slow one fast: a bound on the fastest holds on a busy machine, too.
+// The time of the fastest of several tries. Other load can make a fast try slow but never a slow
+// one fast, so a bound on the fastest holds on a busy machine too.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A transport around another one that misbehaves in every way that transport.h allows, by a seeded
-// plan:
+// A transport that wraps another one and misbehaves in every way that transport.h allows, by a
+// seeded plan:
 //
 //   refusals          send, put and get return kWouldBlock at random; on_writable follows from a
 //                     later progress()
@@ -11,19 +11,19 @@
 //                     an endpoint is not |lossless|)
 //   failing connects  the first connects end in an error
 //   masks             no put, no get, small messages, small chunks, no protection in transit
-//   regions           put and get reach published memory, as hardware would: without the target, by
-//                     a copy from some progress() of the initiator; for ranks that are threads.
-//                     When the rail breaks half of a put may have been written; access to what was
-//                     withdrawn breaks the rail
+//   regions           put and get access published memory without the target, as hardware would, by
+//                     a copy during some progress() of the initiator; for ranks that are threads.
+//                     When the rail breaks, half of a put may have been written; access to
+//                     withdrawn memory breaks the rail
 //   black holes       a message or put that is longer than the network carries is accepted and
 //                     lost, and breaks its connection
-//   late writes       what a rail that breaks had under way into such memory lands some calls of
-//                     the owner's progress() later, unless the owner has closed that connection;
-//                     and the owner is told of its end late
+//   late writes       writes into such memory that were in flight on a broken rail land some calls
+//                     of the owner's progress() later, unless the owner has closed that
+//                     connection; and the owner learns late that the connection ended
 //
-// It keeps the contract: what it reports, and when, is what some real transport could. The state
-// belongs to one transport, which like every other runs under the progress baton; a factory may be
-// shared by threads.
+// It keeps the contract: everything it reports, and when, could come from some real transport. The
+// state belongs to one transport, which like every other runs under the progress baton. Threads may
+// share a factory.
 #pragma once
 
 #include <algorithm>
@@ -47,28 +47,28 @@ namespace hetcomm::test {
 struct FaultPlan {
   uint64_t seed = 1;
   double refuse = 0;         // probability per send, put or get
-  uint32_t max_delay = 0;    // upcalls wait for up to so many calls of progress()
-  size_t first_delayed = 0;  // instances before this one do not delay
+  uint32_t max_delay = 0;    // upcalls wait for up to this many progress() calls
+  size_t first_delayed = 0;  // earlier instances do not delay
   double fail_rail = 0;      // probability per put, get or send that the connection breaks there
-  double fail_empty = 0;     // probability per message without bytes that it breaks there, too
+  double fail_empty = 0;     // probability of a break per message without bytes
   double fail_direct = 0;    // probability per put or get to published memory that it breaks there
   bool late_writes = false;
   bool lose_reported_put =
-      false;  // the put at which the rail breaks is reported complete, and lost
+      false;  // reports the put complete at which the rail breaks, and loses it
   uint32_t max_rail_failures = UINT32_MAX;  // per transport
-  uint32_t connect_failures = 0;            // so many connects fail at first, per transport
-  std::optional<size_t> failing_instance;   // only its connects fail
-  std::optional<uint64_t> carried_bytes;    // what is longer is lost, and breaks the connection
-  const std::atomic<bool>* hole = nullptr;  // while this is false all is carried; null: it is true
-  uint32_t carried_after = UINT32_MAX;      // of so many in a row one gets through
+  uint32_t connect_failures = 0;            // number of first connects that fail, per transport
+  std::optional<size_t> failing_instance;   // only connects of this one fail
+  std::optional<uint64_t> carried_bytes;    // longer ones are lost and break the connection
+  const std::atomic<bool>* hole = nullptr;  // while false, everything is carried; null: true
+  uint32_t carried_after = UINT32_MAX;      // after this many losses in a row, one gets through
   std::optional<size_t> carrying_instance;  // carries everything
   bool no_put = false;
   bool no_get = false;
-  double fail_get_now = 0;  // as if it did not work any more
+  double fail_get_now = 0;  // as if get_now() no longer worked
   bool regions = false;
-  size_t instances = 1;                 // so many transports that share the load
-  bool bound = false;                   // instead: one for each network interface of the rank
-  std::optional<uint64_t> bytes_per_s;  // that each of them claims to move
+  size_t instances = 1;                 // number of transports that share the load
+  bool bound = false;                   // instead: one per network interface of the rank
+  std::optional<uint64_t> bytes_per_s;  // rate that each of them claims
   bool unprotected = false;
   std::optional<uint32_t> max_payload_bytes;
   std::optional<uint64_t> eager_limit_bytes;
@@ -124,7 +124,7 @@ class FaultyRegions {
     const std::lock_guard lock(mutex_);
     return ++connections_;
   }
-  // |bulk| is on its way over |connection|, from that one of its two ends.
+  // |bulk| is in flight over |connection|, sent by that end.
   void write_late(uint64_t connection, bool from_connector, const Bulk& bulk) {
     LateWrite write{connection, from_connector, bulk.key, bulk.remote_offset, {}};
     for_each_piece(bulk.local.extents, bulk.local.offset, bulk.local.length,
@@ -134,7 +134,7 @@ class FaultyRegions {
     const std::lock_guard lock(mutex_);
     late_.push_back(std::move(write));
   }
-  // The late writes of that end of the connection arrive at the other end, or get lost.
+  // Ends the late writes of that end of the connection: they land at the other end, or are lost.
   void end_late(uint64_t connection, bool from_connector, bool lands) {
     std::vector<LateWrite> now;
     {
@@ -155,11 +155,11 @@ class FaultyRegions {
     }
   }
   uint64_t landed_late() const { return landed_late_; }
-  // Bytes that were moved before this call are seen after it. ThreadSanitizer does not follow a
-  // message through memory that one process maps twice.
+  // Bytes moved before this call are visible after it. ThreadSanitizer does not follow a message
+  // through memory that one process maps twice.
   void settle() { const std::lock_guard lock(mutex_); }
 
-  // Moves the first |length| bytes of |bulk|. False when that is not allowed.
+  // Moves the first |length| bytes of |bulk|. Returns false when that is not allowed.
   bool move(const Bulk& bulk, bool is_get, uint64_t length) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(bulk.key.words[0]);
@@ -199,12 +199,12 @@ class FaultyRegions {
 struct FaultState {
   FaultPlan plan;
   Random random{1};
-  uint64_t tick = 0;  // counts progress()
+  uint64_t tick = 0;  // counts progress() calls
   uint32_t rail_failures = 0;
   uint32_t connects = 0;
   uint32_t lost_in_row = 0;
 
-  // The network loses |bytes|.
+  // Whether the network loses |bytes|.
   bool loses(uint64_t bytes) {
     if (!plan.carried_bytes || bytes <= *plan.carried_bytes) return false;
     if (plan.hole != nullptr && !*plan.hole) return false;
@@ -251,7 +251,7 @@ class FaultyEndpoint final : public Endpoint,
     drop_late();
     if (inner_ != nullptr) inner_->close();
   }
-  // The writes that the peer's end had under way when it broke may arrive now.
+  // Lets the writes land that were in flight from the peer's end when it broke.
   void land_late() {
     if (connection_ == 0 || !state_.random.chance(0.5)) return;
     FaultyRegions::all().end_late(connection_, !connector_, true);
@@ -279,11 +279,11 @@ class FaultyEndpoint final : public Endpoint,
       blocks(messages_passage_);
       return Code::kOk;
     }
-    // The first one opens the connection.
+    // The first message opens the connection.
     if (std::exchange(opened_, true)) messages_passage_ = Passage::kPassed;
     const bool breaks = payload.length == 0 && state_.breaks_now(state_.plan.fail_empty);
     if (breaks || state_.breaks_now()) {
-      // Accepted, and lost with the connection.
+      // The message is accepted, and lost with the connection.
       break_rail();
       return Code::kOk;
     }
@@ -309,7 +309,7 @@ class FaultyEndpoint final : public Endpoint,
     return start(
         bulk, [&] { return inner_abilities_.gets->get(bulk); }, false);
   }
-  // It may fail after it has written some of the bytes.
+  // A failure may come after some of the bytes were written.
   Code get_now(Bulk& bulk) override {
     if (broken()) return Code::kPeerLost;
     const Code code = inner_abilities_.immediate_gets->get_now(bulk);
@@ -324,7 +324,7 @@ class FaultyEndpoint final : public Endpoint,
   Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override {
     if (broken()) return Status(Code::kPeerLost, "faulty: injected failure");
     auto key = inner_abilities_.exposer->expose(extents, access, cookie);
-    // Cookies of sources are numbered on their own.
+    // Cookies of sources have a numbering of their own.
     if (key.ok() && access == Access::kPutTarget) cookies_[key.value()] = cookie;
     return key;
   }
@@ -358,7 +358,7 @@ class FaultyEndpoint final : public Endpoint,
     if (!broken()) inner_abilities_.doubts->resolve(stream, receipt);
   }
   bool flushed() const override { return broken() || inner_->flushed(); }
-  // Only a network that loses what is long is known to be one.
+  // The path counts as blocked only if the network loses long messages.
   Passage passage() const override {
     if (!state_.plan.carried_bytes) return Passage::kNothing;
     return bulk_passage_ != Passage::kNothing ? bulk_passage_ : messages_passage_;
@@ -367,8 +367,8 @@ class FaultyEndpoint final : public Endpoint,
     return inner_ == nullptr ? "faulty, broken" : "faulty " + inner_->describe();
   }
 
-  // Reports what is due. Returns the number of upcalls; the endpoint may be gone afterwards only if
-  // core broke its rule not to destroy it from inside of its upcalls.
+  // Delivers the due upcalls and returns their number. The endpoint may be gone afterwards only if
+  // core broke its rule not to destroy it inside its upcalls.
   int deliver() {
     int done = 0;
     FaultyRegions::all().settle();
@@ -457,7 +457,7 @@ class FaultyEndpoint final : public Endpoint,
     return done;
   }
 
-  // Calls refuse from the moment of the failure on, though core hears of it later.
+  // Calls fail from the moment of the failure on, although core is told later.
   bool broken() const { return inner_ == nullptr || doomed_ || inner_failed_ || reported_; }
   bool nothing_held() const { return puts_.empty() && messages_.empty() && completions_.empty(); }
   Code refuse() {
@@ -478,14 +478,14 @@ class FaultyEndpoint final : public Endpoint,
     return call();
   }
 
-  // Loses what would have gone on as |passage| says.
+  // Blocks the path: |passage| records that data was lost, and the rail breaks.
   void blocks(Passage& passage) {
     if (passage == Passage::kNothing) passage = Passage::kBlocked;
     break_rail();
     failure_ = Status(Code::kPeerLost, "faulty: the path is gone");
   }
 
-  // Both ends call the connection by the same number: the first message says it.
+  // Sends the connection's number in the first message, so that both ends use the same one.
   void name_connection() {
     const uint64_t number = FaultyRegions::all().add_connection();
     MessageHeader header{};
@@ -499,13 +499,13 @@ class FaultyEndpoint final : public Endpoint,
     std::memcpy(&connection_, header.data() + sizeof(kNaming), sizeof(connection_));
     return true;
   }
-  // Nothing of the peer's arrives any more.
+  // The peer's late writes no longer land.
   void drop_late() {
     if (connection_ != 0) FaultyRegions::all().end_late(connection_, !connector_, false);
     connection_ = 0;
   }
 
-  // Quiet first: on_failed comes after the connection was closed. The peer sees it close.
+  // Breaks silently first: on_failed comes after the connection was closed. The peer sees it close.
   void break_rail() {
     doomed_ = true;
     drop_late();
@@ -526,8 +526,7 @@ class FaultyEndpoint final : public Endpoint,
     return done;
   }
 
-  // Marks an upcall that comes straight from the inner endpoint, which must not be destroyed
-  // meanwhile.
+  // Marks an upcall from the inner endpoint, which must not be destroyed during the upcall.
   class Upcall {
    public:
     explicit Upcall(int& count) : count_(count) { ++count_; }
@@ -580,12 +579,12 @@ class FaultyEndpoint final : public Endpoint,
   FaultState& state_;
   std::unordered_set<FaultyEndpoint*>& all_;
   std::unique_ptr<Endpoint> inner_;
-  const EndpointAbilities inner_abilities_;  // valid as long as |inner_|
+  const EndpointAbilities inner_abilities_;  // valid while |inner_| is
   const bool connector_;
-  uint64_t connection_ = 0;  // with late writes, until it is closed
+  uint64_t connection_ = 0;  // used with late writes until it is closed
   Capabilities capabilities_;
   EndpointHandler* handler_ = nullptr;
-  Bulk* lost_ = nullptr;  // the operation at which the rail broke; the inner endpoint never saw it
+  Bulk* lost_ = nullptr;  // the operation that broke the rail; the inner endpoint never saw it
   int upcalls_ = 0;
   bool doomed_ = false;
   bool opened_ = false;
@@ -600,7 +599,7 @@ class FaultyEndpoint final : public Endpoint,
   std::deque<HeldPut> puts_;
   std::deque<HeldCompletion> completions_;
   std::deque<HeldDirect> direct_;
-  std::unordered_set<const Bulk*> gets_;  // of the bulks that the inner endpoint got
+  std::unordered_set<const Bulk*> gets_;  // bulks of gets passed to the inner endpoint
   std::unordered_map<RemoteKey, uint64_t, KeyHash> cookies_;
 };
 

@@ -1,8 +1,8 @@
-// A device that a test lets hang: its copies do not end, or nothing tells that they have, until the
-// test lets them go on. They touch their memory then, and not before.
+// A device whose copies can be made to hang: either the copies do not end, or their end is not
+// signalled, until the test lets them go on. They access their memory only then.
 //
-// As with many vendors, every call that may block waits for all that its streams hold. The CPU
-// cannot touch an address of the device. All functions may be called by any thread.
+// As with many vendors, every call that may block waits for everything that its streams hold. The
+// CPU cannot access an address of the device. Any thread may call any function.
 #pragma once
 
 #include <unistd.h>
@@ -28,10 +28,10 @@ namespace hetcomm::test {
 
 class HangingDevice {
  public:
-  // Either copies hang, which do not begin, or events alone, while copies are made.
+  // Either copies hang before they begin, or copies are made and only events hang.
   enum class Way : uint8_t { kCopies, kEvents };
 
-  // |unified|: it copies from any host memory as fast.
+  // |unified|: it copies from any host memory equally fast.
   explicit HangingDevice(bool unified = false) : unified_(unified) {}
   HangingDevice(const HangingDevice&) = delete;
   HangingDevice& operator=(const HangingDevice&) = delete;
@@ -39,7 +39,7 @@ class HangingDevice {
   // For hetcomm_device_add(). This outlives the context, which calls destroy at most once.
   hetcomm_device_t device() { return {&table(), this}; }
 
-  // From the copy after the next |copies| on, all hang until let_go().
+  // From |copies| copies on, all hang until let_go().
   void hang(Way way, int64_t copies = 0) {
     const std::lock_guard lock(mutex_);
     way_ = way;
@@ -51,10 +51,10 @@ class HangingDevice {
     hangs_ = false;
     run_all();
   }
-  // A copy hangs.
+  // Whether a copy hangs.
   bool hangs() const { return hangs_; }
   bool is_destroyed() const { return is_destroyed_; }
-  // These read and write its memory at |address| at once, also while copies hang.
+  // These read and write the device's memory at |address| immediately, even while copies hang.
   void peek(const void* address, void* host, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     std::memcpy(host, at(address, 0), bytes);
@@ -63,12 +63,12 @@ class HangingDevice {
     const std::lock_guard lock(mutex_);
     std::memcpy(at(address, 0), host, bytes);
   }
-  // Allocations that were not freed.
+  // The number of allocations that were not freed.
   size_t allocations() {
     const std::lock_guard lock(mutex_);
     return memory_.size();
   }
-  // Whether copies that hang will write some of the |bytes| from |host| on.
+  // Whether hanging copies will write any of the |bytes| bytes from |host| on.
   bool will_write(const std::byte* host, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     for (const auto& stream : streams_) {
@@ -78,7 +78,7 @@ class HangingDevice {
     }
     return false;
   }
-  // Where copies to the host have written or will write, in the order of their calls.
+  // The places that copies to the host have written or will write, in call order.
   std::vector<const std::byte*> targets() {
     const std::lock_guard lock(mutex_);
     return targets_;
@@ -87,20 +87,20 @@ class HangingDevice {
  private:
   struct Work {
     std::function<void()> run;
-    std::byte* host = nullptr;  // what it writes
+    std::byte* host = nullptr;  // memory that it writes
     uint64_t bytes = 0;
     bool is_hold = false;
-    bool is_over = false;  // of a hold
+    bool is_over = false;  // for holds
   };
   struct Stream {
     std::deque<Work> works;
-    uint64_t begun = 0;  // works that were put into it
+    uint64_t begun = 0;  // number of works submitted
     uint64_t done = 0;
   };
   struct Event {
     Stream* stream;
     uint64_t count;
-    bool hangs;  // though the copies are made
+    bool hangs;  // although the copies are made
     std::vector<int> files;
   };
   struct Hold {
@@ -138,7 +138,7 @@ class HangingDevice {
     const ssize_t written = write(file, &one, sizeof(one));
     static_cast<void>(written);
   }
-  // Everything that the streams hold is done.
+  // Completes everything that the streams hold.
   void synchronize(std::unique_lock<std::mutex>& lock) {
     changed_.wait(lock, [this] {
       return !hangs_ && std::all_of(streams_.begin(), streams_.end(),
@@ -183,7 +183,7 @@ class HangingDevice {
   std::atomic<bool> is_destroyed_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Under |mutex_|:
+  // The following need |mutex_|:
   Way way_ = Way::kCopies;
   int64_t copies_left_ = INT64_MAX;
   std::map<uint64_t, std::vector<std::byte>> memory_;

@@ -15,12 +15,12 @@ struct Simulation::Wire {
   struct Direction {
     std::deque<Frame> sent;  // not delivered yet
     bool under_way = false;
-    uint64_t acknowledged_ns = 0;  // when the sender heard of the receiver's kernel last
+    uint64_t acknowledged_ns = 0;  // when the sender last heard from the receiver's kernel
     bool closed = false;           // the end of the stream follows
   };
   int rank[2];
-  bool open[2] = {true, true};  // each end, as its judge sees it
-  bool up = false;              // the initiator knows that it stands
+  bool open[2] = {true, true};  // for each end, as its judge sees it
+  bool up = false;              // the initiator knows that it is established
   Direction direction[2];       // from each end
 };
 
@@ -30,7 +30,7 @@ struct Simulation::Node final : live::Network, live::Observer {
         live::Judge::Setup{rank, owner.timing_, owner.ring_, owner.incarnations_}, *this, *this);
   }
 
-  // Network.
+  // Network:
   void connect(int to) override { simulation.connect(rank, to); }
   bool send(ConnectionId connection, const Frame& frame) override {
     const auto found = simulation.wires_.find(connection);
@@ -70,7 +70,7 @@ struct Simulation::Node final : live::Network, live::Observer {
   std::string addresses_of(int /*rank*/) override { return {}; }
   void learn_addresses(int /*rank*/, const std::string& /*addresses*/) override {}
 
-  // Observer.
+  // Observer:
   void on_ready() override { ready = true; }
   void on_dead(int other, const std::string& why) override {
     learned(other);
@@ -88,7 +88,7 @@ struct Simulation::Node final : live::Network, live::Observer {
   void on_vouch(int /*other*/) override { ++vouches; }
   void on_suspect(int /*other*/) override {}
 
-  // Over the newest connection, as Plane does.
+  // Answers over the newest connection, as Plane does.
   void answer(int to) {
     const Frame profile{.type = live::FrameType::kLetter,
                         .code = static_cast<uint8_t>(live::LetterType::kProfile),
@@ -113,7 +113,7 @@ struct Simulation::Node final : live::Network, live::Observer {
   std::unique_ptr<live::Judge> judge;
   State state = State::kRuns;
   std::set<ConnectionId> connections;
-  std::deque<std::function<void(Node&)>> inbox;  // while it is stopped
+  std::deque<std::function<void(Node&)>> inbox;  // filled while it is stopped
   bool ready = false;
   bool declared_dead = false;
   bool timer_armed = false;
@@ -197,7 +197,7 @@ bool Simulation::path(int from, int to) const {
          cuts_.count({from, to}) == 0 && host_is_up(from) && host_is_up(to);
 }
 
-// Runs |what| in |to|'s process, now or when it goes on.
+// Runs |what| in |to|'s process, now or when it resumes.
 void Simulation::give(Node& to, std::function<void(Node&)> what) {
   if (to.state == State::kDead || to.state == State::kGone) return;
   if (to.state == State::kStopped) {
@@ -214,7 +214,7 @@ void Simulation::connect(int from, int to) {
   schedule(now_ + latency(), [this, from, to, deadline] { answer_connect(from, to, deadline); });
 }
 
-// A request to connect has come to |to|'s host, or not.
+// A request to connect has reached |to|'s host, or was lost.
 void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
   const auto fail = [this, from, to](uint64_t at_ns, live::ConnectFailure failure,
                                      const char* why) {
@@ -229,7 +229,7 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
     return;
   }
   if (!path(from, to) || !path(to, from)) {
-    // Sent again after a while.
+    // It is sent again after a while.
     schedule(std::min(deadline_ns, now_ + kSecond),
              [this, from, to, deadline_ns] { answer_connect(from, to, deadline_ns); });
     return;
@@ -246,7 +246,7 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
     return;
   }
   if (target.state == State::kStopped) {
-    // Its kernel takes the connection; nobody proves anything.
+    // Its kernel accepts the connection; nothing is proved yet.
     if (reached_.count({from, to}) != 0) {
       give(node(from), [this, to](Node& one) { one.judge->on_reached(to, now_); });
     }
@@ -275,7 +275,7 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
   });
 }
 
-// Sends what |side| has for the other one, or tries again later where the path is cut.
+// Sends the pending data of |side| to the other one, or tries again later if the path is cut.
 void Simulation::transmit(uint64_t id, int side, uint64_t backoff_ns) {
   const auto found = wires_.find(id);
   if (found == wires_.end()) return;
@@ -320,7 +320,7 @@ void Simulation::deliver(uint64_t id, int side) {
   }
 }
 
-// The kernel of a process that is gone closes its connections.
+// The kernel of a terminated process closes its connections.
 void Simulation::end_wires(int rank) {
   const std::set<ConnectionId> connections = std::exchange(node(rank).connections, {});
   for (const ConnectionId id : connections) {
@@ -388,7 +388,7 @@ void Simulation::leave(int rank) {
   if (one.state != State::kRuns || one.declared_dead) return;
   one.judge->leave();
   one.leaving = true;
-  // The process waits for the others, a second at most.
+  // The process waits for the others, for at most a second.
   const uint64_t limit = now_ + kSecond;
   const auto look = [this, &one, limit](auto&& self) -> void {
     if (one.state != State::kRuns) return;
@@ -491,7 +491,7 @@ void Simulation::judge_death(int declared, int by, bool /*published*/) {
     if (watcher->state != State::kRuns || watcher->declared_dead || watcher->rank == declared)
       continue;
     if (!long_open(watcher->rank, declared) || !long_open(watcher->rank, by)) continue;
-    // After a partition the two sides are dead for each other, and stay so.
+    // After a partition the two sides consider each other dead, and stay so.
     if (fate(by, watcher->rank) != Fate::kAlive || fate(watcher->rank, by) != Fate::kAlive)
       continue;
     if (fate(declared, watcher->rank) != Fate::kAlive) continue;

@@ -1,9 +1,10 @@
 // A job of many ranks in one thread: the judges of src/liveness on a simulated clock and network.
 //
-// The network is as cruel as TCP between machines: a path may be cut in one direction, what is sent
-// meanwhile comes later, by a retransmission that backs off; acknowledgements come from the kernel,
-// so that a stopped process gives them too; the end of a process is told by its kernel, the end of
-// a host by nobody; connections can be cut while both ends live, and refused by who lives.
+// The network is as unreliable as TCP between machines. A path may be cut in one direction; data
+// sent during the cut arrives later, through a retransmission that backs off. Acknowledgements come
+// from the kernel, so a stopped process gives them too. The kernel announces the end of a process;
+// nobody announces the end of a host. Connections can be cut while both ends live, and a live
+// process may refuse them.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ class Simulation {
  public:
   enum class State : uint8_t { kRuns, kStopped, kDead, kGone };  // kGone: left
 
-  // |hosts|: the host of each rank.
+  // |hosts| is the host of each rank.
   Simulation(uint64_t seed, const std::vector<int>& hosts, uint64_t detection_ns);
   ~Simulation();
   Simulation(const Simulation&) = delete;
@@ -42,7 +43,8 @@ class Simulation {
   uint64_t below(uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
 
   void start();
-  // Until all ranks are connected with their neighbours; false: not within |limit_ns|.
+  // Runs until all ranks are connected with their neighbours. Returns false if |limit_ns| was too
+  // short.
   bool run_until_ready(uint64_t limit_ns);
   void run(uint64_t duration_ns);
   void at(uint64_t when_ns, std::function<void()> action) { schedule(when_ns, std::move(action)); }
@@ -54,17 +56,17 @@ class Simulation {
   void leave(int rank);
   // Another process listens at the address of a dead rank.
   void restart(int rank) { restarted_.insert(rank); }
-  // |to|'s host refuses connections of |from|, as a firewall does; those that stand go on.
+  // |to|'s host refuses new connections from |from|, as a firewall does. Existing ones continue.
   void refuse(int from, int to) { refused_.insert({from, to}); }
-  // Frames from |from| do not come to |to| any more.
+  // Frames from |from| no longer reach |to|.
   void cut(int from, int to, bool is_cut);
   // Ranks with a different group do not reach each other.
   void partition(const std::vector<int>& groups);
   void heal();
-  // A reset of all connections between two live ranks.
+  // Resets all connections between two live ranks.
   void reset_connections(int one, int other);
   void first_contact(int from, int to);
-  // |from| asks |to| for its profile, as a job that talks to it for the first time does.
+  // |from| asks |to| for its profile, as at a job's first contact with it.
   void introduce(int from, int to);
   void abort(int rank, uint32_t communicator);
 
@@ -76,11 +78,11 @@ class Simulation {
   // Whether |rank| has the profile of |other|.
   bool has_profile(int rank, int other) const;
   size_t connections(int rank) const;
-  // The ranks that a tick of |rank| looks at.
+  // The number of ranks that a tick of |rank| looks at.
   size_t active_peers(int rank) const;
-  // Safety: the first verdict against a live rank that a running watcher reached; empty: none.
+  // Safety: the first verdict against a live rank that a running watcher reached, or empty.
   const std::string& violation() const { return violation_; }
-  // When the last rank learned of the fate of |rank|.
+  // The time at which the last rank learned of the fate of |rank|.
   uint64_t known_ns(int rank) const { return known_ns_[static_cast<size_t>(rank)]; }
   uint64_t frames() const { return frames_; }
   uint64_t bytes() const { return bytes_; }
@@ -127,7 +129,7 @@ class Simulation {
   std::set<int> dead_hosts_;
   std::set<int> restarted_;
   std::set<std::pair<int, int>> refused_;
-  std::set<std::pair<int, int>> reached_;  // the second has taken a connection of the first
+  std::set<std::pair<int, int>> reached_;  // the second has accepted a connection from the first
   std::set<std::pair<int, int>> cuts_;
   std::map<std::pair<int, int>, uint64_t> cut_since_;
   std::vector<int> groups_;

@@ -28,7 +28,7 @@
 
 namespace hetcomm_test {
 
-// Keys and values. Thread-safe; a value, once put, can be put again and is then replaced.
+// Keys and values. Thread-safe. A value may be put again, which replaces it.
 class LocalStore {
  public:
   void put(const std::string& key, std::string value) {
@@ -39,7 +39,7 @@ class LocalStore {
     changed_.notify_all();
   }
 
-  // Waits up to |timeout_ns| (UINT64_MAX: without end); false when the key did not appear.
+  // Waits up to |timeout_ns| (UINT64_MAX: forever). Returns false when the key did not appear.
   bool get(const std::string& key, uint64_t timeout_ns, std::string* out_value) {
     // More than a day would overflow the clock's arithmetic; no test waits that long.
     constexpr uint64_t kDayNs = UINT64_C(86'400'000'000'000);
@@ -95,7 +95,7 @@ inline hetcomm_bootstrap_options_t local_bootstrap_options(LocalStore& store, in
   return options;
 }
 
-// Null, and a failure of the test, when it cannot be made.
+// Returns null, and fails the test, when it cannot be made.
 inline hetcomm_bootstrap_t* make_local_bootstrap(hetcomm_context_t* context, LocalStore& store,
                                                  int32_t rank, int32_t size) {
   const hetcomm_bootstrap_options_t options = local_bootstrap_options(store, rank, size);
@@ -109,8 +109,8 @@ inline hetcomm_bootstrap_t* make_local_bootstrap(hetcomm_context_t* context, Loc
 // before it uses them. Not thread-safe: each rank belongs to its thread.
 class Rank {
  public:
-  // |settings| as hetcomm_context_options::settings, |transports| as
-  // hetcomm_communicator_options::transports; both may be null.
+  // |settings| is hetcomm_context_options::settings and |transports| is
+  // hetcomm_communicator_options::transports. Both may be null.
   Rank(LocalStore& store, int32_t rank, int32_t size, const char* settings = nullptr,
        const char* transports = nullptr, int32_t progress = HETCOMM_PROGRESS_DEFAULT)
       : rank_(rank), size_(size) {
@@ -125,7 +125,7 @@ class Rank {
     hetcomm_communicator_options_t communicator_options{};
     communicator_options.struct_size = sizeof(communicator_options);
     communicator_options.transports = transports;
-    // A rank that never comes ends the test, not the patience of whoever runs it.
+    // A rank that never comes fails the test in bounded time.
     communicator_options.timeout_ns = UINT64_C(60'000'000'000);
     EXPECT_EQ(
         hetcomm_communicator_create(context_, bootstrap_, &communicator_options, &communicator_),
@@ -158,8 +158,8 @@ class Rank {
   hetcomm_communicator_t* communicator_ = nullptr;
 };
 
-// Runs |body| once per rank, each in a thread of its own with a context of its own, and waits for
-// all. A rank whose communicator cannot be made fails the test and skips its body.
+// Runs |body| once per rank, each in a thread and context of its own, and waits for all. A rank
+// whose communicator cannot be made fails the test and skips its body.
 inline void run_ranks(int32_t size, const std::function<void(Rank&)>& body,
                       const char* settings = nullptr, const char* transports = nullptr,
                       int32_t progress = HETCOMM_PROGRESS_DEFAULT) {

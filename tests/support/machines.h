@@ -1,4 +1,4 @@
-// The machines of tests/machines, for tests that ctest starts.
+// The machines of tests/machines, for tests started by ctest.
 #pragma once
 
 #include <cstdlib>
@@ -6,7 +6,7 @@
 
 namespace hetcomm {
 
-// Path of a file there; that of the source tree when ctest has not named another.
+// Returns the path of a file there, in the source tree unless ctest has named another one.
 inline std::string machine_path(const std::string& file) {
   const char* folder = std::getenv("HETCOMM_TEST_MACHINES");
   return (folder == nullptr ? "tests/machines" : std::string(folder)) + "/" + file;

@@ -1,4 +1,4 @@
-// OnDevice: memory of one of a member's devices, given up as the C ABI does it.
+// OnDevice: memory on one of a member's devices, released as the C ABI does it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace hetcomm::test {
 
 class OnDevice {
  public:
-  // |device|: its number in the context, where the host is 0.
+  // |device| is its number in the context, where the host is 0.
   OnDevice(CoreMember& me, uint64_t size, size_t device = 1) : me_(me) {
     const Device& owner = me.context().devices().device(device);
     void* address = nullptr;

@@ -11,8 +11,8 @@ uint64_t pattern_word(uint64_t seed, uint64_t index) {
   return value ^ (value >> 29) ^ seed;
 }
 
-// Calls visit(offset, bytes of the pattern, their number) for each of its words that |size| bytes
-// from |position| on are parts of; until it is false.
+// Calls visit(offset, bytes of the pattern, their number) for each of its words that overlaps the
+// |size| bytes from |position| on, until visit returns false.
 template <typename Visit>
 void for_each_word(size_t size, uint64_t seed, uint64_t position, Visit&& visit) {
   size_t done = 0;

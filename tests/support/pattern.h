@@ -1,9 +1,9 @@
-// Bytes that can be recognised: patterns by seed and position, a small random generator, and memory
-// cut into random pieces with guard bytes between them.
+// Recognisable bytes: patterns by seed and position, a small random generator, and memory cut into
+// random pieces with guard bytes between them.
 //
-// A pattern depends on seed and position only, so that any part of a transfer can be checked
-// without the other side's memory. Everything here is the same on every run for the same seed. What
-// goes through many bytes is in pattern.cc, which is optimised where tests are not.
+// A pattern depends on seed and position only, so any part of a transfer can be checked without the
+// other side's memory. For one seed, everything here is the same on every run. The loops over many
+// bytes are in pattern.cc, which is optimised even where tests are not.
 #pragma once
 
 #include <sys/uio.h>
@@ -30,14 +30,14 @@ class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
   uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
-  // In [0, bound); 0 for a bound of 0.
+  // Returns a number in [0, bound), or 0 for a bound of 0.
   uint64_t below(uint64_t bound) { return bound == 0 ? 0 : next() % bound; }
-  // In [low, high].
+  // Returns a number in [low, high].
   uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }
   bool chance(double probability) {
     return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability;
   }
-  // In [1, bound], small values as likely as large ones: every order of magnitude gets its share.
+  // Returns a number in [1, bound]. Every order of magnitude is equally likely.
   uint64_t size_up_to(uint64_t bound) {
     uint64_t bits = 1;
     while (bits < 63 && (uint64_t{1} << bits) <= bound) ++bits;
@@ -50,9 +50,9 @@ class Random {
 
 // Writes pattern |seed| from |position| on.
 void fill_pattern(ByteSpan bytes, uint64_t seed, uint64_t position = 0);
-// First byte that is not pattern |seed| from |position| on; nullopt when all are.
+// Returns the first byte that differs from pattern |seed| from |position| on, or nullopt.
 std::optional<size_t> find_mismatch(ConstByteSpan bytes, uint64_t seed, uint64_t position = 0);
-// First byte that is neither pattern |a| nor pattern |b|, both from position 0 on.
+// Returns the first byte that is in neither pattern |a| nor pattern |b|, both from position 0 on.
 std::optional<size_t> find_neither(ConstByteSpan bytes, uint64_t a, uint64_t b);
 
 void fill_bytes(ByteSpan bytes, std::byte value);
@@ -81,7 +81,8 @@ class GuardedMemory {
   Extents extents() const { return extents_; }
   uint64_t size() const { return size_; }
 
-  // Pattern |seed| over the part from |offset| on, its first byte being the pattern's |position|.
+  // Fills the part from |offset| on with pattern |seed|. Its first byte is the pattern's
+  // |position|.
   void fill(uint64_t seed, uint64_t offset, uint64_t length, uint64_t position) {
     for_each_piece(extents_, offset, length, [&](std::byte* piece, size_t bytes) {
       fill_pattern({piece, bytes}, seed, position);
@@ -90,7 +91,7 @@ class GuardedMemory {
   }
   void fill(uint64_t seed) { fill(seed, 0, size_, 0); }
 
-  // Offset of the first byte of the part that is not the pattern.
+  // Returns the offset of the first byte of the part that differs from the pattern.
   std::optional<uint64_t> mismatch(uint64_t seed, uint64_t offset, uint64_t length,
                                    uint64_t position) const {
     std::optional<uint64_t> found;
@@ -105,14 +106,15 @@ class GuardedMemory {
   }
   std::optional<uint64_t> mismatch(uint64_t seed) const { return mismatch(seed, 0, size_, 0); }
 
-  // Offset of the first byte that is neither pattern |a| nor pattern |b|, both from position 0 on.
+  // Returns the offset of the first byte that is in neither pattern |a| nor pattern |b|, both from
+  // position 0 on.
   std::optional<uint64_t> neither(uint64_t a, uint64_t b) const {
     std::vector<std::byte> flat(size_);
     gather(extents_, 0, flat);
     return find_neither(flat, a, b);
   }
 
-  // All bytes between, before and after the pieces are as they were made.
+  // Whether all bytes between, before and after the pieces are unchanged.
   bool guards_intact() const {
     const std::byte* next = storage_.data();
     for (const iovec& extent : extents_) {

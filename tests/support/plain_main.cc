@@ -1,4 +1,4 @@
-// main() of test binaries that bring none of their own.
+// main() of test binaries without one of their own.
 #include <gmock/gmock.h>
 
 #include "tests/support/skips.h"

@@ -1,6 +1,6 @@
-// A rank of core whose peer the test plays: it says what the peer sends, message by message, and
-// sees what the rank sends. Over a transport of this file, which has one connection and no region;
-// a further rank lives for the control plane.
+// A rank of core whose peer is played by the test: the test sends the peer's messages one by one
+// and sees the messages of the rank. The transport of this file has one connection and no region. A
+// further rank lives for the control plane.
 //
 //   class Owner : public WithPlayedPeer { ... };
 //   say({.kind = MessageKind::kGet, .tag = 7}, AccessBody{...});
@@ -35,7 +35,7 @@ class PlayedTransport;
 
 // Abilities of the transport, and the devices of the rank.
 struct PlayedOptions {
-  bool maps = false;  // regions, both ways, and loses nothing
+  bool maps = false;  // regions in both directions, lossless
   std::vector<Device> devices{};
 };
 
@@ -127,31 +127,31 @@ class PlayedTransport final : public Transport, public RegionPublisher {
 
   PlayedEndpoint* endpoint = nullptr;
   std::deque<PlayedMessage> to_deliver;  // sequences and acknowledgements are filled in
-  bool takes = true;                     // what the rank sends
-  bool acknowledges = true;              // else 0, whatever came
-  bool holds_back = false;               // acknowledges what it has before, and nothing new
-  uint32_t acknowledged = 0;             // last
-  bool puts = false;                     // fills what is granted with 0x77
-  uint64_t put_bytes = UINT64_MAX;       // says that so many bytes of it have come, at most
-  bool records = false;                  // what the rank sends, in |heard|
+  bool takes = true;                     // accepts messages of the rank
+  bool acknowledges = true;              // otherwise always acknowledges 0
+  bool holds_back = false;               // repeats the last acknowledgement
+  uint32_t acknowledged = 0;             // last one sent
+  bool puts = false;                     // fills granted memory with 0x77
+  uint64_t put_bytes = UINT64_MAX;       // most bytes of it reported as arrived
+  bool records = false;                  // keeps messages of the rank in |heard|
   std::vector<PlayedMessage> heard;
   uint32_t sequence = 0;  // of the peer's last message
-  uint32_t credit = 0;    // that the peer has given back
+  uint32_t credit = 0;    // given back by the peer
   uint32_t last_taken = 0;
   uint64_t delivered = 0;
   uint64_t connects = 0;
   size_t number = 0;  // among the peer's transports
   std::map<MessageKind, uint64_t> taken;
   AnnounceBody last_request{};
-  // With regions.
-  std::map<uint64_t, Region> regions;  // that the rank has published
+  // For regions:
+  std::map<uint64_t, Region> regions;  // published by the rank
   uint64_t last_region = 0;
   bool lets_go = true;  // of regions that the rank withdraws
   uint64_t withdrawals = 0;
-  std::vector<std::pair<RemoteKey, uint64_t>> wanted;  // that the rank wants to map, with lengths
-  std::vector<std::pair<RemoteKey, Result<MappedRegion>>> mapped;  // answers to be given
-  bool is_cut = false;                                             // the connection breaks
-  uint64_t puts_begun = 0;                                         // of the rank, which go nowhere
+  std::vector<std::pair<RemoteKey, uint64_t>> wanted;  // keys and lengths the rank wants to map
+  std::vector<std::pair<RemoteKey, Result<MappedRegion>>> mapped;  // pending answers
+  bool is_cut = false;                                             // breaks the connection
+  uint64_t puts_begun = 0;                                         // by the rank; they go nowhere
 
  private:
   TransportHandler& handler_;
@@ -223,7 +223,7 @@ inline void PlayedEndpoint::deliver() {
     scatter(target.extents, 0, bytes);
     handler_->on_put(target.cookie, std::min(length, transport_.put_bytes));
   }
-  // Each acknowledges what came before it.
+  // Each message acknowledges those that came before it.
   while (!closed_ && !transport_.to_deliver.empty()) {
     PlayedMessage message = std::move(transport_.to_deliver.front());
     transport_.to_deliver.pop_front();
@@ -255,7 +255,7 @@ class PlayedFactory final : public TransportFactory {
   const bool maps_;
 };
 
-// A rank, and a peer that says what the test wants. A further rank lives for the control plane.
+// A rank and a peer that sends the test's messages. A further rank lives for the control plane.
 class WithPlayedPeer : public ::testing::Test {
  protected:
   explicit WithPlayedPeer(const std::string& settings = {}, uint64_t bytes = 256 << 10,

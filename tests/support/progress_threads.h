@@ -8,7 +8,7 @@
 
 namespace hetcomm::test {
 
-// Their folders below /proc.
+// Returns their folders below /proc.
 inline std::vector<std::filesystem::path> progress_threads() {
   std::vector<std::filesystem::path> found;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

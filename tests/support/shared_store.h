@@ -1,8 +1,8 @@
-// A bootstrap store in shared anonymous memory: the same for ranks that are threads and for ranks
-// that are forked processes. Beside keys and values it has what tests of several ranks need: a
-// meeting point, words that all see, and a note of who is going to die on purpose.
+// A bootstrap store in shared anonymous memory, for ranks that are threads as well as forked
+// processes. In addition to keys and values it has a meeting point, shared words, and a note of the
+// ranks that will die on purpose.
 //
-// Made before the ranks are started; outlives them.
+// It is made before the ranks are started, and outlives them.
 #pragma once
 
 #include <pthread.h>
@@ -40,7 +40,7 @@ class SharedStore {
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    // A rank that is killed inside must not stop the others.
+    // A rank that is killed while it holds the lock must not stop the others.
     pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&contents_->mutex, &attributes);
     pthread_mutexattr_destroy(&attributes);
@@ -127,8 +127,8 @@ class SharedStore {
   Contents* contents_;
 };
 
-// A store of its own for one set of ranks: the keys of |store| with a name in front. Outlives the
-// bootstraps made of it.
+// A separate store for one set of ranks: the keys of |store| with a prefix. It outlives the
+// bootstraps made from it.
 class StoreView {
  public:
   StoreView(SharedStore& store, std::string name) : store_(store), name_(std::move(name)) {}

@@ -37,7 +37,7 @@ class Skips final : public testing::EmptyTestEventListener {
   std::map<std::string, int> reasons_;
 };
 
-// Whether |name| matches one of |patterns|, which colons separate. GoogleTest's patterns know * and
+// Whether |name| matches one of the colon-separated |patterns|. GoogleTest's patterns support * and
 // ?.
 bool matches_any(std::string_view patterns, const std::string& name) {
   while (!patterns.empty()) {
@@ -68,8 +68,8 @@ std::string timed_tests_of(std::string_view filter) {
   return names;
 }
 
-// Leaves out the timed tests, or all others. False where no test remains of those that were asked
-// for.
+// Selects only the timed tests, or only the others. Returns false if none of the requested tests is
+// left.
 bool choose_by_time() {
   const std::string filter = GTEST_FLAG_GET(filter);
   const std::string timed = timed_tests_of(filter);

@@ -1,5 +1,5 @@
-// Makes skipped tests visible, so that nobody takes a skip for a success, and keeps tests apart
-// whose bound is time.
+// Makes skipped tests visible, so that a skip is not mistaken for a success, and separates tests
+// that depend on timing.
 #pragma once
 
 namespace hetcomm::test {
@@ -8,9 +8,8 @@ namespace hetcomm::test {
 // a bound that a busy machine may break. With HETCOMM_TEST_TIMING=1 in the environment only such
 // tests run, and a program that has none fails. Without it, only the others run.
 //
-// Runs all tests of the program that were chosen, and prints how many were skipped, each reason
-// once with its number. The exit status is 77, which ctest shows as skipped, where all of them
-// were.
+// Runs all selected tests of the program and prints how many were skipped, with each reason and its
+// count. The exit status is 77, which ctest shows as skipped, if all of them were.
 int run_all_tests();
 
 }  // namespace hetcomm::test

@@ -1,4 +1,4 @@
-// A folder that goes with its contents when the object does.
+// A folder that is deleted with its contents when the object is destroyed.
 #pragma once
 
 #include <stdlib.h>

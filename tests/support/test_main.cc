@@ -25,7 +25,7 @@ extern "C" void watchdog_bites(int) {
   (void)!write(STDERR_FILENO, kText, sizeof(kText) - 1);
   (void)!write(STDERR_FILENO, running_test, strnlen(running_test, sizeof(running_test)));
   (void)!write(STDERR_FILENO, "\n", 1);
-  // A core, or a debugger, shows where it hangs; forked children die with their parent.
+  // A core dump or a debugger shows where it hangs. Forked children die with their parent.
   std::abort();
 }
 

@@ -31,13 +31,13 @@ class TrackEnd {
   ~TrackEnd() {
     if (!closed_) close();
   }
-  // No run is under way.
+  // No run is in progress.
   void close() {
     EXPECT_EQ(me_.communicator().poster().close_track(track_), Code::kOk);
     closed_ = true;
   }
 
-  // Null: too many are under way. |timeout_ns| 0: the default.
+  // Returns null if too many runs are in progress. |timeout_ns| 0 means the default.
   Operation* start(const hetcomm_buffer_t& buffer, uint64_t timeout_ns = 0) {
     hetcomm_operation_options_t options{};
     options.struct_size = sizeof(options);

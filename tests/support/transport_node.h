@@ -1,8 +1,7 @@
 // One rank at the transport level, without core: a Transport with its environment (poller, coarse
 // clock, configuration, credentials), and rails whose handlers record every upcall.
 //
-// The rules of transport.h that hold everywhere are checked at every step, whatever the test is
-// about:
+// Every step checks the general rules of transport.h, whatever the test is about:
 //
 //   * upcalls come from progress() or the poller only, never from inside a call on the endpoint;
 //   * each accepted bulk operation completes at most once, and a cancelled one never;
@@ -36,7 +35,7 @@ namespace hetcomm::test {
 
 inline constexpr uint64_t kMillisecond = 1'000'000;
 inline constexpr uint64_t kSecond = 1'000'000'000;
-// Longer than anything takes on a busy machine, shorter than a test's watchdog.
+// Longer than any step takes on a busy machine, shorter than a test's watchdog.
 inline constexpr uint64_t kPatience = 15 * kSecond;
 
 struct Abandoned : std::runtime_error {
@@ -62,12 +61,12 @@ class Rail final : public EndpointHandler {
   Rail& operator=(const Rail&) = delete;
   ~Rail() { close(); }
 
-  // The calls of the endpoint, watched.
+  // The calls of the endpoint, with checks.
   Code send(const MessageHeader& header, const ExtentView& payload) {
     const Inside inside(*this);
     return endpoint_->send(header, payload);
   }
-  // Only what the endpoint can do.
+  // Call these only if the endpoint can do them.
   Code put(Bulk& bulk) {
     gets_.erase(&bulk);
     return start(bulk, [&] { return abilities_.puts->put(bulk); });
@@ -110,7 +109,7 @@ class Rail final : public EndpointHandler {
   Node& node() { return node_; }
   size_t running() const { return running_.size(); }
 
-  // Hands every message to |hook| from now on, beginning with those that were recorded.
+  // Passes every message to |hook| from now on, beginning with the recorded ones.
   void listen(std::function<void(const MessageHeader&, ConstByteSpan)> hook) {
     message_hook_ = std::move(hook);
     for (; !messages.empty(); messages.pop_front()) {
@@ -118,7 +117,7 @@ class Rail final : public EndpointHandler {
     }
   }
 
-  // These were reported so far.
+  // Reported so far:
   std::deque<Message> messages;
   std::map<uint64_t, uint64_t> put_bytes;  // by cookie
   std::vector<Completion> completions;
@@ -136,7 +135,7 @@ class Rail final : public EndpointHandler {
   void on_failed(const Status& why) override;
 
  private:
-  // Marks a call on the endpoint; an upcall meanwhile is a violation.
+  // Marks a call on the endpoint. An upcall during the call is a violation.
   class Inside {
    public:
     explicit Inside(Rail& rail) : rail_(rail) { ++rail_.inside_; }
@@ -161,7 +160,7 @@ class Rail final : public EndpointHandler {
   std::function<void(const MessageHeader&, ConstByteSpan)> message_hook_;
   int inside_ = 0;
   std::set<const Bulk*> running_;
-  std::set<const Bulk*> gets_;  // the bulks that were gets when they were started last
+  std::set<const Bulk*> gets_;  // the bulks last started as gets
 };
 
 class Node final : public TransportHandler {
@@ -198,17 +197,17 @@ class Node final : public TransportHandler {
   }
 
   Transport& transport() { return *transport_; }
-  // It acts as a process that ends without taking its connections down one by one.
+  // Acts as a process that ends without closing its connections one by one.
   void destroy_transport() {
     accepted.clear();
     connected.clear();
     transport_.reset();
   }
 
-  // Starts connecting to |peer|; no upcall may come from inside.
+  // Starts connecting to |peer|. No upcall may come during the call.
   void connect(int peer, ConstByteSpan contact) { transport_->connect({.rank = peer}, contact); }
 
-  // Drives everything once. Returns the number of things done.
+  // Drives everything once and returns the number of things done.
   int step() {
     now_ = now_ns();
     progressing_ = true;
@@ -218,16 +217,16 @@ class Node final : public TransportHandler {
     return done;
   }
 
-  // Sleeps as a context does, for |limit_ns| at most. False when the transport refused to.
+  // Sleeps as a context does, for at most |limit_ns|. Returns false when the transport refused to.
   bool sleep(uint64_t limit_ns) {
     const bool may_sleep = transport_->prepare_sleep(Sleep::kLong);
     if (may_sleep) wait_in_poller(limit_ns);
     transport_->finish_sleep();
     return may_sleep;
   }
-  // It sleeps while another thread of the context begins something: |work()|. Only then is the
-  // transport asked whether the sleep may go on: its second look must not hide that prepare_sleep()
-  // has missed something.
+  // Sleeps while another thread of the context begins |work()|. The transport is asked only
+  // afterwards whether the sleep may go on: its second look must not hide something that
+  // prepare_sleep() missed.
   template <typename Work>
   bool sleep(uint64_t limit_ns, Work&& work) {
     bool may_sleep = transport_->prepare_sleep(Sleep::kLong);
@@ -240,7 +239,7 @@ class Node final : public TransportHandler {
     return may_sleep;
   }
 
-  // Steps until |done|; false when |limit_ns| passed first.
+  // Steps until |done|. Returns false if |limit_ns| passed first.
   template <typename Done>
   [[nodiscard]] bool try_until(Done&& done, uint64_t limit_ns) {
     const uint64_t deadline = now_ns() + limit_ns;
@@ -256,7 +255,7 @@ class Node final : public TransportHandler {
   void until(const char* what, Done&& done, uint64_t limit_ns = kPatience) {
     if (!try_until(done, limit_ns)) throw Abandoned(std::string("waited too long for ") + what);
   }
-  // Steps for a time, whatever happens.
+  // Steps for |duration_ns| unconditionally.
   void linger(uint64_t duration_ns) {
     (void)try_until([] { return false; }, duration_ns);
   }
@@ -265,8 +264,7 @@ class Node final : public TransportHandler {
   Log& log() { return log_; }
   Poller& poller() { return poller_; }
 
-  // Outcomes of connect() and arrivals, by peer. Accepted endpoints are dropped when |refuse| is
-  // set.
+  // Outcomes of connect() and arrivals, by peer. With |refuse|, accepted endpoints are dropped.
   std::map<int, std::unique_ptr<Rail>> connected;
   std::map<int, std::unique_ptr<Rail>> accepted;
   std::map<int, Status> connect_failed;

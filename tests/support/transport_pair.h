@@ -1,7 +1,7 @@
 // Two ranks of one transport, each driven by a function of the test: rank 0 ("near") on the test's
-// own thread, rank 1
-// ("far") in a thread of its own or in a forked process. The two talk about the test itself over a
-// channel that has nothing to do with the transport; whoever waits on it keeps its node going.
+// own thread, rank 1 ("far") in a thread of its own or in a forked process. The two coordinate over
+// a channel that is independent of the transport. A side that waits on the channel keeps driving
+// its node.
 //
 //   run_pair(options, [](Side& near) { near.connect(); ... }, [](Side& far) { far.connect(); ...
 //   });
@@ -33,7 +33,7 @@
 
 namespace hetcomm::test {
 
-// Fresh for each test, so that tests that run at the same time never meet.
+// Fresh for each test, so that concurrent tests never meet.
 inline Credentials make_credentials() {
   Credentials credentials;
   Result<Secret> secret = random_secret();
@@ -57,7 +57,7 @@ class Channel {
       throw Abandoned("the other side is gone");
     }
   }
-  // Empty when nothing is there yet.
+  // Returns false when nothing is there yet.
   bool try_take(std::vector<std::byte>& bytes) {
     bytes.resize(kLargest);
     const ssize_t got = recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -82,10 +82,10 @@ struct PairOptions {
   std::string settings;
   Mode mode = Mode::kThreads;
   Credentials credentials = make_credentials();
-  Credentials far_credentials = credentials;  // differs in tests of the proof only
+  Credentials far_credentials = credentials;  // differs only in tests of the proof
 };
 
-// A Side is what the function of one side works with.
+// The interface of one side's function.
 class Side {
  public:
   Side(const PairOptions& options, int rank, Channel& channel)
@@ -96,7 +96,7 @@ class Side {
   int rank() const { return rank_; }
   Node& node() { return *node_; }
   Mode mode() const { return options_.mode; }
-  // A fresh node in place of the old one, as after a restart.
+  // Replaces the node by a fresh one, as after a restart.
   void reset_node() {
     node_.reset();
     node_ = std::make_unique<Node>(
@@ -133,13 +133,13 @@ class Side {
       usleep(100);
     }
   }
-  // Both sides have come here.
+  // Waits until both sides are here.
   void meet() {
     post('m');
     (void)take<char>();
   }
 
-  // Connects the two: both sides call it. The rail lives in the node.
+  // Connects the two. Both sides call it. The rail lives in the node.
   Rail& connect() {
     if (rank_ == 0) {
       const std::vector<std::byte> contact = take_bytes();
@@ -158,7 +158,7 @@ class Side {
   // The far process, on the near side.
   pid_t process() const { return process_; }
   void set_process(pid_t process) { process_ = process; }
-  // Kills the far process, whose end is then no failure of the test.
+  // Kills the far process. Its end then does not fail the test.
   void kill_far() {
     killed_ = true;
     ::kill(process_, SIGKILL);
@@ -188,7 +188,7 @@ class Side {
 
 using SideFunction = std::function<void(Side&)>;
 
-// Memory that both processes of a pair see; zero at first.
+// Zero-initialised memory that both processes of a pair see.
 template <typename T>
 class Shared {
  public:
@@ -222,14 +222,13 @@ inline void run_side(const PairOptions& options, int rank, Channel& channel, pid
   channel.close();
 }
 
-// The far process's words at its end, so that a failure of it is told even where its own output is
-// lost.
+// The far process's final report, so that its failure is shown even if its own output is lost.
 struct FarEnd {
   bool ran;  // its function has returned
   char failure[1000];
 };
 
-// The first failed expectation of this process.
+// Returns the first failed expectation of this process.
 inline std::string first_failure() {
   const auto* result = ::testing::UnitTest::GetInstance()->current_test_info()->result();
   for (int i = 0; i < result->total_part_count(); ++i) {
@@ -241,7 +240,7 @@ inline std::string first_failure() {
   return "";
 }
 
-// The far side as a process; never returns.
+// Runs the far side as a process. Never returns.
 [[noreturn]] inline void far_process(const PairOptions& options, Channel& channel,
                                      const SideFunction& far, FarEnd& end) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);

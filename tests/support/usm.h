@@ -1,4 +1,4 @@
-// Usm: memory of a context of OpenCL that pointers name, as a program allocates it
+// Usm: memory of an OpenCL context that is named by pointers, as a program allocates it
 // (cl_intel_unified_shared_memory).
 #pragma once
 
@@ -15,7 +15,7 @@ enum class UsmKind : uint8_t { kDevice, kHost, kShared };
 
 class Usm {
  public:
-  // |context| null: of no vendor.
+  // |context| null: it has no vendor.
   Usm(const opencl::Api& api, cl_context context) : context_(context) {
     if (context == nullptr) return;
     size_t bytes = 0;
@@ -35,7 +35,7 @@ class Usm {
   }
 
   bool offered() const { return allocate_ != nullptr && free_ != nullptr; }
-  // Null: the vendor has none of this kind.
+  // Returns null if the vendor has none of this kind.
   std::byte* allocate(uint64_t size, UsmKind kind = UsmKind::kDevice) const {
     cl_int status = CL_SUCCESS;
     void* const made =

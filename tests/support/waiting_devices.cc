@@ -24,7 +24,7 @@ class Holds {
     holds_.erase(hold);
     changed_.notify_all();
   }
-  // Waits for those that there are now.
+  // Waits for the current holds.
   void wait(const char* call) {
     constexpr std::chrono::seconds kMax(15);
     std::unique_lock lock(mutex_);
@@ -68,7 +68,7 @@ Vendor vendor_of(void* device) {
   return all.vendors.at(device);
 }
 
-// The real table, after what is held back now has gone on.
+// The real table, once the current holds have ended.
 const DeviceTable& after_holds(void* device, const char* call) {
   const Vendor vendor = vendor_of(device);
   vendor.holds->wait(call);

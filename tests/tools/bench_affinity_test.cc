@@ -1,10 +1,10 @@
 // The comparison of hetcomm_bench affinity:
 //   - a rank's device is the accelerator at its address, else that of its number on the host, else
 //     a NUMA node;
-//   - the far NIC is the first of the largest distance; where all NICs are equally near it is the
-//     near one;
-//   - every rank sends or receives at most once, the ranks of one number on two hosts are a pair,
-//     and ranks of one host are only where there is no other host;
+//   - the far NIC is the first one at the largest distance; where all NICs are equally near it is
+//     the near one;
+//   - every rank sends or receives at most once, ranks of one number on two hosts are a pair, and
+//     ranks of one host are a pair only where there is no other host;
 //   - a document that is no topology names no device.
 #include <string>
 #include <vector>

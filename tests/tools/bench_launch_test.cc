@@ -1,5 +1,5 @@
-// How hetcomm_bench starts processes: a client is not started, and nobody waits, when its server
-// has ended without listening; what the server said is in the failure.
+// How hetcomm_bench starts processes. When the server has ended without listening, no client is
+// started, nobody waits, and the failure contains the server's output.
 #include <chrono>
 #include <string>
 

@@ -1,6 +1,6 @@
 // The loops of one-sided operations, over two threads that copy in one address space: every test
-// ends, counts its operations, and finds no wrong byte; where a byte or an addition is lost,
-// --check says so.
+// ends, counts its operations, and finds no wrong byte. Where a byte or an addition is lost,
+// --check reports it.
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -17,7 +17,7 @@ namespace {
 
 class Backend;
 
-// The two threads share this.
+// State that the two threads share.
 struct Between {
   std::mutex mutex;
   std::condition_variable changed;
@@ -91,7 +91,7 @@ class Backend : public HostBuffers {
  private:
   Backend& peer() const { return *between_.backends[1 - rank_]; }
 
-  // The last byte last: it is what a target may be looking at.
+  // The last byte is copied last, because a target may be watching it.
   void copy(uint8_t* to, const uint8_t* from) const {
     for (uint64_t i = 0; i < bytes(); ++i) {
       if (between_.loses && i == 2) continue;
@@ -131,7 +131,7 @@ std::vector<Measurement> measure(const std::string& test, bool loses) {
     Backend backend(between, rank);
     run_workload(backend, workload,
                  [&](const Measurement& measured) { measurements.push_back(measured); });
-    // The other one may still look at this one's memory.
+    // The other rank may still look at this one's memory.
     backend.send_word(1 - rank, 0);
     backend.receive_word(1 - rank);
   };

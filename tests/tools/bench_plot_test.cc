@@ -1,5 +1,6 @@
-// These tests check what --plot draws: medians, which the axis says, and averages only where they
-// are called so; one colour for each implementation in all pictures; one line for each setting.
+// Checks the pictures of --plot:
+//   * medians, which the axis names, and averages only where they are called so
+//   * one colour for each implementation in all pictures, and one line for each setting
 #include <map>
 #include <string>
 #include <vector>
@@ -61,7 +62,7 @@ TEST(Plot, AnAverageIsNotCalledAMedian) {
   EXPECT_THAT(panels.at(0).series[0].name, HasSubstr("(average)"));
 }
 
-// Colour of each series by name.
+// Returns the colour of each series by name.
 std::map<std::string, std::string> colours(const std::vector<Row>& rows) {
   Report report;
   report.rows = rows;
@@ -84,7 +85,7 @@ TEST(Plot, AnImplementationHasOneColourInAllPictures) {
   EXPECT_EQ(one.at("openmpi-5.0.11 shm, no-cma"), one.at("openmpi-5.0.11 tcp"));
   EXPECT_NE(one.at("openmpi-5.0.11 tcp"), one.at("hetcomm tcp"));
   EXPECT_NE(one.at("openmpi-5.0.11 tcp"), one.at("gloo-1.0 tcp"));
-  // In another picture, with others beside it and in another order.
+  // The second picture has further series, in another order.
   const auto other = colours({plotted_row("allreduce", "openmpi-4.1.4", "shm"),
                               plotted_row("allreduce", "ucx-1.19", "shm"),
                               plotted_row("allreduce", "hetcomm", "shm")});

@@ -1,7 +1,9 @@
-// These tests check what hetcomm_bench computes and prints, without running it: workloads and
-// measurements survive their way between processes; percentiles, medians and geometric means are
-// right; only figures of one round and one placement make a ratio; CSV has the numbers of the
-// table; CSV, JSON and SVG are well formed and complete; patterns find every wrong byte.
+// Checks the results and output of hetcomm_bench, without running it:
+//   * workloads and measurements survive their way between processes
+//   * percentiles, medians and geometric means are right
+//   * only figures of one round and one placement make a ratio
+//   * CSV has the numbers of the table; CSV, JSON and SVG are well formed and complete
+//   * patterns find every wrong byte
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -34,7 +36,7 @@ Row row_of(const std::string& test, const std::string& impl, uint64_t bytes, dou
   Measurement measured;
   measured.point = {bytes, 4};
   measured.iterations = measured.messages = 1000;
-  // A time in us or a rate in MB/s, whichever the test is judged by.
+  // A time in us or a rate in MB/s, depending on the measure of the test.
   measured.total_us = smaller_is_better(test)
                           ? value * 1000
                           : static_cast<double>(std::max<uint64_t>(bytes, 1)) * 1000 / value;
@@ -180,7 +182,7 @@ TEST(Pattern, FindsEveryWrongByte) {
       EXPECT_EQ(count_wrong(bytes.data(), size, 9), 1) << at << " of " << size;
       bytes[at] = static_cast<uint8_t>(bytes[at] ^ 1);
     }
-    // Another message's bytes are no match.
+    // The bytes of another message do not match.
     if (size >= 8) {
       EXPECT_GT(count_wrong(bytes.data(), size, 10), static_cast<int64_t>(size / 2));
     }
@@ -229,7 +231,8 @@ TEST(Row, StagingIsForecastByItsSlowestStage) {
   measured.wire_us = 40;
   measured.processor_us = 150;
   Row row = make_row(work, "hetcomm", measured);
-  // Eight chunks of 25 us: 25 + 10 + 25 us for the first, and seven more.
+  // Eight chunks of 25 us each take 25 + 10 + 25 us for the first, and 25 us for each of seven
+  // more.
   EXPECT_THAT(staging_forecast_mbps(row), DoubleNear(2000.0 / 235, 1e-9));
   EXPECT_THAT(staging_percent(row), DoubleNear(80, 1e-9));
   EXPECT_THAT(staging_processor_percent(row), DoubleNear(60, 1e-9));
@@ -389,7 +392,7 @@ TEST(Render, CsvHasTheNumbersOfTheTable) {
   const std::string table = render_table(report);
   const std::vector<std::string_view> lines = split(text, '\n');
   const std::vector<std::string_view> names = split(lines[0], ',');
-  // An empty field is none for split().
+  // split() returns no value for an empty field.
   std::vector<std::string> values(1);
   for (const char letter : lines[1]) {
     if (letter == ',') {

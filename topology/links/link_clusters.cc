@@ -8,10 +8,10 @@
 namespace hetcomm::topology {
 namespace {
 
-// A jump between clusters.
+// The least factor of a jump between clusters.
 constexpr uint64_t kJump = 2;
 
-// Sets of hosts, to be joined.
+// Sets of hosts that can be joined.
 class Sets {
  public:
   explicit Sets(size_t count) : parent_(count) {
@@ -21,7 +21,7 @@ class Sets {
     while (parent_[member] != member) member = parent_[member] = parent_[parent_[member]];
     return member;
   }
-  // The one with the lower number stands for both.
+  // The set with the lower number stands for both.
   void join(size_t one, size_t other) {
     one = find(one);
     other = find(other);
@@ -38,7 +38,8 @@ struct PairShare {
   size_t other;
 };
 
-// Joins hosts whose pairs have at least |least|. Empty if a known pair inside has less.
+// Joins hosts whose pairs have at least |least|. Returns an empty list if a known pair within a
+// cluster has less.
 std::vector<int> joined_at(size_t hosts, const std::vector<PairShare>& pairs, uint32_t least) {
   Sets sets(hosts);
   for (const PairShare& pair : pairs) {
@@ -68,7 +69,7 @@ std::vector<int> find_clusters(size_t hosts, const PairShares& shares) {
     for (size_t j = i + 1; j < hosts; ++j) {
       const uint32_t there = shares[i * hosts + j];
       const uint32_t back = shares[j * hosts + i];
-      // The slower direction counts, where both are known.
+      // The slower direction counts if both are known.
       const uint32_t share =
           there == 0 || back == 0 ? std::max(there, back) : std::min(there, back);
       if (share > 0) pairs.push_back({share, i, j});

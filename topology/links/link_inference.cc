@@ -19,12 +19,12 @@ using Transfers = std::vector<MeasuredTransfer>;
 
 bool leaves_host(const MeasuredTransfer& transfer) { return transfer.from != transfer.to; }
 
-// |part| of |whole|, both up to kMaxBytesPerS, in parts of a million.
+// |part| of |whole|, both up to kMaxBytesPerS, in parts per million.
 uint64_t share_of(uint64_t part, uint64_t whole) {
   return std::min<uint64_t>(part * 1000 / std::max<uint64_t>(whole / 1000, 1), kMillion);
 }
 
-// Clearly less, by more than noise: under 93 %.
+// Whether |seen| is less by more than noise: under 93 %.
 bool is_clearly_less(uint64_t seen, uint64_t expected) {
   return share_of(seen, expected) < 930'000;
 }
@@ -35,14 +35,14 @@ uint64_t median_of(std::vector<uint64_t> values) {
 }
 
 // The capacity that carried |totals|: the mean of those within 5 % of the greatest. The greatest
-// alone would be the one with the most noise.
+// alone would have the most noise.
 uint64_t capacity_of(const std::vector<uint64_t>& totals) {
   const uint64_t most = *std::max_element(totals.begin(), totals.end());
   uint64_t sum = 0;
   uint64_t count = 0;
   for (const uint64_t total : totals) {
     if (total < most - most / 20) continue;
-    sum += total / 1000;  // no sum overflows
+    sum += total / 1000;  // avoids overflow of the sum
     ++count;
   }
   return std::clamp<uint64_t>(sum / count * 1000 + (count == 1 ? most % 1000 : 0), 1,
@@ -51,7 +51,7 @@ uint64_t capacity_of(const std::vector<uint64_t>& totals) {
 
 using Crosses = std::function<bool(const MeasuredTransfer&)>;
 
-// The sum of what crosses something, for each round in which something does.
+// The rate that crosses a resource in each round in which anything crosses it.
 std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Crosses& crosses) {
   std::vector<uint64_t> totals;
   for (const Transfers& round : rounds) {
@@ -64,7 +64,7 @@ std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Cros
   return totals;
 }
 
-// The rates at which each host can send and receive, by all rounds. 0: nothing was seen.
+// The rates at which each host can send and receive, from all rounds. 0: nothing was measured.
 struct HostRates {
   explicit HostRates(const LinkMeasurements& measured)
       : out(measured.hosts.size()), in(measured.hosts.size()), inside(measured.hosts.size()) {
@@ -204,8 +204,8 @@ class Inference {
     }
     const std::vector<uint64_t> totals = totals_of(
         measured_.rounds, [&](const MeasuredTransfer& each) { return crosses(each, from, to); });
-    // A sample of pairs need not have one of each two clusters that were found. What is unknown
-    // limits nothing.
+    // A sample of pairs need not include every two clusters that were found. An unknown path limits
+    // nothing.
     if (totals.empty() && measured_.clusters.empty()) {
       model_.path(from, to) = {
           .exists = true, .latency_ns = 0, .resources = {}, .single_bytes_per_s = 0};
@@ -222,7 +222,7 @@ class Inference {
     const std::vector<uint64_t> latencies = latencies_of(
         [&](int a, int b) { return a != b && cluster_of(a) == from && cluster_of(b) == to; });
     if (!latencies.empty()) path.latency_ns = median_of(latencies);
-    // A trunk says all where no transfers together got more than one alone.
+    // A trunk suffices if no transfers together got more than one alone.
     if (alone.empty()) return {};
     const uint64_t single = capacity_of(alone);
     if (is_clearly_less(single, own) && is_clearly_less(single, capacity_of(totals))) {
@@ -256,8 +256,8 @@ class Inference {
     return route;
   }
 
-  // The rate of a resource that |crosses|, if its transfers were promised more in some round than
-  // was ever seen; else 0.
+  // Returns the rate of the resource that |crosses| selects if the model promised its transfers
+  // more in some round than was ever seen. Else returns 0.
   uint64_t needed(const std::vector<std::vector<uint64_t>>& promised,
                   const Crosses& crosses) const {
     const std::vector<uint64_t> totals = totals_of(measured_.rounds, crosses);
@@ -274,7 +274,7 @@ class Inference {
     return is_clearly_less(seen, std::min(most, kMaxBytesPerS)) ? seen : 0;
   }
 
-  // All are compared with the model without any of them.
+  // Every trunk is compared with the model without any trunks.
   void add_trunks() {
     const int count = static_cast<int>(model_.clusters.size());
     const std::vector<std::vector<uint64_t>> promised = promises();

@@ -1,8 +1,8 @@
-// Makes a LinkModel of what was measured between hosts. Pure: the same measurements give the same
+// Makes a LinkModel from measurements between hosts. Pure: the same measurements give the same
 // model on all ranks.
 //
-// The capacity of a resource is the most that was ever seen to cross it. The model gets only those
-// shared resources without which it would promise more than was seen:
+// The capacity of a resource is the most that was ever seen to cross it. The model includes a
+// shared resource only if it would otherwise promise more than was seen:
 //
 //   NIC      each host has one resource for what it sends and one for what it receives
 //   single   what one transfer gets between two clusters, where that is less than the hosts can do
@@ -41,26 +41,27 @@ struct MeasuredLatency {
 struct LinkMeasurements {
   std::string source;
   std::vector<std::string> hosts;     // labels
-  std::vector<std::string> clusters;  // the one of each host, or empty: to be found
+  std::vector<std::string> clusters;  // the cluster of each host; empty: to be found
   std::vector<MeasuredLatency> latencies;
-  // Transfers that were measured at once; one alone is a round of its own.
+  // Transfers that were measured at the same time. A single transfer is a round of its own.
   std::vector<std::vector<MeasuredTransfer>> rounds;
   bool operator==(const LinkMeasurements&) const = default;
 };
 
-// More than a measurement has, so that a hostile file costs little.
+// More than any real measurement has, so that a hostile file costs little.
 inline constexpr size_t kMaxMeasuredTransfers = 1u << 20;
 
-// Names the object that is wrong: a rate of 0, a host twice, a host that no transfer leaves.
+// Fails with the name of the wrong object: a rate of 0, a host twice, a host that no transfer
+// leaves.
 Status check(const LinkMeasurements& measured);
 
-// The model, in order. INVALID_ARGUMENT where check() fails, or where clusters are declared and no
+// Returns the model, in order. INVALID_ARGUMENT: check() fails, or clusters are declared and no
 // transfer was measured between two of them.
 Result<LinkModel> infer(const LinkMeasurements& measured);
 
-// The best share that each pair of hosts got of the rate of their own NICs. Clusters are found by
-// shares and not by rates, so that a host with a slow NIC is no cluster of its own. A transfer
-// counts only if its hosts had no other one in the same direction at once.
+// The best share of their own NICs' rate that each pair of hosts got. Clusters are found by shares
+// and not by rates, so that a host with a slow NIC is no cluster of its own. A transfer counts only
+// if its hosts had no other transfer in the same direction at the same time.
 PairShares pair_shares(const LinkMeasurements& measured);
 
 }  // namespace hetcomm::topology

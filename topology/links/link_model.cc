@@ -20,7 +20,7 @@ Status check_count(size_t count, size_t most, const char* what) {
   return broken(fmt::format("there are {} {}; {} are the most", count, what, most));
 }
 
-// Names are printed, and stand in lines of text.
+// Names are printed in lines of text.
 Status check_name(const std::string& name, const char* what, std::set<std::string>* seen) {
   if (name.empty()) return broken(fmt::format("a {} has no name", what));
   if (name.size() > kMaxLinkName) {
@@ -50,7 +50,7 @@ Status check_resources(const LinkModel& model) {
   return {};
 }
 
-// |whose|: "host 'a'", for the text.
+// |whose| names the owner in the error text, such as "host 'a'".
 Status check_crossed(const LinkModel& model, const std::vector<int>& crossed,
                      const std::string& whose) {
   if (crossed.size() > kMaxCrossed) {
@@ -130,7 +130,7 @@ void renumber(std::vector<int>& crossed, const std::vector<int>& place) {
   for (int& index : crossed) index = place[static_cast<size_t>(index)];
 }
 
-// Numbers, and texts eight characters at a time, the low byte first.
+// Hashes numbers, and texts eight characters at a time, the low byte first.
 class Hash {
  public:
   void add(uint64_t number) { value_ = mix64(value_, number); }
@@ -272,9 +272,9 @@ Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& 
   return route;
 }
 
-// Fills all routes alike until a resource is full, or a route has reached its own limit. The routes
+// Raises all routes equally until a resource is full or a route reaches its own limit. The routes
 // that end there keep their rate, and the others go on. Whole numbers round down, by less than one
-// byte per second for each round. Only what the routes cross is looked at: a model has thousands of
+// byte per second in each round. Only crossed resources are examined: a model has thousands of
 // resources.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes) {
   std::vector<int> crossed;  // by any route, in order
@@ -309,7 +309,7 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
     for (size_t i = 0; i < routes.size(); ++i) {
       if (!settled[i]) level = std::min(level, limit_of(routes[i]));
     }
-    // Before any of them changes a resource.
+    // Collect them before any of them changes a resource.
     std::vector<size_t> ending;
     for (size_t i = 0; i < routes.size(); ++i) {
       if (settled[i]) continue;

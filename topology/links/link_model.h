@@ -1,13 +1,14 @@
-// A LinkModel says what the links between hosts carry: which resources the bytes between two hosts
-// cross, the rate of each resource, and the latency of the whole way. It knows hosts by their
-// labels and never ranks. Its size grows with the hosts and with the pairs of clusters.
+// A LinkModel says what the links between hosts carry: the resources that bytes between two hosts
+// cross, the rate of each resource, and the latency of the whole route. It identifies hosts by
+// their labels and knows no ranks. Its size grows with the hosts and with the pairs of clusters.
 //
-// A full-duplex link is two resources, one for each direction, because bytes of one direction leave
-// the rate of the other alone. What both directions share, such as the memory of a host, is one
-// resource that stands in the lists of both.
+// A full-duplex link is two resources, one for each direction, because bytes in one direction do
+// not reduce the rate of the other. What both directions share, such as the memory of a host, is
+// one resource in the lists of both.
 //
-// Plain data, whole nanoseconds and bytes per second: all ranks conclude the same from one model. A
-// LinkModel of link_model_json.h or link_inference.h has passed check() and is in order.
+// Plain data in whole nanoseconds and bytes per second: all ranks draw the same conclusions from
+// one model. A LinkModel of link_model_json.h or link_inference.h has passed check() and is in
+// order.
 #pragma once
 
 #include <cstddef>
@@ -20,26 +21,26 @@
 
 namespace hetcomm::topology {
 
-// One thing that carries bytes, and that several routes may share.
+// One thing that carries bytes and that several routes may share.
 enum class ResourceKind : uint8_t {
   kMemory,  // of a host
   kPcie,    // a link of the PCIe tree
   kNic,     // one direction of a NIC
-  kUplink,  // what joins a cluster to all others
-  kTrunk,   // what joins two clusters, or the hosts of one
+  kUplink,  // joins a cluster to all others
+  kTrunk,   // joins two clusters, or the hosts of one cluster
 };
 
 struct LinkResource {
-  std::string name;  // no other resource of the model has it
+  std::string name;  // unique in the model
   ResourceKind kind = ResourceKind::kNic;
   uint64_t bytes_per_s = 0;  // never 0
   bool operator==(const LinkResource&) const = default;
 };
 
-// A NIC of a host, with the resources that a byte crosses on its way from memory to the network and
-// back. The lists are indices of LinkModel::resources, in the order in which a byte crosses them.
+// A NIC of a host, with the resources that a byte crosses between memory and the network. |out| and
+// |in| are indices of LinkModel::resources, in the order in which a byte crosses them.
 struct LinkNic {
-  std::string name;  // no other NIC of the host has it; may be empty
+  std::string name;  // unique on the host; may be empty
   std::vector<int> out;
   std::vector<int> in;
   bool operator==(const LinkNic&) const = default;
@@ -50,26 +51,26 @@ struct LinkHost {
   int cluster = 0;            // index of LinkModel::clusters
   uint64_t latency_ns = 0;    // between two ranks of the host; 0: unknown
   std::vector<int> inside;    // resources that a byte crosses between two ranks; empty: unknown
-  std::vector<LinkNic> nics;  // the first one is used where none is named
+  std::vector<LinkNic> nics;  // the first one is used by default
   bool operator==(const LinkHost&) const = default;
 };
 
-// The way between two hosts of two clusters, or of one, beside their NICs.
+// The route between two hosts of two clusters, or of one, excluding their NICs.
 struct ClusterPath {
   bool exists = false;
   uint64_t latency_ns = 0;     // from memory to memory
-  std::vector<int> resources;  // those that all pairs of these hosts share
+  std::vector<int> resources;  // shared by all pairs of these hosts
   uint64_t single_bytes_per_s =
-      0;  // the most that one transfer gets alone; 0: as the resources say
+      0;  // the most that one transfer gets alone; 0: only |resources| limit it
   bool operator==(const ClusterPath&) const = default;
 };
 
 struct LinkModel {
-  std::string source;  // where this comes from, for people
+  std::string source;  // human-readable origin
   std::vector<LinkResource> resources;
   std::vector<std::string> clusters;
   std::vector<LinkHost> hosts;
-  // That of clusters a and b, for bytes from a to b, stands at a * clusters.size() + b.
+  // The path for bytes from cluster a to cluster b is at a * clusters.size() + b.
   std::vector<ClusterPath> paths;
 
   // Index of the host with |label|, or -1. The model is in order.
@@ -83,7 +84,7 @@ struct LinkModel {
   bool operator==(const LinkModel&) const = default;
 };
 
-// More than a job has, so that a hostile file costs little.
+// More than any real job has, so that a hostile file costs little.
 inline constexpr size_t kMaxLinkHosts = 4096;
 inline constexpr size_t kMaxLinkClusters = 128;
 inline constexpr size_t kMaxLinkResources = 32768;
@@ -93,12 +94,13 @@ inline constexpr size_t kMaxLinkName = 127;  // bytes of a name or a label
 inline constexpr uint64_t kMaxLatencyNs = 3'600'000'000'000;
 inline constexpr uint64_t kMaxBytesPerS = 1'000'000'000'000'000;
 
-// Says what is wrong with |model|, naming the object: a rate of 0, two hosts with one label, a pair
-// of clusters without a path, an index that leads nowhere, more than there may be.
+// Fails with the name of the wrong object: a rate of 0, two hosts with one label, a pair of
+// clusters without a path, an invalid index, or more objects than allowed.
 Status check(const LinkModel& model);
 // Puts hosts, clusters and resources into the order of their names. |model| has passed check().
 void normalize(LinkModel& model);
-// Hash of the content, without |source|. |model| is in order. All processors give the same.
+// Hash of the content, without |source|. |model| is in order. The hash is the same on all
+// processors.
 uint64_t hash_of(const LinkModel& model);
 
 // One end of a route: a host, and the NIC that its data uses. An empty name means the first NIC.
@@ -107,22 +109,22 @@ struct LinkEnd {
   std::string_view nic;
 };
 
-// The resources that bytes from one end to another cross.
+// The resources that bytes cross from one end to the other.
 struct Route {
   std::vector<int> resources;  // in the order in which a byte crosses them
   uint64_t latency_ns = 0;
   uint64_t single_bytes_per_s =
-      0;  // the most that one transfer gets alone; 0: as the resources say
+      0;  // the most that one transfer gets alone; 0: only |resources| limit it
 };
 
-// NOT_FOUND with a text that names the host or the NIC which the model lacks.
+// NOT_FOUND: the model lacks the host or the NIC that the text names.
 Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& to);
 
-// The rate of each of |routes| while all of them are used at once: max-min fair shares. Every route
-// has a rate that can only grow at the expense of one with no more. A route without resources and
-// without a limit of its own has kMaxBytesPerS.
+// The rate of each of |routes| when all are used at the same time: max-min fair shares. The rate of
+// a route can grow only at the expense of a route whose rate is no greater. A route without
+// resources and without a limit of its own has kMaxBytesPerS.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes);
-// The rate of |route| while it is used alone.
+// The rate of |route| when it is used alone.
 uint64_t rate_alone(const LinkModel& model, const Route& route);
 
 }  // namespace hetcomm::topology

@@ -21,7 +21,7 @@ constexpr size_t kMaxInPicture = 256;
 
 // --- hosts and rates -------------------------------------------------------------------------
 
-// Hosts cluster by cluster, at most |most|.
+// Returns at most |most| hosts, sorted by cluster.
 std::vector<int> in_clusters(const LinkModel& model, size_t most) {
   std::vector<int> hosts;
   for (size_t i = 0; i < model.hosts.size(); ++i) hosts.push_back(static_cast<int>(i));
@@ -108,7 +108,7 @@ struct Scale {
     low = low == 0 ? value : std::min(low, value);
     high = std::max(high, value);
   }
-  // From a light yellow to a dark blue; grey where nothing is known.
+  // From light yellow to dark blue. Unknown rates are grey.
   std::string colour(uint64_t rate) const {
     if (rate == 0) return "#eeeeee";
     const double at = high > low ? (std::log(static_cast<double>(rate)) - low) / (high - low) : 1;

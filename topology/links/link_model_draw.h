@@ -1,4 +1,4 @@
-// A LinkModel as people look at it: tables of text, and a heat map of the pairs of hosts.
+// A LinkModel in readable form: tables of text, and a heat map of the pairs of hosts.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 namespace hetcomm::topology {
 
 // Clusters with their hosts, hosts with their NICs, paths, and the rates of single pairs as a
-// matrix: lines of UTF-8. Of many hosts the matrix has one for each cluster.
+// matrix, as lines of UTF-8. With many hosts the matrix shows one host for each cluster.
 std::string draw_text(const LinkModel& model);
 
-// Draws the rate that each pair of hosts has alone as an SVG picture: a row for each host that
-// sends, a column for each that receives, cluster by cluster. Darker is faster, on a logarithmic
-// scale. It shows the first 256 hosts.
+// Draws the rate that each pair of hosts has alone as an SVG picture, sorted by cluster. Rows are
+// sending hosts and columns receiving ones. Darker is faster, on a logarithmic scale. It shows the
+// first 256 hosts.
 std::string draw_svg(const LinkModel& model);
 
 }  // namespace hetcomm::topology

@@ -11,7 +11,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// Written in the order of the README.
+// Fields are written in the order of the README.
 using present::Fields;
 using present::Json;
 using present::parse_document;
@@ -295,7 +295,7 @@ std::string to_json(const LinkModel& model, bool compact) {
 
 bool claims_to_be_link_model(std::string_view json) {
   if (json.size() > kMaxLinkModelBytes) return false;
-  // A member of this value stands in no file of another kind.
+  // Only files of this kind contain this value.
   return json.find(fmt::format("\"{}\"", kModelFormat)) != std::string_view::npos;
 }
 

@@ -1,5 +1,5 @@
-// A LinkModel as JSON, and what was measured of links, from which one is inferred. README.md
-// describes both formats.
+// A LinkModel as JSON, and the link measurements from which one is inferred. README.md describes
+// both formats.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace hetcomm::topology {
 
-// A larger file is no link model, and would take long to parse.
+// A larger file cannot be a link model and would take long to parse.
 inline constexpr size_t kMaxLinkModelBytes = 8u << 20;
 
 // |model| is in order. With |compact| it is one line.
 std::string to_json(const LinkModel& model, bool compact = false);
 // True if |json| says that it is a link model, whether or not it can be read as one.
 bool claims_to_be_link_model(std::string_view json);
-// Reads what to_json() has written, or a person, and puts it in order. INVALID_ARGUMENT with the
-// line of a syntax error, the path of a wrong entry ("hosts[2].cluster"), or the object that
-// check() finds wrong; UNSUPPORTED for a file of another version.
+// Reads a model that to_json() or a person has written, and puts it in order. INVALID_ARGUMENT: the
+// text names the line of a syntax error, the path of a wrong entry ("hosts[2].cluster"), or the
+// object that check() rejects. UNSUPPORTED: the file has another version.
 Result<LinkModel> parse_link_model(std::string_view json);
 
 std::string to_json(const LinkMeasurements& measured);

@@ -11,7 +11,7 @@ namespace {
 enum class Display : uint8_t {
   kConsole,      // of a management processor, or of a virtual machine
   kAccelerator,  // all compute
-  kDiscrete,     // those that are cards compute; those within the processor are not counted
+  kDiscrete,     // cards compute; display controllers in the processor are not counted
 };
 
 struct Vendor {

@@ -7,14 +7,14 @@
 
 namespace hetcomm::topology {
 
-// |on_root_bus|: no bridge is between |node| and its root complex, as with a processor's own
-// graphics.
+// |on_root_bus|: there is no bridge between |node| and its root complex, as with graphics in a
+// processor.
 bool is_accelerator(const PciNode& node, bool on_root_bus);
 
-// "NVIDIA 10de:2330"; without a vendor's name where the vendor is not known.
+// "NVIDIA 10de:2330". The name of an unknown vendor is left out.
 std::string accelerator_name(const PciNode& node);
 
-// Adds an accelerator for each function of |machine| that is one and is not listed yet.
+// Adds an accelerator for each function of |machine| that is one and is not yet listed.
 void add_accelerators(Machine& machine);
 
 }  // namespace hetcomm::topology

@@ -26,16 +26,16 @@ struct Load {
   }
 };
 
-// Deals one NIC of its nearest class to each user that has some left.
+// Assigns one NIC of its nearest class to each user that has some left.
 //
-// Users come one after the other. Each is given the NIC that then has the least load among those
-// that can be had for it, be it that another user of that round moves to a NIC that suits it as
-// well. Such a chain of moves changes the load of its last NIC only. By the theory of minimum-cost
-// flows the dealing is then the best one for any sum of convex costs of loads, and so has the least
+// Users are served one after the other. Each gets the available NIC that then has the least load.
+// It may get another user's NIC of that round if that user can move to an equally suitable NIC.
+// Such a chain of moves changes only the load of its last NIC. By the theory of minimum-cost flows
+// the assignment is then the best one for any sum of convex costs of loads. So it has the least
 // highest load.
 class Round {
  public:
-  // |fastest_only|: users take the fastest of the nearest NICs only.
+  // |fastest_only|: users take only the fastest of the nearest NICs.
   Round(std::vector<User>& users, const std::vector<uint64_t>& rates, std::vector<uint64_t>& loads,
         bool fastest_only)
       : users_(users),
@@ -70,8 +70,8 @@ class Round {
   }
 
   void deal(size_t first) {
-    // Breadth first over users that would have to move: |via| says from which user each NIC was
-    // found.
+    // Breadth-first search over users that would have to move. |via| holds the user from which each
+    // NIC was found.
     std::vector<int> via(rates_.size(), kNone);
     std::deque<size_t> asked{first};
     std::vector<bool> seen(users_.size());
@@ -95,7 +95,7 @@ class Round {
     ++loads_[static_cast<size_t>(best)];
     for (int nic = best; nic != kNone;) {
       const auto user = static_cast<size_t>(via[static_cast<size_t>(nic)]);
-      std::swap(nic, dealt_[user]);  // the user moves, and its NIC goes to who has asked for it
+      std::swap(nic, dealt_[user]);  // the user moves; its NIC goes to the requester
     }
   }
 
@@ -114,7 +114,7 @@ class Round {
 
   std::vector<User>& users_;
   const std::vector<uint64_t>& rates_;  // by NIC
-  std::vector<uint64_t>& loads_;        // by NIC: users that were dealt it, in earlier rounds too
+  std::vector<uint64_t>& loads_;        // by NIC: users assigned so far, earlier rounds included
   const bool fastest_only_;
   std::vector<int> dealt_;  // by user, in this round
 };

@@ -17,8 +17,8 @@ std::vector<int> way_up(const Machine& machine, int function) {
   return way;
 }
 
-// The lowest object above both functions, and how many bridges bytes pass below it on the longer
-// side.
+// The lowest object above both functions, and the number of bridges that bytes pass below it on the
+// longer side.
 struct Meeting {
   int node = kNone;
   size_t bridges = 0;
@@ -41,7 +41,7 @@ const std::vector<int>& numa_nodes_at(const Machine& machine, const Place& place
   return place.function == kNone ? place.numa_nodes : numa_nodes_of(machine, place.function);
 }
 
-// Both lists ascend.
+// Both lists are in ascending order.
 bool share_a_node(const Machine& machine, const std::vector<int>& a, const std::vector<int>& b) {
   if (machine.numa_nodes.size() == 1) return true;
   return std::any_of(a.begin(), a.end(),

@@ -1,4 +1,4 @@
-// How far apart two things of one host lie. Pure.
+// Distance between two objects of one host. Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace hetcomm::topology {
 
-// Classes of distance, nearest first. The affinity of NICs goes by them.
+// Classes of distance, nearest first. They decide the affinity of NICs.
 enum class Distance : uint8_t {
-  kSameSwitch,       // bytes between the two pass PCIe switches or one root port only
-  kSameRootComplex,  // they pass the root complex
-  kSameNumaNode,     // they pass from one root complex to another of the same NUMA node
-  kOther,            // they pass from one NUMA node to another, or nobody knows
+  kSameSwitch,       // bytes pass only PCIe switches or one root port
+  kSameRootComplex,  // bytes pass the root complex
+  kSameNumaNode,     // bytes pass between root complexes of one NUMA node
+  kOther,            // bytes pass between NUMA nodes, or the distance is unknown
 };
 
-// Where something of a host is: at a PCI function, or else only near some NUMA nodes, or nobody
-// knows.
+// Location of an object on a host: at a PCI function, or else only near some NUMA nodes, or
+// unknown.
 struct Place {
   int function = kNone;
   std::vector<int> numa_nodes;
@@ -29,7 +29,7 @@ inline Place place_of(const Accelerator& accelerator) {
 inline Place place_of_memory(int numa_node) { return {kNone, {numa_node}}; }
 
 Distance distance(const Machine& machine, const Place& from, const Place& to);
-// The largest distance to a function that carries |nic|, since a bond may use any of them.
+// The largest distance to a function that carries |nic|, since a bond may use any of its functions.
 Distance distance(const Machine& machine, const Place& from, const Nic& nic);
 
 // "switch", "root complex", "NUMA node" or "other".

@@ -81,7 +81,7 @@ constexpr int kLeafHeight = 46;
 constexpr int kGap = 10;
 constexpr int kTitle = 22;
 
-// Where an item stands in the picture.
+// Position of an item in the picture.
 struct Box {
   int x = 0;
   int y = 0;
@@ -128,7 +128,7 @@ class Picture {
   }
 
  private:
-  // Groups stand side by side down to the root complexes, and one below the other within them.
+  // Groups are placed side by side down to the root complexes, and below each other within them.
   Box place(const TreeItem& item, int x, int y) {
     Box box{x, y, kLeafWidth, kLeafHeight};
     const size_t at = frames_.size();
@@ -147,13 +147,13 @@ class Picture {
       box.width = right + kGap - x;
       box.height = bottom + kGap - y;
     }
-    // Below what lies within it.
+    // The frame is drawn below its content.
     frames_.insert(frames_.begin() + static_cast<std::ptrdiff_t>(at), {&item, box});
     remember(item, box);
     return box;
   }
 
-  // A leaf has its label above its details; the whole text is shown under the pointer.
+  // A leaf has its label above its details. A tooltip shows the whole text.
   static void draw_frame(present::Svg& svg, const TreeItem& item, const Box& box) {
     svg.rectangle(box.x, box.y, {static_cast<double>(box.width), static_cast<double>(box.height)},
                   fmt::format(R"(rx="4" fill="{}" stroke="#667788")", fill_of(item.kind)),

@@ -1,5 +1,5 @@
-// A Machine and its affinity as people look at them: a tree with the matrix of distances as text,
-// and as a picture.
+// A Machine and its affinity in readable form: as text with a tree and the matrix of distances, and
+// as a picture.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace hetcomm::topology {
 
-// The tree, the matrix of accelerators and NUMA nodes by NICs, and a legend; lines of UTF-8.
+// The tree, a matrix of accelerators and NUMA nodes by NICs, and a legend, as lines of UTF-8.
 std::string draw_text(const Machine& machine, const Affinity& affinity);
 
-// Draws that tree as an SVG picture with nested boxes. A line joins each accelerator to its first
-// NIC.
+// Draws the tree of draw_text() as an SVG picture with nested boxes. A line joins each accelerator
+// to its first NIC.
 std::string draw_svg(const Machine& machine, const Affinity& affinity);
 
 }  // namespace hetcomm::topology

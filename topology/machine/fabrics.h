@@ -1,10 +1,10 @@
-// HETCOMM_FABRIC: which NICs belong to which fabric, where addresses do not tell.
+// HETCOMM_FABRIC: assigns NICs to fabrics where addresses do not tell.
 //
 //   mlx5_0=rail0,mlx5_1=rail1   two fabrics that are not joined
 //   mlx5_*=ib,eth0=storage      a '*' at the end matches what begins so
 //
-// NICs of one fabric reach each other, those of two do not. NICs are named as in HETCOMM_NIC. All
-// hosts have to use the same names of fabrics.
+// NICs of one fabric reach each other. NICs of different fabrics do not. NICs are named as in
+// HETCOMM_NIC. All hosts have to use the same names of fabrics.
 #pragma once
 
 #include <string_view>
@@ -14,10 +14,10 @@
 
 namespace hetcomm::topology {
 
-// Sets Nic::fabric of those that |text| names; the others keep what they have. INVALID_ARGUMENT for
-// an entry without a NIC or a fabric, a fabric whose name is too long, and a NIC that two entries
-// put into different fabrics; NOT_FOUND for a name that no NIC has. The text names the entry, and
-// |machine| is as it was.
+// Sets Nic::fabric of the NICs that |text| names and leaves the other NICs unchanged.
+// INVALID_ARGUMENT: an entry lacks a NIC or a fabric, the name of a fabric is too long, or two
+// entries put a NIC into different fabrics. NOT_FOUND: no NIC has the name. On failure the text
+// names the entry, and |machine| is unchanged.
 Status declare_fabrics(std::string_view text, Machine& machine);
 
 }  // namespace hetcomm::topology

@@ -12,9 +12,9 @@ namespace {
 
 constexpr size_t kMaxNicName = 72;   // bytes
 constexpr size_t kMaxLinkText = 24;  // bytes of the name of a PCIe link
-constexpr uint8_t kAsBefore = 0xff;  // in place of a number of NICs
+constexpr uint8_t kAsBefore = 0xff;  // marks a list equal to the previous one
 
-// A link of the tree, with those NICs all of whose bytes cross it.
+// A link of the tree, with the NICs all of whose bytes cross it.
 struct TreeLink {
   uint64_t mbyte_per_s = 0;
   std::vector<size_t> nics;  // in order
@@ -29,7 +29,7 @@ std::map<std::string, uint64_t> links_above(const Machine& machine, int index) {
     const PciNode& node = machine.pci[static_cast<size_t>(index)];
     if (node.kind == PciKind::kRootComplex) break;
     PciAddress address = node.address;
-    if (is_first) address.function = 0;  // the functions of a card have one link
+    if (is_first) address.function = 0;  // all functions of a card share one link
     links.emplace(address.text(), node.mbyte_per_s);
     index = node.parent;
   }
@@ -63,7 +63,7 @@ TreeLinks find_links(const Machine& machine, const std::vector<int>& nics) {
   return links;
 }
 
-// The narrowest one of the links that the same NICs cross. Links of many NICs come first, since
+// Keeps the narrowest of the links that the same NICs cross. Links of many NICs come first, since
 // they are nearer to the memory.
 std::vector<std::pair<std::string, TreeLink>> narrowest(const TreeLinks& links) {
   std::map<std::vector<size_t>, std::pair<std::string, TreeLink>> by_nics;
@@ -83,7 +83,7 @@ uint32_t bounded(uint64_t rate) {
   return static_cast<uint32_t>(std::min<uint64_t>(rate, kMaxMbitPerS));
 }
 
-// The kernel makes up the rate of a virtual NIC.
+// The kernel invents a rate for a virtual NIC.
 uint64_t known_rate(const Nic& nic) { return nic.kind == NicKind::kVirtual ? 0 : nic.mbit_per_s; }
 
 void write_indices(ByteWriter& writer, const std::vector<uint8_t>& indices) {
@@ -95,7 +95,7 @@ Status bad_links(const char* what) {
   return {Code::kInvalidArgument, std::string("the links of its host: ") + what};
 }
 
-// |count| indices, which are less than |end|.
+// Reads |count| indices, each less than |end|.
 bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint8_t>* result) {
   for (size_t i = 0; i < count; ++i) {
     const auto index = reader.read<uint8_t>();
@@ -105,8 +105,8 @@ bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint
   return !reader.failed();
 }
 
-// Fails where the name is not as host_links() makes it. A name that grew when it is escaped could
-// exceed what a link model takes.
+// Fails if the name is not as host_links() makes it. A name that grows by escaping could exceed the
+// limit of a link model.
 std::string read_name(ByteReader& reader, size_t most_bytes) {
   std::string name = reader.read_string(most_bytes);
   if (printable(name) != name) reader.fail();

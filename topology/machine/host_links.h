@@ -1,6 +1,6 @@
-// HostLinks is what a rank tells all others of the links of its host: NICs with their rates, the
-// PCIe links that they share, and which NICs the data of each of its devices uses. Ranks of like
-// hosts say the same bytes. Pure.
+// HostLinks is a rank's description of its host's links for all other ranks: NICs with their rates,
+// the PCIe links that NICs share, and the NICs that the data of each device uses. Ranks of
+// identical hosts send identical bytes. Pure.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace hetcomm::topology {
 
 // A link of the PCIe tree, full duplex.
 struct PcieLink {
-  std::string name;          // the address of what stands at its lower end
+  std::string name;          // the address of the object at its lower end
   uint32_t mbyte_per_s = 0;  // of one direction, never 0
   bool operator==(const PcieLink&) const = default;
 };
@@ -25,16 +25,16 @@ struct PcieLink {
 struct HostNic {
   std::string name;
   uint32_t mbit_per_s = 0;  // 0: unknown
-  // Indices of HostLinks::pcie: what all its bytes cross, from memory to network.
+  // Indices of HostLinks::pcie: the links that all bytes cross between memory and network.
   std::vector<uint8_t> links;
   bool operator==(const HostNic&) const = default;
 };
 
 struct HostLinks {
   std::vector<PcieLink> pcie;
-  std::vector<HostNic> nics;  // the first one is used where nothing else is known
+  std::vector<HostNic> nics;  // the first one is the default
   // Indices of |nics|, best first, by the number of a device in the rank's context. Device 0 is the
-  // memory of the host. Those behind the end use what device 0 does.
+  // memory of the host. Devices beyond the end use the NICs of device 0.
   std::vector<std::vector<uint8_t>> devices;
 
   // The NICs that the data of |device| uses, best first.
@@ -48,16 +48,17 @@ inline constexpr size_t kMaxDeviceLists = 64;
 inline constexpr size_t kMaxNicsOfDevice = 8;
 inline constexpr size_t kMaxHostLinksBytes = 4096;
 
-// |devices|: for each device of the rank the indices of Machine::nics that its data uses, best
-// first. Host memory is the first device. Those NICs come first, then |others|. A PCIe link without
-// a known rate is left out. Of the PCIe links that the same NICs cross, the narrowest one counts. A
-// link that only a part of a NIC's bytes cross, as under a bond, does not count for that NIC.
+// |devices|: for each device of the rank, the indices of the Machine::nics that its data uses, best
+// first. Host memory is the first device. The NICs in |devices| come first, then |others|. A PCIe
+// link of unknown rate is left out. Only the narrowest of the PCIe links that the same NICs cross
+// counts. A link that only a part of a NIC's bytes cross, as under a bond, does not count for that
+// NIC.
 HostLinks host_links(const Machine& machine, const std::vector<std::vector<int>>& devices,
                      const std::vector<int>& others);
 
-// At most kMaxHostLinksBytes.
+// The result has at most kMaxHostLinksBytes.
 std::vector<std::byte> encode_host_links(const HostLinks& links);
-// INVALID_ARGUMENT for anything that encode_host_links() does not write.
+// INVALID_ARGUMENT: encode_host_links() cannot have written |bytes|.
 Result<HostLinks> decode_host_links(ConstByteSpan bytes);
 
 }  // namespace hetcomm::topology

@@ -1,4 +1,4 @@
-// Words for the objects of a Machine, as texts and pictures use them.
+// Labels of the objects of a Machine for texts and pictures.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace hetcomm::topology {
 
-// "acc3", as HETCOMM_NIC names it.
+// "acc3", as in HETCOMM_NIC.
 std::string accelerator_label(size_t index);
 std::string nic_label(size_t index);  // "nic3"
 // "NUMA node 0 (package 0, processors 0-31, 64 GiB)"

@@ -15,12 +15,12 @@ namespace hetcomm::topology {
 namespace {
 
 constexpr size_t kMaxPrefix = 64;            // bytes of a label in the name of a resource
-constexpr uint64_t kTypicalMessage = 65536;  // transports are compared by its time
+constexpr uint64_t kTypicalMessage = 65536;  // transports are compared by its duration
 
-// |name| as a LinkModel takes it: printable, and not longer than |most_bytes|.
+// Makes |name| acceptable to a LinkModel: printable, and at most |most_bytes| long.
 std::string fitting(std::string_view name, size_t most_bytes) {
   std::string text(name.substr(0, most_bytes));
-  // A character may have been cut.
+  // The cut may have split a character.
   for (int i = 0; i < 3 && name.size() > most_bytes && printable(text) != text; ++i) {
     text.pop_back();
   }
@@ -33,9 +33,9 @@ std::string fitting(std::string_view name, size_t most_bytes) {
 // Hands out names that differ from each other.
 class DistinctNames {
  public:
-  // A number is never put behind another name so that it becomes |name|.
+  // Reserves |name|: no number is appended to another name so that it equals |name|.
   void reserve(std::string_view name) { reserved_.insert(fitting(name, kMaxLinkName)); }
-  // Returns |wanted| if nobody has it yet, else |wanted| with a number behind it.
+  // Returns |wanted| if it is unused, else |wanted| with a number appended.
   std::string unique(std::string_view wanted) {
     std::string name = fitting(wanted, kMaxLinkName);
     int& count = counts_[name];
@@ -50,24 +50,24 @@ class DistinctNames {
  private:
   std::set<std::string> reserved_;
   std::set<std::string> used_;
-  std::map<std::string, int> counts_;  // how often each was wanted
+  std::map<std::string, int> counts_;  // how often each name was wanted
 };
 
-// One host, as all of its ranks describe it.
+// One host, as described by all of its ranks.
 struct Host {
   std::string_view label;
   int cluster = 0;
-  uint64_t transports = UINT64_MAX;  // that all its ranks have
+  uint64_t transports = UINT64_MAX;  // common to all its ranks
   std::vector<const HostLinks*> said;
   std::vector<PcieLink> pcie;
   std::vector<HostNic> nics;
 };
 
-// A cluster, as the ranks have declared it.
+// A cluster, as declared by the ranks.
 struct Cluster {
   std::string_view name;  // empty: none was declared
   int hosts = 0;
-  uint64_t transports = UINT64_MAX;  // that all its ranks have
+  uint64_t transports = UINT64_MAX;  // common to all its ranks
 };
 
 template <typename Named>
@@ -77,7 +77,7 @@ int find_named(const std::vector<Named>& all, std::string_view name) {
   return found != all.end() ? static_cast<int>(found - all.begin()) : -1;
 }
 
-// Adds what |host| does not know yet.
+// Adds the parts of |said| that |host| lacks.
 void merge(const HostLinks& said, Host* host) {
   std::vector<uint8_t> places;  // in |host->pcie|
   for (const PcieLink& link : said.pcie) {
@@ -96,7 +96,7 @@ void merge(const HostLinks& said, Host* host) {
   }
 }
 
-// No sum of the NICs' rates exceeds that of the link.
+// Whether no sum of the NICs' rates exceeds that of the link.
 bool never_limits(const Host& host, size_t link) {
   uint64_t sum = 0;
   for (const HostNic& nic : host.nics) {
@@ -194,7 +194,7 @@ class Estimator {
     return count;
   }
 
-  // The quickest of |numbers|; null where there is none.
+  // The fastest of the transports in |numbers|, or null if there is none.
   const EstimatedTransport* quickest(uint64_t numbers, bool between_hosts) const {
     const auto time_ns = [](const EstimatedTransport& each) {
       const uint64_t rate = std::max<uint64_t>(each.bytes_per_s, 1);
@@ -248,7 +248,7 @@ class Estimator {
   }
 
   void add_nics(const Host& host, const std::string& prefix, LinkHost* added) {
-    std::vector<std::pair<int, int>> pcie;  // from memory to network, and back
+    std::vector<std::pair<int, int>> pcie;  // pairs of outbound and inbound resources
     for (const PcieLink& link : host.pcie) {
       const uint64_t rate = uint64_t{link.mbyte_per_s} * 1'000'000;
       pcie.emplace_back(
@@ -270,7 +270,7 @@ class Estimator {
       result.in.insert(result.in.begin(), add_resource(fmt::format("{} {} in", prefix, nic.name),
                                                        ResourceKind::kNic, rate));
     }
-    // The way by which other hosts reach it is unknown, and limits nothing.
+    // The link by which other hosts reach this host is unknown and limits nothing.
     if (added->nics.empty() && hosts_.size() > 1) added->nics.emplace_back();
   }
 
@@ -294,7 +294,7 @@ class Estimator {
   const std::span<const RankLinks> ranks_;
   const std::span<const EstimatedTransport> transports_;
   std::vector<Host> hosts_;        // in the order of their first ranks
-  std::vector<Cluster> clusters_;  // likewise
+  std::vector<Cluster> clusters_;  // in the order of their first ranks
   std::vector<size_t> host_of_;    // index of |hosts_|, by rank
   DistinctNames names_;            // of resources
   LinkModel model_;

@@ -1,5 +1,5 @@
-// Makes a LinkModel of what the ranks of a job say of their hosts, where nobody has measured one.
-// Pure: the same words give the same model on every rank.
+// Makes a LinkModel from the ranks' descriptions of their hosts when there are no measurements.
+// Pure: the same descriptions give the same model on every rank.
 //
 //   host     the ranks with one host id, host label and cluster
 //   NIC      one resource for each direction, at the rate that the NIC has
@@ -8,7 +8,7 @@
 //   path     latency and rate of the quickest transport that all ranks of both clusters have
 //   cluster  those that were declared; the hosts of no declared cluster are one more
 //
-// A rate that nobody knows becomes no resource.
+// A rate that is unknown becomes no resource.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace hetcomm::topology {
 
-// A kind of transport, as all ranks have agreed.
+// A kind of transport that all ranks have agreed on.
 struct EstimatedTransport {
   bool within_host = false;
   uint64_t latency_ns = 0;
@@ -32,13 +32,13 @@ struct EstimatedTransport {
 
 inline constexpr size_t kMaxEstimatedTransports = 64;
 
-// The links of one rank's host, as the rank describes them. Everything that it refers to outlives
-// the call.
+// The links of one rank's host, as described by the rank. Everything that it refers to outlives the
+// call.
 struct RankLinks {
   HostId host{};
-  std::string_view label;            // of its host; may be anything
+  std::string_view label;            // label of the host; may be any text
   std::string_view cluster;          // empty: none was declared
-  uint64_t transports = 0;           // that it has, as bits by their numbers
+  uint64_t transports = 0;           // bits of the rank's transports, by number
   const HostLinks* links = nullptr;  // null: nothing is known
 };
 
@@ -47,10 +47,10 @@ struct LinkEstimate {
   std::vector<int> host_of;  // index of LinkModel::hosts, by rank
 };
 
-// Hosts of one label that are not the same get a number behind it, in the order of their ranks. The
-// NICs of a host are those of all its ranks, each by the first rank that has it. Where there would
-// be too many resources, PCIe links that never limit their NICs are left out. INVALID_ARGUMENT with
-// a text that says which limit of a LinkModel the job exceeds.
+// Different hosts with the same label get a number appended, in the order of their ranks. A host
+// has the NICs of all its ranks, each as described by the first rank that has it. PCIe links that
+// never limit their NICs are left out if there would be too many resources. INVALID_ARGUMENT: the
+// text says which limit of a LinkModel the job exceeds.
 Result<LinkEstimate> estimate_links(std::span<const RankLinks> ranks,
                                     std::span<const EstimatedTransport> transports);
 

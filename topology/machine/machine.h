@@ -1,10 +1,10 @@
-// A Machine says what one host is made of, as far as that decides how bytes travel: NUMA nodes, the
-// PCIe tree, network interfaces, accelerators and the links between accelerators. Plain data; every
-// decision of this folder is a pure function of it.
+// A Machine describes one host as far as it decides how bytes travel: NUMA nodes, the PCIe tree,
+// network interfaces, accelerators and the links between accelerators. Plain data; every decision
+// in this folder is a pure function of it.
 //
 // A Machine comes from the live host (live.h), from a file of hwloc (hwloc_reader.h) or from JSON
-// (machine_json.h). check() holds for each Machine that these hand out, and normalize() has been
-// called: one source gives equal Machines in every process that reads it, object by object.
+// (machine_json.h). All of them return Machines that have passed check() and normalize(). So every
+// process that reads one source gets an equal Machine, object by object.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace hetcomm::topology {
 
-// In place of an index: there is none, or nobody knows it.
+// Stands for an index that does not exist or is unknown.
 inline constexpr int kNone = -1;
 
 struct NumaNode {
@@ -31,9 +31,9 @@ struct NumaNode {
 };
 
 enum class PciKind : uint8_t {
-  kRootComplex,  // a host bridge; |address| is that of its first bus
+  kRootComplex,  // a host bridge; |address| is the address of its first bus
   kBridge,       // a root port, or a port of a switch
-  kFunction,     // a device: NIC, accelerator, or another one
+  kFunction,     // a device: NIC, accelerator, or another device
 };
 
 struct PciNode {
@@ -52,13 +52,13 @@ struct PciNode {
 enum class NicState : uint8_t { kUp, kDown, kUnknown };
 enum class NicKind : uint8_t {
   kPhysical,  // a port of a card, or a bond or VLAN over such ports
-  kVirtual,   // leads out of the host in some other way: the veth of a container, a dummy
+  kVirtual,   // leads out of the host otherwise: the veth of a container, a dummy
   kBridge,    // a bridge over nothing physical, or the tunnel of a VPN
 };
 
-// One port to a network, by the names that sockets and verbs have for it.
 inline constexpr size_t kMaxFabric = 63;  // characters
 
+// One port to a network, under the names that sockets and verbs use for it.
 struct Nic {
   std::string interface;    // "eth0"; empty: there is none
   std::string rdma_device;  // "mlx5_0"; empty: there is none
@@ -66,27 +66,27 @@ struct Nic {
   NicKind kind = NicKind::kPhysical;
   NicState state = NicState::kUnknown;
   uint64_t mbit_per_s = 0;  // 0: unknown
-  // PCI functions whose links its bytes take, as indices of Machine::pci: those that carry a bond,
-  // the physical one of a virtual function. Empty: the host hides them, or there is none.
+  // PCI functions whose links its bytes use, as indices of Machine::pci: the functions under a
+  // bond, or the physical function of a virtual one. Empty: the host hides them, or there are none.
   std::vector<int> functions;
   // NUMA nodes that a NIC without functions is local to, as indices of Machine::numa_nodes.
   std::vector<int> numa_nodes;
   std::vector<std::string> subnets;  // "192.0.2.0/24", in order
-  // A name by which the user says which NICs of all hosts are joined; empty: it was not said.
+  // The user's name for the fabric that joins NICs of several hosts. Empty: not set.
   std::string fabric;
   bool operator==(const Nic&) const = default;
 
-  // How people and options name it: "mlx5_0:1", or "eth0" where it has no RDMA device.
+  // The name for users and options: "mlx5_0:1", or "eth0" for a NIC without an RDMA device.
   std::string name() const;
-  // |word| is its interface, its RDMA device, or its name().
+  // Whether |word| is its interface, its RDMA device, or its name().
   bool is_called(std::string_view word) const;
 };
 
 struct Accelerator {
-  std::string name;  // for people: "NVIDIA 10de:2330"
+  std::string name;  // human-readable: "NVIDIA 10de:2330"
   PciAddress address;
   int function = kNone;  // index of Machine::pci
-  // NUMA nodes that one without function is local to, as indices of Machine::numa_nodes.
+  // NUMA nodes that an accelerator without function is local to, as indices of Machine::numa_nodes.
   std::vector<int> numa_nodes;
   bool operator==(const Accelerator&) const = default;
 };
@@ -96,12 +96,12 @@ struct AcceleratorLink {
   int first = 0;  // indices of Machine::accelerators, the lower one first
   int second = 0;
   std::string kind;          // "NVLink", "xGMI", "HCCS"
-  uint64_t mbyte_per_s = 0;  // of one direction, all its tracks; 0: unknown
+  uint64_t mbyte_per_s = 0;  // of one direction, over all tracks; 0: unknown
   bool operator==(const AcceleratorLink&) const = default;
 };
 
 struct Machine {
-  std::string source;  // where this comes from, for people
+  std::string source;  // human-readable origin
   std::vector<NumaNode> numa_nodes;
   std::vector<PciNode> pci;
   std::vector<Nic> nics;
@@ -115,22 +115,22 @@ struct Machine {
   int find_accelerator(const PciAddress& address) const;
 };
 
-// More than one host has, so that a hostile file costs little.
-inline constexpr size_t kMaxObjects = 4096;  // of a kind that is not named below
+// More than any real host has, so that a hostile file costs little.
+inline constexpr size_t kMaxObjects = 4096;  // of each kind without a limit below
 inline constexpr size_t kMaxNumaNodes = 256;
 inline constexpr size_t kMaxNics = 512;
 inline constexpr size_t kMaxAccelerators = 128;
 inline constexpr uint64_t kMaxMbitPerS = 1'000'000'000;
 
-// Says what is wrong with |machine|, naming the object: an index that leads nowhere, a parent
-// behind its child, two objects with one name, more than there may be.
+// Fails with the name of the wrong object: an invalid index, a parent behind its child, two objects
+// with one name, or more objects than allowed.
 Status check(const Machine& machine);
-// Puts everything into the one order that all ranks share: NUMA nodes by number, the PCIe tree
-// depth first by address, NICs by place, accelerators by address. |machine| has passed check().
+// Puts everything into the order that all ranks share: NUMA nodes by number, the PCIe tree depth
+// first by address, NICs by place, accelerators by address. |machine| has passed check().
 void normalize(Machine& machine);
 
 // The NUMA nodes that a PCI object is local to: its own, or those of the nearest object above it
-// that has some. Empty: unknown.
+// that has any. Empty: unknown.
 const std::vector<int>& numa_nodes_of(const Machine& machine, int pci);
 
 }  // namespace hetcomm::topology

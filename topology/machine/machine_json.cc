@@ -10,7 +10,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// Written in the order of the README.
+// Fields are written in the order of the README.
 using present::Fields;
 using present::Json;
 using present::parse_document;
@@ -33,7 +33,7 @@ PciAddress address_of(Fields& fields, const char* name) {
 
 constexpr std::string_view kFormat = "hetcomm topology";
 constexpr uint64_t kVersion = 1;
-// check() allows 64 bridges below each other, each in an object and a list.
+// check() allows 64 nested bridges, each of which takes an object and a list.
 constexpr int kMaxNesting = 140;
 
 constexpr const char* kPciKinds[] = {"root complex", "bridge", "function"};
@@ -116,7 +116,7 @@ OrderedJson write_link(const Machine& machine, const AcceleratorLink& link) {
 OrderedJson write_pci_tree(const Machine& machine) {
   std::vector<OrderedJson> nodes;
   for (const PciNode& node : machine.pci) nodes.push_back(write_pci(machine, node));
-  // A child stands behind its parent: from the end on, each is complete when it is handed over.
+  // A child follows its parent. Going backwards, each list is complete when its node is written.
   std::vector<std::vector<OrderedJson>> children(nodes.size());
   OrderedJson roots = OrderedJson::array();
   for (size_t i = nodes.size(); i-- > 0;) {
@@ -160,7 +160,7 @@ class Reader {
     return failure_;
   }
 
-  // Reads "nics" only: changes those that are there, and adds the others.
+  // Reads only "nics": changes the listed NICs that exist and adds the others.
   Status add_nics(const Json& document) {
     Fields fields(document, "", failure_);
     fields.allow_only({"format", "version", "nics"});
@@ -230,7 +230,7 @@ class Reader {
     });
   }
 
-  // The NIC that an entry is about: one that is there, or a new one.
+  // Finds the NIC that an entry describes, or adds a new one.
   Nic& nic_of(Fields& fields) {
     const std::string interface = fields.text("interface");
     const std::string rdma_device = fields.text("rdma_device");

@@ -1,5 +1,5 @@
-// A Machine as JSON: all of it, so that the decisions of one host can be reproduced on another.
-// README.md describes the format.
+// A Machine as JSON. It is complete, so that the decisions of one host can be reproduced on
+// another. README.md describes the format.
 #pragma once
 
 #include <string>
@@ -13,13 +13,14 @@ namespace hetcomm::topology {
 
 std::string to_json(const Machine& machine);
 
-// Reads what to_json() has written, or a person. INVALID_ARGUMENT with the line of a syntax error,
-// or the path of a wrong entry ("nics[2].state"); UNSUPPORTED for a file of another version.
+// Reads JSON that to_json() or a person has written. INVALID_ARGUMENT: the text names the line of a
+// syntax error, or the path of a wrong entry ("nics[2].state"). UNSUPPORTED: the file has another
+// version.
 Result<Machine> parse_machine(std::string_view json);
 
-// Adds what a file of hwloc does not say of NICs. |json| has the same format, with "nics" only. An
-// entry that names a NIC of |machine| by "interface" or "rdma_device" changes the fields that it
-// has; one that names none is a further NIC, such as a bond "over" others.
+// Adds the data of NICs that a file of hwloc lacks. |json| has the same format, with "nics" only.
+// An entry that names a NIC of |machine| by "interface" or "rdma_device" changes the given fields.
+// An entry that names no existing NIC adds one, such as a bond "over" others.
 Status add_nics(std::string_view json, Machine& machine);
 
 }  // namespace hetcomm::topology

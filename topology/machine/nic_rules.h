@@ -1,12 +1,12 @@
-// Which NICs may be used: HETCOMM_NIC.
+// HETCOMM_NIC: says which NICs may be used.
 //
 //   mlx5_0,eth*                      only these
 //   ^eth3,docker*                    all but these
 //   ^eth3|acc2=mlx5_2,mlx5_3         all but one, and accelerator 2 uses these two only
 //   0000:3b:00.0=^mlx5_1|numa0=eth0  rules for the accelerator at an address, and for host memory
 //
-// A NIC is named by interface, RDMA device, "device:port" or PCI address; a '*' at the end matches
-// what begins so. A rule for one user replaces the general rule.
+// A NIC is named by interface, RDMA device, "device:port" or PCI address. A '*' at the end matches
+// any ending. A rule for one user replaces the general rule.
 #pragma once
 
 #include <string>
@@ -19,35 +19,35 @@
 namespace hetcomm::topology {
 
 struct NicRule {
-  std::string user;  // "acc2", a PCI address or "numa0"; empty: everybody without a rule of its own
+  std::string user;  // "acc2", a PCI address or "numa0"; empty: all users without their own rule
   bool excludes = false;
   std::vector<std::string> names;
 };
 
-// Whether |name|, as HETCOMM_NIC writes it, means |nic|.
+// Whether |name|, in the syntax of HETCOMM_NIC, matches |nic|.
 bool is_named(const Machine& machine, const std::string& name, const Nic& nic);
-// The names of all NICs, for texts; "none" where there are none.
+// Returns the names of all NICs for texts, or "none" if there are none.
 std::string list_nics(const Machine& machine);
 
 class NicRules {
  public:
-  // INVALID_ARGUMENT, naming the entry, for a rule without a name, a second one for the same user,
-  // or a user that is none of the above.
+  // INVALID_ARGUMENT: a rule has no name, a user has a second rule, or a user has an unknown form.
+  // The text names the entry.
   static Result<NicRules> parse(std::string_view text);
 
   // Whether |nic| may be used for the accelerator, or the NUMA node, of that index. Without a rule
-  // that is: it is up, and physical; where no such NIC is there, virtual. A NIC that is named may
-  // be a bridge, but has to be up as well.
+  // it has to be up and physical, or virtual if no such NIC exists. A NIC that a rule names may be
+  // a bridge, but has to be up as well.
   bool allows_accelerator(const Machine& machine, size_t accelerator, const Nic& nic) const;
   bool allows_numa_node(const Machine& machine, size_t numa_node, const Nic& nic) const;
 
-  // There is a rule for everybody without a rule of its own.
+  // Whether there is a rule for users without a rule of their own.
   bool has_general() const { return find("") != nullptr; }
-  // The NICs that everybody may use: those of a list in its order, else the fastest first.
+  // The NICs that all users may use, in the order of the general rule's list, else fastest first.
   std::vector<int> general(const Machine& machine) const;
 
-  // NOT_FOUND, with what there is, for a name that matches no NIC, a user that is not there, or a
-  // list that leaves nobody a NIC although there are some.
+  // NOT_FOUND: a name matches no NIC, a user does not exist, or a list leaves a user no NIC
+  // although there are some. The text lists what exists.
   Status check(const Machine& machine) const;
 
  private:

@@ -9,8 +9,8 @@ namespace hetcomm::topology {
 namespace {
 
 // A minimum-cost maximum flow from the lower side's ports to the upper side's, by shortest
-// augmenting paths. Capacities are rates of ports. Costs prefer ports that stand first, and pairs
-// that are known to work.
+// augmenting paths. Capacities are the rates of the ports. Costs prefer ports that come first, and
+// pairs that are known to work.
 class Flow {
  public:
   Flow(std::vector<uint64_t> lower, std::vector<uint64_t> upper, const ReachFunction& reach)
@@ -35,7 +35,7 @@ class Flow {
     }
   }
 
-  // The pairs that carry something.
+  // The pairs that carry data.
   std::vector<PortPair> result() const {
     std::vector<PortPair> pairs;
     for (size_t i = 0; i < left_.size(); ++i) {
@@ -53,8 +53,8 @@ class Flow {
     int64_t cost = 0;
     uint64_t carried = 0;
   };
-  // A detour over any pairs that work costs less than one pair that may not; ports that stand first
-  // count more than that the pairs are in order.
+  // A detour over any pairs that work costs less than one pair that may not work. The order of
+  // ports counts more than the order of pairs.
   static constexpr int64_t kPlace = int64_t{1} << 16;
   static constexpr int64_t kDoubt = int64_t{1} << 40;
   static constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 4;
@@ -63,9 +63,9 @@ class Flow {
   Edge& at(size_t i, size_t j) { return pairs_[i * right_.size() + j]; }
   const Edge& at(size_t i, size_t j) const { return pairs_[i * right_.size() + j]; }
 
-  // Finds the cheapest way from a lower port with room to an upper one, by Bellman and Ford: from
-  // lower to upper along any pair, and back along one that carries something, which is then
-  // relieved.
+  // Finds the cheapest path from a lower port with capacity left to an upper one, by Bellman and
+  // Ford. It goes from lower to upper along any pair, and back along a pair that carries data,
+  // whose load it reduces.
   bool augment() {
     std::vector<int64_t> left_cost(left_.size(), kFar);
     std::vector<int64_t> right_cost(right_.size(), kFar);
@@ -121,10 +121,10 @@ class Flow {
     }
   }
 
-  // Where pairs that carry something form a ring, moves what one of them carries to its neighbours
-  // in the ring, so that fewer pairs carry as much. False: there is no ring.
+  // If the pairs that carry data form a ring, moves the load of one pair to its neighbours in the
+  // ring, so that fewer pairs carry as much. Returns false if there is no ring.
   bool open_a_ring() {
-    // Ports in one list, the upper ones behind the lower ones; pairs are added to a forest.
+    // One list of ports, the upper ones after the lower ones. Pairs are added to a forest.
     std::vector<std::vector<size_t>> neighbours(left_.size() + right_.size());
     for (size_t i = 0; i < left_.size(); ++i) {
       for (size_t j = 0; j < right_.size(); ++j) {
@@ -142,7 +142,7 @@ class Flow {
     return false;
   }
 
-  // Finds the only way |from| -> |to| in a forest; |way| has both ends.
+  // Finds the only path |from| -> |to| in a forest. |way| includes both ends.
   static bool find_way(const std::vector<std::vector<size_t>>& neighbours, size_t from, size_t to,
                        size_t before, std::vector<size_t>& way) {
     way.push_back(from);
@@ -154,8 +154,8 @@ class Flow {
     return false;
   }
 
-  // |ring|: ports, of which each is paired with the next, and the last with the first. Every second
-  // pair from that last one on loses as much as the others win.
+  // |ring|: ports, each paired with the next one, and the last with the first. Of these pairs,
+  // every second one loses as much as the others gain, and the last pair loses.
   void move_around(const std::vector<size_t>& ring) {
     const auto edge = [&](size_t k) -> Edge& {
       const size_t a = ring[k];
@@ -169,13 +169,13 @@ class Flow {
     }
   }
 
-  std::vector<uint64_t> left_;   // what each lower port has left
-  std::vector<uint64_t> right_;  // what each upper port has left
+  std::vector<uint64_t> left_;   // capacity left of each lower port
+  std::vector<uint64_t> right_;  // capacity left of each upper port
   std::vector<Edge> pairs_;
 };
 
-// Rates, with the slowest known one in place of those that are not known. Where none is known,
-// ports of one side share alike, and both sides carry as much.
+// Returns the rates, with the slowest known rate in place of unknown ones. If none is known, the
+// ports of one side share equally, and both sides carry as much.
 std::vector<uint64_t> rates_of(const std::vector<Port>& ports, const std::vector<Port>& others,
                                uint64_t slowest) {
   const uint64_t unknown = slowest != 0 ? slowest : others.size();
@@ -184,7 +184,7 @@ std::vector<uint64_t> rates_of(const std::vector<Port>& ports, const std::vector
   return rates;
 }
 
-// 0: none is known.
+// 0: no rate is known.
 uint64_t slowest_of(const std::vector<Port>& lower, const std::vector<Port>& upper) {
   uint64_t slowest = UINT64_MAX;
   for (const std::vector<Port>* side : {&lower, &upper}) {
@@ -213,7 +213,7 @@ Reach reach(const Port& one, const Port& other) {
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach) {
   const uint64_t slowest = slowest_of(lower, upper);
-  // Without rates nobody knows whether a pair that may not work is needed.
+  // Without rates it is unknown whether a pair that may not work is needed.
   const ReachFunction cautious = [&](size_t i, size_t j) {
     const Reach how = reach(i, j);
     if (how != Reach::kMaybe) return how;

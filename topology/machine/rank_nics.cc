@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kMuchSlower = 4;
 
-// Whether who reaches the one reaches the other too.
+// Whether peers that reach |one| also reach |other|.
 bool are_joined(const Nic& one, const Nic& other) {
   if (!one.fabric.empty() && !other.fabric.empty()) return one.fabric == other.fabric;
   return share_a_subnet(one.subnets, other.subnets);
@@ -46,7 +46,7 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
       if (std::find(chosen.begin(), chosen.end(), nic) == chosen.end()) chosen.push_back(nic);
     }
   }
-  // A peer whose NICs are in other subnets is reached by one more.
+  // A peer whose NICs are in other subnets needs one more.
   for (const NicOrder* const order : orders) {
     for (const NicChoice& choice : *order) {
       const Nic& nic = machine.nics[static_cast<size_t>(choice.nic)];

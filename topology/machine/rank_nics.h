@@ -1,4 +1,4 @@
-// Which NICs one rank uses. Pure.
+// Selects the NICs of one rank. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,26 +10,27 @@
 
 namespace hetcomm::topology {
 
-// Where the memory of a rank is.
+// Location of a rank's memory.
 struct RankPlace {
-  std::vector<int> accelerators;  // that it uses, as indices of Machine::accelerators
-  std::vector<int> numa_nodes;    // on which it may run, as indices of Machine::numa_nodes
+  std::vector<int> accelerators;  // accelerators that it uses, as indices of Machine::accelerators
+  std::vector<int> numa_nodes;    // nodes that it may run on, as indices of Machine::numa_nodes
 };
 
-// Indices of Machine::nics: the first |most| of each of the rank's accelerators, or of its NUMA
-// node if it uses none (the first one where it may run on several); the first choice of everyone
-// stands before the second ones. One more follows for each subnet or fabric that has none yet: a
-// peer may be there only. A NIC that is much slower than the quickest of them is left out: it would
-// be waited for.
+// Returns indices of Machine::nics: the first |most| of each of the rank's accelerators. A rank
+// without accelerators uses its NUMA node instead (the first one if it may run on several). The
+// first choices of all users come before the second ones. One more NIC follows for each subnet or
+// fabric not yet covered, since a peer may be there only. A NIC that is much slower than the
+// fastest of them is left out, since the others would wait for it.
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
                               const RankPlace& place, size_t most);
 
-// Which of |chosen| one of the rank's users takes, whose NICs are in |order|: the first |most| of
-// its order that were chosen. As indices of |chosen|; none where no NIC of its was chosen.
+// Selects the NICs of |chosen| that a user of the rank with the NICs in |order| takes: the first
+// |most| of its order that were chosen. Returns indices of |chosen|, or an empty list if none of
+// its NICs was chosen.
 std::vector<size_t> nics_of_user(const NicOrder& order, const std::vector<int>& chosen,
                                  size_t most);
 
-// Indices of the NUMA nodes that have some of |processors|.
+// Indices of the NUMA nodes that contain some of |processors|.
 std::vector<int> numa_nodes_of_processors(const Machine& machine, const ProcessorSet& processors);
 
 }  // namespace hetcomm::topology

@@ -6,7 +6,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// Indices of Machine::numa_nodes, ascending.
+// Indices of Machine::numa_nodes, in ascending order.
 using Nodes = std::vector<int>;
 
 Nodes both(const Nodes& one, const Nodes& other) {
@@ -22,7 +22,7 @@ Nodes either(const Nodes& one, const Nodes& other) {
   return nodes;
 }
 
-// Those of |nodes| that |other| has as well, if there are some.
+// Returns the elements of |nodes| that are also in |other|, or |nodes| if there are none.
 Nodes narrowed(const Nodes& nodes, const Nodes& other) {
   Nodes shared = both(nodes, other);
   return shared.empty() ? nodes : shared;
@@ -73,7 +73,7 @@ class Chooser {
   Nodes near_accelerators_;
 };
 
-// The nodes near the NICs that the data of the rank's accelerators takes first.
+// The nodes near the first-choice NICs of the rank's accelerators.
 Nodes nodes_of_first_nics(const Chooser& chooser, const Affinity& affinity, const RankPlace& place,
                           const std::vector<int>& nics) {
   Nodes nodes;

@@ -25,7 +25,7 @@ class TreeMaker {
       add_without_function({index}, node);
       host.children.push_back(std::move(node));
     }
-    // Some things are near several nodes, or nobody knows which.
+    // Some objects are near several nodes, or their nodes are unknown.
     for (const std::vector<int>& nodes : other_node_sets()) {
       TreeItem group{TreeKind::kNumaNode, kNone, group_text(nodes), {}};
       add_roots(nodes, group);
@@ -54,7 +54,7 @@ class TreeMaker {
     return text;
   }
 
-  // Returns |nodes|, or on a host with a single node that one: all is near it.
+  // Returns |nodes|, or the only node on a host with a single node, since everything is near it.
   const std::vector<int>& or_the_only_one(const std::vector<int>& nodes) const {
     static const std::vector<int> kFirst{0};
     return machine_.numa_nodes.size() == 1 ? kFirst : nodes;
@@ -62,7 +62,7 @@ class TreeMaker {
 
   const std::vector<int>& nodes_of_root(const PciNode& root) const {
     if (!root.numa_nodes.empty()) return or_the_only_one(root.numa_nodes);
-    // A kernel that tells the node of a function does not tell that of the bridge above it.
+    // A kernel may give the node of a function but not that of the bridge above it.
     const auto index = static_cast<int>(&root - machine_.pci.data());
     for (const PciNode& node : machine_.pci) {
       if (!node.numa_nodes.empty() && root_of(node) == index)

@@ -1,6 +1,6 @@
-// The parts of a Machine that matter to affinity, as one tree: NUMA nodes, below them root
-// complexes, switches, accelerators and NICs. Bridges with a single child and nothing to choose are
-// left out.
+// The parts of a Machine that matter to affinity as one tree: NUMA nodes, and below them root
+// complexes, switches, accelerators and NICs. Bridges with a single child and no choice are left
+// out.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// The machine that one context goes by, and which NICs its data uses. The machine is the live host
-// or the file of HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC and the fabrics of HETCOMM_FABRIC.
-// It is read when somebody first asks.
+// The machine that one context uses, and the NICs for its data. The machine is the live host or the
+// file of HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC and the fabrics of HETCOMM_FABRIC. It is
+// read on first use.
 #pragma once
 
 #include <atomic>
@@ -34,33 +34,32 @@ class HostTopology {
   HostTopology(const HostTopology&) = delete;
   HostTopology& operator=(const HostTopology&) = delete;
 
-  // A device of the context says that it is at a PCI address. It is an accelerator of the machine
-  // then, even if its PCI class is not that of one, or the tree is hidden: view() counts it from
-  // now on. [any-thread]
+  // Registers a device of the context at a PCI address. It is an accelerator of the machine then,
+  // even if its PCI class is not that of one, or the tree is hidden. view() includes it from now
+  // on. [any-thread]
   void add_device(const PciAddress& address, std::string name);
 
-  // Devices that view() counts although the tree does not show them as accelerators: those of this
-  // context, and what learn() has told. Other ranks of the host do not see them by themselves. In
+  // Devices that view() includes although the tree does not show them as accelerators: those of
+  // this context and those from learn(). Other ranks of the host do not see them otherwise. In
   // order. [any-thread]
   std::vector<PciAddress> hidden_devices();
-  // Ranks of this host have devices at |addresses|: view() counts them from now on. Returns whether
-  // that is news. [any-thread]
+  // Registers devices of ranks of this host at |addresses|. view() includes them from now on.
+  // Returns whether any of them is new. [any-thread]
   bool learn(const std::vector<PciAddress>& addresses);
 
-  // The view, which lives as long as this object. The first call takes up to some 20 ms; others
-  // return what it has found. A file that does not fit the live host is reported in the log and not
-  // used, unless HETCOMM_TOPOLOGY_TRUST says so. Fails for a file that cannot be read, and for
-  // HETCOMM_NIC and HETCOMM_FABRIC where they name what is not there. [any-thread]
+  // The view, which lives as long as this object. The first call takes up to some 20 ms; later
+  // calls return the same result. A file that does not match the live host is reported in the log
+  // and not used, unless HETCOMM_TOPOLOGY_TRUST says so. Fails if a file cannot be read, or if
+  // HETCOMM_NIC or HETCOMM_FABRIC names something that does not exist. [any-thread]
   Result<const HostView*> view();
 
-  // As view(), but without accelerators that the context does not use, and without NICs that are
-  // down, where the context has nothing to choose: it has no device, and one NIC at most. This
-  // takes a tenth of the time. [any-thread]
+  // As view(), but a context without a choice (no device, and at most one NIC) gets no accelerators
+  // that it does not use and no NICs that are down. This takes a tenth of the time. [any-thread]
   Result<const HostView*> own_view();
 
-  // False where view() cannot change what ranks of this host alone do with each other: no variable
-  // asks for it, the context has no device at a known place, and the host is plain, as live.h says.
-  // Reads two files. [any-thread]
+  // Returns false if view() cannot change how ranks of this host alone communicate: no variable
+  // asks for it, the context has no device at a known place, and the host is plain as defined in
+  // live.h. Reads two files. [any-thread]
   bool matters_within_host() const;
 
  private:
@@ -79,10 +78,10 @@ class HostTopology {
   std::vector<Accelerator> devices_;  // name and address
   bool is_read_ = false;
   Status failure_;
-  Machine machine_;  // as it is read, without devices that the tree does not show
+  Machine machine_;  // as read, without devices that the tree does not show
   std::set<PciAddress> learned_;
   std::set<PciAddress> hidden_;
-  std::deque<HostView> views_;  // the last one counts
+  std::deque<HostView> views_;  // the last one is current
   std::once_flag own_once_;
   bool has_only_nic_ = false;
   HostView only_nic_;  // own_view(), if |has_only_nic_|

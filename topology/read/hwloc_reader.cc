@@ -35,7 +35,7 @@ std::optional<uint32_t> number_info(hwloc_obj_t object, std::string_view name) {
   return number;
 }
 
-// The ports to networks of one PCI function, or of none.
+// The network ports of one PCI function, or the ports without a function.
 struct Ports {
   struct Interface {
     std::string name;
@@ -121,7 +121,7 @@ class Conversion {
     hwloc_.distances_release(topology_, distances);
   }
 
-  // Goes through processors and memory down to what is attached to them.
+  // Visits processors and memory, then the objects attached to them.
   void walk(hwloc_obj_t object) {
     for (hwloc_obj_t child = object->first_child; child != nullptr; child = child->next_sibling) {
       walk(child);
@@ -134,14 +134,14 @@ class Conversion {
     add_nics(loose, kNone, nodes);
   }
 
-  // There are several processor packages.
+  // Whether there are several processor packages.
   bool has_packages() const {
     return std::any_of(
         machine_.numa_nodes.begin(), machine_.numa_nodes.end(),
         [&](const NumaNode& node) { return node.package != machine_.numa_nodes[0].package; });
   }
 
-  // The NUMA nodes near |object|; none where all of several packages are.
+  // The NUMA nodes near |object|. Empty if it is near all nodes of several packages.
   std::vector<int> local_nodes(hwloc_obj_t object) const {
     std::vector<int> nodes;
     if (object->nodeset == nullptr) return nodes;
@@ -196,7 +196,7 @@ class Conversion {
     PciNode node;
     node.kind = kind;
     node.address = {attributes.domain, attributes.bus, attributes.dev, attributes.func};
-    // Without host bridges nobody knows what lies below one root complex.
+    // Without host bridges it is unknown which functions share a root complex.
     node.parent = parent == kNone ? add_root(node.address, nodes) : parent;
     node.vendor = attributes.vendor_id;
     node.device = attributes.device_id;
@@ -226,7 +226,7 @@ class Conversion {
     if (ports.rdma.size() == before) ports.rdma.push_back({object->name, 1, NicState::kUnknown});
   }
 
-  // Interfaces and RDMA ports with one number are one port; so are those that are left, in order.
+  // Interfaces and RDMA ports with one number are one port. The remaining ones are paired in order.
   void add_nics(Ports& ports, int function, const std::vector<int>& nodes) {
     for (Ports::RdmaPort& rdma : ports.rdma) {
       Nic nic = new_nic(function, nodes);
@@ -271,7 +271,7 @@ class Conversion {
   Machine machine_;
 };
 
-// hwloc goes down one function call for each level.
+// hwloc recurses once for each level.
 bool nests_too_deeply(std::string_view xml) {
   constexpr int kMax = 200;
   constexpr std::string_view kOpen = "<object";
@@ -298,14 +298,14 @@ Result<Machine> read(std::string_view xml) {
   if (hwloc.topology_init(&topology) != 0) return status_from_errno(errno, "hwloc");
   const std::unique_ptr<hwloc_topology, decltype(hwloc.topology_destroy)> owner(
       topology, hwloc.topology_destroy);
-  // Nobody uses what these find, and opencl and gl take most of the time.
+  // The results of these are not used, and opencl and gl take most of the time.
   for (const char* component : {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
     (void)hwloc.topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                         component);
   }
   hwloc.topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (xml.empty()) {
-    // Processes of one host that may use different processors see the same machine.
+    // Processes of one host that may use different processors have to see the same machine.
     hwloc.topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   } else {
     const std::string terminated(xml);

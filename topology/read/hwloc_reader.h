@@ -1,7 +1,7 @@
-// The Machine that hwloc sees: of the live host, or of a file that lstopo has written.
+// The Machine as hwloc sees it: the live host, or a file that lstopo has written.
 //
-// hwloc tells the PCIe tree, NUMA nodes, and which network interface and RDMA device belongs to
-// which PCI function. It knows nothing of addresses, and little of states and rates.
+// hwloc reports the PCIe tree, NUMA nodes, and which network interface and RDMA device belong to
+// which PCI function. It reports no addresses, and little about states and rates.
 #pragma once
 
 #include <string_view>
@@ -11,12 +11,12 @@
 
 namespace hetcomm::topology {
 
-// Reads the host that this process runs on. It takes some 10 ms. UNSUPPORTED where hwloc is not
+// Reads the host that this process runs on. It takes some 10 ms. UNSUPPORTED: hwloc is not
 // installed.
 Result<Machine> read_live_by_hwloc();
 
-// Reads the contents of a file that `lstopo machine.xml` wrote. INVALID_ARGUMENT where hwloc cannot
-// read it.
+// Reads the contents of a file that `lstopo machine.xml` wrote. INVALID_ARGUMENT: hwloc cannot read
+// it.
 Result<Machine> parse_hwloc_xml(std::string_view xml);
 
 }  // namespace hetcomm::topology

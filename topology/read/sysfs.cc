@@ -30,8 +30,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first 4 KiB of a file; nothing where it cannot be read. Streams take ten times as long, and
-// every process of a job reads some twenty files at once.
+// Returns the first 4 KiB of a file, or nothing if it cannot be read. Streams take ten times as
+// long, and all processes of a job read some twenty files at the same time.
 std::string read_file(const fs::path& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char bytes[4096];
@@ -39,7 +39,7 @@ std::string read_file(const fs::path& path) {
   return std::string(bytes, length > 0 ? static_cast<size_t>(length) : 0);
 }
 
-// The first line of a file, without spaces at its end; empty where it cannot be read.
+// The first line of a file, without trailing spaces. Empty if the file cannot be read.
 std::string read_line(const fs::path& path) {
   std::string line = read_file(path);
   line.resize(std::min(line.find('\n'), line.size()));
@@ -62,7 +62,7 @@ std::optional<int64_t> read_number(const fs::path& path, int base = 10) {
 
 bool is_there(const fs::path& path) { return access(path.c_str(), F_OK) == 0; }
 
-// Names in a folder, in order; none where it cannot be read.
+// Returns the names in a folder, in order. Empty if it cannot be read.
 std::vector<std::string> list(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -74,9 +74,9 @@ std::vector<std::string> list(const fs::path& folder) {
   return names;
 }
 
-// Where a link leads to; empty where it leads nowhere.
+// Returns the target of a link. Empty if there is none.
 fs::path resolve(const fs::path& link) {
-  // The kernel resolves all links at once; fs::canonical() asks it for each part of the path.
+  // The kernel resolves the whole path in one call. fs::canonical() takes one call for each part.
   const UniqueFd file(open(link.c_str(), O_PATH | O_CLOEXEC));
   if (!file.valid()) return {};
   char path[PATH_MAX];
@@ -90,13 +90,13 @@ fs::path resolve(const fs::path& link) {
   return error ? fs::path() : target;
 }
 
-// The folder of the physical function that carries the device behind |link|, which may be a virtual
-// function's; empty where none does.
+// The folder of the physical function that carries the device behind |link|. The device may belong
+// to a virtual function. Empty if there is no physical function.
 fs::path carrier_folder(const fs::path& link) {
   const fs::path device = resolve(link);
   const fs::path physical = device.empty() ? fs::path() : resolve(device / "physfn");
   fs::path at = physical.empty() ? device : physical;
-  // The last function on the way, as of .../0000:00:03.0/virtio1.
+  // Go up to the last function on the path, as of .../0000:00:03.0/virtio1.
   while (at.has_relative_path() && !parse_pci_address(at.filename().string())) {
     at = at.parent_path();
   }
@@ -107,7 +107,7 @@ std::optional<PciAddress> carrier_of(const fs::path& link) {
   return parse_pci_address(carrier_folder(link).filename().string());
 }
 
-// Names of the interfaces that the one in |folder| lies over.
+// Names of the interfaces below the one in |folder|.
 std::vector<std::string> lower_interfaces(const fs::path& folder) {
   constexpr std::string_view kLower = "lower_";
   std::vector<std::string> names;
@@ -119,8 +119,7 @@ std::vector<std::string> lower_interfaces(const fs::path& folder) {
 
 // --- PCIe tree -------------------------------------------------------------------------------
 
-// GB/s of one track by GT/s, as bytes of payload: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits
-// above.
+// Payload rate of one track by GT/s, in kB/s: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits above.
 uint64_t track_kbyte_per_s(double gt_per_s) {
   if (gt_per_s <= 5.0) return static_cast<uint64_t>(gt_per_s * 100'000);
   if (gt_per_s <= 32.0) return static_cast<uint64_t>(gt_per_s * 1e6 / 8 * 128 / 130);
@@ -231,7 +230,7 @@ class NicReader {
     machine_.nics.clear();
     for (const Interface& interface : interfaces_) add_interface(interface);
     for (const std::string& device : list(infiniband_)) add_rdma(device);
-    // An interface that has joined a bond or a bridge is reached by that one's name only.
+    // An interface in a bond or a bridge is reached only by the name of the bond or the bridge.
     std::erase_if(machine_.nics, [this](const Nic& nic) {
       return nic.rdma_device.empty() && members_.count(nic.interface) != 0;
     });
@@ -265,7 +264,7 @@ class NicReader {
                                                                    : 0;
   }
 
-  // Says what the interface in |folder| is, and adds the functions that carry it.
+  // Returns the kind of the interface in |folder|, and adds the functions that carry it.
   NicKind kind_of(const fs::path& folder, std::vector<int>& functions) const {
     bool is_physical = false;
     add_carriers(folder, functions, is_physical);
@@ -274,7 +273,7 @@ class NicReader {
     return is_there(folder / "bridge") ? NicKind::kBridge : NicKind::kVirtual;
   }
 
-  // The kernel makes packets of its own for it: tun, WireGuard, VXLAN and the like.
+  // Whether the kernel generates its packets: tun, WireGuard, VXLAN and the like.
   static bool is_tunnel(const fs::path& folder) {
     constexpr int64_t kEthernet = 1;
     constexpr int64_t kInfiniBand = 32;
@@ -285,14 +284,15 @@ class NicReader {
            device_type == "wireguard";
   }
 
-  // The host's end of a virtual function ("pf0vf3", "c1pf0sf88"): it leads to that function only.
+  // Whether it is the host's end of a virtual function ("pf0vf3", "c1pf0sf88"), which leads only
+  // there.
   static bool is_representor(const fs::path& folder) {
     const std::string name = read_line(folder / "phys_port_name");
     return name.find("pf") != std::string::npos &&
            (name.find("vf") != std::string::npos || name.find("sf") != std::string::npos);
   }
 
-  // It has joined a bond, a team or a bridge. Other masters, such as a VRF, carry nothing by
+  // Whether it has joined a bond, a team or a bridge. Other masters, such as a VRF, carry no data
   // themselves.
   static bool is_member(const fs::path& folder) {
     const fs::path master = folder / "master";
@@ -300,7 +300,7 @@ class NicReader {
            uevent(master, "DEVTYPE=") == "team";
   }
 
-  // The value behind |name| in the file by which the kernel announces a device.
+  // The value of |name| in the file in which the kernel describes a device.
   static std::string uevent(const fs::path& folder, std::string_view name) {
     std::istringstream lines(read_file(folder / "uevent"));
     for (std::string line; std::getline(lines, line);) {
@@ -309,8 +309,7 @@ class NicReader {
     return {};
   }
 
-  // The PCI functions that carry an interface: its own, or those of the interfaces that it lies
-  // over.
+  // Adds the PCI functions that carry an interface: its own, or those of the interfaces below it.
   void add_carriers(const fs::path& folder, std::vector<int>& functions, bool& is_physical,
                     int depth = 0) const {
     constexpr int kDeepest = 8;
@@ -319,7 +318,7 @@ class NicReader {
       const std::optional<PciAddress> carrier = carrier_of(folder / "device");
       add_function(carrier, functions);
       if (carrier) return;
-      // A virtual machine's interface may hand its bytes to a virtual function below it.
+      // A virtual machine's interface may pass its data to a virtual function below it.
     }
     if (depth == kDeepest) return;
     for (const std::string& name : lower_interfaces(folder)) {
@@ -349,7 +348,7 @@ class NicReader {
     // "4: ACTIVE" and "100 Gb/sec (4X EDR)"
     const bool is_active = read_line(files / "state").starts_with("4:");
     const double gbit = leading_number(read_line(files / "rate"));
-    // Soft-RoCE lies over a network interface, and makes a rate up where that tells none.
+    // Soft-RoCE runs over a network interface and invents a rate if that interface reports none.
     const std::string parent = read_line(folder / "parent");
     const bool is_soft = !is_there(folder / "device");
     Nic& nic = is_soft ? nic_over(parent) : nic_at(folder, files, port);
@@ -361,7 +360,7 @@ class NicReader {
     }
   }
 
-  // The NIC of the interface |parent|, or one beside it where that has an RDMA device already.
+  // The NIC of the interface |parent|, or an additional one if that NIC already has an RDMA device.
   Nic& nic_over(const std::string& parent) {
     Nic beside;
     beside.kind = NicKind::kVirtual;
@@ -375,8 +374,8 @@ class NicReader {
     return machine_.nics.back();
   }
 
-  // The NIC of an RDMA port of a card: that of the interface at the same functions which the port
-  // names (RoCE), or which has the port's number (InfiniBand); else a new one.
+  // The NIC of an RDMA port of a card: an existing one at the same functions whose interface the
+  // port names (RoCE) or whose number matches the port (InfiniBand), else a new NIC.
   Nic& nic_at(const fs::path& folder, const fs::path& files, uint32_t port) {
     std::vector<int> functions;
     add_function(carrier_of(folder / "device"), functions);
@@ -394,7 +393,7 @@ class NicReader {
     return machine_.nics.back();
   }
 
-  // Number of the card's port that an interface is, from 1; 0 for one that lies over others.
+  // The number of the card's port of an interface, from 1. 0: it lies over other interfaces.
   int64_t port_number(const std::string& interface) const {
     const fs::path folder = net_ / interface;
     if (!is_there(folder / "device")) return 0;
@@ -439,7 +438,7 @@ std::vector<Interface> list_interfaces() {
   for (const ListedAddress& entry : entries.value()) {
     if ((entry.flags & IFF_LOOPBACK) != 0) continue;
     constexpr unsigned int kRunning = IFF_UP | IFF_RUNNING;
-    // A labelled address has the label in place of the name: "eth0:1".
+    // A labelled address has the label instead of the name: "eth0:1".
     std::string name = entry.interface;
     name.resize(std::min(name.find(':'), name.size()));
     Interface& interface = found[name];
@@ -451,7 +450,7 @@ std::vector<Interface> list_interfaces() {
     const int family = address->sa_family;
     if (family == AF_INET6 &&
         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr)) {
-      continue;  // every interface has this one
+      continue;  // every interface has this address
     }
     if (family == AF_INET || family == AF_INET6) {
       std::string subnet = subnet_of(address, reinterpret_cast<const sockaddr*>(&entry.netmask));

@@ -1,4 +1,4 @@
-// Variables: the machine and its NICs.
+// Variables that describe the machine and its NICs.
 #pragma once
 
 #include "src/system/variable.h"

@@ -71,12 +71,12 @@ Result<MemoryRegion*> BulkQueue::memory_region(Transfer& transfer, size_t index)
 }
 
 Result<MemoryRegion*> BulkQueue::acquire(Transfer& transfer, size_t index) {
-  // Nothing fails any more once it is acquired.
+  // Nothing may fail once it is acquired.
   auto& memory_regions = transfer.memory_regions;
   if (memory_regions.size() == memory_regions.capacity()) {
     memory_regions.reserve(std::max<size_t>(4, 2 * memory_regions.size()));
   }
-  // The bulk may be one chunk of many: of the pieces that it begins and ends in it needs a part.
+  // The bulk may be one chunk of many, which needs only a part of its first and last pieces.
   const ExtentView& local = transfer.bulk->local;
   ExtentCursor cursor = transfer.cursor;
   const iovec part = cursor.next(local.extents, local.offset + local.length - cursor.position);
@@ -120,7 +120,7 @@ bool BulkQueue::cancel(Bulk& bulk) {
   Transfer* transfer = of(bulk);
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
   // A copied put has left the memory. A copied get writes it only in fragment_completed's caller.
-  // But nobody at the other end fences a region: what is under way there could land after later
+  // But no one at the other end fences a region: fragments in flight there could land after later
   // puts over another connection.
   const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
   if (transfer->under_way > 0 && (transfer->direct || into_region)) return false;

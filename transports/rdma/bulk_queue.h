@@ -1,4 +1,4 @@
-// The puts and gets of one endpoint, and what is known of each:
+// The puts and gets of one endpoint, and the state of each:
 //
 //   push -> queued -(last fragment posted)-> posted -(last fragment completed)-> completed -> pop
 //
@@ -20,7 +20,7 @@ namespace hetcomm::rdma {
 enum class BulkState : uint8_t { kFree, kQueued, kPosted, kCompleted };
 
 struct Transfer {
-  Bulk* bulk = nullptr;  // nullptr: cancelled; what is under way uses send slots only
+  Bulk* bulk = nullptr;  // nullptr: cancelled; fragments in flight use send slots only
   Key key;
   ExtentCursor cursor;     // the next byte to be posted
   uint64_t begun = 0;      // bytes posted
@@ -48,12 +48,12 @@ class BulkQueue {
   Transfer& push_posted(Bulk& bulk, const Key& key);
   // The transfer that the next fragment is cut from; nullptr if there is none.
   Transfer* front() const { return high_.first != nullptr ? high_.first : normal_.first; }
-  // The memory region of the piece that |transfer| has come to. The caller reports a failure, want
-  // of memory included.
+  // Returns the memory region of the current piece of |transfer|. The caller reports a failure,
+  // lack of memory included.
   Result<MemoryRegion*> memory_region(Transfer& transfer, size_t index) noexcept;
-  // Nothing of it is left to be posted; completes it when nothing is under way.
+  // Notes that all of |transfer| is posted. Completes it when nothing is in flight.
   void all_posted(Transfer& transfer);
-  // One fragment of it has completed.
+  // Notes that one fragment of |transfer| has completed.
   void fragment_completed(Transfer& transfer);
   bool has_completed() const { return completed_.first != nullptr; }
   // Nullptr if there is none.
@@ -62,9 +62,9 @@ class BulkQueue {
   static Transfer* of(const Bulk& bulk) {
     return reinterpret_cast<Transfer*>(static_cast<uintptr_t>(bulk.scratch[0]));
   }
-  // Takes the bulk out. False: fragments under way still use its memory, or a region of the peer.
+  // Takes the bulk out. False: fragments in flight still use its memory, or a region of the peer.
   bool cancel(Bulk& bulk);
-  // After the queue pair is gone.
+  // Call after the queue pair is gone.
   void drop_all();
   bool idle() const { return in_use_ == 0; }
 

@@ -38,7 +38,7 @@ bool BulkSender::can_post(KeyKind kind, bool copied) const {
   return !(copied || in_message) || pair_.free_slots() > kReservedSlots;
 }
 
-// Inlined by force: small puts pay for every call.
+// Forced inline, since small puts pay for every call.
 [[gnu::always_inline]] inline void BulkSender::post(Transfer& transfer, uint64_t length,
                                                     unsigned flags, std::span<const ibv_sge> pieces,
                                                     bool slot) {
@@ -63,14 +63,14 @@ bool BulkSender::can_post(KeyKind kind, bool copied) const {
   ++transfer.under_way;
   in_flight_bytes_ += length;
   const bool last = transfer.begun == transfer.bulk->local.length || transfer.code != Code::kOk;
-  // Before the limit is reached something must have been asked for.
+  // A completion must have been requested before the limit is reached.
   const bool fills = length * QueuePair::kSignalEvery > settings_.max_in_flight_bytes;
   pair_.add(work, pieces, record, last || fills);
   if (last && transfer.state == BulkState::kQueued) queue_.all_posted(transfer);
 }
 
-// A put of one fragment that nothing stands before. What travels in the work request itself is read
-// from where it lies.
+// Posts a put of one fragment if nothing is queued before it. Data that travels in the work request
+// itself is read from its place.
 bool BulkSender::put_at_once(Bulk& bulk, const Key& key) {
   const ExtentView& local = bulk.local;
   const bool is_inline = local.length <= pair_.max_inline();
@@ -138,7 +138,7 @@ void BulkSender::post_fragment(Transfer& transfer) {
   }
 }
 
-// Writes it into the next send slot, where the target wants messages. Returns its size, or 0.
+// Writes the head into the next send slot, where the target wants messages. Returns its size, or 0.
 size_t BulkSender::add_fragment_head(const Transfer& transfer) {
   if (transfer.key.kind != KeyKind::kCopiedTarget) return 0;
   encode_fragment_head(pair_.slot(), credits_.take_owed(),
@@ -189,7 +189,7 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
     taken += piece.iov_len;
   }
   if (taken == 0) {
-    // The transfer fails once the fragments under way have ended. The rest is not sent.
+    // The transfer fails once the fragments in flight have ended. The rest is not sent.
     if (transfer.code != Code::kOk) queue_.all_posted(transfer);
     return;
   }
@@ -202,7 +202,7 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
   post(transfer, taken, 0, std::span(pieces).first(count), in_message);
 }
 
-// A get that was copied: its bytes have arrived in a send slot.
+// Handles a copied get, whose bytes have arrived in a send slot.
 void BulkSender::copy_out(const SendRecord& record) {
   const Transfer& transfer = *record.transfer;
   if (!transfer.get || !record.slot || transfer.bulk == nullptr) return;

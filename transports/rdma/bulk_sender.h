@@ -22,23 +22,24 @@ namespace hetcomm::rdma {
 
 class BulkSender {
  public:
-  // The peer's receives have |peer_slot_bytes|. |pair| may end before this, after which only
-  // drop_all() may be called, and what only looks at the queue.
+  // The peer's receives have |peer_slot_bytes|. |pair| may end before this object. After that, only
+  // drop_all() and calls that only look at the queue are allowed.
   BulkSender(Port& port, QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes);
 
-  // Accepts a put or get, and posts what there is room for. The caller flushes the queue pair.
+  // Accepts a put or get, and posts as much as there is room for. The caller flushes the queue
+  // pair.
   Code start(Bulk& bulk, bool get);
-  // Adds fragments of what is queued to the queue pair, as far as there is room. The caller flushes
-  // it.
+  // Adds fragments of queued transfers to the queue pair, as far as there is room. The caller
+  // flushes it.
   void pump() {
     if (queue_.front() != nullptr) post_queued();
   }
-  // pump() would post something.
+  // True: pump() would post something.
   bool can_pump() const {
     const Transfer* transfer = queue_.front();
     return transfer != nullptr && can_post(transfer->key.kind, transfer->copied);
   }
-  // Everything that was posted up to |id| has completed.
+  // Notes that everything that was posted up to |id| has completed.
   void retire(uint64_t id) {
     pair_.retire(id, [this](const SendRecord& record) {
       if (record.transfer == nullptr) return;
@@ -51,12 +52,12 @@ class BulkSender {
 
   bool has_completed() const { return queue_.has_completed(); }
   std::pair<Bulk*, Code> pop_completed() { return queue_.pop_completed(); }
-  // Forgets |bulk|. False: fragments under way still use its memory, or a region of the peer.
+  // Forgets |bulk|. False: fragments in flight still use its memory, or a region of the peer.
   bool cancel(Bulk& bulk) { return queue_.cancel(bulk); }
-  // The queue pair is gone.
+  // Call when the queue pair is gone.
   void drop_all() { queue_.drop_all(); }
   bool idle() const { return queue_.idle(); }
-  // Some fragment has completed.
+  // True: some fragment has completed.
   bool some_passed() const { return some_passed_; }
 
  private:

@@ -1,6 +1,6 @@
-// Everything that this transport calls of librdmacm, in one table: loaded at run time, or a fake in
-// tests. Results and errno are as documented for the calls of the same name. Only where the build
-// found its headers.
+// All functions of librdmacm that this transport calls, in one table: loaded at run time, or a fake
+// in tests. Results and errno are as documented for the calls of the same name. It exists only
+// where the build found the headers.
 #pragma once
 
 #include <rdma/rdma_cma.h>

@@ -60,11 +60,11 @@ class CompletionInbox {
 
   // Makes room for |count| completions that are put aside.
   void reserve_aside(size_t count) { aside_.reserve(count); }
-  // The connection of this completion's queue pair is still being made.
+  // Keeps a completion whose connection is still being made.
   void put_aside(const ibv_wc& completion) { aside_.push_back(completion); }
   // Makes room for bring_back(number), which then cannot fail.
   void make_room_for(uint32_t number);
-  // Completions of |number| that were put aside come before all that is still to be handled.
+  // Moves the completions of |number| that were put aside in front of all unhandled ones.
   void bring_back(uint32_t number);
   // Passes completions of |number| that were put aside to |use|, and forgets them.
   template <typename Use>
@@ -87,7 +87,7 @@ class CompletionInbox {
   }
   bool grow();
 
-  std::vector<ibv_wc> inbox_;  // from next_ on not handled
+  std::vector<ibv_wc> inbox_;  // not handled from next_ on
   size_t next_ = 0;
   std::vector<ibv_wc> aside_;
 };

@@ -27,7 +27,7 @@ constexpr uint64_t kShortLimitNs = 3'000'000'000;
 constexpr uint32_t kMaxDoublings = 10;
 
 bool send_all(int fd, ConstByteSpan bytes) {
-  // A fresh connection takes so little at once.
+  // A fresh connection takes this little at once.
   const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent == static_cast<ssize_t>(bytes.size());
 }
@@ -55,14 +55,14 @@ uint64_t detection_ns(const TransportEnvironment& environment) {
   return std::max(environment.config.number(variable::kDetectionTime), kMinDetectionNs);
 }
 
-// Notices a cut while the two sides make a connection. The peer may compute, so its kernel is
+// Notices a cut while the two sides make a connection. The peer may be computing, so its kernel is
 // asked.
 Status notice_cuts(int fd, const TransportEnvironment& environment) {
   return set_keepalive(fd, detection_ns(environment));
 }
 
-// The connection is made. From here on a cut is noticed by the queue pair, which may go another way
-// than this socket.
+// The connection is made. From here on the queue pair, which may use another path than this socket,
+// notices a cut.
 void ignore_cuts(int fd) {
   const int off = 0;
   // Neither fails for an open socket.
@@ -113,7 +113,7 @@ void ConnectAttempt::begin() {
     return;
   }
   pair_ = std::move(pair).value();
-  // The real clock: the coarse one is that of the last progress(), which may be long ago.
+  // Uses the real clock: the coarse one has the time of the last progress(), which may be long ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,
                                 port_.environment().config.number(variable::kBootstrapTimeout));
@@ -332,12 +332,12 @@ void Arrival::take(std::unique_ptr<CmConnection> connection) {
   try {
     status = connect_and_accept();
   } catch (const std::bad_alloc&) {
-    // It is treated as any other failure.
+    // It is treated like any other failure.
   }
   ready_ = status.ok();
   if (ready_) return;
   port_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
-  // The peer then ends the TCP connection, and this with it.
+  // The peer then ends the TCP connection, which ends this arrival.
   cm_->refuse(status.text());
   cm_.reset();
 }

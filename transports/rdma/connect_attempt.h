@@ -9,9 +9,9 @@
 //
 // The ready byte keeps the higher rank from sending to a queue pair that cannot receive yet.
 //
-// HETCOMM_RDMA_CONNECT=cm: neither connects its queue pair by the other's parameters. The answer
-// has a token, with which the lower rank asks by rdma_cm (connection_manager.h). Both then connect
-// their queue pairs by the path that rdma_cm knows, before the ready byte.
+// With HETCOMM_RDMA_CONNECT=cm neither side connects its queue pair by the other's parameters. The
+// answer has a token, with which the lower rank sends a request by rdma_cm (connection_manager.h).
+// Both then connect their queue pairs by the path that rdma_cm knows, before the ready byte.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class Port;
 
 class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
-  // |refused|: a failure that is known already and is to be reported later.
+  // |refused|: a failure that is already known and is reported later.
   ConnectAttempt(PendingConnections& owner, Port& port, const Destination& destination,
                  Status refused);
   ~ConnectAttempt();
@@ -40,7 +40,7 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   bool has_queue_pair() const { return pair_ != nullptr; }
 
   void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
-  // These may destroy it. An attempt without memory fails as for any other reason.
+  // These may destroy the attempt. Lack of memory is a failure like any other.
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   void on_events(uint32_t events) override;
@@ -91,17 +91,17 @@ class Arrival final : public Watcher, public CmHandler {
   bool start(ConstByteSpan hello);
   // The number of its queue pair; 0: it has none.
   uint32_t number() const { return number_; }
-  // Its queue pair, if it has one still, receives nothing more.
+  // Stops the queue pair, if it still has one, which then receives nothing more.
   void stop() {
     if (pair_) pair_->stop();
   }
   int peer() const { return peer_; }
-  // A connection by rdma_cm is waited for, and this is its token.
+  // True: it waits for a connection by rdma_cm with |token|.
   bool awaits(const CmToken& token) const;
-  // The connection that was waited for.
+  // Takes the connection that it has waited for.
   void take(std::unique_ptr<CmConnection> connection);
 
-  // These may destroy it.
+  // These may destroy the arrival.
   void on_events(uint32_t events) override;
   void on_answer() override {}
   void on_ended(const Status& why) override;
@@ -121,7 +121,7 @@ class Arrival final : public Watcher, public CmHandler {
   std::unique_ptr<QueuePair> pair_;
   uint32_t number_ = 0;           // of the queue pair, also when it has gone
   bool ready_ = false;            // the queue pair is connected
-  std::optional<CmToken> token_;  // as long as nobody has come with it
+  std::optional<CmToken> token_;  // until a peer has come with it
   std::unique_ptr<CmConnection> cm_;
   uint64_t deadline_ns_ = 0;
 };

@@ -21,12 +21,12 @@ constexpr int kResolveMs = 4000;
 constexpr int kNobodyListens = 8;
 constexpr int kStale = 10;
 constexpr int kRefused = 28;
-// A refusal carries at most so much text.
+// The longest text that a refusal carries.
 constexpr size_t kMaxRefusal = 120;
 constexpr uint8_t kRnrForever = 7;
 
-// Everything else of an event is over once it is acknowledged, which is at once: an identifier
-// cannot be destroyed before.
+// The parts of an event that outlive its acknowledgement. It is acknowledged at once, since an
+// identifier cannot be destroyed before.
 struct Event {
   rdma_cm_id* id = nullptr;
   rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_RESOLVED;
@@ -76,7 +76,7 @@ sockaddr* writable(sockaddr_storage& copy, const Address& address) {
   return reinterpret_cast<sockaddr*>(&copy);
 }
 
-// The text of a refusal. It comes from outside, so it is not printed as it is.
+// The text of a refusal. It comes from outside, so it is not printed verbatim.
 std::string text_of(const std::vector<std::byte>& data) {
   std::string text;
   for (const std::byte byte : data) {
@@ -162,7 +162,7 @@ class Connection final : public CmConnection {
     return check(surroundings_.cm.establish(id_.get()), "the connection cannot be confirmed");
   }
 
-  // May destroy it.
+  // May destroy this connection.
   void on_event(const Event& event);
 
  private:
@@ -196,7 +196,7 @@ class Connection final : public CmConnection {
     return check(surroundings_.cm.connect(id_.get(), &parameters_),
                  "the connection cannot be asked for");
   }
-  // These are the last thing that an upcall does.
+  // Each of these is the last call of an upcall.
   void end(std::string_view why) { end(failure(why)); }
   void end(const Status& why) {
     CmHandler* handler = std::exchange(handler_, nullptr);
@@ -388,7 +388,7 @@ Result<std::unique_ptr<CmConnection>> Manager::connect(const Gid& gid, const Add
   return std::unique_ptr<CmConnection>(std::move(connection));
 }
 
-// One at a time: what it leads to may destroy this. The poller comes again.
+// Handles one event at a time, since its consequences may destroy this. The poller calls again.
 void Manager::on_events(uint32_t /*events*/) {
   rdma_cm_event* raw = nullptr;
   if (surroundings_.cm.get_cm_event(surroundings_.channel, &raw) != 0) return;
@@ -424,7 +424,7 @@ void Manager::on_request(const Event& event) {
 
 void Manager::on_listener_event(const Event& event) {
   if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
-  // The kernel waits until it is given up.
+  // The kernel waits until the identifier is given up.
   std::erase_if(listeners_, [&](const Listener& each) { return each.id.get() == event.id; });
   listener_.on_listener_lost({Code::kDeviceLost, "rdma_cm: the device was removed"});
 }

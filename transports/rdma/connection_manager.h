@@ -9,12 +9,12 @@
 //     path(); connects its queue pair
 //     confirm()                        -->
 //
-// rdma_cm finds the path and nothing else: both have proved who they are, and told each other their
-// queue pairs and the token, on the TCP connection (connect_attempt.h). Whoever does not know an
-// open token is refused, and a path to another queue pair or address than those told is not used.
+// rdma_cm finds the path and nothing else. On the TCP connection (connect_attempt.h) both sides
+// have proved their identity, and exchanged their queue pairs and the token. A request without an
+// open token is refused. A path to another queue pair or address than those exchanged is not used.
 //
-// Queue pairs are made outside of librdmacm, which opens the device for itself: they belong to the
-// context of ours, with everything else.
+// Queue pairs are made outside of librdmacm, which opens the device for itself. They belong to our
+// own context, with everything else.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ struct Cm;
 // Upcalls come from the poller. They may destroy the connection.
 class CmHandler {
  public:
-  // The side that connects: the peer has accepted.
+  // Tells the connecting side that the peer has accepted.
   virtual void on_answer() = 0;
   // The connection could not be made, or has ended. Nothing follows.
   virtual void on_ended(const Status& why) = 0;
@@ -45,25 +45,26 @@ class CmHandler {
   ~CmHandler() = default;
 };
 
-// One of this side's, whoever asked. Destroying it ends it for the peer too. No call blocks.
+// A connection, whichever side asked for it. Destroying it ends it for the peer too. No call
+// blocks.
 class CmConnection {
  public:
   virtual ~CmConnection() = default;
   virtual void set_handler(CmHandler& handler) = 0;
-  // The way to the peer: from the request, or the answer, on.
+  // Returns the path to the peer. It is known from the request, or the answer, on.
   virtual Result<Path> path() = 0;
-  // The side that was asked; |pair| is connected.
+  // For the side that was asked, when |pair| is connected.
   virtual Status accept(const QueuePair& pair) = 0;
   virtual void refuse(std::string_view why) = 0;
-  // The side that asked; its queue pair is connected.
+  // For the side that asked, when its queue pair is connected.
   virtual Status confirm() = 0;
 };
 
 class CmListener {
  public:
-  // Somebody asks, with what may be a token. From the poller.
+  // A peer asks, with bytes that may be a token. Called from the poller.
   virtual void on_request(const CmToken& token, std::unique_ptr<CmConnection> connection) = 0;
-  // Nobody can ask any more.
+  // No peer can ask any longer.
   virtual void on_listener_lost(const Status& why) = 0;
 
  protected:
@@ -76,10 +77,10 @@ class ConnectionManager {
   static Result<std::unique_ptr<ConnectionManager>> create(const Cm* cm, const Device& device,
                                                            const Config& config, Poller& poller,
                                                            Log& log, CmListener& listener);
-  // kOk if the library can be had.
+  // kOk if the library is available.
   static Status probe();
 
-  // All connections have been destroyed.
+  // All connections have been destroyed before.
   virtual ~ConnectionManager() = default;
   // The address at which it listens for connections to |gid|, if it does.
   virtual std::optional<Address> address_of(const Gid& gid) const = 0;

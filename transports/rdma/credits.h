@@ -1,10 +1,11 @@
 // The receives that the two sides of a connection have posted for each other.
 //
-// A message, and a put's fragment, uses one receive up. Each side counts what it may still send,
-// and what it owes: receives that it has posted again and not told the peer about. The debt is paid
-// in the head of each message. When half is owed and there is nothing to say, a message of its own
-// pays it. The last credit is kept for that message, which brings the peer at least half of its
-// credits: so two sides cannot run dry against each other. Puts leave a quarter to messages.
+// Each message, and each fragment of a put, uses up one receive. Each side counts the messages that
+// it may still send, and its debt: receives that it has posted again and not reported to the peer.
+// The head of each message pays the debt. When half is owed and there is nothing to send, a
+// separate message pays it. The last credit is kept for that message, which brings the peer at
+// least half of its credits, so two sides cannot starve each other. Puts leave a quarter to
+// messages.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class Credits {
   void note_posted() { owed_ += std::exchange(used_, 0); }
   // The credits that the head of the next message pays back.
   uint16_t take_owed() { return static_cast<uint16_t>(std::exchange(owed_, 0)); }
-  // A message of its own should pay, and may be sent.
+  // True: a separate message should pay, and may be sent.
   bool is_payment_due() const { return owed_ >= owned_ / 2 && sendable_ >= 1; }
 
  private:

@@ -15,7 +15,8 @@ namespace {
 constexpr uint32_t kSpareReceives = 64;
 // Connections that are ending while their successors begin.
 constexpr uint32_t kSpareConnections = 8;
-// A device that can wait does so before it wakes a sleeper: for so many completions, or so long.
+// A device that can wait does so before it wakes a sleeper: for this many completions, or this
+// long.
 constexpr uint16_t kModerationCount = 8;
 constexpr uint16_t kModerationUs = 4;
 

@@ -1,5 +1,5 @@
-// An open port and what all connections of a transport share on it: protection domain, completion
-// queue with its channel, shared receive queue.
+// An open port, and the objects that all connections of a transport share on it: protection domain,
+// completion queue with its channel, shared receive queue.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +38,15 @@ class Device {
   uint32_t max_connections() const { return max_connections_; }
   uint32_t max_receives() const { return max_receives_; }
 
-  // The port's addresses may have changed: afterwards nic() has the present ones, perhaps none.
+  // Reads the port's addresses, which may have changed. Afterwards nic() has the current ones,
+  // perhaps none.
   void refresh_addresses(const Config& config);
   // The GID that the port has at |index| now; all-zero for none.
   GidBytes gid_at(uint32_t index) const;
   // The port's LID now; 0 when it cannot be asked.
   uint16_t lid_now() const;
 
-  // Completion events that were taken from the channel.
+  // Counts a completion event that was taken from the channel.
   void count_event() { ++events_; }
 
  private:

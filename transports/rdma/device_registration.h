@@ -1,4 +1,4 @@
-// How memory of devices is registered, so that the NIC reaches it by itself: by a dma-buf that the
+// How memory of devices is registered, so that the NIC reaches it directly: by a dma-buf that the
 // device exports, or by an address that the kernel, or a vendor's peer memory module, finds.
 #pragma once
 

@@ -21,14 +21,13 @@ namespace {
 
 // A few pages, so that more than the first translation is proved.
 constexpr uint64_t kTrialBytes = 16 << 10;
-// The NIC may take so long for one write to itself, which takes some 10 us if it has nothing else
-// to do. Nothing else of the context goes on then, so a NIC that has much to do is tried again
-// later.
+// The limit for one write of the NIC to itself, which takes some 10 us if the NIC is idle. The
+// context does nothing else during that time, so a busy NIC is tried again later.
 constexpr uint64_t kTrialNs = 100'000'000;
-// A copy of the device, which takes some 100 us and seconds where the vendor compiles first, may
-// take so long. Nothing else of the context goes on meanwhile.
+// The limit for a copy of the device, which takes some 100 us, or seconds where the vendor compiles
+// first. The context does nothing else during that time.
 constexpr uint64_t kCopyNs = 5'000'000'000;
-// Where staging is forbidden.
+// The limit for a write where staging is forbidden.
 constexpr uint64_t kLongTrialNs = 500'000'000;
 
 // Memory of the device's own allocator, and copies by its own engines.
@@ -92,13 +91,13 @@ class Scratch {
   const DeviceTable& table_;
   void* address_ = nullptr;
   void* stream_ = nullptr;
-  // The device copies from and to this: where a copy does not end, all of it stays for good.
+  // The device copies from and to this. If a copy does not end, all of it is kept permanently.
   std::unique_ptr<std::byte[]> host_{new std::byte[kTrialBytes]};
   HangingCopy hanging_{};
 };
 
-// Two queue pairs of this process, connected to each other, on a NIC opened for the purpose: what
-// the transport has under way is not disturbed.
+// Two queue pairs of this process, connected to each other, on a NIC opened for the purpose, so
+// that they do not disturb work of the transport in flight.
 class Loopback {
  public:
   static Result<std::unique_ptr<Loopback>> create(const Verbs& verbs, const Config& config,
@@ -117,7 +116,7 @@ class Loopback {
       if (!made.ok()) return made.status();
       pair = std::move(made).value();
     }
-    // Soft-RoCE that has sent something again proves nothing.
+    // After a retransmission Soft-RoCE proves nothing.
     if (loopback->nic_->nic().is_soft_roce()) settings.retries = 0;
     HETCOMM_RETURN_IF_ERROR(loopback->connect(settings));
     return loopback;
@@ -205,7 +204,7 @@ void fill(std::byte* bytes, uint8_t seed) {
   }
 }
 
-// Proves that the bytes that come back are those that the NIC moved, and none that were there
+// Proves that the bytes that come back are those that the NIC moved, not bytes that were there
 // before.
 Status prove(Loopback& loopback, const hetcomm::Device& device, Scratch& scratch,
              const Registered& registered) {
@@ -263,7 +262,7 @@ DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::st
       }
     }
     if (status.ok()) status = try_way(*loopback, way, device, &verdict.hanging);
-    // A queue pair that has failed is of no more use.
+    // A queue pair that has failed is unusable.
     if (!status.ok()) loopback.reset();
     verdict.text += fmt::format("{}{}: {}", verdict.text.empty() ? "" : "; ", way_name(way),
                                 status.ok() ? "what was written was read back" : status.text());

@@ -16,11 +16,11 @@
 namespace hetcomm::rdma {
 namespace {
 
-// After the end of the TCP connection, data that arrived before is taken for so long.
+// After the end of the TCP connection, data that arrived before is taken for this time.
 constexpr uint64_t kLingerNs = 2'000'000;
-// After rdma_cm has told of the end it is longer, since the peer's last data may come later.
+// The time is longer after rdma_cm has reported the end, since the peer's last data may come later.
 constexpr uint64_t kCmLingerNs = 20'000'000;
-// After the revocation of a source its connection is looked at for so long.
+// After the revocation of a source, its connection is watched for this time.
 constexpr uint64_t kSuspectNs = 2'000'000'000;
 constexpr const char* kRefuses = "the device refuses work requests";
 
@@ -40,7 +40,7 @@ RdmaEndpoint::RdmaEndpoint(Port& port, EndpointTable& table, Connected connected
       bulks_(port, *pair_, credits_, connected.peer.slot_bytes),
       exposures_(port.memory_regions()) {
   if (cm_) cm_->set_handler(*this);
-  // Want of memory comes before the endpoint is known.
+  // Lack of memory shows before the endpoint is known.
   port_.completions().make_room_for(number_);
   table_.add(*this);
   port_.completions().bring_back(number_);
@@ -117,7 +117,7 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
     exposures_.remove(*exposure);
     return;
   }
-  // A write may be under way: the end of the queue pair ends it on any device. (Soft-RoCE keeps
+  // A write may be in flight: the end of the queue pair ends it on any device. (Soft-RoCE keeps
   // hold of a memory region from a write's first packet to its last.)
   break_off("memory that the peer could still reach was revoked");
 }
@@ -127,7 +127,7 @@ void RdmaEndpoint::release(const RemoteKey& key) {
 }
 
 bool RdmaEndpoint::cancel(Bulk& bulk) {
-  // One that has broken has let go of all that was under way; on_failed follows.
+  // A broken connection has let go of everything in flight, and on_failed follows.
   if (state_ == State::kFailed) return true;
   if (bulks_.cancel(bulk)) return false;
   break_off("a transfer under way was cancelled");
@@ -233,7 +233,7 @@ int RdmaEndpoint::progress() {
     handler_->on_failed(why_);
     return 1;
   }
-  // A receive is owed once it is there for the peer again.
+  // A receive is owed once it is available to the peer again.
   if (port_.receives().unposted() == 0) credits_.note_posted();
   done += report();
   if (state_ != State::kOpen) return done + 1;
@@ -266,7 +266,7 @@ void RdmaEndpoint::probe() {
   posted_at_probe_ = pair_->posted();
 }
 
-// Upcalls about what has left.
+// Makes upcalls about data that has left.
 int RdmaEndpoint::report() {
   int done = 0;
   while (bulks_.has_completed()) {
@@ -296,7 +296,7 @@ bool RdmaEndpoint::prepare_sleep() {
     pair_->nudge();
     flush_posts();
   }
-  // One that closes has a timer.
+  // A closing endpoint has a timer.
   if (state_ == State::kClosing) return !bulks_.has_completed();
   return !has_urgent_work() && !has_silent_tail();
 }
@@ -329,7 +329,7 @@ void RdmaEndpoint::on_ended(const Status& why) {
 
 // Data that had arrived is taken first.
 void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
-  // The real clock: the coarse one may be old.
+  // Uses the real clock: the coarse one may be old.
   const uint64_t deadline = deadline_after(now_ns(), linger_ns);
   deadline_ns_ = state_ == State::kOpen ? deadline : std::min(deadline_ns_, deadline);
   if (state_ == State::kOpen) why_ = std::move(why);

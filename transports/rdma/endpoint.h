@@ -1,12 +1,12 @@
-// One connection: a queue pair, and the TCP connection over which it was made, whose end says that
-// the peer has closed or died. The end of the connection by rdma_cm, if there is one, says the
-// same.
+// One connection: a queue pair, and the TCP connection over which it was made. The end of the TCP
+// connection shows that the peer has closed or died. The end of the connection by rdma_cm, if there
+// is one, shows the same.
 //
 //   kOpen --(TCP ends)--> kClosing --(what had arrived was taken)--> kFailed --> on_failed
 //     \------(completion with an error, revoke, cancel, protocol error)----^
 //
-// An endpoint that fails stops, drains and destroys its queue pair: the device then touches no
-// memory for this connection any more.
+// An endpoint that fails stops, drains and destroys its queue pair: the device then no longer
+// touches memory for this connection.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ namespace hetcomm::rdma {
 
 class EndpointTable;
 
-// The parts of a connection that was made.
+// The parts of an established connection.
 struct Connected {
   std::unique_ptr<QueuePair> pair;  // connected to |peer|
   Parameters peer;
   UniqueFd socket;
-  std::unique_ptr<CmConnection> cm;  // nullptr: made without
+  std::unique_ptr<CmConnection> cm;  // nullptr: made without rdma_cm
 };
 
 class RdmaEndpoint final : public Endpoint,
@@ -75,32 +75,33 @@ class RdmaEndpoint final : public Endpoint,
   const QueuePair* pair() const { return pair_.get(); }
 
   // --- for the transport and its table
-  // A message, or a fragment of a put, has arrived. Upcalls.
+  // Takes a message, or a fragment of a put, that has arrived. Makes upcalls.
   void on_received(const ibv_wc& completion, const std::byte* slot);
-  // Everything that was posted up to |id| has completed. No upcalls.
+  // Notes that everything that was posted up to |id| has completed. No upcalls.
   void on_sent(uint64_t id);
-  // The connection is of no more use; on_failed comes with the next progress() that finds a
-  // handler. No upcalls; fails for nothing, at any time.
+  // Gives the connection up. on_failed comes with the next progress() that finds a handler. No
+  // upcalls. It never fails, and may be called at any time.
   void break_off(std::string_view reason) noexcept;
-  // Sends and reports what can be. Returns the number of things done.
+  // Sends and reports as much as possible. Returns the number of things done.
   int progress();
-  // progress() has to be called again, at once, without an event.
+  // True: progress() has to be called again, at once, without an event.
   bool has_urgent_work() const;
-  // look_at_tail() has to be called now and then.
+  // True: look_at_tail() has to be called now and then.
   bool has_silent_tail() const {
     return handler_ != nullptr && state_ == State::kOpen && pair_->has_silent_tail();
   }
-  // Asks about what is unsignalled if nothing was posted since the last look.
+  // Asks about unsignalled work if nothing was posted since the last look.
   void look_at_tail();
-  // Before sleeping: every change will be announced. False when there is something to do at once.
+  // Prepares for sleep: every change will be announced. False when there is something to do at
+  // once.
   bool prepare_sleep();
-  // Its queue pair may be in the error state without a word until suspect_until_ns(); see revoke().
+  // True: until suspect_until_ns() its queue pair may silently be in the error state; see revoke().
   bool is_suspect() const { return pair_ != nullptr && suspect_until_ns_ != 0; }
   uint64_t suspect_until_ns() const { return suspect_until_ns_; }
   bool has_broken_in_silence() const { return pair_->is_in_error(); }
   void trust() { suspect_until_ns_ = 0; }
-  // Writes nothing to the peer if that is all that happened since the last call: its device
-  // answers, or the connection breaks.
+  // Sends the peer an empty write if nothing happened since the last call. Its device answers, or
+  // the connection breaks.
   void probe();
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 

@@ -1,8 +1,8 @@
 // The endpoints of a transport: by the number of their queue pair, and those that have something to
 // do.
 //
-// Some work concerns an endpoint that is idle: its silent tail, a revocation that may have stopped
-// its queue pair without a word, a cut path. The table looks after that when the transport says so.
+// Some work concerns an endpoint that is idle: its silent tail, a revocation that may have silently
+// stopped its queue pair, a cut path. The table does that work when the transport calls for it.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace hetcomm::rdma {
 
 class EndpointTable {
  public:
-  // Room comes first: activate() never fails.
+  // Makes room first, so that activate() never fails.
   void add(RdmaEndpoint& endpoint);
   void remove(RdmaEndpoint& endpoint);
   // Nullptr if no endpoint has this number.
@@ -38,7 +38,7 @@ class EndpointTable {
   }
   // Lets active endpoints make progress. Returns the number of things done.
   int progress() { return urgent_ ? run_active() : 0; }
-  // Asks about what is unsignalled on active endpoints.
+  // Asks about unsignalled work on active endpoints.
   void look_at_tails();
   // False: an endpoint has something to do at once.
   bool prepare_sleep();
@@ -52,7 +52,7 @@ class EndpointTable {
   void check_suspects(uint64_t now);
   // Asks on all silent connections whether the peer's device answers.
   void probe_idle();
-  // Breaks off connections whose own address has gone.
+  // Breaks off connections whose local address has gone.
   void check_addresses();
   void break_off_all(std::string_view reason) noexcept;
 

@@ -10,12 +10,12 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
     return Status(Code::kOutOfResources, "rdma: too much memory is exposed to one peer");
   }
   const bool put = access == Access::kPutTarget;
-  // First: what is registered is noted, whatever happens.
+  // The slot comes first, so that a registration is noted whatever happens.
   const uint32_t slot = reserve();
   MemoryRegion* memory_region = nullptr;
   std::byte* copied_to = nullptr;
   if (piece.iov_len > 0) {
-    // A target is written by the device: that needs the local right, too.
+    // The device writes a target, which needs the local right, too.
     const int rights =
         put ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
     Result<MemoryRegion*> made = cache_.acquire(piece.iov_base, piece.iov_len, rights);
@@ -50,7 +50,7 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
                      .kind = kind});
 }
 
-// The slot that is taken next. A few rest before they are used again.
+// Returns the slot that is taken next. A few slots rest before they are used again.
 uint32_t ExposureTable::reserve() {
   constexpr size_t kFirst = 64;
   if (first_free_ != kNone && slots_.size() >= kFirst) return first_free_;

@@ -1,6 +1,5 @@
-// The memory that one endpoint has exposed to its peer. What names an entry on the wire is its
-// slot and the slot's generation, so that an immediate of the peer's finds what it was meant for or
-// nothing.
+// The memory that one endpoint has exposed to its peer. Its slot and the slot's generation name an
+// entry on the wire, so that an immediate from the peer finds the intended entry or nothing.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 namespace hetcomm::rdma {
 
 struct Exposure {
-  MemoryRegion* memory_region = nullptr;  // none for empty memory, and for what is copied to
+  MemoryRegion* memory_region = nullptr;  // null for empty memory, and for copied targets
   // A target that could not be registered: fragments are copied to it. Null: the device writes.
   std::byte* copied_to = nullptr;
   uint64_t cookie = 0;
@@ -34,12 +33,12 @@ class ExposureTable {
 
   // A target that cannot be registered is copied to, unless it is memory of a device.
   Result<RemoteKey> add(const iovec& piece, Access access, uint64_t cookie);
-  // Nullptr when nothing live is called that.
+  // Nullptr when the name is that of nothing live.
   Exposure* find(const RemoteKey& key);
   Exposure* find(uint32_t immediate);
   void remove(Exposure& exposure);
-  // Removes it, and on return the peer has no access. False: that takes more than this table can
-  // do.
+  // Removes |exposure|. After the return the peer has no access. False: this table cannot ensure
+  // that.
   bool revoke(Exposure& exposure);
   void clear();
 
@@ -51,7 +50,7 @@ class ExposureTable {
   MemoryRegionCache& cache_;
   std::vector<Exposure> slots_;
   // The list of unused slots: the longest unused is taken first. It runs through the slots, so that
-  // none is forgotten for want of memory.
+  // none is lost for lack of memory.
   uint32_t first_free_ = kNone;
   uint32_t last_free_ = kNone;
 };

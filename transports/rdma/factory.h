@@ -1,4 +1,4 @@
-// The way in: what core's registry of transports gets from this folder.
+// The entry point of this folder for core's registry of transports.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace rdma {
 struct Verbs;
 struct Cm;
 
-// Makes a factory over other tables than those of libibverbs and librdmacm. They outlive the
+// Makes a factory with other tables than those of libibverbs and librdmacm. The tables outlive the
 // factory and its transports. Null |cm|: the installed librdmacm.
 std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm = nullptr);
 

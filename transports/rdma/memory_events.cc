@@ -72,7 +72,7 @@ struct Pages {
   const size_t size;
 };
 
-// Takes memory away in a thread, by mapping over it, so that no hole is left to anybody.
+// Takes memory away in a thread, by mapping over it, so that it leaves no hole for others.
 struct Taker {
   Status start(std::byte* begin, size_t bytes) {
     page = begin;
@@ -80,8 +80,8 @@ struct Taker {
       (void)!mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     });
   }
-  // True: the memory has gone. It cannot be read then, say by write() to an eventfd, to which
-  // nothing is added.
+  // True: the memory has gone. It then cannot be read, for example by write() to an eventfd, to
+  // which nothing is added.
   bool has_taken(int fd) const {
     const uint64_t deadline = deadline_after(now_ns(), uint64_t{kTryMs} * 1'000'000);
     while (write(fd, page, sizeof(uint64_t)) >= 0) {
@@ -140,7 +140,7 @@ MemoryEvents::MemoryEvents(UniqueFd stop) : process_(getpid()), stop_(std::move(
 
 Status MemoryEvents::open() {
   {
-    // A child that lives on would keep the kernel waiting for readers of what it inherited.
+    // A child that lives on would keep the kernel waiting for readers of the inherited descriptor.
     NoFork no_fork;
     events_ = open_events();
     if (events_.valid()) no_fork.close_in_children(events_.get());
@@ -155,7 +155,7 @@ Status MemoryEvents::open() {
   return {};
 }
 
-// Nothing is watched any more.
+// Nothing is watched by now.
 MemoryEvents::~MemoryEvents() {
   if (process_ != getpid()) {
     // The thread is another process's, and the descriptor was closed when this one began.
@@ -184,7 +184,7 @@ bool MemoryEvents::watch(const MemoryRange& range) {
   uffdio_register request{};
   request.range = {range.begin, range.end - range.begin};
   request.mode = UFFDIO_REGISTER_MODE_WP;
-  // A range that is watched already is watched again: its pages may be others by now.
+  // A range that is already watched is watched again: its pages may be different by now.
   if (ioctl(events_.get(), UFFDIO_REGISTER, &request) == 0) return true;
   watched_.pop_back();
   return false;
@@ -221,7 +221,7 @@ bool MemoryEvents::changing() const {
   return again;
 }
 
-// Finds out whether changing() can be believed. Linux before 5.15 forgot one call when another
+// Finds out whether changing() can be trusted. Linux before 5.15 forgot one call when another
 // ended. Two threads take one page away each. No reader runs yet.
 Status MemoryEvents::try_out() {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -233,7 +233,7 @@ Status MemoryEvents::try_out() {
   const auto try_it = [&]() -> Status {
     if (!watch({first, first + 2 * page})) return failed;
     if (changing()) return failed;
-    // The first one waits for its event to be read, the second has taken its page away at least.
+    // The first thread waits for its event to be read. The second has at least taken its page away.
     HETCOMM_RETURN_IF_ERROR(takers[0].start(pages.begin, page));
     if (!comes(events_.get()) || !changing()) return failed;
     HETCOMM_RETURN_IF_ERROR(takers[1].start(pages.begin + page, page));
@@ -250,9 +250,9 @@ Status MemoryEvents::try_out() {
   try {
     status = try_it();
   } catch (const std::bad_alloc&) {
-    // It is treated as any other failure: threads that were started are not left behind.
+    // It is treated like any other failure: threads that were started are not left behind.
   }
-  // Nobody waits for the events of a closed one.
+  // No thread waits for the events of a closed descriptor.
   if (!status.ok()) close_events();
   for (Taker& taker : takers) {
     if (taker.thread.joinable()) taker.thread.join();
@@ -292,7 +292,7 @@ void MemoryEvents::run() {
   uint64_t count = 0;
   (void)!read(stop_.get(), &count,
               sizeof(count));  // what came before the request is seen from here
-  // Lets go of everybody that waits for an event to be read; nobody can after this.
+  // Releases every thread that waits for an event to be read. None can wait after this.
   events_.reset();
 }
 

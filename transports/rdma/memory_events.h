@@ -21,7 +21,7 @@ namespace hetcomm::rdma {
 
 class MemoryEvents {
  public:
-  // The process's; made if there is none.
+  // Returns the object of the process, and makes it if there is none.
   static Result<std::shared_ptr<MemoryEvents>> get();
   ~MemoryEvents();
   MemoryEvents(const MemoryEvents&) = delete;
@@ -30,13 +30,14 @@ class MemoryEvents {
   bool watch(const MemoryRange& range);
   void unwatch(const MemoryRange& range);
 
-  // True: watched memory goes, or has gone, by a call that has not returned. After false,
-  // sequence() tells of all that went before.
+  // True: a call that has not returned takes, or has taken, watched memory away. After false,
+  // sequence() covers all memory that went before.
   bool changing() const;
 
-  // Moves with every event. Odd while one may have been read that take() does not know yet.
+  // Changes with every event. Odd while an event may have been read that take() does not know yet.
   uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
-  // Gives the ranges that were lost since the count was |taken|, which becomes the present count.
+  // Reports the ranges that were lost since the count was |taken|, and sets |taken| to the current
+  // count.
   void take(uint64_t& taken, MemoryMonitor::Lost& out);
   uint64_t count();
 
@@ -50,21 +51,21 @@ class MemoryEvents {
   void read_events();
   void let_go(const MemoryRange& range, size_t from);
 
-  // A forked child has a copy of this, and no thread.
+  // A forked child has a copy of this, but no thread.
   const pid_t process_;
   UniqueFd events_;  // closed by the thread, if there is one; a forked child has none
   UniqueFd stop_;
 
-  // Held over system calls and allocations; never taken by the thread.
+  // Held during system calls and allocations. The thread never takes it.
   std::mutex watched_mutex_;
   std::vector<MemoryRange> watched_;
 
   std::atomic<uint64_t> sequence_{0};
   std::mutex lost_mutex_;
   std::array<MemoryRange, MemoryMonitor::kMax> lost_{};  // a ring
-  uint64_t lost_count_ = 0;                              // of all times
+  uint64_t lost_count_ = 0;                              // since the start
 
-  // Left behind in a forked child, in which its name may be that of another one.
+  // Left behind in a forked child, in which another thread may have its id.
   std::unique_ptr<std::thread> thread_;
 };
 

@@ -10,10 +10,10 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Usually whoever unmaps goes on after some microseconds; longer than this, registering anew is not
-// dearer than waiting.
+// A thread that unmaps usually goes on after some microseconds. After this time, registering again
+// costs no more than waiting.
 constexpr uint64_t kSettleNs = 100'000;
-// The thread that reads events is waited for so long, between reading one and noting it.
+// The limit of the wait for the thread that reads events, between reading one and noting it.
 constexpr uint64_t kReadNs = 20'000'000;
 
 }  // namespace
@@ -69,7 +69,8 @@ void MemoryMonitor::take(Lost& out) {
   for (uint64_t deadline = 0; (now & 1) != 0; now = events_->sequence()) {
     if (deadline == 0) deadline = deadline_after(now_ns(), kReadNs);
     if (now_ns() >= deadline) {
-      // The reader does not come to say what it has read: any of it may be lost. To be asked again.
+      // The reader does not get to note the events that it has read, so any memory may be lost. The
+      // caller has to ask again.
       out.count = 0;
       out.all = true;
       return;

@@ -13,7 +13,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// At most so many memory regions are kept: each may split a mapping of the process in three.
+// The most memory regions that are kept, since each may split a mapping of the process in three.
 constexpr size_t kMaxKept = 1024;
 constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -111,8 +111,8 @@ MemoryRegion* MemoryRegionCache::use(const MemoryRegion::Id& id) {
   return known;
 }
 
-// True: one that is made now is to be kept, and its memory is watched already, so that what is lost
-// from now on is noticed. Want of memory is no reason to fail: it is not kept then.
+// True: a memory region made now should be kept. Its memory is already watched, so that a loss from
+// now on is noticed. Lack of memory is no reason to fail: the memory region is then not kept.
 bool MemoryRegionCache::begin_keeping(const MemoryRegion::Id& id, const Attached* device) {
   if (id.length > limit_bytes_ || (device == nullptr && monitor_ == nullptr)) return false;
   try {
@@ -144,7 +144,7 @@ void MemoryRegionCache::stop_keeping(const MemoryRegion::Id& id, const Attached*
 
 Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, const Attached* device,
                                                  bool keep) {
-  // Nothing fails any more when the device has it.
+  // Nothing may fail once the device has it.
   List own(1);
   MemoryRegion& region = own.front();
   region.self_ = own.begin();
@@ -170,7 +170,7 @@ Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, con
   return &region;
 }
 
-// One that is kept for the memory that is there now.
+// Finds a memory region that is kept for the memory that is there now.
 MemoryRegion* MemoryRegionCache::find(const MemoryRegion::Id& id) {
   auto found = known_.find(id);
   const bool settled = found == known_.end() || !found->second->watched_ || monitor_->settle();
@@ -216,7 +216,7 @@ void MemoryRegionCache::end(MemoryRegion& region, List& list) {
   drop(region, list);
 }
 
-// The device has it no more.
+// The device no longer has |region|.
 void MemoryRegionCache::drop(MemoryRegion& region, List& list) {
   if (region.watched_) monitor_->unwatch(pages_of(region.id_));
   list.erase(region.self_);
@@ -225,7 +225,7 @@ void MemoryRegionCache::drop(MemoryRegion& region, List& list) {
 void MemoryRegionCache::forget_lost() {
   MemoryMonitor::Lost lost;
   monitor_->take(lost);
-  // Losses that were taken come no second time: nothing here may fail.
+  // Losses are reported only once, so nothing here may fail.
   for (auto at = known_.begin(); at != known_.end();) {
     MemoryRegion& region = *at->second;
     const MemoryRange pages = pages_of((at++)->first);
@@ -298,7 +298,7 @@ Status MemoryRegionCache::attach(const DeviceRange& range, DeviceWay way) {
   device->way = way;
   MemoryRegion& whole = device->whole;
   whole.id_ = {reinterpret_cast<uint64_t>(range.placeholder), range.length, IBV_ACCESS_LOCAL_WRITE};
-  // Noted first: what the device has is let go of again, whatever happens.
+  // The range is noted first, so that the device lets go of it whatever happens.
   const auto at = devices_.emplace(whole.id_.address, std::move(device)).first;
   const auto taken_back = [&](Status why) {
     devices_.erase(at);

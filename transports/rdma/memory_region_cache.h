@@ -1,18 +1,19 @@
-// Memory regions over user memory, kept for the next time where that is safe.
+// Memory regions over user memory, kept for reuse where that is safe.
 //
-// Safe means: it is noticed when the memory goes away, since a memory region pins pages, and memory
-// that is unmapped and mapped again has others: the device would write to pages that nobody sees.
-// The mechanism is MemoryMonitor (userfaultfd events). Memory that it cannot watch, or all where
-// the kernel does not allow it, is registered for each operation and let go with it: slower, never
-// wrong. Hooks on malloc and munmap are not used: they miss what does not go through them.
+// Safe means that the cache notices when the memory goes away. A memory region pins pages, and
+// memory that is unmapped and mapped again has other pages. The device would then write to pages
+// that no one sees. The mechanism is MemoryMonitor (userfaultfd events). Memory that it cannot
+// watch, or all memory where the kernel does not allow it, is registered for each operation and
+// released after it: slower, never wrong. Hooks on malloc and munmap are not used, since they miss
+// calls that do not go through them.
 //
 // A memory region covers exactly the range that was asked for, so a peer that has its key reaches
-// nothing beside it. Idle ones are dropped, the least recently used first, beyond |limit_bytes|.
-// After fork() the child must not use the context. The parent's memory regions stay right, since
-// the kernel copies pinned pages for the child at once (before Linux 5.12: ibv_fork_init).
+// nothing else. Idle ones are dropped, the least recently used first, beyond |limit_bytes|. After
+// fork() the child must not use the context. The parent's memory regions stay right, since the
+// kernel copies pinned pages for the child at once (before Linux 5.12: ibv_fork_init).
 //
-// Memory of devices is named by its placeholder (DeviceRange). For this side's own use there is one
-// memory region for all of it, as long as it is attached; what peers get keys of is registered
+// Memory of devices is named by its placeholder (DeviceRange). For this side's own use, one memory
+// region covers all of it as long as it is attached. Memory that peers get keys of is registered
 // exactly, and kept until detach(), before which it does not go away.
 #pragma once
 
@@ -62,14 +63,14 @@ class MemoryRegion {
   std::list<MemoryRegion>::iterator self_;
 };
 
-// ibv_reg_mr with a text that helps: RLIMIT_MEMLOCK and so on.
+// ibv_reg_mr with helpful error texts: RLIMIT_MEMLOCK and so on.
 Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, uint64_t length,
                                 int access);
 
 class MemoryRegionCache {
  public:
-  // |limit_bytes| 0: nothing is kept. |strict|: nothing that a peer may have a key of is kept, nor
-  // shared between users.
+  // |limit_bytes| 0: nothing is kept. |strict|: memory regions that a peer may have a key of are
+  // neither kept nor shared between users.
   MemoryRegionCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, bool strict, Log& log);
   ~MemoryRegionCache();
   MemoryRegionCache(const MemoryRegionCache&) = delete;
@@ -77,23 +78,23 @@ class MemoryRegionCache {
 
   // Valid until release(), which comes as often as acquire() succeeded.
   Result<MemoryRegion*> acquire(const void* address, uint64_t length, int access);
-  // Acquires |part| of |whole|: all of it if that can be kept, since the other parts follow. If
-  // not, no more than is asked for, since each part is pinned and let go anew.
+  // Acquires |part| of |whole|. It covers all of |whole| if that can be kept, since the other parts
+  // follow. Otherwise it covers only |part|, since each part is pinned and released separately.
   Result<MemoryRegion*> acquire_part(const iovec& whole, const iovec& part, int access);
   void release(MemoryRegion* region);
-  // Releases it, and on return no peer reaches the memory by it. False: nothing was done, since
-  // others use it too, or the device does not let go of it.
+  // Releases |region|. After the return no peer reaches the memory by it. False: nothing was done,
+  // since others use it too, or the device does not release it.
   bool revoke(MemoryRegion* region);
 
   // True: the processor may copy bytes of |extents|, which cannot be registered for the reason
-  // |why|. The log tells the first time.
+  // |why|. The first time is logged.
   bool may_copy(const Status& why, Extents extents);
 
   // Makes a memory region that is not kept. The caller ends it.
   Result<Registered> register_alone(const void* address, uint64_t length, int access);
 
   Status attach(const DeviceRange& range, DeviceWay way);
-  // Nothing of it is acquired.
+  // No part of it is acquired.
   void detach(const std::byte* placeholder);
   // True: one of |extents| is memory of a device.
   bool has_device(Extents extents) const;
@@ -129,7 +130,7 @@ class MemoryRegionCache {
   bool told_of_copying_ = false;
   const uint64_t limit_bytes_;
   const bool strict_;
-  // The kernel did not let more be registered at a time, even with nothing idle.
+  // The kernel did not allow more to be registered at a time, even with nothing idle.
   uint64_t most_bytes_ = UINT64_MAX;
   uint64_t cached_bytes_ = 0;
   List all_;   // in use, or not kept

@@ -1,9 +1,9 @@
 // The messages of one connection, both ways: their heads, which are short because each repeats the
 // one before (decode_head), and the credits that they carry.
 //
-// It posts without asking for room: the caller asks first. What is posted leaves at once, with all
-// that was added to the queue pair before. Sending is inlined by force: short messages pay for
-// every call.
+// It posts without checking for room: the caller checks first. A posted message leaves at once,
+// with everything that was added to the queue pair before. Sending is forced inline, since short
+// messages pay for every call.
 #pragma once
 
 #include <array>
@@ -22,18 +22,18 @@ namespace hetcomm::rdma {
 class MessagePort {
  public:
   // The peer's receives have |peer_slot_bytes|, this side's |slot_bytes|. |pair| may end before
-  // this, after which nothing is called.
+  // this object, which is then no longer called.
   MessagePort(QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes, uint32_t slot_bytes)
       : pair_(pair),
         credits_(credits),
         peer_slot_bytes_(peer_slot_bytes),
         slot_bytes_(slot_bytes) {}
 
-  // False: no message of this connection is so long.
+  // False: the payload is too long for a message of this connection.
   bool fits(uint64_t payload_bytes) const {
     return payload_bytes + kMaxHeadBytes <= peer_slot_bytes_;
   }
-  // There is room for a message now.
+  // True: there is room for a message now.
   bool can_send(uint64_t payload_bytes) const {
     if (!credits_.allow_message() || pair_.room() < 4) return false;
     return payload_bytes + kMaxHeadBytes <= pair_.max_inline() || pair_.free_slots() > 0;
@@ -50,7 +50,7 @@ class MessagePort {
     gather(payload.extents, payload.offset, {place + head, payload.length});
     return post(place, size, is_inline);
   }
-  // A message that only pays credits back is due, and room() for its request is there.
+  // True: a message that only pays credits back is due, and there is room() for its request.
   bool is_payment_due() const { return credits_.is_payment_due() && pair_.room() >= 2; }
   bool can_pay() const { return pair_.max_inline() > 0 || pair_.free_slots() > 0; }
   // False: the device refuses.
@@ -71,7 +71,7 @@ class MessagePort {
                         .lkey = pair_.slot_key()};
     credits_.spend();
     pair_.add(work, {&piece, 1}, {.slot = !is_inline}, false);
-    // Now, since the device copies inline data only when it takes the request.
+    // Flushes now, since the device copies inline data only when it takes the request.
     return pair_.flush();
   }
 

@@ -162,7 +162,7 @@ Status examine(const PortSource& source, const Config& config, Nic& nic) {
   return read_gids(source, config, port->gids, nic);
 }
 
-// Fills the rest, which only an open device tells.
+// Fills the rest, which only an open device reports.
 Status examine_open(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {
   ibv_port_attr port{};
   if (const int error = verbs.query_port(context, nic.port, &port); error != 0) {
@@ -203,12 +203,12 @@ class Search {
   // Leaves out the ports named in |taken|.
   Search(const Verbs& verbs, const Config& config, Then then, const std::vector<std::string>& taken)
       : Search(verbs, config, then, taken, config.text(variable::kRdmaNic)) {}
-  // Takes those that |names| has in place of HETCOMM_RDMA_NIC.
+  // Takes the ports in |names| in place of HETCOMM_RDMA_NIC.
   Search(const Verbs& verbs, const Config& config, Then then, const std::vector<std::string>& taken,
          std::string_view names)
       : verbs_(verbs), config_(config), then_(then), taken_(taken), names_(names) {}
 
-  // The result has a context where the device is to be open.
+  // The result has a context where the device should be open.
   Result<OpenNic> run() {
     Result<std::vector<Wanted>> wanted = parse_names(names_);
     if (!wanted.ok()) return wanted.status();
@@ -269,7 +269,7 @@ class Search {
   }
 
   void try_device(ibv_device* device, const std::string& name, uint8_t only) {
-    // The library knows it of a device that is not open.
+    // The library knows the type even if the device is not open.
     if (device->transport_type != IBV_TRANSPORT_IB) {
       add_refusal(fmt::format("{}: {}", name,
                               device->transport_type == IBV_TRANSPORT_IWARP
@@ -277,7 +277,7 @@ class Search {
                                   : "neither InfiniBand nor RoCE"));
       return;
     }
-    // Without the right to open it the attempt says why. No file tells the active MTU.
+    // Without the right to open the device, the attempt says why. No file has the active MTU.
     if (then_ == Then::kNothing && !needs_mtu(config_) && verbs_.may_open(device)) {
       const PortFiles files(verbs_.files_of(device));
       if (files.ports() > 0) {

@@ -1,9 +1,9 @@
-// Chooses the port of a device, and reads its addresses (GIDs). To find a port no device is opened,
-// as far as the kernel's files tell of it.
+// Chooses the port of a device, and reads its addresses (GIDs). Finding a port opens no device
+// where the kernel's files say enough about it.
 //
 // Devices of other kinds than InfiniBand and RoCE (iWARP, usNIC, EFA) are left out. The first port
 // that is usable is taken: in the order of HETCOMM_RDMA_NIC, or, where that is empty, the fastest
-// active port. What was not taken is named with its reason.
+// active port. Ports that were not taken are named with the reason.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ std::string gid_text(const GidBytes& gid);
 struct Gid {
   GidBytes bytes{};
   GidKind kind = GidKind::kRoceV2Ipv4;
-  uint32_t index = 0;  // in this port's table; no business of the peer's
+  uint32_t index = 0;  // in this port's table; not for the peer
 };
 
 struct Nic {
@@ -43,13 +43,13 @@ struct Nic {
   uint8_t port = 1;
   bool ethernet = true;
   uint16_t lid = 0;
-  ibv_mtu mtu = IBV_MTU_1024;  // as it is used
+  ibv_mtu mtu = IBV_MTU_1024;  // the MTU in use
   uint64_t rate_mbit = 0;
   // These three and |mtu| are known where the device was open.
   bool was_open = false;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
-  // The vendor's number tells. Soft-RoCE is wrong after it has sent something again.
+  // The vendor's number identifies it. Soft-RoCE is wrong after a retransmission.
   bool is_soft_roce() const { return limits.vendor_id == kSoftRoceVendor; }
   static constexpr uint32_t kSoftRoceVendor = 0xffffff;
   std::vector<Gid> gids;  // best first; none once all have gone
@@ -64,13 +64,12 @@ uint32_t mtu_bytes(ibv_mtu mtu);
 // A port that was chosen. Its device is not open.
 struct FoundNic {
   Nic nic;
-  std::string others;  // what was not taken, and why
+  std::string others;  // the ports that were not taken, and why
 };
-// The best one, or with |instance| the one that comes so many after it, as long as it is worth
-// sharing load with the best. A device is opened for a moment if the kernel's files do not tell
-// enough of it.
+// Finds the best port, or the port |instance| places after it, as long as it is worth sharing load
+// with the best. A device is opened for a moment if the kernel's files do not say enough about it.
 Result<FoundNic> find_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
-// The one that |name| ("mlx5_0:1") names.
+// Finds the port that |name| ("mlx5_0:1") names.
 Result<FoundNic> find_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
 
 struct CloseDevice {
@@ -83,12 +82,12 @@ using OpenContext = std::unique_ptr<ibv_context, CloseDevice>;
 struct OpenNic {
   OpenContext context;
   Nic nic;
-  std::string others;  // what was not taken, and why
+  std::string others;  // the ports that were not taken, and why
 };
-// These open the best one, and the one that |name| names.
+// These open the best port, and the port that |name| names.
 Result<OpenNic> open_nic(const Verbs& verbs, const Config& config);
 Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
-// Reads the GIDs and the LID of |nic| anew. Without a port that can be asked there are no GIDs.
+// Reads the GIDs and the LID of |nic| again. If the port cannot be asked, there are no GIDs.
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
 // Warns once about every name in HETCOMM_RDMA_NIC that is no device of this host.
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log);

@@ -75,7 +75,8 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
     return differs;
   }
   Way way;
-  // The best kind that both have, and of its addresses two in one subnet, as far as they tell.
+  // Chooses the best kind that both have, and two addresses of it in one subnet, as far as they
+  // tell.
   bool found = false;
   size_t most_alike = 0;
   for (const Gid& mine : nic.gids) {
@@ -140,7 +141,8 @@ void PendingConnections::on_accept(StreamSocket socket, const Hello& hello) {
   const size_t before = arrivals_.size();
   bool started = false;
   try {
-    // A peer sends no more than its credits before the connection is complete. That is kept.
+    // A peer sends no more than its credits before the connection is complete. These messages are
+    // kept.
     port_.completions().reserve_aside((before + 1) * port_.settings().credits);
     arrivals_.push_back(
         std::make_unique<Arrival>(*this, port_, hello.source, std::move(socket).take_fd()));

@@ -25,8 +25,8 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   PendingConnections(Port& port, EndpointTable& endpoints);
   ~PendingConnections();
 
-  // The port was found. Makes the listener. With |use_cm| the port is open, and it makes the
-  // connection manager over |cm|, or over the installed librdmacm if that is null.
+  // Makes the listener, after the port was found. With |use_cm| the port is open, and the call
+  // makes the connection manager over |cm|, or over the installed librdmacm if that is null.
   Status open(bool use_cm, const Cm* cm);
   // Peers can connect from here on.
   Status start();
@@ -36,12 +36,12 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   // TransportHandler::on_connected follows from run_timers() or the poller.
   void connect(const Destination& destination, ConstByteSpan contact);
   void cancel(const Destination& destination);
-  // Queue pair |number| is that of a peer whose connection is not complete.
+  // True: queue pair |number| is that of a peer whose connection is not complete.
   bool owns(uint32_t number) const;
-  // Queue pairs of the transport, with those of endpoints.
+  // Number of queue pairs of the transport, including those of endpoints.
   size_t queue_pairs() const;
-  // Upcalls. Returns the number of things done. The transport calls it every 10 ms, and at once
-  // after connect(): the deadline of an arrival may be seen so much late.
+  // Makes upcalls. Returns the number of things done. The transport calls it every 10 ms, and at
+  // once after connect(), so the deadline of an arrival may be noticed that late.
   int run_timers(uint64_t now);
   uint64_t next_timer_ns() const;
 
@@ -57,9 +57,9 @@ class PendingConnections final : public AcceptHandler, public CmListener {
     return port_.make_queue_pair(queue_pairs());
   }
   std::unique_ptr<Endpoint> make_endpoint(Connected connected);
-  // The outcome of an attempt, which ends with it. Core is told, which fails for nothing.
+  // Ends an attempt with its outcome, and tells core. This never fails.
   void finish(ConnectAttempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept;
-  // The outcome of an arrival, which ends with it. Nullptr: the connection has failed.
+  // Ends an arrival with its outcome. Nullptr: the connection has failed.
   void finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) noexcept;
 
  private:
@@ -71,7 +71,7 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   };
 
   Result<Way> way_to(ConstByteSpan contact) const;
-  // Connections can be made by this address of the port.
+  // True: connections can be made by this address of the port.
   bool is_usable(const Gid& gid) const;
 
   Port& port_;

@@ -15,10 +15,11 @@ namespace hetcomm::rdma {
 namespace {
 
 constexpr uint32_t kMinConnections = 16;
-// A stopped queue pair's flushed work is waited for so long. Destroying the queue pair is the end
-// in any case.
+// The limit of the wait for the flushed work of a stopped queue pair. Destroying the queue pair
+// ends it in any case.
 constexpr uint64_t kDrainNs = 200'000'000;
-// A device that could not be opened is not asked again before. Each try takes milliseconds.
+// A device that could not be opened is not asked again within this time. Each try takes
+// milliseconds.
 constexpr uint64_t kBetweenOpensNs = 100'000'000;
 
 }  // namespace
@@ -125,7 +126,7 @@ void Port::recycle(const ibv_wc& receive) {
 void Port::quiesce(QueuePair& pair) {
   pair.stop();
   // Requests without IBV_SEND_SIGNALED give no completion, so a last request tells when all are
-  // over. A device that takes none tells no more than it has told.
+  // over. A device that refuses it tells no more than before.
   bool tells = true;
   if (!pair.idle()) {
     pair.nudge();
@@ -142,8 +143,8 @@ void Port::quiesce(QueuePair& pair) {
       }
     });
     if (!broken_.ok() || now_ns() >= deadline) break;
-    // The queue is emptied in any case: many devices forget what a destroyed queue pair has left
-    // there, with the receives that it stands for.
+    // The queue is emptied in any case: many devices forget the completions of a destroyed queue
+    // pair, with the receives that they stand for.
     if (fetch() > 0) continue;
     if (pair.idle() || !tells) break;
     sched_yield();

@@ -4,7 +4,7 @@
 //   found   its name and addresses are known; its device is not open and costs nothing
 //   open    from the first open() on, until the end
 //
-// Members are destroyed in reverse order: whatever the device made goes before the device.
+// Members are destroyed in reverse order, so the device's objects go before the device.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class PortHandler {
   // The device has been opened. If this fails it is closed again. It may come from inside any call
   // of the port that opens it.
   virtual Status on_port_opened() = 0;
-  // The device is about to be closed, since something of it could not be made.
+  // The device is about to be closed, since one of its objects could not be made.
   virtual void on_port_closing() noexcept = 0;
   // The device or its queues have failed: no connection can go on. It may come more than once, and
   // from inside any call of the port.
@@ -49,8 +49,8 @@ class Port {
 
   // Finds the port. All other calls come after it has succeeded.
   Status find(const Verbs& verbs);
-  // Opens the device and makes its queues, unless that has been done. A failure is told again for a
-  // short time, before the next try. Want of memory is a failure as any other.
+  // Opens the device and makes its queues, unless that has been done. For a short time before the
+  // next try, a failure is reported again. Lack of memory is a failure like any other.
   Status open();
   bool is_open() const { return device_ != nullptr; }
 
@@ -59,29 +59,29 @@ class Port {
   Log& log() { return environment_.log; }
   const Settings& settings() const { return settings_; }
   const Verbs& verbs() const { return *verbs_; }
-  // As it was found, or as the open device tells.
+  // The port as it was found, or as the open device reports it.
   const Nic& nic() const { return is_open() ? device_->nic() : found_; }
-  // These are there while the port is open.
+  // These exist while the port is open.
   Device& device() { return *device_; }
-  // Asks the device, whatever events have said.
+  // Asks the device, regardless of events.
   bool has_address(const Gid& gid) const { return device_->gid_at(gid.index) == gid.bytes; }
   MemoryRegionCache& memory_regions() { return *memory_regions_; }
   ReceivePool& receives() { return *receives_; }
   CompletionInbox& completions() { return completions_; }
   const CompletionInbox& completions() const { return completions_; }
 
-  // Why the port is of no more use, or kOk.
+  // The reason why the port is unusable, or kOk.
   const Status& broken() const { return broken_; }
   // Notes the first reason, and tells the handler.
   void break_down(std::string_view reason) noexcept;
 
-  // Opens the port. Makes a queue pair with receives behind it, where |count| queue pairs exist
-  // with this one.
+  // Opens the port, and makes a queue pair with receives. |count| is the number of queue pairs with
+  // this one.
   Result<std::unique_ptr<QueuePair>> make_queue_pair(size_t count);
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
   // Stops |pair| and takes all its completions. Bounded in time; no upcalls.
   void quiesce(QueuePair& pair);
-  // Takes what has arrived for queue pair |number|, which is stopped and has sent nothing.
+  // Discards completions for queue pair |number|, which is stopped and has sent nothing.
   void discard_arrived(uint32_t number);
 
   // Asks the device for completions once. Returns how many came.
@@ -98,7 +98,7 @@ class Port {
   }
   // Lets the next completion of the open port make an event. False: the port is broken.
   bool arm();
-  // An event has come: takes all there are.
+  // Takes all completion events, after one has come.
   void take_completion_events();
 
  private:

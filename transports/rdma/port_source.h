@@ -1,5 +1,5 @@
-// The ports of an RDMA device, as the device tells them, which has to be open for that, or as the
-// kernel's files do, for which nobody has to open it.
+// The ports of an RDMA device, as reported by the open device, or by the kernel's files, which need
+// no open device.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class PortSource {
   // Returns the number of ports. They count from 1. 0: this source tells nothing.
   virtual uint32_t ports() const = 0;
   virtual Result<PortState> read(uint8_t port) const = 0;
-  // Gives bytes and type of a GID. Bytes that are all 0 are no GID.
+  // Returns bytes and type of a GID. Bytes that are all 0 are no GID.
   virtual std::optional<ibv_gid_entry> gid(uint8_t port, uint32_t index) const = 0;
 
  protected:

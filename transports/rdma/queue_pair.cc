@@ -12,8 +12,8 @@ namespace hetcomm::rdma {
 namespace {
 
 constexpr uint32_t kSequenceMask = (1u << 24) - 1;
-// A receiver that finds no slot posted says "not yet" and is asked again after 0.64 ms, for ever:
-// credits keep that from happening but for slots lost with a broken queue pair.
+// A receiver without a posted slot answers "not yet", and is asked again after 0.64 ms, for ever.
+// Credits prevent that, except for slots lost with a broken queue pair.
 constexpr uint8_t kRnrTimer = 12;
 constexpr uint8_t kRnrForever = 7;
 constexpr uint8_t kHopLimit = 64;

@@ -1,10 +1,10 @@
-// One RC queue pair with its send queue: the ring of records of what was posted, the send slots,
-// and which work requests ask for a completion.
+// One RC queue pair with its send queue: the ring of records of posted work, the send slots, and
+// which work requests ask for a completion.
 //
-// Signalled are what the caller asks for (large fragments, the end of a bulk), and every
-// kSignalEvery-th. There are more send slots and work requests than that, so whoever waits for
-// either waits for something that will complete. What is left unsignalled when nothing more is sent
-// is confirmed by nudge(), an empty write.
+// A request is signalled if the caller asks for that (large fragments, the end of a bulk), and so
+// is every kSignalEvery-th. There are more send slots and work requests than that, so a wait for
+// either always ends with a completion. When nothing more is sent, nudge(), an empty write,
+// confirms the unsignalled rest.
 #pragma once
 
 #include <array>
@@ -27,11 +27,11 @@ struct SendRecord {
   uint64_t offset = 0;  // of the fragment in its bulk
   uint32_t length = 0;
   bool slot = false;       // the oldest send slot is given back with it
-  bool signalled = false;  // the queue pair's
+  bool signalled = false;  // set by the queue pair
   uint32_t slot_index = 0;
 };
 
-// One work request, as far as it is not for the queue pair to say.
+// One work request, without the parts that the queue pair fills in.
 struct WorkRequest {
   ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;
   unsigned flags = 0;
@@ -68,7 +68,7 @@ class QueuePair {
   // Makes it, in the state INIT. Each send slot has |slot_bytes|, near NUMA node |node|.
   static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes,
                                                    int node = kAnyNumaNode);
-  // The device touches no memory on its behalf any more.
+  // After this the device touches no memory on its behalf.
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -76,14 +76,14 @@ class QueuePair {
   uint32_t number() const { return qp_->qp_num; }
   uint32_t packet_sequence() const { return packet_sequence_; }
   uint8_t read_depth() const;
-  // False: the port's address that it is connected by has gone, or the LID that the peer was told.
+  // False: the port has lost the address of this connection, or the LID that the peer was told.
   bool has_address() const;
   size_t max_inline() const { return max_inline_; }
   size_t max_pieces() const { return max_pieces_; }
 
-  // The path that follows from what both sides have told each other.
+  // The path that follows from the parameters that both sides have exchanged.
   Path path_to(const Parameters& peer, const Gid& mine) const;
-  // Ready to send to |peer| and to receive, by |path|.
+  // Makes it ready to send to |peer| and to receive, by |path|.
   Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
   // Puts it into the error state: nothing new begins, all that was posted is flushed.
   void stop();
@@ -100,7 +100,7 @@ class QueuePair {
   uint32_t next_slot() const { return static_cast<uint32_t>(slots_taken_ % kSendSlots); }
   std::byte* slot_at(uint32_t index) const { return slots_.data() + size_t{index} * slot_bytes_; }
   uint32_t slot_key() const { return slots_.lkey(); }
-  // Adds to the chain that flush() posts. |pieces| are copied; there is room.
+  // Adds to the chain that flush() posts. |pieces| are copied. The caller has checked for room.
   void add(const WorkRequest& work, std::span<const ibv_sge> pieces, const SendRecord& record,
            bool signal) {
     if (chained_ == kChain) [[unlikely]]
@@ -113,7 +113,7 @@ class QueuePair {
     kept.slot_index = next_slot();
     if (signal) ++signalled_;
     if (record.slot) ++slots_taken_;
-    // Whatever else a request has is zero, and stays so.
+    // All other fields of a request are zero, and stay so.
     ibv_send_wr& request = chain_[chained_];
     request.wr_id = posted_++;
     request.next = nullptr;
@@ -128,25 +128,25 @@ class QueuePair {
     if (chained_ > 0) chain_[chained_ - 1].next = &request;
     ++chained_;
   }
-  // False: the device refuses; the connection is of no more use.
+  // False: the device refuses, and the connection is unusable.
   bool flush() {
     if (chained_ > 0 && !refused_) (void)post_chain();
     return !refused_;
   }
-  // After stop(): tried once even if the device has refused before.
+  // Call after stop(). It tries once even if the device has refused before.
   bool flush_last() {
     refused_ = false;
     return flush();
   }
-  // True when something unsignalled has nothing signalled behind it or under way.
+  // True when unsignalled work has no signalled request behind it or in flight.
   bool has_silent_tail() const { return signalled_ == 0 && posted_ != done_; }
   void nudge();
   bool idle() const { return posted_ == done_; }
   uint64_t posted() const { return posted_; }
-  // All that was posted before number |number| has completed.
+  // True: everything that was posted before number |number| has completed.
   bool has_completed(uint64_t number) const { return done_ >= number; }
 
-  // The completion with |id|: calls use(record) for it and for all before it.
+  // Handles the completion with |id|: calls use(record) for it and for all before it.
   template <typename Use>
   void retire(uint64_t id, Use&& use) {
     if (id - done_ >= posted_ - done_) return;  // not one of ours
@@ -183,7 +183,7 @@ class QueuePair {
   uint64_t slots_given_ = 0;
   uint32_t signalled_ = 0;  // outstanding
   uint32_t since_signal_ = 0;
-  bool refused_ = false;  // by the device, once and for all
+  bool refused_ = false;  // by the device, permanently
   size_t chained_ = 0;
   std::array<SendRecord, kSendDepth> records_;
   std::array<ibv_send_wr, kChain> chain_{};

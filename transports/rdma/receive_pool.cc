@@ -66,7 +66,8 @@ Status ReceivePool::add_slab() {
 
 bool ReceivePool::replace_lost() { return add_slab().ok(); }
 
-// Once: the device forgets it with the event. One that cannot do it goes on without.
+// Arms one warning, which the device forgets with the event. A device that cannot warn goes on
+// without.
 void ReceivePool::warn_when_low() {
   ibv_srq_attr attributes{};
   attributes.srq_limit = kFew;

@@ -37,22 +37,23 @@ class ReceivePool {
   ReceivePool(Device& device, uint32_t slot_bytes, int node = kAnyNumaNode)
       : device_(device), slot_bytes_(slot_bytes), node_(node) {}
 
-  // At least |count| slots exist and are posted, or were and are about to be again.
+  // Ensures that at least |count| slots exist, each posted or about to be posted again.
   Status ensure(uint32_t count);
-  // The device ran low although enough were posted: a queue pair that breaks may take one with it.
-  // False: there is no room for more.
+  // Adds slots after the device ran low although enough were posted: a queue pair that breaks may
+  // take one with it. False: there is no room for more.
   bool replace_lost();
-  // True: the device can have run low with |used| under way only if some were lost.
+  // True: the device can have run low with |used| in flight only if some were lost.
   bool has_lost(uint32_t used) const { return total_ > used + kFew; }
 
   const std::byte* slot(uint32_t index) const {
     return slabs_[index / kSlabSlots].data() + size_t{index % kSlabSlots} * slot_bytes_;
   }
   bool valid(uint64_t index) const { return index < total_; }
-  // The slot's message has been used; posted by the next flush(). Room for it is there.
+  // Notes that the slot's message has been used. The next flush() posts the slot. Room for the note
+  // exists.
   void recycle(uint32_t index) { recycled_.push_back(index); }
   size_t unposted() const { return recycled_.size(); }
-  // Posts what was recycled. False: the device refuses, and the transport is of no more use.
+  // Posts recycled slots. False: the device refuses, and the transport is unusable.
   bool flush() { return recycled_.empty() || post(); }
 
  private:
@@ -70,7 +71,7 @@ class ReceivePool {
   std::vector<uint32_t> recycled_;
 };
 
-// This bit marks the ids of receives, beside the slot.
+// This bit marks the ids of receives, in addition to the slot.
 inline constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 
 }  // namespace hetcomm::rdma

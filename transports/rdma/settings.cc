@@ -26,8 +26,8 @@ uint8_t timeout_exponent(uint64_t duration_ns) {
   return exponent;
 }
 
-// Soft-RoCE that sends again may do anything from then on (README.md, "Soft-RoCE"). It is given the
-// whole time for the first try.
+// After a retransmission Soft-RoCE may do anything (README.md, "Soft-RoCE"). It is given the whole
+// time for the first try.
 void forbid_retries(ConnectionSettings& settings) {
   const unsigned longer = settings.timeout + std::bit_width(unsigned{settings.retries});
   settings.timeout = static_cast<uint8_t>(std::min<unsigned>(longer, kLongestTimeout));

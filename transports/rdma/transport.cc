@@ -12,16 +12,16 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Timers are a matter of seconds; looking at them in every progress() would be a waste.
+// Timers last for seconds, so looking at them in every progress() would be a waste.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
-// Silent connections are looked at so often in the detection time.
+// The number of looks at silent connections in the detection time.
 constexpr uint64_t kProbes = 4;
 constexpr int kMaxRounds = 4;
-// The number of used receives that are posted again together; fewer when nothing comes. No one who
-// waits for a message waits for that.
+// The number of used receives that are posted again together; fewer when nothing comes. No wait for
+// a message depends on that.
 constexpr size_t kPostTogether = 8;
-// Unsignalled work of connections that have nothing else to do is looked at in so many passes. To
-// ask costs what a message costs, and shall not come between one and its answer.
+// Unsignalled work of connections that have nothing else to do is looked at once in this many
+// passes. Asking costs as much as a message, and should not come between a message and its answer.
 constexpr uint64_t kTailPasses = 1024;
 
 }  // namespace
@@ -183,7 +183,7 @@ void RdmaTransport::handle_send(const ibv_wc& completion) {
     endpoint->on_sent(completion.wr_id);
     return;
   }
-  // It and what came before it are over; the rest is flushed.
+  // This request and all before it are over. The rest is flushed.
   endpoint->pair()->retire(completion.wr_id, [](const SendRecord&) {});
   endpoint->break_off(failure_text("sending failed", completion));
 }
@@ -301,7 +301,7 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
       port_.break_down(reported);
       break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      // The peers would wait for ever if no receives were there.
+      // The peers would wait for ever without receives.
       if (!port_.receives().replace_lost() &&
           port_.receives().has_lost(static_cast<uint32_t>(pending_.queue_pairs()) *
                                     port_.settings().credits)) {
@@ -319,8 +319,8 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
   }
 }
 
-// Connections stand on addresses: those whose address has gone are over. Others can be made by the
-// addresses that are there now.
+// Connections depend on addresses: those whose address has gone are over. New ones can use the
+// current addresses.
 void RdmaTransport::check_addresses() {
   try {
     port_.device().refresh_addresses(port_.environment().config);

@@ -1,6 +1,6 @@
 // The rdma transport: takes completions and events from the device, and hands each to the
 // connection that it concerns. The device is opened for the first connection, made or accepted, or
-// the first memory that is to be reached.
+// for the first memory that has to be reachable.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class RdmaTransport final : public Transport,
                             public DeviceAttacher,
                             private PortHandler {
  public:
-  // |cm|: in place of the installed librdmacm.
+  // |cm| is used in place of the installed librdmacm.
   static Result<std::unique_ptr<RdmaTransport>> create(const Verbs& verbs, const Cm* cm,
                                                        const TransportEnvironment& environment);
   ~RdmaTransport() override;

@@ -1,6 +1,6 @@
-// Everything that this transport calls of libibverbs, in one table: loaded at run time, or a fake
-// in tests. Calls that the header defines as inline functions stand here too, so that nothing goes
-// past the table. Results and errno are as documented for the calls of the same name.
+// All functions of libibverbs that this transport calls, in one table: loaded at run time, or a
+// fake in tests. Calls that the header defines as inline functions stand here too, so that nothing
+// bypasses the table. Results and errno are as documented for the calls of the same name.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -33,7 +33,7 @@ struct Contact {
 std::vector<std::byte> encode_contact(const Contact& contact);
 Result<Contact> decode_contact(ConstByteSpan bytes);
 
-// A queue pair as its peer has to know it.
+// The parameters of a queue pair that its peer has to know.
 struct Parameters {
   uint32_t queue_pair = 0;
   uint32_t packet_sequence = 0;
@@ -44,7 +44,7 @@ struct Parameters {
   uint32_t slot_bytes = 0;  // of each
   GidKind kind = GidKind::kRoceV2Ipv4;
   GidBytes gid{};       // its own
-  GidBytes peer_gid{};  // what it takes for the peer's
+  GidBytes peer_gid{};  // the peer's, as it assumes
 };
 inline constexpr size_t kParametersBytes = 52;
 std::vector<std::byte> encode_parameters(const Parameters& parameters);
@@ -67,7 +67,7 @@ inline constexpr size_t kAnswerBytes = 256;
 using AnswerBytes = std::array<std::byte, kAnswerBytes>;
 AnswerBytes encode_answer(const Answer& answer);
 AnswerBytes encode_refusal(std::string_view why);
-// The refusal as a status.
+// Returns a refusal as a status.
 Result<Answer> decode_answer(const AnswerBytes& bytes);
 inline constexpr std::byte kReadyByte{0x52};
 
@@ -75,9 +75,9 @@ inline constexpr std::byte kReadyByte{0x52};
 
 //   byte 0 type   1-2 credits   [3-6 mask   bytes of core's header   payload]
 //
-// Only those bytes of core's header travel that differ from the message before on this connection
-// (bit i of the mask: byte i), which is why both ends keep that header. Most do not differ, and
-// a short message is a shorter packet: 64 B of payload with a head of 12 instead of 40.
+// Only those bytes of core's header are sent that differ from the previous message on this
+// connection (bit i of the mask: byte i), so both ends keep that header. Most do not differ, and a
+// short message is a shorter packet: 64 B of payload with a head of 12 instead of 40.
 enum class HeadType : uint8_t { kMessage = 1, kCredits = 2, kFragment = 3 };
 inline constexpr size_t kCreditsHeadBytes = 3;
 inline constexpr size_t kMaxHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
@@ -91,7 +91,7 @@ size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header
 inline constexpr size_t kFragmentHeadBytes = kCreditsHeadBytes + 4 + 8;
 struct FragmentHead {
   uint32_t immediate = 0;  // of the key
-  uint64_t offset = 0;     // in what was exposed
+  uint64_t offset = 0;     // in the exposed memory
 };
 void encode_fragment_head(std::byte* out, uint16_t credits, const FragmentHead& fragment);
 // Reads the head of a message that decode_head() has called a fragment.
@@ -101,8 +101,8 @@ struct Head {
   uint16_t credits = 0;
   size_t size = 0;
 };
-// Reads the head of a message of |size| bytes; nullopt when it is malformed. |header| is that of
-// the message before, and becomes this one's if this is one of core's.
+// Reads the head of a message of |size| bytes; nullopt when it is malformed. |header| is the header
+// of the previous message. It becomes this one's if this is a message of core.
 std::optional<Head> decode_head(const std::byte* bytes, size_t size, MessageHeader& header);
 
 // --- one-sided -------------------------------------------------------------------------------

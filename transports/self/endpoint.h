@@ -1,8 +1,8 @@
 // A rank's connection to itself: both ends in one object.
 //
 // Messages wait in a bounded queue of fixed slots; puts and gets are copies between two extent
-// lists. Both are carried out by progress(), in bounded steps, so that a handler is never called
-// from inside its own call. It cannot fail.
+// lists. progress() carries both out in bounded steps, so that a handler is never called from
+// inside its own call. It cannot fail.
 #pragma once
 
 #include <array>

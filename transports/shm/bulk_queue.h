@@ -13,8 +13,8 @@
 
 namespace hetcomm::shm {
 
-// The first three words of Bulk::scratch: how far the local memory has been worked through. The
-// fourth is the user's.
+// The first three words of Bulk::scratch hold the progress through the local memory. The fourth
+// belongs to the user.
 inline ExtentCursor load_cursor(const Bulk& bulk) {
   return std::bit_cast<ExtentCursor>(
       std::array<uint64_t, 3>{bulk.scratch[0], bulk.scratch[1], bulk.scratch[2]});

@@ -15,7 +15,7 @@ namespace {
 // Pieces per system call, on either side.
 constexpr size_t kWindow = 64;
 
-// An address in the peer, as the kernel wants it; never followed here.
+// An address in the peer, as the kernel wants it. It is never dereferenced here.
 void* remote_pointer(uint64_t address) {
   return reinterpret_cast<void*>(
       static_cast<uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)

@@ -39,7 +39,7 @@ int populate(std::byte* begin, uint64_t length) {
   return 0;
 }
 
-// A kernel without it refuses it even for no bytes.
+// A kernel without this advice refuses it even for zero bytes.
 bool can_populate() {
   static const bool can = madvise(nullptr, 0, MADV_POPULATE_WRITE) == 0;
   return can;
@@ -57,7 +57,7 @@ Result<uint64_t> sealed_size(const UniqueFd& file, int seals) {
   if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &info) != 0) {
     return status_from_errno(errno, "shm: fstat");
   }
-  // Huge pages can run out, which a process learns by a signal.
+  // Huge pages can run out, and a process learns that by a signal.
   if (system.f_type != TMPFS_MAGIC || info.st_size < 0) {
     return Status(Code::kInvalidArgument, "shm: peer's memory is no memory file");
   }

@@ -1,9 +1,9 @@
-// The memory that two processes share: an anonymous sealed file, never a name that could be left
+// The memory that two processes share: an anonymous sealed file, without a name that could be left
 // behind or guessed.
 //
-// Each ring lies near its reader. A store of the writer waits in a buffer of its processor; a load
-// of the reader stops it until the bytes are there. The reader asks for its node when the
-// connection is set up, before the writer gives the ring its memory.
+// Each ring lies near its reader. A store of the writer waits in a buffer of its processor, but a
+// load stalls the reader until the bytes arrive. The reader asks for its node when the connection
+// is set up, before the writer gives the ring its memory.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 
 namespace hetcomm::shm {
 
-// The size of a peer's |file|, once it is sure that touching it up to there cannot fault: it is
-// plain memory, which the peer has sealed with |seals| and so cannot shrink.
+// Returns the size of a peer's |file| after checking that touching it up to there cannot fault: it
+// is plain memory, which the peer has sealed with |seals| and so cannot shrink.
 Result<uint64_t> sealed_size(const UniqueFd& file, int seals);
 
 class ConnectionMemory {
@@ -27,7 +27,7 @@ class ConnectionMemory {
   static Status check_support(const Geometry& geometry);
   // Makes the file; its control part has memory, its rings do not yet.
   static Result<ConnectionMemory> create(const Geometry& geometry);
-  // Maps a peer's file after checking that nobody can shrink it under us.
+  // Maps a peer's file after checking that no one can shrink it under us.
   static Result<ConnectionMemory> adopt(UniqueFd file, const Geometry& geometry);
 
   ConnectionMemory() = default;
@@ -50,10 +50,10 @@ class ConnectionMemory {
   void place_ring(int side, int node) const {
     (void)prefer_numa_node(ring(side), geometry_.ring_bytes, node);
   }
-  // Closes the file, one descriptor less, where the kernel allocates memory by the mapping as well
-  // (Linux 5.14). The peer has it by now.
+  // Closes the file, to save a descriptor, where the kernel can also allocate memory through the
+  // mapping (Linux 5.14). The peer has the file by now.
   void let_go_of_file();
-  // Gives the bytes |from| to |to| of ring |side| their memory, so that the first touch is no
+  // Allocates memory for the bytes |from| to |to| of ring |side|, so that the first touch causes no
   // SIGBUS. kOutOfMemory if there is none.
   Code allocate_ring(int side, uint64_t from, uint64_t to);
 

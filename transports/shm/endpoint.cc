@@ -95,7 +95,7 @@ std::string ShmEndpoint::describe() const {
 
 // --- sending ---------------------------------------------------------------------------------
 
-// Gives the ring |bytes| at least.
+// Grows the ring to at least |bytes|.
 Code ShmEndpoint::grow_ring(uint64_t bytes) {
   const uint64_t used = producer_.used_ring_bytes();
   const uint64_t wanted = std::min(std::max(std::bit_ceil(bytes), kFirstRingBytes),
@@ -135,7 +135,7 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const ExtentView& pa
   if (payload.length > capabilities_.max_payload_bytes) return Code::kInvalidArgument;
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
   if (ring_messages_ < kFewMessages && ++ring_messages_ == kFewMessages) [[unlikely]] {
-    // The ring goes on with the part that it has if memory is short.
+    // If memory is short, the ring goes on with the part that it has.
     (void)grow_ring(connection_.memory.geometry().ring_bytes);
   }
   while (!producer_.fits(payload.length)) {
@@ -177,7 +177,7 @@ int ShmEndpoint::receive() {
   return done;
 }
 
-// False when the entry cannot be true.
+// False when the entry is invalid.
 bool ShmEndpoint::deliver(uint32_t kind_and_length) {
   const FifoSlot& slot = consumer_.slot();
   const uint32_t length = kind_and_length & 0xffffff;
@@ -262,7 +262,7 @@ bool ShmEndpoint::has_work() {
   return !puts_.empty() && (producer_.has_room(next_piece_bytes()) || producer_.broken());
 }
 
-// A word that the peer took means that it has rung.
+// If the peer took the word, it has rung.
 bool ShmEndpoint::may_sleep_on() {
   const uint32_t asleep = mine_.asleep.load(std::memory_order_relaxed);
   const bool room_is_announced = asleep == 0 || (asleep & kWakeOnRoom) != 0;
@@ -293,14 +293,13 @@ void ShmEndpoint::stop_watching() {
     transport_.environment().poller.remove(connection_.socket.get(), *this);
 }
 
-// The peer is told by the end of the socket, although a forked child of this process may hold it
-// too.
+// The end of the socket tells the peer, even if a forked child of this process also holds it.
 void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();
   if (connection_.socket.valid() && regions_.shares_any()) {
-    // The peer still maps memory of this side: its own end of the socket will tell when it does
-    // not.
+    // The peer still maps memory of this side: its end of the socket will show when it no longer
+    // does.
     shutdown(connection_.socket.get(), SHUT_WR);
     transport_.add_orphans(std::move(connection_.socket), regions_.take_shared());
   }
@@ -356,7 +355,7 @@ void ShmEndpoint::fail(const Status& why) {
   targets_.clear();
   puts_.clear();
   reader_.clear();
-  // The socket may close only when nothing of the peer's is mapped any more.
+  // The socket may close only when no memory of the peer is mapped.
   regions_.unmap_all(*handler_);
   hang_up();
   transport_.environment().log.debug("{}", why.text());

@@ -6,8 +6,8 @@
 //   open --(peer gone: its socket ended)--> draining --(ring empty)--> failed
 //     \---------------(a value from the peer that cannot be)------------------>/
 //
-// Draining still delivers what the peer had published. Failed: sources are withdrawn, targets and
-// bulks forgotten, then on_failed.
+// Draining still delivers entries that the peer had published. Failed: sources are withdrawn,
+// targets and bulks are forgotten, then on_failed is called.
 #pragma once
 
 #include <string>
@@ -46,7 +46,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
 
   // --- for ShmTransport
 
-  // Nothing to do: one load of a word that the peer writes when it sends.
+  // True: there is nothing to do. Costs one load of a word that the peer writes when it sends.
   bool idle() const { return !busy_ && !consumer_.ready(); }
   int progress();
   // Tells the peer to ring. After the transport's fence, has_work() says whether something came
@@ -56,24 +56,24 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool may_sleep_on();
   void end_sleep();
   bool peer_fences() const { return bell_.fences(); }
-  // The peer has, or is about to have, a mapping of region |id|; it is told to let go.
+  // True: the peer has, or is about to have, a mapping of region |id|, and is told to let go.
   bool ask_to_let_go(uint64_t id);
 
  private:
-  // One progress() copies at most so much in each direction, so that others get their turn. A
-  // message or piece counts as kEntryCost more.
+  // One progress() copies at most this many bytes in each direction, so that others get their turn.
+  // A message or piece counts as kEntryCost more.
   static constexpr int64_t kCopyBudget = 256 << 10;
   static constexpr int64_t kEntryCost = 4 << 10;
   // A message from this size on is the last of its progress(): its receiver can then post the next
-  // receive, before what follows is copied aside.
+  // receive before the following data is copied aside.
   static constexpr uint32_t kLongMessage = 16 << 10;
-  // A side uses so much of its ring at first. It uses the whole when that is not enough, or more
-  // than a few messages go through it: a stream is slower in a part.
+  // A side uses this much of its ring at first. It uses the whole ring when that is not enough, or
+  // when more than a few messages go through it: a stream is slower in a part.
   static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
 
-  // The abilities, in an object of their own: their table pointers would push what a short message
-  // touches into further cache lines.
+  // The abilities are in a separate object: their table pointers would push members that a short
+  // message touches into further cache lines.
   class Bulks final : public PutStarter,
                       public GetStarter,
                       public ImmediateReader,
@@ -107,7 +107,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void on_events(uint32_t events) override;
   void peer_went();
   void receive_parcels();
-  // Notes what an exchange of parcels has left to do.
+  // Notes the work that an exchange of parcels has left.
   void note_exchange();
 
   Code grow_ring(uint64_t bytes);

@@ -8,9 +8,9 @@
 namespace hetcomm::shm {
 namespace {
 
-// From this size of the exposed memory on, a transfer will not stay in the caches, and fetching
-// its target only to overwrite it would cost a third of the memory's bandwidth: copy_streaming()
-// then. A small put into large memory may well be read soon.
+// From this size of the exposed memory on, copy_streaming() is used. A transfer will not stay in
+// the caches, and fetching its target only to overwrite it would cost a third of the memory's
+// bandwidth. A small put into large memory may well be read soon.
 constexpr uint64_t kStreamingTarget = 8 << 20;
 constexpr uint64_t kStreamingPut = 1 << 20;
 
@@ -25,7 +25,7 @@ Code ShmEndpoint::put(Bulk& bulk) {
       bulk.local.length > total - bulk.remote_offset) {
     return Code::kInvalidArgument;
   }
-  // Its pieces never wait for memory.
+  // The pieces of a put never wait for memory.
   if (const Code code = grow_ring(connection_.memory.geometry().ring_bytes); code != Code::kOk) {
     return code;
   }
@@ -59,12 +59,13 @@ int ShmEndpoint::pump_puts() {
       handler_->on_bulk_complete(bulk, Code::kOk);
     }
   }
-  // Once for all pieces: a peer that wakes on this processor would take over after each of them.
+  // Rings once for all pieces: a peer that wakes on this processor would take over after each of
+  // them.
   if (done > 0) bell_.ring_if_asleep(kWakeOnSlot);
   return done;
 }
 
-// True when it was the last.
+// True when it was the last piece.
 bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
   ExtentCursor cursor = load_cursor(bulk);
   const uint64_t at = cursor.position - bulk.local.offset;
@@ -88,7 +89,7 @@ bool ShmEndpoint::deliver_put(const FifoSlot& slot, bool last, uint32_t length) 
   const std::byte* from = consumer_.take_bytes(piece.position, length);
   if (from == nullptr) return false;
   Target* const target = targets_.find(piece.token);
-  if (target == nullptr) return true;  // revoked meanwhile
+  if (target == nullptr) return true;  // already revoked
   consumer_.prefetch_following();
   if (piece.offset > target->total || length > target->total - piece.offset) return false;
   const bool streaming = target->total >= kStreamingTarget && piece.total >= kStreamingPut;
@@ -119,7 +120,7 @@ Code ShmEndpoint::get(Bulk& bulk) {
 }
 
 Code ShmEndpoint::get_now(Bulk& bulk) {
-  if (failed_ || draining_) return Code::kPeerLost;  // another process may have its number
+  if (failed_ || draining_) return Code::kPeerLost;  // another process may have its id
   const Code code = reader_.read_now(bulk);
   if (code != Code::kInvalidArgument) read_now_ += bulk.local.length;
   if (reader_.peer_is_gone()) {

@@ -33,7 +33,7 @@ RemoteKey TargetTable::add(Extents extents, uint64_t cookie) {
   const uint32_t index = next_free_index(targets_, free_);
   Target& target = targets_[index];
   target.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // nothing fails any more
+  free_.pop_back();  // nothing fails from here on
   target.cursor = {};
   target.total = total_bytes(extents);
   target.cookie = cookie;
@@ -71,7 +71,7 @@ Result<RemoteKey> SourceTable::add(Extents extents) {
   const uint32_t index = next_free_index(sources_, free_);
   Source& source = sources_[index];
   source.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // nothing fails any more
+  free_.pop_back();  // nothing fails from here on
   next_generation(source.generation);
   source.live = true;
   words_[index].store(source.generation, std::memory_order_release);
@@ -89,8 +89,7 @@ void SourceTable::remove(const RemoteKey& key) {
   Source& source = sources_[wanted.index];
   if (!source.live || source.generation != wanted.generation) return;
   words_[wanted.index].store(0, std::memory_order_relaxed);
-  // Nothing that the owner writes into the memory from now on may be seen before the word's
-  // change.
+  // A reader must not see later writes of the owner to the memory before the change of the word.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   source.live = false;
   free_.push_back(wanted.index);

@@ -1,9 +1,9 @@
 // Memory that this side exposed on one connection, and the keys that name it.
 //
-// Targets are written by this process alone, from what the peer put into the ring: after remove()
-// nothing is. Sources are read by the peer whenever it likes; remove() withdraws the source's word
-// in shared memory before it returns, and a reader that finds the word changed after its last byte
-// discards what it read.
+// Only this process writes targets, from the peer's bytes in the ring, and it writes none after
+// remove(). The peer may read sources at any time. remove() withdraws the source's word in shared
+// memory before it returns. A reader that finds the word changed after its last byte discards the
+// bytes.
 #pragma once
 
 #include <cstdint>

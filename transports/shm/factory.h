@@ -1,4 +1,4 @@
-// The way into this folder.
+// The entry point of this folder.
 #pragma once
 
 #include <memory>

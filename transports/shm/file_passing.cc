@@ -65,7 +65,8 @@ Status receive_with(int socket, size_t wanted, bool expected, Incoming& incoming
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
-    // The kernel puts no more descriptors into this process than there is room for, and says so.
+    // The kernel puts no more descriptors into this process than there is room for, and reports
+    // that.
     const bool room = expected && !incoming.descriptor.valid();
     if (room) {
       message.msg_control = control.data();

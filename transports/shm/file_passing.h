@@ -12,15 +12,15 @@ namespace hetcomm::shm {
 // Sends |bytes|, with |descriptor| unless it is negative, all or nothing. kWouldBlock: no room.
 Status send_with(int socket, ConstByteSpan bytes, int descriptor = -1);
 
-// A message that is coming in, until it is whole: |wanted| bytes and at most one descriptor.
+// A message that is still arriving. A whole one has |wanted| bytes and at most one descriptor.
 struct Incoming {
   std::vector<std::byte> bytes;
   UniqueFd descriptor;
 };
 
 // Appends to |incoming| until it has |wanted| bytes. kPending: the rest has yet to come. A
-// descriptor counts as it comes: the first one that is not |expected|, or is a second one, ends
-// this with kInvalidArgument, and this process does not keep it.
+// descriptor that is not |expected|, or a second one, ends this at once with kInvalidArgument, and
+// this process does not keep it.
 Status receive_with(int socket, size_t wanted, bool expected, Incoming& incoming);
 
 }  // namespace hetcomm::shm

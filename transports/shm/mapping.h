@@ -7,9 +7,10 @@
 //                                 <--     kLetGo (region)
 //     kGone (region)              -->     now nobody reaches it
 //
-// Parcels of a fixed size over the connection's local socket. Whoever has the file can read and
-// write all of it, for as long as he keeps it: a descriptor that only reads can be opened again for
-// writing. So it is handed over only to members, and only of regions that grant every access.
+// Parcels have a fixed size and go over the connection's local socket. A process that has the file
+// can read and write all of it, for as long as it keeps the file: a read-only descriptor can be
+// reopened for writing. So the file is handed over only to members, and only for regions that grant
+// every access.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +25,17 @@
 
 namespace hetcomm::shm {
 
-// Why a peer does not get a region. One that was withdrawn is none of its fault.
+// The reason why a peer does not get a region. kWithdrawn is not the peer's fault.
 enum class Refusal : uint8_t { kWithdrawn, kUnknown, kForeign };
 
 // Regions that this process has published on one transport.
 class PublishedRegions {
  public:
-  // kUnsupported: what |region| does not grant could not be refused to who maps it.
+  // kUnsupported: |region| does not grant every access, and a mapping cannot refuse any.
   Result<RemoteKey> add(const Region& region);
-  // The region that |peer| may have, or null, and |*refusal|.
+  // Returns the region if |peer| may have it; otherwise null, and |*refusal|.
   const Region* find(uint64_t id, int peer, Refusal* refusal) const;
-  // No new mappers.
+  // Admits no new mappers.
   void close(uint64_t id);
   void erase(uint64_t id);
 
@@ -53,7 +54,7 @@ class PublishedRegions {
 // A mapping of a peer's region.
 class Mapping {
  public:
-  // |length| was asked for.
+  // |length| is the length that was asked for.
   static Result<Mapping> create(const UniqueFd& file, const Parcel& here, uint64_t length);
   Mapping() = default;
   Mapping(Mapping&& other) noexcept;
@@ -67,7 +68,7 @@ class Mapping {
   uint64_t skip_ = 0;
 };
 
-// The parcels of one connection, both ways.
+// The parcels of one connection, in both directions.
 class ParcelPort {
  public:
   explicit ParcelPort(int socket) : socket_(socket) {}
@@ -76,10 +77,10 @@ class ParcelPort {
   Status send(const Parcel& parcel, int file = -1);
   Status flush();
   bool waiting() const { return !waiting_.empty(); }
-  // Answers to the peer that it does not read.
+  // The number of answers that the peer has yet to read.
   size_t answers_waiting() const { return answers_waiting_; }
-  // The next parcel that has come; kPending when there is none. |*file| is what came with it, which
-  // is an error unless |file_expected|.
+  // Takes the next parcel that has arrived; kPending when there is none. |*file| is the file that
+  // came with it, which is an error unless |file_expected|.
   Status receive(bool file_expected, Parcel* out, UniqueFd* file);
 
  private:

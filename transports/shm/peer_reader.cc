@@ -11,7 +11,7 @@
 namespace hetcomm::shm {
 namespace {
 
-// Bytes that one pump() reads at most.
+// The most bytes that one pump() reads.
 constexpr uint64_t kReadBudget = 1 << 20;
 
 // The key of a bulk that begin() has checked.

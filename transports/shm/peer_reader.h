@@ -1,7 +1,7 @@
 // The gets of one connection: they read the peer's memory (cma.h), in the order of BulkQueue.
 //
 // A source may be withdrawn during a get. The get then ends with kCancelled. The process that was
-// read must still be the peer at the end: its number may have been given to another.
+// read must still be the peer at the end: its id may have been given to another.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ class PeerReader {
   Code push(Bulk& bulk);
   // Reads all of a get at once, without a queue or an upcall.
   Code read_now(Bulk& bulk);
-  // Reads a bounded amount for the gets that were accepted. Upcalls. Returns the number of things
-  // done.
+  // Reads a bounded amount for the gets that were accepted. Makes upcalls. Returns the number of
+  // things done.
   int pump(EndpointHandler& handler);
   bool empty() const { return gets_.empty(); }
   // Forgets |bulk|, if it is here.
   void remove(Bulk& bulk) { gets_.remove(bulk); }
   void clear() { gets_.clear(); }
-  // The peer was gone at the end of a get. pump() reads nothing any more.
+  // True: the peer was gone at the end of a get, and pump() no longer reads.
   bool peer_is_gone() const { return peer_is_gone_; }
 
  private:

@@ -32,7 +32,7 @@ Status RegionExchange::receive(EndpointHandler& handler) {
     Status status = port_.receive(!wanted_.empty(), &parcel, &file);
     if (status.code() == Code::kPending) return {};
     if (!status.ok()) return status;
-    // Nothing comes behind most rings; what does is announced again.
+    // Nothing follows most rings. A parcel that does is announced again.
     if (parcel.kind == ParcelKind::kRing) return {};
     HETCOMM_RETURN_IF_ERROR(take(parcel, file, handler));
   }
@@ -102,7 +102,7 @@ Status RegionExchange::answer_want(uint64_t id) {
   return {};
 }
 
-// Each reason once per connection: a peer that goes on asking does not fill the log.
+// Logs each reason once per connection, so that a peer that keeps asking does not fill the log.
 void RegionExchange::note_refusal(Refusal refusal) {
   if (refusal == Refusal::kWithdrawn ||
       std::exchange(refusals_noted_[static_cast<size_t>(refusal)], true)) {

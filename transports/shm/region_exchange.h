@@ -1,5 +1,5 @@
 // The regions of both sides on one connection: asks for the peer's, maps them, lets go of them, and
-// hands own ones over. mapping.h has the protocol.
+// hands over this side's. mapping.h has the protocol.
 //
 // A socket that fails ends the exchange: its other end tells the endpoint what has happened.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace hetcomm::shm {
 
-// Own regions that a peer maps, each with whether it has been asked to let go.
+// This side's regions that a peer maps. True: the peer has been asked to let go.
 using SharedRegions = std::unordered_map<uint64_t, bool>;
 
 class RegionExchange {
@@ -35,7 +35,7 @@ class RegionExchange {
 
   // Asks for a region of the peer. EndpointHandler::on_mapped follows from receive().
   void map(const RemoteKey& key, uint64_t length);
-  // Takes parcels that have come, a bounded number. kPeerLost: the peer has closed the socket.
+  // Takes a bounded number of parcels that have arrived. kPeerLost: the peer has closed the socket.
   // Other failures: the peer has broken the protocol.
   Status receive(EndpointHandler& handler);
   // Sends parcels that wait for room in the socket.
@@ -43,24 +43,25 @@ class RegionExchange {
   bool waiting() const { return port_.waiting(); }
   bool socket_failed() const { return socket_failed_; }
 
-  // The peer has, or is about to have, a mapping of own region |id|; it is told to let go. False:
-  // it has none.
+  // True: the peer has, or is about to have, a mapping of this side's region |id|, and is told to
+  // let go. False: it has none.
   bool ask_to_let_go(uint64_t id);
   bool shares_any() const { return !shared_.empty(); }
-  // The own regions that the peer maps; this side forgets them.
+  // Returns this side's regions that the peer maps, and forgets them.
   SharedRegions take_shared() { return std::exchange(shared_, {}); }
   void forget_shared() { shared_ = {}; }
 
-  // Nothing of the peer's is mapped any more, and |handler| is told.
+  // Unmaps all regions of the peer, and tells |handler|.
   void unmap_all(EndpointHandler& handler);
   // Unmaps without an upcall.
   void drop_mappings() { mappings_.clear(); }
 
  private:
-  // Parcels that are taken at a time: a peer that sends without end gets its turn and no more.
+  // Parcels that are taken at a time, so that a peer that sends endlessly gets no more than its
+  // turn.
   static constexpr int kMaxParcels = 64;
-  // Regions that a side may have asked for and not been answered. The owner holds a descriptor for
-  // each answer that the peer does not read.
+  // The most requests for regions of a side that may be unanswered. The owner holds a descriptor
+  // for each answer that the peer does not read.
   static constexpr size_t kMaxWanted = 64;
 
   void ask();
@@ -76,8 +77,8 @@ class RegionExchange {
   ParcelPort port_;
   bool socket_failed_ = false;
   std::unordered_map<uint64_t, std::shared_ptr<const Mapping>> mappings_;  // of the peer's regions
-  std::unordered_map<uint64_t, uint64_t> wanted_;     // asked for, not here yet, with its length
-  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // for when fewer are asked for
+  std::unordered_map<uint64_t, uint64_t> wanted_;     // pending requests: id, length
+  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // waits for fewer requests
   SharedRegions shared_;
   std::array<bool, 3> refusals_noted_{};  // by Refusal
 };

@@ -1,16 +1,16 @@
-// One direction of a connection: a FIFO of slots, and a ring of bytes for what does not fit a
-// slot.
+// One direction of a connection: a FIFO of slots, and a ring of bytes for payloads that do not fit
+// a slot.
 //
 // Producer and Consumer are the two ends, each in its own process, each used by one thread. A slot
 // is handed over by its sequence word (release, acquire), so that a short message moves one cache
-// line. The consumer says what it has consumed after every quarter; the producer looks only when
-// it believes to be out of room. What is consumed and not yet said (less than a quarter), what is
-// skipped at the ring's end and what is asked for (a chunk each, at most a quarter) fit together,
-// so nobody starves. Neither end trusts the other.
+// line. The consumer reports its consumption after every quarter. The producer looks only when it
+// seems to be out of room. The bytes that are consumed and not yet reported (less than a quarter),
+// the bytes skipped at the ring's end and the bytes asked for (a chunk each, at most a quarter) fit
+// together, so neither end starves. Neither end trusts the other.
 //
-// A ring is as large as was agreed, but the producer may use only its beginning: it then skips the
-// rest of each lap, as it skips what is too short for an entry. Nobody may wait for room in such a
-// part, since the consumer speaks up only after a quarter of the whole.
+// A ring has the agreed size, but the producer may use only its beginning. It then skips the rest
+// of each lap, as it skips space that is too short for an entry. The producer must not wait for
+// room in this part, since the consumer reports only after a quarter of the whole ring.
 #pragma once
 
 #include <cstring>
@@ -37,7 +37,7 @@ class Producer {
   }
   // True: the part of the ring that is in use has room for |length| contiguous bytes.
   bool fits(uint64_t length) const { return length <= used_ && has_bytes_now(length, used_); }
-  // The first |bytes| of the ring, more than until now, have memory.
+  // Call when the first |bytes| of the ring, more than until now, have memory.
   void grow(uint64_t bytes) { used_ = bytes; }
   uint64_t used_ring_bytes() const { return used_; }
 
@@ -58,7 +58,7 @@ class Producer {
     head_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
     publish(slot(), kind, length);
   }
-  // The peer has said what cannot be.
+  // True: the peer has reported impossible values.
   bool broken() const { return broken_; }
 
  private:
@@ -110,13 +110,13 @@ class Consumer {
   }
   // The next entry, while ready().
   const FifoSlot& slot() const { return *next_; }
-  // Fetches the entry after it while this one is worked on: in a stream it is there already.
+  // Prefetches the following entry while this one is handled: in a stream it is there already.
   void prefetch_following() const {
     const auto* line = reinterpret_cast<const std::byte*>(slots_ + (tail_ + 1) % kSlotCount);
     __builtin_prefetch(line);
   }
 
-  // The |length| bytes at |position|; null when the entry cannot be true. They are consumed
+  // The |length| bytes at |position|; null when the entry is invalid. The bytes are consumed
   // together with the slot.
   const std::byte* take_bytes(RingPosition position, uint64_t length) {
     const uint64_t ahead = position - tail_bytes_;

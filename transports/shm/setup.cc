@@ -13,7 +13,7 @@ constexpr uint32_t kMagic = 0x68637368;
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kMaxText = 180;
 
-// Errors of the set-up are the peer's, named by what was expected of it.
+// Makes an error of the set-up that is the peer's fault; |what| describes it.
 Status invalid(const char* what) {
   return Status(Code::kInvalidArgument, fmt::format("shm: peer {}", what));
 }
@@ -95,8 +95,8 @@ Result<std::unique_ptr<Setup>> Setup::await_offer(UniqueFd socket, const SetupCo
   return setup;
 }
 
-// The process is named before the peer's message comes, which proves that it was alive meanwhile:
-// the number cannot have been given to another.
+// The process id is read before the peer's message comes. The message proves that the process was
+// still alive, so the id cannot have been given to another.
 Status Setup::start() {
   Result<LocalPeer> peer = local_peer(connection_.socket.get());
   if (!peer.ok()) return peer.status();
@@ -114,7 +114,7 @@ Status Setup::send(const Status& outcome) {
   message.nonce = context_.nonce;
   const int memory = connection_.side == 0 ? connection_.memory.file() : -1;
   const Status sent = send_with(connection_.socket.get(), message.encode(), memory);
-  // The socket is fresh: its buffer takes all.
+  // The socket is fresh, so its buffer takes the whole message.
   if (sent.code() != Code::kWouldBlock) return sent;
   return Status(Code::kOutOfResources, "shm: the local socket's buffer is too small");
 }
@@ -138,7 +138,7 @@ Status Setup::accept_message() {
 
 Status Setup::accept_offer(const Message& message) {
   if (!incoming_.descriptor.valid()) return invalid("sent no memory");
-  // This side allocates one of them.
+  // This side allocates one of the rings.
   if (message.geometry.ring_bytes > context_.geometry.ring_bytes) {
     return invalid("wants rings that are larger than this side accepts (HETCOMM_SHM_RING_BYTES)");
   }

@@ -4,9 +4,9 @@
 //     offer (geometry, nonce, memory)            -->   maps the memory, tries to read the nonce
 //                                                <--   answer (nonce), or why not
 //
-// Both messages have a fixed size. The offer brings one descriptor, the answer none. One Setup per
-// connection and side; it never blocks, and holds nothing but the socket until the other side has
-// spoken.
+// Both messages have a fixed size. The offer brings one descriptor, the answer none. There is one
+// Setup per connection and side. It never blocks, and it holds only the socket until the other side
+// has sent its message.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@ struct Connection {
   int side = 0;     // of the mapped memory: 0 initiator, 1 acceptor
   UniqueFd socket;  // its end tells that the peer has gone: forked children do not keep it
   pid_t pid = 0;    // as seen from here; 0: not visible
-  uid_t user = 0;   // the peer's effective one
+  uid_t user = 0;   // the peer's effective id
   ConnectionMemory memory;
   bool fence = false;  // see Bell
   Status reading;      // kOk: proved
@@ -40,14 +40,14 @@ struct SetupContext {
   bool membarrier;
   Nonce nonce;                     // at a fixed address while peers read it
   Status reading;                  // kOk: try
-  int inside_node = kAnyNumaNode;  // near it lie the rings that this side reads
+  int inside_node = kAnyNumaNode;  // node of the rings that this side reads
 };
 
 class Setup;
 
 class SetupHandler {
  public:
-  // The outcome, once, from the poller. |setup| may be destroyed here.
+  // Reports the outcome once, from the poller. |setup| may be destroyed here.
   virtual void on_setup(Setup& setup, Result<Connection> connection) = 0;
 
  protected:
@@ -56,11 +56,11 @@ class SetupHandler {
 
 class Setup final : public Watcher {
  public:
-  // Sends the offer over |socket|, to a peer that accepts rings of |peer_ring_bytes|; fails at once
-  // when there are no means for it.
+  // Sends the offer over |socket|, to a peer that accepts rings of |peer_ring_bytes|. Fails at once
+  // when resources for it are missing.
   static Result<std::unique_ptr<Setup>> offer(UniqueFd socket, const SetupContext& context,
                                               uint64_t peer_ring_bytes, SetupHandler& handler);
-  // Waits for one.
+  // Waits for an offer.
   static Result<std::unique_ptr<Setup>> await_offer(UniqueFd socket, const SetupContext& context,
                                                     SetupHandler& handler);
   ~Setup();

@@ -48,7 +48,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  public:
   Pending(ShmTransport& transport, const Destination& peer, bool initiator)
       : transport_(transport), peer_(peer), initiator_(initiator) {
-    // A peer that computes answers when it next waits: as long as an operation may take.
+    // A peer that computes answers when it next waits, so the limit is that of an operation.
     deadline_ns_ = deadline_after(transport.environment_.now_ns,
                                   transport.environment_.config.number(variable::kTimeout));
   }
@@ -65,7 +65,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
   void fail_later(Status why) { failure_ = std::move(why); }
   void accept(UniqueFd socket) { begin_setup(std::move(socket)); }
 
-  // Ends what is going on, without an upcall.
+  // Ends the work in progress, without an upcall.
   void cancel() {
     finished_ = true;
     connector_.reset();
@@ -218,7 +218,7 @@ void ShmTransport::on_accept(StreamSocket socket, const Hello& hello) {
     environment_.log.warn("shm: connection from rank {} refused: no such peer", peer);
     return;
   }
-  // A peer that starts anew has given up its earlier attempt.
+  // A peer that starts again has given up its earlier attempt.
   for (const auto& pending : pending_) {
     if (!pending->initiator() && pending->peer().rank == peer) pending->cancel();
   }
@@ -270,7 +270,7 @@ void ShmTransport::remove(ShmEndpoint& endpoint) {
   has_gaps_ = true;
 }
 
-// Those whose peer has closed its end go.
+// Drops orphans whose peer has closed its end.
 void ShmTransport::prune_orphans() {
   std::erase_if(orphans_, [](const Orphans& each) {
     std::array<char, 64> dropped;

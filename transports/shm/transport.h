@@ -39,8 +39,8 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
 
   // --- for ShmEndpoint
   PublishedRegions& regions() { return regions_; }
-  // Keeps regions that a peer still maps although this side has ended the connection. The other
-  // end of |socket| closes when the peer has unmapped them. Room for them is there.
+  // Keeps regions that a peer still maps although this side has ended the connection. The other end
+  // of |socket| closes when the peer has unmapped them. add() has made room for them.
   void add_orphans(UniqueFd socket, SharedRegions regions) {
     orphans_.push_back({std::move(socket), std::move(regions)});
   }

@@ -7,9 +7,9 @@
 // The producer fences where the kernel lacks it for either process (Bell::fence).
 //
 // Ringing never blocks, whatever the peer does. A ring is a parcel over this side's own end of the
-// local socket, sent with MSG_DONTWAIT: no flag that the peer can change has a say in it, and no
-// descriptor of the peer's is written to. A peer that does not read its rings finds the socket full
-// and readable, so it does not sleep.
+// local socket, sent with MSG_DONTWAIT: it depends on no flag that the peer can change, and writes
+// to no descriptor of the peer. A peer that does not read its rings finds the socket full and
+// readable, so it does not sleep.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,8 @@ class Bell {
   // |socket| is borrowed, until mute().
   Bell(Side& peer, int socket, bool fence) : asleep_(peer.asleep), socket_(socket), fence_(fence) {}
 
-  // After a store that the peer may wait for. |reasons| are those it may have gone to sleep for.
+  // Call after a store that the peer may wait for. |reasons| are those for which it may have gone
+  // to sleep.
   void ring_if_asleep(uint32_t reasons) {
     if (fence_) {
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -36,7 +37,7 @@ class Bell {
       ring();
   }
   bool fences() const { return fence_; }
-  // Before the socket is closed: nobody is rung any more.
+  // Call before the socket is closed. The bell then no longer rings.
   void mute() { socket_ = -1; }
 
  private:

@@ -4,9 +4,8 @@
 //   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
 //   ring 1     the other way
 //
-// Each word has one writer, except Side::asleep, which the peer takes back by an exchange.
-// Whatever the peer can write is hostile: it is read once into private memory, then checked, then
-// used.
+// Each word has one writer, except Side::asleep, which the peer takes back by an exchange. All data
+// that the peer can write is hostile: it is read once into private memory, then checked, then used.
 #pragma once
 
 #include <array>
@@ -65,11 +64,11 @@ struct PutPiece {
 };
 static_assert(sizeof(PutPiece) == kSlotHeaderBytes);
 
-// Bits of Side::asleep: what the sleeper wants to be woken by.
+// Bits of Side::asleep: the events that wake the sleeper.
 inline constexpr uint32_t kWakeOnSlot = 1;
 inline constexpr uint32_t kWakeOnRoom = 2;
 
-// This side writes these, but for |asleep|, which the other one clears.
+// This side writes these, except |asleep|, which the other side clears.
 struct Side {
   // This side writes them as consumer of the other's slots and ring. The producer reads them only
   // when it is out of room.
@@ -106,7 +105,7 @@ constexpr bool valid_ring(uint64_t ring_bytes) {
          ring_bytes <= kMaxRingBytes;
 }
 
-// Chosen by the initiator, within what both sides accept; checked by the acceptor.
+// The initiator chooses it within the limits of both sides, and the acceptor checks it.
 struct Geometry {
   uint64_t ring_bytes = 256 << 10;  // power of two
   uint32_t chunk_bytes = 32 << 10;

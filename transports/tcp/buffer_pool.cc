@@ -12,7 +12,8 @@ namespace {
 // Fits every message; larger buffers (rests of cancelled puts) are not kept.
 constexpr size_t kStandardBytes = kHeadBytes + kMaxMessageBytes;
 constexpr size_t kMaxSpare = 8;
-// The most buffers that lie near the node. They are kept for good: to map one takes system calls.
+// The most buffers that lie near the node. They are kept permanently, since mapping one takes
+// system calls.
 constexpr size_t kMaxNear = 8;
 
 }  // namespace

@@ -21,7 +21,7 @@ class BufferPool {
   explicit BufferPool(int node = kAnyNumaNode);
   // Uninitialised. At least |size| bytes. Throws std::bad_alloc.
   Buffer take(size_t size);
-  void give(Buffer buffer);  // fails for nothing
+  void give(Buffer buffer);  // never fails
 
  private:
   const int node_;

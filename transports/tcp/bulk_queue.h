@@ -1,5 +1,5 @@
-// The puts of one endpoint: which waits, in what order frames are cut from them, and which have
-// ended.
+// The puts of one endpoint: the pending ones, the order in which frames are cut from them, and the
+// ended ones.
 //
 //   push -> queued -(last frame committed)-> framed -(last frame_sent)-> completed -> pop_completed
 //
@@ -26,7 +26,7 @@ struct PutFrame {
 class BulkQueue {
  public:
   void push(Bulk& bulk);
-  // Nothing is left to be framed.
+  // True: nothing is left to frame.
   bool empty() const { return high_.first == nullptr && normal_.first == nullptr; }
   bool has_completed() const { return completed_.first != nullptr; }
 
@@ -44,14 +44,14 @@ class BulkQueue {
     uint64_t offset_ = 0;
     ExtentCursor cursor_;
   };
-  // Takes the frame that a preview gave; frames are committed in the order of the preview.
+  // Takes the frame that a preview gave. Frames are committed in the order of the preview.
   void commit(const PutFrame& frame);
   // All bytes of a committed frame have left the user's memory.
   void frame_sent(Bulk& bulk);
   // Nullptr if there is none.
   Bulk* pop_completed();
 
-  // Forgets |bulk| wherever it is; the caller takes care of a frame under way.
+  // Forgets |bulk| wherever it is. The caller takes care of an unfinished frame.
   void remove(Bulk& bulk);
   // Forgets all that has not completed.
   void drop_unsent();

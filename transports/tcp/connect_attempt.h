@@ -1,11 +1,11 @@
 // One stream that this side is connecting: the first of a new connection, or a further one of an
 // endpoint.
 //
-// All addresses are tried in rounds, with a short limit each, so that one that swallows packets
-// does not keep the others waiting, and none waits for the kernel, which asks ever less often. A
-// peer that was reached and has not answered computes: the next round then lasts twice as long, and
-// the rounds go on for the bootstrap time. They end with a refusal, or when nobody was reached for
-// the detection time.
+// All addresses are tried in rounds, with a short limit each. An address that swallows packets then
+// does not delay the others, and none depends on the retries of the kernel, which become ever less
+// frequent. A peer that was reached and has not answered is computing: the next round then lasts
+// twice as long, and the rounds go on for the bootstrap time. They end with a refusal, or when no
+// peer was reached for the detection time.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class ConnectAttempt;
 
 class ConnectAttemptHandler {
  public:
-  // The outcome, once: |attempt| has ended, and may be destroyed here.
+  // Reports the outcome once. |attempt| has ended, and may be destroyed here.
   virtual void on_attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) = 0;
 
  protected:
@@ -39,7 +39,7 @@ class ConnectAttempt final : public ConnectHandler {
     uint64_t detection_ns;
     const LocalEnd& from;
   };
-  // |refused|: a failure that is known already and is to be reported later.
+  // |refused|: a failure that is already known and is reported later.
   ConnectAttempt(Context context, ConnectAttemptHandler& handler, const Destination& destination,
                  const StreamName& name, std::vector<Address> addresses, Status refused);
 
@@ -47,7 +47,7 @@ class ConnectAttempt final : public ConnectHandler {
   const StreamName& name() const { return name_; }
 
   void start();
-  // These two may end it.
+  // These two may end the attempt.
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   uint64_t next_timer_ns() const;
@@ -64,7 +64,7 @@ class ConnectAttempt final : public ConnectHandler {
   uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
   uint32_t doublings_ = 0;        // of the round's time
-  bool reached_ = false;          // somebody's kernel, in this round
+  bool reached_ = false;          // a peer's kernel, in this round
   uint64_t last_reached_ns_ = 0;  // or when it was started
   std::unique_ptr<Connector> connector_;
 };

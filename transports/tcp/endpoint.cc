@@ -11,7 +11,8 @@
 namespace hetcomm::tcp {
 namespace {
 
-// When one of several streams has ended, data that the peer sent before is waited for so long.
+// When one of several streams has ended, the endpoint waits this long for data that the peer sent
+// before.
 constexpr uint64_t kLingerNs = 1'000'000'000;
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);
@@ -44,7 +45,7 @@ TcpEndpoint::TcpEndpoint(TcpTransport& transport, const ConnectionName& name, St
 
 TcpEndpoint::~TcpEndpoint() {
   transport_.remove_endpoint(*this);
-  // Messages first: the peer then sees the end of the stream that it watches most.
+  // Messages end first: the peer then sees the end of the stream that it watches most.
   messages_.close();
 }
 
@@ -118,7 +119,7 @@ bool TcpEndpoint::cancel(Bulk& bulk) {
   try {
     for_each_stream([&](TcpStream& stream) { stream.detach(bulk); });
   } catch (const std::bad_alloc&) {
-    // The rest of a frame that is half sent cannot be kept: the peer gets no more.
+    // The rest of a half-sent frame cannot be kept, so the peer gets no more.
     break_off("out of memory");
   }
   return false;  // puts go to exposed memory only, which the peer revokes
@@ -140,7 +141,7 @@ uint64_t TcpEndpoint::unsent_bytes() const {
   return bytes;
 }
 
-// Puts may wait for bulk streams that are being opened: nothing of them was sent.
+// Puts may wait for bulk streams that are being opened. No part of them was sent.
 Passage TcpEndpoint::passage() const {
   Passage bulk = Passage::kNothing;
   for (const auto& stream : bulk_) {
@@ -193,8 +194,7 @@ bool TcpEndpoint::has_stream(size_t index) const {
   return index == 0 || index > kMaxBulkStreams || bulk_[index - 1] != nullptr;
 }
 
-// The side that connects opens those of the first |count| that are missing. The other side asks for
-// them.
+// The connecting side opens the missing streams of the first |count|. The other side asks for them.
 void TcpEndpoint::request_streams(size_t count) {
   streams_requested_ = true;
   count = std::min(count, kMaxBulkStreams);
@@ -216,7 +216,7 @@ void TcpEndpoint::request_streams(size_t count) {
       if (!has_stream(index)) transport_.open_stream(*this, index);
     }
   } catch (const std::bad_alloc&) {
-    stream_unavailable(Code::kOutOfMemory);  // what is queued goes without
+    stream_unavailable(Code::kOutOfMemory);  // queued puts go without the stream
   }
 }
 
@@ -315,7 +315,7 @@ int TcpEndpoint::write_bulk() {
   return done;
 }
 
-// Upcalls about what has left.
+// Makes upcalls about data that has left.
 int TcpEndpoint::report() {
   int done = 0;
   while (Bulk* bulk = queue_.pop_completed()) {
@@ -385,7 +385,7 @@ void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
   });
 }
 
-// Data that came before the cut is taken, and nothing is waited for.
+// Takes data that came before the cut, and waits for nothing.
 void TcpEndpoint::path_gone(const TcpStream& stream) {
   break_off(text_or_none([&] {
     return fmt::format("the path is gone: the peer's kernel has answered nothing for {:.1f} s",

@@ -4,13 +4,13 @@
 //   open or closing --(protocol error)--> failed
 //   open --(the path is gone, path.h)--> closing --(nothing is left to be taken)--> failed
 //
-// A closing endpoint sends nothing and takes what the peer sent before its end. It then closes
-// every socket, and on_failed is the last upcall. Bulks that have not completed by then are dropped
-// without one.
+// A closing endpoint sends nothing and takes the data that the peer sent before its end. It then
+// closes every socket, and on_failed is the last upcall. Bulks that have not completed by then are
+// dropped without an upcall.
 //
-// Bulk streams are opened at the first put of either side. Only the lower rank connects; the higher
-// one asks it to, on stream 0. Until the first bulk stream is up puts wait; if none can be opened,
-// they go over stream 0 in fragments of kMaxFragmentBytes, between messages.
+// Bulk streams are opened at the first put of either side. Only the lower rank connects. The higher
+// rank asks it to do so on stream 0. Puts wait until the first bulk stream is up. If none can be
+// opened, they go over stream 0 in fragments of kMaxFragmentBytes, between messages.
 #pragma once
 
 #include <array>
@@ -74,28 +74,29 @@ class TcpEndpoint final : public Endpoint,
   const Address& peer_address() const { return peer_address_; }
   ExposureTable& exposures() { return exposures_; }
 
-  // TcpTransport says that a bulk stream has been connected, or cannot be.
+  // TcpTransport reports here that a bulk stream has been connected, or cannot be.
   void attach(size_t index, StreamSocket socket);
   void stream_unavailable(const Status& why);
   bool has_stream(size_t index) const;
 
   // --- for TcpStream. No upcalls.
   void activate();
-  // |why|: what broke; empty when the peer has closed it.
+  // |why|: the cause of the break; empty when the peer has closed the stream.
   void stream_ended(std::string_view why, bool cut);
-  // Comes from inside progress or the poller only.
+  // Called only from inside progress or the poller.
   void fail_protocol(const char* error);
 
-  // Sends and reports what can be. Returns the number of things done.
+  // Sends and reports as much as possible. Returns the number of things done.
   int progress();
   // True: progress() has to be called again without an event.
   bool has_work() const;
-  // Leaves all waiting to the poller; false when there is something to do at once.
+  // Leaves all waiting to the poller. False when there is something to do at once.
   bool prepare_sleep();
   // The time when a closing endpoint gives up, kForever otherwise.
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
-  // Looks whether the peer's kernel has what was sent. Upcalls. False when nothing is on its way.
+  // Checks whether the peer's kernel has the data that was sent. Makes upcalls. False when nothing
+  // is in flight.
   bool watch_path();
 
   // Index in the transport's list of active endpoints.
@@ -127,13 +128,13 @@ class TcpEndpoint final : public Endpoint,
   EndpointHandler* handler_ = nullptr;
   State state_ = State::kOpen;
   bool want_writable_ = false;
-  bool sent_ = false;       // something, since the last watch_path()
-  bool unsettled_ = false;  // something was on its way then
-  bool gone_ = false;       // the path is
+  bool sent_ = false;       // something was sent since the last watch_path()
+  bool unsettled_ = false;  // something was in flight at the last watch_path()
+  bool gone_ = false;       // the path is gone
   bool streams_requested_ = false;
   bool bulk_unavailable_ = false;
   bool note_pending_ = false;
-  bool enough_streams_ = false;  // a further one could not be opened
+  bool enough_streams_ = false;  // a further stream could not be opened
   const bool crosses_link_;      // peer on another host, as far as the addresses tell
   uint8_t bulk_count_ = 0;
   uint8_t next_bulk_ = 0;

@@ -33,14 +33,14 @@ struct Exposure {
   uint64_t nonce = 0;
   uint32_t generation = 0;
   bool live = false;
-  ExtentCursor cursor;  // where the last put ended: most come in order
+  ExtentCursor cursor;  // where the last put ended: most puts come in order
 };
 
 class ExposureTable {
  public:
   // Copies |extents|.
   Result<RemoteKey> add(Extents extents, uint64_t cookie, NonceSource& nonces);
-  // The slot that was freed; kNone when |key| names nothing live.
+  // Returns the slot that was freed; kNone when |key| names nothing live.
   uint32_t remove(const RemoteKey& key);
 
   enum class Verdict : uint8_t {

@@ -1,4 +1,4 @@
-// The way in: what core's registry of transports gets from this folder.
+// The entry point of this folder for core's registry of transports.
 #pragma once
 
 #include <memory>

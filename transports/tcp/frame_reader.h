@@ -2,9 +2,9 @@
 // next bytes should go (next_io), receives into those places, and says how many came (accept).
 //
 // Bytes of a put go straight into exposed memory, and bytes of a cut message into a borrowed
-// buffer; only what may start a new frame goes through |ahead|, which is shared by all streams of a
-// transport and so is always used up before accept() returns. On a bulk stream no more than one
-// head is read ahead, since what follows it belongs in user memory.
+// buffer; only bytes that may start a new frame go through |ahead|. All streams of a transport
+// share |ahead|, so it is always used up before accept() returns. On a bulk stream no more than one
+// head is read ahead, since the bytes after it belong in user memory.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@
 
 namespace hetcomm::tcp {
 
-// Gets what a stream carries. May call FrameReader::revoke from inside.
+// Receives the contents of a stream. It may call FrameReader::revoke from inside.
 class FrameSink {
  public:
   virtual void on_message_frame(const MessageHeader& header, ConstByteSpan payload) = 0;
   virtual void on_put_frame(uint64_t cookie, uint64_t length) = 0;
-  // Returns nullptr, or why the peer must not say this.
+  // Returns nullptr, or the reason why the peer must not send this.
   virtual const char* on_streams_frame(const StreamsNote& note) = 0;
 
  protected:
@@ -41,10 +41,11 @@ class FrameReader {
 
   // Says where the next bytes go: at least one piece. |ahead| holds kHeadBytes or more.
   Pieces next_io(ByteSpan ahead, std::span<iovec> out);
-  // |received| bytes have arrived: at least 1, at most what the last next_io() had room for.
-  // Returns nullptr, or what is wrong with them; then the reader must not be used again.
+  // Takes |received| bytes that have arrived: at least 1, at most as many as the last next_io() had
+  // room for. Returns nullptr, or the fault in the bytes. After a fault the reader must not be used
+  // again.
   const char* accept(ConstByteSpan ahead, size_t received);
-  // The slot's memory must not be written any more: the rest of a frame for it is dropped.
+  // Stops writing to the memory of |slot|: the rest of a frame for it is dropped.
   void revoke(uint32_t slot);
   // True between frames.
   bool between_frames() const { return state_ == State::kHead && head_bytes_ == 0; }
@@ -73,7 +74,7 @@ class FrameReader {
   const bool bulk_stream_;
   State state_ = State::kHead;
   uint32_t head_bytes_ = 0;
-  uint32_t length_ = 0;  // of the frame under way
+  uint32_t length_ = 0;  // of the current frame
   uint32_t left_ = 0;
   uint32_t slot_ = 0;  // kPut
   size_t direct_ = 0;  // bytes of the last next_io() that go to their place without |ahead|

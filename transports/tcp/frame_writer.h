@@ -44,12 +44,13 @@ class FrameWriter {
   // The unfinished frame, then frames of |queue| (null: none) of at most |max_frame| bytes, about
   // |max_bytes| in all.
   void next_io(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes, NextIo& out) const;
-  // The first |sent| bytes of |io| are in the kernel. |queue| gets what that completes.
+  // Notes that the first |sent| bytes of |io| are in the kernel. |queue| is told which frames that
+  // completes.
   void commit(const NextIo& io, size_t sent, BulkQueue& queue);
 
-  // Keeps all but the first |sent| bytes of a message; only between frames.
+  // Keeps all but the first |sent| bytes of a message. Only valid between frames.
   void keep_rest(const HeadBytes& head, const ExtentView& payload, size_t sent);
-  // Memory of |bulk| is not read any more: the rest of a frame of it is copied.
+  // Stops reading memory of |bulk|: the rest of its unfinished frame is copied.
   void detach(const Bulk& bulk);
   // Forgets the unfinished frame: the stream has ended.
   void drop();

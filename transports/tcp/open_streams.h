@@ -1,6 +1,6 @@
 // The sockets of all streams, for threads that ask what has arrived on them without holding the
-// progress baton. A stream is listed as long as its socket is open; nothing that moves data comes
-// here.
+// progress baton. A stream is listed as long as its socket is open. The data path does not use this
+// list.
 #pragma once
 
 #include <mutex>
@@ -13,7 +13,7 @@ namespace hetcomm::tcp {
 class OpenStreams {
  public:
   void add(int peer, const StreamId& stream, int fd);
-  // Before the socket is closed.
+  // Call before the socket is closed.
   void remove(int fd);
   // See ReceiptSource::receipt(). [any-thread]
   bool receipt(int peer, const StreamId& stream, PathReceipt* out) const;
@@ -25,7 +25,7 @@ class OpenStreams {
     StreamId stream;
   };
   mutable std::mutex mutex_;
-  std::vector<Entry> entries_;  // by |mutex_|
+  std::vector<Entry> entries_;  // guarded by |mutex_|
 };
 
 }  // namespace hetcomm::tcp

@@ -16,14 +16,14 @@ namespace {
 
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
-// The kernel tells times by a clock that is as coarse as that.
+// The granularity of the clock by which the kernel reports times.
 constexpr uint64_t kClockTickNs = 20 * kNsPerMs;
 // One unanswered question may be lost, and the peer's kernel answers no two probes within half a
 // second.
 constexpr uint32_t kEnoughTries = 2;
 
-// A field of the kernel's struct tcp_info, by its place. The kernel only appends fields and returns
-// those that it knows; headers of the build machine may know fewer.
+// A field of the kernel's struct tcp_info, by its offset. The kernel only appends fields and
+// returns those that it knows; headers of the build machine may know fewer.
 template <typename T>
 struct TcpField {
   size_t offset;
@@ -57,7 +57,7 @@ class TcpInfo {
   bool has(TcpField<T> field) const {
     return field.offset + sizeof(T) <= size_;
   }
-  // 0 if the kernel has not told it.
+  // 0 if the kernel has not reported the field.
   template <typename T>
   T operator[](TcpField<T> field) const {
     T value{};
@@ -71,7 +71,7 @@ class TcpInfo {
 };
 
 void set_option(int fd, int level, int name, int value) {
-  // An older kernel does without.
+  // An older kernel works without the option.
   if (setsockopt(fd, level, name, &value, sizeof(value)) != 0) return;
 }
 
@@ -93,7 +93,7 @@ PathVerdict judge(const PathSample& sample, uint64_t detection_ns) {
   if (sample.answer == Answer::kFull) return PathVerdict::kNotReading;
   if (sample.silent_ns < detection_ns / 4 * 3) return PathVerdict::kUnsure;
   if (sample.tries >= kEnoughTries) return PathVerdict::kGone;
-  // The peer says that the window is open: what it sent to say so has not come.
+  // The peer says that the window is open, but the packet that it sent to say so has not come.
   const bool contradicted = sample.answer == Answer::kRoom && (closed || sample.tries > 0);
   return contradicted ? PathVerdict::kGone : PathVerdict::kUnsure;
 }
@@ -103,7 +103,8 @@ bool read_path(int fd, PathAccount& out) {
   if (!info.has(kBytesNotSent)) return false;
   const bool in_flight = info[kUnacknowledged] > 0;
   const bool held_back = info[kBytesNotSent] > 0;
-  // Where the kernel does not tell the window: it holds everything back only if that is closed.
+  // Where the kernel does not report the window: it holds everything back only if the window is
+  // closed.
   const bool closed = info.has(kSendWindow) ? info[kSendWindow] == 0 : !in_flight && held_back;
   const uint32_t heard_ms = std::min(info[kLastAckReceivedMs], info[kLastDataReceivedMs]);
   out = {.in_flight = in_flight,
@@ -159,7 +160,7 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
   last_look_ns_ = now_ns;
   silent_ns_ = (first ? 0 : silent_ns_) + std::min(elapsed_ns, 2 * interval_ns(detection_ns));
   if (first || account.heard_ns + kClockTickNs < silent_ns_) {
-    // One timeout may have been since; more cannot be told from those of before.
+    // One timeout may have happened since. More cannot be told from earlier ones.
     retransmitted_ = account.retransmitted - std::min<uint8_t>(account.timeouts, 1);
   }
   silent_ns_ = std::min(silent_ns_, account.heard_ns);
@@ -168,11 +169,11 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
   const uint32_t since = account.retransmitted - retransmitted_;
   if (account.window_closed) {
     sample.waiting = PathSample::Waiting::kWindowClosed;
-    // A segment in flight when the window closed is sent again, in place of a probe.
+    // A segment in flight when the window closed is retransmitted in place of a probe.
     sample.tries = account.in_flight ? since : account.probes;
   } else {
     sample.waiting = PathSample::Waiting::kInFlight;
-    // Several segments may be sent again at one time.
+    // Several segments may be retransmitted at once.
     sample.tries = std::min<uint32_t>(account.timeouts, since);
   }
   const uint64_t age_ns = asked_ns_ == 0 ? UINT64_MAX : now_ns - std::min(now_ns, asked_ns_);

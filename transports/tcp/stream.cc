@@ -18,13 +18,14 @@
 namespace hetcomm::tcp {
 namespace {
 
-// One call of progress moves at most so much on one stream, so that others get their turn.
+// One call of progress moves at most this many bytes on one stream, so that others get their turn.
 constexpr size_t kReadBudget = 2u << 20;
 constexpr uint64_t kWriteBudget = 2u << 20;
-// One sendmsg gets at most so much: more makes the sender's turn longer, not faster.
+// One sendmsg gets at most this many bytes: more makes the sender's turn longer, not faster.
 constexpr uint64_t kSendBytes = 1u << 20;
 constexpr size_t kReadPieces = 64;
-// A message up to this size is copied beside its head: cheaper than a second piece for the kernel.
+// A message up to this size is copied next to its head, which is cheaper than a second piece for
+// the kernel.
 constexpr size_t kSmallBytes = 512;
 // A full socket is asked again this often before the poller is told to watch it.
 constexpr uint8_t kMaxFull = 64;
@@ -68,7 +69,7 @@ void TcpStream::unwatch() {
 void TcpStream::close() {
   keep_passage();
   unwatch();
-  // A forked child may hold the descriptor too; the peer shall see the end all the same.
+  // A forked child may hold the descriptor too. The peer must see the end even then.
   if (socket_.valid()) {
     transport_.open_streams().remove(socket_.get());
     if (writer_.idle()) socket_.say_goodbye();
@@ -82,7 +83,7 @@ void TcpStream::close() {
 
 void TcpStream::abort() {
   const linger at_once{.l_onoff = 1, .l_linger = 0};
-  // It fails for no open socket; what is left then leaves in the kernel's time.
+  // This fails for no open socket. If it did, the rest would leave in the kernel's time.
   if (socket_.valid() &&
       setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) != 0) {
     transport_.log().debug("tcp: a connection cannot be reset");
@@ -93,7 +94,7 @@ void TcpStream::abort() {
 StreamId TcpStream::id() const { return {endpoint_.name().id, index_}; }
 
 uint64_t TcpStream::accepted_bytes() const {
-  // An acknowledgement between the two questions would count neither here nor there.
+  // Neither question would count an acknowledgement that comes between them.
   for (uint64_t acknowledged = acknowledged_bytes(fd());;) {
     const uint64_t waiting = unacknowledged_bytes();
     const uint64_t again = acknowledged_bytes(fd());
@@ -173,7 +174,7 @@ int TcpStream::receive() {
       endpoint_.fail_protocol(error);
       return done;
     }
-    // A short read has emptied the socket; asking again would only tell so.
+    // A short read has emptied the socket. Another read would only confirm that.
     if (size >= budget || (size < pieces.bytes && !socket_.buffered())) break;
     budget -= size;
   }
@@ -269,7 +270,7 @@ int TcpStream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
   return done;
 }
 
-// Sends what TLS has kept. Returns the number of things done.
+// Sends data that TLS has kept. Returns the number of things done.
 int TcpStream::flush() {
   if (socket_.flush()) {
     full_ = false;

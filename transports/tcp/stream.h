@@ -1,8 +1,8 @@
 // One socket of a connection: reads frames into their places, writes frames from theirs.
 //
-// Always registered for EPOLLIN while it can be read; for EPOLLOUT only while parked, that is, when
-// the socket was full for so long, or the context is about to sleep, that asking it again and again
-// is a waste.
+// It is registered for EPOLLIN while it can be read, and for EPOLLOUT only while it is parked. It
+// is parked when the socket was full for so long that asking it again and again is a waste, or when
+// the context is about to sleep.
 #pragma once
 
 #include <cstddef>
@@ -32,14 +32,15 @@ class TcpStream final : public Watcher {
 
   Status watch();
   void unwatch();
-  // Nothing is read or written any more.
+  // Ends all reading and writing.
   void close();
-  // As close(), and the kernel forgets what it has not sent.
+  // Does the same as close(), and the kernel drops unsent data.
   void abort();
   bool is_bulk() const { return index_ > 0; }
   void on_events(uint32_t events) override;
 
-  // Takes what has arrived, a bounded amount. Upcalls. Returns the number of things done.
+  // Takes a bounded amount of the data that has arrived. Makes upcalls. Returns the number of
+  // things done.
   int receive();
   bool read_ended() const { return read_ended_; }
   // receive() has something to take that no event announces.
@@ -50,19 +51,19 @@ class TcpStream final : public Watcher {
   // Sends one message, or keeps it when the socket is full. kWouldBlock between the parts of a
   // frame.
   Code send_message(const MessageHeader& header, const ExtentView& payload);
-  // A frame without payload; only when output_idle().
+  // Sends a frame without payload. Only valid when output_idle().
   void send_head(const HeadBytes& head);
   // Sends the unfinished frame, then frames of |queue| if |new_frames|, as far as the socket takes
   // them, a bounded amount. Returns the number of things done.
   int write(BulkQueue& queue, bool new_frames, uint32_t max_frame);
   bool output_idle() const { return writer_.idle() && socket_.flushed(); }
-  // Bytes that the kernel has taken and the peer's kernel is not known to have.
+  // Bytes that the kernel has taken, and that the peer's kernel has not acknowledged.
   uint64_t unacknowledged_bytes() const;
-  // The socket is full and the poller says when it is not.
+  // True: the socket is full, and the poller reports when it no longer is.
   bool parked() const { return parked_; }
-  // The socket was full when it was asked last.
+  // True: the socket was full when it was last asked.
   bool full() const { return full_; }
-  // Before sleeping, when the socket is full.
+  // Call before sleeping when the socket is full.
   void park();
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();
@@ -75,13 +76,13 @@ class TcpStream final : public Watcher {
   // Returns how far the data behind the opening has come. It is final after drop_output() or
   // close().
   Passage passage() const;
-  // Why it has not arrived; empty: nothing is known.
+  // Says why the data has not arrived; empty: no reason is known.
   std::string trouble() const;
 
   // Judges by the kernel's account whether the path still works; see path.h.
   PathVerdict look(uint64_t now_ns, uint64_t detection_ns);
   bool awaits_acknowledgement() const { return path_.waiting(); }
-  // The peer should be asked.
+  // True: the peer should be asked.
   bool in_doubt() const { return path_.in_doubt(); }
   StreamId id() const;
   void resolve(const PathReceipt& receipt) { path_.answered(receipt); }

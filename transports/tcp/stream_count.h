@@ -1,11 +1,12 @@
 // Chooses the number of bulk streams of a connection when HETCOMM_TCP_STREAMS leaves it open.
 //
-// One, until the kernel's own account of the first stream says that neither the sender's memory
-// copy nor the link was what it waited for, but the windows of a single connection: over
-// kReviewBytes of traffic, at least a quarter of the time in which there was something to send was
-// lost to the receive window or the send buffer, or packets were lost on a path whose round trip (1
-// ms or more) makes recovery slow. Then one more, up to kMaxAutoStreams. Never on loopback, where
-// the copy is the limit and more streams only cost cache.
+// A connection starts with one stream. It gets one more, up to kMaxAutoStreams, when the kernel's
+// account of the first stream shows that the windows of a single connection were the limit, and
+// neither the sender's memory copy nor the link. That is so if, over kReviewBytes of traffic, at
+// least a quarter of the time in which there was something to send was lost to the receive window
+// or the send buffer, or if packets were lost on a path whose round trip (1 ms or more) makes
+// recovery slow. It gets none on loopback, where the copy is the limit and more streams only cost
+// cache.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ inline constexpr size_t kMaxAutoStreams = 4;
 
 // The kernel's account of a stream, from its beginning.
 struct StreamAccount {
-  uint64_t busy_us = 0;     // something was to be sent
-  uint64_t limited_us = 0;  // of that, waited for the receive window or the send buffer
+  uint64_t busy_us = 0;     // time with something to send
+  uint64_t limited_us = 0;  // part of it spent waiting for the receive window or the send buffer
   uint32_t retransmits = 0;
   uint32_t round_trip_us = 0;
 };

@@ -18,7 +18,7 @@
 namespace hetcomm::tcp {
 namespace {
 
-// Timers are a matter of seconds; looking at them in every progress() would be a waste.
+// Timers last for seconds, so looking at them in every progress() would be a waste.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
 
 }  // namespace
@@ -120,7 +120,7 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
 
 void TcpTransport::begin(const Destination& destination, const StreamName& name,
                          std::vector<Address> addresses, Status refused, TcpEndpoint* endpoint) {
-  // Data for this host itself takes no interface.
+  // Data for this host itself uses no interface.
   const bool same_host = environment_.nic != nullptr && !addresses.empty() &&
                          (addresses.front().is_loopback() || is_local(addresses.front()));
   connecting_.push_back({std::make_unique<ConnectAttempt>(
@@ -252,7 +252,7 @@ int TcpTransport::progress() {
 
 int TcpTransport::run_active() {
   int done = 0;
-  const size_t count = active_.size();  // what becomes active meanwhile has its turn next time
+  const size_t count = active_.size();  // endpoints that become active later wait for the next pass
   for (size_t i = 0; i < count; ++i) {
     TcpEndpoint* endpoint = active_[i];
     if (endpoint == nullptr) continue;
@@ -290,7 +290,7 @@ int TcpTransport::run_timers() {
   return done;
 }
 
-// While anything may be unacknowledged, and not at all otherwise.
+// Watches paths only while anything may be unacknowledged.
 void TcpTransport::watch_paths(uint64_t now) {
   if (!watch_paths_) {
     watch_at_ns_ = kForever;

@@ -58,9 +58,9 @@ class TcpTransport final : public Transport,
   NonceSource& nonces() { return nonces_; }
   HotSet<TcpStream>& hot() { return hot_; }
   OpenStreams& open_streams() { return open_streams_; }
-  // A path may be silent for so long.
+  // The longest time for which a path may be silent.
   uint64_t detection_ns() const { return settings_.detection_ns; }
-  // Something left that the peer's kernel has to acknowledge.
+  // Notes that data was sent which the peer's kernel has to acknowledge.
   void note_sent() { watch_paths_ = true; }
   bool has_tls() const { return tls_ != nullptr; }
   // Received bytes that have no place of their own go here. They are used up before a receive
@@ -70,9 +70,10 @@ class TcpTransport final : public Transport,
 
   void add_endpoint(TcpEndpoint& endpoint);
   void remove_endpoint(TcpEndpoint& endpoint);
-  // Its progress() is called until it has no work.
+  // Lists |endpoint|, whose progress() is then called until it has no work.
   void activate(TcpEndpoint& endpoint);
-  // Connects a further stream; attach() or stream_unavailable() follows, never from inside.
+  // Connects a further stream; attach() or stream_unavailable() follows, never from inside this
+  // call.
   void open_stream(TcpEndpoint& endpoint, size_t index);
   bool is_opening_stream(const TcpEndpoint& endpoint) const;
   void cancel_streams(const TcpEndpoint& endpoint);
@@ -115,15 +116,15 @@ class TcpTransport final : public Transport,
   OpenStreams open_streams_;
   NumaMemory scratch_;
   LocalEnd local_end_;       // of connections to other hosts
-  const LocalEnd anywhere_;  // of those within this host
+  const LocalEnd anywhere_;  // of connections within this host
   std::unique_ptr<NetworkListener> listener_;
   std::vector<Connecting> connecting_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
-  std::vector<TcpEndpoint*> active_;  // nullptr: has left; closed up by run_active
+  std::vector<TcpEndpoint*> active_;  // nullptr: it has left; run_active closes the gap
   uint64_t timers_checked_ns_ = 0;
-  bool watch_paths_ = false;         // something may not be acknowledged
-  uint64_t watch_at_ns_ = kForever;  // kForever: nothing was when it was looked at last
+  bool watch_paths_ = false;         // something may be unacknowledged
+  uint64_t watch_at_ns_ = kForever;  // kForever: nothing was at the last look
 };
 
 }  // namespace hetcomm::tcp

@@ -1,7 +1,7 @@
 // The wire format of tcp: frames on a stream, the contact, and the hello's extra bytes.
 //
 // Every frame starts with a head of kHeadBytes. All numbers are little endian; bytes without a
-// meaning are zero and are checked to be. Decoding treats its input as hostile; failures are static
+// meaning are zero, which is checked. Decoding treats its input as hostile; failures are static
 // texts, as nothing is formatted before a connection is known to be broken.
 //
 //   byte 0      type            4-7   length of what follows the head
@@ -44,7 +44,7 @@ struct PutTarget {
   uint64_t offset = 0;
 };
 
-// About the bulk streams of a connection; only the lower rank can open them.
+// A note about the bulk streams of a connection. Only the lower rank can open them.
 struct StreamsNote {
   enum class Kind : uint8_t { kWanted = 1, kUnavailable = 2 };
   Kind kind = Kind::kWanted;

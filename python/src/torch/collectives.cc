@@ -18,7 +18,7 @@ using Tensors = ProcessGroup::Tensors;
 using Communicator = hetcomm_communicator_t*;
 using CollectiveOptions = hetcomm_collective_options_t;
 
-// Throws unless |list| has |size| tensors of the type of |model|, of whatever length.
+// Throws unless |list| has |size| tensors of the type of |model|. Their lengths may differ.
 void check_parts(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
   TORCH_CHECK_VALUE(list.size() == size, "hetcomm ", name, ": takes a list of ", size,
                     " tensors, not ", list.size());
@@ -61,7 +61,7 @@ void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& pa
                     " elements are not ", parts, " times ", part.numel());
 }
 
-// Pieces of |packed| along its first dimension, in |splits|; equal ones when that is empty.
+// Splits |packed| along its first dimension by |splits|, or equally if |splits| is empty.
 Buffers split_buffers(const char* name, const at::Tensor& tensor, const Packed& packed,
                       const std::vector<int64_t>& splits, int parts) {
   const int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
@@ -97,7 +97,7 @@ std::optional<c10::Device> ProcessGroup::device_of(const c10d::BarrierOptions& o
   return device;
 }
 
-// The other ranks wait for this one: each operation tells them what it throws.
+// Each operation reports its exceptions to the other ranks, which wait for this one.
 
 ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
   const WorkRef work = make_work({.type = OpType::BARRIER,
@@ -543,7 +543,7 @@ ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& in
   const Packed packed_out = packed_output(*work, output, false);
   const Packed packed_in = apart_from(*work, packed_input(*work, input), {packed_out});
   const hetcomm_datatype_t datatype = datatype_to_move(input);
-  // Ranks may differ in whether they give splits: the form that takes them is the same to all.
+  // Ranks may differ in whether they pass splits, so all use the operation that takes them.
   const Buffers sends = split_buffers("alltoall", input, packed_in, input_splits, size_);
   const Buffers recvs = split_buffers("alltoall", output, packed_out, output_splits, size_);
   return start_collective(

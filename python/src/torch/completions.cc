@@ -12,7 +12,7 @@ Completions::Scope::Scope(Completions& completions)
 
 Completions::Scope::~Scope() {
   innermost_ = outer_;
-  // A waiter sets its flag before it looks at the count.
+  // A waiter sets its flag before it reads the count.
   completions_.count_.fetch_sub(1);
   if (!completions_.waited_for_.load()) return;
   const std::scoped_lock lock(completions_.mutex_);

@@ -1,4 +1,4 @@
-// Tells which threads complete the works of a group, which is where hooks and callbacks run.
+// Tracks which threads complete the works of a group. Hooks and callbacks run on these threads.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@ namespace hetcomm::torch_backend {
 
 class Completions {
  public:
-  // While it lives the calling thread completes a work or does something else for the group. Scopes
-  // of a thread lie in each other.
+  // While a scope lives, the calling thread completes a work or does something else for the group.
+  // Scopes of one thread are nested.
   class Scope {
    public:
     explicit Scope(Completions& completions);
@@ -30,12 +30,12 @@ class Completions {
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
-  // Whether the calling thread has a scope, of any group. Another thread may wait for it, so that
-  // it must not wait for other threads' scopes.
+  // Whether the calling thread has a scope, of any group. Another thread may wait for it, so it
+  // must not wait for other threads' scopes.
   static bool any_here() { return innermost_ != nullptr; }
 
-  // Returns true when there are |own| scopes, those of the calling thread, and false when there are
-  // still more after |limit|.
+  // Returns true when only |own| scopes are left, those of the calling thread. Returns false if
+  // there are still more after |limit|.
   bool wait_for_others(size_t own, std::chrono::steady_clock::duration limit);
 
  private:
@@ -43,7 +43,7 @@ class Completions {
 
   std::atomic<size_t> count_{0};
   std::atomic<bool> waited_for_{false};
-  std::mutex mutex_;  // of the wait alone
+  std::mutex mutex_;  // for the wait only
   std::condition_variable changed_;
 };
 

@@ -26,26 +26,26 @@ constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
 DeviceState& of(void* device) { return *static_cast<DeviceState*>(device); }
 const c10::Stream& stream_of(void* stream) { return *static_cast<const c10::Stream*>(stream); }
-// An event is shared with who watches it.
+// An event is shared with its watchers.
 using Event = std::shared_ptr<const c10::Event>;
 
-// A stream of the library's. Users may have the same stream of torch's, and put into it what waits
-// for the library: only copies are waited for.
+// A stream of the library. Users may have the same stream of torch, and put work into it that waits
+// for the library. So only copies are waited for.
 struct CopyStream {
   c10::Stream stream;
-  Event latest;         // recorded last
-  bool copies = false;  // since then
+  Event latest;         // the latest recorded event
+  bool copies = false;  // whether there were copies since then
 };
 CopyStream& copies_of(void* stream) { return *static_cast<CopyStream*>(stream); }
 
 const Event& event_of(void* event) { return *static_cast<const Event*>(event); }
 
-// Returns what |call| returns, a function without arguments. Exceptions of torch mean that |device|
-// has failed.
+// Returns the result of |call|, a function without arguments. An exception of torch means that
+// |device| has failed.
 template <typename Call>
 hetcomm_status_t guarded(void* device, Call&& call) noexcept {
   hetcomm_status_t status = HETCOMM_DEVICE_LOST;
-  std::string why;  // "": nothing is known beside the status
+  std::string why;  // "": the status is all that is known
   try {
     try {
       return call();
@@ -121,12 +121,12 @@ void stream_destroy(void* device, void* stream) {
   delete &copies_of(stream);
 }
 
-// Puts into |stream| what |call| does with tensors that are not to be tracked. It is the current
-// stream meanwhile. A synchronous device has done it by the end.
+// Runs |call|, which works on tensors without tracking, in |stream|. |stream| is the current stream
+// during the call. On a synchronous device the work is complete on return.
 template <typename Call>
 hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
   return guarded(device, [&] {
-    // Tensors of that mode are written in it alone, and others in it as well.
+    // Inference tensors can be written only in this mode. Other tensors can be written in it too.
     const c10::InferenceMode mode;
     if (of(device).is_synchronous()) {
       call();
@@ -135,13 +135,13 @@ hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
     }
     const c10::StreamGuard there(copies_of(stream).stream);
     call();
-    // Not before: a copy that has failed must not let the stream's end wait for a user's work.
+    // Set only after success: after a failed copy the stream's end must not wait for a user's work.
     copies_of(stream).copies = true;
     return HETCOMM_OK;
   });
 }
 
-// Copies by |copy(part, host)|, which are tensors of the two ranges.
+// Copies by |copy(part, host)|, whose arguments are tensors of the two ranges.
 template <typename Copy>
 hetcomm_status_t copy_range(void* device, void* stream, void* host, const void* address,
                             uint64_t offset, uint64_t size, Copy&& copy) {
@@ -174,7 +174,7 @@ hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint6
                     });
 }
 
-// Copies by |copy(rows, host)|, which are tensors of both sides.
+// Copies by |copy(rows, host)|, whose arguments are tensors of both sides.
 template <typename Copy>
 hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* address,
                            const Rows* rows, Copy&& copy) {
@@ -206,7 +206,7 @@ hetcomm_status_t for_each_row(const Rows& rows, std::byte* host, Copy&& copy) {
   return status;
 }
 
-// Torch gathers the rows on the device first, where there is room for them.
+// Torch gathers the rows on the device first, if it has the memory for that.
 hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
                                    const Rows* rows) {
   const hetcomm_status_t status = copy_rows(device, stream, host, address, rows,
@@ -232,7 +232,7 @@ hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address, 
   });
 }
 
-// Copies to another device would also wait for what that one's current stream holds.
+// A copy to another device would also wait for that device's current stream.
 hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const Rows* from_rows, void* to_device, void* to,
                                    const Rows* to_rows) {
@@ -353,7 +353,7 @@ void free_host(void* device, void* host) { of(device).free_host(host); }
 hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_stream) {
   const c10::Stream* const stream = of(device).stream(native);
   if (stream == nullptr || out_user_stream == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  // Its name lives as long as the device.
+  // The device keeps the name as long as it lives.
   *out_user_stream = const_cast<c10::Stream*>(stream);
   return HETCOMM_OK;
 }
@@ -386,8 +386,8 @@ void error_text(void* device, char* text, uint64_t size) {
   }
 }
 
-// Without events a device has no streams: its copies are over when the call returns, and the host
-// sums.
+// Without events a device has no streams: its copies are complete when the call returns, and the
+// host does the reductions.
 hetcomm_device_table_t without_streams(hetcomm_device_table_t all) {
   all.stream_create = nullptr;
   all.stream_destroy = nullptr;
@@ -457,7 +457,7 @@ hetcomm_device_t make_device(c10::Device device) {
 bool is_synchronous(void* instance) { return of(instance).is_synchronous(); }
 
 void* name_memory(void* instance, const at::Tensor& packed) {
-  // The version counter of the tensor itself stays as it is.
+  // The version counter of |packed| itself stays unchanged.
   return of(instance).add(packed.variable_data().view({-1}).view(at::kByte));
 }
 

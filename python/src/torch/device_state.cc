@@ -40,10 +40,9 @@ void* DeviceState::add(at::Tensor bytes) {
   return name;
 }
 
-// Torch gives out memory again that was freed while its stream still had work with it, for more
-// work of that stream; the library copies in other streams. So the stream has to be idle, and
-// streams come from a pool that users and the library's copies share: who finds one busy takes the
-// next.
+// Torch reuses freed memory for later work of the same stream while the stream still works with it.
+// The library copies in other streams. So the stream has to be idle. Streams come from a pool that
+// users and the library's copies share, so the next one is taken if one is busy.
 void* DeviceState::allocate(size_t size) {
   constexpr int kTries = 32;  // back-ends have pools of about that size
   const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
@@ -76,7 +75,7 @@ void* DeviceState::allocate(size_t size) {
 }
 
 void DeviceState::drop(const void* name) {
-  std::unique_ptr<at::Tensor> memory;  // goes after the lock
+  std::unique_ptr<at::Tensor> memory;  // destroyed after the lock
   const std::scoped_lock lock(mutex_);
   const auto found = memory_.find(name);
   if (found == memory_.end()) return;
@@ -114,7 +113,7 @@ void* DeviceState::allocate_host(size_t size) {
 }
 
 void DeviceState::free_host(void* host) {
-  c10::DataPtr data;  // goes after the lock
+  c10::DataPtr data;  // destroyed after the lock
   const std::scoped_lock lock(mutex_);
   const auto found = host_memory_.find(host);
   if (found == host_memory_.end()) return;

@@ -1,5 +1,5 @@
-// The library's side of a device of torch's holds names of memory and of streams, host memory, and
-// what torch said when it failed last. Names are the addresses and streams of the table.
+// The library's state of a torch device: names of memory and of streams, host memory, and torch's
+// last error. Names serve as the addresses and streams of the table.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -24,29 +24,30 @@ class DeviceState {
 
   c10::Device device() const { return device_; }
   const char* name() const { return name_.c_str(); }
-  // The back-end has no events, or no streams to copy in: work is over when finish() returns.
+  // The back-end has no events, or no streams to copy in: work is complete when finish() returns.
   bool is_synchronous() const { return synchronous_; }
 
-  // Names |bytes|, of one dimension, and keeps them until drop().
+  // Names |bytes|, which has one dimension, and keeps them until drop().
   void* add(at::Tensor bytes);
-  // Does nothing where |name| names nothing.
+  // Ignores an unknown |name|.
   void drop(const void* name);
-  // Returns what |name| names. It is undefined where that is nothing.
+  // Returns the bytes that |name| names, or an undefined tensor if there are none.
   at::Tensor bytes(const void* name);
 
-  // Allocates and names |size| bytes, with which no stream has anything to do any more. May block.
+  // Allocates and names |size| bytes that no stream uses any longer. May block.
   void* allocate(size_t size);
 
   // Names a stream of the device, for as long as the device lives.
   void* name_stream(const c10::Stream& stream);
-  // Returns the stream that |name| names, or null where it names none.
+  // Returns the stream that |name| names, or null if it names none.
   const c10::Stream* stream(const void* name);
 
-  // Allocates |size| bytes of host memory that is pinned for the device; null: there is no room.
+  // Allocates |size| bytes of host memory pinned for the device. Returns null if there is not
+  // enough.
   void* allocate_host(size_t size);
   void free_host(void* host);
 
-  // |text| is what torch said.
+  // |text| is torch's error text.
   void note_failure(std::string text);
   std::string failure();
 
@@ -57,11 +58,11 @@ class DeviceState {
   const c10::Device device_;
   const std::string name_;
   const bool synchronous_;
-  std::mutex mutex_;  // of what follows, up to failure_
+  std::mutex mutex_;  // guards the members below, up to failure_
   std::map<const void*, std::unique_ptr<at::Tensor>> memory_;
   std::map<c10::StreamId, c10::Stream> streams_;
   std::map<void*, c10::DataPtr> host_memory_;
-  std::optional<c10::Stream> allocating_;  // the one that was idle at the last allocation
+  std::optional<c10::Stream> allocating_;  // the idle stream of the last allocation
   std::string failure_;
   EventWatch watch_;
   Reductions reductions_;

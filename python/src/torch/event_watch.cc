@@ -21,7 +21,7 @@ bool is_over(const c10::Event& event) {
   try {
     return event.query();
   } catch (const std::exception&) {
-    return true;  // whoever asks for the event learns why
+    return true;  // the next query of the event shows the error
   }
 }
 
@@ -53,8 +53,8 @@ void EventWatch::look(std::list<Watched>& all) {
 
 void EventWatch::run() {
   prctl(PR_SET_NAME, "hetcomm-torch");
-  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; else a short nap takes three times as long
-  std::list<Watched> all;          // those that are added go over to it without memory
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; by default a short nap takes three times as long
+  std::list<Watched> all;          // newly added events are moved here without allocation
   std::unique_lock lock(mutex_);
   while (!stops_) {
     if (all.empty()) called_.wait(lock, [this] { return stops_ || !added_.empty(); });

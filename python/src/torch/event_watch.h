@@ -1,6 +1,6 @@
-// Tells when events of torch complete, for which torch itself has a function that blocks and one
-// that asks, but none that calls back. A thread asks, and sleeps in between: a quarter of the time
-// that it has waited for the latest event.
+// Reports when events of torch complete. torch has a function that blocks and one that polls, but
+// no callback. So a thread polls and sleeps in between, for a quarter of the time that it has
+// waited for the latest event.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -16,12 +16,12 @@ namespace hetcomm::torch_backend {
 class EventWatch {
  public:
   EventWatch() = default;
-  // Forgets the events that have not completed.
+  // Drops the events that have not completed.
   ~EventWatch();
   EventWatch(const EventWatch&) = delete;
   EventWatch& operator=(const EventWatch&) = delete;
 
-  // Adds 1 to the eventfd |file| when |event| has completed, or failed. May throw where there is no
+  // Adds 1 to the eventfd |file| when |event| has completed or failed. May throw if there is no
   // memory or no thread. [any-thread]
   void add(std::shared_ptr<const c10::Event> event, int file);
 
@@ -33,10 +33,10 @@ class EventWatch {
     Clock::time_point since;
   };
   void run();
-  // Tells of those that are over, and drops them.
+  // Reports and drops the events that are complete.
   static void look(std::list<Watched>& all);
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable called_;
   std::list<Watched> added_;
   std::thread thread_;

@@ -18,9 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Works that may be dropped and unfinished before they are looked at.
+// Number of dropped, unfinished works that sweep() tolerates.
 constexpr size_t kSweepAbove = 8;
-// Works that are looked at together.
+// Number of works that are examined together.
 constexpr size_t kSweptAtOnce = 8;
 constexpr size_t kLookedAtOnce = 256;
 constexpr std::chrono::seconds kCloseTime(10);
@@ -29,7 +29,7 @@ uint64_t nanoseconds(std::chrono::milliseconds time) {
   return static_cast<uint64_t>(std::max<int64_t>(time.count(), 1)) * 1'000'000;
 }
 
-// The others of the group wait for this rank: they read why it does not come.
+// The others of the group wait for this rank, so it leaves them the reason for its absence.
 std::shared_ptr<SharedContext> context_or_refusal(c10d::Store& store, int rank, int size,
                                                   const std::string& settings) {
   try {
@@ -80,7 +80,7 @@ Group::Group(int rank, const GroupSettings& settings, const std::string& reason)
 
 Group::~Group() { close("the process group is gone"); }
 
-// There is room: an operation that was accepted is kept in any case.
+// Memory was reserved before: an accepted operation is kept in any case.
 void Group::keep(const WorkRef& work) noexcept {
   pending_.push_back(work);
   work->slot = pending_.size() - 1;
@@ -104,10 +104,10 @@ void Group::forget(OperationWork& work) {
 }
 
 void Group::sweep() noexcept {
-  // Memory of devices is scarce.
+  // Works on devices are swept at once, because device memory is scarce.
   const size_t most = has_device_works_.load(std::memory_order_relaxed) ? 0 : kSweepAbove;
   if (pending_count_.load(std::memory_order_relaxed) <= most) return;
-  // Those that have ended pay for another look.
+  // Ended works pay for another pass.
   bool some_ended = true;
   while (some_ended) {
     std::array<WorkRef, kSweptAtOnce> dropped;
@@ -130,7 +130,7 @@ void Group::look_after_works() noexcept {
   if (looked_after_.load(std::memory_order_relaxed) || looked_after_.exchange(true)) return;
   try {
     context_->lookout().add([weak = weak_from_this()] {
-      // The last reference to a group may take hooks of Python with it, after all scopes.
+      // The last reference to a group may release hooks of Python, after all scopes.
       const WaitingThread counted;
       const std::shared_ptr<Group> self = weak.lock();
       return self && self->look_at_all();
@@ -141,13 +141,13 @@ void Group::look_after_works() noexcept {
   }
 }
 
-// Returns whether there may be more to look at.
+// Returns whether there may be more works to examine.
 bool Group::look_at_all() {
-  // Works that are dropped here take objects of Python with them. The end of the interpreter waits
-  // for that.
+  // Works that are dropped here release objects of Python. The end of the interpreter waits for
+  // that.
   const Completions::Scope here(completions_);
   size_t place = 0;
-  size_t left = pending_count_.load(std::memory_order_relaxed);  // others may post all the time
+  size_t left = pending_count_.load(std::memory_order_relaxed);  // others may keep posting
   while (left > 0) {
     std::array<WorkRef, kLookedAtOnce> works;
     size_t count = 0;
@@ -161,7 +161,7 @@ bool Group::look_at_all() {
     left -= count;
     for (size_t i = 0; i < count; ++i) {
       works[i]->poll();
-      if (works[i]->done()) --place;  // another one has taken its place
+      if (works[i]->done()) --place;  // another work has taken its place
     }
   }
   const std::scoped_lock lock(mutex_);
@@ -195,7 +195,7 @@ hetcomm_stream_t* Group::stream_of_message(const OperationWork& work) {
       check_not_captured(work.name(), current);
       if (!context_->has_streams(*device)) return context_->stream(current);
       if (!message_stream_) message_stream_ = make_stream(*device);
-      // Events know streams of one type.
+      // An event works only with streams of one type.
       TORCH_CHECK_VALUE(message_stream_->device_type() == device->type(), "hetcomm ", work.name(),
                         ": the messages of a group are of one type of device, ",
                         message_stream_->device_type(), ", and of the host; this one is on ",
@@ -219,7 +219,7 @@ hetcomm_group_t* Group::open_group() {
 void Group::start_group(hetcomm_group_t* group) {
   const std::scoped_lock lock(mutex_);
   if (state_ != State::kOpen) fail_closed(close_reason_);
-  // The others were dropped when one before this was closed.
+  // The other groups were dropped when an earlier one was closed.
   TORCH_CHECK(std::erase(open_groups_, group) == 1, "hetcomm: coalescing: it was dropped");
   const hetcomm_status_t status = hetcomm_group_start(group);
   const std::string why = status == HETCOMM_OK ? "" : hetcomm_last_error();
@@ -229,7 +229,7 @@ void Group::start_group(hetcomm_group_t* group) {
 
 void Group::drop_group(hetcomm_group_t* group) {
   const std::scoped_lock lock(mutex_);
-  // Those of a closed group were dropped with it.
+  // The groups of a closed Group were dropped with it.
   if (std::erase(open_groups_, group) == 1) hetcomm_group_destroy(group);
 }
 
@@ -241,9 +241,9 @@ void Group::drop_open_groups() {
 
 namespace {
 
-// Waits until |work| is done, or |deadline|; false where it is not. A thread that runs a hook or a
-// callback is |nested|. It does not wait for a thread that completes the work, because that one's
-// hook may wait for it.
+// Waits until |work| is done or |deadline| has passed. Returns false if it is not done. A thread
+// that runs a hook or a callback is |nested|. It does not wait for the thread that completes the
+// work, because that thread's hook may wait for it.
 bool wait_for(OperationWork& work, bool nested, std::optional<Clock::time_point> deadline) {
   return nested ? work.wait_for_requests(deadline) : work.wait_until(deadline);
 }
@@ -255,7 +255,7 @@ void Group::wait_for_pending() {
   std::vector<WorkRef> works;
   {
     std::unique_lock lock(mutex_);
-    // The thread that closes waits for those that were pending.
+    // The closing thread waits for the works that were pending.
     if (state_ != State::kOpen && !nested) {
       close_over_.wait(lock, [this] { return state_ == State::kClosed; });
     }
@@ -277,7 +277,7 @@ hetcomm_communicator_t* Group::lend(std::function<void()> forget) {
   return communicator_;
 }
 
-// Asks those who have borrowed the communicator to let go of it.
+// Asks the borrowers of the communicator to release it.
 void Group::call_borrowers() noexcept {
   std::vector<std::function<void()>> borrowers;
   {
@@ -336,7 +336,7 @@ void Group::close(const std::string& reason) {
   if (raised) std::rethrow_exception(raised);
 }
 
-// Another call closes, or has closed. If a hook made that call, hooks may still run.
+// Another call closes or has closed the group. If a hook made that call, hooks may still run.
 void Group::wait_until_closed() {
   if (!alive()) return;  // a forked child does not have the threads
   wait_in_steps("another thread that ends it", [this](std::chrono::milliseconds limit) {
@@ -346,7 +346,7 @@ void Group::wait_until_closed() {
   wait_for_completions(/*own=*/0);
 }
 
-// Returns what a signal handler has raised, or null.
+// Returns the exception of a signal handler, or null.
 std::exception_ptr Group::close_open_group(bool nested) noexcept {
   const Completions::Scope here(completions_);
   // A forked child has neither the threads nor the communicator.
@@ -369,7 +369,7 @@ std::exception_ptr Group::close_open_group(bool nested) noexcept {
   return raised;
 }
 
-// Needs no memory. The works are this thread's: no other one finds them in pending_.
+// Needs no memory. No other thread finds these works in pending_.
 void Group::finish_pending(bool nested) {
   std::vector<WorkRef> works;
   {
@@ -378,7 +378,7 @@ void Group::finish_pending(bool nested) {
     for (const WorkRef& work : works) work->slot = OperationWork::kNoSlot;
     pending_count_.store(0, std::memory_order_relaxed);
   }
-  // Cancelled, not aborted: what other ranks still do with each other goes on.
+  // Cancelled, not aborted: operations among the other ranks continue.
   for (const WorkRef& work : works) {
     work->poll();
     work->abort();
@@ -389,8 +389,8 @@ void Group::finish_pending(bool nested) {
   }
 }
 
-// Hooks and callbacks of works that are done may still run on other threads. |own| is the number of
-// the calling thread's scopes.
+// Hooks and callbacks of completed works may still run on other threads. |own| is the number of the
+// calling thread's scopes.
 void Group::wait_for_completions(size_t own) {
   wait_in_steps("a hook or a callback of one of its operations",
                 [this, own](std::chrono::milliseconds limit) {

@@ -1,5 +1,5 @@
 // Functions that a process group calls when its works end. The process group and its works share
-// them, and a group that is made again keeps them.
+// them. A group that is made again keeps them.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@
 
 namespace hetcomm::torch_backend {
 
-// Functions by the id that their owner chose. They are called in the order of the ids. A call may
+// Functions by an id that their owner chose. They are called in the order of the ids. A call may
 // still run on another thread when remove() returns. [any-thread]
 //
 // Functions may be objects of Python, which are copied and destroyed under Python's lock. The table
-// does neither under its own lock: a thread that has Python's lock may wait for that.
+// does neither under its own lock, because a thread that has Python's lock may wait for that lock.
 template <typename... Arguments>
 class HookTable {
  public:
@@ -28,7 +28,7 @@ class HookTable {
 
   explicit HookTable(const char* kind) : kind_(kind) {}
 
-  // Replaces the one with the same id.
+  // Replaces a function with the same id.
   void add(int64_t id, Hook hook) {
     const auto shared = std::make_shared<const Hook>(std::move(hook));
     change([&](Hooks& hooks) { hooks.insert_or_assign(id, shared); });
@@ -57,7 +57,7 @@ class HookTable {
 
   template <typename Change>
   void change(Change&& apply) {
-    std::shared_ptr<const Hooks> before;  // goes after the lock, with what was removed
+    std::shared_ptr<const Hooks> before;  // destroyed after the lock, with the removed functions
     const std::scoped_lock lock(mutex_);
     auto changed = std::make_shared<Hooks>(*hooks_);
     apply(*changed);
@@ -67,7 +67,7 @@ class HookTable {
 
   const char* const kind_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Hooks> hooks_ = std::make_shared<Hooks>();  // replaced, and never changed
+  std::shared_ptr<const Hooks> hooks_ = std::make_shared<Hooks>();  // replaced, never changed
   std::atomic<size_t> count_{0};
 };
 
@@ -75,11 +75,11 @@ class Hooks {
  public:
   using EndHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-  // |hook| is called once for each work that begins from now on, when it ends and before those that
-  // wait for it know. There is at most one.
+  // |hook| is called once for each work that begins from now on: when it ends, and before its
+  // waiters know. There is at most one hook.
   void set_end_hook(EndHook hook);
   bool has_end_hook() const { return has_end_hook_.load(std::memory_order_acquire); }
-  // Calls it with what |make| returns. An exception is logged.
+  // Calls the hook with the result of |make|. An exception is logged.
   template <typename Make>
   void call_end_hook(Make&& make) const noexcept {
     try {
@@ -89,20 +89,20 @@ class Hooks {
     }
   }
 
-  // Somebody wants to know how works end, although nobody may wait for them.
+  // Whether any hook needs to know how works end, even if no thread waits for them.
   bool any() const { return has_end_hook() || !completions.empty() || !aborts.empty(); }
 
-  // Each work that has succeeded, by its key, with its duration in milliseconds where the group is
-  // timed. isCompleted() of the work is true, and those that wait for it do not know yet.
+  // Called for each work that has succeeded, with its key and, in a timed group, its duration in
+  // milliseconds. isCompleted() of the work is true, but its waiters do not know yet.
   HookTable<uint64_t, std::optional<float>> completions{"a completion hook"};
-  // An operation of the group has failed. Those that wait for it do not know yet.
+  // Called when an operation of the group has failed. Its waiters do not know yet.
   HookTable<> aborts{"an abort hook"};
 
  private:
   static constexpr const char* kEndHook = "a completion hook";
 
-  std::mutex mutex_;  // of set_end_hook()
-  EndHook end_hook_;  // constant once has_end_hook_
+  std::mutex mutex_;  // guards set_end_hook()
+  EndHook end_hook_;  // constant once has_end_hook_ is set
   std::atomic<bool> has_end_hook_{false};
 };
 

@@ -1,4 +1,4 @@
-// Lines in torch's log, from places that no exception may leave.
+// Writes to torch's log from places that no exception may leave.
 #pragma once
 
 #include <c10/util/Logging.h>
@@ -7,16 +7,16 @@
 
 namespace hetcomm::torch_backend {
 
-// Writes nothing where there is no memory for a line.
+// Writes nothing if there is no memory for a line.
 template <typename... Parts>
 void log_warning(const Parts&... parts) noexcept {
   try {
     LOG(WARNING) << "hetcomm: " << c10::str(parts...);
-  } catch (...) {  // there is no memory
+  } catch (...) {  // no memory
   }
 }
 
-// Writes what was thrown, and that |what| failed by it. It is called in a handler.
+// Logs that |what| failed with the current exception. It is called in a handler.
 inline void log_thrown(const char* what) noexcept {
   try {
     try {
@@ -26,7 +26,7 @@ inline void log_thrown(const char* what) noexcept {
     } catch (...) {
       LOG(ERROR) << "hetcomm: " << what << " failed";
     }
-  } catch (...) {  // there is no memory
+  } catch (...) {  // no memory
   }
 }
 

@@ -1,4 +1,4 @@
-// A thread that looks, now and then, after works for which nobody may wait.
+// A thread that periodically examines works for which no thread may be waiting.
 #pragma once
 
 #include <chrono>
@@ -13,25 +13,26 @@ namespace hetcomm::torch_backend {
 
 class Lookout {
  public:
-  // Looks around and returns whether it wants to be called again. What it throws is logged, and it
+  // Examines works and returns whether it wants to be called again. An exception is logged, and it
   // is called again.
   using Look = std::function<bool()>;
 
   Lookout() = default;
-  // Returns when no look runs, except where a look itself destroys this, and in a forked child.
+  // Returns when no look runs. It does not wait in a forked child or if a look itself destroys
+  // this.
   ~Lookout();
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
 
-  // Calls |look| on the thread until it returns false: first after kPause, and then after kPause
-  // again or four times the time that all looks took, so that they cost a fifth of a core at most.
-  // [any-thread]
+  // Calls |look| on the thread until it returns false. The first call comes after kPause. Later
+  // pauses take kPause or four times the duration of all looks, so that they cost a fifth of a core
+  // at most. [any-thread]
   void add(Look look);
 
   static constexpr std::chrono::milliseconds kPause{50};
 
  private:
-  // The thread shares it, because it may outlive this object.
+  // Shared with the thread, which may outlive this object.
   struct State {
     std::mutex mutex;
     std::condition_variable called;
@@ -42,7 +43,7 @@ class Lookout {
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;  // under the state's mutex until the destructor
-  int process_ = 0;     // that has the thread
+  int process_ = 0;     // process of the thread
 };
 
 }  // namespace hetcomm::torch_backend

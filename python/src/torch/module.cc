@@ -21,7 +21,7 @@ using Options = ProcessGroup::Options;
 template <typename T>
 using Ref = c10::intrusive_ptr<T>;
 
-// A tensor on a device, which is named to a context while this lives.
+// A tensor on a device, named to a context for the lifetime of this object.
 class NamedTensor {
  public:
   NamedTensor(std::shared_ptr<SharedContext> context, const at::Tensor& tensor)
@@ -42,13 +42,13 @@ class NamedTensor {
   const std::shared_ptr<SharedContext> context_;
   hetcomm_stream_t* const stream_;
   const uint64_t bytes_;
-  hetcomm_memory_t* const memory_;  // the last one: what fails before leaves nothing
+  hetcomm_memory_t* const memory_;  // last, because nothing remains if the calls before it fail
 };
 
 }  // namespace
 
 PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
-  // Defines the bases of what follows.
+  // Defines the base classes of the classes below.
   py::module_::import("torch._C._distributed_c10d");
 
   py::class_<Options, Ref<Options>, c10d::Backend::Options>(
@@ -110,7 +110,7 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
       },
       py::arg("forget"));
   process_group.def("_context", &ProcessGroup::context);
-  // torch calls it on ranks that a new group leaves out, where the default group has a device.
+  // torch calls it on ranks that a new group leaves out, if the default group has a device.
   process_group.def("perform_nocolor_split", [](ProcessGroup&, const py::object&) {});
 #if HETCOMM_TORCH_HAS_HOOKS
   process_group.def("_set_hooks", &ProcessGroup::set_hooks, py::arg("attach"));

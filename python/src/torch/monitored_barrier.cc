@@ -1,7 +1,7 @@
-// monitoredBarrier: all ranks tell rank 0 that they have come, and rank 0 tells them what came of
-// it. By messages and not by a collective operation: ranks that are out of step in those are told
-// from ranks that are missing, one that is missing is named even if the ranks never met before, and
-// the group can be used afterwards.
+// monitoredBarrier: all ranks tell rank 0 that they have arrived, and rank 0 tells them the
+// outcome. It uses messages, not a collective operation, for three reasons. Ranks that are out of
+// step in collective operations can be told from ranks that are missing. A missing rank is named
+// even if the ranks never met before. The group can be used afterwards.
 #include <algorithm>
 #include <c10/util/Exception.h>
 #include <cstring>
@@ -11,15 +11,15 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Beside users' tags, which have 32 bits, and those of sparse operations.
+// Outside users' tags, which have 32 bits, and the tags of sparse operations.
 constexpr uint64_t kArrivalTag = uint64_t{1} << 61;
 constexpr uint64_t kVerdictTag = uint64_t{1} << 60;
-// A verdict is empty if all have come, and otherwise names the ranks that have not.
+// A verdict is empty if all ranks have arrived, and otherwise names the missing ranks.
 constexpr int64_t kVerdictBytes = 1024;
-// Other ranks wait longer than rank 0 by this time. Rank 0 is to give up first, because it knows
-// who is missing.
+// Other ranks wait longer than rank 0 by this time, so that rank 0 gives up first: it knows which
+// ranks are missing.
 constexpr std::chrono::milliseconds kGrace(2000);
-// A time that is as good as for ever, to which others can be added.
+// A time that is practically infinite, and to which other times can be added.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
 
 at::Tensor verdict_of(const std::string& text) {
@@ -29,7 +29,7 @@ at::Tensor verdict_of(const std::string& text) {
   return verdict;
 }
 
-// Makes the text that torch's users know from Gloo, with the reason why the first rank is missing.
+// Makes the text that torch's users know from Gloo, with the reason for the first missing rank.
 std::string describe_missing(const std::vector<int>& missing, std::chrono::milliseconds limit,
                              const std::string& why) {
   std::string text = missing.size() == 1 ? "Rank " : "Ranks ";
@@ -68,7 +68,7 @@ WorkRef ProcessGroup::post_monitored(const at::Tensor& tensor, int peer, uint64_
   work->keep(tensor);
   hetcomm_operation_options_t message{};
   message.struct_size = sizeof(message);
-  // No time at all: what is there already does not count either.
+  // A limit of 0: even a message that has already arrived does not count.
   message.timeout_ns = limit.count() == 0 ? 1 : timeout_ns(limit);
   const hetcomm_buffer_t buffer = host_buffer_of(tensor);
   start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t*) {
@@ -88,7 +88,7 @@ void ProcessGroup::watch_arrivals(uint64_t turn, std::chrono::milliseconds limit
     arrivals.push_back(post_monitored(nothing, rank, kArrivalTag | turn, false, limit));
   }
   std::vector<int> missing;
-  std::string why;  // of the first
+  std::string why;  // reason for the first missing rank
   for (int rank = 1; rank < size_; ++rank) {
     const WorkRef& arrival = arrivals[static_cast<size_t>(rank - 1)];
     if (!missing.empty() && !wait_all) arrival->abort();
@@ -101,7 +101,7 @@ void ProcessGroup::watch_arrivals(uint64_t turn, std::chrono::milliseconds limit
   }
   const std::string text = missing.empty() ? "" : describe_missing(missing, limit, why);
   const at::Tensor verdict = verdict_of(text);
-  // All are told: one that comes later finds it. Only those that came are waited for.
+  // All ranks are told, even late ones. Only the ranks that arrived are waited for.
   std::vector<WorkRef> verdicts;
   for (int rank = 1; rank < size_; ++rank) {
     const bool came = arrivals[static_cast<size_t>(rank - 1)]->isSuccess();

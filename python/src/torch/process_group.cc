@@ -14,7 +14,7 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Works that were started together: done when all are.
+// Works that were started together. It is done when all of them are.
 class JointWork final : public c10d::Work {
  public:
   JointWork(int rank, std::vector<WorkRef> works)
@@ -28,7 +28,7 @@ class JointWork final : public c10d::Work {
     return std::all_of(works_.begin(), works_.end(),
                        [](const WorkRef& work) { return work->isSuccess(); });
   }
-  // The first failure.
+  // The first failure of the works.
   std::exception_ptr exception() const override {
     for (const WorkRef& work : works_) {
       if (const std::exception_ptr failure = work->exception()) return failure;
@@ -50,7 +50,7 @@ class JointWork final : public c10d::Work {
     }
     return all;
   }
-  // Completed by the last of the works' futures.
+  // The last of the works' futures completes it.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto joint = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), devices());
@@ -77,7 +77,7 @@ class JointWork final : public c10d::Work {
   }
 
  private:
-  // None twice. torch has them of one type.
+  // Without duplicates. torch has devices of one type.
   std::vector<c10::Device> devices() const {
     std::vector<c10::Device> all;
     for (const WorkRef& work : works_) {
@@ -90,13 +90,13 @@ class JointWork final : public c10d::Work {
   const std::vector<WorkRef> works_;
 };
 
-// The parts of all process groups that must be closed at the end.
+// The parts of all process groups that must be closed at exit.
 struct Living {
   std::mutex mutex;
   std::vector<std::pair<std::weak_ptr<Group>, std::weak_ptr<Worker>>> groups;
 };
 Living& living() {
-  static auto* const all = new Living();  // used until the very end
+  static auto* const all = new Living();  // used until the process ends
   return *all;
 }
 
@@ -105,7 +105,7 @@ GroupSettings settings_of(const ProcessGroup::Options& options, std::shared_ptr<
           .settings = options.settings,
           .transports = options.transports,
           .timeout = options.timeout,
-          // torch gives the default group no list.
+          // torch gives the default group no list
           .share = !options.global_ranks_in_group.empty(),
           .hooks = std::move(hooks)};
 }
@@ -123,7 +123,7 @@ std::string random_handle() {
   return text;
 }
 
-// Python drops process groups while it holds its lock, which threads that end may wait for.
+// Python destroys process groups under its lock, which threads that end may wait for.
 class WithoutPythonLock {
  public:
   WithoutPythonLock() {
@@ -186,7 +186,7 @@ void ProcessGroup::close_all(const std::string& reason, const std::string& told)
     if (!told.empty()) group->refuse(told);
     group->cancel_all(reason);
   }
-  std::exception_ptr raised;  // the first
+  std::exception_ptr raised;  // the first exception
   for (const auto& [weak_group, weak_worker] : groups) {
     try {
       if (const auto group = weak_group.lock()) group->close(reason);
@@ -204,7 +204,7 @@ uint64_t ProcessGroup::timeout_ns(std::chrono::milliseconds timeout) const {
   if (timeout <= kNoTimeout) return HETCOMM_TIMEOUT_DEFAULT;
   const auto nanoseconds =
       std::chrono::duration_cast<std::chrono::duration<double, std::nano>>(timeout);
-  // 100 years and more are for ever.
+  // 100 years and more count as infinite.
   if (nanoseconds.count() > 3e18) return HETCOMM_TIMEOUT_INFINITE;
   return static_cast<uint64_t>(nanoseconds.count());
 }
@@ -214,7 +214,7 @@ WorkRef ProcessGroup::make_work(WorkDescription description) {
 }
 
 void ProcessGroup::tell_refusal() {
-  // One of a batch is as good as never called: the batch is not started.
+  // A rejected call of a batch counts as never made: the batch is not started.
   if (coalesces_.load(std::memory_order_relaxed) && coalescing_here() != nullptr) return;
   try {
     throw;
@@ -248,7 +248,7 @@ ProcessGroup::Coalescing* ProcessGroup::coalescing_here() {
   return found == coalescing_.end() ? nullptr : &*found;
 }
 
-// One that is there was given up by an exception: the caller has no way to end it.
+// An exception has left a batch that is already open: the caller has no way to end it.
 void ProcessGroup::startCoalescing() {
   if (std::optional<Coalescing> left = take_coalescing(); left && left->group != nullptr) {
     group_->drop_group(left->group);
@@ -266,7 +266,7 @@ ProcessGroup::Ref ProcessGroup::endCoalescing() {
   return joint;
 }
 
-// Takes the one of this thread out of the list.
+// Removes this thread's batch from the list.
 std::optional<ProcessGroup::Coalescing> ProcessGroup::take_coalescing() {
   const std::scoped_lock lock(coalescing_mutex_);
   const auto here = std::find_if(coalescing_.begin(), coalescing_.end(), is_of_this_thread);
@@ -311,7 +311,7 @@ ProcessGroup::Ref ProcessGroup::receive(const char* name, Tensors& tensors, int 
                                   .sequence = 0,
                                   .inputs = tensors,
                                   .results = tensors});
-  // A message may be shorter than the tensor: what it does not reach stays.
+  // A message may be shorter than the tensor. The rest of the tensor stays unchanged.
   const hetcomm_buffer_t buffer = buffer_of(packed_output(*work, tensor, true));
   return start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t* group) {
     hetcomm_operation_options_t options{};
@@ -344,7 +344,7 @@ void ProcessGroup::abort() {
 void ProcessGroup::shutdown() {
   const WithoutPythonLock unlocked;
   group_->close("it was shut down");
-  // A hook or a callback may call this: another one may wait for it.
+  // In a hook or a callback it does not drain: another hook may wait for this one.
   if (!Completions::any_here()) drain(*worker_);
 #if HETCOMM_TORCH_HAS_HOOKS
   if (const auto detach = std::exchange(detach_, nullptr)) detach();

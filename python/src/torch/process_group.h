@@ -1,9 +1,9 @@
-// The process group "hetcomm" of torch.distributed: torch's calls become operations on one
-// communicator, which is made when the group is.
+// The process group "hetcomm" of torch.distributed. torch's calls become operations on one
+// communicator, which is made together with the group.
 //
-// Tensors may be strided: what is not packed goes through a packed copy. All waits are bounded by
-// the group's timeout. Collective operations take part in the order of the calls; those between
-// startCoalescing and endCoalescing of a thread start together.
+// Tensors may be strided: a tensor that is not packed goes through a packed copy. All waits are
+// bounded by the group's timeout. Collective operations take part in the order of the calls.
+// Operations between startCoalescing and endCoalescing of a thread start together.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class ProcessGroup final : public c10d::Backend {
     explicit Options(std::chrono::milliseconds limit = kBackendDefaultTimeout)
         : c10d::Backend::Options("hetcomm", limit) {}
     std::string transports;  // "shm,tcp"; "": as configured
-    std::string settings;    // "NAME=value;...", before the environment
+    std::string settings;    // "NAME=value;...", with priority over the environment
 #if !HETCOMM_TORCH_HAS_SPLIT
     std::string group_name;
     std::vector<uint64_t> global_ranks_in_group;
@@ -57,16 +57,17 @@ class ProcessGroup final : public c10d::Backend {
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                c10::intrusive_ptr<Options> options);
   ~ProcessGroup() override;
-  // Shuts down all that there are, and returns when their callbacks have run. It first cancels the
-  // operations of all: a callback of one group may wait for an operation of another. Later posts
-  // fail with |reason|. Ranks that wait for this one in a collective operation read |told|, unless
-  // that is empty. It throws what a signal handler raises while it waits for callbacks.
+  // Shuts down all process groups, and returns when their callbacks have run. It first cancels the
+  // operations of all groups, since a callback of one group may wait for an operation of another.
+  // Later posts fail with |reason|. Ranks that wait for this one in a collective operation read
+  // |told|, unless that is empty. It throws what a signal handler raises while it waits for
+  // callbacks.
   static void close_all(const std::string& reason, const std::string& told);
 
   const std::string getBackendName() const override { return "hetcomm"; }
-  // supportsCoalescing() does not claim these. torch would then keep a state of its own, which an
-  // exception in a batch leaves behind, so that later collectives do nothing. Messages in any order
-  // need no such state.
+  // supportsCoalescing() does not claim these. Otherwise torch would keep state that an exception
+  // in a batch leaves behind, so that later collectives do nothing. Messages in any order need no
+  // such state.
   void startCoalescing() override;
   Ref endCoalescing() override;
 
@@ -137,20 +138,20 @@ class ProcessGroup final : public c10d::Backend {
 #endif
 #if HETCOMM_TORCH_HAS_SHRINK
   bool supportsShrinking() const override { return true; }
-  // A group of the ranks that are left, which all call it.
+  // Makes a group of the remaining ranks, all of which call it.
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 #endif
 #if HETCOMM_TORCH_HAS_RECONFIGURE
-  // The members of the group are those whose handles are given, over the same store. What is
-  // pending ends first. No other call may run meanwhile. Returns when the group is made.
+  // The members of the group are the processes with the given handles, over the same store. Pending
+  // operations end first. No other call may run during this one. Returns when the group is made.
   bool supportsReconfigure() const override { return true; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
   Ref reconfigure(const c10d::ReconfigureOptions& options) override;
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
-  // They run where an operation fails, but where it is cancelled, once for each work.
+  // They run once for each work whose operation fails, unless it is cancelled.
   void registerAbortHook(int64_t id, c10d::AbortHook hook) override {
     hooks_->aborts.add(id, std::move(hook));
   }
@@ -159,13 +160,13 @@ class ProcessGroup final : public c10d::Backend {
 #if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
   bool supportsAbortHooks() const override { return true; }
   bool supportsCompletionHooks() const override { return true; }
-  // Works that nobody waits for are found soon after they have ended.
+  // Works that no thread waits for are found soon after they have ended.
   void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
   void unregisterCompletionHook(int64_t id) override { hooks_->completions.remove(id); }
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
   // |attach| runs once, when torch has put this backend into its process group, which takes hooks
-  // from then on; what it returns runs once when the group is shut down.
+  // from then on. The function that |attach| returns runs once when the group is shut down.
   using Detach = std::function<void()>;
   void set_hooks(std::function<Detach()> attach) { attach_ = std::move(attach); }
   void setGroupUid(const std::string& uid) override;
@@ -180,7 +181,7 @@ class ProcessGroup final : public c10d::Backend {
   std::shared_ptr<SharedContext> context() const { return group_->shared_context(); }
 
  private:
-  // The device whose current stream a barrier follows: the one that is named, or the group's.
+  // The device whose current stream a barrier follows: the named device, or the group's.
   std::optional<c10::Device> device_of(const c10d::BarrierOptions& options) const;
   struct Coalescing {
     std::thread::id thread;
@@ -197,17 +198,17 @@ class ProcessGroup final : public c10d::Backend {
   // Starts a collective operation: post(communicator, options).
   template <typename Post>
   Ref start_collective(const WorkRef& work, std::chrono::milliseconds timeout, Post&& post);
-  // Starts several, which start together: post(communicator, options, index, out request).
+  // Starts several that begin together: post(communicator, options, index, out request).
   template <typename Post>
   Ref start_many(const WorkRef& work, std::chrono::milliseconds timeout, size_t count, Post&& post);
   WorkRef make_work(WorkDescription description);
   Ref receive(const char* name, Tensors& tensors, int source, int tag);
-  // Steps of a monitored barrier; see there.
+  // Steps of a monitored barrier, see monitored_barrier.cc.
   WorkRef post_monitored(const at::Tensor& tensor, int peer, uint64_t tag, bool sends,
                          std::chrono::milliseconds limit);
   void watch_arrivals(uint64_t turn, std::chrono::milliseconds limit, bool wait_all);
   void arrive(uint64_t turn, std::chrono::milliseconds limit);
-  // In a handler of what a collective operation has thrown: the others wait for it.
+  // Call in a handler of a collective operation's exception: the other ranks wait for it.
   void tell_refusal();
   void check_root(const char* operation, int64_t root) const;
   void check_peer(const char* operation, int peer) const;
@@ -227,7 +228,7 @@ class ProcessGroup final : public c10d::Backend {
   std::function<Detach()> attach_;
   Detach detach_;
 #endif
-  const std::string handle_;  // of this member, for reconfigure()
+  const std::string handle_;  // names this member for reconfigure()
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
   std::shared_ptr<Group> group_;
   const std::shared_ptr<Worker> worker_ = std::make_shared<Worker>();

@@ -1,4 +1,4 @@
-// A ProcessGroup posts its operations by these templates.
+// Templates by which a ProcessGroup posts its operations.
 #pragma once
 
 #include <memory>
@@ -24,15 +24,15 @@ ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
     });
   } catch (...) {
     work->reject(std::current_exception());
-    // Parts that were accepted. Those of a batch end with it.
+    // Ends the accepted parts. The parts of a batch end with the batch.
     if (coalescing == nullptr) work->abort();
     throw;
   }
-  // The operation runs: nothing below throws.
+  // The operation runs now: nothing below throws.
   if (coalescing != nullptr) coalescing->works.push_back(work);
   work->posted();
   group_->sweep();
-  // Hooks learn of the work's end, whether or not a thread waits for it.
+  // Hooks have to learn of the work's end even if no thread waits for it.
   if (hooks_->any()) group_->look_after_works();
   return work;
 }
@@ -61,7 +61,7 @@ ProcessGroup::Ref ProcessGroup::start_many(const WorkRef& work, std::chrono::mil
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(timeout);
     options.stream = group_->stream_of(*work);
-    // Its end drops what was collected and not started.
+    // Its destructor drops operations that were collected but not started.
     std::unique_ptr<hetcomm_group_t, decltype(&hetcomm_group_destroy)> own(nullptr,
                                                                            &hetcomm_group_destroy);
     options.group = outer;

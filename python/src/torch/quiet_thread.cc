@@ -11,7 +11,7 @@ std::thread start_without_signals(std::function<void()> body) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  // Those that an instruction raises are handled where it is.
+  // A signal that an instruction raises is handled on its own thread.
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   // The mask is restored also when the thread cannot be started.

@@ -1,4 +1,4 @@
-// Threads that work for the library alone.
+// Threads that only work for the library.
 #pragma once
 
 #include <functional>

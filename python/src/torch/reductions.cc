@@ -60,7 +60,7 @@ namespace {
 
 bool is_real(int32_t datatype) { return at::isFloatingType(scalar_type_of(datatype)); }
 
-// Whether torch has the operator for the type, with a meaning that is the library's.
+// Whether torch has the operator for the type with the same meaning as the library.
 bool has_operator(int32_t reduction, int32_t datatype) {
   if (scalar_type_of(datatype) == at::ScalarType::Undefined) return false;
   const bool adds = reduction == HETCOMM_REDUCE_SUM || reduction == HETCOMM_REDUCE_PRODUCT;
@@ -84,7 +84,7 @@ void apply(int32_t reduction, at::Tensor& out, const at::Tensor& first, const at
   }
 }
 
-// |count| elements of any bits.
+// |count| elements with arbitrary bits.
 at::Tensor any_bits(at::ScalarType type, int64_t count, uint64_t seed) {
   const auto size = static_cast<int64_t>(c10::elementSize(type));
   const at::Tensor bytes = at::empty({count * size}, at::kByte);
@@ -97,14 +97,14 @@ at::Tensor any_bits(at::ScalarType type, int64_t count, uint64_t seed) {
   return bytes.view(type);
 }
 
-// |count| numbers of any mantissa, between -|bound| and |bound|.
+// |count| numbers with arbitrary mantissas, between -|bound| and |bound|.
 at::Tensor any_numbers(at::ScalarType type, int64_t count, double bound, uint64_t seed) {
   constexpr double kIntegers = 2147483648.0;
   return any_bits(at::kInt, count, seed).to(at::kDouble).mul_(bound / kIntegers).to(type);
 }
 
-// Operands of a trial: any bits; numbers of one size, whose sums have to be rounded; numbers so
-// small that sums, or products, are subnormal.
+// Operands of a trial: arbitrary bits, numbers of one magnitude whose sums need rounding, and
+// numbers so small that sums, or products, are subnormal.
 std::vector<std::array<at::Tensor, 2>> operands_of(at::ScalarType first, at::ScalarType second) {
   constexpr int64_t kCount = 4096;
   std::vector<std::array<at::Tensor, 2>> all = {
@@ -119,7 +119,7 @@ std::vector<std::array<at::Tensor, 2>> operands_of(at::ScalarType first, at::Sca
   return all;
 }
 
-// By a tensor, since a number may become a product with its inverse.
+// Divides by a tensor, since division by a number may become multiplication by its inverse.
 void divide(at::Tensor& wide, uint32_t divisor) {
   wide.div_(at::full({1}, static_cast<double>(divisor), wide.options()));
 }
@@ -134,7 +134,7 @@ bool have_same_bits(const at::Tensor& one, const at::Tensor& other) {
 
 }  // namespace
 
-// Types that are narrower than float32 are calculated in that, and rounded once.
+// Types narrower than float32 are calculated in float32 and rounded once.
 void Reductions::reduce(const hetcomm_device_reduction_t& what, const at::Tensor& first,
                         const at::Tensor& second, const at::Tensor& out) {
   at::Tensor result = out;
@@ -170,7 +170,7 @@ bool Reductions::are_exact(const hetcomm_device_reduction_t& what) {
   verdicts_.emplace(variant, Verdict::kTrying);
   wanted_.push_back(variant);
   if (running_) return false;
-  if (thread_.joinable()) thread_.join();  // it has nothing to do any more
+  if (thread_.joinable()) thread_.join();  // it has no work left
   try {
     thread_ = start_without_signals([this] { run(); });
     running_ = true;
@@ -202,13 +202,13 @@ void Reductions::run() {
     if (has_room) {
       verdicts_.at(variant) = verdict;
     } else {
-      verdicts_.erase(variant);  // who asks next has it tried again
+      verdicts_.erase(variant);  // the next call has it tried again
     }
   }
   running_ = false;
 }
 
-// A quotient in float32 is compared besides: it differs more often than what is left of it.
+// The quotient in float32 is compared as well: it differs more often than the rounded result.
 Reductions::Verdict Reductions::try_out(const Variant& variant) const {
   const c10::InferenceMode mode;
   hetcomm_device_reduction_t what{};

@@ -1,8 +1,8 @@
-// Reductions that torch makes on a device: which it can, and how.
+// Reductions that torch performs on a device: which ones it can do exactly, and how.
 //
-// The library takes only what gives the same bits as the host. Back-ends may flush small numbers to
-// zero or round as they like, so that each combination of type and operator is tried, on a thread
-// of its own, before it is used.
+// The library accepts only results with the same bits as on the host. Back-ends may flush small
+// numbers to zero or round differently. So each combination of type and operator is tried before it
+// is used, on a thread of its own.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,11 +26,11 @@ class Reductions {
   explicit Reductions(c10::Device device) : device_(device) {}
   Reductions(const Reductions&) = delete;
   Reductions& operator=(const Reductions&) = delete;
-  // Waits for a trial under way.
+  // Waits for a trial in progress.
   ~Reductions();
 
-  // Whether |what|, which is well formed, gives the bits that torch's CPU gives. False: it does
-  // not, or it has not been tried yet; then it will be. May throw where there is no memory.
+  // Whether |what|, which is well formed, gives the same bits as torch's CPU. False: it does not,
+  // or it has not been tried yet; then a trial starts. May throw if there is no memory.
   // [any-thread]
   bool are_exact(const hetcomm_device_reduction_t& what);
 
@@ -46,14 +46,14 @@ class Reductions {
   Verdict try_out(const Variant& variant) const;
 
   const c10::Device device_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::map<Variant, Verdict> verdicts_;
   std::vector<Variant> wanted_;
-  bool running_ = false;  // the thread has something to do
+  bool running_ = false;  // the thread has work
   std::thread thread_;
 };
 
-// The type of torch's for one of the library's; Undefined: torch does not reduce it.
+// Converts a type of the library to torch's. Undefined: torch does not reduce it.
 at::ScalarType scalar_type_of(int32_t datatype);
 
 }  // namespace hetcomm::torch_backend

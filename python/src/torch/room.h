@@ -1,4 +1,4 @@
-// Room at the end of a list that has to be there before something else is done.
+// Reserves space at the end of a list before another step is taken.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 
 namespace hetcomm::torch_backend {
 
-// Makes room for one more element of |list|, a vector. Its cost does not grow with their number:
-// std::vector::reserve() alone moves all of them for each one that is added.
+// Reserves space for one more element of |list|, a vector. Its cost does not grow with the number
+// of elements: std::vector::reserve() alone would move all of them for each new element.
 template <typename List>
 void make_room(List& list) {
   constexpr size_t kFirst = 8;

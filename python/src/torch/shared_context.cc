@@ -15,7 +15,7 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// torchrun users choose Gloo's interface by this name; ours goes first.
+// torchrun users choose Gloo's interface by this name. The library's own variable comes first.
 void add_gloo_interface(std::string& settings) {
   const char* gloo = std::getenv("GLOO_SOCKET_IFNAME");
   if (gloo == nullptr || gloo[0] == '\0' || std::getenv("HETCOMM_INTERFACE") != nullptr ||
@@ -56,11 +56,12 @@ SharedContext::SharedContext(const std::string& settings) : process_(getpid()) {
 SharedContext::~SharedContext() {
   if (!alive()) return;
   for (const auto& [key, stream] : streams_) static_cast<void>(hetcomm_stream_destroy(stream));
-  // BUSY: a group could not be closed. It keeps its context.
+  // BUSY: a group could not be closed. Then the group keeps its context.
   static_cast<void>(hetcomm_context_destroy(context_));
 }
 
-// Under mutex_. The entry is made before the context gets the device, which it cannot give back.
+// Called under mutex_. The entry is made before the device is added to the context, since the
+// context cannot return the device.
 SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
   const auto key = std::make_pair(device.type(), device.index());
   if (const auto found = devices_.find(key); found != devices_.end()) return found->second;
@@ -115,7 +116,7 @@ hetcomm_stream_t* SharedContext::joint_stream(c10::Device device) {
     found = joint_streams_.emplace(device.type(), make_stream(device)).first;
   }
   reached.block(found->second);
-  lock.unlock();  // an entry stays
+  lock.unlock();  // an entry is never removed
   return stream(found->second);
 }
 
@@ -127,7 +128,7 @@ c10::Stream SharedContext::copy_stream(c10::Device device) {
 hetcomm_memory_t* SharedContext::wrap(const at::Tensor& packed) {
   std::unique_lock lock(mutex_);
   const DeviceEntry& entry = entry_of(packed.device());
-  lock.unlock();  // an entry stays
+  lock.unlock();  // an entry is never removed
   void* const named = name_memory(entry.instance, packed);
   hetcomm_memory_t* memory = nullptr;
   const hetcomm_status_t status =

@@ -1,5 +1,5 @@
-// One context for all process groups of a process that have the same settings, with a background
-// thread that makes progress. Devices and streams of torch are known to it from their first use on.
+// One context for all process groups of a process with the same settings. A background thread makes
+// progress. Devices and streams of torch are registered with it on first use.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,7 +19,8 @@ namespace hetcomm::torch_backend {
 
 class SharedContext {
  public:
-  // The one with these settings ("NAME=value;..."), made on first use. A forked child gets its own.
+  // The context with these settings ("NAME=value;..."), made on first use. A forked child gets its
+  // own.
   static std::shared_ptr<SharedContext> get(const std::string& settings);
 
   explicit SharedContext(const std::string& settings);
@@ -31,20 +32,21 @@ class SharedContext {
   // False in a forked child.
   bool alive() const;
 
-  // Whether |device| has streams that operations wait for. Where it has none the two below wait for
-  // what the current stream holds, and give null. [any-thread]
+  // Whether |device| has streams that operations wait for. If it has none, the next two functions
+  // wait for the work in the current stream and return null. [any-thread]
   bool has_streams(c10::Device device);
-  // Gives what the library calls the stream |torchs|. It stays the context's. [any-thread]
+  // Returns the library's handle of the stream |torchs|. The context keeps owning it. [any-thread]
   hetcomm_stream_t* stream(const c10::Stream& torchs);
-  // Gives a stream that waits for what the current streams of |device|, and of others of its type,
-  // held at this and earlier calls. Operations on several devices go in its order. [any-thread]
+  // Returns a stream that waits for the work that the current streams of |device|, and of others of
+  // its type, held at this and earlier calls. Operations on several devices are ordered in it.
+  // [any-thread]
   hetcomm_stream_t* joint_stream(c10::Device device);
-  // A stream for copies within |device|, the same one for all. [any-thread]
+  // A stream for copies within |device|, the same one for all callers. [any-thread]
   c10::Stream copy_stream(c10::Device device);
-  // Makes a memory of the contents of |packed|, which is contiguous and lies on a device. It keeps
-  // the tensor. [any-thread]
+  // Makes a memory handle for |packed|, which is contiguous and on a device. The handle keeps the
+  // tensor. [any-thread]
   hetcomm_memory_t* wrap(const at::Tensor& packed);
-  // Frees what wrap() gave. No operation uses it. [any-thread]
+  // Frees a result of wrap() that no operation uses. [any-thread]
   static void unwrap(hetcomm_memory_t* memory);
   // Looks after the works of all groups. [any-thread]
   Lookout& lookout() { return lookout_; }
@@ -61,7 +63,7 @@ class SharedContext {
 
   const int process_;
   hetcomm_context_t* context_ = nullptr;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::map<DeviceKey, DeviceEntry> devices_;
   std::map<std::pair<int32_t, c10::StreamId>, hetcomm_stream_t*> streams_;  // by device
   std::map<c10::DeviceType, c10::Stream> joint_streams_;

@@ -1,6 +1,6 @@
-// allreduce of sparse tensors: the ranks say what they have (a collective operation),
-// then each sends its indices and values to all others (messages). The second step runs in the
-// worker, so that the call does not block and the order of collective operations is that of calls.
+// allreduce of sparse tensors. The ranks first exchange descriptions (a collective operation). Then
+// each sends its indices and values to all others (messages). The second step runs in the worker,
+// so that the call does not block and collective operations keep the order of the calls.
 #include <algorithm>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -13,10 +13,10 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Beside users' tags, which have 32 bits; the numbers of operations are the rest.
+// Outside users' tags, which have 32 bits. The remaining bits are numbers of operations.
 constexpr uint64_t kSparseTag = uint64_t{1} << 62;
 
-// The ranks tell each other how many elements they have, and what must be alike.
+// The ranks exchange the number of their elements and the values that must be equal.
 enum Field : int64_t { kCount, kType, kSparseDimensions, kDenseDimensions, kShape, kFields };
 
 at::Tensor description_of(const at::Tensor& own) {
@@ -35,7 +35,7 @@ at::Tensor description_of(const at::Tensor& own) {
   return fields;
 }
 
-// Throws, on all ranks alike, where they are not.
+// Throws, on all ranks alike, if these values differ.
 void check_alike(const int64_t* descriptions, int size) {
   for (int rank = 1; rank < size; ++rank) {
     const int64_t* const theirs = descriptions + int64_t{rank} * kFields;
@@ -55,8 +55,8 @@ at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
   return at::empty(sizes, model.options());
 }
 
-// One operation; lives until its second step has ended. It does not use the process group: a
-// callback of an operation before it may drop the last reference to that.
+// One operation. It lives until its second step has ended. It does not use the process group,
+// because a callback of an earlier operation may drop the last reference to that.
 class SparseAllreduce {
  public:
   using Tensors = ProcessGroup::Tensors;
@@ -71,7 +71,7 @@ class SparseAllreduce {
         average_(average),
         timeout_ns_(timeout_ns) {
     const at::Tensor own = tensor_.coalesce();
-    // One row for each element, so that rows of all ranks go one after another.
+    // One row for each element, so that the rows of all ranks can be concatenated.
     indices_ = own.indices().t().contiguous();
     values_ = own.values().contiguous();
     description_ = description_of(own);
@@ -160,7 +160,7 @@ void SparseAllreduce::exchange() {
   tensor_.copy_(sum);
 }
 
-// Sends the own rows to the others, and receives theirs.
+// Sends this rank's rows to the others and receives theirs.
 void SparseAllreduce::exchange_rows(Tensors& indices, Tensors& values) const {
   const WorkRef work =
       c10::make_intrusive<OperationWork>(group_, rank_,

@@ -1,4 +1,4 @@
-// From statuses of the C ABI to exceptions of torch's.
+// Converts statuses of the C ABI to exceptions of torch.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -12,7 +12,7 @@ namespace hetcomm::torch_backend {
 // Throws c10::DistBackendError (a RuntimeError in Python) with |what| and the thread's last error.
 [[noreturn]] void fail(const std::string& what, hetcomm_status_t status);
 
-// Does so with DEVICE_LOST and the words of |error|, which torch has thrown for a device.
+// Throws the same with DEVICE_LOST and the text of |error|, which torch has thrown for a device.
 [[noreturn]] void fail_of_device(const char* operation, const c10::Error& error);
 
 inline void check(const char* what, hetcomm_status_t status) {
@@ -20,8 +20,8 @@ inline void check(const char* what, hetcomm_status_t status) {
     fail(what, status);
 }
 
-// Returns what |call| returns. What torch throws where a device has failed is made DEVICE_LOST of
-// |operation|; exceptions that say what was wrong pass.
+// Returns the result of |call|. An exception of torch about a failed device becomes DEVICE_LOST of
+// |operation|. Exceptions about wrong use pass unchanged.
 template <typename Call>
 auto translated(const char* operation, Call&& call) {
   try {
@@ -35,8 +35,8 @@ auto translated(const char* operation, Call&& call) {
   }
 }
 
-// Returns how |operation| ended, as an exception. The record's text must still be the thread's last
-// one.
+// Returns the outcome of |operation| as an exception. The record's text must still be the thread's
+// last one.
 std::exception_ptr make_exception(const char* operation, const hetcomm_completion_t& completion);
 
 }  // namespace hetcomm::torch_backend

@@ -14,14 +14,14 @@ namespace hetcomm::torch_backend {
 namespace {
 
 constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
-// Between two looks at the store of one that waits.
+// Pauses between two queries of the store by a waiting rank.
 constexpr std::chrono::microseconds kShortestPause(100);
 constexpr std::chrono::milliseconds kLongestPause(200);
 constexpr int kRanksPerPause = 256;
-// A key that takes longer may never come, and a rank may have left the reason.
+// A key that takes longer may never come, and a rank may have left the reason for that.
 constexpr std::chrono::milliseconds kSoon(50);
 constexpr char kReasonKey[] = "refused";
-// The store's own clients cannot count longer times.
+// The store's own clients cannot represent longer times.
 constexpr uint64_t kLongestWaitMs = 24ULL * 3600 * 1000;
 
 std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
@@ -29,7 +29,7 @@ std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
       std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs));
 }
 
-// Stores keep numbers that they add in this form.
+// Stores keep the numbers that they add in this form.
 std::vector<uint8_t> digits_of(int64_t value) {
   const std::string digits = std::to_string(value);
   return {digits.begin(), digits.end()};
@@ -89,19 +89,19 @@ bool StoreBootstrap::finds_reason() {
   return true;
 }
 
-// Looks again and again: the store waits for all of some keys, not for one of two, and a wait that
-// ends makes TCPStore write warnings.
+// Polls, because the store can wait for all of several keys but not for one of two. Besides, a wait
+// that times out makes TCPStore write warnings.
 hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
                                       std::chrono::milliseconds limit) {
   const auto start = std::chrono::steady_clock::now();
-  // The store serves one rank after the other.
+  // The store serves the ranks one after the other.
   const std::chrono::nanoseconds longest = kLongestPause * std::max(1, size_ / kRanksPerPause);
   while (!store_->check(keys)) {
     const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - start;
     const bool late = waited >= kSoon || waited >= limit;
     if (late && finds_reason()) return HETCOMM_BOOTSTRAP_FAILED;
     if (waited >= limit) return HETCOMM_TIMED_OUT;
-    // A pause adds an eighth to the wait at most.
+    // A pause adds at most an eighth to the wait.
     const std::chrono::nanoseconds pause =
         std::clamp<std::chrono::nanoseconds>(waited / 8, kShortestPause, longest);
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, limit - waited));
@@ -120,18 +120,18 @@ void StoreBootstrap::give_up() noexcept {
       const std::string key = counter(rank, size_);
       auto count = store_->add(key, 0);
       while (count < generation_) {
-        // Another rank may do the same, and the missing one may come.
+        // Another rank may do the same, and the missing rank may still come.
         const auto found = store_->compareSet(key, digits_of(count), digits_of(generation_));
         count = std::stoll(std::string(found.begin(), found.end()));
       }
     }
   } catch (...) {
-    // The store may be what failed. Then nobody counts.
+    // The store itself may have failed. Then no rank counts.
     log_thrown("counting a group that failed");
   }
 }
 
-// Called in a handler. The library calls what calls this, and takes no exceptions.
+// Called in a handler. The library calls its callers and does not accept exceptions.
 hetcomm_status_t StoreBootstrap::store_failed() noexcept {
   try {
     try {
@@ -139,7 +139,7 @@ hetcomm_status_t StoreBootstrap::store_failed() noexcept {
     } catch (const std::exception& error) {
       store_error_ = error.what();
     }
-  } catch (...) {  // there are no words for it
+  } catch (...) {  // no memory for the text
   }
   return HETCOMM_BOOTSTRAP_FAILED;
 }
@@ -172,8 +172,9 @@ hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, s
   }
 }
 
-// One by one, values cost three messages to the store and back each. Any failure is TIMED_OUT here:
-// the keys are asked for one by one then, which shows what is missing, and why.
+// Values that are fetched one by one cost three round trips to the store each. Any failure is
+// TIMED_OUT here. The caller then asks for the keys one by one, which shows what is missing and
+// why.
 hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* const* keys,
                                           size_t room, void* values, size_t* out_sizes,
                                           uint64_t timeout_ns) {

@@ -1,10 +1,10 @@
-// Bootstrap through torch's store. The key prefix counts how often this rank has tried to make a
-// group of this size over the store, so that a group can be built again over one that holds old
-// values. Whoever fails counts for those that have not come, so that all try the next one together.
+// Bootstrap through torch's store. The key prefix counts this rank's attempts to make a group of
+// this size over the store, so that a group can be built again over a store with old values. A rank
+// that fails counts for the ranks that have not come, so that all make the next attempt together.
 //
-// A rank that cannot even take part leaves its reason in the store; the others read it while they
-// wait. Nobody counts for others then: each finds the reason, however late it comes; also one that
-// comes for the first time when the others try again, which fails once by itself.
+// A rank that cannot take part at all leaves its reason in the store. The others read it while they
+// wait, and then no rank counts for others: each finds the reason, however late it comes. A rank
+// that comes for the first time when the others try again also finds it and fails once, alone.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -21,11 +21,11 @@ namespace hetcomm::torch_backend {
 
 class StoreBootstrap {
  public:
-  // Throws what keeps this rank from taking part, and leaves it in the store.
+  // Throws the reason why this rank cannot take part, and leaves it in the store.
   StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store, int rank,
                  int size);
-  // Tells the others why |rank| does not take part. Without |generation| it is a try of its own,
-  // of a rank that has no context to make a bootstrap with. Throws nothing.
+  // Tells the others why |rank| does not take part. Without |generation| it counts as an attempt of
+  // its own, for a rank that has no context for a bootstrap. Throws nothing.
   static void refuse(c10d::Store& store, int rank, int size, const std::string& reason,
                      std::optional<int64_t> generation = std::nullopt) noexcept;
   ~StoreBootstrap() { hetcomm_bootstrap_destroy(bootstrap_); }
@@ -33,11 +33,11 @@ class StoreBootstrap {
   StoreBootstrap& operator=(const StoreBootstrap&) = delete;
 
   hetcomm_bootstrap_t* handle() const { return bootstrap_; }
-  // From 1 on.
+  // Starts at 1.
   uint32_t generation() const { return generation_; }
-  // The group was not made; store_error() may say more than before. Throws nothing.
+  // The group was not made. store_error() may say more afterwards. Throws nothing.
   void give_up() noexcept;
-  // Returns what the store said when it last failed, "" if it did not.
+  // Returns the store's last error, or "" if there was none.
   const std::string& store_error() const { return store_error_; }
 
  private:
@@ -49,14 +49,14 @@ class StoreBootstrap {
   static hetcomm_status_t delete_key(void* self, const char* key);
 
   static std::string scope(int size);
-  // The key of how often |rank| has tried.
+  // The key of |rank|'s number of attempts.
   static std::string counter(int rank, int size);
   static std::string prefix(int size, int64_t generation);
   hetcomm_status_t store_failed() noexcept;
-  // True when a rank has left the reason why it does not take part: store_error() is the reason
-  // then. Throws what the store does.
+  // Returns true if a rank has left the reason why it does not take part. store_error() is the
+  // reason then. Throws the store's exceptions.
   bool finds_reason();
-  // OK, TIMED_OUT, or BOOTSTRAP_FAILED where a rank does not take part. Throws what the store does.
+  // OK, TIMED_OUT, or BOOTSTRAP_FAILED if a rank does not take part. Throws the store's exceptions.
   hetcomm_status_t wait(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
 
   const c10::intrusive_ptr<c10d::Store> store_;

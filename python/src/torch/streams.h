@@ -1,4 +1,4 @@
-// Streams of torch's, whatever the back-end.
+// Streams of torch on any back-end.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -6,16 +6,16 @@
 
 namespace hetcomm::torch_backend {
 
-// A stream of |device|, for copies and order. Users may have it, too: most back-ends have a pool of
-// streams, of which this takes one of high priority, as fewer do.
+// A stream of |device|, for copies and ordering. Users may have the same stream: most back-ends
+// have a pool of streams. This takes one of high priority, since fewer users do.
 c10::Stream make_stream(c10::Device device);
 
-// Whether |device| is one of a back-end without events, or without streams that others than users
-// have: what is put into its streams is over when finish() returns, and nothing tells so by itself.
-// It tries.
+// Whether the back-end of |device| has no events, or no streams other than those of users. Then
+// work in its streams is complete when finish() returns, and nothing reports that earlier. It finds
+// out by trying.
 bool is_synchronous(c10::Device device);
 
-// Waits for what |stream| holds, where the back-end can; where it cannot that is over already.
+// Waits for the work in |stream| if the back-end can. If it cannot, that work is already complete.
 void finish(const c10::Stream& stream);
 
 // The current stream of the calling thread.

@@ -20,7 +20,7 @@ bool fits(const at::Tensor& bytes, const Rows& rows) {
       return false;
     }
   }
-  // Rows may lie on each other, so that there can be more of them than numbers.
+  // Rows may overlap, so that there can be more of them than numbers.
   uint64_t count = 0;
   uint64_t total = 0;
   return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &count) &&
@@ -58,7 +58,7 @@ std::array<int64_t, 3> Width::sizes_of(const Rows& rows) const {
 
 at::Tensor Width::rows_of(const at::Tensor& tensor, const Rows& rows) const {
   const at::Tensor all = tensor.narrow(0, 0, tensor.numel() / bytes() * bytes()).view(type());
-  // The distance to a row that is not there may be any number.
+  // The stride of a dimension with fewer than two rows may be any number.
   const auto stride = [&](size_t d) {
     return rows.extents[d] > 1 ? static_cast<int64_t>(rows.strides[d]) / bytes() : 0;
   };

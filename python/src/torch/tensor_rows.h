@@ -1,4 +1,4 @@
-// Rows and ranges of the bytes of a tensor, as tensors that torch copies and calculates with.
+// Rows and ranges of the bytes of a tensor, as tensors for torch's copies and calculations.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,24 +13,24 @@ namespace hetcomm::torch_backend {
 
 using Rows = hetcomm_device_rows_t;
 
-// Whether |size| bytes from |offset| on lie in |bytes|.
+// Whether [offset, offset + size) is within |bytes|.
 bool fits(const at::Tensor& bytes, uint64_t offset, uint64_t size);
-// Whether all rows lie in |bytes|.
+// Whether all rows are within |bytes|.
 bool fits(const at::Tensor& bytes, const Rows& rows);
-// Whether both have as many rows of as many bytes.
+// Whether both have the same number of rows with the same number of bytes.
 bool have_one_shape(const Rows& one, const Rows& other);
 
-// The largest element, up to 8 bytes, of which everything is a multiple: kernels copy elements.
+// The largest element, up to 8 bytes, that divides everything: kernels copy elements.
 class Width {
  public:
   void divide(uint64_t number);
   void divide(const Rows& rows);
-  // Its elements are aligned, in its storage and in memory.
+  // Its elements are aligned in the tensor's storage and in memory.
   void divide(const at::Tensor& tensor);
 
-  // How many elements the rows have, in each direction.
+  // Number of elements of the rows in each direction.
   std::array<int64_t, 3> sizes_of(const Rows& rows) const;
-  // The rows of |bytes|, which fit.
+  // The rows of |bytes|. They have to fit.
   at::Tensor rows_of(const at::Tensor& bytes, const Rows& rows) const;
   at::ScalarType type() const;
 
@@ -40,8 +40,8 @@ class Width {
   uint64_t width_ = 8;
 };
 
-// |elements| of |bytes|, in which they fit, from |offset| on; none: they are not aligned for their
-// type.
+// The |elements| of |bytes| that start at |offset|, within which they fit. None: they are not
+// aligned for their type.
 std::optional<at::Tensor> elements_of(const at::Tensor& bytes, uint64_t offset, uint64_t elements,
                                       at::ScalarType type);
 

@@ -10,7 +10,7 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// -1 when the library has no such type.
+// Returns -1 if the library has no such type.
 hetcomm_datatype_t find_datatype(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Bool:
@@ -52,7 +52,7 @@ hetcomm_datatype_t find_datatype(c10::ScalarType type) {
   }
 }
 
-// Its memory holds its elements, in order and as they are.
+// Whether its memory holds its elements unchanged and in order.
 bool is_packed(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -100,7 +100,7 @@ hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& t
 
 namespace {
 
-// |contiguous|, which |work| keeps.
+// Makes a Packed of |contiguous|, which |work| keeps.
 Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   if (contiguous.is_cpu()) {
     work.keep(contiguous);
@@ -109,8 +109,8 @@ Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   return {contiguous, work.wrap(contiguous)};
 }
 
-// A view of |tensor| in which each address is there once, and its counterpart in |packed|, which
-// has the same sizes: along a dimension without a stride the last element stands for all.
+// Returns a view of |tensor| that contains each address once, and the counterpart of the same sizes
+// in |packed|. Along a dimension without a stride only the last element is kept.
 CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) != 0 || tensor.size(d) < 2) continue;
@@ -123,8 +123,8 @@ CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
 // Whether two contiguous tensors have bytes in common.
 bool share_memory(const at::Tensor& one, const at::Tensor& other) {
   const bool on_host = one.is_cpu() && other.is_cpu();
-  // Pointers of tensors on devices may be anything, but in host memory two storages may have the
-  // same bytes.
+  // Pointers of tensors on devices may be anything. In host memory two storages may have the same
+  // bytes.
   if (!on_host && !one.is_alias_of(other)) return false;
   const auto begin_of = [&](const at::Tensor& tensor) {
     return on_host ? reinterpret_cast<uintptr_t>(tensor.const_data_ptr())
@@ -144,7 +144,7 @@ Packed packed_input(OperationWork& work, const at::Tensor& tensor) {
 
 Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents) {
   if (is_packed(tensor)) {
-    // Memory that is shared until somebody writes is no longer from here on.
+    // Copy-on-write memory has to become the tensor's own before it is written.
     if (tensor.is_cpu() || c10::impl::cow::is_cow_data_ptr(tensor.storage().data_ptr())) {
       static_cast<void>(tensor.mutable_data_ptr());
     }

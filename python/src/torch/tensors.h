@@ -1,4 +1,4 @@
-// Tensors as the C ABI sees them.
+// Converts tensors to the buffers of the C ABI.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,36 +12,36 @@
 
 namespace hetcomm::torch_backend {
 
-// Throws unless |tensor| is a dense one in host memory, or in that of a device.
+// Throws unless |tensor| is dense and in host memory or in the memory of a device.
 void check_tensor(const char* operation, const at::Tensor& tensor);
-// Throws unless they have the same type; the same type and size.
+// Throws unless they have the same type, or the same type and size.
 void check_types(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
 void check_same(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
-// Throws unless there is one.
+// Throws unless there is exactly one.
 at::Tensor& single(const char* operation, std::vector<at::Tensor>& tensors);
 
-// Types that the library does not know are moved as bytes. Reductions throw for them.
+// Types that the library does not know are moved as bytes. Reductions throw for such types.
 hetcomm_datatype_t datatype_to_move(const at::Tensor& tensor);
 hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& tensor);
 
 // A tensor whose elements lie one after another, in the order of its dimensions.
 struct Packed {
   at::Tensor tensor;
-  hetcomm_memory_t* memory = nullptr;  // the work's; null: in host memory, or empty
+  hetcomm_memory_t* memory = nullptr;  // owned by the work; null: in host memory, or empty
 };
 
-// The elements of |tensor| one after another: itself, or a copy that |work| keeps.
+// The elements of |tensor| in order: |tensor| itself, or a copy that |work| keeps.
 Packed packed_input(OperationWork& work, const at::Tensor& tensor);
-// |packed|, or a copy that |work| keeps where it lies in the memory of |results|: what is written
-// there while others read would be read as well.
+// Returns |packed|, or a copy that |work| keeps if |packed| shares memory with |results|. Otherwise
+// others would read what is being written there.
 Packed apart_from(OperationWork& work, const Packed& packed, const std::vector<Packed>& results);
-// Returns what takes the elements of |tensor|: itself, or a stand-in that |work| copies back.
-// |with_contents|: it is read as well. Of elements that lie at one address, as in an expanded
-// tensor, the last one counts.
+// Returns a receiver for the elements of |tensor|: |tensor| itself, or a stand-in that |work|
+// copies back. |with_contents|: it is read as well. If several elements have one address, as in an
+// expanded tensor, the last one counts.
 Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);
 
 hetcomm_buffer_t buffer_of(const Packed& packed);
-// |count| elements from the |first| on.
+// |count| elements, starting at |first|.
 hetcomm_buffer_t buffer_of(const Packed& packed, int64_t first, int64_t count);
 std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Packed>& packed);
 // Returns the buffer of a tensor in host memory, which outlives the operation.

@@ -1,4 +1,4 @@
-// Versions of torch from 2.6 to 2.15 differ in the following.
+// Differences between the versions of torch from 2.6 to 2.15.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -22,7 +22,7 @@
 // virtual; rank and size may change.
 #define HETCOMM_TORCH_HAS_RECONFIGURE HETCOMM_TORCH_AT_LEAST(2, 14)
 
-// Groups of any backend take hooks, through which torch's flight recorder sees their operations.
+// Groups of any backend accept hooks, through which torch's flight recorder sees their operations.
 #define HETCOMM_TORCH_HAS_HOOKS HETCOMM_TORCH_AT_LEAST(2, 14)
 
 // Backend: supportsCompletionHooks, registerCompletionHook, unregisterCompletionHook and

@@ -12,7 +12,7 @@ namespace {
 
 // Users' tags have 32 bits.
 constexpr uint64_t kWakeTag = uint64_t{1} << 63;
-// If no message can wake the leader, it may miss for this time that there is more to watch.
+// If no message can wake the leader, it may overlook new works for this time.
 constexpr uint64_t kDeafPauseNs = 10'000'000;
 // Two rounds are at least this far apart.
 constexpr std::chrono::microseconds kShortestRoundPause(100);
@@ -29,7 +29,7 @@ Watchers::Watchers(Completions& completions) : completions_(completions) {
 
 void Watchers::watch(const WorkRef& work, const std::shared_ptr<void>& owner) {
   const std::scoped_lock lock(mutex_);
-  if (stops_) return;  // whoever stops them completes the work
+  if (stops_) return;  // the thread that stops them completes the work
   added_.push_back(work);
   try {
     call_watcher(owner);
@@ -39,7 +39,7 @@ void Watchers::watch(const WorkRef& work, const std::shared_ptr<void>& owner) {
   }
 }
 
-// Under mutex_: one that is not in a callback looks at what is watched.
+// Called under mutex_. Makes a thread that is not in a callback examine the watched works.
 void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
   if (stops_) return;
   if (led_) {
@@ -50,19 +50,19 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
     try {
       make_room(threads_);
       threads_.push_back(start_without_signals([this, held = owner]() mutable {
-        // The last reference to a group may take hooks of Python with it, after all scopes.
+        // The last reference to a group may release hooks of Python, after all scopes.
         const WaitingThread counted = run(held);
         held.reset();
       }));
       ++free_threads_;
     } catch (const std::exception&) {
-      // One that is in a callback looks when it comes back.
+      // A thread that is in a callback examines the works when it returns.
       if (threads_.empty()) throw;
     }
   }
 }
 
-// Under mutex_. The leader gets one message for each time that it sleeps.
+// Called under mutex_. The leader gets one message each time it sleeps.
 void Watchers::wake_leader() {
   if (!leader_sleeps_) return;
   leader_sleeps_ = false;
@@ -105,7 +105,7 @@ WaitingThread Watchers::run(const std::shared_ptr<void>& owner) {
   }
 }
 
-// Until a request has ended, or there is nothing to watch, or the watchers stop.
+// Returns when a request has ended, there is nothing to watch, or the watchers stop.
 Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
   hetcomm_operation_options_t endless{};
   endless.struct_size = sizeof(endless);
@@ -125,7 +125,7 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
     }
     if (report.work.empty()) {
       fill(watched_.begin(), wake_);
-      // Where works of the window were over, others take their places first.
+      // If works of the window were complete, others take their places first.
       if (over_.empty()) report = wait_in_window(pause_ns());
     }
     over_.clear();
@@ -138,7 +138,7 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
   return report;
 }
 
-// Nobody leads any more. Drops without the lock what is left.
+// No thread leads any longer. Drops the remaining works without the lock.
 void Watchers::end_lead(std::unique_lock<std::mutex>& lock) {
   Works left = std::move(added_);
   left.splice(left.end(), watched_);
@@ -152,17 +152,17 @@ void Watchers::end_lead(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// The leader sleeps for so long in a window.
+// How long the leader sleeps in a window.
 uint64_t Watchers::pause_ns() const {
   if (watched_.size() <= kWindow) return deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE;
   const auto left =
       std::chrono::duration_cast<std::chrono::nanoseconds>(next_round_ - Clock::now());
-  // One nanosecond is a poll.
+  // A timeout of one nanosecond would be a poll.
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// Makes a window of |first| and of works in the list, |from| and those behind it. Returns what
-// follows them. Works that are over go from watched_ to over_.
+// Makes a window of |first| and of works in the list, starting at |from|. Returns the position
+// after them. Completed works move from watched_ to over_.
 Watchers::Works::iterator Watchers::fill(Works::iterator from, hetcomm_request_t* first) {
   window_.requests.assign(1, first);
   window_.parts.clear();
@@ -203,7 +203,7 @@ Watchers::Report Watchers::wait_in_window(uint64_t timeout_ns) {
   return report;
 }
 
-// Looks at all watched works until one has ended. The next call goes on from there.
+// Examines all watched works until one has ended. The next call continues from there.
 Watchers::Report Watchers::go_round() {
   const auto began = Clock::now();
   Report report;
@@ -241,7 +241,7 @@ void Watchers::let_go(bool waits) {
   threads.swap(threads_);
   lock.unlock();
   for (std::thread& thread : threads) {
-    // A callback of one thread may wait for one of another, and a thread may drop the last
+    // A callback of one thread may wait for a callback of another, and a thread may drop the last
     // reference to the process group.
     if (waits && thread.get_id() != std::this_thread::get_id()) {
       thread.join();
@@ -250,7 +250,7 @@ void Watchers::let_go(bool waits) {
     }
   }
   lock.lock();
-  // Another leader does it when it wakes up.
+  // Another leader ends its lead when it wakes up.
   if (!led_ || leader_ == std::this_thread::get_id()) end_lead(lock);
 }
 

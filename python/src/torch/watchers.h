@@ -1,12 +1,12 @@
-// The threads of a group that complete works for whose futures somebody waits.
+// The threads of a group that complete works for whose futures other threads wait.
 //
-// One of them leads: it sleeps among the requests of the watched works. It gives up the lead before
-// it completes a work, because the callbacks of a future may wait for another one. A second thread
+// One thread leads: it waits for the requests of the watched works. It gives up the lead before it
+// completes a work, because the callbacks of a future may wait for another work. A second thread
 // leads then.
 //
-// The leader waits for kWindow requests at once, which costs the same however many works are
-// watched. Where there are more, it goes round all of them in steps of kWindow. It pauses between
-// two rounds for four times the time that the last one took.
+// The leader waits for kWindow requests at once. The cost is the same however many works are
+// watched. If there are more, it examines all of them in rounds, in steps of kWindow. Between two
+// rounds it pauses for four times the duration of the last one.
 #pragma once
 
 #include <chrono>
@@ -28,26 +28,26 @@ namespace hetcomm::torch_backend {
 
 class Watchers {
  public:
-  // The threads have scopes of |completions| for as long as they run.
+  // The threads have scopes of |completions| while they run.
   explicit Watchers(Completions& completions);
   Watchers(const Watchers&) = delete;
   Watchers& operator=(const Watchers&) = delete;
 
-  // Before the first watch(). The communicator lives until let_go() has returned. |rank| is this
-  // rank's.
+  // Called before the first watch(). The communicator lives until let_go() has returned. |rank| is
+  // this rank's number.
   void start(hetcomm_communicator_t* communicator, int rank) {
     communicator_ = communicator;
     rank_ = rank;
   }
-  // Completes |work| when its requests have ended. |owner| owns this: threads keep it. Does nothing
-  // after stop(). May throw where there is no memory or no thread. [any-thread]
+  // Completes |work| when its requests have ended. Threads keep |owner|, which owns this. Does
+  // nothing after stop(). May throw if there is no memory or no thread. [any-thread]
   void watch(const WorkRef& work, const std::shared_ptr<void>& owner);
-  // Ends the threads. Those that are in callbacks end when they come back.
+  // Ends the threads. Threads in callbacks end when they return.
   void stop();
-  // Lets go of the threads after stop(). With |waits| it returns when they have ended. A callback
-  // may call it, without |waits|.
+  // Releases the threads after stop(). With |waits| it returns when they have ended. A callback may
+  // call it without |waits|.
   void let_go(bool waits);
-  // Lets go of the threads in a forked child, where they do not run.
+  // Releases the threads in a forked child, where they do not run.
   void forget_threads();
 
  private:
@@ -55,15 +55,16 @@ class Watchers {
   static constexpr size_t kWindow = 64;
 
   using Works = std::list<WorkRef>;
-  // A part of a work has ended.
+  // The report of an ended part of a work.
   struct Report {
-    Works work;  // the one; empty: no part has ended
+    Works work;  // the work; empty: no part has ended
     OperationWork::Part* part = nullptr;
     hetcomm_completion_t completion{};
   };
-  // The leader waits for these at once. The lists go together, and have room for a whole window.
+  // The requests that the leader waits for at once. The lists correspond, and have space for a
+  // whole window.
   struct Window {
-    std::vector<hetcomm_request_t*> requests;  // one more: the first is wake_, or null
+    std::vector<hetcomm_request_t*> requests;  // one entry more: the first is wake_, or null
     std::vector<OperationWork::Part*> parts;
     std::vector<Works::iterator> works;
   };
@@ -74,7 +75,7 @@ class Watchers {
   WaitingThread run(const std::shared_ptr<void>& owner);
   Report lead(std::unique_lock<std::mutex>& lock);
   void end_lead(std::unique_lock<std::mutex>& lock);
-  // The leader takes these steps of lead() without the lock.
+  // The leader calls these within lead(), without the lock.
   Works::iterator fill(Works::iterator from, hetcomm_request_t* first);
   Report wait_in_window(uint64_t timeout_ns);
   Report go_round();
@@ -84,28 +85,27 @@ class Watchers {
   hetcomm_communicator_t* communicator_ = nullptr;
   int rank_ = 0;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable called_;
   std::vector<std::thread> threads_;
-  size_t free_threads_ = 0;  // those that are not in a callback
+  size_t free_threads_ = 0;  // threads that are not in a callback
   bool stops_ = false;
   bool led_ = false;
   std::thread::id leader_;  // the thread that leads, or led last
   bool leader_sleeps_ = false;
-  bool woken_ = false;  // a message to wake the leader is under way
+  bool woken_ = false;  // a message to wake the leader is in flight
   Works added_;
 
-  // The leader's. The lead is passed on under mutex_.
+  // Used by the leader only. The lead is passed on under mutex_.
   Works watched_;  // the oldest first
-  Works over_;     // dropped without the lock: tensors may go with them
+  Works over_;     // dropped without the lock: tensors may be freed with them
   Window window_;
   bool in_round_ = false;
-  Works::iterator round_at_ = watched_.end();  // the next one of the round, in a round
-  Clock::duration round_cost_{0};              // so far
+  Works::iterator round_at_ = watched_.end();  // next work of the round, if in a round
+  Clock::duration round_cost_{0};              // of the round so far
   Clock::time_point next_round_{};
-  hetcomm_request_t* wake_ =
-      nullptr;         // a receive from this rank, for which the leader waits as well
-  bool deaf_ = false;  // the communicator was aborted: no message will come
+  hetcomm_request_t* wake_ = nullptr;  // receives from this rank; the leader waits for it as well
+  bool deaf_ = false;                  // the communicator was aborted: no message will come
 };
 
 }  // namespace hetcomm::torch_backend

@@ -22,15 +22,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the timeout of a wait up to |deadline|, at least one nanosecond more than a poll.
+// Returns the timeout of a wait until |deadline|, at least one nanosecond longer than a poll.
 uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   if (!deadline) return HETCOMM_TIMEOUT_INFINITE;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(*deadline - Clock::now());
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// This names what the thread has posted last, until it asks for that. It is compared only: the work
-// may be gone.
+// The work that the thread posted last, until the thread asks for it. It is only compared: the work
+// may be destroyed.
 constinit thread_local const OperationWork* just_posted = nullptr;
 
 uint64_t make_key() {
@@ -88,7 +88,7 @@ hetcomm_memory_t* OperationWork::wrap(const at::Tensor& tensor) {
 }
 
 void OperationWork::let_tensors_go() {
-  // A forked child has tensors, but no memories.
+  // A forked child has tensors, but no memory handles.
   if (!memories_.empty() && !group_->alive()) memories_.clear();
   for (hetcomm_memory_t* const memory : memories_) SharedContext::unwrap(memory);
   memories_.clear();
@@ -135,10 +135,11 @@ void OperationWork::report(Part& part, const hetcomm_completion_t& completion) n
   part_done();
 }
 
-// Returns why they could not be taken, or null.
+// Takes the results. Returns null, or the exception that prevented that.
 std::exception_ptr OperationWork::take_results() noexcept {
   try {
-    // Inference tensors can be written in that mode only, which is the caller's, not this thread's.
+    // Inference tensors can be written only in inference mode. The caller may have that mode, but
+    // not this thread.
     std::optional<c10::InferenceMode> mode;
     if (std::any_of(copies_.begin(), copies_.end(),
                     [](const CopyBack& copy) { return copy.to.is_inference(); })) {
@@ -153,7 +154,7 @@ std::exception_ptr OperationWork::take_results() noexcept {
   }
 }
 
-// The caller's reference, or the watcher's, outlives this call.
+// The reference of the caller or of the watcher outlives this call.
 void OperationWork::complete() noexcept {
   const Completions::Scope here(group_->completions());
   std::exception_ptr failure;
@@ -174,7 +175,7 @@ void OperationWork::complete() noexcept {
   let_tensors_go();
   try {
     finish(failure);
-  } catch (...) {  // the result is set before torch's profiler hears of it
+  } catch (...) {  // the result is set before torch's profiler is told
     log_thrown("the profiler's callback");
   }
   ended_.store(true, std::memory_order_release);
@@ -188,7 +189,7 @@ void OperationWork::complete() noexcept {
   if (future) complete_future(*future, failure, results_);
 }
 
-// A work that was refused has not ended.
+// A refused work has not ended.
 void OperationWork::call_end_hook() const noexcept {
   if (!began_ || parts_.empty()) return;
   group_->hooks().call_end_hook([this] {
@@ -197,8 +198,8 @@ void OperationWork::call_end_hook() const noexcept {
   });
 }
 
-// torch's recorder asks isCompleted() after it has noted the key: one that ends before that is seen
-// there, and a later one here.
+// torch's recorder asks isCompleted() after it has noted the key. It sees a work that ends earlier
+// there, and one that ends later here.
 void OperationWork::call_hooks(bool failed) const noexcept {
   const Hooks& hooks = group_->hooks();
   if (!failed) {
@@ -208,7 +209,7 @@ void OperationWork::call_hooks(bool failed) const noexcept {
     hooks.completions.call(key_, duration);
     return;
   }
-  // The end of the group cancels works, and a work that was refused has not ended.
+  // Works that the end of the group cancels and refused works call no abort hook.
   if (cancelled_ || parts_.empty()) return;
   hooks.aborts.call();
 }
@@ -245,7 +246,7 @@ bool OperationWork::wait_for(Part& part, std::optional<Clock::time_point> deadli
       report(part, completion);
       return true;
     }
-    // Another thread has got the report and is about to make it known.
+    // Another thread has the report and is about to publish it.
     if (status == HETCOMM_STALE_HANDLE) return true;
     if (status == HETCOMM_TIMED_OUT) {
       if (deadline && Clock::now() >= *deadline) return false;
@@ -293,7 +294,7 @@ void OperationWork::poll() {
   while (Part* const part = next_part()) {
     hetcomm_completion_t completion;
     const hetcomm_status_t status = hetcomm_request_test(part->request, &completion);
-    // Another thread that has got the report is about to make it known.
+    // Another thread that has the report is about to publish it.
     if (status == HETCOMM_PENDING || status == HETCOMM_STALE_HANDLE) return;
     if (status == HETCOMM_OK) {
       report(*part, completion);
@@ -303,8 +304,8 @@ void OperationWork::poll() {
   }
 }
 
-// torch's recorder asks right after the post whether the hooks were called already, and needs no
-// more. A poll that leaves the operation pending would wake the library's thread each time.
+// Right after the post torch's recorder asks only whether the hooks were already called. A poll
+// that leaves the operation pending would wake the library's thread each time.
 bool OperationWork::isCompleted() {
   const bool recorder_asks =
       std::exchange(just_posted, nullptr) == this && !group_->hooks().completions.empty();
@@ -325,7 +326,7 @@ bool OperationWork::isSuccess() const {
   return ended_.load(std::memory_order_acquire) && !exception_;
 }
 
-// wait_until(), and Ctrl-C ends the wait, not the operation.
+// As wait_until(), but Ctrl-C ends the wait. It does not end the operation.
 bool OperationWork::wait_with_signals(std::optional<Clock::time_point> deadline) {
   const WaitingThread waiting;
   while (true) {
@@ -362,20 +363,21 @@ void OperationWork::abort() {
   }
 }
 
-// A future records events of its devices, which a synchronous device has not.
+// A future records events of its devices, but a synchronous device has none.
 std::vector<c10::Device> OperationWork::devices_of_future() const {
   if (!device_ || !group_->context().has_streams(*device_)) return {};
   return {*device_};
 }
 
-// Callbacks of a future that knows its device run in streams of that device, and so does what waits
-// for them.
+// Callbacks of a future that knows its device run in streams of that device, and so does the work
+// of those that wait for them.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::make_future() const {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                   devices_of_future());
 }
 
-// The watchers are called under the lock: whoever gets the future knows that it is completed.
+// The watchers are called under the lock, so a caller that has the future knows that it will
+// complete.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
   poll();
   const std::scoped_lock lock(mutex_);

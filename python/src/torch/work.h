@@ -1,8 +1,8 @@
 // The works that a process group hands out.
 //
-// A work is done when all of its requests have been reported, by whichever thread was first: one
-// that waits or asks, or the group's watcher. That thread copies results back into tensors with
-// holes and completes the future; the others are woken.
+// A work is done when all of its requests have been reported. The reports may go to a thread that
+// waits or polls, or to the group's watcher. The thread with the last report copies results back
+// into tensors with holes and completes the future. It wakes the other threads.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -25,15 +25,15 @@ namespace hetcomm::torch_backend {
 
 class Group;
 
-// Completes |future|, with |failure| if that is not null. What goes wrong meanwhile is its error: a
-// device may fail while the future notes how far its streams have come.
+// Completes |future|, with |failure| if that is not null. An exception on the way becomes its
+// error: a device may fail while the future records the state of its streams.
 void complete_future(c10::ivalue::Future& future, const std::exception_ptr& failure,
                      const std::vector<at::Tensor>& results) noexcept;
 
 // The clock of completion hooks, which differs between versions of torch.
 using HookClock = decltype(c10d::WorkInfo::timeStarted)::clock;
 
-// A copy to be made of the data that came into a contiguous stand-in.
+// A pending copy of data that was received into a contiguous stand-in.
 struct CopyBack {
   at::Tensor from;
   at::Tensor to;
@@ -44,7 +44,7 @@ struct WorkDescription {
   const char* name = "";            // "allreduce"
   const char* profiling = nullptr;  // "hetcomm:all_reduce"
   uint64_t sequence = 0;
-  bool internal = false;            // a step of an operation: no hook learns of it
+  bool internal = false;            // a step of an operation: hooks are not called
   std::vector<at::Tensor> inputs;   // for the profiler
   std::vector<at::Tensor> results;  // of result() and the future
 };
@@ -54,23 +54,23 @@ class OperationWork final : public c10d::Work {
   OperationWork(std::shared_ptr<Group> group, int rank, WorkDescription description);
   ~OperationWork() override;
 
-  // Before it is posted, or while it is: what has to live until it is done.
+  // Keeps |tensor| until the work is done. Called before or while it is posted.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
-  // Does so with a contiguous tensor on a device; all of a work's are on one device. Gives the name
-  // of its memory, which is null if it is empty.
+  // Also keeps a contiguous tensor on a device. All of a work's tensors are on one device. Returns
+  // the handle of its memory, or null if it is empty.
   hetcomm_memory_t* wrap(const at::Tensor& tensor);
-  // It is posted in the order of the current stream of |device|, and has no tensors.
+  // The work has no tensors. It is posted in the order of the current stream of |device|.
   void follow(c10::Device device) { device_ = device; }
-  // The device of its tensors, or that which it follows; none: they are in host memory.
+  // The device of its tensors, or the device that it follows. None: its tensors are in host memory.
   std::optional<c10::Device> device() const { return device_; }
-  // Returns the devices that its future has to know.
+  // Returns the devices that its future needs.
   std::vector<c10::Device> devices_of_future() const;
   void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
-  // Runs before the copies when all requests have succeeded; may throw.
+  // |step| runs before the copies when all requests have succeeded. It may throw.
   void then(std::function<void()> step) { step_ = std::move(step); }
-  // Makes room for |count| requests. There is room for two without it.
+  // Reserves space for |count| requests. Without it there is space for two.
   void expect_requests(size_t count) { parts_.reserve(count); }
-  // There is room for it: a request that was accepted cannot be given back.
+  // Space was reserved before: an accepted request cannot be returned.
   void add_request(hetcomm_request_t* request) noexcept;
   // No further request will come.
   void posted() noexcept;
@@ -95,7 +95,7 @@ class OperationWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // In milliseconds, of one that is done in a timed group; throws of others.
+  // In milliseconds, for a completed work in a timed group. Throws for other works.
   float getDuration() const override;
   uint64_t getSequencenumber() const override { return sequence_; }
 #if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
@@ -104,20 +104,19 @@ class OperationWork final : public c10d::Work {
 
   const char* name() const { return name_; }
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // Waits until no request is open, or |deadline|; true if none is. Then it is done, or another
-  // thread completes it. Throws nothing.
+  // Waits until no request is open, or until |deadline|. Returns true if none is open. Then the
+  // work is done, or another thread is completing it. Throws nothing.
   bool wait_for_requests(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // Waits until it is done, or |deadline|; true if it is. Throws nothing.
+  // Waits until it is done, or until |deadline|. Returns true if it is done. Throws nothing.
   bool wait_until(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // The first part whose request is not reported yet, or null. After the posting parts stay where
-  // they are.
+  // The first part whose request is not reported yet, or null. Parts do not move after the posting.
   Part* next_part();
-  // Takes reports that are there.
+  // Takes the reports that are available.
   void poll();
-  // This thread has got the report of |part|.
+  // Called by the thread that got the report of |part|.
   void report(Part& part, const hetcomm_completion_t& completion) noexcept;
 
-  // Place in the group's list of pending works; the group's.
+  // Index in the group's list of pending works. The group sets it.
   size_t slot = kNoSlot;
   static constexpr size_t kNoSlot = ~size_t{0};
 
@@ -138,12 +137,12 @@ class OperationWork final : public c10d::Work {
   const std::shared_ptr<Group> group_;
   const char* const name_;
   const uint64_t sequence_;
-  const uint64_t key_;  // of no other work of this process
+  const uint64_t key_;  // unique in this process
   c10::SmallVector<Part, 2> parts_;
   std::atomic<uint32_t> open_parts_{1};  // one more until posted()
   std::atomic<size_t> first_open_{0};    // all parts before it are reported
-  std::atomic<bool> ended_{false};       // the result is there; hooks may still have to learn it
-  std::atomic<bool> done_{false};        // whoever waits may return
+  std::atomic<bool> ended_{false};       // the result is set; hooks may still have to be called
+  std::atomic<bool> done_{false};        // waiting threads may return
   std::atomic<int> source_{-1};
   std::vector<at::Tensor> kept_;
   std::vector<hetcomm_memory_t*> memories_;
@@ -151,11 +150,11 @@ class OperationWork final : public c10d::Work {
   std::vector<CopyBack> copies_;
   std::vector<at::Tensor> results_;
   std::function<void()> step_;
-  std::optional<HookClock::time_point> began_;       // where the group has a hook
-  std::optional<HookClock::time_point> timed_from_;  // where the group is timed
+  std::optional<HookClock::time_point> began_;       // if the group has a hook
+  std::optional<HookClock::time_point> timed_from_;  // if the group is timed
   std::atomic<float> duration_ms_{0};                // written before it is done
-  std::exception_ptr failure_;                       // under mutex_; the first
-  bool cancelled_ = false;                           // under mutex_; how that came
+  std::exception_ptr failure_;                       // under mutex_; the first failure
+  bool cancelled_ = false;                           // under mutex_; the failure was a cancellation
   c10::intrusive_ptr<c10::ivalue::Future> future_;   // under mutex_
   bool watched_ = false;                             // under mutex_; a watcher completes it
 };

@@ -1,4 +1,4 @@
-// A thread for operations of several steps, of which each needs the result of the one before.
+// A thread for operations of several steps, each of which needs the result of the previous one.
 #pragma once
 
 #include <unistd.h>
@@ -24,8 +24,8 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Runs |task| after those before it. False once it was stopped. What a task throws is logged.
-  // Throws where there is no memory or no thread; the task is not run then.
+  // Runs |task| after earlier tasks. Returns false after stop(). Exceptions of a task are logged.
+  // Throws if there is no memory or no thread; the task is not run then.
   bool run(std::function<void()> task) {
     const std::scoped_lock lock(state_->mutex);
     if (state_->stops) return false;
@@ -38,8 +38,8 @@ class Worker {
     return true;
   }
 
-  // Returns true when everything has run, and false after |limit|. Returns true at once inside of a
-  // task, and in a forked child. [any-thread]
+  // Returns true when all tasks have run, or false after |limit|. Returns true at once within a
+  // task and in a forked child. [any-thread]
   bool drain(std::chrono::milliseconds limit) {
     std::unique_lock lock(state_->mutex);
     if (getpid() != process_ || state_->thread == std::this_thread::get_id()) return true;
@@ -47,7 +47,7 @@ class Worker {
                                     [this] { return state_->tasks.empty() && !state_->busy; });
   }
 
-  // Runs what is left and ends the thread.
+  // Runs the remaining tasks and ends the thread.
   void stop() {
     {
       const std::scoped_lock lock(state_->mutex);
@@ -55,8 +55,8 @@ class Worker {
       state_->called.notify_one();
     }
     if (!thread_.joinable()) return;
-    // In a forked child there is no such thread; and a task may drop the last reference to what
-    // owns this worker.
+    // A forked child has no such thread. A task may drop the last reference to the owner of this
+    // worker.
     if (getpid() == process_ && thread_.get_id() != std::this_thread::get_id()) {
       thread_.join();
     } else {
@@ -65,7 +65,7 @@ class Worker {
   }
 
  private:
-  // The thread's too: it may outlive the worker.
+  // Shared with the thread, which may outlive the worker.
   struct State {
     std::mutex mutex;
     std::condition_variable called;

@@ -31,7 +31,7 @@ void Agreement::start(bool wanted) {
 }
 
 void Agreement::post(bool sends, uint32_t peer, ByteSpan bytes) {
-  if (step_ == Step::kOver) return;  // a message before this one has failed
+  if (step_ == Step::kOver) return;  // an earlier message has failed
   messages_.reserve(messages_.size() + 1);
   Operation* message = ranks_.communicator.make_internal(
       {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
@@ -57,7 +57,8 @@ void Agreement::on_end(Operation& message) {
   std::erase(messages_, &message);
   const Code code = message.outcome.code;
   if (code != Code::kOk && step_ != Step::kOver) {
-    // Another rank that has ended it says why over the control plane, and that ends what waits.
+    // Another rank that ended the agreement gives the reason over the control plane. That ends what
+    // is waiting here.
     if (code != Code::kAborted) {
       failure_ = Status(code, message.outcome.text ? *message.outcome.text : code_text(code));
     }
@@ -76,7 +77,7 @@ std::vector<int> Agreement::missing() const {
   return ranks;
 }
 
-// Called when nothing is under way.
+// Called when no message is in flight.
 void Agreement::advance() {
   if (!messages_.empty()) return;
   const bool first = ranks_.index == 0;

@@ -1,6 +1,7 @@
 // How the ranks of a team find out, once, whether they share an arena. The first rank makes one and
 // tells the others where it is. They try to map it, and answer whether they could. The first rank
-// decides: all could, or none keeps it. Ranks that do not claim to run on one host do not try.
+// decides: if all could map it, all keep it; otherwise none does. Ranks that do not claim to run on
+// one host do not try.
 //
 //   first rank   offer -->  ... <-- answers   decision -->
 //
@@ -28,7 +29,7 @@ struct AgreementRanks {
   uint32_t index;                 // this rank's place among them
   uint64_t tag;                   // tag of the agreement's messages
   Log& log;
-  bool& ready;  // set when advance() is worth a call
+  bool& ready;  // set when advance() has something to do
 };
 
 class Agreement final : public EndHandler {
@@ -42,11 +43,11 @@ class Agreement final : public EndHandler {
   // Cancels its messages; over() follows.
   void cancel() HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
-  // Goes on when its messages have ended. May throw std::bad_alloc.
+  // Continues when its messages have ended. May throw std::bad_alloc.
   void advance() HETCOMM_UNDER_BATON;
   // Ranks of the communicator that it waits for.
   std::vector<int> missing() const HETCOMM_UNDER_BATON;
-  // Whether no message is under way and none follows.
+  // Whether no message is in flight and none will follow.
   bool over() const HETCOMM_UNDER_BATON { return messages_.empty() && step_ == Step::kOver; }
   // When over: the arena, where all ranks have mapped it.
   std::optional<SharedArena> take_arena() HETCOMM_UNDER_BATON {
@@ -58,7 +59,7 @@ class Agreement final : public EndHandler {
   const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
 
  private:
-  // The messages that are under way. On the first rank kOffer stands for the answers too.
+  // The messages in flight. On the first rank kOffer also stands for the answers.
   enum class Step : uint8_t { kOffer, kAnswer, kDecision, kOver };
   struct Answer {
     uint64_t mapped = 0;
@@ -80,7 +81,7 @@ class Agreement final : public EndHandler {
   Answer answer_;
   std::vector<Answer> answers_;
   std::optional<SharedArena> arena_;
-  std::vector<Operation*> messages_;  // under way
+  std::vector<Operation*> messages_;  // in flight
   Status failure_;
 };
 

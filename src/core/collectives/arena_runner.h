@@ -1,10 +1,10 @@
-// Carries out the operations of a team in the arena that its ranks share, one after the other.
+// Carries out the operations of a team in the arena that its ranks share, one at a time.
 //
 // Data goes in chunks. A rank writes its input into its slot and gives out a ticket, waits for the
 // tickets of all others, and takes its result from their slots (chunk_tickets.h). Where no rank
-// knows the lengths of all blocks, a rank tells with its first chunk how long each of its blocks
-// is, and the longest block of all ranks says how many chunks there are. A rank whose devices copy
-// by themselves asks with its first ticket for long chunks, and all ranks change to them
+// knows the lengths of all blocks, each rank announces its block lengths with its first chunk. The
+// longest block of all ranks then determines the number of chunks. A rank whose devices copy
+// directly asks for long chunks with its first ticket, and all ranks change to them
 // (device_runner.h). Under the baton.
 #pragma once
 
@@ -34,20 +34,20 @@ class ArenaRunner {
   ArenaRunner(const ArenaRunner&) = delete;
   ArenaRunner& operator=(const ArenaRunner&) = delete;
 
-  // Whether an operation can go through an arena: all ranks can tell the same.
+  // Whether an operation can go through an arena. All ranks come to the same answer.
   static bool carries(const Call& call, uint32_t ranks);
 
-  // Whether devices may copy by themselves for |task|.
+  // Whether devices may copy directly for |task|.
   bool serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
     return on_devices_.carries(task);
   }
 
-  // |task| stays as it is until the operation is over or dropped, and |copies| with it.
+  // |task| and |copies| stay unchanged until the operation is over or dropped.
   void start(Task& task, TaskCopies& copies, bool checks) HETCOMM_UNDER_BATON;
-  // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot go on, and
-  // mismatch() says why; from then on it waits to be ended.
+  // Processes some more chunks. kDone: the operation is over. kMismatch: it cannot continue, and
+  // mismatch() says why; the operation then waits to be ended.
   Outcome advance() HETCOMM_UNDER_BATON;
-  // The operation under way has failed; no other one follows.
+  // The current operation has failed, and no other one follows.
   void drop() HETCOMM_UNDER_BATON { task_ = nullptr; }
   // The memory that the ranks share.
   HostRange memory() const HETCOMM_UNDER_BATON {
@@ -102,11 +102,11 @@ class ArenaRunner {
   CallCheck check_;
   DeviceRunner on_devices_;
   std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
-  Task* task_ = nullptr;                  // task of the operation under way; null: none
+  Task* task_ = nullptr;                  // task of the current operation; null: none
   TaskCopies* copies_ = nullptr;          // its copies
-  bool some_ask_ = false;                 // a rank does whose first ticket was seen
-  bool is_long_ = false;                  // all ranks have changed to them
-  uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows by now
+  bool some_ask_ = false;                 // a rank whose first ticket was seen asks for long chunks
+  bool is_long_ = false;                  // all ranks have changed to long chunks
+  uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows it yet
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;
   uint64_t consumed_ = 0;

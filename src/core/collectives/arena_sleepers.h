@@ -1,8 +1,8 @@
-// Ranks that sleep until a ticket comes in their team's arena, and how they are woken.
+// Ranks that sleep until a ticket arrives in their team's arena, and how they are woken.
 //
-// A rank that goes to sleep sets its bit among the sleepers, fences and looks once more. A rank
-// that gives out a ticket looks at the bits. The sleeper fences for both where the kernels of all
-// ranks' processes can do that, as in transports/shm.
+// A rank that goes to sleep sets its bit among the sleepers, fences and checks once more. A rank
+// that gives out a ticket checks the bits. The sleeper fences on behalf of both where the kernels
+// of all ranks' processes support that, as in transports/shm.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ class ArenaSleepers {
         index_(index),
         fences_(fences) {}
 
-  // Tickets wake this rank from now on, once. False: the caller has to look again at what has come,
-  // or there is no way to be sure.
+  // The next ticket wakes this rank, once. False: the caller must check again for tickets, because
+  // a wake-up cannot be guaranteed.
   [[nodiscard]] bool announce(bool short_sleep) HETCOMM_UNDER_BATON {
     announced_ = true;
     sleepers_[index_ / 64].fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);
@@ -80,7 +80,7 @@ class ArenaSleepers {
   const uint32_t index_;
   const bool fences_;
   bool announced_ = false;
-  bool found_ = false;  // a rank sleeps that may wait for a ticket of this one
+  bool found_ = false;  // a sleeping rank may wait for a ticket of this one
 };
 
 }  // namespace hetcomm::collectives

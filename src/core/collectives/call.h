@@ -1,5 +1,5 @@
-// The arguments of a collective operation that all of its ranks have to agree about, and how two
-// ranks tell that they do not.
+// The arguments of a collective operation that all its ranks must agree on, and how two ranks
+// detect that they differ.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,11 @@
 
 namespace hetcomm::collectives {
 
-// A variant tells apart calls that have one kind and size and are not meant for each other: an
-// exclusive scan from an inclusive one, a communicator's split from the allgather that carries it
-// out.
+// A variant tells apart calls of the same kind and size that must not match: an exclusive scan from
+// an inclusive one, a communicator's split from the allgather that carries it out.
 enum class Variant : uint8_t { kPlain, kExclusive, kSplit };
 
-// A call goes to other ranks as it is: both sides have one byte order.
+// A call is sent to other ranks as raw bytes: both sides have the same byte order.
 struct Call {
   Kind kind = Kind::kBarrier;
   Algorithm algorithm = Algorithm::kChosen;
@@ -50,7 +49,7 @@ inline uint64_t hash_blocks(std::span<const uint64_t> blocks) {
 
 // Returns a text like "allreduce of 64 bytes, float32, SUM".
 std::string describe(const Call& call);
-// Says in what two calls differ, and how: "size (64 bytes, 128 bytes)".
+// Describes how two calls differ: "size (64 bytes, 128 bytes)".
 std::string difference(const Call& one, const Call& other);
 
 }  // namespace hetcomm::collectives

@@ -1,5 +1,5 @@
 // Checks in the arena that the ranks of a team make the same call. Each rank writes its own call
-// beside its first chunk, and compares the calls of the others with it.
+// next to its first chunk, and compares the calls of the others with it.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ namespace hetcomm::collectives {
 
 class CallCheck {
  public:
-  // The call of another rank that does not fit this rank's call, as far as it says.
+  // Another rank's call that does not match this rank's call, as that rank describes it.
   struct Mismatch {
     uint32_t peer = 0;
     uint64_t sequence = 0;
     Call call;
-    // The calls are alike, but the peer has |sent| bytes for this rank, which expects others.
+    // The calls match, but the peer has |sent| bytes for this rank, which expects |expected|.
     bool in_length = false;
     uint64_t sent = 0;
     uint64_t expected = 0;
@@ -29,7 +29,7 @@ class CallCheck {
   // |checks| says whether calls are compared at all.
   void start(const Task& task, bool checks) HETCOMM_UNDER_BATON {
     checks_ = checks;
-    // The calls before it count too: nothing is taken from a rank that has made others.
+    // Earlier calls count too: this rank takes no data from a rank with other earlier calls.
     hash_ = checks ? task.history() : 0;
   }
   void write(const Task& task, ChunkSlot& own) const HETCOMM_UNDER_BATON {
@@ -38,7 +38,7 @@ class CallCheck {
     own.sequence = task.sequence();
     std::memcpy(&own.call, &task.call(), sizeof(Call));
   }
-  // False: mismatch() says what is different.
+  // False: mismatch() describes the difference.
   bool is_same_call(uint32_t peer, const ChunkSlot& theirs) {
     if (!checks_ || theirs.hash == hash_) return true;
     mismatch_ = {.peer = peer, .sequence = theirs.sequence};

@@ -23,7 +23,7 @@ struct CallNote {
   std::string why;  // reason of the refusal
 
   std::vector<std::byte> encode() const;
-  // Decodes the bytes of a peer, which may be anything; none where they are no note.
+  // Decodes bytes from a peer, which may be anything. Returns nothing if they are not a note.
   static std::optional<CallNote> decode(ConstByteSpan bytes);
 };
 inline constexpr size_t kMaxWhyBytes = 400;  // longest CallNote::why

@@ -1,9 +1,9 @@
-// Copies data into a rank's slots and out of those of others, in the way that costs the ranks
-// least.
+// Copies data into this rank's slots and out of other ranks' slots, in the way that is cheapest for
+// the ranks.
 //
-// Where the cores share no cache, chunks go past the caches (write_way.h), and a bit of the ticket
-// says so. Results go past them too where an operation has more data than the last cache holds.
-// Costs are measured in passing, on chunks that are worth a look at the clock.
+// Where the cores share no cache, chunks bypass the caches (write_way.h), and a bit of the ticket
+// says so. Results bypass them too if an operation has more data than the last cache holds. Costs
+// are measured during operation, on chunks long enough to be worth reading the clock.
 #pragma once
 
 #include <algorithm>
@@ -50,11 +50,10 @@ class ChunkCopier {
     });
     return way_;
   }
-  // Goes on with a chunk that was begun in this way.
+  // Continues a chunk that was begun in this way.
   void set_way(WriteWay way) { way_ = way; }
 
-  // Writes to this rank's slot. What is short goes in its chunk's way, and says nothing of the
-  // cost.
+  // Writes to this rank's slot. Short data is written in its chunk's way, and is not measured.
   void write(std::byte* to, const std::byte* from, uint64_t length) {
     if (!measures_) {
       copy_long(to, from, length);
@@ -68,7 +67,7 @@ class ChunkCopier {
     }
     if (length >= ChunkLayout::kMinMeasuredBytes) ways_.wrote(way_, length, ticks() - start);
   }
-  // Copies to where the result goes.
+  // Copies to the result's destination.
   void deliver(std::byte* to, const std::byte* from, uint64_t length) const {
     if (passes_caches_ && length >= ChunkLayout::kMinStreamedBytes) {
       copy_streaming(to, from, length);
@@ -78,9 +77,9 @@ class ChunkCopier {
   }
 
   bool measures() const { return measures_; }
-  // Within |read| of measure(): |bytes| of another rank were read, which it wrote in this way.
+  // Called within |read| of measure(): this rank read |bytes| that another rank wrote in this way.
   void note_read(WriteWay way, uint64_t bytes) { bytes_read_[static_cast<size_t>(way)] += bytes; }
-  // Calls |read|, and notes what it costs where all that it reads was written in one way.
+  // Calls |read|, and notes its cost if everything that it reads was written in one way.
   template <typename Read>
   void measure(Read&& read) HETCOMM_UNDER_BATON {
     if (!measures_) {
@@ -104,8 +103,8 @@ class ChunkCopier {
   const uint32_t index_;
   WayChooser ways_;
   bool measures_ = false;
-  bool passes_caches_ = false;            // results go past the caches
-  WriteWay way_ = WriteWay::kCached;      // way of the chunk that is written
+  bool passes_caches_ = false;            // results bypass the caches
+  WriteWay way_ = WriteWay::kCached;      // way of the current chunk
   std::array<uint64_t, 2> bytes_read_{};  // bytes by way, since measure() began
 };
 

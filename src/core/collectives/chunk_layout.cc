@@ -12,11 +12,11 @@ namespace hetcomm::collectives {
 namespace {
 
 // Up to this length every rank reduces everything, after one round of tickets. With two ranks each
-// reads as much of the other either way, but with shares a rank sums half as much.
+// reads the same amount from the other either way, but with shares a rank sums half as much.
 constexpr uint64_t kOnePhaseBytes = 4096;
 constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
-// Data that is shorter stays where it is in the slots: what counts is the latency of a line, and
-// the cache that it is in.
+// Shorter data stays at the same place in the slots: the latency of a line and the cache that holds
+// it decide.
 constexpr uint64_t kMinShiftedBytes = 4096;
 
 // Bytes of the cache that all cores share.
@@ -32,7 +32,7 @@ uint64_t last_cache_bytes() {
   return bytes;
 }
 
-// Bytes that all ranks send and receive, as if the others had what this one has.
+// Bytes that all ranks send and receive, assuming that the others have as much as this one.
 uint64_t moved_bytes(const Problem& problem) {
   const auto total = [&problem](bool has_blocks, std::span<const uint64_t> blocks) {
     if (!has_blocks) return problem.bytes;
@@ -48,7 +48,7 @@ uint64_t moved_bytes(const Problem& problem) {
     case Kind::kGatherv:
     case Kind::kScatter:
     case Kind::kScatterv:
-      // The others together have as much as the root.
+      // The other ranks together have as much as the root.
       return 2 * std::max(sent, received);
     default:
       return problem.ranks * (sent + received);
@@ -64,8 +64,8 @@ uint64_t ChunkLayout::longest_through_slots(const Problem& problem) const {
       problem.kind == Kind::kAllgatherv ? problem.receive_blocks : problem.send_blocks;
   uint64_t longest = 0;
   for (uint32_t block = 0; block < blocks.size(); ++block) {
-    // A rank's own block passes through no slot. It counts where all ranks know the lengths, so
-    // that they all reckon alike.
+    // A rank's own block passes through no slot. It counts if all ranks know the lengths, so that
+    // all ranks compute the same value.
     if (!tells_lengths_ || block != index_) longest = std::max(longest, blocks[block]);
   }
   return longest;

@@ -1,9 +1,9 @@
 // How the data of one operation is cut into chunks, and where its parts lie in the slots.
 //
 // A slot has a region for each block that its rank sends. Where no rank knows the lengths of all
-// blocks, chunks are as long as they may be, and the length of each block stands in front of its
-// region in the first chunk. Data that is shorter than a slot uses all of the slots' memory too,
-// each time another part of it.
+// blocks, chunks have the maximum length, and the length of each block stands in front of its
+// region in the first chunk. Data shorter than a slot also uses all of the slots' memory: each time
+// a different part of it.
 #pragma once
 
 #include <algorithm>
@@ -15,34 +15,34 @@ namespace hetcomm::collectives {
 
 class ChunkLayout {
  public:
-  // Chunks of at least this length are measured, and may go past the caches.
+  // Chunks of at least this length are measured, and may bypass the caches.
   static constexpr uint64_t kMinMeasuredBytes = 8u << 10;
-  // Shorter copies have more edges than going past the caches is worth.
+  // For shorter copies, the edges cost more than bypassing the caches saves.
   static constexpr uint64_t kMinStreamedBytes = 2u << 10;
 
   ChunkLayout(uint32_t ranks, uint32_t index) : ranks_(ranks), index_(index) {}
 
-  // |turn| is how often the slots have been used up.
+  // |turn|: the number of times that the slots have been used up.
   void start(const Problem& problem, uint64_t turn);
-  // Lays data out for chunks that fill slots of |slot_bytes|, of which blocks are all known.
+  // Lays data out for chunks that fill slots of |slot_bytes|. All block lengths are known.
   void start_long(const Problem& problem, uint64_t slot_bytes);
 
-  // An allreduce whose ranks each sum a share, and take the other shares after a second ticket.
+  // An allreduce in which each rank sums a share, and takes the other shares after a second ticket.
   bool two_phases() const { return two_phases_; }
-  // The ranks do not know how long the blocks of others are: each tells it with its first chunk.
+  // The ranks do not know each other's block lengths: each announces its own with its first chunk.
   bool tells_lengths() const { return tells_lengths_; }
   // The longest block that goes through the slots, as far as this rank knows.
   uint64_t longest() const { return longest_; }
-  // Whether chunks are long enough to be worth a look at the clock.
+  // Whether chunks are long enough to be worth reading the clock.
   bool measures() const { return std::min(chunk_bytes_, longest_) >= kMinMeasuredBytes; }
-  // The data of all ranks is more than the last cache holds, and its chunks are long enough to go
-  // past the caches.
+  // The data of all ranks exceeds the last cache, and its chunks are long enough to bypass the
+  // caches.
   bool exceeds_cache() const { return exceeds_cache_; }
 
   uint64_t chunks_for(uint64_t block_bytes) const {
     return std::max<uint64_t>(1, (block_bytes + chunk_bytes_ - 1) / chunk_bytes_);
   }
-  // First byte of a chunk in its block, and bytes of it where the block has |block_bytes|.
+  // First byte of a chunk in its block, and the chunk's length in a block of |block_bytes|.
   uint64_t offset(uint64_t chunk) const { return chunk * chunk_bytes_; }
   uint64_t length_of(uint64_t block_bytes, uint64_t chunk) const {
     const uint64_t from = std::min(offset(chunk), block_bytes);
@@ -51,13 +51,14 @@ class ChunkLayout {
 
   // First byte of a slot that the operation uses.
   uint64_t shift() const { return shift_; }
-  // A block's region, and the word in front of it that says how long the block is; behind shift().
+  // A block's region, and the word in front of it that holds the block's length; relative to
+  // shift().
   uint64_t region(uint32_t block) const {
     return block * (region_head_ + chunk_bytes_) + region_head_;
   }
   uint64_t length_word(uint32_t block) const { return region(block) - kLine; }
 
-  // First byte of a rank's share of a chunk of |length| bytes; shares begin with whole lines.
+  // First byte of a rank's share of a chunk of |length| bytes. Shares begin with whole lines.
   uint64_t share_begin(uint64_t length, uint32_t rank) const {
     if (rank == ranks_) return length;
     const uint64_t lines = length / kLine;

@@ -1,18 +1,18 @@
-// The tickets of chunks: how a rank says that a chunk of its own is there, and sees that those of
-// all ranks are.
+// The tickets of chunks: how a rank announces that one of its chunks is ready, and sees that the
+// chunks of all ranks are.
 //
 // Every rank has 2 n slots, and chunk number g of the team uses slot g % 2 n of each rank. A rank
 // writes its input there and the ticket g + 1 behind it, waits for the tickets of all others, and
-// takes its result from their slots. In a large sum each rank makes one share, writes it to its own
+// takes its result from their slots. In a large sum each rank sums one share, writes it to its own
 // slot with a second ticket, and takes the other shares from the other slots.
 //
 // A rank writes chunk g only when it is done with chunk g - n, for which it has seen all tickets.
-// So all others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is
-// locked: a rank that dies leaves no more than a ticket that does not come.
+// So all others are done with chunk g - 2 n, and no rank still reads what is overwritten. Nothing
+// is locked: if a rank dies, the only consequence is a missing ticket.
 //
-// Where a rank asks for long chunks with its first ticket, all pass over n chunks when they have
-// seen all first tickets. No rank has given out more of them, none has taken data from them, and
-// all are done with the operation before. The chunks that follow lie elsewhere and have tickets
+// If a rank asks for long chunks with its first ticket, all ranks skip n chunks once they have seen
+// all first tickets. No rank has given out more of them, none has taken data from them, and all are
+// done with the previous operation. The chunks that follow lie elsewhere but have their tickets
 // here, under the same rule with a smaller n.
 #pragma once
 
@@ -33,13 +33,13 @@ class ChunkTickets {
         ranks_(arena.ranks()),
         index_(index) {}
 
-  // Begins an operation, whose chunks are counted from 0.
+  // Begins an operation, whose chunks are numbered from 0.
   void start() { inputs_seen_ = sums_seen_ = 0; }
   // Ends the operation, which had |chunks| chunks.
   void finish(uint64_t chunks) { done_ += chunks; }
 
-  // Passes over the chunks that ranks may have given out by now, all of whose first one this rank
-  // has seen: what is in them counts for nothing.
+  // Skips the chunks that ranks may already have given out and ignores their contents. This rank
+  // has seen the first chunk of every rank.
   void skip() {
     done_ += window();
     start();
@@ -53,13 +53,13 @@ class ChunkTickets {
     return slots_[rank * slots_per_rank_ + ((done_ + chunk) & (slots_per_rank_ - 1))];
   }
 
-  // Says that this rank's input, or its share of the sum, is there.
+  // Announces that this rank's input, or its share of the sum, is ready.
   void give_input(uint64_t chunk, WriteWay way) {
     slot(index_, chunk)
         .input_ticket.store(ticket(chunk) | (way == WriteWay::kStreamed ? kStreamedBit : 0),
                             std::memory_order_release);
   }
-  // Gives out the first chunk, without data: this rank asks for long ones instead.
+  // Gives out the first chunk without data: this rank asks for long chunks instead.
   void ask_for_long() {
     slot(index_, 0).input_ticket.store(ticket(0) | kLongBit, std::memory_order_release);
   }
@@ -71,22 +71,22 @@ class ChunkTickets {
     return (slot(rank, chunk).input_ticket.load(std::memory_order_acquire) &
             ~(kStreamedBit | kLongBit)) == ticket(chunk);
   }
-  // Whether |rank|, whose first chunk is there, asks for long ones.
+  // Whether |rank|, whose first chunk is ready, asks for long chunks.
   bool asks_for_long(uint32_t rank) const {
     return (slot(rank, 0).input_ticket.load(std::memory_order_relaxed) & kLongBit) != 0;
   }
   bool has_sum(uint32_t rank, uint64_t chunk) const {
     return slot(rank, chunk).sum_ticket.load(std::memory_order_acquire) == ticket(chunk);
   }
-  // The way in which the input of |rank|, which is there, was written.
+  // How the input of |rank|, which is ready, was written.
   WriteWay way_of(uint32_t rank, uint64_t chunk) const {
     const uint64_t ticket = slot(rank, chunk).input_ticket.load(std::memory_order_relaxed);
     return (ticket & kStreamedBit) != 0 ? WriteWay::kStreamed : WriteWay::kCached;
   }
 
-  // Whether the tickets of all ranks are there. A caller asks for one chunk after the other, and
-  // for each until it hears true. |accept(rank)| is called once for each input; false ends the
-  // search.
+  // Whether the tickets of all ranks are there. A caller asks for one chunk after another, and
+  // repeats each query until it returns true. |accept(rank)| is called once for each input; false
+  // ends the search.
   template <typename Accept>
   bool all_inputs(uint64_t chunk, Accept&& accept) HETCOMM_UNDER_BATON {
     for (; inputs_seen_ < ranks_; ++inputs_seen_) {
@@ -104,7 +104,7 @@ class ChunkTickets {
   }
 
  private:
-  // A ticket has this bit where the data behind it was written past the caches.
+  // Set in a ticket whose data was written past the caches.
   static constexpr uint64_t kStreamedBit = uint64_t{1} << 63;
   static constexpr uint64_t kLongBit = uint64_t{1} << 62;
 
@@ -115,7 +115,7 @@ class ChunkTickets {
   const uint32_t ranks_;
   const uint32_t index_;
   uint64_t done_ = 0;         // chunks of earlier operations
-  uint32_t inputs_seen_ = 0;  // ranks, from the first on, whose ticket of the next chunk is there
+  uint32_t inputs_seen_ = 0;  // leading ranks whose ticket of the next chunk is there
   uint32_t sums_seen_ = 0;
 };
 

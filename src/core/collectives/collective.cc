@@ -41,12 +41,12 @@ void Collective::attach(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) piece.memory->add_use();
 }
 
-// The other ranks wait for this one, and hear that it had no memory.
+// The other ranks wait for this one, and are told that it is out of memory.
 Status Collective::begin(Operation& operation) {
   try {
     return owner_->start(operation);
   } catch (const std::bad_alloc&) {
-    // A team that has the operation tells them by itself.
+    // A team that has the operation tells them itself.
     if (operation.phase == OperationPhase::kSubmitted) {
       owner_->fail(Code::kOutOfMemory, "there was no memory to start an operation");
     }
@@ -66,10 +66,10 @@ void Collective::join(Team& team, uint64_t sequence) {
 }
 
 void Collective::start(bool in_arena) {
-  // A message of another rank may have ended it before its turn.
+  // A message from another rank may have ended it before its turn.
   if (state_ != State::kQueued) return;
   in_arena_ = in_arena;
-  // Time in the queue does not count: one of many that are queued is not slow.
+  // Time in the queue does not count: an operation is not slow because others precede it.
   slow_call_.start(commons().now_ns());
   try {
     load();
@@ -82,7 +82,7 @@ void Collective::load() {
   state_ = State::kLoading;
   Side& send = task_.send();
   Side& receive = task_.receive();
-  // Another rank's devices may make this one change to long chunks.
+  // Another rank's devices may cause this rank to change to long chunks.
   const bool may_be_long = in_arena_ && team_->arena_serves_devices(task_);
   if (may_be_long) {
     send.go_direct(commons().staging);
@@ -125,7 +125,8 @@ void Collective::on_slice(const Status& status) {
   note_ready();
 }
 
-// Whether what is sent is multiplied before. A reduction that rounds multiplies where it sums.
+// Whether the data is multiplied before it is sent. A reduction that rounds multiplies where it
+// sums.
 bool Collective::scales() const {
   return task_.call().reduction == HETCOMM_REDUCE_PREMUL_SUM && !task_.problem().rounds;
 }
@@ -195,7 +196,7 @@ void Collective::try_to_end() {
   try {
     operation_->outcome.text = std::make_unique<std::string>(std::move(text_));
   } catch (const std::bad_alloc&) {
-    operation_->outcome.text.reset();  // the code tells enough
+    operation_->outcome.text.reset();  // the code is enough
   }
   complete();
 }
@@ -203,7 +204,7 @@ void Collective::try_to_end() {
 // The other ranks are told, since they may wait for this one.
 void Collective::withdraw(Code code, const std::string& text) { owner_->fail(code, text); }
 
-// The data of a rank that has left may be here already.
+// The data of a rank that has left may have arrived already.
 bool Collective::fails_without(int rank, bool has_left) const {
   const JobMember& communicator = owner_->communicator();
   if (has_left || !communicator.contains(rank)) return false;
@@ -301,7 +302,7 @@ void Collective::make_steps(uint64_t segment, Steps* steps) {
   collectives::make_steps(task_.problem(), segment, steps);
 }
 
-// Copy engines reach it at full speed where a device may make sums of what lies there.
+// Uses memory that copy engines reach at full speed if a device may sum what lies there.
 std::byte* Collective::take_scratch(size_t slot, uint64_t bytes) {
   Scratch& own = scratch_[slot];
   const BufferPiece sent = task_.send_place(0);
@@ -339,13 +340,13 @@ void Collective::runner_ready() {
 void Collective::message_failed(const Operation& message) {
   const Code code = message.outcome.code;
   if (code == Code::kCancelled || code == Code::kAborted) {
-    // The other rank has ended the operation, and says why over the control plane.
+    // The other rank has ended the operation, and gives the reason over the control plane.
     if (forsaken_ns_ == 0) forsaken_ns_ = commons().now_ns();
   } else if (code == Code::kOk) {
     refuse_length(owner_->communicator().rank_of(message.peer), message.outcome.bytes_sent,
                   message.length);
   } else {
-    // A truncated message is longer than this rank's arguments ask for.
+    // A truncated message is longer than this rank's arguments request.
     give_up(code == Code::kTruncated ? Code::kMismatch : code,
             message.outcome.text ? *message.outcome.text : code_text(code));
   }

@@ -81,7 +81,7 @@ void Collectives::refuse(std::string_view why) {
 Status Collectives::start(Operation& operation) {
   const Channel& channel = communicator_.channel();
   auto& composite = static_cast<Collective&>(*operation.composite);
-  // A new team hears what was said of its calls before, which may end all operations.
+  // A new team is told of earlier notes about its calls, which may end all operations.
   Team* team = team_of(composite.list());
   if (!channel.collectives_failed.ok()) {
     note_told();

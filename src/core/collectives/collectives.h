@@ -27,7 +27,7 @@ class Team;
 class Collectives {
  public:
   Collectives(JobMember& communicator, Job& job, const Config& config);
-  // No operation is under way any more.
+  // No operation is in progress any longer.
   ~Collectives();
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
@@ -36,14 +36,13 @@ class Collectives {
   std::unique_ptr<Collective> take() HETCOMM_UNDER_BATON;
   // Takes back an object that is over, or was never started.
   void recycle(std::unique_ptr<Collective> collective) HETCOMM_UNDER_BATON;
-  // Starts |operation|, which is pending. After a failure it stays as it is. May throw
-  // std::bad_alloc.
+  // Starts |operation|, which is pending. A failure leaves it unchanged. May throw std::bad_alloc.
   Status start(Operation& operation) HETCOMM_UNDER_BATON;
-  // This rank does not make the next call of all ranks; see Team::refuse().
+  // This rank does not make the next call that all ranks make; see Team::refuse().
   void refuse(std::string_view why) HETCOMM_UNDER_BATON;
-  // Ends the operations under way on all ranks: they cannot go on.
+  // Ends the pending operations on all ranks: they cannot continue.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
-  // Ends the operations under way on this rank. Works without memory.
+  // Ends the pending operations on this rank. Allocates no memory.
   void end(const Status& why) HETCOMM_UNDER_BATON;
   // See JobMember.
   void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON;
@@ -53,7 +52,7 @@ class Collectives {
   // Teams use the functions below.
   JobMember& communicator() { return communicator_; }
   Job& job() { return job_; }
-  // An operation ends since the operations of the communicator have failed.
+  // An operation ends because the operations of the communicator have failed.
   void note_told() HETCOMM_UNDER_BATON { told_ = true; }
   // Whether the arguments of the ranks are compared.
   bool checks() const HETCOMM_UNDER_BATON { return checks_; }
@@ -64,7 +63,7 @@ class Collectives {
   bool may_share() const HETCOMM_UNDER_BATON { return may_share_; }
 
  private:
-  // Null when the team's messages cannot be told from those of another team.
+  // Null when the team's messages cannot be distinguished from those of another team.
   Team* team_of(const std::vector<int32_t>& list) HETCOMM_UNDER_BATON;
 
   JobMember& communicator_;
@@ -72,12 +71,12 @@ class Collectives {
   const bool checks_;
   const bool may_share_;
   bool told_ = false;  // the caller has seen an operation fail
-  // There is a team for each list of ranks that was used.
+  // One team for each list of ranks that was used.
   std::vector<std::unique_ptr<Team>> teams_;
   std::map<std::vector<int32_t>, Team*> by_list_;
   std::unordered_map<uint64_t, Team*> by_mark_;  // Team::mark()
   std::vector<std::unique_ptr<Collective>> spare_;
-  // Job ranks and notes of peers' calls on lists of ranks that were not used here yet.
+  // Job ranks and notes of peers' calls on lists of ranks that were not yet used here.
   std::vector<std::pair<int, std::vector<std::byte>>> early_calls_;
 };
 

@@ -7,12 +7,13 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Measured with two run-times of OpenCL: each copy takes some 10 to 40 us beside its bytes. Shorter
-// ones, or what fits into caches, are no quicker than through memory that stands for the devices'.
+// Measured with two OpenCL runtimes: each copy takes some 10 to 40 us in addition to the time for
+// its bytes. Shorter copies, or data that fits into caches, are no quicker than with stand-in
+// memory.
 constexpr uint64_t kMinCopyBytes = 256u << 10;
 constexpr uint64_t kMinMovedBytes = 12u << 20;
 
-// Whether other ranks read what this one sends.
+// Whether other ranks read the data that this rank sends.
 bool others_read_inputs(const Problem& problem) {
   const bool at_root = problem.rank == problem.root;
   switch (problem.kind) {
@@ -42,12 +43,12 @@ DeviceRunner::DeviceRunner(const SharedArena& arena, uint32_t index, ChunkTicket
       layout_(arena.ranks(), index),
       inputs_(arena.ranks()) {
   static_assert(kWindow <= SlotCopies::kAtOnce);
-  static_assert(SharedArena::kLongSlots <= SharedArena::kFewestSlots);  // which have the tickets
+  static_assert(SharedArena::kLongSlots <= SharedArena::kFewestSlots);  // which hold the tickets
 }
 
 bool DeviceRunner::carries(const Task& task) const {
   const Problem& problem = task.problem();
-  // A scan reads every input after others have summed. Factors are multiplied on the host before.
+  // A scan reads every input after others have summed. Factors are applied on the host beforehand.
   if (problem.kind == Kind::kBarrier || problem.kind == Kind::kScan ||
       !blocks_are_known(problem.kind) || task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) {
     return false;
@@ -68,7 +69,7 @@ void DeviceRunner::start(Task& task, TaskCopies& copies) {
   sums_ = reduces(problem.kind);
   const uint32_t sent = sends_blocks(problem.kind) ? index_ : 0;
   const uint32_t received = receives_blocks(problem.kind) ? index_ : 0;
-  // Memory that stands for the result needs the block, since all of it is stored.
+  // Stand-in memory for the result needs the block, since all of it is stored.
   own_block_stays_ = !task.receive().is_staged() &&
                      is_same_place(task.send().place(sent), task.receive().place(received));
   chunks_ = layout_.chunks_for(layout_.longest());
@@ -170,7 +171,7 @@ void DeviceRunner::show(uint64_t chunk, uint64_t from, uint64_t to) {
   if (from < to) copy_streaming(bytes_of(index_, chunk) + from, own_bytes(chunk) + from, to - from);
 }
 
-// Does so for all that this rank sends to others.
+// Calls show() for all data that this rank sends to others.
 void DeviceRunner::show_inputs(uint64_t chunk) {
   const Problem& problem = task_->problem();
   const uint64_t length = layout_.length_of(problem.bytes, chunk);
@@ -186,7 +187,7 @@ void DeviceRunner::show_inputs(uint64_t chunk) {
   }
 }
 
-// Makes this rank's part of the sum where its input was, which nobody else reads before.
+// Forms this rank's part of the sum in place of its input, which no other rank reads before that.
 void DeviceRunner::sum(uint64_t chunk) {
   const Problem& problem = task_->problem();
   uint64_t at = 0;

@@ -1,15 +1,15 @@
-// Carries out an operation in the arena where some rank's devices copy into the slots and out of
-// them, so that nothing else stands for their memory.
+// Carries out an operation in the arena where some rank's devices copy directly into and out of the
+// slots, so that their memory needs no stand-in.
 //
-// Copies of devices are worth their price from some 100 KiB on, so chunks are long, in slots of
-// their own. All that a rank sends goes through its slot, its own block too: a rank fills a slot,
-// gives out the ticket, and makes its part of a sum in its own slot when all inputs are there. Then
-// it drains the slots that have its result. Ranks without such devices do the same by themselves.
-// Filling and draining run beside each other, chunk by chunk.
+// Device copies pay off from some 100 KiB on, so chunks are long, in slots of their own. Everything
+// that a rank sends goes through its slot, including its own block. A rank fills a slot, gives out
+// the ticket, and forms its part of a sum in its own slot once all inputs are there. Then it drains
+// the slots that have its result. Ranks without such devices do the same on the CPU. Filling and
+// draining run concurrently, chunk by chunk.
 //
-// Lines that lie in the cache of one core are slow to read for a core that shares no cache with it.
-// So a rank can also fill memory of its own, and write what others read past the caches. The
-// machine does not say which is quicker: whole operations are measured in both ways (way_trials.h).
+// Lines in the cache of one core are slow to read for a core that shares no cache with it. So a
+// rank can also fill memory of its own, and write what others read past the caches. The machine
+// does not report which is quicker, so whole operations are measured both ways (way_trials.h).
 // Under the baton.
 #pragma once
 
@@ -36,12 +36,12 @@ class DeviceRunner {
   DeviceRunner(const DeviceRunner&) = delete;
   DeviceRunner& operator=(const DeviceRunner&) = delete;
 
-  // Whether it can carry out |task|: all ranks can tell the same.
+  // Whether it can carry out |task|. All ranks come to the same answer.
   bool carries(const Task& task) const HETCOMM_UNDER_BATON;
 
   // |task| and |copies| stay until the operation is over or dropped. The next tickets are its own.
   void start(Task& task, TaskCopies& copies) HETCOMM_UNDER_BATON;
-  // Goes on with one chunk. False: nothing is ready.
+  // Advances by one chunk. False: nothing is ready.
   bool step() HETCOMM_UNDER_BATON;
   bool over() const HETCOMM_UNDER_BATON { return consumed_ == chunks_; }
   // Ends the operation, which is over, and returns the number of its chunks.
@@ -55,7 +55,7 @@ class DeviceRunner {
 
   uint64_t end_of(uint64_t chunk) const HETCOMM_UNDER_BATON;
   bool all_inputs(uint64_t chunk) HETCOMM_UNDER_BATON;
-  // Here this rank has what it sends of |chunk|, and its part of the sum.
+  // Holds this rank's data to send of |chunk|, and its part of the sum.
   std::byte* own_bytes(uint64_t chunk) const HETCOMM_UNDER_BATON {
     if (memory_ == nullptr) return bytes_of(index_, chunk);
     return memory_ + chunk % kWindow * arena_.long_slot_bytes();
@@ -90,10 +90,10 @@ class DeviceRunner {
   std::byte* memory_ = nullptr;  // where chunks are filled; null: in the slots
   uint64_t started_ns_ = 0;
   bool sums_ = false;
-  bool own_block_stays_ = false;  // in place: it is where it belongs
+  bool own_block_stays_ = false;  // in place: this rank's block is already where it belongs
   uint64_t chunks_ = 0;
-  // Chunks that have come so far: filled_ >= published_ >= summed_ >= drained_ >= consumed_. The
-  // copies of those that are filled, and drained, may run.
+  // Number of chunks that have reached each stage: filled_ >= published_ >= summed_ >= drained_ >=
+  // consumed_. Copies of filled chunks, and of drained ones, may still run.
   uint64_t filled_ = 0;
   uint64_t published_ = 0;
   uint64_t summed_ = 0;

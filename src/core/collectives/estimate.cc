@@ -7,7 +7,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// The rate at which one more input is reduced.
+// The rate of reducing one more input.
 constexpr LinkCost kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
 // The rate of copies into and out of a message that has the blocks of several ranks.
 constexpr LinkCost kPacking{.latency_ns = 0, .bytes_per_s = 5'000'000'000};
@@ -16,8 +16,8 @@ uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
-// Estimates the time that algorithms take. A message between clusters shares its host's way out
-// with those that the other ranks of the cluster send at the same time.
+// Estimates the time that algorithms take. A message between clusters shares its host's uplink with
+// the messages that other ranks of the cluster send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)
@@ -78,12 +78,13 @@ class Estimate {
     return across(far_ranks() * share, placement_.largest) + posting(far_ranks()) +
            combining((n_ - 1) * share) + collecting;
   }
-  // Segments go over |hops| links; |bytes| go over the busiest link.
+  // Segments cross |hops| links; |bytes| cross the busiest link.
   uint64_t along(uint64_t hops, uint64_t bytes) const {
     return (hops - 1) * across(std::min(bytes, kSegmentBytes), 1) + across(bytes, 1);
   }
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
-  // Sums go wide from cluster to cluster up to the last one, and the result goes back as it is.
+  // Sums travel wide from cluster to cluster up to the last one, and the result goes back at its
+  // own width.
   uint64_t chained() const {
     if (!placement_.contiguous) return by_owners();
     if (kind_ == Kind::kScan) return wide_ring();
@@ -100,16 +101,17 @@ class Estimate {
   uint64_t inside(uint64_t bytes) const { return placement_.inside.time_ns(bytes); }
   // Each of |senders| ranks of a cluster sends |bytes| at once.
   uint64_t across(uint64_t bytes, uint64_t senders) const {
-    // Within a host each rank has its own way.
+    // Within a host each rank has its own path.
     return placement_.across.time_ns(clusters() > 1 ? bytes * senders : bytes);
   }
   uint64_t combining(uint64_t bytes) const {
     return reduces(kind_) ? kCombining.time_ns(bytes) : 0;
   }
-  // Ranks of a cluster that send to other clusters at once, where the algorithm ignores clusters.
+  // Number of ranks of a cluster that send to other clusters at once, if the algorithm ignores
+  // clusters.
   uint64_t senders() const { return has_root(kind_) ? 1 : placement_.largest; }
 
-  // Every round moves everything.
+  // Every round moves all the data.
   uint64_t tree() const {
     uint64_t rounds = rounds_for(n_);
     if (kind_ == Kind::kAllreduce && !std::has_single_bit(n_)) ++rounds;
@@ -135,7 +137,7 @@ class Estimate {
         return steps * (across(bytes_, 1) + combining(bytes_));
     }
   }
-  // Each other rank gets a message; a further message costs less than the first one.
+  // Each other rank gets a message; each further message costs less than the first.
   uint64_t at_once() const {
     const uint64_t far = clusters() > 1 ? n_ - placement_.smallest : n_ - 1;
     return across(far * bytes_, senders()) + far * placement_.across.latency_ns / 4 +
@@ -198,7 +200,7 @@ class Estimate {
 Algorithm choose(const Problem& problem) {
   if (problem.algorithm != Algorithm::kChosen) return problem.algorithm;
   const std::span<const Algorithm> algorithms = algorithms_of(problem.kind);
-  // Not all ranks know how long the blocks of an alltoallv are, so they cannot choose alike.
+  // Not all ranks know the block lengths of an alltoallv, so they cannot choose alike.
   if (problem.kind == Kind::kAlltoallv) return Algorithm::kLinear;
   const RankPlacement& placement = *problem.placement;
   const bool has_levels =
@@ -207,7 +209,7 @@ Algorithm choose(const Problem& problem) {
   uint64_t least = UINT64_MAX;
   for (const Algorithm algorithm : algorithms) {
     if (algorithm == Algorithm::kTwoLevel && !has_levels) continue;
-    // Long messages of many ranks at once are in each other's way, which no estimate tells.
+    // Long messages of many ranks at once slow each other down, which no estimate shows.
     const bool at_once = problem.bytes <= kShortBytes;
     if (problem.kind == Kind::kAlltoall &&
         algorithm == (at_once ? Algorithm::kPairwise : Algorithm::kLinear)) {

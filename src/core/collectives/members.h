@@ -1,4 +1,4 @@
-// Ranks that do something among themselves, each known by a number from 0; this rank is one of
+// Ranks that communicate among themselves, each identified by a number from 0. This rank is one of
 // them.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace hetcomm::collectives {
 
 struct Members {
   uint32_t count;
-  uint32_t me;                        // number of this rank
+  uint32_t me;                        // this rank's number
   std::span<const uint32_t> ranks{};  // by number; empty: a rank is its number
 
   uint32_t rank_of(uint32_t number) const { return ranks.empty() ? number : ranks[number]; }
@@ -21,12 +21,12 @@ struct Members {
   uint32_t number_before(uint32_t distance) const {
     return (me + count - distance % count) % count;
   }
-  // How far this rank comes after the one of |number|.
+  // How far this rank comes after the member of |number|.
   uint32_t distance_from(uint32_t number) const { return (me + count - number) % count; }
 };
 
-// Every rank of |problem|. A ring passes through one cluster after the other; anything else goes by
-// rank.
+// Every rank of |problem|. A ring passes through one cluster after another; all other algorithms go
+// by rank.
 inline Members all_ranks(const Problem& problem) {
   if (problem.algorithm != Algorithm::kRing) return {problem.ranks, problem.rank};
   const RankPlacement& placement = *problem.placement;

@@ -9,7 +9,7 @@ namespace {
 
 // --- barrier ----------------------------------------------------------------
 
-// In round k each member tells the one 2^k after it that all 2^k before it have entered.
+// In round k each member signals the one 2^k after it that all 2^k before it have entered.
 void disseminate(const Members& among, StepBuilder& steps) {
   const Range nothing;
   for (uint32_t distance = 1; distance < among.count; distance *= 2) {
@@ -19,7 +19,7 @@ void disseminate(const Members& among, StepBuilder& steps) {
   }
 }
 
-// All tell rank 0, and it tells all.
+// All ranks signal rank 0, and rank 0 then signals all.
 void barrier_monitored(const Problem& problem, StepBuilder& steps) {
   const Range nothing;
   const bool first = problem.rank == 0;
@@ -52,7 +52,7 @@ void barrier_two_level(const Problem& problem, StepBuilder& steps) {
 
 // --- broadcast --------------------------------------------------------------
 
-// The data goes from the root to a rank of each cluster, and from there to the others of the
+// The data goes from the root to one rank of each cluster, and from there to the rest of the
 // cluster.
 void broadcast_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
@@ -101,7 +101,7 @@ void allgather_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- alltoall ---------------------------------------------------------------
 
-// |at_once|: with all ranks in one round, else with one rank in each round.
+// |at_once|: exchanges with all ranks in one round, else with one rank in each round.
 void alltoall_direct(const SegmentBuffers& buffers, bool at_once, StepBuilder& steps) {
   const uint32_t rank = buffers.problem().rank;
   const Members all = all_ranks(buffers.problem());
@@ -117,7 +117,7 @@ void alltoall_direct(const SegmentBuffers& buffers, bool at_once, StepBuilder& s
   if (at_once) steps.copy(buffers.received(rank), buffers.sent(rank));
 }
 
-// Receives one message from every other cluster, with a block of each of its ranks.
+// Receives one message from every other cluster, with one block from each of its ranks.
 // |sender_of(cluster)| sends it.
 template <typename SenderOf>
 void receive_of_clusters(const SegmentBuffers& buffers, const TwoLevels& levels, uint64_t length,
@@ -135,21 +135,20 @@ void receive_of_clusters(const SegmentBuffers& buffers, const TwoLevels& levels,
   }
 }
 
-// One rank of this cluster sends what the cluster has for a rank of another cluster, in one
-// message.
+// One rank of this cluster sends the cluster's data for a rank of another cluster, in one message.
 void alltoall_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const std::vector<uint32_t>& mates = levels.mates();
   const uint32_t index = levels.index();
   const uint64_t length = buffers.sent(0).length;
-  // The ranks of other clusters that each rank of this cluster collects data for.
+  // For each rank of this cluster, the ranks of other clusters that it collects data for.
   std::vector<std::vector<uint32_t>> targets(mates.size());
   for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
     if (levels.cluster_of(rank) == levels.cluster()) continue;
     targets[levels.index_of(levels.counterpart(rank, levels.cluster()))].push_back(rank);
   }
-  std::vector<Range> leaving(mates.size());  // data that each mate is to hand on
+  std::vector<Range> leaving(mates.size());  // data that each mate has to pass on
   for (size_t mate = 0; mate < mates.size(); ++mate) {
     if (mate == index) continue;
     leaving[mate] = steps.scratch(targets[mate].size() * length);
@@ -161,7 +160,7 @@ void alltoall_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.next_round();
 
   const std::vector<uint32_t>& mine = targets[index];
-  std::vector<Range> handed(mates.size());  // data that each mate hands to this rank
+  std::vector<Range> handed(mates.size());  // data that each mate passes to this rank
   for (size_t mate = 0; mate < mates.size(); ++mate) {
     if (mate == index) continue;
     steps.send(mates[mate], buffers.sent(mates[mate]));
@@ -283,7 +282,7 @@ void scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 }  // namespace
 
-// A tree over the distance from the root: its lowest bit leads to the parent.
+// A tree over the distance from the root: the lowest set bit of the distance leads to the parent.
 void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepBuilder& steps) {
   const uint32_t distance = among.distance_from(root);
   uint32_t bit = 1;
@@ -297,7 +296,7 @@ void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepB
   }
 }
 
-// Every block goes to one rank of each other cluster, which hands it to its mates.
+// Every block goes to one rank of each other cluster, which passes it to its mates.
 void allgather_two_level(const SegmentBuffers& buffers, std::span<const Range> targets,
                          StepBuilder& steps) {
   const Problem& problem = buffers.problem();

@@ -1,4 +1,4 @@
-// The problem that a collective operation poses to one rank: its kind, its ranks and its lengths.
+// The problem that one rank of a collective operation solves: its kind, ranks and lengths.
 #pragma once
 
 #include <cstddef>
@@ -45,15 +45,16 @@ const char* name_of(Kind kind);
 const char* name_of(Algorithm algorithm);
 // The algorithms that |kind| has; at least one.
 std::span<const Algorithm> algorithms_of(Kind kind);
-// False when |kind| has no algorithm of this name; |*known| are those that it has, with commas.
+// False when |kind| has no algorithm of this name; |*known| then lists those it has,
+// comma-separated.
 bool find_algorithm(Kind kind, std::string_view name, Algorithm* algorithm, std::string* known);
 // Whether the elements are combined.
 bool reduces(Kind kind);
 bool has_root(Kind kind);
-// Whether the side has a block for each rank: in one buffer, or in a buffer for each.
+// Whether the side has a block for each rank, in one buffer or in a buffer for each.
 bool sends_blocks(Kind kind);
 bool receives_blocks(Kind kind);
-// Whether every rank knows how long all blocks are.
+// Whether every rank knows the lengths of all blocks.
 bool blocks_are_known(Kind kind);
 // Whether there is a buffer for each rank.
 bool sends_many(Kind kind);
@@ -65,7 +66,7 @@ struct Problem {
   bool exclusive = false;
   bool monitored = false;
   // Whether a step of the reduction rounds. Then inputs are combined in the order of ranks, and the
-  // result is rounded once. A sum that a rank hands on has elements of |wide_bytes|.
+  // result is rounded once. A sum that a rank passes on has elements of |wide_bytes|.
   bool rounds = false;
   uint32_t ranks = 1;
   uint32_t rank = 0;
@@ -74,7 +75,7 @@ struct Problem {
   uint64_t wide_bytes = 0;
   uint64_t bytes = 0;  // length of the buffer, or of one block where there are blocks
   const RankPlacement* placement = nullptr;  // where the ranks are
-  // The forms with v: bytes of each block, as far as this rank knows them.
+  // Vector variants (v): bytes of each block, as far as this rank knows them.
   std::span<const uint64_t> send_blocks;
   std::span<const uint64_t> receive_blocks;
 

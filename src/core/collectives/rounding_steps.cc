@@ -14,10 +14,10 @@
 namespace hetcomm::collectives {
 namespace {
 
-// One rank keeps the inputs of all ranks up to this many bytes together.
+// Up to this many bytes in total, one rank holds the inputs of all ranks.
 constexpr uint64_t kMaxGatheredBytes = kSegmentBytes;
 
-// Whether it is better to bring all inputs of |length| bytes to one rank than to share them out.
+// Whether bringing all inputs of |length| bytes to one rank is better than sharing them out.
 bool gathers(const Problem& problem, uint64_t length) {
   if (length * problem.ranks > kMaxGatheredBytes) return false;
   switch (problem.algorithm) {
@@ -40,7 +40,7 @@ bool chains(const Problem& problem) {
   return problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous;
 }
 
-// Combines the |inputs| of all members, those of the first member first. The last member has the
+// Combines the |inputs| of all members, starting with the first member's. The last member has the
 // result in |out|. The function begins within a round, which it ends.
 void chain(const Members& among, std::span<const Range> inputs, const Range& out,
            StepBuilder& steps) {
@@ -59,8 +59,7 @@ void chain(const Members& among, std::span<const Range> inputs, const Range& out
   steps.send(among.after(1), sum);
 }
 
-// Each share of |own| goes to its owner. Returns, by rank, what all ranks have for this rank's
-// share.
+// Sends each share of |own| to its owner. Returns all ranks' inputs for this rank's share, by rank.
 std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members& all,
                                    const Range& own, StepBuilder& steps) {
   const Range mine = buffers.share(own, all.me, all.count);
@@ -76,7 +75,7 @@ std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members&
   return inputs;
 }
 
-// Brings what all members have to the one of number |root|. Returns it there, by number.
+// Brings the data of all members to member number |root|. Returns it there, by number.
 std::vector<Range> collect(const Members& among, uint32_t root, const Range& own,
                            StepBuilder& steps) {
   std::vector<Range> inputs;
@@ -108,7 +107,7 @@ void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
     return;
   }
   const Range inputs = steps.scratch(own.length * problem.ranks);
-  // The inputs that |count| of the exchanging ranks have between them, from number |from| on.
+  // The inputs that |count| of the exchanging ranks hold together, from number |from| on.
   const auto row = [&](uint32_t from, uint32_t count) {
     const auto rank_at = [&](uint32_t index) { return index + std::min(index, beyond); };
     Range blocks = packed_block(inputs, rank_at(from), own.length);
@@ -208,7 +207,7 @@ void reduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   if (!levels.leads()) return;
   const uint32_t last = levels.leader_of(levels.count() - 1);
   const bool at_root = problem.rank == problem.root;
-  // The other leaders need the length of the result, and no memory for it.
+  // The other leaders need the length of the result, but no memory for it.
   const Range out = at_root                ? buffers.received(0)
                     : problem.rank == last ? steps.scratch(own.length)
                                            : Range{.length = own.length};
@@ -227,7 +226,7 @@ void reduce_scatter_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(problem);
   const uint32_t cluster = levels.cluster();
   const bool last = cluster + 1 == levels.count();
-  // The sums that this rank adds to, by the rank that they go to.
+  // The sums that this rank adds to, by destination rank.
   std::vector<Range> sums(problem.ranks);
   std::vector<std::vector<Range>> inputs(problem.ranks);
   std::vector<Range> before(problem.ranks);

@@ -1,8 +1,8 @@
-// Steps of reductions whose steps would round: every input comes as it is to the rank that combines
-// it, in the order of ranks, and the result is rounded there.
+// Steps of reductions whose steps would round: every input comes unchanged to the rank that
+// combines it, in the order of ranks, and the result is rounded there.
 //
-// A sum that other ranks go on with is not rounded yet: it travels wide, from cluster to cluster
-// where these come one after the other, and in long scans from rank to rank.
+// A sum that other ranks continue is not rounded yet. It travels wide: from cluster to cluster
+// where clusters are contiguous, and in long scans from rank to rank.
 #pragma once
 
 #include "src/core/collectives/segment_buffers.h"

@@ -1,8 +1,8 @@
 // Runner: carries out the steps of one transfer on this rank.
 //
 // The client makes the steps of each segment and does the local steps. The runner sends and
-// receives, keeps rounds in order and has up to kSegmentsAtOnce segments under way. Objects are
-// used again, so that a transfer allocates nothing once there are enough. Under the baton.
+// receives, keeps rounds in order and has up to kSegmentsAtOnce segments in progress. Objects are
+// reused, so that a transfer allocates nothing once there are enough. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class RunnerClient {
  public:
   // Overwrites |steps| with the steps of |segment|. May throw std::bad_alloc.
   virtual void make_steps(uint64_t segment, Steps* steps) HETCOMM_UNDER_BATON = 0;
-  // Whether |segment| may begin: its data is there. If not, runner_ready() follows when it is.
+  // Whether |segment| may begin: its data is there. If not, runner_ready() is called once it is.
   virtual bool may_begin(uint64_t segment) HETCOMM_UNDER_BATON = 0;
   // Gives |bytes| of scratch memory for the steps in segment slot |slot|, until give_scratch() or
   // the end of the transfer. Null: there is none.
@@ -39,8 +39,8 @@ class RunnerClient {
   virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
   // Returns the address of a range of the user's buffers, which is not empty.
   virtual std::byte* user_address(const Range& range) const HETCOMM_UNDER_BATON = 0;
-  // Does a step that combines or reduces, of segment slot |slot|. False: it goes on, and
-  // Runner::end_local() follows. May throw std::bad_alloc.
+  // Does a step that combines or reduces, in segment slot |slot|. False: the step is still in
+  // progress, and Runner::end_local() follows. May throw std::bad_alloc.
   virtual bool run_local(size_t slot, const Steps& steps, const Step& step,
                          const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // All steps of a segment are done.
@@ -48,8 +48,8 @@ class RunnerClient {
                               const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // Runner::advance() has something to do.
   virtual void runner_ready() HETCOMM_UNDER_BATON = 0;
-  // |message| has ended in another code than kOk, or it is a receive that got another length than
-  // asked for. Its segment goes no further.
+  // |message| has ended with a code other than kOk, or it is a receive whose length differs from
+  // the requested one. Its segment stops there.
   virtual void message_failed(const Operation& message) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -65,23 +65,23 @@ class Runner final : public EndHandler {
   Runner& operator=(const Runner&) = delete;
 
   // Begins a transfer of |segments| segments; advance() follows. The low byte of |tag| is zero.
-  // Nothing of an earlier transfer is under way. May throw std::bad_alloc.
+  // Nothing of an earlier transfer is in progress. May throw std::bad_alloc.
   void start(CommunicatorBase& communicator, RunnerClient& client, uint64_t segments,
              uint64_t tag) HETCOMM_UNDER_BATON;
-  // Goes on with what is ready. May throw std::bad_alloc; then the client stops the runner.
+  // Continues the work that is ready. May throw std::bad_alloc; then the client stops the runner.
   void advance() HETCOMM_UNDER_BATON;
-  // The local step of segment slot |slot| that went on is over. The client hears that the runner is
+  // The pending local step of segment slot |slot| is over. The runner tells the client that it is
   // ready.
   void end_local(size_t slot) HETCOMM_UNDER_BATON;
   // All segments are done.
   bool done() const HETCOMM_UNDER_BATON { return running_ && segments_done_ == segments_; }
   // All segments before this one are done.
   uint64_t oldest_segment() const HETCOMM_UNDER_BATON;
-  // Begins nothing more and cancels the messages under way; quiet() follows. Works without memory.
+  // Begins nothing more and cancels the messages in flight; quiet() follows. Allocates no memory.
   void stop() HETCOMM_UNDER_BATON;
-  // No message and no local step is under way.
+  // No message is in flight, and no local step is in progress.
   bool quiet() const HETCOMM_UNDER_BATON { return messages_.empty() && locals_ == 0; }
-  // Ranks of the job whose messages this rank waits for; a rank may be there twice.
+  // Ranks of the job whose messages this rank waits for, possibly with duplicates.
   std::vector<int> awaited() const HETCOMM_UNDER_BATON;
 
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
@@ -93,8 +93,8 @@ class Runner final : public EndHandler {
     uint64_t index = 0;
     size_t next = 0;       // first step of the round
     size_t local = 0;      // next local step of the round
-    uint32_t pending = 0;  // messages of the round, or a local step that goes on
-    bool posted = false;   // the round's messages are
+    uint32_t pending = 0;  // messages of the round in flight, or a local step in progress
+    bool posted = false;   // the round's messages have been posted
     bool active = false;
     void reset() HETCOMM_UNDER_BATON {
       scratch = nullptr;
@@ -118,9 +118,9 @@ class Runner final : public EndHandler {
   uint64_t segments_ = 0;
   uint64_t next_segment_ = 0;
   uint64_t segments_done_ = 0;
-  std::vector<Segment> slots_;  // segments under way, and unused ones
+  std::vector<Segment> slots_;  // segments in progress, and unused ones
   std::vector<Operation*> messages_;
-  size_t locals_ = 0;  // local steps that go on
+  size_t locals_ = 0;  // local steps in progress
 };
 
 }  // namespace hetcomm::collectives

@@ -6,21 +6,21 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A segment is long enough for shares of this length.
+// A segment is long enough that its shares have at least this length.
 constexpr uint64_t kMinShareBytes = 64u << 10;
-// A ring's segment may be longer for such shares, up to twice as long: each share costs a few
-// short messages besides.
+// A ring's segment may be up to twice as long to reach such shares: each share costs a few
+// additional short messages.
 constexpr uint64_t kGoodShareBytes = 512u << 10;
-// A segment takes at least this much of a packed block: it has memory for several times the blocks
-// of all ranks.
+// A segment takes at least this much of a packed block, because it has memory for several times the
+// blocks of all ranks.
 constexpr uint64_t kMinPackedBytes = 4u << 10;
 
-// Segments of what is only moved let copies of devices run beside it. All ranks have the same ones,
-// those with memory of the host too. The few that run at once are the whole of a short block, and
-// with this length enough for a wire of long delay.
+// Segments of data that is only moved allow device copies to run concurrently. All ranks use the
+// same segments, even those with host memory. The few that run at once cover a whole short block,
+// and with this length they are enough for a wire of long delay.
 constexpr uint64_t kMaxMovedBytes = 4 * kSegmentBytes;
 
-// Whether two levels put blocks of several ranks into one message.
+// Whether the two-level algorithm puts blocks of several ranks into one message.
 bool packs_blocks(Kind kind) {
   return kind == Kind::kAlltoall || kind == Kind::kGather || kind == Kind::kScatter;
 }
@@ -51,7 +51,7 @@ uint64_t bytes_per_segment(const Problem& problem) {
     if (!two_level) slice = std::clamp(shares * kGoodShareBytes, kSegmentBytes, most);
     slice = std::max(slice, shares * kMinShareBytes);
   } else if (problem.kind == Kind::kReduce && problem.rounds && two_level) {
-    // The leader of a cluster has the inputs of all its ranks.
+    // The leader of a cluster holds the inputs of all its ranks.
     slice = std::max(kSegmentBytes / problem.placement->largest, kMinShareBytes);
   } else if (sends_blocks(problem.kind)) {
     slice = std::max(kSegmentBytes / problem.ranks, kMinShareBytes);

@@ -15,12 +15,11 @@ uint64_t bytes_per_segment(const Problem& problem);
 
 class SegmentBuffers {
  public:
-  // The algorithm of |problem|, which stays as it is, has been chosen.
+  // The algorithm of |problem| has been chosen. |problem| stays unchanged.
   SegmentBuffers(const Problem& problem, uint64_t segment);
 
   const Problem& problem() const { return problem_; }
-  // Range of the block that is sent to, or received from, a rank; block 0 where there is one
-  // buffer.
+  // Range of the block that is sent to, or received from, a rank. With one buffer: block 0.
   Range sent(uint32_t block) const {
     return slice(BufferKind::kSend, block, problem_.send_block(block));
   }
@@ -28,7 +27,7 @@ class SegmentBuffers {
     return slice(BufferKind::kReceive, block, problem_.receive_block(block));
   }
   std::vector<Range> received_blocks() const;
-  // A reduction's |range|, cut into |count| shares of whole elements: the one of number |index|.
+  // Share number |index| of |range|, a reduction's range cut into |count| shares of whole elements.
   Range share(const Range& range, uint32_t index, uint32_t count) const;
 
  private:
@@ -42,7 +41,7 @@ class SegmentBuffers {
   uint64_t end_;
 };
 
-// |packed| holds blocks of |length| bytes, one behind the other: the one of number |index|.
+// Block number |index| of |packed|, which holds contiguous blocks of |length| bytes.
 inline Range packed_block(const Range& packed, size_t index, uint64_t length) {
   return {packed.buffer, packed.block, packed.offset + index * length, length};
 }

@@ -1,16 +1,15 @@
-// Memory that all ranks of a team on one host have mapped: how it is made, found and laid out.
+// Memory that all ranks of a team on one host have mapped: how it is created, found and laid out.
 //
-// Each rank has a ring of slots, and every slot holds one chunk of what its rank has to say. In
-// front of the slots lie the bits of the ranks that sleep, and what reading costs each rank
-// (write_way.h).
+// Each rank has a ring of slots, and every slot holds one chunk of its rank's data. In front of the
+// slots lie the bits of the sleeping ranks, and each rank's cost of reading (write_way.h).
 //
 //   nonce | sleepers | read costs of each rank | slots of rank 0 | slots of rank 1 | ...
 //   | long slots of rank 0 | long slots of rank 1 | ...
 //
-// A rank's slots together are as large as a core's cache. A line that is still in the writer's own
-// cache when it is read, and in the reader's when it is written again, is slower than one that has
-// gone to the cache that they share. Long slots are for devices, whose copies are long
-// (device_runner.h); their tickets lie in the others.
+// A rank's slots together are as large as a core's cache. Access is slower if a line is still in
+// the writer's cache when it is read, or in the reader's when it is rewritten, than if it has moved
+// to the shared cache. Long slots are for devices, whose copies are long (device_runner.h); their
+// tickets lie in the other slots.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@
 
 namespace hetcomm::collectives {
 
-// Tells ranks of one host where the first rank's arena is, and how to know it.
+// Tells ranks of one host where the first rank's arena is, and how to identify it.
 struct ArenaOffer {
   uint64_t usable = 0;  // 0: there is none
   uint64_t nonce[2] = {0, 0};
@@ -34,10 +33,10 @@ struct ArenaOffer {
   int64_t file = -1;
 };
 
-// One chunk of one rank. The input's ticket, what is compared and short data share one line; what
-// is seldom read is on others.
+// One chunk of one rank. The input's ticket, the compared values and short data share one line.
+// Rarely read fields are on other lines.
 struct ChunkSlot {
-  static constexpr size_t kInlineBytes = 48;  // bytes that fit beside the ticket
+  static constexpr size_t kInlineBytes = 48;  // bytes that fit next to the ticket
   static constexpr uint64_t kBytes = 64u << 10;
 
   std::atomic<uint64_t> input_ticket;
@@ -55,13 +54,14 @@ class SharedArena {
 
   // Makes the arena of |ranks| ranks; called by the first rank.
   static Result<SharedArena> create(uint32_t ranks, ArenaOffer* offer);
-  // Finds the arena of |offer|, or fails, and proves that it is that one; called by the others.
+  // Finds the arena of |offer| and verifies that it is the right one, or fails; called by the
+  // others.
   static Result<SharedArena> open(uint32_t ranks, const ArenaOffer& offer);
   SharedArena(SharedArena&& other) noexcept;
   SharedArena& operator=(SharedArena&&) = delete;
   ~SharedArena();
 
-  // Every rank has mapped it, or never will: the file is not needed any more.
+  // Every rank has mapped it, or never will: the file is no longer needed.
   void close_file() { file_.reset(); }
 
   uint32_t ranks() const { return ranks_; }

@@ -49,7 +49,7 @@ void SideCopies::allow_to(uint64_t offset) {
   start_slices();
 }
 
-// Starts the slices that are allowed as a whole. The last one may be shorter.
+// Starts the slices that are allowed in full. The last one may be shorter.
 void SideCopies::start_slices() {
   while (!stopped_ && started_ < slices_ &&
          (allowed_ == kAll || allowed_ / slice_bytes_ > started_)) {
@@ -62,7 +62,7 @@ void SideCopies::start_slices() {
 }
 
 void SideCopies::start_slice(Slice& slice) {
-  rows_.clear();  // there is room
+  rows_.clear();  // |rows_| has room
   side_->append_rows(slice.number * slice_bytes_, slice_bytes_, direction_, &rows_);
   slice.busy = true;
   slice.copied = false;
@@ -79,7 +79,7 @@ void SideCopies::finish(Slice& slice, const Status& status) {
     return;
   }
   slice.copied = true;
-  // They may end in another order where they lie on several devices.
+  // Slices on several devices may end in a different order.
   for (bool again = true; again;) {
     again = false;
     for (Slice& each : at_once_) {

@@ -1,8 +1,9 @@
 // Copies one side of a collective operation between its devices and host memory, in slices, while
-// the data moves: what has come can be sent, and what is final leaves, before the rest is there.
+// the data moves. Data that has arrived can be sent, and final results leave, before the rest is
+// there.
 //
-// A slice has as many bytes of every block. Progress is told by an offset, which is the same in all
-// blocks. Under the baton.
+// A slice has the same number of bytes of every block. Progress is an offset that is the same in
+// all blocks. Under the baton.
 #pragma once
 
 #include <array>
@@ -20,9 +21,10 @@ namespace hetcomm::collectives {
 
 class SideCopiesClient {
  public:
-  // A slice was copied, or failed: then no others will be, but those under way.
+  // A slice was copied, or failed. After a failure no further slice starts, but those in progress
+  // finish.
   virtual void on_slice(const Status& status) HETCOMM_UNDER_BATON = 0;
-  // The operation that it is a part of, for people.
+  // Describes the operation that it belongs to, for people.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -37,19 +39,19 @@ class SideCopies {
   SideCopies(const SideCopies&) = delete;
   SideCopies& operator=(const SideCopies&) = delete;
 
-  // Begins with |side|, which stays as it is and has room, up to |allowed|: see allow_to(). In one
-  // slice, unless |cuts|. May throw std::bad_alloc; the other functions do not.
+  // Begins to copy |side|, which stays unchanged and has room, up to |allowed|: see allow_to().
+  // Copies all in one slice, unless |cuts|. May throw std::bad_alloc; the other functions do not.
   void start(Side& side, Staging& staging, StreamDirection direction, bool cuts, uint64_t allowed,
              SideCopiesClient& client) HETCOMM_UNDER_BATON;
   // Bytes before |offset| of each block may be copied. kAll: all bytes may.
   void allow_to(uint64_t offset) HETCOMM_UNDER_BATON;
-  // Bytes before this offset of each block have been copied. kAll: all bytes have; so it is also
-  // where nothing was started.
+  // Bytes before this offset of each block have been copied. kAll: all bytes have, which includes
+  // the case that nothing was started.
   uint64_t copied_to() const HETCOMM_UNDER_BATON { return copied_to_; }
   // Begins no more copies.
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
   bool copying() const HETCOMM_UNDER_BATON { return under_way_ > 0; }
-  // For another operation. Nothing is copied any more.
+  // Prepares for another operation. Nothing is being copied any longer.
   void reset() HETCOMM_UNDER_BATON;
 
  private:
@@ -80,7 +82,7 @@ class SideCopies {
   uint64_t slice_bytes_ = 0;  // of each block
   uint64_t slices_ = 0;
   uint64_t started_ = 0;
-  uint64_t ended_ = 0;  // all before this one have been copied
+  uint64_t ended_ = 0;  // all slices before this one have been copied
   uint64_t allowed_ = 0;
   uint64_t copied_to_ = kAll;
   size_t under_way_ = 0;

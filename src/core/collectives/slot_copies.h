@@ -29,17 +29,17 @@ class SlotCopies {
   SlotCopies(const SlotCopies&) = delete;
   SlotCopies& operator=(const SlotCopies&) = delete;
 
-  // Gets ready for an operation whose chunks have at most |most_rows| rows. |client| hears of each
-  // chunk that was copied. May throw std::bad_alloc; the other functions do not.
+  // Prepares for an operation whose chunks have at most |most_rows| rows. |client| is told of each
+  // copied chunk. May throw std::bad_alloc; the other functions do not.
   void start(Staging& staging, SideCopiesClient& client, size_t most_rows) HETCOMM_UNDER_BATON {
     rows_.clear();
     rows_.reserve(most_rows);
     staging_ = &staging;
     client_ = &client;
   }
-  // The rows of the chunk that begins next. There is room.
+  // The rows of the chunk that begins next. The list has room for them.
   std::vector<StagedRows>& rows() HETCOMM_UNDER_BATON { return rows_; }
-  // Begins to copy rows(), which are those of |chunk|: there may be none. They are empty again.
+  // Begins to copy rows(), the rows of |chunk|, which may be empty. Empties rows().
   void begin(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
     if (rows_.empty()) return;
     Job& job = job_of(direction, chunk);
@@ -48,18 +48,18 @@ class SlotCopies {
     staging_->start(job.copy, direction, rows_, job);
     rows_.clear();
   }
-  // Returns |size| bytes for this operation; null where there are none.
+  // Returns |size| bytes for this operation; null if there is no memory.
   std::byte* take_memory(uint64_t size) HETCOMM_UNDER_BATON {
     memory_ = staging_->stand_in(size, {});
     return memory_.get();
   }
-  // For another operation. Nothing is copied any more.
+  // Prepares for another operation. Nothing is being copied any longer.
   void reset() HETCOMM_UNDER_BATON {
     memory_.reset();
     staging_ = nullptr;
     client_ = nullptr;
   }
-  // Whether the copies of |chunk|, the last one of its place, are over.
+  // Whether the copies of |chunk|, the last one in its place, are over.
   bool ended(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
     return !job_of(direction, chunk).busy;
   }

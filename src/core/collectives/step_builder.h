@@ -11,7 +11,7 @@ namespace hetcomm::collectives {
 
 class StepBuilder {
  public:
-  // Empties |steps|, whose memory is used again.
+  // Empties |steps| and reuses its memory.
   StepBuilder(const Problem& problem, Steps& steps) : problem_(problem), steps_(steps) {
     steps_.list.clear();
     steps_.inputs.clear();
@@ -19,7 +19,7 @@ class StepBuilder {
     steps_.result = {};
   }
 
-  // Sets the sum that the reduction leaves for this rank, and that is not final.
+  // Sets the sum that the reduction leaves for this rank and that is not final.
   void set_result(const Range& result) { steps_.result = result; }
   void send(uint32_t peer, const Range& what) { add(StepKind::kSend, peer, what); }
   void receive(uint32_t peer, const Range& where) { add(StepKind::kReceive, peer, where); }
@@ -28,15 +28,15 @@ class StepBuilder {
     add(StepKind::kCombine, problem_.rank, to, first, second);
   }
   // Combines |before|, unless it is empty, with |inputs|, and rounds the result. |to| may be one of
-  // the inputs: it is written when all of them have been read.
+  // the inputs: it is written after all of them have been read.
   void reduce(const Range& to, std::span<const Range> inputs, const Range& before = {}) {
     add_reduction(StepKind::kReduce, to, inputs, before);
   }
-  // Does the same and does not round: |to| has wide elements.
+  // Like reduce(), but does not round: |to| has wide elements.
   void reduce_wide(const Range& to, std::span<const Range> inputs, const Range& before) {
     add_reduction(StepKind::kReduceWide, to, inputs, before);
   }
-  // While this lives, other ranks calculate what is added to |steps|, too.
+  // While this object lives, the steps added are ones that other ranks calculate too.
   class Repeated {
    public:
     explicit Repeated(StepBuilder& steps) : steps_(steps) { steps_.is_repeated_ = true; }
@@ -64,8 +64,8 @@ class StepBuilder {
  private:
   void add(StepKind kind, uint32_t peer, const Range& to, const Range& first = {},
            const Range& second = {}) {
-    // Both ends leave out a message that both know to be empty; a barrier consists of such
-    // messages.
+    // Both ends omit a message that both know to be empty, except in a barrier, which consists of
+    // such messages.
     if (to.length == 0 && problem_.kind != Kind::kBarrier && blocks_are_known(problem_.kind)) {
       return;
     }

@@ -8,7 +8,7 @@ namespace {
 
 using reduce::Operator;
 
-// The element-wise operator behind one of several ranks, which may divide as well.
+// The element-wise operator behind a reduction over several ranks, which may divide as well.
 int32_t operator_of(const Task& task) {
   const int32_t reduction = task.call().reduction;
   return reduction == HETCOMM_REDUCE_AVERAGE ? int32_t{HETCOMM_REDUCE_SUM} : reduction;
@@ -42,13 +42,13 @@ void StepSums::Slot::on_copied(const Status& status) {
 bool StepSums::describe(const Task& task, const Steps& steps, const Step& step,
                         const Addresses& addresses, Slot& slot) {
   const Problem& problem = task.problem();
-  // Factors are the host's business; and so is what ranks have to calculate alike, if it may be a
-  // NaN.
+  // The host applies factors. It also computes what ranks have to calculate alike if the result may
+  // be a NaN.
   if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) return false;
   if (step.is_repeated && task.type() >= reduce::Type::kFloat16) return false;
   slot.operands.clear();
   const Memory* own = nullptr;  // memory of a device among the operands
-  // A device that is given up may go on with a sum, which must not touch memory of the caller then.
+  // A device that is given up may still continue a sum, which must then not touch caller memory.
   bool touches_callers = is_callers(task, step.to);
   const auto add = [&](const Range& range) HETCOMM_UNDER_BATON {
     if (range.length == 0) return;

@@ -1,8 +1,8 @@
 // Steps: what one rank sends, receives, copies and combines, in rounds.
 //
-// A round's sends and receives are all under way at once. When they are over, the round's local
+// A round's sends and receives are all in flight at once. When they are over, the round's local
 // steps are done in order, and the next round begins. A large transfer is cut into segments, each
-// with steps of its own, so that one segment reduces while another one moves.
+// with steps of its own, so that one segment reduces while another moves.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace hetcomm::collectives {
 
-// The memory that a range lies in: one of the two sides of the user's buffers (kReceive where there
-// is only one side), or the segment's scratch memory.
+// The memory that a range lies in: one of the two sides of the user's buffers (kReceive if there is
+// only one side), or the segment's scratch memory.
 enum class BufferKind : uint8_t { kSend, kReceive, kScratch };
 
 struct Range {
   BufferKind buffer = BufferKind::kScratch;
-  uint32_t block = 0;  // the rank whose data it is, where the buffer has a block for each rank
+  uint32_t block = 0;  // the rank that owns the data, if the buffer has a block for each rank
   uint64_t offset = 0;
   uint64_t length = 0;
 };
@@ -26,8 +26,8 @@ enum class StepKind : uint8_t {
   kReceive,
   kCopy,        // to = first
   kCombine,     // to = first op second
-  kReduce,      // to = first op inputs[0] op inputs[1] ..., without first where that is empty
-  kReduceWide,  // kReduce, and |to| keeps the precision of |first|
+  kReduce,      // to = first op inputs[0] op inputs[1] ...; an empty |first| is left out
+  kReduceWide,  // like kReduce, but |to| keeps the precision of |first|
 };
 
 struct Step {
@@ -46,7 +46,7 @@ struct Steps {
   std::vector<Step> list;  // in order of rounds
   std::vector<Range> inputs;
   uint64_t scratch_bytes = 0;
-  Range result;  // sum for this rank that is not final yet; empty where there is none
+  Range result;  // sum for this rank that is not final yet; empty: none
 };
 
 }  // namespace hetcomm::collectives

@@ -11,8 +11,8 @@ namespace {
 
 // --- reduce -----------------------------------------------------------------
 
-// Combines |mine| with those of the members that stand behind this one in the tree. Returns where
-// the sum is: at the member of number |root| in |out|.
+// Combines |mine| with the inputs of the members below this one in the tree. Returns where the sum
+// is: in |out| at member number |root|.
 Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& out,
                   StepBuilder& steps) {
   const uint32_t distance = among.distance_from(root);
@@ -33,7 +33,7 @@ Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& 
   return mine;
 }
 
-// Each cluster's leader gets the sum of its cluster, and the root that of the leaders.
+// Each cluster's leader gets the sum of its cluster, and the root gets the sum of the leaders.
 void reduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -66,8 +66,8 @@ void reduce_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- allreduce --------------------------------------------------------------
 
-// Pairs exchange all that they have, at distances 1, 2, 4, ... Members beyond a power of two hand
-// theirs to a neighbour first. The lower side comes first, so that both get the same bits.
+// Pairs exchange all that they have, at distances 1, 2, 4, ... Members beyond a power of two first
+// pass their data to a neighbour. The lower side comes first, so that both get the same bits.
 void allreduce_doubling(const Members& among, const Range& own, const Range& all,
                         StepBuilder& steps) {
   const StepBuilder::Repeated repeated(steps);
@@ -106,7 +106,7 @@ void allreduce_doubling(const Members& among, const Range& own, const Range& all
   if (folded) steps.send(among.rank_of(among.me - 1), all);
 }
 
-// Every share goes round once and is combined on its way, then round once more.
+// Every share goes round once and is combined on the way, then goes round once more.
 void allreduce_ring(const SegmentBuffers& buffers, const Members& among, const Range& own,
                     const Range& all, StepBuilder& steps) {
   const uint32_t count = among.count;
@@ -125,8 +125,8 @@ void allreduce_ring(const SegmentBuffers& buffers, const Members& among, const R
 }
 
 // There are as many shares as the smallest cluster has ranks. In each cluster the rank of that
-// index sums a share, exchanges it with those of its index in the other clusters, and hands it to
-// its mates.
+// index sums a share, exchanges it with the ranks of its index in the other clusters, and passes it
+// to its mates.
 void allreduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
@@ -150,13 +150,13 @@ void allreduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- reduce_scatter ---------------------------------------------------------
 
-// One rank of this cluster sums what the cluster has for a rank of another cluster, and sends it
+// One rank of this cluster sums the cluster's data for a rank of another cluster, and sends the sum
 // there.
 void reduce_scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const auto collector = [&](uint32_t rank) { return levels.collector(rank, levels.cluster()); };
-  // The inputs that this rank sums, by the rank that the sum goes to.
+  // The inputs that this rank sums, by the destination rank of the sum.
   std::vector<std::vector<Range>> inputs(problem.ranks);
   for (uint32_t to = 0; to < problem.ranks; ++to) {
     if (collector(to) != problem.rank) {
@@ -223,8 +223,8 @@ void reduce_scatter_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- scan -------------------------------------------------------------------
 
-// After distance d a member has the elements of the 2d members up to it. |*exclusive|, unless it is
-// null, leaves out the member's own elements and is not written for the first member.
+// After distance d a member has the elements of the 2d members up to it. |*exclusive|, unless null,
+// excludes the member's own elements and is not written for the first member.
 void scan_doubling(const Members& among, const Range& own, const Range& inclusive,
                    const Range* exclusive, StepBuilder& steps) {
   const Range other = steps.scratch(own.length);
@@ -253,7 +253,7 @@ void scan_of_all(const SegmentBuffers& buffers, StepBuilder& steps) {
                 steps);
 }
 
-// The last rank of this cluster gets the sum of the clusters before it, and hands it to its mates.
+// The last rank of this cluster gets the sum of the clusters before it, and passes it to its mates.
 void scan_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -388,7 +388,8 @@ void add_reduce_scatter(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 void add_scan(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
-  // Clusters are of use only where the ranks before one are whole clusters and some of its own.
+  // Clusters help only if the ranks before each rank are whole clusters plus some of its own
+  // cluster.
   if (problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous) {
     return scan_two_level(buffers, steps);
   }

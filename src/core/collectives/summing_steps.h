@@ -1,4 +1,4 @@
-// Steps of reductions whose steps do not round: data is combined on its way, in any order.
+// Steps of reductions whose steps do not round: data is combined on the way, in any order.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ void add_allreduce(const SegmentBuffers& buffers, StepBuilder& steps);
 void add_reduce_scatter(const SegmentBuffers& buffers, StepBuilder& steps);
 void add_scan(const SegmentBuffers& buffers, StepBuilder& steps);
 
-// Every member has its own share of |all|, which goes round once.
+// Every member has its own share of |all|. Each share goes round the ring once.
 void gather_ring(const SegmentBuffers& buffers, const Members& among, const Range& all,
                  StepBuilder& steps);
 // Exchanges the |shares| shares of this rank's cluster. Returns the cluster's inputs for the share
-// of this rank's index, in the order of ranks; nothing where there is no such share.
+// with this rank's index, in the order of ranks; nothing if there is no such share.
 std::vector<Range> collect_of_mates(const SegmentBuffers& buffers, uint32_t shares,
                                     StepBuilder& steps);
 // Exchanges the results of the |shares| shares within this rank's cluster.
 void hand_to_mates(const SegmentBuffers& buffers, uint32_t shares, StepBuilder& steps);
-// Every rank gets its block from all others at once, and combines them in the order of ranks.
+// Every rank gets its block from all others at once, and combines the blocks in the order of ranks.
 void reduce_scatter_at_once(const SegmentBuffers& buffers, StepBuilder& steps);
 
 }  // namespace hetcomm::collectives

@@ -50,7 +50,7 @@ Code Task::set_up_list(int32_t rank, int32_t size, const Arguments& arguments, s
     }
     problem_.ranks = static_cast<uint32_t>(count);
     problem_.rank = static_cast<uint32_t>(own);
-    // All ranks in their order are as good as no list.
+    // A list of all ranks in their order is equivalent to no list.
     bool in_order = count == static_cast<size_t>(size);
     for (size_t i = 0; i < count && in_order; ++i) in_order = list_[i] == static_cast<int32_t>(i);
     if (in_order) list_.clear();
@@ -149,7 +149,7 @@ Code Task::set_up_buffers(const Arguments& arguments, std::string* text) {
   return check_sizes(text);
 }
 
-// Checks that the lengths fit together, and sets those of the problem and of the call.
+// Checks that the lengths match, and sets the lengths of the problem and of the call.
 Code Task::check_sizes(std::string* text) {
   const uint64_t n = problem_.ranks;
   const bool at_root = problem_.rank == problem_.root;

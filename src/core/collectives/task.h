@@ -1,5 +1,4 @@
-// Task: what one collective operation is to do on this rank: its arguments, checked, and its
-// memory.
+// Task: the work of one collective operation on this rank: its arguments, checked, and its memory.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 
 namespace hetcomm::collectives {
 
-// The arguments of a call of the C ABI. Its handles are good ones.
+// The arguments of a call of the C ABI. Its handles are valid.
 struct Arguments {
   Kind kind = Kind::kBarrier;
   int32_t root = 0;
@@ -31,11 +30,11 @@ struct Arguments {
   bool splits = false;                                    // a split, which is an allgather
 };
 
-// Any thread may call set_up(), which fills the task once. All else is under the baton.
+// Any thread may call set_up(), which fills the task once. Everything else is under the baton.
 class Task {
  public:
   // Fills a fresh task of rank |rank| in a communicator of |size| ranks. Checks everything that
-  // this rank can check by itself; |*text| says what is wrong. After a failure the task has to be
+  // this rank can check alone; |*text| describes the problem. After a failure the task must be
   // reset.
   Code set_up(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);
   void reset() HETCOMM_UNDER_BATON;
@@ -52,11 +51,11 @@ class Task {
   uint64_t sequence() const { return sequence_; }
   // Number of the operation among those of its team, the same on all ranks.
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
-  // Hash of this call, of all calls of its team before it, and of the refusals between them; 0
-  // where calls are not compared.
+  // Hash of this call, of all earlier calls of its team, and of the refusals between them; 0 if
+  // calls are not compared.
   uint64_t history() const { return history_; }
   void set_history(uint64_t history) { history_ = history; }
-  // Hash of the link model by which algorithms are chosen.
+  // Hash of the link model used to choose algorithms.
   void set_links(uint64_t hash) { call_.links = hash; }
   // Chooses the algorithm, unless one was asked for.
   void choose_algorithm(const RankPlacement& placement);
@@ -65,14 +64,14 @@ class Task {
   Side& receive() { return receive_; }
   const Side& send() const { return send_; }
   const Side& receive() const { return receive_; }
-  // Whether devices copy a side by themselves.
+  // Whether devices copy a side directly.
   bool is_direct() const { return send_.is_direct() || receive_.is_direct(); }
   std::byte* send_address(uint32_t block) const { return send_.address(block); }
-  // Where a block that is sent lies if that is on a device; else the memory is null.
+  // Where a block to send lies, if it lies on a device; otherwise the memory is null.
   BufferPiece send_place(uint32_t block) const { return send_.device_place(block); }
   std::byte* receive_address(uint32_t block) const { return receive_.address(block); }
-  // Where what is sent may lie in what stands for the result, as in an operation in place; null:
-  // nowhere. Both are staged.
+  // Where the data to send may lie within the stand-in for the result, as in an operation in place;
+  // null: nowhere. Both are staged.
   std::byte* place_in_result() const;
 
  private:

@@ -81,12 +81,12 @@ void Team::set_busy(bool busy) {
 
 // --- the arena --------------------------------------------------------------
 
-// All ranks know the same of each other, so all choose alike.
+// All ranks know the same about each other, so all choose alike.
 void Team::choose_way(const Call& next) {
   const Job& job = owner_.job();
   if (sequence_ == 0) placement_ = job.peers().placement(ranks_);
   if (!ArenaRunner::carries(next, size())) return;
-  // Many communicators never see another operation than a barrier or a split.
+  // Many communicators only ever see barriers and splits.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
   if (sequence_ == 0 && brief) return;
   const bool together = std::all_of(
@@ -103,7 +103,7 @@ void Team::choose_way(const Call& next) {
                                                           .tag = agreement_tag(),
                                                           .log = owner_.job().log(),
                                                           .ready = ready_});
-  // A rank that may not use shared memory for messages does not want it here.
+  // A rank that may not use shared memory for messages does not use it here either.
   agreement_->start(owner_.may_share() && job.transports().shares_memory());
 }
 
@@ -116,7 +116,7 @@ void Team::go_on_agreeing() {
       arena_ = std::make_unique<ArenaRunner>(*std::move(arena), index_, agreement_->needs_fences());
     }
   } catch (const std::bad_alloc&) {
-    // The other ranks use the arena: this one cannot go by messages instead.
+    // The other ranks use the arena, so this one cannot fall back to messages.
     failure = Status(Code::kOutOfMemory, "out of memory");
   }
   agreement_.reset();
@@ -132,7 +132,7 @@ void Team::go_on_agreeing() {
 
 void Team::begin_in_arena() { arena_->start(in_arena_->task(), in_arena_->copies(), checks_); }
 
-// True when something has moved.
+// True when something has advanced.
 bool Team::advance_arena() {
   if (in_arena_ == nullptr || !in_arena_->moving()) return false;
   const ArenaRunner::Outcome outcome = arena_->advance();
@@ -172,7 +172,7 @@ bool Team::advance_arena() {
   return true;
 }
 
-// Only ranks whose tickets are missing matter: what a lost rank has published counts.
+// Only ranks whose tickets are missing matter: data that a lost rank has published counts.
 void Team::look_for_lost() {
   const Job& job = owner_.job();
   for (const uint32_t index : arena_->missing()) {
@@ -234,7 +234,7 @@ void Team::submit(std::unique_ptr<Collective>& collective) {
   set_busy(!idle());
 }
 
-// Looks at what others have said of the operation already.
+// Processes what others have already said about the operation.
 void Team::remember(Collective& collective) {
   const uint64_t sequence = ++sequence_;
   Remembered& own = remembered_[sequence % kRemembered];
@@ -248,7 +248,7 @@ void Team::remember(Collective& collective) {
     }
   }
   if (!parts_.early.empty()) [[unlikely]] {
-    // Messages that are still early go back into the other list, which has its memory.
+    // Messages that are still early go back into the other list and reuse its memory.
     parts_.early.swap(parts_.seen);
     for (const UnexpectedPart& part : parts_.seen) look_at(part);
     parts_.seen.clear();
@@ -264,7 +264,7 @@ void Team::remember(Collective& collective) {
   }
 }
 
-// Where ranks are known to differ, nothing begins until they have found out in what.
+// If ranks are known to differ, nothing begins until they have found out how.
 void Team::activate() {
   if (way_ == Way::kAgreeing || !disputes_.empty()) return;
   while (!queue_.empty()) {
@@ -362,17 +362,17 @@ void Team::tell(Collective& collective, uint64_t now_ns) {
                               });
 }
 
-// The tag of a message that nobody waits for shows whether its sender has made the same calls. If
-// not, the sender says in what they differ, when it has heard what was called here.
+// The tag of a message that no operation waits for shows whether its sender has made the same
+// calls. If not, the sender tells how they differ, once it knows what was called here.
 void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   if (mark_of(tag) != mark()) return;
   const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
   if (at == ranks_.end()) return;
   const auto peer = static_cast<uint32_t>(at - ranks_.begin());
-  // The low bits of a number tell which one is meant, if it is near one that is known. Either rank
-  // may have called far more than the other. The messages of a rank are near each other, and none
-  // is for an operation that is over here.
+  // The low bits identify a number if it is near a known one. Either rank may be far ahead of the
+  // other in calls. The messages of one rank are near each other, and none is for an operation that
+  // is over here.
   uint64_t& newest = parts_.newest[peer];
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));
@@ -382,7 +382,7 @@ void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   look_at({peer, static_cast<uint64_t>(sequence), tag});
 }
 
-// Without one: the last that was called.
+// If no operation is pending: the last one that was called.
 uint64_t Team::oldest_under_way() const {
   uint64_t oldest = queue_.empty() ? sequence_ : queue_.front()->sequence();
   if (in_arena_ != nullptr) oldest = std::min(oldest, in_arena_->sequence());
@@ -412,8 +412,8 @@ void Team::dispute(uint32_t peer, const Remembered& own) {
   tell_own(peer, own);
 }
 
-// Where the other rank does not say in what they differ, since it has left or computes, this one
-// says what it knows.
+// If the other rank does not say how they differ, because it has left or is computing, this rank
+// reports what it knows.
 void Team::end_disputes(uint64_t now_ns) {
   if (disputes_.empty() || now_ns < disputes_.front().since_ns + kReasonNs) return;
   const std::string text = text_of(disputes_.front());
@@ -440,7 +440,7 @@ void Team::peer_says(int job_rank, const CallNote& note) {
     if (early_.size() < kRemembered) early_.emplace_back(peer, note);
     return;
   }
-  // An operation that has been under way for long is not remembered any more.
+  // An operation that has been pending for long is no longer remembered.
   for (const auto& collective : active_) {
     if (collective->sequence() != note.sequence) continue;
     compare(peer, note, {note.sequence, collective->history(), collective->call()});
@@ -451,7 +451,7 @@ void Team::peer_says(int job_rank, const CallNote& note) {
     compare(peer, note, own);
     return;
   }
-  // Many other operations were called since.
+  // Many other operations have been called since.
   const auto found = std::find_if(disputes_.begin(), disputes_.end(), [&](const Dispute& each) {
     return each.own.sequence == note.sequence;
   });
@@ -488,7 +488,7 @@ void Team::peer_refuses(uint32_t peer, const CallNote& note) {
                                            shown_rank(peer), note.sequence, note.why));
 }
 
-// Calls that are alike come after others that differ, and the ranks look at the one before.
+// If the calls match, earlier ones differ, and the ranks compare the previous call.
 void Team::compare(uint32_t peer, const CallNote& theirs, const Remembered& own) {
   if (theirs.history == own.history) return;
   if (theirs.call.hash() != own.call.hash()) {

@@ -1,14 +1,14 @@
 // Team: the ranks of one list on one communicator, and their collective operations in order.
 //
 // Every operation has a number, the same on all ranks. Messages carry it in their tag, so several
-// operations may be under way. Operations in the arena run one after the other. The first operation
-// that may go there waits until the ranks have found out whether they share an arena. A barrier or
-// a split that is the very first operation goes by messages.
+// operations may be in progress. Operations in the arena run one after the other. The first
+// operation that may use it waits until the ranks have found out whether they share an arena. A
+// barrier or a split that is the very first operation uses messages.
 //
 // A rank takes data only from ranks that have made the same calls so far: tags, and the checks in
-// the arena, have a hash of all of them (ADR 12). A message of another rank that has made other
-// calls shows that they differ. Both then find out in what, and the operations fail on all ranks.
-// All under the baton.
+// the arena, contain a hash of all calls (ADR 12). A message from a rank that has made other calls
+// reveals the difference. Both ranks then find out how they differ, and the operations fail on all
+// ranks. All under the baton.
 #pragma once
 
 #include <array>
@@ -43,26 +43,27 @@ class Team final : public JobTask {
   uint32_t index() const HETCOMM_UNDER_BATON { return index_; }
   int job_rank(uint32_t index) const HETCOMM_UNDER_BATON { return ranks_[index]; }
   const RankPlacement& placement() const HETCOMM_UNDER_BATON { return placement_; }
-  // The rank in the communicator, which texts for users show.
+  // The rank in the communicator, as shown in texts for users.
   int32_t shown_rank(uint32_t index) const HETCOMM_UNDER_BATON;
   // Tag of the messages of an operation, without the number of a segment.
   uint64_t tag(uint64_t sequence, uint64_t history) const HETCOMM_UNDER_BATON;
   uint64_t agreement_tag() const HETCOMM_UNDER_BATON;
   // The part of the list that the tags of its messages carry. Two teams with the same mark cannot
-  // be told apart.
+  // be distinguished.
   uint64_t mark() const HETCOMM_UNDER_BATON { return mark_of_hash(hash_); }
   static uint64_t mark_of_hash(uint64_t hash);
   static uint64_t mark_of(uint64_t tag);
 
-  // Takes the operation over, unless it throws.
+  // Takes ownership of the operation, unless it throws.
   void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;
   // Whether devices may copy to the arena and from it for |task|.
   bool arena_serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
     return arena_->serves_devices(task);
   }
-  // The operation in the arena can begin: its memory lies on the host, or comes there part by part.
+  // The operation in the arena can begin: its memory lies on the host, or arrives there part by
+  // part.
   void begin_in_arena() HETCOMM_UNDER_BATON;
-  // An operation is ready to go on.
+  // An operation is ready to continue.
   void note_ready() HETCOMM_UNDER_BATON { ready_ = true; }
   bool ready() const override HETCOMM_UNDER_BATON { return ready_; }
   int progress() override HETCOMM_UNDER_BATON;
@@ -73,7 +74,7 @@ class Team final : public JobTask {
   // something to do.
   [[nodiscard]] bool prepare_sleep(bool short_sleep) override HETCOMM_UNDER_BATON;
   void finish_sleep() override HETCOMM_UNDER_BATON;
-  // A sleep that was prepared before need not end.
+  // A sleep prepared earlier need not end.
   bool may_sleep_on() const override HETCOMM_UNDER_BATON;
   // Ranks of the communicator that the operation in the arena waits for.
   std::vector<int> missing_in_arena() const HETCOMM_UNDER_BATON;
@@ -81,8 +82,8 @@ class Team final : public JobTask {
   std::vector<int> missing_in_agreement() const HETCOMM_UNDER_BATON;
   void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
   void peer_says(int job_rank, const CallNote& note) HETCOMM_UNDER_BATON;
-  // This rank does not make the next call that the others make, or have made, for the reason |why|:
-  // they are told, and theirs fails. Where all refuse, nobody's does.
+  // This rank does not make the next call that the other ranks make or have made, for the reason
+  // |why|. They are told, and their calls fail. If all ranks refuse, no call fails.
   void refuse(std::string_view why) HETCOMM_UNDER_BATON;
   void peer_lost(int job_rank) HETCOMM_UNDER_BATON;
   // Ends all operations of this rank.
@@ -93,7 +94,7 @@ class Team final : public JobTask {
   static constexpr size_t kMaxActive = 8;
   static constexpr size_t kRemembered = 128;
   static constexpr size_t kMaxDisputes = 16;
-  // Time in which a rank that has made another call says in what it differs.
+  // Time allowed for a rank that has made another call to say how it differs.
   static constexpr uint64_t kReasonNs = 1'000'000'000;
   struct Remembered {
     uint64_t sequence = 0;  // 0: none
@@ -101,7 +102,7 @@ class Team final : public JobTask {
     Call call;
     uint32_t refusals = 0;  // times that this rank refused before it made the call
   };
-  // A message of |peer| does not fit a call of this rank.
+  // A message of |peer| does not match a call of this rank.
   struct Dispute {
     Remembered own;
     uint32_t peer = 0;
@@ -111,16 +112,16 @@ class Team final : public JobTask {
     uint32_t peer;
     CallNote note;
   };
-  // A message that nobody waited for.
+  // A message that no operation was waiting for.
   struct UnexpectedPart {
     uint32_t peer;
     uint64_t sequence;
     uint64_t tag;
   };
   struct UnexpectedParts {
-    std::vector<UnexpectedPart> early;              // that came before the call was made here
+    std::vector<UnexpectedPart> early;              // came before the call was made here
     std::vector<UnexpectedPart> seen;               // empty between calls
-    std::unordered_map<uint32_t, uint64_t> newest;  // the highest number, by the index of the rank
+    std::unordered_map<uint32_t, uint64_t> newest;  // the highest number, by rank index
   };
 
   bool idle() const HETCOMM_UNDER_BATON {
@@ -170,12 +171,12 @@ class Team final : public JobTask {
   std::deque<std::unique_ptr<Collective>> queue_;
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;
-  uint64_t history_ = 0;           // of the last operation
+  uint64_t history_ = 0;           // of the latest operation
   std::vector<Dispute> disputes_;  // the oldest first
   UnexpectedParts parts_;
-  std::vector<std::pair<uint32_t, CallNote>> early_;  // notes of calls that were not made here yet
+  std::vector<std::pair<uint32_t, CallNote>> early_;  // notes of calls not yet made here
   uint32_t refusals_ = 0;                             // times that this rank refused the next call
-  std::vector<EarlyRefusal> early_refusals_;  // refusals of calls that were not made here yet
+  std::vector<EarlyRefusal> early_refusals_;          // refusals of calls not yet made here
 };
 
 }  // namespace hetcomm::collectives

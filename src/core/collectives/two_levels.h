@@ -21,9 +21,9 @@ class TwoLevels {
     return placement_.clusters[cluster];
   }
   uint32_t cluster_of(uint32_t rank) const { return placement_.cluster_of[rank]; }
-  // Place of |rank| in its cluster.
+  // Index of |rank| in its cluster.
   uint32_t index_of(uint32_t rank) const { return placement_.index_of[rank]; }
-  // Ranks of the smallest cluster.
+  // Number of ranks of the smallest cluster.
   uint32_t smallest() const { return placement_.smallest; }
 
   // This rank's cluster, this rank's place in it, and the cluster's ranks.
@@ -32,7 +32,7 @@ class TwoLevels {
   const std::vector<uint32_t>& mates() const { return ranks_of(cluster()); }
   Members own_cluster() const { return {static_cast<uint32_t>(mates().size()), index(), mates()}; }
 
-  // The rank that speaks for |cluster|.
+  // The rank that represents |cluster|.
   uint32_t leader_of(uint32_t cluster) const {
     const bool of_root = has_root(problem_.kind) && cluster_of(problem_.root) == cluster;
     return of_root ? problem_.root : ranks_of(cluster)[0];
@@ -40,8 +40,8 @@ class TwoLevels {
   uint32_t leader() const { return leader_of(cluster()); }
   bool leads() const { return leader() == problem_.rank; }
 
-  // One rank of each cluster: the leaders, the last ones, or those with this rank's index, which
-  // every cluster must have.
+  // One rank of each cluster: the leaders, the last ranks, or those with this rank's index, which
+  // must exist in every cluster.
   std::vector<uint32_t> leaders() const {
     return one_of_each([this](uint32_t cluster) { return leader_of(cluster); });
   }
@@ -51,18 +51,18 @@ class TwoLevels {
   std::vector<uint32_t> peers() const {
     return one_of_each([this](uint32_t cluster) { return ranks_of(cluster)[index()]; });
   }
-  // |ranks|, one of each cluster and this rank among them, as members. They have to stay.
+  // |ranks| as members: one of each cluster, including this rank. The caller keeps |ranks| alive.
   Members between_clusters(const std::vector<uint32_t>& ranks) const {
     return {count(), cluster(), ranks};
   }
   Members between_clusters(std::vector<uint32_t>&&) const = delete;
 
-  // The rank of |cluster| that is the other end of |rank|'s traffic with it.
+  // The rank of |cluster| that exchanges data with |rank|.
   uint32_t counterpart(uint32_t rank, uint32_t cluster) const {
     const std::vector<uint32_t>& ranks = ranks_of(cluster);
     return ranks[index_of(rank) % ranks.size()];
   }
-  // The rank of |cluster| that gathers what the cluster has for |rank|.
+  // The rank of |cluster| that gathers the cluster's data for |rank|.
   uint32_t collector(uint32_t rank, uint32_t cluster) const {
     return cluster_of(rank) == cluster ? rank : counterpart(rank, cluster);
   }

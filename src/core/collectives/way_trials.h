@@ -1,7 +1,7 @@
-// Chooses the way in which whole operations are written, by what earlier ones took.
+// Chooses how whole operations are written, based on how long earlier ones took.
 //
-// Operations of about the same length are alike, sums and others apart. One of them now and then
-// goes in the other way. Ranks count alike, so that they try together.
+// Operations of similar length are treated alike, with sums kept apart. Now and then one of them
+// goes the other way. Ranks count alike, so that they try together.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +28,13 @@ class WayTrials {
     const bool tries = count % kTryOther == 0;
     return streams != tries ? WriteWay::kStreamed : WriteWay::kCached;
   }
-  // The operation has taken |took_ns| in this way.
+  // The operation, written in this way, has taken |took_ns|.
   void note(WriteWay way, uint64_t took_ns) {
     if (now_->count <= kUnsettled) return;  // pages were made
     double& known = cost(way);
     const double sample = static_cast<double>(took_ns) / static_cast<double>(bytes_);
-    // A rank that was suspended in between says little. Of the first ones the least counts, and
-    // none of the others for more than twice of what was known.
+    // A rank that was suspended in between gives a poor sample. Among the first samples the lowest
+    // counts. Later ones count for at most twice the known cost.
     if (known == 0 || now_->count <= kFirst) {
       known = known == 0 ? sample : std::min(known, sample);
     } else {
@@ -49,7 +49,7 @@ class WayTrials {
   static constexpr uint32_t kTryOther = 32;
   struct Alike {
     uint32_t count = 0;
-    std::array<double, 2> cost{};  // ns for a byte, by way; 0: not known
+    std::array<double, 2> cost{};  // ns per byte, by way; 0: unknown
   };
 
   double& cost(WriteWay way) { return now_->cost[static_cast<size_t>(way)]; }

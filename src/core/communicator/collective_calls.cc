@@ -84,7 +84,7 @@ Code post_collective(Communicator& communicator, const Arguments& arguments, Ope
     const Code code = Poster::book(stream_of(arguments.options->stream), &departure, text);
     if (code != Code::kOk) return code;
   }
-  // One that is put behind a stream is queued: the vendor may have taken a while.
+  // An operation behind a stream is queued: the vendor may have taken a while.
   if (departure == nullptr && engine.try_lock_as_user()) [[likely]] {
     const Engine::Held held(engine);
     std::unique_ptr<Collective> call = teams.take();

@@ -56,7 +56,7 @@ Communicator::~Communicator() {
 
 namespace {
 
-// Makes a job of what |context| knows of this host, as Job::create() does.
+// Makes a job from what |context| knows of this host, as Job::create() does.
 Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
                                       const JobOptions& options,
                                       std::optional<std::vector<topology::PciAddress>>* learned) {
@@ -66,7 +66,7 @@ Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
   std::vector<topology::PciAddress> hidden;
   if (bootstrap.size() > 1) {
     hidden = context.hidden_devices();
-    // The places tell where the control thread shall run.
+    // The places say where the control thread runs.
     Result<const HostPlaces*> found = context.host_places(bootstrap.stays_on_host());
     if (found.ok()) places = found.value();
     nics_failure = found.status();
@@ -292,7 +292,7 @@ Status Communicator::check_source(int32_t source) {
 void Communicator::flush(uint64_t timeout_ns) {
   {
     const Engine::Baton baton(engine_);
-    job_->events().read_mail();  // what other ranks have found is told
+    job_->events().read_mail();  // tells what other ranks have found
     if (job_->members().others_stay(*this)) return;
   }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);

@@ -63,13 +63,13 @@ class Communicator final : public JobMember {
   // Every pairing of this rank's network interfaces with those of |rank|, and how |device| of the
   // context uses them. Fails where the machine cannot be read.
   Result<PairingReport> pairing_report(int32_t rank, size_t device);
-  // The job's model of the links between hosts, which stays as it is; null where there is none.
+  // The job's model of the links between hosts, which never changes; null where there is none.
   const topology::LinkModel* link_model();
   // Why there is none.
   Status link_model_status();
-  // The way between devices of two ranks by the model, which is there.
+  // The way between devices of two ranks by the model, which must exist.
   topology::Route route(const RankDevice& from, const RankDevice& to);
-  // An end of a way by the model, which is there. The names live as long as the job.
+  // An end of a way by the model, which must exist. The names live as long as the job.
   topology::LinkEnd link_end(const RankDevice& of);
   // Which ranks share a host with this one, by rank.
   std::vector<bool> near_ranks();
@@ -82,7 +82,7 @@ class Communicator final : public JobMember {
   void drop_track_user() { track_users_.fetch_sub(1, std::memory_order_release); }
   // kBusy while it cannot be destroyed; the text says why.
   Status check_idle();
-  // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
+  // Why no message from |source| (-1: from any rank) can come any more; ok as long as one can.
   Status check_source(int32_t source);
   // Waits until accepted messages have left, at most |timeout_ns|; only the last communicator of a
   // job waits.
@@ -95,7 +95,7 @@ class Communicator final : public JobMember {
   const JobMember* split_from() const override { return parent_; }
   // The communicator that was not split from another one, but made from a bootstrap.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
-  // Says for each rank whether it died, left or cannot be reached, and for this rank whether the
+  // Says for each rank whether it died, left or cannot be reached. For this rank, says whether the
   // others have declared it lost. Does not communicate. [any-thread]
   std::vector<bool> lost_ranks();
   Job& job() { return *job_; }

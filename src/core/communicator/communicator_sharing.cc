@@ -29,7 +29,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
     channels.push_back(std::move(pending));
   }
   // Rank 0 has no offer while its process makes its first communicator; then nobody waits for
-  // others. Otherwise the bytes that rank 0 draws make the marks of offers good for this exchange
+  // others. Otherwise the bytes that rank 0 draws make the marks of offers valid for this exchange
   // only.
   // The words of the scope are part of the protocol between ranks.
   const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);

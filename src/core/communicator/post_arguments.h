@@ -28,7 +28,7 @@ struct AccessArguments {
   uint64_t* result = nullptr;
 };
 
-// The arguments of a data call, checked for nothing yet.
+// The arguments of a data call, not checked yet.
 struct PostArguments {
   OperationKind kind;
   int32_t peer;  // rank in the communicator; -1: any source

@@ -389,7 +389,7 @@ void Poster::end_aborted(Operation& operation) {
       text_or_none([&]() HETCOMM_UNDER_BATON { return std::string(channel_.aborted.text()); }));
 }
 
-// Ends it if a device of its memory was given up, and then returns true.
+// Ends the operation if a device of its memory was given up, and then returns true.
 bool Poster::end_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0) continue;

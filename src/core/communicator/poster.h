@@ -70,10 +70,10 @@ class Poster {
     if (engine_.threaded()) engine_.note_pending();
     return operation;
   }
-  // Does or starts a one-sided operation without options on |length| bytes of the peer's memory.
-  // Where that is mapped, act(there) does the operation, unless it returns false. Elsewhere a put
-  // or get with |buffer|, in host memory, is started. Null when it is not that simple; then post()
-  // does it or says why not.
+  // Does or starts a one-sided operation without options on |length| bytes of the peer's memory. If
+  // that is mapped, act(there) does the operation, unless it returns false. Otherwise a put or get
+  // with |buffer|, in host memory, is started. Null when it is not that simple; then post() does it
+  // or says why not.
   template <OperationKind kKind, typename Act>
   [[gnu::always_inline]] Operation* access_plain(RemoteMemory& remote, uint64_t offset,
                                                  uint64_t length, const hetcomm_buffer_t* buffer,
@@ -109,7 +109,7 @@ class Poster {
   // Opens |track|, one end of a track of the communicator, which stays until close_track(). Throws
   // std::bad_alloc.
   void open_track(Track& track);
-  // Closes it. Code::kBusy: runs of it are under way.
+  // Closes it. Code::kBusy: runs of it are in progress.
   Code close_track(Track& track);
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
@@ -128,7 +128,7 @@ class Poster {
 
   // Starts |operation|, which is pending; it may complete at once, or wait for users' streams.
   void start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Goes on with one that has waited for them.
+  // Continues an operation that has waited for them.
   void depart(Operation& operation) HETCOMM_UNDER_BATON { go(operation); }
   // Starts the operation of a call that has just taken the baton. Operations that were submitted
   // before come first.
@@ -146,8 +146,8 @@ class Poster {
   Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON;
 
  private:
-  // Sends a short message before anything is noted of it here. The call has just taken the baton.
-  // False: the message has not left.
+  // Sends a short message before anything about it is noted here. The call has just taken the
+  // baton. False: the message has not left.
   bool send_at_once(int32_t peer, uint64_t tag,
                     const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON {
     engine_.drain_queued();

@@ -29,16 +29,16 @@
 namespace hetcomm {
 namespace {
 
-// The NUMA node that |device| says that it is near, by the kernel's number; -1: it says none.
+// The NUMA node that |device| reports, by the kernel's number; -1: it reports none.
 int told_numa_node(const Device& device) {
   return device.table->numa_node != nullptr ? device.table->numa_node(device.instance) : -1;
 }
 
 constexpr size_t kMaxListed = 32;
-constexpr size_t kMaxSubnets = 8;  // of one NIC, that peers are told
+constexpr size_t kMaxSubnets = 8;  // of one NIC, told to peers
 
-// Subnets by which hosts tell what joins them: not single addresses, and not those that every host
-// has for itself.
+// Subnets by which hosts find out what joins them. Single addresses do not count, nor do subnets
+// that every host has for itself.
 std::vector<std::string> telling_subnets(const topology::Nic& nic) {
   std::vector<std::string> telling;
   for (const std::string& subnet : nic.subnets) {
@@ -100,7 +100,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   return name_processors();
 }
 
-// Lets device |index| count where NICs and places are chosen. False: it does not say where it is.
+// Counts device |index| when NICs and places are chosen. False: it does not say where it is.
 bool Context::place_device(size_t index) {
   const Device& device = devices_.device(index);
   const DeviceTable& table = *device.table;
@@ -119,8 +119,8 @@ bool Context::place_device(size_t index) {
   return true;
 }
 
-// Lets the jobs there are go by where device |index| is, which was added.
-// Works without memory, since the device has been taken over: jobs go on with what they have.
+// Tells the existing jobs where device |index| is, which was added. Works without memory, since the
+// device has been taken over: jobs go on with what they have.
 void Context::tell_jobs(size_t index) {
   try {
     place_in_jobs(index);
@@ -140,8 +140,8 @@ void Context::place_in_jobs(size_t index) {
   }
 }
 
-// Refuses HETCOMM_NIC and HETCOMM_FABRIC if they name what this host lacks. Makes HETCOMM_NIC count
-// for transports, which choose by the names of RDMA devices and interfaces.
+// Refuses HETCOMM_NIC and HETCOMM_FABRIC if they name what this host lacks. Passes HETCOMM_NIC on
+// to transports, which choose by the names of RDMA devices and interfaces.
 Status Context::apply_nic_rules() {
   if (config_.text(variable::kNic).empty() && config_.text(variable::kFabric).empty()) return {};
   Result<const topology::HostView*> view = topology_.view();
@@ -295,7 +295,7 @@ void Context::choose_places(const topology::HostView& view, const topology::Rank
           : fmt::format("near {}", view.machine.nics[static_cast<size_t>(nics[0])].name()));
 }
 
-// Returns |node|, or any node where the kernel refuses memory of it: it is off line, or a container
+// Returns |node|, or any node if the kernel refuses memory on it: it is off line, or a container
 // forbids the question.
 int Context::usable_node(int node) {
   const auto known = std::find(refused_nodes_.begin(), refused_nodes_.end(), node);
@@ -445,7 +445,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
   bool stalled = false;
   const uint64_t next =
       engine_.pool().sweep(now_ns, [&](Operation& operation) HETCOMM_UNDER_BATON -> uint64_t {
-        // One that is about to be started is noted then.
+        // An operation that is about to be started is noted then.
         if (operation.state() != OperationState::kPending ||
             operation.phase == OperationPhase::kSubmitted) {
           return kForever;
@@ -470,7 +470,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
   return std::min(next, check_copies(now_ns));
 }
 
-// Tells of devices whose copies do not end. Returns when to look again.
+// Reports devices whose copies do not end. Returns when to look again.
 uint64_t Context::check_copies(uint64_t now_ns) {
   const uint64_t limit_ns = devices_.copy_limit_ns();
   uint64_t next = kForever;
@@ -529,7 +529,7 @@ void Context::abandon(size_t index, std::string_view why) {
     if (operation.state() != OperationState::kPending ||
         operation.phase == OperationPhase::kSubmitted ||
         operation.phase == OperationPhase::kCollected) {
-      return;  // what is not started yet is refused its copies, and other ranks are told then
+      return;  // operations not started yet are refused their copies; other ranks are told then
     }
     const bool is_behind = operation.phase == OperationPhase::kBehind &&
                            operation.options.on_stream &&

@@ -51,31 +51,31 @@ class Context final : private Submitter, private CopyWarden {
   Log& log() { return *log_; }
   Engine& engine() { return engine_; }
   DeviceSet& devices() { return devices_; }
-  // The number of the device of |kind| for |native|, which |make| makes if there is none yet. Jobs
-  // that are created from now on choose NICs by it, too; those there are keep theirs, of which it
-  // uses the near ones. [any-thread]
+  // The number of the device of |kind| for |native|. If there is none yet, |make| makes it. Jobs
+  // that are created from now on choose NICs by it, too. Existing jobs keep their NICs, of which
+  // the device uses the near ones. [any-thread]
   Result<size_t> find_or_add_device(std::string_view kind, void* native,
                                     const std::function<Result<Device>()>& make);
-  // Takes |device| over, and gives its number; not if it fails. As above else. [any-thread]
+  // Takes |device| over and returns its number; on failure, neither. Else as above. [any-thread]
   Result<size_t> add_device(const Device& device);
   // Gives up device |index|, which is not the host: its operations end with DEVICE_LOST and |why|,
   // and nothing is started on it any more. Copies may go on (DeviceSet::abandoned). [any-thread]
   void abandon_device(size_t index, std::string_view why) HETCOMM_EXCLUDES(baton_role);
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
-  // The machine and its NICs, read when first asked for. [any-thread]
+  // The machine and its NICs, read on first use. [any-thread]
   topology::HostTopology& topology() { return topology_; }
-  // Returns what a job goes by. NICs and places are chosen when first asked for, and do not change
-  // but by learn_devices(). No NIC is named where there is nothing to choose, as most often in a
-  // job that |stays_on_host|. Fails for a topology that the user has named and that cannot be used.
-  // [any-thread]
+  // Returns the places that a job uses. NICs and places are chosen on first use, and only
+  // learn_devices() changes them. No NIC is named where there is nothing to choose, as most often
+  // in a job that |stays_on_host|. Fails for a topology that the user has named and that cannot be
+  // used. [any-thread]
   Result<const HostPlaces*> host_places(bool stays_on_host);
-  // Devices on this host, of which other ranks do not know by themselves. [any-thread]
+  // Devices on this host that other ranks do not know of on their own. [any-thread]
   std::vector<topology::PciAddress> hidden_devices() { return topology_.hidden_devices(); }
-  // Ranks of this host have devices at |addresses|. What host_places() returns from now on counts
-  // them. [any-thread]
+  // Ranks of this host have devices at |addresses|. host_places() counts them from now on.
+  // [any-thread]
   void learn_devices(const std::vector<topology::PciAddress>& addresses);
-  // A job of this rank alone goes by these.
+  // The places that a job of this rank alone uses.
   const HostPlaces& plain_places() const { return plain_; }
   // The NICs of |view|, which is this context's, in the order in which the data of |device| uses
   // them. A device that does not know where it is counts as memory of this process's NUMA node.
@@ -91,7 +91,7 @@ class Context final : private Submitter, private CopyWarden {
   void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
   void drop_object() { objects_.fetch_sub(1, std::memory_order_release); }
   // Counts the times of a pending operation from |now_ns|, unless that was done before. Returns
-  // when it has to be looked at first.
+  // when the operation has to be looked at first.
   uint64_t note_times(Operation& operation, uint64_t now_ns) const;
   bool in_use() const { return objects_.load(std::memory_order_acquire) != 0; }
 
@@ -148,7 +148,7 @@ class Context final : private Submitter, private CopyWarden {
   bool is_chosen_ = false;
   Status chosen_failure_;
   std::deque<HostPlaces> chosen_;       // jobs may use the earlier ones; the last one counts
-  std::vector<int> refused_nodes_;      // the kernel gives no memory of them
+  std::vector<int> refused_nodes_;      // the kernel gives no memory on them
   std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
   ProcessorSet inherited_;              // of the thread that has created the context
   ProcessorSet thread_processors_;      // for the library's own threads; empty: anywhere

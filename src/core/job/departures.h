@@ -1,15 +1,15 @@
-// The departures of a job: what was started and waits for users' streams. Under the baton.
+// The departures of a job: started operations that wait for users' streams. Under the baton.
 //
 //   add() --> each of its places waits in the line of its stream --> progress(): all were reached
 //   --> no other departure is before it in an order of its composite operations
 //   --> its operations depart
 //
 // Composite operations that keep an order (CompositeOperation::order()) are the collective
-// operations of one communicator, and the executions of one redistribution. Each order is a line of
-// its own: what waits in one holds back nobody in another.
+// operations of one communicator, and the executions of one redistribution. Each order is a
+// separate line: waiting in one order holds back nothing in another.
 //
 // A stream that is held back for one departure reaches the place of the next one only when the
-// operations of the first have ended: in each line only the first place is looked at.
+// operations of the first have ended. So only the first place in each line is looked at.
 #pragma once
 
 #include <cstddef>
@@ -31,20 +31,20 @@
 
 namespace hetcomm {
 
-// Operations that start together, once the streams that they name have come to them.
+// Operations that start together, once the streams that they name have reached them.
 class Departure {
  public:
   // Puts a place into each of |streams|, which differ. [any-thread]
   static Result<std::unique_ptr<Departure>> make(std::span<UserStream* const> streams);
-  // One that waits for no stream.
+  // Makes a departure that waits for no stream.
   Departure() = default;
   Departure(const Departure&) = delete;
   Departure& operator=(const Departure&) = delete;
 
   // Makes room for |count| operations. May throw std::bad_alloc.
   void reserve(size_t count) { operations_.reserve(count); }
-  // |operation|, which has begun and for which there is room, is going to depart. Its stream is one
-  // of those of the departure.
+  // |operation|, which has begun and for which there is room, will depart. Its stream is one of
+  // those of the departure.
   void join(Operation& operation) HETCOMM_UNDER_BATON;
   // No more operations will join. Streams that none of them names go on.
   void close() HETCOMM_UNDER_BATON;
@@ -54,7 +54,7 @@ class Departure {
   std::vector<StreamPlace> places_;
   size_t places_left_ = 0;              // not reached yet
   std::vector<Operation*> operations_;  // null: it has ended
-  // Its place in an order of its composite operations.
+  // The departure's place in an order of its composite operations.
   struct OrderPlace {
     const void* order;
     std::list<Departure*>::iterator at;
@@ -71,7 +71,7 @@ class Departures {
   Departures(const Departures&) = delete;
   Departures& operator=(const Departures&) = delete;
 
-  // Takes |departure| over, whose operations join before the next pass. |orders| are those of its
+  // Takes |departure| over; its operations join before the next pass. |orders| are those of its
   // composite operations, each once. May throw std::bad_alloc, and has then let its streams go on.
   Departure& add(std::unique_ptr<Departure> departure,
                  std::vector<const void*> orders) HETCOMM_UNDER_BATON;
@@ -86,11 +86,11 @@ class Departures {
            holds_back(operation.composite->order());
   }
 
-  // |operation|, which has joined a departure, ends before that. In the next pass other departures
-  // may go for it.
+  // |operation|, which has joined a departure, ends before it departs. Other departures may then go
+  // in the next pass.
   void leave(Operation& operation) HETCOMM_UNDER_BATON;
 
-  // Calls use(operation) for those that wait, the oldest first. It may end any of them.
+  // Calls use(operation) for those that wait, the oldest first. |use| may end any of them.
   template <typename Use>
   void for_each(Use&& use) HETCOMM_UNDER_BATON {
     for (const auto& departure : all_) {
@@ -100,12 +100,12 @@ class Departures {
       }
     }
   }
-  // Device |index| was given up, whose streams are not waited for any more: ends what waits for
-  // them.
+  // Device |index| was given up, so its streams are no longer waited for. Ends the operations that
+  // wait for them.
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
-  // No stream is waited for, and none may go.
+  // Whether no stream is waited for, and no departure may go.
   bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready(); }
-  // A pass would find something to do.
+  // Whether a pass would find something to do.
   bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr || released_ != nullptr; }
   int progress() HETCOMM_UNDER_BATON;
   // These promise what Staging's functions of the same names promise.
@@ -117,13 +117,13 @@ class Departures {
     Departure* departure;
     StreamPlace* place;
   };
-  // The places of one stream that it has not reached, in its order.
+  // The places that one stream has not reached, in its order.
   struct Line {
     UserStream* stream;
     std::deque<Waiting> waiting{};
     bool ends_sleep = false;  // the device has promised to, for the first one
   };
-  // The departures with operations of one order that wait, in the order of the calls.
+  // The waiting departures with operations of one order, in the order of the calls.
   struct Order {
     std::list<Departure*> departures{};
     // Another departure may be the first one since depart_in_order() has looked. An order without
@@ -151,9 +151,9 @@ class Departures {
   std::list<std::unique_ptr<Departure>> all_;
   std::list<Line> lines_;
   std::unordered_map<const void*, Order> orders_;
-  const void* changed_ = nullptr;  // the first of a list of orders that have
-  // The first of a list of departures that have left all of their orders, and that their streams
-  // had come to before: nothing else will look at them.
+  const void* changed_ = nullptr;  // the first of a list of orders that have changed
+  // The first of a list of departures that have left all of their orders and whose streams had come
+  // to them before. Nothing else will look at them.
   Departure* released_ = nullptr;
 };
 

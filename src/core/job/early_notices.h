@@ -1,6 +1,6 @@
-// Notices from other ranks about a communicator that this rank does not have, yet or any more: it
-// may make the communicator long after they have. The last notices are kept; numbers of channels do
-// not come again.
+// Notices from other ranks about a communicator that this rank does not have yet, or no longer has.
+// It may make the communicator long after the others. The last notices are kept; channel numbers
+// are never used again.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ class EarlyNotices {
     calls_.push_back(std::move(call));
   }
 
-  // Tells, and then forgets, the notices of which concerns(origin, channel): all failures by
-  // on_failure(failure), then all calls by on_call(call).
+  // Reports, and then forgets, the notices for which concerns(origin, channel) is true: all
+  // failures by on_failure(failure), then all calls by on_call(call).
   template <typename Concerns, typename OnFailure, typename OnCall>
   void take(Concerns&& concerns, OnFailure&& on_failure, OnCall&& on_call) HETCOMM_UNDER_BATON {
     const auto is_taken = [&](const auto& each)

@@ -57,7 +57,7 @@ void adapt_to_crowd(int64_t ranks_here, const Config& config, Log& log, SpinPoli
 }
 
 // Ranks of other hosts that are offered loopback only would look for this rank on themselves. Those
-// hosts may be namespaces of one machine, so what tells them apart is whose addresses they have.
+// hosts may be namespaces of one machine, so the owners of the addresses tell them apart.
 void warn_of_loopback(const Config& config, Log& log, int own_rank, int size,
                       const liveness::AddressBook& control) {
   const auto is_loopback = [](const Address& address) { return address.is_loopback(); };
@@ -121,7 +121,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
   wanted_transports_ = options.transports;
   commons_.first_sequence = options.first_sequence;
   interfaces_.route = bootstrap.local_address();
-  // A rank that cannot go on comes all the same, and tells the others why: they would wait for it.
+  // A rank that cannot go on takes part all the same, and tells the others why: they would wait.
   RankProfile own;
   const Status prepared = prepare(options, &own);
   if (!prepared.ok()) {
@@ -186,8 +186,8 @@ Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::stri
   return meeting;
 }
 
-// In a large job it tells what all have to know before they talk to it, and the rest to those that
-// ask for it.
+// In a large job every rank tells all others what they have to know before they talk to it. It
+// tells the rest to those that ask for it.
 Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string& scope,
                                         const RankProfile& own, const Status& prepared,
                                         const JobOptions& options) {
@@ -336,7 +336,7 @@ Status Job::make_control(uint32_t incarnation) {
   return {};
 }
 
-// Rank 0 draws the id that makes this job another one than all before.
+// Rank 0 draws the id that makes this job different from all before.
 Status Job::describe_self(RankProfile* own) {
   const Config& config = environment_.config;
   const std::string_view cluster = config.text(variable::kCluster);
@@ -387,7 +387,7 @@ Status Job::wait_for_control(uint64_t deadline_ns) {
   const liveness::ControlPlane::Missing missing = control_->missing_neighbours();
   const Status& dropped = missing.last_rejection;
   std::string why = missing.failure.empty() ? std::string() : ": " + missing.failure;
-  // The reason is that of the first one.
+  // The reason is that of the first missing rank.
   if (!why.empty() && missing.ranks.size() > 1) {
     why = fmt::format(": rank {}{}", missing.ranks.front(), why);
   }
@@ -411,7 +411,7 @@ Job::~Job() {
     }
   });
   while (!commons_.graveyard.empty()) {
-    commons_.graveyard.bury(commons_.blocks);  // what refers to pairs
+    commons_.graveyard.bury(commons_.blocks);  // these objects refer to pairs
   }
   commons_.turns.clear();
   pairs_.clear();

@@ -1,10 +1,10 @@
-// A communicator and those split from it stand on one Job. It has the ranks of one job and epoch,
-// this rank's transports, a pair for each peer that was talked to, the control plane, and the match
+// A communicator and those split from it share one Job. It has the ranks of one job and epoch, this
+// rank's transports, a pair for each peer that was talked to, the control plane, and the match
 // tables of all communicators.
 //
 // It creates these parts, drives them, and ends them in the right order:
 //
-//   PeerDirectory   the words of each rank about itself
+//   PeerDirectory   what each rank says about itself
 //   JobTransports   this rank's transports
 //   PairTable       the pairs, and which peers are lost
 //   PairPaths       choice of transports and connections
@@ -13,8 +13,8 @@
 //   PeerEvents      mail of the control plane, lost peers
 //   MemoryExports   registered memories, for transports and other ranks
 //   OperationEnder  ends operations before their time
-//   StreamWaits     ends those that wait for users' streams in vain
-//   TaskList        collective operations that are under way
+//   StreamWaits     ends operations that wait for users' streams to no purpose
+//   TaskList        collective operations in progress
 //
 // create() and offer() take the baton of the context's engine themselves; create() blocks.
 #pragma once
@@ -54,7 +54,7 @@ struct JobOptions {
   std::string name;
   uint32_t epoch = 0;
   std::string transports;  // empty: HETCOMM_TRANSPORTS
-  bool share = false;      // a job that all ranks are in already, where there is one
+  bool share = false;      // uses a job that all ranks are in already, if there is one
   uint64_t deadline_ns = 0;
   // Tests set this, to the same value on all ranks: the number before that of the first message of
   // every pair. The counters of credit begin there too.
@@ -63,14 +63,13 @@ struct JobOptions {
 
 class Job final : public Driven, private DeviceUser {
  public:
-  // Exchanges profiles and makes the control plane. Collective; blocks until
-  // |options.deadline_ns|. Where ranks of one host know of different devices there, no rank makes a
-  // job: the result is null, and |*learned| are the devices of this host. All call it again then,
-  // with |learned| null.
+  // Exchanges profiles and makes the control plane. Collective; blocks until |options.deadline_ns|.
+  // If ranks of one host know of different devices there, no rank makes a job: the result is null,
+  // and |*learned| has the devices of this host. All ranks then call it again, with |learned| null.
   static Result<std::unique_ptr<Job>> create(
       const JobEnvironment& environment, Bootstrap& bootstrap, const JobOptions& options,
       std::optional<std::vector<topology::PciAddress>>* learned);
-  // Says goodbye and closes everything; nothing is pending any more.
+  // Says goodbye and closes everything. Nothing may be pending.
   ~Job();
 
   int rank() const { return commons_.rank; }
@@ -99,7 +98,7 @@ class Job final : public Driven, private DeviceUser {
   TaskList& tasks() HETCOMM_UNDER_BATON { return tasks_; }
   Departures& departures() HETCOMM_UNDER_BATON { return departures_; }
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
-  // Not in a job of one rank.
+  // There is none in a job of one rank.
   liveness::ControlPlane& control() HETCOMM_UNDER_BATON { return *control_; }
 
   Pair& pair(int rank) HETCOMM_UNDER_BATON { return pairs_.at(rank); }
@@ -113,9 +112,9 @@ class Job final : public Driven, private DeviceUser {
   Channel& open_channel() HETCOMM_UNDER_BATON { return commons_.channels.open(); }
   // Posts |receive|, or gives it a message that is here already.
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
-  // Streams of users are about to be held back: makes what their devices need before.
+  // Users' streams are about to be held back. Makes what their devices need before that.
   void prepare_for_holds() HETCOMM_UNDER_BATON;
-  // Goes by |places| for device |index|, which was added. May throw std::bad_alloc.
+  // Applies |places| to device |index|, which was added. May throw std::bad_alloc.
   void meet_device(size_t index, const HostPlaces& places) HETCOMM_UNDER_BATON;
   // Ends the sleep of a peer, which will look at everything.
   void wake(int rank) HETCOMM_UNDER_BATON;
@@ -130,7 +129,7 @@ class Job final : public Driven, private DeviceUser {
   void finish_sleep() override HETCOMM_UNDER_BATON;
 
  private:
-  // This rank knows so much of the others when all have introduced themselves.
+  // This rank's knowledge of the others when all have introduced themselves.
   struct Meeting {
     JobDigest digest;
     liveness::AddressBook addresses;  // of control planes

@@ -1,4 +1,4 @@
-// A job knows those that stand on it by these interfaces: communicators, and work to be driven.
+// The interfaces by which a job knows what stands on it: communicators, and work to be driven.
 //
 // All calls are under the baton.
 #pragma once
@@ -20,11 +20,11 @@ class JobMember : public CommunicatorBase {
   virtual uint32_t channel_at(int job_rank) const HETCOMM_UNDER_BATON = 0;
   // Null for one that was not split from another.
   virtual const JobMember* split_from() const HETCOMM_UNDER_BATON = 0;
-  // Its collective operations on this rank end. Works without memory.
+  // Ends its collective operations on this rank. Works without memory.
   virtual void end_collectives(const Status& why) HETCOMM_UNDER_BATON = 0;
-  // |job_rank| says which collective operation it has called; the bytes are believed for nothing.
+  // |job_rank| reports which collective operation it has called. The bytes are not trusted.
   virtual void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON = 0;
-  // A message of a collective operation that this rank does not wait for, yet or ever.
+  // A message of a collective operation came that this rank does not wait for, yet or ever.
   virtual void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON = 0;
   // |job_rank| is gone. Works without memory.
   virtual void peer_lost(int job_rank) HETCOMM_UNDER_BATON = 0;
@@ -34,15 +34,15 @@ class JobMember : public CommunicatorBase {
   ~JobMember() = default;
 };
 
-// Work that is under way and needs a call when it says so. A pass costs nothing for others.
+// Work in progress that asks for a call when it needs one. A pass calls no other work of this kind.
 class QuietTask {
  public:
-  // It has said so since the last call.
+  // It has asked for a call since the last one.
   virtual int progress() HETCOMM_UNDER_BATON = 0;
-  // There was no call of this rank, and so no pass, for |pause_ns|, which is long.
+  // This rank made no call, and so no pass, for |pause_ns|, which is long.
   virtual void note_pause(uint64_t pause_ns) HETCOMM_UNDER_BATON = 0;
 
-  // Its places in a TaskList, whose own they are.
+  // Its places in a TaskList, which owns them.
   struct Places {
     size_t index = 0;
     bool is_ready = false;
@@ -55,10 +55,10 @@ class QuietTask {
   ~QuietTask() = default;
 };
 
-// Work that is under way and needs a call in every pass.
+// Work in progress that needs a call in every pass.
 class JobTask {
  public:
-  // A pass would find something to do.
+  // Whether a pass would find something to do.
   virtual bool ready() const HETCOMM_UNDER_BATON = 0;
   virtual int progress() HETCOMM_UNDER_BATON = 0;
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
@@ -66,7 +66,7 @@ class JobTask {
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
   // Arranges to be woken. False: there may be something to do.
   [[nodiscard]] virtual bool prepare_sleep(bool short_sleep) HETCOMM_UNDER_BATON = 0;
-  // A sleep that was prepared before need not end.
+  // Whether a sleep that was prepared before may go on.
   virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
   virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
 

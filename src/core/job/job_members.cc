@@ -100,7 +100,7 @@ void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint6
   if (const auto found = members_.find(own.id); found != members_.end()) {
     found->second.closed_by = number;
   }
-  commons_.engine.note_arrival();  // who probes has to look again
+  commons_.engine.note_arrival();  // threads that probe have to look again
   try {
     commons_.log.warn("communicator {} was aborted: {}", own.id, why.text());
   } catch (const std::bad_alloc&) {
@@ -137,7 +137,7 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
   Channel& own = communicator.channel();
   if (own.closed || !own.collectives_failed.ok()) return;
   own.collectives_failed = why;
-  communicator.end_collectives(why);  // in any case, also without memory to tell anybody
+  communicator.end_collectives(why);  // always, even without memory to tell anybody
   stream_waits_.collectives_failed(communicator, why);
   try {
     if (publish && commons_.control != nullptr) {
@@ -249,7 +249,7 @@ void JobMembers::drop_queued(Channel& channel) {
   for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
     while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);
-      // An abort reaches the sender by itself.
+      // The abort itself reaches the sender.
       message->receiver->drop(*message, channel.aborted.ok() ? MessageReceiver::Tell::kSender
                                                              : MessageReceiver::Tell::kNobody);
     }

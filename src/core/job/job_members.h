@@ -32,8 +32,7 @@ class JobMembers {
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
   void add(JobMember* communicator) HETCOMM_UNDER_BATON;
   void remove(JobMember* communicator) HETCOMM_UNDER_BATON;
-  // |communicator| is about to go. Whether there are some that are not, which keep the connections
-  // open.
+  // |communicator| is about to go. Returns whether others stay, which keep the connections open.
   bool others_stay(JobMember& communicator) HETCOMM_UNDER_BATON;
 
   // Drops what is queued in it; later messages are dropped on arrival.
@@ -48,10 +47,10 @@ class JobMembers {
   void fail_collectives(JobMember& communicator, const Status& why,
                         bool publish) HETCOMM_UNDER_BATON;
 
-  // |rank| is lost: ends the receives that wait for it, and those from any rank for which nobody is
-  // left. Works without memory.
+  // |rank| is lost: ends the receives that wait for it, and receives from any rank if no rank is
+  // left to send. Works without memory.
   void peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
-  // Another rank says so of the communicator that it knows by |channel|.
+  // Another rank reports this about the communicator that it knows by |channel|.
   void on_abort(int origin, uint32_t channel, const std::string& reason) HETCOMM_UNDER_BATON;
   void on_collectives_failed(int origin, uint32_t channel, const Status& why) HETCOMM_UNDER_BATON;
   void on_call(int origin, uint32_t channel, ConstByteSpan note) HETCOMM_UNDER_BATON;
@@ -62,7 +61,7 @@ class JobMembers {
   struct Member {
     JobMember* communicator = nullptr;
     bool is_going = false;   // about to go
-    uint64_t closed_by = 0;  // the number of the call of abort() that has closed it; 0: none
+    uint64_t closed_by = 0;  // the number of the abort() call that has closed it; 0: none
   };
 
   // |origin| knows |communicator| by its own |channel|.

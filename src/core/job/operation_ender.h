@@ -20,10 +20,10 @@ class OperationEnder {
   // Ends |operation|, which is pending. |why| follows the description of the operation in its text.
   // Works without memory.
   void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON;
-  // For people: whom |operation|, which is pending, waits for, and what the transports know of
-  // that. It begins with "; ", or is empty.
+  // For people: the ranks that |operation|, which is pending, waits for, and what the transports
+  // know of that. The text begins with "; ", or is empty.
   std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON;
-  // Ends one that could not be started for want of memory, unless it has ended.
+  // Ends an operation that could not be started for lack of memory, unless it has ended.
   void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;
 
  private:

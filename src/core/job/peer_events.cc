@@ -21,7 +21,7 @@ void PeerEvents::set_ready() {
 }
 
 void PeerEvents::read_mail() {
-  // A death makes passes, which would come back to here.
+  // A death makes passes, which would come back here.
   if (commons_.control == nullptr || reading_mail_) return;
   reading_mail_ = true;
   std::unique_ptr<liveness::Mail> mail = commons_.control->mailbox().take();
@@ -134,7 +134,7 @@ void PeerEvents::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes
 void PeerEvents::on_rank_lost(int rank, const Status& why) {
   paths_.give_up(rank);
   pairs_.set_lost(rank, why);
-  commons_.engine.note_arrival();  // who probes for a message of it has to look again
+  commons_.engine.note_arrival();  // threads that probe for its messages have to look again
   members_.peer_lost(rank, why);
 }
 
@@ -144,7 +144,7 @@ void PeerEvents::on_peer_lost(int rank, const Status& why) {
     set_ready();
   }
   if (!pairs_.status(rank).ok()) return;
-  // Messages that it sent before are taken as far as they are here.
+  // Takes the messages that it sent before, as far as they are here.
   constexpr int kMaxPasses = 256;
   for (int pass = 0; pass < kMaxPasses && job_.progress() > 0; ++pass) {
   }

@@ -1,6 +1,6 @@
-// PeerEvents follows what becomes of the peers of a job: it reads the mail of the control plane,
-// hears what pairs find out, and tells everybody whom it concerns. All calls are under the baton,
-// except ready().
+// PeerEvents follows what becomes of the peers of a job. It reads the mail of the control plane,
+// hears what pairs find out, and tells everybody concerned. All calls are under the baton, except
+// ready().
 #pragma once
 
 #include <atomic>
@@ -21,22 +21,22 @@ namespace hetcomm {
 
 class PeerEvents final : public PairListener {
  public:
-  // |job| is driven to take what a peer has sent before it was lost.
+  // |job| is driven to take what a peer sent before it was lost.
   PeerEvents(PairCommons& commons, PairTable& pairs, PairPaths& paths, JobMembers& members,
              Driven& job)
       : commons_(commons), pairs_(pairs), paths_(paths), members_(members), job_(job) {}
   PeerEvents(const PeerEvents&) = delete;
   PeerEvents& operator=(const PeerEvents&) = delete;
 
-  // All control connections are there, or creation has failed. [any-thread]
+  // Whether all control connections are there, or creation has failed. [any-thread]
   bool ready() const { return ready_.load(std::memory_order_acquire); }
   void set_ready() HETCOMM_UNDER_BATON;
   // OK, or why the creation cannot succeed.
   const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
-  // The others have declared this rank lost.
+  // Whether the others have declared this rank lost.
   bool was_declared_lost() const HETCOMM_UNDER_BATON { return declared_lost_; }
 
-  // The control thread has left something for this one.
+  // Whether the control thread has left something for this one.
   bool mail_waits() const HETCOMM_UNDER_BATON {
     return commons_.control != nullptr && commons_.control->mailbox().waiting();
   }

@@ -1,6 +1,5 @@
 // PendingChannel: the channel of a communicator that this rank is about to make. Other ranks may
-// hear of it, and make theirs, before this one is done: where nothing comes of it here they are
-// told.
+// hear of it, and make theirs, before this one is done. If nothing comes of it here, they are told.
 #pragma once
 
 #include <memory>
@@ -31,7 +30,7 @@ class PendingChannel {
   Channel* channel() const { return channel_; }
   // A communicator has it from now on.
   void keep() { channel_ = nullptr; }
-  // Nobody makes a communicator.
+  // No communicator will be made.
   void close() {
     const Engine::Baton baton(job_->engine());
     if (channel_ != nullptr) job_->members().close_channel(*std::exchange(channel_, nullptr));

@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-// An operation that waits for longer has its owner asked, and again after a part of the detection
+// If an operation waits for longer, its owner is asked, and again after a part of the detection
 // time.
 constexpr uint64_t kFirstAskNs = 100'000'000;
 constexpr uint64_t kAsksPerDetection = 4;
@@ -27,10 +27,10 @@ bool matches(const Operation& receive, const Incoming& message) {
          ((receive.tag ^ message.tag) & ~receive.ignore) == 0;
 }
 
-// Messages that are here stay for the receives that wait: each of them is for one.
+// Messages that are here stay for the receives that wait. Each message is for one receive.
 class HereMessages {
  public:
-  // Whether one is left for |receive|, which takes it.
+  // Whether a message is left for |receive|, which takes it.
   bool take(const Operation& receive) HETCOMM_UNDER_BATON {
     const Channel& channel = receive.communicator->channel();
     const MatchTable& table =
@@ -105,7 +105,7 @@ void StreamWaits::look_for_lost(Operation& operation) {
   }
 }
 
-// Those of tracks are connected already. Collective operations choose their peers when they begin.
+// Operations on tracks are connected already. Collective ones choose their peers when they begin.
 void StreamWaits::connect(const Operation& operation) {
   if (operation.kind == OperationKind::kCollective || operation.options.on_track ||
       operation.peer < 0 || !pairs_.status(operation.peer).ok()) {

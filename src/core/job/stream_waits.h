@@ -1,9 +1,9 @@
-// Operations that wait for users' streams hear of what ends others, before they begin: a lost peer,
-// collective operations that fail, memory of a peer that is not registered any more. Their streams
+// Operations that wait for users' streams are told, before they begin, of what ends others: a lost
+// peer, failed collective operations, memory of a peer that is no longer registered. Their streams
 // go on then. Under the baton.
 //
-// A wait connects to the peer that the operation names, so that one that cannot be reached is
-// found. The owners of remote memories are asked from time to time.
+// A wait connects to the peer that the operation names, so that an unreachable peer is found. The
+// owners of remote memories are asked from time to time.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ void TaskList::take_out_of_ready(QuietTask& task) {
   (own.next != nullptr ? own.next->places.previous : last_ready_) = own.previous;
 }
 
-// Between calls of this rank nothing moves if there is no progress thread.
+// Without a progress thread, nothing moves between calls of this rank.
 void TaskList::look_for_pause() {
   if (engine_.threaded()) return;
   const uint64_t now = engine_.coarse_now();
@@ -73,7 +73,7 @@ int TaskList::progress() {
     if (i < tasks_.size()) moved += tasks_[i]->progress();
   }
   if (!quiet_.empty()) look_for_pause();
-  // A task that gets ready from here on has its turn in the next pass.
+  // A task that becomes ready from here on has its turn in the next pass.
   for (size_t left = ready_count_; left > 0 && first_ready_ != nullptr; --left) {
     QuietTask& task = *first_ready_;
     take_out_of_ready(task);

@@ -1,5 +1,5 @@
-// Work of a job that is under way: what needs a call in every pass, and what needs one when it says
-// so. Under the baton.
+// Work of a job in progress: tasks that need a call in every pass, and tasks that need one when
+// they ask for it. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class TaskList {
   void note_ready(QuietTask& task) HETCOMM_UNDER_BATON;
 
   bool empty() const HETCOMM_UNDER_BATON { return tasks_.empty() && quiet_.empty(); }
-  // A pass would find something to do.
+  // Whether a pass would find something to do.
   bool ready() const HETCOMM_UNDER_BATON;
   // A task takes itself out of the list when it has nothing left.
   int progress() HETCOMM_UNDER_BATON;
@@ -48,7 +48,7 @@ class TaskList {
   QuietTask* first_ready_ = nullptr;
   QuietTask* last_ready_ = nullptr;
   size_t ready_count_ = 0;
-  uint64_t seen_ns_ = 0;  // when this rank was in a call last, while there are quiet tasks
+  uint64_t seen_ns_ = 0;  // when this rank was last in a call, while there are quiet tasks
 };
 
 }  // namespace hetcomm

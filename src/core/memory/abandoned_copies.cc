@@ -20,7 +20,7 @@ bool AbandonedCopies::List::use(const Device& device) const {
 
 AbandonedCopies::~AbandonedCopies() {
   if (none()) return;
-  // They stay as long as the process, and remain reachable, so that no tool takes them for lost.
+  // They stay as long as the process, and remain reachable, so that no tool reports them as lost.
   struct Left {
     std::list<AbandonedCopy> copies;
     std::list<std::unique_ptr<Kept>> kept;
@@ -67,7 +67,7 @@ void AbandonedCopies::keep(std::unique_ptr<Kept> what) noexcept {
   try {
     kept_.push_back(nullptr);
   } catch (const std::bad_alloc&) {
-    static_cast<void>(what.release());  // it stays for good
+    static_cast<void>(what.release());  // it stays permanently
     return;
   }
   kept_.back() = std::move(what);

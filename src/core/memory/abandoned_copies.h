@@ -2,8 +2,8 @@
 // more.
 //
 // Such a copy may end at any time, or never. Until then it may read and write its memory, and calls
-// of its device may wait for it. So whatever it uses is kept here and goes when that is over. What
-// is still in use when this object goes stays as long as the process. All functions are
+// of its device may wait for it. So everything that it uses is kept here until that is over.
+// Anything still in use when this object goes stays as long as the process. All functions are
 // [any-thread].
 #pragma once
 
@@ -30,7 +30,7 @@ struct HostRange {
     return {first, first + size};
   }
   bool meets(const HostRange& other) const { return begin < other.end && other.begin < end; }
-  // Makes it hold |other| too, and what lies between.
+  // Makes it hold |other| too, and everything in between.
   void extend(const HostRange& other) {
     if (other.begin == other.end) return;
     if (begin == end) {
@@ -45,8 +45,8 @@ struct HostRange {
 // One copy that nobody waits for.
 struct AbandonedCopy {
   const Device* device = nullptr;
-  void* event = nullptr;  // completes with the copy; null: nothing tells of its end
-  HostRange host;         // what the copy may touch there
+  void* event = nullptr;  // completes with the copy; null: nothing signals its end
+  HostRange host;         // host memory that the copy may touch
   bool is_aside = false;  // it may touch memory of devices with the same function for such copies
 };
 
@@ -71,7 +71,7 @@ class AbandonedCopies {
     virtual bool is_used(const List& copies) const = 0;
     // Whether |device| has to stay as long as this.
     virtual bool needs(const Device& device) const = 0;
-    // |device|, which it does not need, goes.
+    // |device|, which it does not need, is about to go.
     virtual void forget(const Device& device) = 0;
   };
 
@@ -80,14 +80,14 @@ class AbandonedCopies {
   AbandonedCopies(const AbandonedCopies&) = delete;
   AbandonedCopies& operator=(const AbandonedCopies&) = delete;
 
-  // Nothing is noted or kept. Costs one load.
+  // Whether nothing is noted or kept. Costs one load.
   bool none() const { return !some_.load(std::memory_order_acquire); }
   void add(const AbandonedCopy& copy) noexcept;
   bool touch(const HostRange& host) const;
   bool use(const Device& device) const;
-  // Keeps |what|; null: nothing. It stays for good where there is no memory to note it.
+  // Keeps |what| (null: nothing). It stays permanently where there is no memory to note it.
   void keep(std::unique_ptr<Kept> what) noexcept;
-  // Keeps make(), if |is_used| says so of the copies; else returns false.
+  // Keeps make(), if |is_used| returns true for the copies; else returns false.
   template <typename IsUsed, typename Make>
   bool keep_if(IsUsed&& is_used, Make&& make) noexcept {
     {
@@ -97,14 +97,14 @@ class AbandonedCopies {
     keep(std::unique_ptr<Kept>(make()));
     return true;
   }
-  // Keeps |thing|, an owner of |host|, if some copy may touch that; else it stays the caller's.
+  // Keeps |thing|, an owner of |host|, if some copy may touch |host|; else it stays the caller's.
   template <typename Thing>
   bool keep_if_touched(const HostRange& host, Thing& thing) noexcept;
-  // Forgets copies that have ended, and lets go of what nothing uses any more: the calls of devices
-  // for that may wait for users' streams.
+  // Forgets copies that have ended, and releases what nothing uses any more. The device calls for
+  // that may wait for users' streams.
   void look();
-  // For the end of |device|: whether it has to stay. False: nothing that is kept refers to it any
-  // more.
+  // Call this at the end of |device|. Returns whether it has to stay; false: nothing that is kept
+  // refers to it any more.
   bool must_stay(const Device& device);
 
  private:
@@ -139,7 +139,7 @@ bool AbandonedCopies::keep_if_touched(const HostRange& host, Thing& thing) noexc
     keep(std::unique_ptr<Kept>(kept));
     return true;
   }
-  // There is no memory to note it: it stays where it is, for good.
+  // There is no memory to note it, so it stays where it is permanently.
   union Left {
     explicit Left(Thing&& owner) : thing(std::move(owner)) {}
     ~Left() {}

@@ -14,9 +14,8 @@ namespace hetcomm {
 class BlockingChunks {
  public:
   using Memory = std::unique_ptr<std::byte[]>;
-  // Most bytes of a chunk. NVIDIA's OpenCL (driver 580) may stand still for ever in a copy of more
-  // than 4 MiB to host memory that is not pinned, while its threads finish commands of another
-  // queue.
+  // Most bytes of a chunk. NVIDIA's OpenCL (driver 580) may hang forever in a copy of more than 4
+  // MiB to host memory that is not pinned, while its threads finish commands of another queue.
   static constexpr uint64_t kBytes = 2u << 20;
 
   // A chunk of |bytes|. May throw std::bad_alloc.

@@ -16,19 +16,19 @@ constexpr uint64_t kPage = 4096;
 }  // namespace
 
 // Every stage but one waits for a chunk at the beginning and for one at the end, so chunks should
-// be small. Each chunk costs about kChunkCostS and the start of its copy beside its bytes, so
-// chunks should be few. The sum of both costs is least at the root below. Measurements from 250
+// be small. Each chunk costs about kChunkCostS and the start of its copy in addition to its bytes,
+// so chunks should be few. The sum of both costs is least at the root below. Measurements from 250
 // MB/s to 14 GB/s, with 256 KiB to 64 MiB, agree with it.
 StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
                                   const CopyCosts& costs) {
   constexpr double kChunkCostS = 5e-6;
   // Threads sleep while copies of a slow device run, and waking up for each chunk takes their
-  // processors' time. Chunks are larger for that as long as there are many.
+  // processors' time. So chunks are larger as long as there are many.
   constexpr double kSleepCostS = 40e-6;
   constexpr double kParts = 64;
   constexpr double kUsualRate = 10e9;
   constexpr uint64_t kSmallestChunk = 32u << 10;
-  // Bytes under way at once. They suffice for each stage and for the request of the next chunk.
+  // Bytes in flight at once. They suffice for each stage and for the request of the next chunk.
   constexpr uint64_t kDepthBytes = 1u << 20;
   constexpr uint64_t kMinDepth = 4;
   StagingShape shape;
@@ -168,7 +168,7 @@ ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place, int rea
   return block;
 }
 
-// Looks at all places, for a block that |reader| may map or nobody.
+// Looks in all places for a block that |reader| may map or nobody may map.
 ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
   for (size_t place = 0; place < state.free.size(); ++place) {
     for (const int each : {kNoReader, reader}) {
@@ -178,7 +178,7 @@ ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
   return nullptr;
 }
 
-// Frees a block that others than |reader| can map, if there is one, to make room.
+// Frees a block that ranks other than |reader| can map, if there is one, to make room.
 void ChunkPools::drop_unreadable(Pool pool, int reader) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
   for (size_t place = 0; place < state.free.size(); ++place) {
@@ -198,13 +198,13 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
   *exhausted = false;
   if (publisher_ == nullptr || pool != Pool::kSend) reader = kNoReader;
   if (Block* const block = take_free(state, place, reader)) return block;
-  // Files are not made, or cannot be: one that nobody reads serves as well.
+  // Files are not made now, or cannot be made. A block that nobody reads serves as well.
   if (reader != kNoReader && (devices_.calls().has_holds() || waits_for_files_ > 0)) {
     if (waits_for_files_ > 0) --waits_for_files_;
     reader = kNoReader;
     if (Block* const block = take_free(state, place, reader)) return block;
   }
-  // While a stream is held back the memory would not go.
+  // While a stream is held back, the memory would not be freed.
   if (state.made >= kMaxBlocks && !devices_.calls().has_holds()) drop_unreadable(pool, reader);
   if (state.made >= kMaxBlocks) {
     Block* const other = take_free(state, reader);
@@ -236,7 +236,7 @@ void ChunkPools::release(Pool pool, Block* block) {
   give_free(state, block);
 }
 
-// Those that no copy touches any more are used again.
+// Blocks that no copy touches any more are used again.
 void ChunkPools::take_back_stranded() {
   for (Block* block = std::exchange(stranded_, nullptr); block != nullptr;) {
     Block* const next = std::exchange(block->next, nullptr);
@@ -292,8 +292,9 @@ void ChunkPools::tidy() {
   free_leaving();
 }
 
-// Once it was withdrawn nobody gets the file of a region any more, and who has it keeps the pages.
-// So memory is freed at once, unless a stream is held back: to unpin may wait for that stream.
+// Once a region was withdrawn, nobody gets its file any more, and readers that have it keep the
+// pages. So memory is freed at once, unless a stream is held back: unpinning may wait for that
+// stream.
 void ChunkPools::free_leaving() {
   if (stranded_ != nullptr) [[unlikely]]
     take_back_stranded();
@@ -302,7 +303,7 @@ void ChunkPools::free_leaving() {
   leaving_.clear();
 }
 
-// Forgets those that no reader maps any more.
+// Forgets regions that no reader maps any more.
 void ChunkPools::look_at_withdrawn() {
   constexpr size_t kMaxLookedAt = 64;
   for (size_t left = std::min(kMaxLookedAt, withdrawn_.size()); left > 0; --left) {
@@ -317,7 +318,7 @@ void ChunkPools::look_at_withdrawn() {
   }
 }
 
-// Withdraws |key|. Whether no reader maps it any more.
+// Withdraws |key|. Returns whether no reader maps it any more.
 bool ChunkPools::is_let_go(const std::pair<size_t, RemoteKey>& key) {
   try {
     return publisher_ == nullptr || publisher_->withdraw_block(key.first, key.second);
@@ -326,7 +327,7 @@ bool ChunkPools::is_let_go(const std::pair<size_t, RemoteKey>& key) {
   }
 }
 
-// Those that no reader maps any more go.
+// Withdraws |keys| and removes those that no reader maps any more.
 void ChunkPools::withdraw(Keys& keys) {
   std::erase_if(keys, [this](const auto& key) HETCOMM_UNDER_BATON { return is_let_go(key); });
 }
@@ -378,7 +379,7 @@ std::optional<ChunkPlace> ChunkPools::Share::locate(const std::byte* chunk, size
   for (const auto& [number, key] : block.keys) {
     if (number == transport) return at(key);
   }
-  // Nothing is published that is not noted here, to be withdrawn.
+  // Everything that is published is noted here first, so that it can be withdrawn.
   block.keys.reserve(block.keys.size() + 1);
   const Result<RemoteKey> key = pools_.publisher_->publish_block(transport, block.reader,
                                                                  {.address = block.bytes.get(),

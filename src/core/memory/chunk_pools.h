@@ -5,11 +5,11 @@
 // transfer can go on, and staging cannot deadlock. A pool is made of blocks. A transfer cuts the
 // blocks that it holds into chunks of the size that suits it.
 //
-// A block for sending may be a file that one peer, its reader, can map. The peer reads chunks where
-// these lie (ChunkPlace). Such a block is for messages to that peer alone. A chunk that the peer
-// may still read is not used again, whatever has happened: its block goes, and the peer keeps the
-// pages. A block that a copy may still touch whose device was given up is not used again before
-// that copy has ended. All calls are made under the baton.
+// A block for sending may be a file that one peer, its reader, can map. The peer reads chunks in
+// place (ChunkPlace). Such a block is for messages to that peer alone. A chunk that the peer may
+// still read is never used again, whatever happens: its block goes, and the peer keeps the pages. A
+// block that a copy of a given-up device may still touch is not used again before that copy has
+// ended. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -29,14 +29,14 @@ namespace hetcomm {
 
 struct StagingOptions {
   uint64_t chunk_bytes = 0;  // 0: chosen for each transfer
-  uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: chosen for it
+  uint64_t depth = 0;        // chunks in flight per transfer and direction; 0: chosen for each
   bool pins = true;          // chunks lie in pinned memory
-  // The NUMA node near which chunks for each device lie, by index in the DeviceSet. kAnyNumaNode
-  // for those that are left out.
+  // The NUMA node near which chunks for each device lie, by index in the DeviceSet; kAnyNumaNode
+  // for devices that are left out.
   std::vector<int> device_nodes{};
 };
 
-// The shape of a transfer through the host: the size of its chunks, and how many are under way.
+// The shape of a transfer through the host: the size of its chunks, and how many are in flight.
 struct StagingShape {
   uint64_t chunk_bytes = 0;  // 0: not chosen yet
   size_t depth = 0;
@@ -58,7 +58,7 @@ class BlockPublisher {
   // Lets |reader| map |region|, over transport number |transport|. Its members are not set.
   virtual Result<RemoteKey> publish_block(size_t transport, int reader,
                                           Region region) HETCOMM_UNDER_BATON = 0;
-  // As RegionPublisher::withdraw().
+  // See RegionPublisher::withdraw().
   virtual bool withdraw_block(size_t transport, const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -82,7 +82,7 @@ class ChunkPools {
   struct Place {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
-    bool any_memory = true;  // its devices copy from all host memory alike; there may be none
+    bool any_memory = true;  // its devices, if any, copy from all host memory alike
     bool operator==(const Place&) const = default;
   };
 
@@ -92,7 +92,7 @@ class ChunkPools {
   struct Block {
     PinnedMemory bytes;
     uint32_t used = 0;  // a bit for each chunk
-    uint32_t left = 0;  // of these: chunks that a peer may read, and nobody gives back
+    uint32_t left = 0;  // those of |used| that a peer may read and nobody gives back
     size_t place = 0;   // index in |places_|
     Pool pool = Pool::kSend;
     bool stands_in = false;  // pageable, since nothing could be pinned
@@ -103,7 +103,7 @@ class ChunkPools {
   };
 
  public:
-  // A share has the chunks of one transfer. All are given back before it is destroyed.
+  // A share holds the chunks of one transfer. All are given back before it is destroyed.
   class Share {
    public:
     // |reader|: the rank, if any, that may map chunks for sending; of no use to far ranks.
@@ -149,7 +149,7 @@ class ChunkPools {
   ChunkPools& operator=(const ChunkPools&) = delete;
 
   const StagingOptions& options() const { return options_; }
-  // Peers can map blocks from now on; null: not any more. |publisher| stays until that.
+  // Lets peers map blocks from now on; null: no longer. |publisher| stays until then.
   void set_publisher(BlockPublisher* publisher) HETCOMM_UNDER_BATON { publisher_ = publisher; }
   // Returns where chunks for device |index| lie, for Share::choose_shape().
   size_t place_of(size_t index) HETCOMM_UNDER_BATON;
@@ -157,18 +157,18 @@ class ChunkPools {
   // std::bad_alloc.
   void set_node(size_t index, int node) HETCOMM_UNDER_BATON;
   const Place& place(size_t number) const HETCOMM_UNDER_BATON { return places_[number]; }
-  // Frees what could not be freed when its use ended. Of regions that readers have not let go of,
-  // it looks at a few each time.
+  // Frees what could not be freed when its use ended. Each call looks at a few of the regions that
+  // readers have not let go of.
   void tidy() HETCOMM_UNDER_BATON;
-  // Makes blocks for device |index|, whose user's streams will be held back. Nothing can be pinned
-  // then.
+  // Makes blocks for device |index| before its users' streams are held back: nothing can be pinned
+  // while they are.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
   static constexpr size_t kHeldBlocks = 8;  // for each pool, made before a stream is held back
   static constexpr uint32_t kFilelessBlocks = 256;  // taken before a file is tried again
-  // Blocks that are not in use, of one place and for one reader.
+  // Unused blocks of one place and for one reader.
   struct FreeBlocks {
     int reader;
     Block* first;
@@ -204,12 +204,12 @@ class ChunkPools {
   std::vector<size_t> device_places_;  // by index of the device
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
-  Block* stranded_ = nullptr;  // copies that were abandoned may touch them
+  Block* stranded_ = nullptr;  // abandoned copies may touch them
   BlockPublisher* publisher_ = nullptr;
   uint32_t waits_for_files_ = 0;
   std::vector<std::unique_ptr<Block>> leaving_;  // to be freed when nothing is held back
-  Keys withdrawn_;                               // which readers have been asked to let go of
-  size_t next_withdrawn_ = 0;                    // the one of these that is looked at next
+  Keys withdrawn_;                               // keys that readers have been asked to let go of
+  size_t next_withdrawn_ = 0;                    // the next of these to look at
 };
 
 }  // namespace hetcomm

@@ -11,9 +11,9 @@ namespace hetcomm {
 
 class CopyNotice final : public Watcher {
  public:
-  // |poller| is to watch it.
+  // |poller| will watch it.
   void set_poller(Poller& poller) { poller_ = &poller; }
-  // A device will not be destroyed: the descriptor stays for good.
+  // A device will not be destroyed, so the descriptor stays open permanently.
   void leave_open() { static_cast<void>(fd_.release()); }
   // Negative where it cannot be made, or there is no poller: then copies are polled.
   int fd() HETCOMM_UNDER_BATON;

@@ -1,4 +1,4 @@
-// CopyWatch: since when no copy of a device has ended although some are under way.
+// CopyWatch: since when copies of a device have been in flight and none has ended.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class CopyWatch {
     is_reported_ = false;
     return true;
   }
-  // One has ended, or nobody waits for it any more. True: the others, which had hung, are to be
+  // One has ended, or nobody waits for it any more. True: the others, which had hung, must be
   // watched again.
   bool end(uint64_t at_ns) {
     since_ns_.store(at_ns, std::memory_order_relaxed);
@@ -28,7 +28,7 @@ class CopyWatch {
     return under_way() > 0 && std::exchange(is_reported_, false);
   }
   uint32_t under_way() const { return under_way_.load(std::memory_order_relaxed); }
-  // Whether no copy has ended for so long that a call of the device may wait for ever. [any-thread]
+  // Whether no copy has ended for so long that a call of the device may wait forever. [any-thread]
   bool seems_to_hang() const {
     constexpr uint64_t kLongNs = 100'000'000;
     if (under_way() == 0) return false;
@@ -36,7 +36,7 @@ class CopyWatch {
     return now > since_ns() + kLongNs;
   }
   uint64_t since_ns() const { return since_ns_.load(std::memory_order_relaxed); }
-  // When no copy will have ended for |limit_ns|; kForever: none is under way, or the log has told.
+  // When no copy will have ended for |limit_ns|; kForever: none is in flight, or it was reported.
   uint64_t overdue_at(uint64_t limit_ns) const {
     return under_way() == 0 || is_reported_ ? kForever : deadline_after(since_ns(), limit_ns);
   }

@@ -9,8 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// A trial that failed by something that passes is made again after so long, or after so many times
-// as long as it took.
+// A trial with a temporary failure is made again after this time, or after this many times as long
+// as it took.
 constexpr uint64_t kFirstPauseNs = 100'000'000;
 constexpr uint64_t kPauses = 50;
 constexpr uint32_t kMaxDoublings = 8;

@@ -1,14 +1,13 @@
 // Device access knows which transports of a job reach memory of devices without staging, and
 // attaches memory to them.
 //
-// It tries whether a transport reaches a device when memory of the device is about to go over the
-// transport for the first time. What it finds holds for that transport, which is one network
-// interface, and for good, except where something has failed that passes: then it tries again,
-// after a pause that is long beside the trial and doubles each time. A trial allocates memory of
-// the device and frees it, so there is none while a user's stream is held back: the memory is
-// staged until then. It attaches each memory on its first use. If a transport does not reach a
-// memory, or refuses it, core stages. With HETCOMM_DEVICE_PATH=direct the operation fails instead.
-// All calls are made under the baton.
+// When memory of a device is about to go over a transport for the first time, it tries whether the
+// transport reaches the device. The result holds permanently, for that transport, which is one
+// network interface. After a temporary failure it tries again; the pause before is long compared
+// with the trial, and doubles each time. A trial allocates memory of the device and frees it, so
+// there is none while a user's stream is held back; the memory is staged then. It attaches each
+// memory on its first use. If a transport does not reach a memory, or refuses it, core stages. With
+// HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -66,9 +65,9 @@ class DeviceAccess final : public MemoryUser {
   bool insists() const HETCOMM_UNDER_BATON { return insists_; }
   // Says why |operation| cannot go over transport |index| without staging.
   std::string refusal(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
-  // Users' streams are about to be held back, and nothing is tried then: tries what was not tried
-  // yet of the devices that have such streams, or of all where nothing may be staged, over those
-  // transports that |near| lets their data go over.
+  // Call this before users' streams are held back, since nothing is tried while they are. Tries
+  // what was not tried yet of the devices that have such streams, or of all where nothing may be
+  // staged, over those transports that |near| lets their data go over.
   void prepare_for_holds(const NearTransports& near) HETCOMM_UNDER_BATON;
   // Returns a line for each device and transport, and nothing if there are no devices. Tries what
   // was not tried yet, where |near| lets the device's data go over the transport.
@@ -78,9 +77,9 @@ class DeviceAccess final : public MemoryUser {
 
  private:
   struct Verdict {
-    std::optional<Status> status;  // none while it was not tried
+    std::optional<Status> status;  // none: not tried yet
     uint64_t again_ns = kForever;  // when it is tried again
-    uint32_t failures = 0;         // that pass, in a row
+    uint32_t failures = 0;         // temporary ones, in a row
   };
   struct Path {
     DeviceAttacher* attacher;  // null: it moves host memory only

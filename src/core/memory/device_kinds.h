@@ -28,14 +28,14 @@ class DeviceKinds {
   DeviceKinds(const DeviceKinds&) = delete;
   DeviceKinds& operator=(const DeviceKinds&) = delete;
 
-  // Makes room for one more device, of which there are fewer than kMaxDevices. False: there is no
+  // Makes room for one more device, while there are fewer than kMaxDevices. False: there is no
   // memory. One thread at a time makes room and adds.
   bool make_room();
   // Notes device number |index|, which lives as long as this. make_room() has made room for it.
   void add(const Device& device, size_t index);
   // Finds the allocation that contains |address|, which may be any number, among the devices whose
-  // memory the CPU may not touch. kNotFound: there is none, and no device has failed. Else
-  // |*out_failed| is the number of a device that has failed, or whose memory was freed; or of
+  // memory the CPU may not touch. kNotFound: there is none, and no device has failed. Otherwise
+  // |*out_failed| is the number of a device that has failed or whose memory was freed, or of
   // another device of its kind. [any-thread]
   Code find(const void* address, Place* out_place, size_t* out_failed) const;
   // Returns whether |address|, of which find() has said kNotFound, names an object of a vendor of
@@ -45,7 +45,7 @@ class DeviceKinds {
  private:
   // Devices that one call asks.
   struct Kind {
-    const DeviceTable* table;  // of the first one
+    const DeviceTable* table;  // table of the first device
     std::array<void*, kMaxDevices> instances;
     std::array<uint16_t, kMaxDevices> numbers;
     std::atomic<size_t> count{0};

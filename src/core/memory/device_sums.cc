@@ -48,7 +48,7 @@ class DeviceSums::Work final : public DeviceWork {
   };
   uint64_t width(bool is_wide) const { return is_wide ? sizeof(float) : size_; }
 
-  // Brings |elements| of |operand| to |offset| of the scratch memory, unless they are on the
+  // Copies |elements| of |operand| to |offset| of the scratch memory, unless they are on the
   // device.
   hetcomm_status_t load(const Device& device, void* stream, const SumOperand& operand,
                         uint64_t done, uint64_t elements, bool is_wide, uint64_t offset,
@@ -104,7 +104,7 @@ class DeviceSums::Work final : public DeviceWork {
   const DeviceSum& sum_;
   void* const scratch_;
   const Layout layout_;
-  const uint64_t size_;  // of an element
+  const uint64_t size_;  // bytes of an element
   bool has_begun_to_write_ = false;
 };
 
@@ -168,8 +168,8 @@ bool DeviceSums::takes(const DeviceSum& sum) {
 bool DeviceSums::can_make(const DeviceSum& sum) {
   void* const memory = scratch(sum.device);
   if (memory == nullptr) return false;
-  // A first question may let kernels be compiled and loaded, for which some vendors wait for what a
-  // stream of a user holds.
+  // A first question may cause kernels to be compiled and loaded. For that, some vendors wait for
+  // what a user's stream holds.
   const Question question{sum.device,
                           sum.datatype,
                           sum.reduction,
@@ -201,7 +201,7 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
   constexpr double kNew = 0.25;  // share of the latest one
   if (mode_ != Mode::kMeasured || size_of_out(sum) < kMinBytes) return;
   Speed& speed = speeds_[{sum.device, sum.datatype}];
-  // The first one of a device makes streams and loads kernels.
+  // The first sum of a device makes streams and loads kernels.
   if (on_device && !std::exchange(speed.has_warmed_up, true)) return;
   const bool was_quicker = speed.is_device_quicker();
   const bool is_other_place = on_device != was_quicker;
@@ -219,7 +219,7 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
 bool DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {
   Work work(sum, scratch_[sum.device].address);
   if (staging_.try_start(job, sum.device, size_of_out(sum), work, handler)) return true;
-  // Another one may fare better, after a while.
+  // Another sum may fare better, after a while.
   if (mode_ == Mode::kMeasured) {
     Speed& speed = speeds_[{sum.device, sum.datatype}];
     speed.device = kNever;

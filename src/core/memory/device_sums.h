@@ -1,9 +1,9 @@
-// Sums that devices make: of operands in host memory, or in memory of the device itself, into host
-// memory. Other reductions than sums are made in the same way.
+// Sums that devices make. The operands lie in host memory, or in memory of the device itself; the
+// result goes to host memory. Other reductions than sums are made in the same way.
 //
-// The operands come into scratch memory of the device, which reduces them, and the result goes
-// back; all in one stream, so that parts of a large sum, and all sums, use the same scratch memory
-// one after the other. Under the baton.
+// The operands are copied into scratch memory of the device, which reduces them, and the result is
+// copied back. All of this goes through one stream, so parts of a large sum, and all sums, use the
+// same scratch memory one after the other. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace hetcomm {
 
-// An operand is elements in host memory, or, where that is null, in memory of the device that makes
+// An operand: elements in host memory or, where that is null, in memory of the device that makes
 // the sum.
 struct SumOperand {
   const std::byte* host = nullptr;
@@ -37,7 +37,7 @@ struct DeviceSum {
   int32_t datatype = 0;
   int32_t reduction = 0;
   uint32_t divisor = 1;
-  bool rounds = false;                   // sums that are not the result have float32
+  bool rounds = false;                   // intermediate sums have float32
   bool first_is_wide = false;            // operands[0] has float32
   bool out_is_wide = false;              // the result has
   std::span<const SumOperand> operands;  // at least two
@@ -47,18 +47,19 @@ struct DeviceSum {
 
 class DeviceSums {
  public:
-  // kMeasured: where it was quicker lately.
+  // kMeasured: the place that was quicker lately.
   enum class Mode : uint8_t { kMeasured, kHost, kDevice };
-  // Shorter results are calculated on the host, where it is measured.
+  // With kMeasured, shorter results are calculated on the host.
   static constexpr uint64_t kMinBytes = 128u << 10;
-  // After so many sums the slower place is tried again. Each trial that changes nothing doubles the
-  // distance: a sum may take ten times as long there, and it holds up all ranks of its operation.
+  // After this many sums the slower place is tried again. Each trial that changes nothing doubles
+  // the distance: a sum may take ten times as long there, and it holds up all ranks of its
+  // operation.
   static constexpr uint32_t kMinTrialDistance = 256;
   static constexpr uint32_t kMaxTrialDistance = 4096;
 
   // The devices and |staging| outlive this.
   DeviceSums(DeviceSet& devices, Staging& staging, Mode mode);
-  // No sum is under way.
+  // No sum may be running.
   ~DeviceSums();
   DeviceSums(const DeviceSums&) = delete;
   DeviceSums& operator=(const DeviceSums&) = delete;
@@ -69,20 +70,20 @@ class DeviceSums {
   }
   // Whether the device can make |sum|, and should. May throw std::bad_alloc.
   bool takes(const DeviceSum& sum) HETCOMM_UNDER_BATON;
-  // Starts what takes() has said yes to. on_copied() follows from the staging's progress(); |job|
-  // and all memory stay until then. False: the device has failed before anything was written, so
-  // that the host can make the sum.
+  // Starts a sum that takes() has accepted. on_copied() follows from the staging's progress();
+  // |job| and all memory stay until then. False: the device has failed before anything was written,
+  // so the host can make the sum.
   bool start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Notes that |sum| took so long, there or on the host.
+  // Notes that |sum| took |ns|, on the device or on the host.
   void note(const DeviceSum& sum, bool on_device, uint64_t ns) HETCOMM_UNDER_BATON;
-  // Makes scratch memory on device |index|, whose users' streams will be held back: nothing can be
-  // allocated then.
+  // Makes scratch memory on device |index| before its users' streams are held back: nothing can be
+  // allocated while they are.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
 
  private:
   // Where elements of a part lie in scratch memory, and how many there are.
   struct Layout {
-    uint64_t elements;  // of a part
+    uint64_t elements;  // elements of a part
     uint64_t narrow;    // place of the first operand, and of the result
     uint64_t next;      // place of the others
     uint64_t wide;      // place of what has float32
@@ -93,14 +94,14 @@ class DeviceSums {
     bool has_warmed_up = false;  // the device has made a sum
     uint32_t since_trial = 0;
     uint32_t trial_distance = kMinTrialDistance;
-    bool is_trying = false;  // the slower place has been chosen, and no time of it is known yet
+    bool is_trying = false;  // the slower place has been chosen; its time is not known yet
     bool is_device_quicker() const { return device != 0 && device < host; }
   };
   // A question to a device about a sum.
   using Question = std::tuple<size_t, int32_t, int32_t, uint32_t, bool, bool, size_t>;
   struct Scratch {
     void* address = nullptr;  // null: there is none yet
-    bool has_failed = false;  // there was no room, and nobody asks again
+    bool has_failed = false;  // there was no room; it is not tried again
   };
   class Work;
 

@@ -1,5 +1,5 @@
-// HostBlocks: blocks of host memory that are used for a while, and kept for use again up to a
-// bound, while there is somebody who may use them. Under the baton.
+// HostBlocks: blocks of host memory for temporary use. They are kept for use again, up to a bound,
+// while there are users. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ class HostBlocks {
     uint64_t size = 0;
   };
 
-  // Keeps |most_kept| bytes that nobody uses, and besides as many as the largest block has had.
-  // What copies may touch that are |abandoned|, which outlives this, is not used again.
+  // Keeps |most_kept| unused bytes, plus as many as the largest block has had. Memory that
+  // |abandoned| copies may touch is not used again. |abandoned| outlives this.
   explicit HostBlocks(uint64_t most_kept, AbandonedCopies* abandoned = nullptr)
       : most_kept_(most_kept), abandoned_(abandoned) {}
   ~HostBlocks() { drop_kept(); }
@@ -32,15 +32,15 @@ class HostBlocks {
   HostBlocks& operator=(const HostBlocks&) = delete;
 
   void add_user() HETCOMM_UNDER_BATON { ++users_; }
-  // The last one takes all that is kept along.
+  // The last user to leave frees everything that is kept.
   void drop_user() HETCOMM_UNDER_BATON {
     if (--users_ > 0) return;
     drop_kept();
     largest_ = 0;
   }
 
-  // A block of at least |bytes|, and of at most twice as many and |most| unless that is less. May
-  // throw std::bad_alloc.
+  // A block of at least |bytes|. A kept one has at most twice as many, and at most the larger of
+  // |bytes| and |most|. May throw std::bad_alloc.
   Block take(uint64_t bytes, uint64_t most = UINT64_MAX) HETCOMM_UNDER_BATON {
     Kept* best = nullptr;
     // No other lists have any that fit.
@@ -55,7 +55,7 @@ class HostBlocks {
     }
     return best == nullptr ? allocate(bytes) : take_out(*best);
   }
-  // The ones that were given first go where there are too many.
+  // If too many are kept, the ones that were given first go.
   void give(Block block) HETCOMM_UNDER_BATON {
     const HostRange range = HostRange::of(block.memory.get(), block.size);
     if (abandoned_ != nullptr && abandoned_->keep_if_touched(range, block.memory)) [[unlikely]] {
@@ -74,13 +74,13 @@ class HostBlocks {
  private:
   // A kept block begins with this: lists run through the blocks, so that give() needs no memory.
   struct Kept {
-    uint64_t size;  // of the block
-    Kept* newer;    // of all
+    uint64_t size;  // bytes of the block
+    Kept* newer;    // the next newer block of all
     Kept* older;
-    Kept* next;  // in the list of its size, the last one that was given first
+    Kept* next;  // in the list of its size, the latest first
     Kept* previous;
   };
-  // Where so many of one size do not fit, others of it are not looked at.
+  // After this many of one size that do not fit, its others are not looked at.
   static constexpr size_t kMaxLookedAt = 16;
 
   // Blocks whose sizes have the same highest bit are in one list.

@@ -87,7 +87,7 @@ DeviceSet::~DeviceSet() {
     Entry& entry = *entries_[i];
     if (abandoned_.must_stay(entry.device)) {
       notice_.leave_open();
-      static_cast<void>(entries_[i].release());  // what is left refers to it
+      static_cast<void>(entries_[i].release());  // remaining objects refer to it
       continue;
     }
     for (void* stream : entry.streams) {
@@ -221,7 +221,7 @@ void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
   }
 }
 
-// The devices must be asked: an address may be a handle, and host memory can lie beside it.
+// The devices must be asked: an address may be a handle, and host memory can lie next to it.
 Code DeviceSet::ask_devices(uint64_t address) const {
   if (address > highest_forbidden_.load(std::memory_order_relaxed)) return Code::kOk;
   DeviceKinds::Place place;
@@ -363,12 +363,12 @@ class Memory::BlockingCopy {
       piece.event = event;
       return {};
     }
-    // It may run, and nothing would tell of its end.
+    // It may run, and nothing would signal its end.
     table.stream_destroy(device_.instance, std::exchange(stream_, nullptr));
     return device_status(device_, status, "copying");
   }
 
-  // Takes the result of what runs, if something does.
+  // Takes the result of the copy that runs, if there is one.
   Status finish(Piece& piece) {
     if (piece.event == nullptr) return {};
     HETCOMM_RETURN_IF_ERROR(wait(piece));
@@ -376,7 +376,7 @@ class Memory::BlockingCopy {
     return {};
   }
 
-  // Its event is null then, unless the device was given up.
+  // Afterwards the piece's event is null, unless the device was given up.
   Status wait(Piece& piece) {
     constexpr uint64_t kSpinNs = 50'000;
     constexpr uint64_t kLongestNapNs = 500'000;

@@ -29,7 +29,7 @@ class Registration;
 enum class StreamDirection : uint8_t { kToHost, kFromHost, kAside };
 inline constexpr size_t kStreamDirections = 3;
 
-// A user of memories has told others of them, and hears when one goes.
+// A user of memories has told others of them, and is told when one goes.
 class MemoryUser {
  public:
   // |memory| is about to go. No operation uses it.
@@ -44,8 +44,8 @@ class DeviceUser {
  public:
   // Device |index| was given up: nothing waits for it any more.
   virtual void on_abandoned(size_t index) HETCOMM_UNDER_BATON = 0;
-  // Describes the oldest copy of device |index| that is under way, if there is one that is older
-  // than |*started_ns|, which is set then.
+  // Describes the oldest copy of device |index| in flight, if it is older than |*started_ns|, and
+  // then sets |*started_ns|.
   virtual void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                                     std::string* text) HETCOMM_UNDER_BATON = 0;
 
@@ -58,8 +58,8 @@ class CopyWarden {
  public:
   // Copies of a device have begun, which may hang at |at_ns|.
   virtual void look_at_copies(uint64_t at_ns) HETCOMM_UNDER_BATON = 0;
-  // A thread waits for a copy of device |index|, |what|, since |started_ns|, for longer than any
-  // should take. [any-thread]
+  // A thread has waited since |started_ns| for |what|, a copy of device |index|, for longer than
+  // any should take. [any-thread]
   virtual void on_hang(size_t index, std::string_view what, uint64_t started_ns)
       HETCOMM_EXCLUDES(baton_role) = 0;
 
@@ -77,13 +77,13 @@ class DeviceSet {
   DeviceSet(const DeviceSet&) = delete;
   DeviceSet& operator=(const DeviceSet&) = delete;
 
-  // Takes ownership of |device|, and gives its number. Does neither if it fails: its table lacks
-  // what is needed, or there is no room. One thread at a time.
+  // Takes ownership of |device| and returns its number. Fails, and does neither, if its table lacks
+  // what is needed or there is no room. One thread at a time.
   Result<size_t> add(Device device);
   // Copies that complete can end a sleep in the poller of this notice.
   CopyNotice& notice() { return notice_; }
   // Whether |event| of |device|, which is waited for, ends a sleep that begins now. |*asked|: the
-  // device has promised so, perhaps in an earlier call.
+  // device has promised that, perhaps in an earlier call.
   bool ends_sleep(const Device& device, void* event, bool* asked) HETCOMM_UNDER_BATON;
   // The next two are [any-thread].
   size_t size() const { return size_.load(std::memory_order_acquire); }
@@ -93,7 +93,7 @@ class DeviceSet {
   // Waits for all work in the stream and destroys it; the next stream() makes a new one.
   void end_stream(size_t index, StreamDirection direction, const NoHolds& none) HETCOMM_UNDER_BATON;
 
-  // Leaves the stream, whose device is lost, to be destroyed when nothing is held back.
+  // Destroys the stream when nothing is held back. Its device is lost.
   void drop_stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
 
   void add_user(MemoryUser& user) HETCOMM_UNDER_BATON { users_.push_back(&user); }
@@ -103,8 +103,8 @@ class DeviceSet {
   }
   // Notes that some transport may reach memory of devices without staging. [any-thread]
   void set_reachable() { reachable_.store(true, std::memory_order_release); }
-  // Copies are watched from now on: |warden| hears where none has ended for |limit_ns|, while some
-  // are under way.
+  // Watches copies from now on: |warden| is told when none has ended for |limit_ns| while some are
+  // in flight.
   void watch_copies(CopyWarden& warden, uint64_t limit_ns) {
     warden_ = &warden;
     copy_limit_ns_ = limit_ns;
@@ -140,11 +140,11 @@ class DeviceSet {
   // DEVICE_LOST, and why the device was given up; OK: it was not. [any-thread]
   Status check(size_t index) const;
   AbandonedCopies& abandoned() const { return abandoned_; }
-  // Lets go of what was kept for copies that have ended, unless users' streams are held back.
+  // Frees what was kept for copies that have ended, unless users' streams are held back.
   // [any-thread]
   void look_at_abandoned();
-  // Free an allocation of device |index|, release memory that was retained, and destroy a stream:
-  // later, where the call could wait for a copy that was abandoned. [any-thread]
+  // These free an allocation of device |index|, release retained memory, and destroy a stream. They
+  // do so later where the call could wait for an abandoned copy. [any-thread]
   void free(size_t index, void* address);
   void release(size_t index, void* address);
   void destroy_stream(size_t index, void* stream);
@@ -168,7 +168,7 @@ class DeviceSet {
   }
   // Notes that device |index| has a memory of |size| bytes at |address|. [any-thread]
   void note_memory(size_t index, const void* address, uint64_t size);
-  // Devices by kind, to be asked where an address leads. [any-thread]
+  // Devices by kind, which can be asked where an address leads. [any-thread]
   const DeviceKinds& kinds() const { return kinds_; }
   // Says whether the CPU may touch |address|, which a caller takes for host memory:
   // kInvalidArgument if it lies in memory of a device, and another code if a device cannot tell.
@@ -219,8 +219,8 @@ class Memory {
  public:
   // The device frees |address| with the memory if it is |owned|; else it may have to release it.
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
-  // Memory that stays the caller's, who may free it, and allocate another one there, while this
-  // exists. No transport reaches it: what NICs know of it would be out of date.
+  // Memory that stays the caller's. The caller may free it, and allocate another one there, while
+  // this exists. No transport reaches it: what NICs know of it would be out of date.
   struct Unowned {};
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, Unowned /*tag*/);
   ~Memory();
@@ -230,7 +230,7 @@ class Memory {
   const Device& device() const { return devices_.device(device_); }
   size_t device_index() const { return device_; }
   void* address() const { return address_; }
-  // Where the allocation begins of which this is a part; what is not known to be a part is a whole.
+  // Where the allocation begins that this is part of. Without a known allocation it is a whole one.
   const void* allocation() const { return allocation_; }
   void set_allocation(const void* begin) { allocation_ = begin; }
   uint64_t size() const { return size_; }
@@ -252,8 +252,8 @@ class Memory {
   Status flush_remote_writes() const;
 
   // Blocking copies for set-up and tests, each on a stream of its own. They go through memory of
-  // the library. DEVICE_LOST: the device was given up, perhaps meanwhile; a copy may still run,
-  // which touches this memory only.
+  // the library. DEVICE_LOST: the device was given up, perhaps during the call; a copy may still
+  // run, but touches this memory only.
   Status write(uint64_t offset, const void* source, uint64_t length);
   Status read(uint64_t offset, void* destination, uint64_t length);
 
@@ -275,7 +275,7 @@ class Memory {
   const void* allocation_ = address_;
   uint64_t size_;
   bool owned_;
-  bool releases_;          // the device hears when it goes
+  bool releases_;          // the device is told when it goes
   bool reachable_ = true;  // transports may reach it
   std::atomic<std::byte*> placeholder_{nullptr};
   std::atomic<uint32_t> uses_{0};

@@ -1,4 +1,4 @@
-// NearTransports: which transports of this rank the memory of each device goes over.
+// NearTransports: which transports of this rank carry the memory of each device.
 //
 // A transport that is bound to a network interface serves the devices near it. One that is bound to
 // none serves all. Where no transport of a kind is near a device, all of the kind serve it. Masks

@@ -61,7 +61,7 @@ bool PinnedMemory::allocate(DeviceSet& devices, const Device* maker, size_t size
 void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
   for (; met_ < count; ++met_) {
     const Device& device = devices.device(met_);
-    // Calls of devices that copies were abandoned of could wait for these.
+    // Calls of a device with abandoned copies could wait for those.
     if (devices.is_abandoned(met_) || devices.abandoned().use(device)) continue;
     if (device.table->pin_host != nullptr &&
         device.table->pin_host(device.instance, bytes_, size_) == HETCOMM_OK) {
@@ -70,7 +70,7 @@ void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
   }
 }
 
-// Without it copies go on, more slowly, so a failure is none.
+// Copies go on without pinning, only more slowly, so a failure is ignored.
 void PinnedMemory::pin_for_more(DeviceSet& devices) {
   const NoHolds none(devices.calls());
   if (!none) return;
@@ -131,7 +131,7 @@ void PinnedMemory::free() {
   if (abandoned_ != nullptr && !abandoned_->none() &&
       abandoned_->keep_if([this](const auto& copies) { return is_used(copies); },
                           [this] { return new (std::nothrow) Kept(*this); })) {
-    // Where there was no memory to note it, it stays for good.
+    // If there was no memory to note it, it stays permanently.
     maker_ = host_ = nullptr;
     pinning_.clear();
     static_cast<void>(plain_.release());

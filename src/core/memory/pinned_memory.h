@@ -1,6 +1,6 @@
-// Host memory that the copy engines of devices reach at full speed: a device's own allocator gives
-// it where the device has one, else it is host memory that every device was asked to pin. Copies
-// work without either, more slowly.
+// Host memory that the copy engines of devices reach at full speed. A device's own allocator gives
+// it where the device has one; otherwise it is host memory that every device was asked to pin.
+// Copies work without either, but more slowly.
 //
 // Memory that is freed while users' streams are held back goes when the last hold has ended
 // (WaitingCalls). Memory that a copy of a given-up device may still use goes when that copy has
@@ -41,24 +41,24 @@ class PinnedMemory {
   // Whether the memory may be a file, for other processes to map.
   enum class Sharing : bool { kNo, kYes };
 
-  // Takes |size| bytes, from |maker|'s allocator if it is not null and has one, else near |node|.
-  // False: there is no memory. The devices outlive this. May throw std::bad_alloc.
+  // Takes |size| bytes, from |maker|'s allocator if |maker| is not null and has one, otherwise near
+  // |node|. False: there is no memory. The devices outlive this. May throw std::bad_alloc.
   bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
-  // Does so if |*pins|, unless users' streams are held back: to pin might wait for them. Then, or
-  // without |*pins|, it takes memory that no device knows of, and |*pins| is false.
+  // Does so if |*pins|, unless users' streams are held back: pinning might wait for them. Then, or
+  // without |*pins|, it takes memory that no device knows of and sets |*pins| to false.
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins, Sharing sharing = Sharing::kNo);
 
-  // Pins the memory for devices that were added since allocate() did, unless users' streams are
-  // held back. Nothing uses it meanwhile.
+  // Pins the memory for devices added since allocate(), unless users' streams are held back.
+  // Nothing may use it during the call.
   void meet_devices(DeviceSet& devices) {
     if (met_ != 0 && met_ != devices.size()) [[unlikely]]
       pin_for_more(devices);
   }
 
   std::byte* get() const { return bytes_; }
-  // The file that the memory is a mapping of, from |*offset| on. -1: it is of none.
+  // The file that the memory maps, from |*offset| on. -1: it maps none.
   int file(uint64_t* offset) const;
   HostRange range() const { return HostRange::of(bytes_, size_); }
   // Whether some device knows of it.
@@ -81,7 +81,7 @@ class PinnedMemory {
   NumaMemory plain_;
   std::byte* bytes_ = nullptr;
   size_t size_ = 0;
-  size_t met_ = 0;  // this many devices were asked to pin it; 0: none is to
+  size_t met_ = 0;  // this many devices were asked to pin it; 0: none will be
   AbandonedCopies* abandoned_ = nullptr;
 };
 

@@ -1,9 +1,9 @@
 // Registered memory, at its owner and as others see it.
 //
-// A Registration stands in the job's table under an id that is never used twice. Every request of
-// a peer names this id. A registration ends in two steps: first it is closing (no new use begins,
-// and operations under way are ended), then it goes. Exported bytes are plain data and prove
-// nothing: the owner, or the network hardware that holds the key, checks each use.
+// A Registration stands in the job's table under an id that is never used twice. Every request of a
+// peer names this id. A registration ends in two steps: first it is closing (no new use begins, and
+// operations in progress are ended), then it goes. Exported bytes are plain data and prove nothing:
+// the owner, or the network hardware that holds the key, checks each use.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ class Registration {
   uint64_t id HETCOMM_GUARDED_BY_BATON = 0;
   // The keys of the transports that reach the memory.
   TransportKeys keys HETCOMM_GUARDED_BY_BATON;
-  // Some transport that should reach the memory did not when that was tried last.
+  // Some transport that should reach the memory did not when last tried.
   bool is_incomplete HETCOMM_GUARDED_BY_BATON = false;
 
   void notify(Association& source, const hetcomm_notification_t& notification) HETCOMM_UNDER_BATON {
@@ -103,7 +103,7 @@ class Registration {
 // The content of exported bytes.
 struct ExportedMemory {
   Identity job;
-  int32_t rank = 0;  // of the job
+  int32_t rank = 0;  // rank in the job
   uint64_t id = 0;
   uint64_t length = 0;
   uint32_t rights = 0;
@@ -126,7 +126,7 @@ class RemoteMemory {
   RemoteMemory& operator=(const RemoteMemory&) = delete;
 
   CommunicatorBase& communicator() const { return communicator_; }
-  int32_t rank() const { return rank_; }  // of the job
+  int32_t rank() const { return rank_; }  // rank in the job
   uint64_t id() const { return id_; }
   uint64_t length() const { return length_; }
   uint32_t rights() const { return rights_; }

@@ -20,8 +20,8 @@ Status copy_failed(const Device& device, hetcomm_status_t status) {
                             failure_text(device, status)));
 }
 
-// Returns a time that most of the latest ones were not below, from |known|, which is that before
-// the |latest| one. A thread that was held up says little.
+// Returns a time that few of the latest ones were below. |known| is that time before the |latest|
+// one. A thread that was held up says little.
 double least_lately(double known, double latest) {
   constexpr double kRise = 1.05;
   return known == 0 ? latest : std::min(latest, known * kRise);
@@ -95,8 +95,8 @@ CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiec
   return {.bytes_per_s = load.copies.rate(), .start_s = load.start_s};
 }
 
-// Measured with 4 to 64 MiB, from 1 GB/s to 40 GB/s: shorter copies cost more than what moves
-// meanwhile gains, and of longer ones little is left in caches.
+// Measured with 4 to 64 MiB, from 1 GB/s to 40 GB/s: shorter copies cost more than the overlap
+// gains, and little of longer ones is left in caches.
 uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
   constexpr double kMinTimeS = 1e-3;
   constexpr double kUsualRate = 10e9;
@@ -137,7 +137,7 @@ StandIns::Memory Staging::stand_in(uint64_t size, const std::vector<BufferPiece>
 
 void Staging::prepare_for_holds(size_t index) {
   meet_devices();
-  // Those that fail may be had later.
+  // Streams that fail now may be had later.
   static_cast<void>(devices_.stream(index, StreamDirection::kToHost));
   static_cast<void>(devices_.stream(index, StreamDirection::kFromHost));
   const DeviceTable& table = *devices_.device(index).table;
@@ -192,7 +192,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
     status = device.table->event_record(device.instance, stream.value(), &event);
   }
   if (status != HETCOMM_OK) {
-    // Copies may run, and nothing would tell of their end.
+    // Copies may run, and nothing would signal their end.
     job.unended_ = CopyJob::Unended{number, direction, host};
     end_copies(job);
     return copy_failed(device, status);
@@ -215,9 +215,9 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
   return {};
 }
 
-// Copies of |job| were started, and no event tells of their end. Waits for the end, or, while a
-// user's stream is held back, tries to get such an event again: the stream's end might wait for the
-// user's. A device that is lost runs nothing any more.
+// Copies of |job| were started, and no event signals their end. Waits for the end. While a user's
+// stream is held back, tries to get such an event again instead: the stream's end might wait for
+// the user's. A device that is lost runs nothing any more.
 void Staging::end_copies(CopyJob& job) {
   const auto [number, direction, host] = *job.unended_;
   const NoHolds none(devices_.calls());
@@ -265,8 +265,8 @@ void Staging::enlist(CopyJob& job, CopyHandler& handler) {
   job.running_ = true;
 }
 
-// Takes all pieces at the beginning that one device copies, by copy(device, stream, piece). They
-// have one event.
+// Takes all leading pieces that one device copies, by copy(device, stream, piece). They share one
+// event.
 template <typename Piece, typename Copy>
 Status Staging::submit_alike(CopyJob& job, StreamDirection direction,
                              std::span<const Piece>& pieces, Memory* Piece::*memory,

@@ -1,9 +1,9 @@
 // Staging copies between device memory and pinned chunks of host memory, for transports that cannot
 // reach the device.
 //
-// Copies run on the devices' streams, and progress() asks their events. While copies run, a thread
-// may sleep where the devices promise to end the sleep (event_notify). All calls are made under the
-// baton.
+// Copies run on the devices' streams, and progress() queries their events. While copies run, a
+// thread may sleep where the devices promise to end the sleep (event_notify). All calls are made
+// under the baton.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ namespace hetcomm {
 
 class CopyHandler {
  public:
-  // The copy is over, and touches the memory of neither side any more; unless its device was given
-  // up (DeviceSet::is_abandoned): then it may go on. Host memory that it may touch is not used
+  // The copy is over and no longer touches the memory of either side, unless its device was given
+  // up (DeviceSet::is_abandoned). Then it may go on; host memory that it may touch is not used
   // again before it has ended (DeviceSet::abandoned).
   virtual void on_copied(const Status& status) HETCOMM_UNDER_BATON = 0;
   // Names the purpose of the copy, for people.
@@ -51,17 +51,17 @@ class CopyJob {
     const Device* device;
     void* event;
     uint64_t bytes;
-    HostRange host;  // what it touches there
+    HostRange host;  // host memory that it touches
     uint64_t started_ns;
     uint32_t load;    // index of the load that counts it
     bool is_near;     // processors of this host do it
     bool ends_sleep;  // the device has promised to
   };
-  // A stream in which copies run whose end nothing tells.
+  // A stream of copies whose end nothing signals.
   struct Unended {
     size_t device;
     StreamDirection direction;
-    HostRange host;  // what they touch there
+    HostRange host;  // host memory that they touch
   };
   static constexpr size_t kFewEvents = 2;
 
@@ -70,7 +70,7 @@ class CopyJob {
     if (few_ != kFewEvents || more_events_.size() < more_events_.capacity()) return;
     more_events_.reserve(2 * more_events_.size() + 1);
   }
-  // Needs make_room() before it.
+  // Call make_room() before it.
   void push(const Event& event) HETCOMM_UNDER_BATON {
     if (few_ < kFewEvents) {
       first_events_[few_++] = event;
@@ -81,7 +81,7 @@ class CopyJob {
   Event& last() HETCOMM_UNDER_BATON {
     return more_events_.empty() ? first_events_[few_ - 1] : more_events_.back();
   }
-  // Takes events out of it for which take(event) is true.
+  // Removes the events for which take(event) is true.
   template <typename Take>
   void take_events(Take&& take) HETCOMM_UNDER_BATON {
     std::erase_if(more_events_, take);
@@ -112,7 +112,7 @@ class CopyJob {
   bool running_ = false;
 };
 
-// Rows of device memory, and the host memory in which they lie behind each other.
+// Rows of device memory, and the host memory in which they lie one after the other.
 struct StagedRows {
   Memory* memory = nullptr;
   DeviceRows rows;
@@ -127,7 +127,7 @@ struct RowsBetween {
   DeviceRows to_rows;
 };
 
-// This is work that a device does in one stream: copies, reductions.
+// Work that a device does in one stream: copies, reductions.
 class DeviceWork {
  public:
   // Puts all of it into |stream| of |device|, and fails with the first call that fails.
@@ -141,12 +141,12 @@ class DeviceWork {
   ~DeviceWork() = default;
 };
 
-// Whether devices copy from |from| to |to| by themselves.
+// Whether devices copy directly from |from| to |to|.
 bool can_copy_between(const Memory& from, const Memory& to);
 
 class Staging {
  public:
-  // |spin| hears of copies that processors of this host make; null: nobody does.
+  // |spin| is told of copies that processors of this host make; null: nobody is.
   Staging(DeviceSet& devices, const StagingOptions& options, SpinPolicy* spin = nullptr);
 
   ChunkPools& chunks() { return chunks_; }
@@ -169,8 +169,8 @@ class Staging {
   void start(CopyJob& job, std::span<const RowsBetween> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
   // Starts |work| of device number |device|, whose results have |bytes|. on_copied() follows.
-  // False: it has failed before it began to write, and nothing runs or follows. Where it has failed
-  // then, but may run as long as a user's stream is held back, on_copied() tells of the failure.
+  // False: it has failed before it began to write, and nothing runs or follows. If it failed then,
+  // but may run as long as a user's stream is held back, on_copied() reports the failure.
   bool try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
                  CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
@@ -182,24 +182,24 @@ class Staging {
   AbandonedCopies& abandoned() HETCOMM_UNDER_BATON { return devices_.abandoned(); }
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
   // Asks the devices to end a sleep when the next copies complete. False: there is something to do,
-  // or a device cannot.
+  // or a device cannot end a sleep.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
-  // Whether they do so for all that runs by now.
+  // Whether they do so for everything that runs by now.
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
-  // Makes streams and blocks for device |index|, whose user's streams will be held back. Nothing
-  // can be pinned then.
+  // Makes streams and blocks for device |index| before its users' streams are held back. Nothing
+  // can be pinned while they are.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
   // Returns what the latest copies of |pieces|' device have cost.
   CopyCosts costs(StreamDirection direction,
                   const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Returns how long copies of |pieces| should be beside other work of this thread: each takes it
-  // from that, and wakes it up if it sleeps.
+  // Returns how long copies of |pieces| should be when this thread has other work: each copy takes
+  // the thread from that work, and wakes it up if it sleeps.
   uint64_t slice_bytes(StreamDirection direction,
                        const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Whether copies to |pieces| are as fast from memory of another process as from chunks.
   bool takes_any_memory(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Host memory that stands for |pieces|: their device's copies reach it at full speed, where that
-  // is possible. Empty when there is none.
+  // Host memory that stands for |pieces|. Copies of their device reach it at full speed, where
+  // possible. Empty when there is none.
   StandIns::Memory stand_in(uint64_t size,
                             const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
 
@@ -211,8 +211,8 @@ class Staging {
   bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
   void end_copies(CopyJob& job) HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // |job| was started as far as it goes. One for which no event will come is told of in the next
-  // pass.
+  // |job| was started as far as possible. A job for which no event will come is reported in the
+  // next pass.
   void note_started(const CopyJob& job) HETCOMM_UNDER_BATON {
     if (!job.has_events() || job.unended_) look_at_all_ = true;
   }
@@ -242,14 +242,14 @@ class Staging {
   CopyJob* running_ = nullptr;  // list of jobs, the oldest first
   CopyJob** running_end_ = &running_;
   bool look_at_all_ = false;  // some wait for no event
-  size_t busy_loads_ = 0;     // that have events
+  size_t busy_loads_ = 0;     // loads that have events
   uint64_t pass_ = 0;
   // By load: check_first_events() has found the first event. Between calls all are false.
   mutable std::vector<bool> found_;
   struct Load {
     Throughput copies;
     double start_s = 0;       // CopyCosts::start_s
-    size_t events = 0;        // of jobs that run
+    size_t events = 0;        // events of jobs that run
     uint64_t pending_in = 0;  // the last pass in which its first event had not come
   };
   std::vector<Load> loads_;  // one for each direction of each device

@@ -87,8 +87,8 @@ void StandIns::give(Block block) {
   trim(std::max(most_kept_, 2 * largest_));
 }
 
-// Those that were given first go. While a stream is held back pinned ones stay, since to unpin may
-// wait for that stream: they are of more use here than put off.
+// Frees the blocks that were given first. While a stream is held back, pinned ones stay, since
+// unpinning may wait for that stream: they are of more use here than put off.
 void StandIns::trim(uint64_t most) {
   const bool unpins = !devices_.calls().has_holds();
   for (auto each = kept_.begin(); each != kept_.end() && kept_bytes_ > most;) {

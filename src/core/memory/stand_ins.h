@@ -1,6 +1,6 @@
 // StandIns: host memory that stands for memory of devices while an operation runs on it. Copy
 // engines reach it at full speed where something could be pinned when it was made. It is kept for
-// use again, up to a bound: to make it costs more than to copy what it holds. Under the baton.
+// use again, up to a bound: making it costs more than copying what it holds. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -58,9 +58,8 @@ class StandIns {
     Block block_;
   };
 
-  // Keeps |most_kept| bytes that nobody uses; or, where a block was larger than half of that, as
-  // many as two of it have: an operation has two sides. The devices outlive this, which outlives
-  // what it has given.
+  // Keeps |most_kept| unused bytes or, where a block was larger than half of that, twice its bytes:
+  // an operation has two sides. The devices outlive this, and this outlives what it has given.
   StandIns(DeviceSet& devices, uint64_t most_kept) : devices_(devices), most_kept_(most_kept) {}
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;
@@ -82,7 +81,7 @@ class StandIns {
   uint64_t kept_bytes_ = 0;
   size_t made_ = 0;  // blocks kept and in use
   std::vector<Block> kept_;
-  std::vector<Block> stranded_;  // copies that were abandoned may touch them
+  std::vector<Block> stranded_;  // abandoned copies may touch them
 };
 
 }  // namespace hetcomm

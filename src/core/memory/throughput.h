@@ -36,7 +36,7 @@ class Throughput {
  private:
   uint64_t outstanding_ = 0;
   uint64_t since_ns_ = 0;
-  uint64_t busy_ns_ = 0;  // time with bytes under way since the last measurement
+  uint64_t busy_ns_ = 0;  // time with bytes in flight since the last measurement
   uint64_t done_ = 0;     // bytes that ended in that time
   double rate_ = 0;
 };

@@ -1,10 +1,10 @@
-// Streams of users, into whose order operations are put.
+// Users' streams, into whose order operations are put.
 //
 //   post --> record(): an event after what the stream holds --> hold(): what comes later waits
 //        --> the event completes --> the operations start and end --> the hold ends
 //
-// Where operations wait for several streams all are recorded before the first is held back. Else
-// two threads could each wait for what the other one holds.
+// Where operations wait for several streams, all are recorded before the first is held back.
+// Otherwise two threads could each wait for what the other one holds.
 //
 // The library copies nothing in a user's stream.
 #pragma once
@@ -22,7 +22,7 @@ namespace hetcomm {
 
 class UserStream;
 
-// A user's stream waits for operations. The last of them that ends lets it go on.
+// Makes a user's stream wait for operations. The last of them that ends lets it go on.
 class StreamHold {
  public:
   StreamHold(UserStream& stream, void* hold) : stream_(stream), hold_(hold) {}
@@ -32,7 +32,7 @@ class StreamHold {
 
   UserStream& stream() const { return stream_; }
   void add_operation() HETCOMM_UNDER_BATON { ++operations_; }
-  // One has ended. The last one takes |this| along.
+  // One operation has ended. The last one deletes |this|.
   void drop_operation() HETCOMM_UNDER_BATON {
     if (--operations_ == 0) delete this;
   }
@@ -55,7 +55,7 @@ struct StreamPlace {
     forget_event();
   }
   void forget_event();
-  // Its device was given up, which may never come here: calls that could wait for that are put off.
+  // Its device was given up and may never come here. Calls that could wait for that are put off.
   void abandon();
 
   UserStream* stream = nullptr;
@@ -66,23 +66,23 @@ struct StreamPlace {
 
 class UserStream {
  public:
-  // A stream of a device that is used; or, if |own| is not null, made too, by its stream_create().
+  // A stream of a device that is used. If |own| is not null, its stream_create() has made it.
   struct Opened {
     void* native = nullptr;  // what the vendor calls it
     void* user_stream = nullptr;
     void* own = nullptr;
     bool held = true;  // waits for the operations that name it
   };
-  // The stream |native| of device |index|, which is going to be |held| back or not. UNSUPPORTED:
-  // the device has no such streams. INVALID_ARGUMENT: |native| is none of its.
+  // Opens the stream |native| of device |index|, which will be |held| back or not. UNSUPPORTED: the
+  // device has no such streams. INVALID_ARGUMENT: |native| is not one of its streams.
   static Result<Opened> open(const DeviceSet& devices, size_t index, void* native, bool held);
-  // A new stream of device |index|.
+  // Makes a new stream of device |index|.
   static Result<Opened> create(const DeviceSet& devices, size_t index, bool held);
   static void close(const Device& device, const Opened& opened);
   // Takes |opened| over.
   UserStream(DeviceSet& devices, size_t index, const Opened& opened)
       : devices_(devices), index_(index), opened_(opened) {}
-  // Without the baton: the vendor may wait.
+  // Call this without the baton: the vendor may wait.
   ~UserStream();
   UserStream(const UserStream&) = delete;
   UserStream& operator=(const UserStream&) = delete;
@@ -94,7 +94,7 @@ class UserStream {
   bool is_held() const { return opened_.held; }
   // Puts a place at the end of the stream, which holds nothing back yet. [any-thread]
   Result<StreamPlace> record();
-  // Holds back what is put into the stream from now on, if streams like this one are. [any-thread]
+  // Holds back later work in the stream, if streams like this one are held. [any-thread]
   Status hold(StreamPlace* place);
 
   // Operations that name it, prepared ones included. [any-thread]

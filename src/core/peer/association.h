@@ -1,10 +1,11 @@
-// Association: what the protocols of a pair send over and share. It has the rails, the order of
-// messages, credit, protocol messages, bulk data, and the operations that wait for their turn.
+// Association: the state that the protocols of a pair send over and share. It has the rails, the
+// order of messages, credit, protocol messages, bulk data, and the operations that wait for their
+// turn.
 // (The word is SCTP's, for the relation of two ends that have several connections.)
 //
-// The protocols are above: rendezvous (transfer.h), messages (message_sender.h and
-// message_receiver.h), one-sided operations (remote_access.h). They reach the pair itself, above
-// them, by PairBase. Under the baton.
+// The protocols above it are rendezvous (transfer.h), messages (message_sender.h and
+// message_receiver.h) and one-sided operations (remote_access.h). They reach the pair itself, above
+// them, through PairBase. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -26,24 +27,24 @@ namespace hetcomm {
 
 enum class PairState : uint8_t { kIdle, kConnecting, kReady, kLost };
 
-// A pair, as what lies below it sees it. None of these calls is frequent.
+// The interface of a pair for the units below it. None of these calls is frequent.
 class PairBase : public ListedPair {
  public:
   // The peer has broken the protocol on |rail|, which fails.
   virtual void violated(Rail& rail, std::string_view what) HETCOMM_UNDER_BATON = 0;
-  // Sends what waits. Called when there may be room, credit, or a connection.
+  // Sends what is pending. Called when there may be room, credit, or a connection.
   virtual void pump() HETCOMM_UNDER_BATON = 0;
-  // A message has just left, as Sequencer::sent(): of kind kRailDown, or one that keeps the permit
-  // of an operation of this rank until the peer has acknowledged it.
+  // Message number Sequencer::sent() has just left. It is a kRailDown, or it keeps the permit of an
+  // operation of this rank until the peer has acknowledged it.
   virtual void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON = 0;
-  // Ends an operation that this pair has, in whatever phase it is. Its memory is quiet when it has
-  // completed. Works without memory.
+  // Ends an operation of this pair in any phase. Its memory is quiet when it has completed. Works
+  // without memory.
   virtual void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON = 0;
   // A message about connections has arrived.
   virtual void receive_connection_message(const WireHeader& header) HETCOMM_UNDER_BATON = 0;
-  // Data of |masks|, which are among the association's needs since now, has come up.
+  // |masks| have just become a need of the association: their first data has come up.
   virtual void rails_needed(const RailMasks& masks) HETCOMM_UNDER_BATON = 0;
-  // Closes |rail|, which nobody uses.
+  // Closes |rail|, which neither side uses.
   virtual void close_unused(Rail& rail) HETCOMM_UNDER_BATON = 0;
   // This side alone has decided that the peer is lost.
   virtual void give_up(const Status& why) HETCOMM_UNDER_BATON = 0;
@@ -69,7 +70,7 @@ class Association {
 
   RailSet& rails() HETCOMM_UNDER_BATON { return rails_; }
   const RailSet& rails() const HETCOMM_UNDER_BATON { return rails_; }
-  // Which link |rail| leaves through.
+  // Returns the link that |rail| leaves through.
   size_t link_of(const Rail& rail) const HETCOMM_UNDER_BATON {
     return LinkShares::index_of(rail.ends.own, common_.paths.directory.is_beside(rank_));
   }
@@ -78,10 +79,11 @@ class Association {
     const size_t link = link_of(rail);
     if (link != LinkShares::kWithinHost) common_.links[link].left(bytes, common_.now_ns());
   }
-  // The connection to start something on, null while there is none.
+  // The connection for new data; null while there is none.
   Rail* rail() HETCOMM_UNDER_BATON { return is_ready() ? rails_.current() : nullptr; }
-  // Data between transports of |masks| goes over these connections: those between such transports,
-  // or, while there are none, all. There are none at all while the first of them is being made.
+  // Calls |use(rail)| for each connection that carries data of |masks|: those between such
+  // transports, or all while there are none such. Calls it for none while the first of them is
+  // being made.
   template <typename Use>
   void for_each_bulk_rail(const RailMasks& masks, Use&& use) HETCOMM_UNDER_BATON {
     if (!is_ready()) return;
@@ -91,7 +93,8 @@ class Association {
     });
   }
   size_t count_bulk_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
-  // The connections of these are used for data of |masks| at the moment. The association is ready.
+  // Returns the transports whose connections currently carry data of |masks|. The association is
+  // ready.
   RailMasks choose_rails(const RailMasks& masks) HETCOMM_UNDER_BATON {
     return masks.cover(rails_.current()->kin) ? RailMasks{} : choose_near_rails(masks);
   }
@@ -99,7 +102,7 @@ class Association {
   bool waits_for_rails(const RailMasks& masks) HETCOMM_UNDER_BATON {
     return is_ready() && choose_rails(masks) == kNoRails;
   }
-  // There is data of |masks|: its connections are made, unless that was done before.
+  // Data of |masks| exists: makes its connections, unless that was done before.
   void need_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
   RailNeeds& needs() HETCOMM_UNDER_BATON { return needs_; }
 
@@ -107,7 +110,7 @@ class Association {
   Sequencer& sequencer() HETCOMM_UNDER_BATON { return sequencer_; }
   SendCredit& send_credit() HETCOMM_UNDER_BATON { return send_credit_; }
   ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return receive_credit_; }
-  // A message of the user may leave now: no protocol message is overtaken.
+  // A user message may leave now: it overtakes no protocol message.
   bool may_send() const HETCOMM_UNDER_BATON { return is_ready() && protocol_.empty(); }
   // Sends the next message, over the current rail. As Sequencer::send().
   [[gnu::always_inline]] inline Code send(const WireHeader& header,
@@ -115,9 +118,9 @@ class Association {
     return sequencer_.send(*rails_.current(), header, payload, sequencer_.received(),
                            receive_credit_);
   }
-  // Sends a small protocol message, or queues it if there is no room. Fails for nothing: without
-  // memory nothing more leaves, and the pair is lost at the end of the pass.
-  // |permit|: whose permit it keeps until the peer has acknowledged it.
+  // Sends a small protocol message, or queues it if there is no room. Never fails: if memory runs
+  // out, nothing more leaves, and the pair is lost at the end of the pass.
+  // |permit|: whose permit the message keeps until the peer has acknowledged it.
   void send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body = nullptr,
                      size_t size = 0, Permit permit = Permit::kNone) HETCOMM_UNDER_BATON;
   void send_protocol(MessageKind kind, uint64_t tag, Code code,
@@ -127,18 +130,18 @@ class Association {
   // Sends a kStop or kWithdraw, with the reason that the peer is told of |why|.
   void send_reason(MessageKind kind, uint64_t tag, const Status& why,
                    Permit permit = Permit::kNone) HETCOMM_UNDER_BATON;
-  // Sends the protocol messages that wait. True: none is left.
+  // Sends the pending protocol messages. True: none is left.
   bool send_waiting_protocol() HETCOMM_UNDER_BATON;
   ProtocolQueue& protocol() HETCOMM_UNDER_BATON { return protocol_; }
   // Counts the one-sided operations between the two ranks.
   Permits& permits() HETCOMM_UNDER_BATON { return permits_; }
-  // Sends acknowledgement and credit by themselves. False: there was no room.
+  // Sends acknowledgement and credit in a message of their own. False: there was no room.
   bool send_update(uint8_t flags) HETCOMM_UNDER_BATON;
 
   // The connection whose message is being handled.
   Rail& receiving_on() HETCOMM_UNDER_BATON { return *receiving_on_; }
   void set_receiving_on(Rail& rail) HETCOMM_UNDER_BATON { receiving_on_ = &rail; }
-  // That message breaks the protocol.
+  // The message that is being handled breaks the protocol.
   void violated(std::string_view what) HETCOMM_UNDER_BATON { pair_.violated(*receiving_on_, what); }
   // Eager messages are bounded by what was granted. False after a violation.
   bool take_credit(uint64_t bytes) HETCOMM_UNDER_BATON {
@@ -162,8 +165,8 @@ class Association {
     operation.phase = OperationPhase::kQueued;
     outbox_.push_back(operation);
   }
-  // Calls |start(operation)|, which returns false if |operation|, in no list, is to be tried again;
-  // where it runs out of memory |operation| ends.
+  // Calls |start(operation)|, which returns false if |operation|, in no list, has to be tried
+  // again. Ends |operation| if memory runs out.
   template <typename Start>
   bool start_or_end(Operation& operation, Start&& start) HETCOMM_UNDER_BATON {
     try {
@@ -173,12 +176,12 @@ class Association {
       return true;
     }
   }
-  // The message of |operation| was not sent. False: it shall be tried again. Refused for another
-  // reason than room it would be refused again, and has ended.
+  // The message of |operation| was not sent. False: the caller tries again later. Without room a
+  // retry helps; for any other reason it would be refused again, so |operation| has ended.
   bool refused(Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // Ends |send|, which is in no list and has not left, or not wholly.
+  // Ends |send|, which is in no list and has not left, or not completely.
   void end_unsent(Operation& send, Code code, std::string text) HETCOMM_UNDER_BATON;
-  // Ends |operation| for want of memory, if it is pending.
+  // Ends |operation| because memory ran out, if it is pending.
   void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;
 
   // --- bulk data ---
@@ -189,8 +192,8 @@ class Association {
   }
 
   // --- memory ---
-  // Memory ran out in the middle of something that cannot bear the end of everything now: nothing
-  // that comes behind the gap may leave, and the pair is lost at the end of the pass.
+  // Memory ran out at a point where the pair cannot end at once. Nothing behind the gap may leave,
+  // and the pair is lost at the end of the pass.
   void starve() HETCOMM_UNDER_BATON;
   bool is_starved() const HETCOMM_UNDER_BATON { return starved_; }
 

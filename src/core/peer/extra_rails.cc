@@ -29,7 +29,7 @@ void ExtraRails::need(const RailMasks& masks) {
 }
 
 void ExtraRails::wanted_by_peer(const RailMasks& masks) {
-  // The connection that the message came over is of the kind that they are meant for.
+  // |masks| refer to the kind of the connection that the message came over.
   const RailMasks known = masks & association_.receiving_on().kin;
   if (known.own == 0 || known.peer == 0) return;
   if (association_.needs().note(known)) need(known);
@@ -45,7 +45,7 @@ bool ExtraRails::is_under_way(const RailMasks& masks) {
   return some;
 }
 
-// Data that has waited in vain goes over other connections.
+// Data that has waited too long goes over other connections.
 void ExtraRails::settle(uint64_t now_ns) {
   const bool is_higher = association_.common().rank > association_.rank();
   const bool some =
@@ -73,7 +73,7 @@ RailEnds ExtraRails::preferred() {
   return association_.common().paths.advisor.preferred(association_.rank(), current.ends);
 }
 
-// The higher rank follows the lower one, which tells it (receive_unused()).
+// The higher rank follows the lower one's choice, which receive_unused() reports.
 bool ExtraRails::is_better(const Rail& rail) {
   if (association_.rails().is_better(rail)) return true;
   const Rail* const current = association_.rails().current();
@@ -126,7 +126,7 @@ bool ExtraRails::uses(const Rail& rail) {
          traffic_.uses(rail);
 }
 
-// The lower rank has no use for these connections any more, the higher one has been told so.
+// Returns connections that the lower rank no longer uses. The higher rank has been told so.
 std::vector<Rail*> ExtraRails::superfluous() {
   std::vector<Rail*> found;
   PairCommons& common = association_.common();
@@ -151,7 +151,7 @@ void ExtraRails::plan_to_close(uint64_t cool_downs) {
   common.turns.note_timer(close_at_ns_);
 }
 
-// The lower rank begins: it announces. The higher one closes what was announced, and answers.
+// The lower rank announces first. The higher one closes what was announced, and answers.
 void ExtraRails::close_unused() {
   close_at_ns_ = kForever;
   const bool is_higher = association_.common().rank > association_.rank();
@@ -167,17 +167,17 @@ void ExtraRails::close_unused() {
       association_.send_protocol(MessageKind::kRailClosed, rail->id, 0);
       if (!rail->dropped) association_.pair().close_unused(*rail);
     } else {
-      // The peer may have ignored it before, since it used the connection.
+      // The peer may have ignored the announcement before because it used the connection.
       rail->retiring = true;
       association_.send_protocol(MessageKind::kRailUnused, rail->id, 0);
     }
   }
-  // While the peer sends without end over one of them, that one is unused for moments only.
+  // While the peer keeps sending over one of them, that one is unused for moments only.
   plan_to_close(some_are_used ? 1 : kCoolDowns);
 }
 
 void ExtraRails::receive_unused(uint64_t id) {
-  // One that a message comes over is used after all.
+  // A rail that carries a message is in use after all.
   Rail* rail = association_.rails().find(id);
   if (rail == nullptr || rail == &association_.receiving_on()) return;
   rail->retiring = true;

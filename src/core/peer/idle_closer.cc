@@ -5,7 +5,7 @@
 
 namespace hetcomm {
 
-// This side knows of nothing that is under way on the one connection that there is.
+// This side has nothing in flight on the only connection, as far as it knows.
 bool IdleCloser::is_idle() const {
   const RailSet& rails = association_.rails();
   return traffic_.is_idle() && traffic_.has_all_received() && rails.size() == 1 && rails[0].known &&
@@ -47,13 +47,13 @@ bool IdleCloser::receive_question() {
   }
   const uint64_t rail = association_.receiving_on().id;
   const WireHeader yes{.kind = MessageKind::kMayClose, .tag = rail, .value = 1};
-  // An answer that waited would be held back with the rest.
+  // An answer in the queue would be held back with everything else.
   if (may_lose_connection() && association_.send(yes, ExtentView{}) == Code::kOk) return true;
   association_.send_protocol(MessageKind::kMayClose, rail, 0);
   return false;
 }
 
-// On another connection it is an answer of before, which was sent again.
+// An answer on another connection is an old one that was sent again.
 bool IdleCloser::receive_answer(uint64_t rail, bool may) {
   const Rail* current = association_.rails().current();
   const bool answers = std::exchange(asked_, false) && current != nullptr && rail == current->id;

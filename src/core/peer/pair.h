@@ -1,4 +1,4 @@
-// Pair: this rank and one peer. It gets them connections, goes on over the others when one fails,
+// Pair: this rank and one peer. It gets connections, continues over the others when one fails,
 // and ends everything when the peer is lost.
 //
 //   kIdle --first use--> kConnecting --connected, kOpen exchanged--> kReady
@@ -7,12 +7,12 @@
 //   any --peer lost--> kLost
 //
 // A pair may have several connections (rails). Messages of this side go over one of them, which
-// each side chooses for itself; bulk data goes over all that are worth it. A rail that fails is
-// fenced, the peer is told before anything is done again (kRailDown), and what was under way on it
+// each side chooses for itself. Bulk data goes over all that are worth it. A rail that fails is
+// fenced, and the peer is told before anything is repeated (kRailDown). What was in flight on it
 // goes over the others, or over the next connection.
 //
-// The lower rank of a pair connects; the higher one asks it to (knock), also when it has lost its
-// last rail, since the lower one may not have noticed. Under the baton.
+// The lower rank of a pair connects, and the higher one asks it to (knock). The higher one also
+// knocks when it has lost its last rail, since the lower one may not have noticed. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ class Pair final : public PairBase {
   IdleCloser& idle_closer() HETCOMM_UNDER_BATON { return idle_closer_; }
 
   // --- operations ---
-  // Starts a send or a one-sided operation, which is pending.
+  // Starts a send or a one-sided operation. It is pending.
   void submit(Operation& operation) HETCOMM_UNDER_BATON;
   void end(Operation& operation, Code code, std::string text) override HETCOMM_UNDER_BATON {
     traffic_.end(operation, code, std::move(text));
@@ -76,30 +76,30 @@ class Pair final : public PairBase {
   bool flushed() const HETCOMM_UNDER_BATON;
 
   // --- connections ---
-  // Starts connecting if nothing is under way.
+  // Starts connecting if no attempt is in progress.
   void ensure_connected() HETCOMM_UNDER_BATON;
   // A connection was made, by either side.
   void adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) HETCOMM_UNDER_BATON;
-  // No transport has reached the peer. |may_change|: a later attempt may.
+  // No transport has reached the peer. |may_change|: a later attempt may succeed.
   void connect_failed(const Status& why, bool may_change) HETCOMM_UNDER_BATON;
-  // The peer has no connection, having lost those up to number |lost|.
+  // The peer has no connection: it has lost those up to number |lost|.
   void knocked(uint32_t lost) HETCOMM_UNDER_BATON;
   // The peer, the lower rank, cannot connect to this one.
   void refused_by_peer(const Status& why) HETCOMM_UNDER_BATON;
 
   // --- the peer's life ---
-  // Messages of the peer have come since this was asked last, not long ago.
+  // The peer has sent messages since the last call, which was not long ago.
   bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) HETCOMM_UNDER_BATON;
-  // Says for people why data does not come or leave, as far as the transports know. Empty: they
+  // Explains in words why data does not arrive or leave, as far as the transports know. Empty: they
   // know of nothing.
   std::string trouble() HETCOMM_UNDER_BATON;
-  // Others reach the peer, this rank does not.
+  // Other ranks reach the peer, this rank does not.
   void vouched() HETCOMM_UNDER_BATON { reachability_.vouched(); }
-  // The peer is gone for good. All of it ends, also without memory.
+  // The peer is permanently gone. Ends everything of the pair, even without memory.
   void lose(const Status& why) HETCOMM_UNDER_BATON;
-  // It left cleanly: what it sent before is still delivered, then as lose().
+  // The peer left cleanly: what it sent before is still delivered, then the pair ends as by lose().
   void peer_left() HETCOMM_UNDER_BATON;
-  // Memory ran out in the middle of something: nothing can be promised to the peer any more.
+  // Memory ran out half way: this side can promise nothing to the peer any more.
   void out_of_memory() override HETCOMM_UNDER_BATON;
 
   // --- at the end of a pass ---
@@ -131,7 +131,7 @@ class Pair final : public PairBase {
   RailSet& rails() HETCOMM_UNDER_BATON { return association_.rails(); }
   bool is_higher() HETCOMM_UNDER_BATON { return common().rank > rank(); }
 
-  // pair_connection.cc: opening, failing, going on
+  // pair_connection.cc: opening, failing, resuming
   void send_open(Rail& rail) HETCOMM_UNDER_BATON;
   void receive_unopened(Rail& rail, const WireHeader& header) HETCOMM_UNDER_BATON;
   void opened(Rail& rail, const WireHeader& header) HETCOMM_UNDER_BATON;
@@ -158,14 +158,14 @@ class Pair final : public PairBase {
   IdleCloser idle_closer_;
   Reachability reachability_;
   BlockedPaths blocked_paths_;
-  Status trouble_;  // why the last connection broke, or could not be made
+  Status trouble_;  // why the last connection broke or failed to open
   Status lost_;
   bool left_ = false;
-  bool replaced_ = false;      // a connection comes in place of another
-  bool lost_unknown_ = false;  // since one opened: a rail whose number had not come
+  bool replaced_ = false;      // a connection is replacing another one
+  bool lost_unknown_ = false;  // a rail without a number was lost since the last one opened
   bool untold_ = false;        // the peer does not know that it is lost
   uint64_t retry_at_ns_ = kForever;
-  Status verdict_;  // why a lossless connection broke; the control plane says what that means
+  Status verdict_;  // why a lossless connection broke; the control plane decides what it means
   uint32_t received_when_asked_;
   uint64_t asked_ns_ = 0;
 };

@@ -1,4 +1,4 @@
-// The pairs of a job share these objects, and ask the job by these interfaces.
+// The objects that the pairs of a job share, and the interfaces by which they reach the job.
 #pragma once
 
 #include <cstddef>
@@ -38,17 +38,17 @@
 
 namespace hetcomm {
 
-// Hears of what concerns more than one pair.
+// Listens to events that concern more than one pair.
 class PairListener {
  public:
-  // |rank| is gone for good, its pair is quiet. Everybody who waits for it learns |why|. Works
-  // without memory.
+  // |rank| is permanently gone, and its pair is quiet. Everyone who waits for it learns |why|.
+  // Works without memory.
   virtual void on_rank_lost(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
-  // The memory that |rank| knew by |id| cannot be used any more.
+  // The memory that |rank| knew as |id| can no longer be used.
   virtual void on_memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON = 0;
   // A transport asks what has arrived at |rank| on |stream|.
   virtual void on_doubt(int rank, const StreamId& stream) HETCOMM_UNDER_BATON = 0;
-  // A message of a collective operation that no receive waits for.
+  // A message of a collective operation has arrived that no receive waits for.
   virtual void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -84,12 +84,12 @@ struct PairCommons {
         links(turns) {}
 
   uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine.coarse_now(); }
-  // True if a connection over transport |index| moves all of |operation|'s memory by itself, as its
-  // extents() say.
+  // True if a connection over transport |index| moves all of |operation|'s memory directly, as its
+  // extents() describe it.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }
-  // The device of |operation|'s memory, if all of it lies on one that is far from transport
+  // The device of |operation|'s memory, if all of it is on one device, far from transport
   // |index|.
   std::optional<size_t> far_device(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     if (operation.buffers.on_host || operation.buffers.pieces.empty()) return std::nullopt;
@@ -103,7 +103,7 @@ struct PairCommons {
     }
     return device;
   }
-  // Frees |object| when no upcall of it can be on the stack.
+  // Frees |object| once no upcall of it can be on the stack.
   template <typename T, typename Delete>
   void retire(std::unique_ptr<T, Delete> object) HETCOMM_UNDER_BATON {
     graveyard.add(std::move(object));
@@ -113,16 +113,16 @@ struct PairCommons {
   Log& log;
   const PeerPaths paths;
   PairListener& listener;
-  const int rank;  // this process, in the job
+  const int rank;  // this process's number in the job
   const uint64_t detection_ns;
   const uint64_t cool_down_ns;
-  uint32_t credit_granted = 0;                // to each peer
+  uint32_t credit_granted = 0;                // bytes granted to each peer
   uint32_t first_sequence = 0;                // see JobOptions
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 
-  BlockPool blocks;  // for what lives as long as an operation
-  // Where messages of redistributions are packed and land, and what lies between their hops. What
-  // is kept is as much as two of them land at a time, while there are some.
+  BlockPool blocks;  // for objects that live as long as an operation
+  // Memory where messages of redistributions are packed and land, and for data between their hops.
+  // While redistributions exist, as much is kept as two of them land at a time.
   HostBlocks host_blocks;
   Graveyard graveyard;
   Staging staging;

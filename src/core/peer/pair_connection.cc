@@ -1,4 +1,4 @@
-// A pair gets its connections, loses them, and goes on over the next one.
+// Pair: gets connections, loses them, and continues over the next one.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace hetcomm {
 
-// A connection that tells its pair what the endpoint reports.
+// A connection that passes its endpoint's reports to its pair.
 class Pair::OwnRail final : public Rail {
  public:
   OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends)
@@ -62,7 +62,7 @@ class Pair::OwnRail final : public Rail {
   }
 
  private:
-  // An upcall that runs out of memory half way has lost what it was about: nothing can be promised
+  // An upcall that runs out of memory half way has lost its subject: this side can promise nothing
   // to the peer any more.
   template <typename Upcall>
   void guarded(Upcall&& upcall) HETCOMM_UNDER_BATON {
@@ -84,14 +84,15 @@ void Pair::ensure_connected() {
   if (state() != PairState::kIdle) return;
   association_.set_state(PairState::kConnecting);
   try {
-    // If nothing joins them both know it, and nobody waits for the other's word.
+    // If nothing joins the two ranks, both know it, and neither waits for the other's word.
     if (!is_higher() || !common().paths.directory.has_common_transport(rank())) {
       common().paths.connector.connect(rank());
     } else {
       common().control->knock(rank(), static_cast<uint32_t>(rails().made()));
     }
   } catch (const std::bad_alloc&) {
-    // Nothing is under way that would come back to it: the next one who needs it tries again.
+    // No attempt is in progress that would reset this state: the next caller that needs it tries
+    // again.
     if (state() == PairState::kConnecting) association_.set_state(PairState::kIdle);
     throw;
   }
@@ -102,7 +103,8 @@ void Pair::knocked(uint32_t lost) {
   while (!association_.is_lost()) {
     Rail* gone = rails().find_up_to(lost);
     if (gone == nullptr) break;
-    // One of which it does not know the number may be younger than the knock, and still be held.
+    // A connection whose number the peer does not know may be newer than the knock, and the peer
+    // may still hold it.
     rail_failed(*gone, Status(Code::kPeerLost, "the peer has no connection left"),
                 lost == UINT32_MAX);
   }
@@ -128,7 +130,7 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) {
   send_open(rail);
 }
 
-// There is a connection between |ends|, which the peer has seen break before we did.
+// The peer has seen the connection between |ends| break before this side did.
 void Pair::replace(const RailEnds& ends) {
   Rail* const before = rails().find_over(ends);
   if (before == nullptr) return;
@@ -137,7 +139,7 @@ void Pair::replace(const RailEnds& ends) {
   replaced_ = false;
 }
 
-// The first message of the connection. Without room on_writable comes back to it.
+// Sends the first message of the connection. If there is no room, on_writable tries again.
 void Pair::send_open(Rail& rail) {
   const WireHeader header{.kind = MessageKind::kOpen,
                           .channel = static_cast<uint16_t>(rail.ends.own),
@@ -159,8 +161,8 @@ void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
   }
 }
 
-// Takes the number of the peer's transport, at most once for each connection. False: it makes no
-// sense, or memory ran out.
+// Takes the number of the peer's transport, at most once per connection. False: the number is
+// invalid, or memory ran out.
 bool Pair::learn_ends(Rail& rail, size_t peers_transport) {
   if (rail.ends.peer == peers_transport) return true;
   if (rail.ends.peer != RailEnds::kUnknown ||
@@ -201,8 +203,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
 void Pair::connect_failed(const Status& why, bool may_change) {
   if (association_.is_lost()) return;
   const uint64_t now = common().engine.refresh_now();
-  // This says nothing about the peer's life: the control plane is asked, and the attempts go on for
-  // a detection time.
+  // This says nothing about the peer's life. The control plane is asked, and the attempts continue
+  // for a detection time.
   reachability_.connect_failed(now);
   trouble_ = why;
   if (reachability_.is_first_failure()) common().control->inquire(rank());
@@ -250,10 +252,10 @@ void Pair::receive_connection_message(const WireHeader& header) {
       if (Rail* rail = rails().find(header.tag); rail != nullptr) {
         rail_failed(*rail, Status(Code::kPeerLost, "the peer has given it up"), false);
       } else if (rails().is_early(header.tag)) {
-        // It is one of those whose number has not come yet.
+        // It is one of the rails whose number has not come yet.
         fail_unknown_rails();
       }
-      association_.acknowledgement_due();  // a put may wait for that
+      association_.acknowledgement_due();  // a put may wait for this
       return;
     case MessageKind::kRailUnused:
       extra_rails_.receive_unused(header.tag);
@@ -307,7 +309,7 @@ void Pair::close_unused(Rail& rail) {
                     common().paths.directory.name_of(rank(), rail.ends));
   drop_rail(rail, false);
   traffic_.restart();
-  extra_rails_.connect();  // it may have become useful meanwhile
+  extra_rails_.connect();  // it may have become useful in between
 }
 
 // --- losing it ------------------------------------------------------------------
@@ -320,11 +322,11 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     return;
   }
   if (rail.retiring && !extra_rails_.uses(rail)) {
-    close_unused(rail);  // the peer was quicker
+    close_unused(rail);  // the peer closed it first
     return;
   }
   const bool lossless = rail.capabilities().lossless;
-  // The messages of such a rail were not kept: no other can make good for it.
+  // Messages on this rail were not kept, so no other rail can replace it.
   const bool irreplaceable = lossless && &rail == rails().current();
   const uint64_t id = rail.id;
   const RailEnds ends = rail.ends;
@@ -344,8 +346,8 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   }
   if (irreplaceable) {
     access().initiator().start_again();
-    // Such a connection ends only with the peer. Whether it died or left, the control plane says;
-    // if it says nothing for a detection time the peer lives but will not talk.
+    // A lossless connection ends only with the peer. The control plane says whether the peer died
+    // or left. If it says nothing for a detection time, the peer lives but will not talk.
     verdict_ = why;
     retry_at(common().engine.refresh_now() + common().detection_ns);
     return;
@@ -354,14 +356,14 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
                     common().paths.directory.name_of(rank(), ends), rails().size(), why.text());
   extra_rails_.cool_downs().failed(ends, common().engine.refresh_now());
   if (give_up_blocked(ends, passage, reason)) return;
-  // Before anything of it is done again.
+  // This has to leave before anything of the rail is repeated.
   if (peer_has_to_know) association_.send_protocol(MessageKind::kRailDown, id, 0);
   access().initiator().start_again();
   go_on_without(why);
 }
 
-// Connections open and break again without end where the network carries short packets only. Each
-// side counts what itself has sent. Returns whether the pair is lost.
+// Connections keep opening and breaking where the network carries short packets only. Each side
+// counts what it has sent itself. Returns whether the pair is lost.
 bool Pair::give_up_blocked(const RailEnds& ends, Passage passage, const Status& why) {
   const bool counts = blocked_paths_.broke(ends, passage);
   if (counts || rails().empty()) trouble_ = why;
@@ -377,7 +379,7 @@ bool Pair::give_up_blocked(const RailEnds& ends, Passage passage, const Status& 
   return true;
 }
 
-// A connection has failed, and was dropped.
+// A connection has failed and was dropped.
 void Pair::go_on_without(const Status& why) {
   if (rails().current() != nullptr) {
     traffic_.restart();
@@ -386,14 +388,14 @@ void Pair::go_on_without(const Status& why) {
   } else if (Rail* next = rails().best_open(); next != nullptr) {
     rail_switch_.go_over_to(*next);
   } else if (rails().empty() && !replaced_) {
-    // Nothing is to be done while another is being opened, or replaces this one: a knock now would
-    // end it.
+    // Nothing to do while another connection is being opened or replaces this one: a knock now
+    // would end it.
     reconnect(why);
   }
 }
 
-// The lower rank connects, counts and decides; the other waits for that. A connection on which the
-// lower one only waits may look well to it.
+// The lower rank connects, counts and decides, and the higher one waits for that. A connection on
+// which the lower rank only waits may look healthy to it.
 void Pair::reconnect(const Status& why) {
   if (is_higher()) {
     common().control->knock(rank(),
@@ -432,7 +434,7 @@ void Pair::drop_all_rails() {
   while (!rails().empty()) drop_rail(rails().back(), false);
 }
 
-// It has closed |rail|, as it was allowed to.
+// The peer has closed |rail|, as it was allowed to.
 void Pair::left_by_peer(Rail& rail) {
   drop_rail(rail, false);
   if (association_.is_lost() || rails().current() != nullptr) return;

@@ -15,9 +15,9 @@ void RailSwitch::use(Rail& rail) {
   }
 }
 
-// Messages that the peer may not have go over |rail| before anything new, so they have to be no
-// larger than it can carry. If ranks are set up differently, it waits until the larger ones are
-// acknowledged.
+// Messages that the peer may not have go over |rail| before anything new, so |rail| must be able to
+// carry the largest of them. If ranks are set up differently, |rail| waits until the larger
+// messages are acknowledged.
 void RailSwitch::take_over(Rail& rail) {
   constexpr uint64_t kPauseNs = 1'000'000;
   const uint32_t most = rail.capabilities().max_payload_bytes;
@@ -45,7 +45,7 @@ void RailSwitch::resume() {
   if (sequencer.replaying()) {
     const Code code =
         sequencer.replay(*association_.rails().current(), association_.receive_credit());
-    // The endpoint says when there is room, or that it has failed.
+    // The endpoint reports when there is room, or that it has failed.
     if (code == Code::kWouldBlock || code == Code::kPeerLost) return;
     if (code != Code::kOk) {
       association_.pair().give_up(

@@ -20,12 +20,12 @@ class RailSwitch {
 
   // |rail| is open both ways: it takes over the messages, or shares the bulk data.
   void use(Rail& rail) HETCOMM_UNDER_BATON;
-  // Goes over to |rail|: everything that the peer may not have leaves there first.
+  // Switches to |rail|. Everything that the peer may not have leaves there first.
   void go_over_to(Rail& rail) HETCOMM_UNDER_BATON;
-  // Goes on after a pause: sends again what the last connection may have lost, then what waits. The
-  // pair gives up where the connection cannot carry it.
+  // Continues after a pause: repeats what the last connection may have lost, then sends what is
+  // pending. The pair gives up if the connection cannot carry it.
   void resume() HETCOMM_UNDER_BATON;
-  // The peer has no use for the current connection: messages go over the one that the peer uses.
+  // The peer no longer uses the current connection: messages move to the one that the peer uses.
   void follow_peer() HETCOMM_UNDER_BATON;
   // The current connection is going away.
   void leave(const Rail& rail) HETCOMM_UNDER_BATON;
@@ -40,7 +40,7 @@ class RailSwitch {
   Association& association_;
   Traffic& traffic_;
   ExtraRails& extra_rails_;
-  uint64_t take_over_at_ns_ = kForever;  // when a better rail may carry what is not acknowledged
+  uint64_t take_over_at_ns_ = kForever;  // when a better rail may carry unacknowledged messages
 };
 
 }  // namespace hetcomm

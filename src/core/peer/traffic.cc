@@ -17,7 +17,7 @@ constexpr size_t kMaxEarlyGrants = 4096;
 void Traffic::pump() {
   if (!association_.is_ready() || !association_.send_waiting_protocol()) return;
   access_.owner().start_waiting();
-  // A protocol message that waits is not overtaken.
+  // No operation overtakes a pending protocol message.
   OperationQueue& outbox = association_.outbox();
   while (!outbox.empty() && association_.may_send()) {
     Operation& operation = outbox.front();
@@ -57,7 +57,7 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
       tracks_.end_unopened(operation, code, std::move(text));
       break;
     case OperationPhase::kCopying:
-      break;  // all of it has arrived; ends with the copy
+      break;  // all of it has arrived; it ends with the copy
     case OperationPhase::kSubmitted:
     case OperationPhase::kCollected:
     case OperationPhase::kBehind:
@@ -87,8 +87,8 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
   }
   if (!deal_with(rail, header, payload)) [[unlikely]]
     return;
-  // After the message, which may say that one of them was refused. What was sent meanwhile is not
-  // acknowledged yet.
+  // This comes after the message, which may say that one of them was refused. Operations sent in
+  // between are not acknowledged yet.
   if (awaited) [[unlikely]]
     access_.acknowledged(header.acknowledged);
   if (!more_credit) return;
@@ -97,7 +97,7 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
     access_.initiator().credit_came();
 }
 
-// False: it was dropped, and means nothing.
+// False: the message was dropped and has no effect.
 inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, ConstByteSpan payload) {
   if (header.kind == MessageKind::kUpdate) {
     if ((header.flags & kFlagAnswer) != 0) {
@@ -111,7 +111,7 @@ inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, Const
     return false;
   }
   sequencer.take_next();
-  const bool lossless = rail.capabilities().lossless;  // it may be gone afterwards
+  const bool lossless = rail.capabilities().lossless;  // |rail| may be gone afterwards
   if (header.kind == MessageKind::kEager) [[likely]] {
     receiver_.receive_eager(header, payload);
   } else {
@@ -188,7 +188,7 @@ void Traffic::receive_grant(const WireHeader& header, ConstByteSpan payload) {
   }
 }
 
-// Keeps a grant whose connection has no number yet.
+// Keeps a grant that names a connection without a number so far.
 void Traffic::take(const Grant& grant) {
   if (association_.rails().is_early(grant.rail)) {
     early_grants_.push_back(grant);
@@ -253,7 +253,7 @@ void Traffic::receive_done(uint64_t id) {
   transfer->done();
 }
 
-// The peer cannot read a message.
+// The peer cannot read a pulled message.
 void Traffic::receive_push(uint64_t id) {
   SendTransfer* transfer = transfers_.sends().find(id);
   if (transfer == nullptr || !transfer->is_pulled()) return;
@@ -272,12 +272,12 @@ void Traffic::receive_pull_pause(const WireHeader& header) {
 void Traffic::send_update() {
   tracks_.go_on();
   if (!association_.outbox().empty() || access_.has_to_start()) pump();
-  // A waiting protocol message comes before the acknowledgement of what it refuses.
+  // A pending protocol message goes before the acknowledgement of what it refuses.
   if (!association_.may_send()) return;
   Sequencer& sequencer = association_.sequencer();
   ReceiveCredit& credit = association_.receive_credit();
   if (credit.is_reported() && sequencer.is_reported()) return;
-  if (!association_.send_update(0)) return;  // it comes back when there is room
+  if (!association_.send_update(0)) return;  // tried again when there is room
   credit.report();
   sequencer.report();
 }
@@ -326,7 +326,7 @@ bool Traffic::flushed() const {
       !access_.has_all_started()) {
     return false;
   }
-  // Messages that may be lost are kept until the peer has said that it has them.
+  // Messages that may be lost are kept until the peer has acknowledged them.
   const Sequencer& sequencer = association_.sequencer();
   return !sequencer.owes() && sequencer.kept().empty() && association_.rails().all_flushed();
 }

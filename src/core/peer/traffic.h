@@ -1,5 +1,5 @@
-// Traffic: everything that this rank and one peer exchange while they have a connection. It starts
-// what waits, deals with what arrives, and ends what is under way. Under the baton.
+// Traffic: everything that this rank and one peer exchange while they are connected. It starts what
+// is pending, handles what arrives, and ends what is in flight. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -40,21 +40,21 @@ class Traffic {
   ReshardNotes& reshard_notes() HETCOMM_UNDER_BATON { return reshard_notes_; }
 
   // --- operations ---
-  // Takes an operation, which is pending and in no list, if the association may send and nothing
-  // waits before it.
+  // Takes a pending operation, which is in no list, if the association may send and nothing is
+  // queued before it.
   bool submit(Operation& operation) HETCOMM_UNDER_BATON {
     if (!association_.outbox().empty() || !association_.may_send()) [[unlikely]]
       return false;
     if (!start_or_end(operation)) association_.enqueue(operation);
     return true;
   }
-  // Sends what waits, as far as there is room.
+  // Sends what is pending, as far as there is room.
   void pump() HETCOMM_UNDER_BATON;
-  // Ends an operation that this pair has, in whatever phase it is. Works without memory.
+  // Ends an operation of this pair in any phase. Works without memory.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
 
   // --- what arrives ---
-  // A message on |rail|, which is open.
+  // A message has arrived on |rail|, which is open.
   void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void on_put(uint64_t cookie, uint64_t length) HETCOMM_UNDER_BATON {
     if (PutTarget* target = transfers_.targets().find(cookie)) target->on_arrived(length);
@@ -63,31 +63,31 @@ class Traffic {
   void on_mapped(Rail& rail, const RemoteKey& key,
                  const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   void on_unmap(Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
-  // Sends credit and acknowledgements that are due. The association is ready.
+  // Sends the credit and acknowledgements that are due. The association is ready.
   void send_update() HETCOMM_UNDER_BATON;
-  // Asks the peer to acknowledge what it has. Without room nothing is asked.
+  // Asks the peer to acknowledge what it has. Asks nothing if there is no room.
   void ask_for_acknowledgement() HETCOMM_UNDER_BATON;
 
   // --- connections ---
-  // A connection is open, whose number some grants that came before it name.
+  // A connection has opened. Earlier grants may name its number.
   void take_early_grants() HETCOMM_UNDER_BATON;
-  // There are other connections than before: transfers and direct accesses go on.
+  // The set of connections has changed: transfers and direct accesses continue.
   void restart() HETCOMM_UNDER_BATON;
-  // Everything of |rail| is made quiet.
+  // Makes everything on |rail| quiet.
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
-  // Something of this side's is under way on |rail|, or will be.
+  // This side has something in flight on |rail|, or will have.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
 
   // --- as a whole ---
-  // Nothing accepted is waiting to leave.
+  // Nothing that was accepted is waiting to leave.
   bool flushed() const HETCOMM_UNDER_BATON;
   // This side has nothing left to do.
   bool is_idle() const HETCOMM_UNDER_BATON;
-  // Nothing of the peer's is half here.
+  // No message of the peer has arrived only in part.
   bool has_all_received() const HETCOMM_UNDER_BATON {
     return receiver_.is_whole() && early_grants_.empty();
   }
-  // Ends every operation that is queued or under way, but for receives that wait in match tables.
+  // Ends every operation that is queued or in flight, except receives that wait in match tables.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -122,7 +122,7 @@ class Traffic {
   RemoteAccess access_;
   Tracks tracks_;
   ReshardNotes reshard_notes_;
-  std::vector<Grant> early_grants_;  // of connections whose number has not come
+  std::vector<Grant> early_grants_;  // they name connections whose number has not come
 };
 
 }  // namespace hetcomm

@@ -12,24 +12,24 @@
 namespace hetcomm {
 namespace {
 
-// The parked thread takes over when nobody has waited for this long, while operations are pending
-// or not.
+// The parked thread takes over when nobody has waited for this long: the short time if operations
+// are pending, else the long one.
 constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
-// How many times it is woken for nothing before it leaves, or is left alone.
+// How many fruitless wake-ups it accepts before it leaves, or is left alone.
 constexpr uint32_t kMaxPatience = 3;
-// A caller that waits again so soon makes the progress itself. Where both share a processor, the
+// A caller that waits again this soon makes the progress itself. Where both share a processor, the
 // thread would only displace it.
 constexpr uint64_t kSoonUs = 100;
-// While a waiter sleeps in the poller there is nothing to do: naps are longer, and after a few of
-// them long enough that the waiter has to end them when it leaves.
+// While a waiter sleeps in the poller there is nothing to do, so naps are longer. After a few of
+// them they are so long that the waiter has to end them when it leaves.
 constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
 constexpr uint64_t kDeepNapNs = 100'000'000;
 constexpr uint32_t kNapsBeforeDeep = 16;
-// How long the thread goes on polling after it has found something.
+// How long the thread continues to poll after it has found something.
 constexpr uint64_t kSpinUs = 5;
-// How long it does so while a peer is about to send what it was asked for: a wake-up beside
-// computing threads costs more.
+// How long it does so while a peer is about to send requested data: a wake-up next to computing
+// threads costs more.
 constexpr uint64_t kExpectUs = 40;
 // How long, in pauses, it waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;
@@ -48,8 +48,8 @@ class Usefulness {
   }
   void end_sleep() { sleep_ticks_ = ticks() - sleep_ticks_; }
   // The thread has woken up and made a pass. |ended|: something has woken it. |found|: the pass has
-  // found something. |for_callers|: that was not only a peer to serve, which needs the thread
-  // whatever callers do.
+  // found something. |for_callers|: it did not only serve a peer, which needs the thread whatever
+  // callers do.
   void note_wake(bool ended, bool for_callers, bool found) {
     const bool callers_come = ended && count() != waits_before_sleep_ && sleep_ticks_ < soon_ticks_;
     if (!callers_come || (found && !for_callers)) {
@@ -59,7 +59,7 @@ class Usefulness {
     }
   }
   bool in_the_way() const { return vain_wakes_ >= kMaxPatience; }
-  // Callers computed for longer between two waits, and it found something until then.
+  // Whether callers computed for longer between two waits, and it found something until then.
   bool of_use() const {
     const uint64_t times = std::max<uint64_t>(count() - waits_at_start_, 1);
     return found_ticks_ > start_ticks_ + times * soon_ticks_;
@@ -74,7 +74,7 @@ class Usefulness {
   const uint64_t waits_at_start_;
   uint64_t found_ticks_ = 0;
   uint64_t waits_before_sleep_ = 0;
-  uint64_t sleep_ticks_ = 0;  // when it began, then how long it was
+  uint64_t sleep_ticks_ = 0;  // first when it began, then how long it was
   uint32_t vain_wakes_ = 0;
 };
 
@@ -119,8 +119,8 @@ void Background::run() {
   }
 }
 
-// False when a waiter polls, which then does all that there is to do. The thread sleeps for the
-// baton and does not spin: it may have displaced the very thread that holds it.
+// False when a waiter polls, which then does all the work. The thread does not spin for the baton
+// but sleeps, since it may have displaced the very thread that holds it.
 bool Background::lock_beside_waiters() {
   for (int round = 0; !baton_.try_lock(); ++round) {
     if (evicted_.load(std::memory_order_relaxed) != 0 || baton_.sleepers().somebody_polls() ||
@@ -196,8 +196,8 @@ void Background::drive() {
   park();
 }
 
-// Returns when work is left behind and nobody comes back to it for a moment, or when nobody has
-// waited for long.
+// Returns when work is left and nobody comes back to it for a moment, or when nobody has waited for
+// long.
 void Background::park() {
   while (!stopping()) {
     const uint64_t uses = uses_.load(std::memory_order_relaxed);
@@ -211,8 +211,8 @@ void Background::park() {
   }
 }
 
-// A thread that leaves work behind ends the nap, unless that was for nothing the last times. False
-// when it was ended.
+// A thread that leaves work behind ends the nap, unless the last wake-ups were fruitless. False
+// when the nap was ended.
 bool Background::nap_long() {
   const Sleepers& sleepers = baton_.sleepers();
   const uint32_t word = park_word_.load(std::memory_order_acquire);
@@ -236,7 +236,7 @@ bool Background::nap_long() {
   return word == park_word_.load(std::memory_order_relaxed);
 }
 
-// True when the thread that left the work has not come back: then it computes.
+// True when the thread that left the work has not come back, which means that it computes.
 bool Background::nap_short() {
   const uint64_t waits = waits_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);

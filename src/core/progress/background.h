@@ -1,4 +1,4 @@
-// The background thread of thread mode, which makes progress while no thread of the caller's does.
+// The background thread of thread mode. It makes progress while no thread of the caller's does.
 //
 // It drives and sleeps in the poller until a waiter begins to poll, or callers wait so often that
 // they make all progress. Then it parks, so that a blocking wait costs no switch, and comes back
@@ -20,14 +20,13 @@
 
 namespace hetcomm {
 
-// Whether it pays to poll long for data that is expected: that of a slow link or device comes
-// later.
+// Whether it pays to poll long for expected data. Data of a slow link or device comes later.
 class LongPolls {
  public:
-  // Now and then one is tried, though they do not pay.
+  // A long poll is tried now and then, even while long polls do not pay.
   bool pay() { return score_ >= 0 || ++since_trial_ % kTrialsApart == 0; }
   void note_found() { score_ = std::min(score_ + 1, kMax); }
-  // A long poll in vain costs more than one that finds something saves.
+  // A fruitless long poll costs more than a successful one saves.
   void note_vain() { score_ = std::max(score_ - 2, -kMax); }
 
  private:
@@ -46,31 +45,31 @@ class Background {
   // Thread mode was chosen. Call this before anything else.
   void enable() { enabled_ = true; }
   bool enabled() const { return enabled_; }
-  // The thread stays on |processors|, as narrow_thread() says, whether it runs already or not.
+  // Keeps the thread on |processors| (see narrow_thread()), whether or not it runs already.
   void place(const ProcessorSet& processors) HETCOMM_UNDER_BATON;
-  // Starts the thread in thread mode, if it does not run yet. Until then whoever waits drives.
+  // Starts the thread in thread mode, if it does not run yet. Until then, waiting threads drive.
   Status start() HETCOMM_UNDER_BATON;
-  // Joins it. Nothing is pending any more.
+  // Joins the thread. Nothing may be pending.
   void stop();
 
   // All of the following are [any-thread].
-  // A thread of the caller's begins to poll, or has just ended a sleep: it makes progress itself.
+  // A thread of the caller's begins to poll or has just ended a sleep. It makes progress itself.
   void note_use() {
     add_one(uses_);
     note_wait();
   }
-  // A thread of the caller's waits, and leaves nothing pending.
+  // A thread of the caller's waits and leaves nothing pending.
   void note_wait() { add_one(waits_); }
-  // Work was left pending: if the thread takes a long nap, it looks sooner.
+  // Work was left pending. If the thread takes a long nap, it looks sooner.
   void note_pending() {
     if (long_nap_.load(std::memory_order_relaxed) != 0 &&
         patience_.load(std::memory_order_relaxed) != 0) {
       wake();
     }
   }
-  // It shall leave the sleeper's role and the poller.
+  // Asks the thread to leave the sleeper's role and the poller.
   void evict() { evicted_.store(1, std::memory_order_release); }
-  // A waiter that was the sleeper has left: a thread that relied on it watches again.
+  // A waiter that was the sleeper has left. If the thread relied on it, it watches again.
   void end_deep_nap() {
     if (deep_nap_.load(std::memory_order_seq_cst) == 0) return;
     note_use();  // not at once: this waiter was here just now
@@ -78,7 +77,7 @@ class Background {
   }
 
  private:
-  // One that is lost to a race costs a nap.
+  // An addition that is lost to a race costs a nap.
   static void add_one(std::atomic<uint64_t>& count) {
     count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -100,16 +99,16 @@ class Background {
   bool enabled_ = false;
   ProcessorSet processors_;
   std::thread thread_;
-  uint32_t naps_beside_sleeper_ = 0;  // of this thread only
-  bool polls_long_ = false;           // of this thread only, as the next one
-  LongPolls long_polls_;              // of this thread only
+  uint32_t naps_beside_sleeper_ = 0;  // used by this thread only
+  bool polls_long_ = false;           // used by this thread only
+  LongPolls long_polls_;              // used by this thread only
   alignas(64) std::atomic<uint64_t> uses_{0};
   std::atomic<uint64_t> waits_{0};
   alignas(64) std::atomic<bool> stopping_{false};
-  std::atomic<uint32_t> evicted_{0};   // the thread shall leave the poller
-  std::atomic<uint32_t> long_nap_{0};  // parked, it sleeps until it is woken, or for long
-  std::atomic<uint32_t> deep_nap_{0};  // parked beside a waiter that sleeps long
-  std::atomic<uint32_t> patience_{1};  // times that it may still be woken for nothing
+  std::atomic<uint32_t> evicted_{0};   // asks the thread to leave the poller
+  std::atomic<uint32_t> long_nap_{0};  // parked until it is woken, or for long
+  std::atomic<uint32_t> deep_nap_{0};  // parked while a waiter sleeps long
+  std::atomic<uint32_t> patience_{1};  // how many more fruitless wake-ups it accepts
   std::atomic<uint32_t> park_word_{0};
 };
 

@@ -8,7 +8,7 @@
 namespace hetcomm {
 namespace {
 
-// How long, in pauses, a submission beside a busy baton waits to be seen.
+// How long, in pauses, a submission waits to be seen while the baton is busy.
 constexpr int kSubmitPauses = 64;
 
 }  // namespace
@@ -56,8 +56,7 @@ void BatonLock::pass_on() {
 
 void BatonLock::submit(Operation& operation) {
   submitted_.push(operation);
-  // The holder looks at the queue often; wait a moment for that, since to make sure of it costs a
-  // system call.
+  // The holder looks at the queue often. Wait a moment for that: making sure costs a system call.
   for (int round = 0; round < kSubmitPauses; ++round) {
     if (try_lock()) {
       unlock();

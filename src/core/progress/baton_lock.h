@@ -1,9 +1,10 @@
-// The lock that passes the baton from thread to thread, with what the holder works on and what it
-// owes to others when it gives the baton up.
+// The lock that passes the baton from thread to thread. It also has what the holder works on and
+// what the holder owes to others when it gives the baton up.
 //
-// The holder alone touches the state of core and transports. A call that finds the baton free works
-// in place; a submission that finds it taken goes to a lock-free queue, which the holder drains
-// before it is done. Whoever gives the baton up wakes the waiters whose operations have completed.
+// Only the holder touches the state of core and transports. A call that finds the baton free works
+// in place. A submission that finds it taken goes to a lock-free queue, which the holder drains
+// before it is done. The thread that gives the baton up wakes the waiters whose operations have
+// completed.
 #pragma once
 
 #include <atomic>
@@ -44,10 +45,10 @@ class BatonLock {
 
   // These functions take the baton and give it up. [any-thread]
   bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock(); }
-  // try_lock() for calls of the data path: a thread that alone makes them pays least.
+  // try_lock() for calls of the data path. It is cheapest when only one thread makes them.
   bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock_as_user(); }
   // Takes the baton, to report a completion under it, if that costs nothing. Otherwise nobody
-  // reports under it any more, and whoever wants to report has to claim the operation.
+  // reports under it any more, and a thread has to claim the operation to report it.
   bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) {
     if (lock_.try_enter_as_user()) [[likely]]
       return true;
@@ -76,20 +77,20 @@ class BatonLock {
   // [any-thread]
   void submit(Operation& operation) HETCOMM_EXCLUDES(baton_role);
 
-  // A thread spins for the baton. [any-thread]
+  // Whether a thread spins for the baton. [any-thread]
   bool is_wanted() const { return contenders_.load(std::memory_order_relaxed) != 0; }
   // Lets threads that spin for the baton take it, after unlock().
   void give_way() const;
   bool looks_free() const { return lock_.looks_free(); }  // [any-thread]
-  // Sleeps until the baton is given up, or for a short while. The caller tries again, and calls
-  // stop_awaiting() when it does so no more.
+  // Sleeps until the baton is given up, or for a short while. The caller then tries again, and
+  // calls stop_awaiting() when it no longer tries.
   void await();
   void stop_awaiting() { awaited_.store(0, std::memory_order_relaxed); }
-  // Makes sure that a thread which gives up the baton sees what this thread has stored, or this
-  // thread sees what that one has: the rare side pays for the fence of both.
+  // Makes sure that a thread that gives up the baton sees what this thread has stored, or that this
+  // thread sees what the other has stored. The rare side pays for both fences.
   void fence() const { fence_.heavy(); }
 
-  // Call this before anything that may leave work which no descriptor announces: it wakes a thread
+  // Call this before anything that may leave work that no descriptor announces. It wakes a thread
   // that sleeps in the poller.
   void begin_work() HETCOMM_UNDER_BATON {
     if (passes_.sleep_is_prepared()) [[unlikely]]
@@ -102,7 +103,7 @@ class BatonLock {
       drain();
   }
 
-  // The functions of these say what needs the baton.
+  // The functions of these objects say what needs the baton.
   Passes& passes() { return passes_; }
   Sleepers& sleepers() { return sleepers_; }
   Tally& tally() { return tally_; }

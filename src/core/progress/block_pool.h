@@ -38,7 +38,7 @@ class BlockPool {
     --c.count;
     return std::exchange(c.first, c.first->next);
   }
-  // |size| as it was taken.
+  // |size| must be the size that was taken.
   void give(void* block, size_t size) noexcept HETCOMM_UNDER_BATON {
     if (block == nullptr) return;
     const size_t index = class_of(size);
@@ -54,7 +54,7 @@ class BlockPool {
  private:
   static constexpr size_t kSmallest = 64;
   static constexpr size_t kClasses = 15;          // up to 1 MiB
-  static constexpr size_t kKeptBytes = 4u << 20;  // of each size
+  static constexpr size_t kKeptBytes = 4u << 20;  // bytes kept of each size
   struct Free {
     Free* next;
   };

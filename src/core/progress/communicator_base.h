@@ -1,5 +1,5 @@
-// The rooms below a communicator know this of it: its ranks in the job, its channel, and how
-// operations on it begin and end.
+// The part of a communicator that the rooms below it know: its ranks in the job, its channel, and
+// how operations on it begin and end.
 //
 // Everything is under the baton, except ranks and their numbers, which do not change.
 #pragma once
@@ -25,7 +25,7 @@ class Track;
 class Registration;
 class RemoteMemory;
 
-// A message of the library's own: no request handle stands for it, and |handler| hears of its end.
+// An internal message of the library. It has no request handle; |handler| is told of its end.
 struct InternalMessage {
   OperationKind kind = OperationKind::kSend;  // or kReceive
   int peer = 0;                               // rank of the job
@@ -36,7 +36,7 @@ struct InternalMessage {
   bool high_priority = false;
   Track* track = nullptr;  // to or from |peer|: the message is its next run, whose place was taken
   std::span<const hetcomm_buffer_t> buffers{};  // instead of |bytes|, if there are any
-  // With |buffers|: the operation has it until |handler|'s on_end takes it back (swap_lists).
+  // With |buffers|: the operation holds it until |handler|'s on_end takes it back (swap_lists).
   PieceLists* lists = nullptr;
 };
 
@@ -47,25 +47,25 @@ class CommunicatorBase {
 
   // Starts |operation|, which is pending; it may complete at once.
   virtual void start(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Goes on with |operation|, which start() has left behind users' streams.
+  // Continues |operation|, which start() has left waiting for users' streams.
   virtual void depart(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Ends |operation|, which is pending, in |code|; it completes when its memory is quiet. |why|
-  // stands behind the description of the operation in its text. Works without memory.
+  // Ends |operation|, which is pending, with |code|. It completes when its memory is quiet. |why|
+  // follows the description of the operation in its text. Works without memory.
   virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
 
-  // For people: whom |operation|, which is pending, waits for, and what the transports know of
-  // that. It begins with "; ", or is empty.
+  // For people: the ranks that |operation|, which is pending, waits for, and what the transports
+  // know of that. The text begins with "; ", or is empty.
   virtual std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON = 0;
 
-  // A pending operation of this rank on behalf of |peer|, a rank of the job, on a range of
-  // |registration| that was checked. Nobody waits for it. Null when memory is exhausted.
+  // Makes a pending operation of this rank on behalf of |peer|, a rank of the job, on a checked
+  // range of |registration|. Nobody waits for it. Null when memory is exhausted.
   virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
                                     uint64_t offset, uint64_t length) HETCOMM_UNDER_BATON = 0;
-  // A pending message that start_internal() starts; null when memory is exhausted.
+  // Makes a pending message that start_internal() starts; null when memory is exhausted.
   virtual Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON = 0;
-  // |message| may end at once.
+  // Starts |message|, which may end at once.
   virtual void start_internal(Operation& message) HETCOMM_UNDER_BATON = 0;
-  // Memory of a peer exists, or is about to go.
+  // A peer's memory exists from now on, or is about to go.
   virtual void add_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
   virtual void drop_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
 

@@ -1,7 +1,7 @@
 // An eventfd by which any thread wakes the thread that sleeps in the poller.
 //
-// Only the sleeper, once awake, silences the doorbell: a thread that polls beside it would take its
-// wake-up away.
+// Only the sleeper silences the doorbell, once it is awake. A thread that polls at the same time
+// would take its wake-up away.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ class Doorbell final : public Watcher {
   // |poller| watches it from now on.
   Status open(Poller& poller);
 
-  // A thread that writes to this descriptor rings. [any-thread]
+  // A thread that writes to this descriptor rings the doorbell. [any-thread]
   int fd() const { return fd_.get(); }
   void ring() const;     // [any-thread]
   void silence() const;  // [any-thread]
 
-  // The poller has reported it since the last call.
+  // Whether the poller has reported it since the last call.
   bool take_rung() HETCOMM_UNDER_BATON { return std::exchange(rung_, false); }
 
  private:

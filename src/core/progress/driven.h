@@ -1,4 +1,4 @@
-// The engine calls these interfaces: things that it drives, and core, which starts operations.
+// Interfaces that the engine calls: things that it drives, and core, which starts operations.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Driven {
   virtual int progress() HETCOMM_UNDER_BATON = 0;
   // Timers; called when next_timer_ns() has passed, and now and then.
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
-  // Memory has run out while descriptors were looked at: some of what came is lost.
+  // Memory ran out while descriptors were looked at, so some of what came is lost.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
   // These three promise what Transport's functions of the same names promise.
@@ -29,12 +29,12 @@ class Driven {
   ~Driven() = default;
 };
 
-// The engine asks this of core.
+// The functions of core that the engine calls.
 class Submitter {
  public:
   // Starts |operation|, which is pending; it may complete at once.
   virtual void start(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Ends what is overdue or cancelled and reports stalls; returns when this is needed again.
+  // Ends overdue and cancelled operations and reports stalls. Returns when it is needed again.
   virtual uint64_t sweep(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
 
  protected:

@@ -40,7 +40,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Status start(const EngineOptions& options);
-  // Joins the background thread. Nothing is pending any more.
+  // Joins the background thread. Nothing may be pending.
   void stop() { background_.stop(); }
 
   // Gives up a baton that was taken.
@@ -92,16 +92,16 @@ class Engine {
   void submit_queued(Operation* operation) HETCOMM_EXCLUDES(baton_role) {
     baton_.submit(*operation);
   }
-  // Messages that were queued as unexpected so far; waiters look again when it changes.
-  // [any-thread]
+  // The number of messages that were queued as unexpected so far. Waiters look again when it
+  // changes. [any-thread]
   uint64_t arrivals() const { return baton_.tally().arrivals(); }
   // Changes whenever an operation has ended or its request was released. [any-thread]
   uint64_t ends() const { return baton_.tally().ends(); }
   // [any-thread]
   RecentCompletions& completions() { return completions_; }
-  // One pass over everything, unless somebody else is at it. [any-thread]
+  // Makes one pass over everything, unless another thread is doing so. [any-thread]
   void poke() HETCOMM_EXCLUDES(baton_role);
-  // Waits until |done()| or |deadline_ns|; returns done(), which this thread alone calls, at any
+  // Waits until |done()| or |deadline_ns|; returns done(). Only this thread calls done(), at any
   // time.
   template <typename Done>
   bool wait(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
@@ -111,12 +111,12 @@ class Engine {
     }
     return make_waiter(deadline_ns, spin_.spin_ticks(), done).wait();
   }
-  // Waits like wait(), for what takes long or concerns many processes: sleeps at once.
+  // Like wait(), but sleeps at once: for waits that take long or concern many processes.
   template <typename Done>
   bool wait_asleep(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
     return done() || make_waiter(deadline_ns, 0, done).wait();
   }
-  // A wait was over at once. Where it leaves nothing pending, the background thread is not needed.
+  // A wait was over at once. If it leaves nothing pending, the background thread is not needed.
   // [any-thread]
   void note_wait() {
     if (threaded() && !baton_.tally().some_pending()) background_.note_wait();
@@ -133,8 +133,8 @@ class Engine {
   Poller& poller() { return baton_.sleepers().poller(); }
   int doorbell() { return baton_.sleepers().doorbell().fd(); }
 
-  // Starts the background thread in thread mode, if it does not run yet. Until then only threads
-  // that wait drive.
+  // Starts the background thread in thread mode, if it does not run yet. Until then only waiting
+  // threads drive.
   Status start_background() HETCOMM_UNDER_BATON { return background_.start(); }
   void place_background(const ProcessorSet& processors) HETCOMM_UNDER_BATON {
     background_.place(processors);
@@ -143,7 +143,7 @@ class Engine {
   Passes& passes() { return baton_.passes(); }
   int progress() HETCOMM_UNDER_BATON { return baton_.passes().run(); }
   void operation_started() HETCOMM_UNDER_BATON { baton_.tally().add_pending(1); }
-  // Work that belongs to no operation here has to be done in a later pass, or was.
+  // Work that belongs to no operation here has to be done in a later pass, or has been done.
   void work_left(int64_t change) HETCOMM_UNDER_BATON { baton_.tally().add_pending(change); }
   void operation_completed(Operation* operation) HETCOMM_UNDER_BATON {
     const bool marked = operation->wait_index.load(std::memory_order_relaxed) != 0;
@@ -159,18 +159,18 @@ class Engine {
     pool_.recycle_locked(operation);
   }
   void note_arrival() HETCOMM_UNDER_BATON { baton_.tally().note_arrival(); }
-  // A request was given back while its operation runs: who waits for it has to look.
+  // A request was given back while its operation runs. Threads that wait for it have to look.
   void request_released() HETCOMM_UNDER_BATON { baton_.tally().note_end(); }
-  // Call this before anything that may leave work which no descriptor announces. If a thread sleeps
-  // in the poller, it takes back the wake-ups that were arranged for it and wakes it, so that it
+  // Call this before anything that may leave work that no descriptor announces. If a thread sleeps
+  // in the poller, this takes back the wake-ups that were arranged for it and wakes it, so that it
   // looks at everything again.
   void begin_work() HETCOMM_UNDER_BATON { baton_.begin_work(); }
-  // Does so after an operation was started, if that has left such work.
+  // Does so after an operation was started, if the operation has left such work.
   void operation_was_started() HETCOMM_UNDER_BATON {
     if (sleeper_is_armed()) [[unlikely]]
       baton_.passes().check_sleep();
   }
-  // A thread sleeps in the poller, until a time that was chosen without what is started now.
+  // Whether a thread sleeps in the poller, until a time that ignores what is started now.
   bool sleeper_is_armed() HETCOMM_UNDER_BATON { return baton_.passes().sleep_is_prepared(); }
   // There is something to do at |at_ns|, perhaps earlier than known.
   void timer_changed(uint64_t at_ns) HETCOMM_UNDER_BATON { baton_.passes().timer_changed(at_ns); }
@@ -179,8 +179,8 @@ class Engine {
   // Starts the operations in the submission queue.
   void drain() HETCOMM_UNDER_BATON { baton_.drain(); }
   void drain_queued() HETCOMM_UNDER_BATON { baton_.drain_queued(); }
-  // Data was asked of a peer; it has come, or was given up. In between the background thread polls
-  // longer before it sleeps.
+  // Data was requested from a peer; it has come, or was given up. In between the background thread
+  // polls longer before it sleeps.
   void expect_more() HETCOMM_UNDER_BATON { baton_.tally().add_expected(1); }
   void expect_less() HETCOMM_UNDER_BATON { baton_.tally().add_expected(-1); }
   uint64_t refresh_now() HETCOMM_UNDER_BATON { return baton_.passes().refresh_now(); }

@@ -1,6 +1,6 @@
 // The graveyard takes objects that have ended and may still be on the stack of an upcall. It frees
 // them later, in the order in which they came. The list runs through the objects themselves, so
-// that to retire one never fails.
+// retiring one never fails.
 //
 // All of it is under the baton.
 #pragma once
@@ -46,7 +46,7 @@ class Graveyard {
     });
   }
 
-  // Frees all that is here. What that adds has its turn next time.
+  // Frees all objects that are here. Objects that this adds have their turn next time.
   void bury(BlockPool& pool) HETCOMM_UNDER_BATON {
     Mortal* dead = std::exchange(first_, nullptr);
     end_ = &first_;

@@ -1,5 +1,5 @@
-// Objects found by ids that a peer has chosen. The chains run through the objects, so that to list
-// one allocates nothing once there is room. What one object costs does not grow with their number.
+// Objects found by ids that a peer has chosen. The chains run through the objects, so adding one
+// allocates nothing once there is room. The cost of one object does not grow with their number.
 //
 // An object has a member IdLink<T> named |id_link|, and is in one such table at a time.
 #pragma once
@@ -45,7 +45,7 @@ class IdChains {
     *at = object.id_link.next;
     --count_;
   }
-  // One with |id|; null: there is none.
+  // Returns an object with |id|; null: there is none.
   T* find(uint64_t id) const HETCOMM_UNDER_BATON {
     if (count_ == 0) return nullptr;
     T* object = chains_[index_of(id)];
@@ -83,7 +83,7 @@ class IdChains {
     }
   }
 
-  std::vector<T*> chains_;  // as many as a power of two
+  std::vector<T*> chains_;  // their number is a power of two
   size_t count_ = 0;
 };
 

@@ -5,12 +5,12 @@
 //     |                   +------------------------- prepared ----------------------------+
 //     +------------------------------------ all others -----------------------------------+
 //
-// An Operation belongs to whoever holds the baton while it is pending, and to the thread that
+// An Operation belongs to the holder of the baton while it is pending, and to the thread that
 // claims it once it is complete. A context's sole user reports under the baton instead and claims
-// nothing; nobody claims while it may be at that (Engine::try_enter_as_user). Slots never move and
-// their memory is never given back before the context ends, so that a stale handle can be
-// recognised by its generation. State and generation are one word: a thread with an old handle can
-// never take the slot's next operation for its own.
+// nothing; nobody claims while it may do so (Engine::try_enter_as_user). Slots never move, and
+// their memory is never given back before the context ends, so the generation identifies a stale
+// handle. State and generation are one word, so a thread with an old handle can never mistake the
+// slot's next operation for its own.
 #pragma once
 
 #include <sys/uio.h>
@@ -53,8 +53,8 @@ class UserStream;
 // kReporting: held by the one thread that reports, or starts, it. kPrepared: prepared and not
 // running.
 enum class OperationState : uint8_t { kFree, kIdle, kPrepared, kPending, kComplete, kReporting };
-// Above kReceive: one-sided, but for kCollective, which is made of sends and receives. kAccept and
-// kAnswer are the owner's side of a peer's put and get.
+// Kinds above kReceive are one-sided, except for kCollective, which is made of sends and receives.
+// kAccept and kAnswer are the owner's side of a peer's put and get.
 enum class OperationKind : uint8_t {
   kSend,
   kReceive,
@@ -72,14 +72,14 @@ enum class OperationKind : uint8_t {
 enum class OperationPhase : uint8_t {
   kSubmitted,  // in the submission queue
   kCollected,  // waits for its group to be started
-  kBehind,     // was started, and waits for what users' streams hold
+  kBehind,     // started; waits for earlier work in users' streams
   kQueued,     // send, or one-sided: in its pair's outbox
   kPosted,     // receive: in the match table
   kArriving,   // receive: matched, eager bytes still coming
-  kTransfer,   // rendezvous under way, or a send that is to be pulled
+  kTransfer,   // rendezvous in progress, or a send that is to be pulled
   kCopying,    // waits for device copies only
   kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
-  kDirect,     // one-sided: the connection does it by itself
+  kDirect,     // one-sided: the connection executes it directly
   kUnopened,   // receive: waits for the sending end of its track
   kCollective,
 };
@@ -88,7 +88,7 @@ enum class OperationPhase : uint8_t {
 class CompositeOperation {
  public:
   virtual ~CompositeOperation() = default;
-  // Those with the same order start in the order of their calls; compared only.
+  // Operations with the same order start in the order of their calls. The value is only compared.
   virtual const void* order() const HETCOMM_UNDER_BATON = 0;
   // Its turn in that order has been taken, and it waits for a user's stream. begin() or withdraw()
   // follows.
@@ -98,20 +98,20 @@ class CompositeOperation {
   virtual Status begin(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // It will not begin, though other ranks may wait for it.
   virtual void withdraw(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
-  // Ends it before its time. The operation completes when its memory is quiet. |text| is all that
-  // is to be said: what it is, why it ends, and whom it waits for.
+  // Ends it before its time. The operation completes when its memory is quiet. |text| is the whole
+  // message: what it is, why it ends, and which ranks it waits for.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
-  // Whether it cannot succeed any more if it begins after |rank| of the job was lost. |has_left|:
-  // the rank had ended all its operations.
+  // Whether it can no longer succeed if it begins after |rank| of the job was lost. |has_left|: the
+  // rank had ended all its operations.
   virtual bool fails_without(int rank, bool has_left) const HETCOMM_UNDER_BATON = 0;
-  // Why it will not succeed once it begins. Ok: nothing is known.
+  // The known reason why it will not succeed once it begins; ok if there is none.
   virtual Status known_end() const HETCOMM_UNDER_BATON = 0;
   // Whether it is one of the collective operations that end together when one of a communicator
   // fails.
   virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
   // The ranks of the job that it waits for, as far as this rank knows.
   virtual std::vector<int> awaited() const HETCOMM_UNDER_BATON = 0;
-  // A remark on these ranks beside those of transports: "; rank 1 has no such plan". May be empty.
+  // A remark on these ranks besides those of transports: "; rank 1 has no such plan"; or empty.
   virtual std::string remark() const HETCOMM_UNDER_BATON = 0;
   // How it ends at its deadline, from what is known of these ranks.
   virtual Code code_at_deadline() const HETCOMM_UNDER_BATON = 0;
@@ -119,7 +119,7 @@ class CompositeOperation {
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };
 
-// An EndHandler hears of the end of an internal operation, which no request handle stands for.
+// An EndHandler is told of the end of an internal operation, which has no request handle.
 class EndHandler {
  public:
   // |operation| has ended, well or not; it is given back afterwards.
@@ -136,7 +136,7 @@ struct BufferPiece {
   uint64_t length;
   bool operator==(const BufferPiece&) const = default;
 };
-// Memory for the lists of pieces of an operation, which whoever starts the same one again keeps.
+// Memory for an operation's lists of pieces. A caller that starts it again keeps this memory.
 struct PieceLists {
   std::vector<BufferPiece> pieces;
   std::vector<iovec> extents;
@@ -158,18 +158,18 @@ struct alignas(kOperationAlign) Operation {
   bool is(uint32_t generation, OperationState state) const {
     return word.load(std::memory_order_acquire) == make_word(generation, state);
   }
-  // Takes a prepared operation for starting; false when it is not there to be started.
+  // Takes a prepared operation in order to start it; false when it cannot be started.
   bool claim_prepared(uint32_t generation) {
     return exchange(generation, OperationState::kPrepared);
   }
-  // Takes a complete operation for reporting; false when it is not the one that |generation| names,
-  // or another was first.
+  // Takes a complete operation for reporting. False when it is not the one that |generation| names,
+  // or when another thread was first.
   bool claim(uint32_t generation) { return exchange(generation, OperationState::kComplete); }
   // Only the operation's owner calls these two.
   void set_state(OperationState state) {
     word.store(make_word(generation(), state), std::memory_order_release);
   }
-  // Does so, and makes all handles stale.
+  // Sets the state and makes all handles stale.
   void expire(OperationState state) {
     const uint32_t following = (generation() + 1) & kGenerationMask;
     word.store(make_word(following == 0 ? 1 : following, state), std::memory_order_release);
@@ -194,30 +194,30 @@ struct alignas(kOperationAlign) Operation {
 
   // The memory that the operation sends or receives.
   struct Buffers {
-    iovec extent{};                   // host view of the pieces when there is one, or none
+    iovec extent{};                   // host view of the pieces when there is at most one
     std::vector<BufferPiece> pieces;  // empty when the one host extent says all
-    // The CPU can touch all pieces: extents() is all of them.
+    // The CPU can touch all pieces, and extents() covers all of them.
     bool on_host = true;
-    // If not |on_host|: extents() is all pieces, for transports that reach their devices.
+    // If not |on_host|: extents() covers all pieces, for transports that reach their devices.
     bool has_placeholders = false;
     std::vector<iovec> extent_list;  // host view of |pieces|; empty when |extent| is
   };
-  // The operation's place in one list at a time: match table, outbox, submission queue, free list.
+  // The operation is in one list at a time: match table, outbox, submission queue or free list.
   struct Links {
     Operation* next = nullptr;
     Operation* previous = nullptr;
     uint64_t stamp = 0;  // posting order, in a match table
   };
-  // The caller chose these, or core for messages of its own.
+  // Chosen by the caller, or by core for its own messages.
   struct Options {
     bool collective = false;  // on the collective channel
     bool high_priority = false;
     bool on_track = false;              // |transfer.track| carries it
     bool fail_on_any_loss : 1 = false;  // bits: the first line is full
-    bool on_stream : 1 = false;         // |order| says of which stream
+    bool on_stream : 1 = false;         // |order| names the stream
   };
-  // The place of an operation in the order of a user's stream; nobody looks at it in others, but
-  // for |departure| and |index| in the phase kBehind.
+  // The place of an operation in the order of a user's stream. Other operations use only
+  // |departure| and |index|, in the phase kBehind.
   struct Order {
     UserStream* stream = nullptr;    // in use by the operation
     Departure* departure = nullptr;  // owned until the start; then it is one of its operations
@@ -228,12 +228,12 @@ struct alignas(kOperationAlign) Operation {
   struct Run {
     uint64_t sent = 0;          // send: bytes of an eager message that have left
     uint64_t pull_id = 0;       // send: its kPull has left, and the bytes follow
-    uint64_t deadline_ns = 0;   // 0: not counted from yet
+    uint64_t deadline_ns = 0;   // 0: not set yet
     uint64_t submitted_ns = 0;  // 0: not noted yet
     bool stall_reported = false;
   };
-  // How the operation ended, as its completion tells. All of it is written before the state becomes
-  // kComplete.
+  // The operation's result, as its completion shows it. All of it is written before the state
+  // becomes kComplete.
   struct Outcome {
     Code code = Code::kOk;
     int32_t source = -1;  // job rank, then rank in the communicator
@@ -254,12 +254,12 @@ struct alignas(kOperationAlign) Operation {
   struct Transfer {
     SendTransfer* send = nullptr;
     ReceiveTransfer* receive = nullptr;
-    Track* track = nullptr;  // nobody looks at it where |on_track| is not set
+    Track* track = nullptr;  // ignored where |on_track| is not set
     uint64_t run = 0;        // place in the track
   };
   // An internal operation, which is detached, tells |handler| of its end.
   struct Internal {
-    EndHandler* handler = nullptr;  // null: it is none
+    EndHandler* handler = nullptr;  // null: not an internal operation
     uint64_t cookie = 0;            // the handler's own
   };
   // The operation's slot in the pool. All operations that use the slot share these members.
@@ -268,25 +268,25 @@ struct alignas(kOperationAlign) Operation {
     SlotBlock* block = nullptr;
     std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
   };
-  // State of a one-sided operation; nobody looks at it in others.
+  // State of a one-sided operation. Other operations ignore it.
   struct Access {
     RemoteMemory* remote = nullptr;
-    AccessLedger* ledger = nullptr;        // of the pair, once it has the operation
+    AccessLedger* ledger = nullptr;        // the pair's, once it has the operation
     Registration* registration = nullptr;  // owner's side
     uint64_t offset = 0;
-    uint64_t ahead = 0;    // bytes in front that are in place already, and not counted any more
+    uint64_t ahead = 0;    // bytes at the front that are in place already and no longer counted
     uint64_t operand = 0;  // addend or new value; put: what to notify with
     uint64_t compare = 0;
     uint64_t* result = nullptr;
     uint64_t id = 0;     // initiator's, once asked for
-    uint64_t batch = 0;  // of the operations between two flushes
+    uint64_t batch = 0;  // identifies the operations between two flushes
     DirectAccess* direct = nullptr;
     bool started = false;  // counted in its batch
     bool asked = false;    // the owner may have done it
     bool notify = false;
-    bool placed = false;  // all bytes are, the owner does not know yet
+    bool placed = false;  // all bytes are placed; the owner does not know yet
     bool counted = false;
-    bool direct_failed = false;  // the owner shall look at it
+    bool direct_failed = false;  // the owner has to look at it
     bool waiting = false;        // in a TurnQueue
     bool had_turn = false;       // has waited for its turn to be asked
     bool holds_permit = false;   // counted in Permits
@@ -308,11 +308,11 @@ struct alignas(kOperationAlign) Operation {
   CommunicatorBase* communicator = nullptr;
   PairBase* pair = nullptr;  // send, or matched receive
 
-  // Second to fourth line: what the common message uses besides.
+  // Second to fourth line: further members that the common message uses.
   Buffers buffers;
   Links links;
-  // A thread waits for any of several operations; this one has that index in its list, from 1 on.
-  // 0: no thread does. A hint, which any thread may write.
+  // This operation's index, from 1 on, in the list of a thread that waits for any of several. 0: no
+  // thread does. A hint, which any thread may write.
   std::atomic<uint32_t> wait_index{0};
   Run run;
   Outcome outcome;
@@ -329,7 +329,7 @@ struct alignas(kOperationAlign) Operation {
   Extents extents() const {
     return buffers.extent_list.empty() ? Extents(&buffers.extent, 1) : Extents(buffers.extent_list);
   }
-  // One-sided operations have moved |bytes| already: the rest is an operation of its own.
+  // Drops |bytes| that a one-sided operation has moved already. The rest is its own operation.
   void drop_front(uint64_t bytes);
   void clear_pieces() {
     buffers.pieces.clear();
@@ -345,14 +345,14 @@ struct alignas(kOperationAlign) Operation {
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
               offsetof(Operation, transfer) == 256);
 
-// One line for people: what it is, with whom, how long.
+// One line for people: the operation, its peer and its length.
 std::string describe(const Operation& operation) HETCOMM_UNDER_BATON;
 
 // Operations in slabs of slots. Most calls need the baton; recycle() and allocate_shared() do not.
 //
 // A slot that is given back without the baton is only marked kFree, which costs no locked
-// instruction; a small ring of hints says where to look. Two threads that give back at once may
-// lose a hint: before it grows the pool looks at every slot.
+// instruction; a small ring of hints says where to look. Two threads that give slots back at once
+// may lose a hint, so the pool looks at every slot before it grows.
 class OperationPool {
  public:
   explicit OperationPool(Engine* engine) : engine_(engine) {}
@@ -389,7 +389,7 @@ class OperationPool {
     hints_[at % kHints].store(operation, std::memory_order_relaxed);
     hints_in_.store(at + 1, std::memory_order_release);
   }
-  // Does so under the baton.
+  // Like recycle(), under the baton.
   void recycle_locked(Operation* operation) HETCOMM_UNDER_BATON {
     if (operation->outcome.text) operation->outcome.text.reset();
     operation->expire(OperationState::kIdle);
@@ -397,8 +397,8 @@ class OperationPool {
     free_ = operation;
   }
 
-  // Calls use(slot), which says when to look at it next, for the slots of blocks in which something
-  // has begun or is due. Returns when to come back.
+  // Calls use(slot) for the slots of blocks in which something has begun or is due. |use| returns
+  // when to look at the slot next. sweep() returns when to come back.
   template <typename Use>
   uint64_t sweep(uint64_t now_ns, Use&& use) HETCOMM_UNDER_BATON {
     uint64_t next = ~uint64_t{0};
@@ -468,7 +468,7 @@ class OperationPool {
   std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};  // each as large as all before it
   size_t slab_count_ HETCOMM_GUARDED_BY_BATON = 0;
   std::atomic<uint32_t> hints_out_{0};  // written under the baton
-  std::atomic<uint32_t> hints_in_{0};   // written by all, and races are lost
+  std::atomic<uint32_t> hints_in_{0};   // written by all; racing writes may be lost
   std::array<std::atomic<Operation*>, kHints> hints_{};
   std::atomic<Operation*> returned_{nullptr};
   std::atomic<uint64_t> shared_{
@@ -482,7 +482,7 @@ struct OperationRef {
   uint32_t generation = 0;
 
   bool is(OperationState state) const { return operation->is(generation, state); }
-  // The handle has been given back, or its operation was reported.
+  // Whether the handle has been given back, or its operation was reported.
   bool stale() const { return operation->generation() != generation; }
 };
 inline constexpr uint64_t kHandleLowBits = 8;

@@ -35,7 +35,7 @@ int Passes::run_slow() {
     for (Driven* driven : driven_) driven->out_of_memory();
     moved = 1;
   }
-  // The doorbell is no work, and may ring for somebody else. Where nobody sleeps it rang too late.
+  // The doorbell is no work, and may ring for another thread. If nobody sleeps, it rang too late.
   if (sleepers_.doorbell().take_rung()) {
     --moved;
     if (sleepers_.sleeper() == Sleepers::Role::kNobody) sleepers_.doorbell().silence();

@@ -1,5 +1,5 @@
-// Passes over everything that is driven: what is polled, descriptors, timers and the sweep; and the
-// wake-ups that are arranged before a thread sleeps in the poller.
+// Passes over everything that is driven: polled objects, descriptors, timers and the sweep. Also
+// the wake-ups that are arranged before a thread sleeps in the poller.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace hetcomm {
 
 class Passes {
  public:
-  // A short sleep lasts at most so long.
+  // A short sleep lasts at most this long.
   static constexpr uint64_t kShortSleepNs = 100'000;
 
   Passes(Submitter& submitter, Sleepers& sleepers) : submitter_(submitter), sleepers_(sleepers) {}
@@ -27,27 +27,27 @@ class Passes {
   void add(Driven* driven) HETCOMM_UNDER_BATON { driven_.push_back(driven); }
   void remove(Driven* driven) HETCOMM_UNDER_BATON;
 
-  // One pass; every now and then it looks at descriptors and timers too.
+  // Makes one pass. Every now and then it looks at descriptors and timers too.
   int run() HETCOMM_UNDER_BATON {
     int moved = 0;
     for (size_t i = 0; i < driven_.size(); ++i) moved += driven_[i]->progress();
     if ((++count_ & 15) == 0 && slow_is_due(moved)) moved += run_slow();
     return moved;
   }
-  // One pass for a thread that does not poll: looks at descriptors and timers if that is due.
+  // Makes one pass for a thread that does not poll. Looks at descriptors and timers if that is due.
   void run_once() HETCOMM_UNDER_BATON;
   // Looks at descriptors that are not polled directly, and at timers.
   int run_slow() HETCOMM_UNDER_BATON;
 
-  // Arranges to be woken; returns when to wake up at the latest, 0 when there is work already.
+  // Arranges a wake-up. Returns when to wake up at the latest; 0 when there is work already.
   uint64_t prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON;
   // Takes the arrangements back, if there are any.
   void finish_sleep() HETCOMM_UNDER_BATON;
-  // A thread sleeps in the poller, until a time that was chosen without what is started now.
+  // Whether a thread sleeps in the poller, until a time that ignores what is started now.
   bool sleep_is_prepared() const HETCOMM_UNDER_BATON { return armed_; }
   // Takes the arrangements back and wakes the sleeper, so that it looks at everything again.
   void interrupt_sleep() HETCOMM_UNDER_BATON;
-  // An operation was started: interrupts the sleep if that has left work which no arrangement
+  // An operation was started: interrupts the sleep if that has left work that no arrangement
   // covers.
   void check_sleep() HETCOMM_UNDER_BATON;
 
@@ -65,8 +65,8 @@ class Passes {
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
   static constexpr uint64_t kSlowGraceUs = 150;
 
-  // A pass that has |moved| something leaves descriptors to one that has not, for a while: nobody
-  // who waits for what came waits for a system call first.
+  // For a while, a pass that has |moved| something leaves descriptors to a pass that has not. So a
+  // thread that waits for what came does not wait for a system call first.
   bool slow_is_due(int moved) const HETCOMM_UNDER_BATON {
     const uint64_t at = next_slow_ticks_ + (moved > 0 ? kSlowGraceUs * ticks_per_us_ : 0);
     return ticks() >= at;

@@ -52,7 +52,7 @@ class Sleepers {
   };
 
   // All of the following are [any-thread].
-  // Makes the calling thread the sleeper; false: there is one.
+  // Makes the calling thread the sleeper; false: there is one already.
   bool become(Role role) {
     Role nobody = Role::kNobody;
     return sleeper_.compare_exchange_strong(nobody, role, std::memory_order_acq_rel);
@@ -63,7 +63,7 @@ class Sleepers {
     return sleeper_.load(order);
   }
   bool somebody_polls() const { return polling_.load(std::memory_order_relaxed) != 0; }
-  // There is a sleeper, or a waiter that polls.
+  // Whether there is a sleeper, or a waiter that polls.
   bool somebody_watches() const {
     return sleeper_.load(std::memory_order_seq_cst) != Role::kNobody ||
            polling_.load(std::memory_order_seq_cst) != 0;

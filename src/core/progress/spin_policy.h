@@ -1,4 +1,4 @@
-// How long a thread that waits polls before it sleeps, and how it lets other threads run.
+// How long a waiting thread polls before it sleeps, and how it lets other threads run.
 #pragma once
 
 #include <sched.h>
@@ -13,7 +13,7 @@ namespace hetcomm {
 
 class SpinPolicy {
  public:
-  // |adapts|: a waiter beside strangers may poll for a shorter time. Before the first use.
+  // |adapts|: a waiter next to strangers may poll for a shorter time. Call this before any use.
   void set_up(uint64_t spin_ns, bool adapts, bool yields);
 
   // A waiter polls for |spin_ns| before it sleeps. [any-thread]
@@ -29,20 +29,20 @@ class SpinPolicy {
     return yields_.load(std::memory_order_relaxed) ||
            near_work_.load(std::memory_order_relaxed) != 0;
   }
-  // Other threads of this process work at what is waited for, on the processors of this host: who
-  // polls yields to them. The two are called in pairs. [any-thread]
+  // Other threads of this process, on this host's processors, work on the awaited data. Threads
+  // that poll yield to them. Call the two functions in pairs. [any-thread]
   void begin_near_work() { near_work_.fetch_add(1, std::memory_order_relaxed); }
   void end_near_work() { near_work_.fetch_sub(1, std::memory_order_relaxed); }
   uint64_t ticks_in_us(uint64_t us) const { return us * ticks_per_us_; }
 
-  // False when yields took long lately; then it has only paused. Where ranks share cores, what runs
-  // instead is most likely what is waited for.
+  // False when yields took long lately; then it has only paused. Where ranks share cores, the
+  // thread that runs instead is most likely the one waited for.
   bool let_others_run() {
     if (!yields()) return yielder_.yield();
     sched_yield();
     return true;
   }
-  // A thread that looks again at once pauses so long.
+  // Makes one pause, for a thread that looks again at once.
   void pause_once() const {
     if (yields()) {
       sched_yield();

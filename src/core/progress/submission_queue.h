@@ -22,7 +22,7 @@ class SubmissionQueue {
                                             std::memory_order_relaxed));
   }
 
-  // Empties the queue: returns a list through Operation::next in the order in which they came.
+  // Empties the queue. Returns a list through Operation::next, in the order of arrival.
   Operation* take() HETCOMM_UNDER_BATON {
     Operation* stack = newest_.exchange(nullptr, std::memory_order_acquire);
     Operation* ordered = nullptr;

@@ -16,7 +16,7 @@ class Tally {
   void add_pending(int64_t change) HETCOMM_UNDER_BATON {
     pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
-  // Data was asked of a peer, has come, or was given up.
+  // Data was requested from a peer, has come, or was given up.
   void add_expected(int64_t change) HETCOMM_UNDER_BATON { expected_ += change; }
   void note_end() HETCOMM_UNDER_BATON {
     ends_.store(ends_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -26,7 +26,7 @@ class Tally {
     arrivals_.store(arrivals_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     changed_ = true;
   }
-  // Waiters shall look again although nothing has ended.
+  // Makes waiters look again although nothing has ended.
   void note_change() HETCOMM_UNDER_BATON { changed_ = true; }
 
   // [any-thread]
@@ -35,7 +35,7 @@ class Tally {
   uint64_t arrivals() const { return arrivals_.load(std::memory_order_acquire); }
 
   bool data_is_expected() const HETCOMM_UNDER_BATON { return expected_ > 0; }
-  // The counts have changed since the last take_changed(): waiters have to be woken.
+  // Whether the counts have changed since the last take_changed(), so that waiters must be woken.
   bool changed() const HETCOMM_UNDER_BATON { return changed_; }
   bool take_changed() HETCOMM_UNDER_BATON { return std::exchange(changed_, false); }
 

@@ -13,7 +13,7 @@
 
 namespace hetcomm {
 
-// |Done|: a function that says whether the wait is over; only this thread calls it, at any time.
+// |Done|: a function that says whether the wait is over. Only this thread calls it, at any time.
 template <typename Done>
 class Waiter {
  public:
@@ -33,9 +33,9 @@ class Waiter {
   bool wait() HETCOMM_EXCLUDES(baton_role);
 
  private:
-  // A waiter that has polled in vain for so long lets others run.
+  // A waiter that has polled for this long without success lets others run.
   static constexpr uint64_t kEagerUs = 5;
-  // Beside strangers it sleeps when it has polled for so long: the peer may need this processor.
+  // Next to strangers it sleeps after polling for this long: the peer may need this processor.
   static constexpr uint64_t kBesideStrangersUs = 100;
 
   bool poll() HETCOMM_UNDER_BATON;
@@ -50,7 +50,7 @@ class Waiter {
   Background& background_;
   const uint64_t deadline_ns_;
   const uint64_t spin_ticks_;
-  uint64_t spin_end_ = 0;  // 0: nothing has been polled in vain yet
+  uint64_t spin_end_ = 0;  // 0: no poll has failed yet
   Done& done_;
 };
 
@@ -93,7 +93,7 @@ bool Waiter<Done>::wait() {
   }
 }
 
-// Polls with the baton until done, out of time, or asked to give the baton up. True in the last
+// Polls with the baton until done, out of time, or asked to give the baton up; true in the last
 // case.
 template <typename Done>
 bool Waiter<Done>::poll() {

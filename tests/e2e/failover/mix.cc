@@ -1,10 +1,10 @@
-// Everything at once, in both directions, with a model of what each side has to see:
+// All operations at once, in both directions, with a model of the expected result on each side:
 //
 //   * messages of each stream arrive once, in order, whole;
 //   * each notification comes once, its bytes are right when it comes, and nothing writes them
-//   later;
-//   * what was put is what a get reads, then and a while later;
-//   * every atomic happened once, or, where its outcome was told to be unknown, once or never.
+//     later;
+//   * a get reads the bytes that were put, immediately and a while later;
+//   * every atomic happened once, or, if its outcome was reported as unknown, at most once.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -16,8 +16,8 @@ namespace hetcomm::test {
 namespace {
 
 constexpr uint64_t kStreams = 3;
-constexpr uint64_t kLargest = 768 << 10;  // message
-constexpr uint64_t kWindow = 4;           // messages under way per stream
+constexpr uint64_t kLargest = 768 << 10;  // largest message
+constexpr uint64_t kWindow = 4;           // messages in flight per stream
 constexpr uint64_t kSlots = 16;
 constexpr uint64_t kSlotBytes = 192 << 10;
 constexpr uint64_t kTracks = 2;
@@ -27,7 +27,7 @@ constexpr uint64_t kByeTag = 101;
 constexpr double kStallSeconds = 40;
 constexpr std::byte kPoison{0xd7};
 
-// Where things are in the window.
+// Layout of the window.
 constexpr uint64_t kAdded = 0;     // word that fetch_adds go to
 constexpr uint64_t kSwapped = 64;  // word that compare_swaps go to
 constexpr uint64_t kFirstSlot = 4096;
@@ -126,7 +126,7 @@ class Mix {
   Clock::time_point last_event_ = Clock::now();
   Stream streams_[kStreams];
   Slot slots_[kSlots];
-  uint64_t put_ = 0;         // notified puts begun
+  uint64_t put_ = 0;         // notified puts started
   uint64_t put_done_ = 0;    // completed here
   uint64_t answered_ = 0;    // taken by the other side
   std::vector<bool> taken_;  // notifications of the other's puts
@@ -160,8 +160,8 @@ void Mix::completed(size_t index, const hetcomm_completion_t& completion) {
 
 // --- messages ---------------------------------------------------------------
 
-// The first word of a message is its index; a stream ends with one empty message per receive that
-// the other side keeps posted.
+// The first word of a message is its index. A stream ends with one empty message per posted receive
+// of the other side.
 void Mix::send_messages() {
   for (uint64_t i = 0; i < kStreams; ++i) {
     Stream& stream = streams_[i];
@@ -258,7 +258,7 @@ void Mix::take_notifications() {
       fail("put %lu of %lu bytes is wrong when its notification comes: %s", note.value, put.length,
            explain_mismatch(window_.bytes + offset, put.length, put.seed).c_str());
     }
-    // From now on the bytes are the owner's.
+    // From now on the bytes belong to the owner.
     std::memset(window_.bytes + offset, static_cast<int>(kPoison), put.length);
     const uint64_t hold_ms = random_.below(8) == 0 ? random_.below(400) : 0;
     held_.push_back({note.value, put.length, Clock::now() + std::chrono::milliseconds(hold_ms)});
@@ -290,7 +290,7 @@ void Mix::post_answer_receive() {
   auto answer = std::make_shared<uint64_t>(0);
   watch(rank_.receive(kAckTag, answer.get(), sizeof(uint64_t)), "the answer to a put",
         [this, answer](const hetcomm_completion_t& completion) {
-          if (completion.bytes_received == 0) return;  // the last ones
+          if (completion.bytes_received == 0) return;  // an end message
           Slot& slot = slots_[*answer % kSlots];
           if (!slot.busy || *answer >= put_) fail("put %lu was answered twice", *answer);
           slot.busy = false;
@@ -380,7 +380,7 @@ void Mix::start_atomics() {
           ++swap_unknown_;
           return;
         }
-        // After an unknown one the value may be one further.
+        // After an unknown outcome the value may be one step further.
         if (swap_previous_ != swap_value_ &&
             (swap_unknown_ == 0 || swap_previous_ != swap_value_ + 1)) {
           fail("a compare_swap saw %lu where %lu is", swap_previous_, swap_value_);
@@ -390,7 +390,7 @@ void Mix::start_atomics() {
       true);
 }
 
-// --- all of it --------------------------------------------------------------
+// --- the whole run ----------------------------------------------------------
 
 bool Mix::done() const {
   if (!stopping() || answered_ != put_ || put_done_ != put_ || !held_.empty()) return false;
@@ -458,7 +458,7 @@ void Mix::run() {
     }
     requests.clear();
     if (pending_.empty()) continue;
-    // Beginning elsewhere each time: the first that has ended is reported.
+    // Starts at another request each time, because the first one that has ended is reported.
     const size_t first = ++turn_ % pending_.size();
     for (size_t i = 0; i < pending_.size(); ++i) {
       requests.push_back(pending_[(first + i) % pending_.size()].request);

@@ -1,6 +1,5 @@
-// The library finds the entries of libibverbs by dlsym. This program has a dlsym of its own in
-// front of the system's, which hands out two entries that keep a list of the queue pairs on their
-// way.
+// The library finds the entries of libibverbs by dlsym. This program puts its own dlsym in front of
+// the system's; it replaces two entries with versions that record the queue pairs.
 #include "tests/e2e/failover/queue_pairs.h"
 
 #include <dlfcn.h>

@@ -123,7 +123,7 @@ Rank::~Rank() {
   CHECK(hetcomm_context_destroy(context_));
 }
 
-// "break N": a queue pair; "stop": come to an end.
+// "break N" breaks a queue pair; "stop" ends the scenario.
 void Rank::obey() {
   char line[100];
   while (std::fgets(line, sizeof(line), stdin) != nullptr) {

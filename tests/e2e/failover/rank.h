@@ -1,5 +1,5 @@
-// One rank of the failover tests: two ranks, the C ABI only, orders of failover_test.py by standard
-// input, one line of output for what it shall know.
+// One rank of the failover tests: two ranks that use only the C ABI, take orders from
+// failover_test.py on standard input, and report results line by line.
 #pragma once
 
 #include <atomic>
@@ -19,19 +19,20 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// One line, at once.
+// Prints one line immediately.
 [[gnu::format(printf, 1, 2)]] void say(const char* format, ...);
-// Says "FAILED ..." and ends the process.
+// Prints "FAILED ..." and ends the process.
 [[noreturn, gnu::format(printf, 1, 2)]] void fail(const char* format, ...);
 void check(hetcomm_status_t status, const char* what);
 #define CHECK(call) ::hetcomm::test::check((call), #call)
 
 uint64_t mix(uint64_t value);
-// Bytes that tell where they belong: those of another |seed|, or of another place, differ.
+// Fills memory with bytes that depend on |seed| and on their place.
 void fill(std::byte* bytes, uint64_t length, uint64_t seed);
-// The first byte that is wrong, or |length|.
+// Returns the first wrong byte, or |length|.
 uint64_t mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
-// It tells where it is wrong, how much, what is there, and whether it comes right in a moment.
+// Describes the mismatch: where it is, how long, its contents, and whether it becomes right after a
+// moment.
 std::string explain_mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
 
 class Random {
@@ -43,13 +44,13 @@ class Random {
  private:
   uint64_t state_;
 };
-// Mostly small, now and then as large as |most|.
+// Mostly small, sometimes as large as |most|.
 uint64_t random_size(Random& random, uint64_t least, uint64_t most);
 
-// The test tells this rank these while it runs.
+// Orders from the test to this rank while it runs.
 struct Orders {
   std::atomic<bool> stop{false};
-  std::atomic<bool> ended{false};  // the test has gone
+  std::atomic<bool> ended{false};  // the test has ended
 };
 
 class Rank {
@@ -64,25 +65,25 @@ class Rank {
   hetcomm_communicator_t* world() { return world_; }
   Orders& orders() { return orders_; }
 
-  // Memory of the library that the other rank may use; the other's of the same size.
+  // Memory of the library that the other rank may access, and the other's of the same size.
   struct Window {
     std::byte* bytes = nullptr;
     hetcomm_memory_t* memory = nullptr;
     hetcomm_remote_memory_t* remote = nullptr;
   };
-  // Collective. |own|: of the library's allocator.
+  // Collective. |own|: allocated by the library.
   Window open_window(uint64_t size);
   void close_window(Window& window);
 
   hetcomm_request_t* send(uint64_t tag, const void* data, uint64_t size);
   hetcomm_request_t* receive(uint64_t tag, void* data, uint64_t size);
   hetcomm_completion_t wait(hetcomm_request_t* request);
-  // It has to succeed.
+  // Waits for |request|, which must succeed.
   void finish(hetcomm_request_t* request, const char* what);
   void barrier();
 
   std::vector<hetcomm_counters_t> counters();
-  // One line "COUNTERS ..." for each transport.
+  // Prints one line "COUNTERS ..." per transport.
   void say_counters();
 
  private:
@@ -95,7 +96,7 @@ class Rank {
   Orders orders_;
 };
 
-// The scenarios.
+// The scenarios:
 void play_mix(Rank& rank, uint64_t seed, uint64_t least_puts);
 void play_bulk(Rank& rank, const std::string& how, uint64_t size);
 void play_cut_off(Rank& rank);

@@ -1,4 +1,4 @@
-// The scenarios of one operation at a time.
+// Scenarios with one operation at a time.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kTag = 5;
 
-// How much of memory that is being filled has come: one byte of each piece is looked at.
+// Measures how much of a memory being filled has arrived, by one byte of each piece.
 class Arrival {
  public:
   Arrival(std::byte* bytes, uint64_t size) : bytes_(bytes) {
@@ -22,7 +22,7 @@ class Arrival {
     }
     total_ = left_.size();
   }
-  // True when the sender has put what belongs there.
+  // Checks which pieces have arrived.
   void look() {
     const size_t before = left_.size();
     std::erase_if(left_, [&](uint64_t at) {
@@ -62,13 +62,13 @@ class Arrival {
 
 }  // namespace
 
-// Rank 0 sends or puts, or rank 1 gets; rank 1 looks at its memory meanwhile.
+// Rank 0 sends or puts, or rank 1 gets, while rank 1 watches its memory.
 void play_bulk(Rank& rank, const std::string& how, uint64_t size) {
   Rank::Window window = rank.open_window(how == "send" ? 4096 : size);
   std::vector<std::byte> own(how == "put" && rank.rank() == 1 ? 0 : size);
   std::byte* source = how == "get" ? window.bytes : own.data();
   if (rank.rank() == 0) fill(source, size, 1);
-  // Rails are made and measured.
+  // The rails are created and measured.
   std::vector<std::byte> warm(8 << 20);
   for (int i = 0; i < 12; ++i) {
     rank.finish(rank.rank() == 0 ? rank.send(kTag, warm.data(), warm.size())
@@ -125,7 +125,7 @@ void play_bulk(Rank& rank, const std::string& how, uint64_t size) {
   rank.close_window(window);
 }
 
-// One operation of each kind is under way when the test takes the network away; all have to end.
+// One operation of each kind is in flight when the test cuts the network; all have to end.
 void play_cut_off(Rank& rank) {
   Rank::Window window = rank.open_window(64 << 20);
   rank.barrier();
@@ -172,7 +172,7 @@ void play_cut_off(Rank& rank) {
   bool was_cut = false;
   size_t left = running.size();
   while (left > 0) {
-    if (rank.orders().stop && !was_cut) {  // the test says that it has cut
+    if (rank.orders().stop && !was_cut) {  // the test reports the cut
       was_cut = true;
       cut = Clock::now();
     }
@@ -203,7 +203,7 @@ void play_cut_off(Rank& rank) {
 
 namespace {
 
-// Puts, gets and atomics one after the other for |seconds|; none may take as long as that.
+// Does puts, gets and atomics one after the other for |seconds|. None may take that long.
 void use_memory(const char* whose, hetcomm_remote_memory_t* remote, uint64_t offset,
                 double seconds) {
   const auto start = Clock::now();
@@ -244,8 +244,8 @@ void use_memory(const char* whose, hetcomm_remote_memory_t* remote, uint64_t off
 
 }  // namespace
 
-// Rank 1 computes. Its background thread serves what rank 0, and a thread of its own, do to its
-// memory meanwhile.
+// Rank 1 computes. Its background thread serves the accesses of rank 0, and of a thread of its own,
+// to its memory.
 void play_compute(Rank& rank, double seconds) {
   constexpr uint64_t kHalf = 4 << 20;
   Rank::Window window = rank.open_window(2 * kHalf);

@@ -28,7 +28,8 @@ c10::Stream stream_at(int device, int64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, device_at(device), id);
 }
 
-// Whether HETCOMM_STANDIN_WITHOUT names |what|: then the device lacks it, and torch says so.
+// Returns whether HETCOMM_STANDIN_WITHOUT names |what|. If so, the device lacks it, and torch
+// reports that.
 bool lacks(const char* what) {
   const char* const without = std::getenv("HETCOMM_STANDIN_WITHOUT");
   return without != nullptr && std::strstr(without, what) != nullptr;

@@ -29,7 +29,7 @@ bool passed(const Uses& uses) {
     try {
       return use.first->done(use.second);
     } catch (const c10::Error&) {
-      return true;  // A failed stream uses nothing any more.
+      return true;  // A failed stream no longer uses anything.
     }
   });
 }
@@ -48,10 +48,10 @@ struct Block {
   int device;
   Stream* stream;
   size_t used = 0;
-  size_t poisoned = 0;  // How much of it has ever been poisoned.
+  size_t poisoned = 0;  // Number of bytes that have ever been poisoned.
   bool allocated = false;
   std::set<Stream*> recorded{};  // The other streams that record_stream has named.
-  Uses uses{};                   // The work of those when the block was freed.
+  Uses uses{};                   // The work of these streams when the block was freed.
 
   void poison(size_t from, size_t to) {
     if (from >= to) return;
@@ -115,7 +115,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     free_.clear();
   }
 
-  // As CUDA does, this skips memory that comes from elsewhere, such as from_blob's.
+  // Like CUDA, this skips memory that comes from elsewhere, such as from_blob's.
   void recordStream(const c10::DataPtr& data, c10::Stream by) override {
     if (data.get() == nullptr || data.get_deleter() != &release) return;
     Stream& other = stream(by.device_index(), by.id());
@@ -223,7 +223,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 
   void recycle(Block& block) {
-    // CUDA leaves it alone until it is used again.
+    // CUDA does not change it until it is used again.
     if (settings().lenient) {
       block.poisoned = 0;
     } else {
@@ -234,7 +234,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     free_[{block.stream, block.size}].push_back(&block);
   }
 
-  // Recycles the blocks that other streams are done with.
+  // Recycles the blocks that other streams no longer use.
   void collect() {
     std::erase_if(waiting_, [&](Block* block) {
       if (!passed(block->uses)) return false;

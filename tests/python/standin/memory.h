@@ -11,10 +11,10 @@ namespace standin {
 // The allocator of the device. It allocates on the calling thread's current device and stream.
 c10::DeviceAllocator& device_allocator();
 
-// Where the device's own threads find memory that tensors know by an address nobody can touch.
+// Returns where the device's own threads find memory that tensors know by an untouchable address.
 // Throws where the bytes are not inside one block that is allocated now.
 char* alias_of(const void* address, size_t bytes);
-// The device of an address of device memory, or -1.
+// Returns the device of an address of device memory, or -1.
 int device_of(const void* address);
 
 // The allocator of pinned host memory.

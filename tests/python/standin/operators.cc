@@ -84,7 +84,7 @@ c10::IValue converted(const c10::IValue& value, Convert convert) {
   return list;
 }
 
-// A number that lives on the CPU is read when the kernel is enqueued.
+// A number on the CPU is read when the kernel is enqueued.
 at::Tensor kernel_argument(const at::Tensor& tensor, int device) {
   if (is_ours(tensor)) {
     TORCH_CHECK(tensor.device().index() == device, "standin: the tensors are on two devices");
@@ -98,7 +98,7 @@ at::Tensor kernel_argument(const at::Tensor& tensor, int device) {
   return number;
 }
 
-// Everything else waits, and runs on the CPU with copies.
+// All other operators wait, and run on the CPU with copies.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ++counts().fallbacks;
   const auto& arguments = op.schema().arguments();
@@ -123,9 +123,9 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   used.set_state(state);
 }
 
-// Runs the CPU's kernel of an operator in the current stream. The operator writes only tensors
-// that it is given. Torch has checked the arguments, save where a caller gives the output: what is
-// wrong then is an error of the stream.
+// Runs the CPU's kernel of an operator in the current stream. The operator writes only tensors that
+// it is given. Torch has checked the arguments, except where a caller gives the output. Errors
+// there are errors of the stream.
 void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_alive();
   const auto& arguments = op.schema().arguments();
@@ -156,7 +156,7 @@ void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // Copies.
 
-// A copy over the link to the device, in parts where its rate is limited.
+// Copies over the link to the device, in parts where its rate is limited.
 void move_over_the_link(char* to, const char* from, size_t bytes) {
   const int64_t rate = settings().copy_rate;
   const size_t parts = rate > 0 ? 8 : 1;
@@ -171,7 +171,7 @@ void move_over_the_link(char* to, const char* from, size_t bytes) {
   }
 }
 
-// Whether the bytes in memory, in order, are the tensor.
+// Returns whether the bytes in memory, in order, are the tensor.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }

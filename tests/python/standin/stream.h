@@ -41,7 +41,7 @@ class Stream {
   using Task = std::function<void()>;
 
   uint64_t enqueue(Task task);
-  // Whether the task is done. Throws where that task, or one before it, has failed.
+  // Returns whether the task is done. Throws where that task, or one before it, has failed.
   bool done(uint64_t ticket);
   // Waits for the task. Throws as done() does.
   void wait(uint64_t ticket);
@@ -87,7 +87,7 @@ class Event {
   double milliseconds_until(const Event& end) const;
 
  private:
-  // One recording. The stream shares it, so that the event may go while it is pending.
+  // One recording. The stream shares it, so that the event may be destroyed while it is pending.
   struct Mark {
     Stream* stream = nullptr;
     uint64_t ticket = 0;
@@ -103,7 +103,8 @@ class Event {
 
 // Throws if a sticky fault has happened.
 void check_alive();
-// Counts one copy. Throws where this copy is to fail; is true where it is to fail in the stream.
+// Counts one copy. Throws where this copy has to fail at once; returns true where it has to fail in
+// the stream.
 bool next_copy_fails_later();
 void fail_copies(int64_t after, bool sticky);
 void fail_copies_later(int64_t after);

@@ -12,8 +12,8 @@
 namespace hetcomm {
 namespace {
 
-// Counts without atomics, so that two threads inside at once lose a step (and ThreadSanitizer sees
-// them).
+// Counts without atomics: two concurrent threads inside lose a step, and ThreadSanitizer reports
+// them.
 struct Guarded {
   explicit Guarded(BiasedLock::Bias bias) { lock.set_up(bias); }
   BiasedLock lock;
@@ -42,7 +42,7 @@ bool take(BiasedLock& lock, Call call) {
   return false;
 }
 
-// How many of |count| tries succeeded.
+// Returns how many of |count| tries succeeded.
 int64_t run(Guarded& guarded, Call call, int64_t count) {
   int64_t taken = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -104,7 +104,7 @@ TEST(BiasedLock, HasNoSoleUserWhereThatIsNotAllowed) {
   lock.unlock();
 }
 
-// Set-up calls of one thread beside the first calls of another.
+// Set-up calls of one thread are concurrent with the first calls of another.
 TEST(BiasedLock, CallsBeforeThereIsAUserDoNotEndIt) {
   BiasedLock lock;
   lock.set_up(BiasedLock::Bias::kSoleUser);
@@ -116,8 +116,8 @@ TEST(BiasedLock, CallsBeforeThereIsAUserDoNotEndIt) {
   lock.unlock();
 }
 
-// The interesting moment, another thread's first call beside the sole user's, comes once in the
-// life of a lock: many lives, and in each the sole user is at it when the other comes.
+// The critical moment, another thread's first call during the sole user's call, comes once in the
+// life of a lock. So the test runs many lives, with the sole user active in each.
 TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
   constexpr int kLives = 1000;
   constexpr int64_t kSteps = 30;
@@ -127,7 +127,7 @@ TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
     lives.push_back(std::make_unique<Guarded>(BiasedLock::Bias::kSoleUser));
   }
   std::atomic<int> reached{0};  // lives that the sole user has begun
-  std::atomic<int> left{0};     // lives that the other is done with
+  std::atomic<int> left{0};     // lives that the other has finished
   std::vector<int64_t> by_user(kLives);
   std::vector<int64_t> by_other(kLives);
   std::thread user([&] {
@@ -157,7 +157,7 @@ TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
   }
 }
 
-// Once shared it stays usable by all.
+// Once shared, it stays usable by all.
 TEST(BiasedLock, ExcludesWhenShared) {
   Guarded guarded(BiasedLock::Bias::kSoleUser);
   int64_t taken[3] = {};

@@ -1,7 +1,8 @@
-// Config: the table is complete and parses by its own rules; settings win over the environment,
-// which wins over defaults; what cannot be parsed or is out of range names the variable and what is
-// allowed; a misspelt name is told its nearest; secrets are never shown. In a program that has more
-// rights than its caller, variables that name files do not count, and those about trust end it.
+// Config: the table is complete and parses by its own rules. Settings win over the environment,
+// which wins over defaults. A value that cannot be parsed or is out of range is reported with the
+// variable and the allowed values. A misspelt name is reported with the nearest known one. Secrets
+// are never shown. In a program with more rights than its caller, variables that name files do not
+// count, and those about trust end it.
 #include "src/system/config.h"
 
 #include <cctype>
@@ -96,7 +97,7 @@ TEST_F(ConfigTest, SettingsWinOverTheEnvironment) {
   EXPECT_TRUE(lines_.empty());
 }
 
-// A new variable that names a file has to say so: its name or its meaning gives it away.
+// A new variable that names a file must be marked so; its name or its meaning gives it away.
 TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
   const std::set<std::string_view> by_value = {"HETCOMM_TLS_SERVER_NAME", "HETCOMM_SHM_USERS"};
   std::set<std::string_view> about_trust = {"HETCOMM_SECRET_FILE", "HETCOMM_TLS_CERTIFICATE",
@@ -119,7 +120,7 @@ TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
   }
 }
 
-// Walks the table: what a stranger sets counts where it names no file, and only there.
+// Walks the table: a stranger's setting counts only where it names no file.
 TEST_F(ConfigTest, AStrangersVariablesThatNameFilesDoNotCount) {
   for (const Variable* each : kVariables) {
     const Variable& info = *each;
@@ -158,7 +159,7 @@ TEST_F(ConfigTest, OneWarningListsWhatIsIgnoredAndSettingsCount) {
       << lines_[0];
 }
 
-// A program that names a file of its own has not asked for what its caller's environment says.
+// A program that names a file of its own does not want the secret of its caller's environment.
 TEST_F(ConfigTest, ASecretFileOfTheSettingsCountsMoreThanASecretOfTheEnvironment) {
   const char* const environment[] = {"HETCOMM_SECRET=caller", nullptr};
   const auto secret_with = [&](const char* settings) {
@@ -218,7 +219,7 @@ TEST_F(ConfigTest, ChoicesComeInAnyCaseAndSwitchesInEveryForm) {
     EXPECT_FALSE(loaded({text.c_str()}).is_on(variable::kShmMap)) << off;
   }
   EXPECT_EQ(loaded({"HETCOMM_YIELD=1"}).text(variable::kYield), "on");
-  // It is no switch.
+  // It is not a switch.
   EXPECT_NE(error({"HETCOMM_SHM_BULK=1"}).find("auto|copy|read"), std::string::npos);
 }
 
@@ -265,7 +266,7 @@ TEST_F(ConfigTest, EndsOfTheRangesAreAllowed) {
   EXPECT_EQ(loaded({"HETCOMM_STAGING_CHUNK=0"}).number(variable::kStagingChunk), 0u);
 }
 
-// An operation's timeout of 0 means the default, too.
+// An operation's timeout of 0 means the default too.
 TEST_F(ConfigTest, TimeoutOfZeroIsTheDefault) {
   const Config config = loaded({"HETCOMM_TIMEOUT=0", "HETCOMM_BOOTSTRAP_TIMEOUT=0ms"});
   EXPECT_EQ(config.number(variable::kTimeout), 1'800'000'000'000u);
@@ -310,7 +311,7 @@ TEST_F(ConfigTest, SettingsMustBeKnown) {
   EXPECT_NE(error({}, "TIMEOUT=5s;;NOISE=1").find("entry 3"), std::string::npos);
 }
 
-// A secret with a character that ends it, or behind one that does not start it.
+// A secret with a character that ends it, or after one that does not start it.
 TEST_F(ConfigTest, NoPieceOfASecretIsPrinted) {
   for (const char* settings :
        {"SECRET=open;hush", "SECRET=open;hush=x", "SECRET=open;;LOG=info;hush=x", "SECRET:hush",

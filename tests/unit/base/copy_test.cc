@@ -1,5 +1,6 @@
-// Copies: every byte arrives and no other is touched, at all distances of target and source from a
-// page, around the lengths at which the ways change; and none is many times slower than others.
+// Copies: every byte arrives and no other is touched, at all offsets of target and source in a
+// page, and around the lengths at which the method changes. None is many times slower than the
+// others.
 #include "src/base/copy.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// Memory that begins at a page.
+// Memory that begins at a page boundary.
 class Pages {
  public:
   explicit Pages(size_t bytes) : bytes_(bytes + 2 * kPage) {
@@ -53,7 +54,7 @@ TEST(Copy, EachByteArrivesAndNoOtherIsTouched) {
   }
 }
 
-// memcpy takes twenty times as long at some distances on some processors.
+// On some processors memcpy takes twenty times as long at some offsets.
 TEST(TimedCopy, NoDistanceIsSlow) {
   constexpr size_t kLength = 32768;
   Pages source(kLength + kPage);

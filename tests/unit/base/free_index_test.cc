@@ -1,5 +1,5 @@
-// Indices that are used again: putting one back never allocates, however many there are; an index
-// that was not taken out is given again.
+// Reused indices: putting one back never allocates, however many there are. An index that was not
+// taken out is handed out again.
 #include "src/base/free_index.h"
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Interfaces: the way without netlink lists the addresses, flags, netmasks and indices that the
-// kernel lists over netlink.
+// Interfaces: the method without netlink lists the same addresses, flags, netmasks and indices as
+// the kernel does over netlink.
 #include "src/system/interface_list.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ std::string text_of(const sockaddr_storage& address) {
   return text;
 }
 
-// "lo 127.0.0.1 255.0.0.0", with the flags that matter.
+// Such as "lo 127.0.0.1 255.0.0.0", with the relevant flags.
 std::set<std::string> described(const std::vector<ListedAddress>& all) {
   std::set<std::string> result;
   for (const ListedAddress& each : all) {

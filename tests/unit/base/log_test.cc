@@ -1,8 +1,8 @@
-// Log: a line is "hetcomm[host:rank pid N time] level: text"; levels filter; the caller's function
+// Log: a line is "hetcomm[host:rank pid N time] level: text". Levels filter. The caller's function
 // gets one line at a time, from any thread. A file gets whole lines, appended; its name has host,
-// process and rank; lines wait for no file: what is written before the rank is known goes to
-// standard error. A pipe that nobody reads and a file at its limit end nobody, and how the process
-// takes their signals is as before.
+// process and rank. Lines do not wait for a file: those written before the rank is known go to
+// standard error. A pipe without a reader and a file at its limit do not end the process, and its
+// handling of their signals is unchanged.
 #include "src/system/log.h"
 
 #include <fcntl.h>
@@ -50,7 +50,8 @@ std::string host_name() {
   return name.data();
 }
 
-// |lines| with "PID" and "TIME" in place of this process's number and of times of today's form.
+// Returns |lines| with "PID" and "TIME" in place of this process's number and of timestamps of
+// today's form.
 std::string unstamped(std::string lines) {
   lines = std::regex_replace(lines, std::regex(" pid " + std::to_string(getpid()) + " "), " PID ");
   return std::regex_replace(
@@ -58,7 +59,7 @@ std::string unstamped(std::string lines) {
       " TIME]");
 }
 
-// Lines of this process begin so.
+// The beginning of this process's lines.
 std::string head(const std::string& rank = "") {
   return "hetcomm[" + host_name() + rank + " PID TIME] ";
 }
@@ -120,7 +121,7 @@ TEST_F(LogFiles, WaitsForTheRankWhereTheNameNeedsIt) {
   EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
   log.warn("late");
   EXPECT_EQ(unstamped(contents(in_folder("rank12"))), head(":12") + "warn: late\n");
-  // A second communicator, of which this is another rank, changes no file.
+  // A second communicator, in which this is another rank, does not change the file.
   log.set_rank(3);
   EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
 }
@@ -162,7 +163,7 @@ TEST_F(LogFiles, AFileThatCannotBeOpenedIsToldAtOnceOrWithTheRank) {
   EXPECT_NE(printed.find("warn: still told"), std::string::npos) << printed;
 }
 
-// Texts of peers and files may be in a line.
+// Lines may contain texts of peers and of files.
 TEST(Log, NothingInALineActsOnATerminal) {
   Sink sink;
   Log log;
@@ -216,7 +217,7 @@ TEST(Log, StandardErrorWithoutAFunction) {
   EXPECT_EQ(unstamped(testing::internal::GetCapturedStderr()), head() + "warn: to people\n");
 }
 
-// Counts how many times |signal| came to this process.
+// Counts the deliveries of |signal| to this process.
 volatile sig_atomic_t came = 0;
 
 void count(int /*signal*/) { came = came + 1; }
@@ -232,7 +233,7 @@ bool is_blocked(int signal) {
   return pthread_sigmask(SIG_BLOCK, nullptr, &blocked) == 0 && sigismember(&blocked, signal) == 1;
 }
 
-// Standard error is another file while this object exists.
+// Redirects standard error to another file while this object exists.
 class StandardError {
  public:
   explicit StandardError(int file) : before_(dup(STDERR_FILENO)) { dup2(file, STDERR_FILENO); }
@@ -247,7 +248,7 @@ class StandardError {
   int before_;
 };
 
-// Logs with the application's handler of |signal| in place, which must see nothing.
+// Logs with the application's handler of |signal| installed. The handler must not be called.
 void log_beside_a_handler(Log& log, int signal) {
   struct sigaction own {};
   own.sa_handler = count;
@@ -298,7 +299,7 @@ TEST(Log, ASignalThatWasPendingBeforeStaysPending) {
   close(ends[1]);
 }
 
-// Sets the limit of file sizes while it exists.
+// Limits file sizes while it exists.
 class FileSizes {
  public:
   explicit FileSizes(rlim_t most) {

@@ -1,5 +1,5 @@
-// Memory files: they have the size that was asked for and can be sealed; the limit of file sizes
-// (ulimit -f) ends in a status that names it, and never in a signal.
+// Memory files: they have the requested size and can be sealed. Exceeding the limit of file sizes
+// (ulimit -f) returns a status that names it, and never raises a signal.
 #include "src/system/memory_file.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ TEST(MemoryFile, TheLimitOfFileSizesIsAStatus) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
   EXPECT_TRUE(check_file_size(1000).ok());
   EXPECT_TRUE(create_memory_file("hetcomm-test", 1000).ok());
-  // The default of SIGXFSZ, which ends the process, is in place.
+  // The default action of SIGXFSZ, which ends the process, is in place.
   const Result<UniqueFd> larger = create_memory_file("hetcomm-test", 1001);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(larger.status().code(), Code::kOutOfResources);

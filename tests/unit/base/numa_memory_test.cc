@@ -1,9 +1,9 @@
 // Memory near a NUMA node:
 //   - the kernel keeps the preference for exactly the whole pages of a range, before they are
 //     touched, and takes the pages from that node;
-//   - memory is there and can be used whatever is asked for: nodes that are not there, numbers that
-//     no kernel has, a process that is forbidden to ask (EPERM, ENOSYS);
-//   - who has no node to name makes no system call.
+//   - memory is always usable, whatever is asked for: missing nodes, numbers that no kernel has, a
+//     process that is forbidden to ask (EPERM, ENOSYS);
+//   - without a node there is no system call.
 #include "src/system/numa_memory.h"
 
 #include <linux/filter.h>
@@ -76,7 +76,7 @@ TEST(NumaMemory, ThePreferenceEndsWithTheWholePages) {
   EXPECT_EQ(policy_of(pages + kPage).mode, MPOL_PREFERRED);
   EXPECT_EQ(policy_of(pages + 2 * kPage - 1).mode, MPOL_PREFERRED);
   EXPECT_EQ(policy_of(pages + 2 * kPage).mode, MPOL_DEFAULT);
-  // Ranges without a whole page are nothing to ask for.
+  // Ranges without a whole page need no request.
   EXPECT_EQ(prefer_numa_node(pages + 3 * kPage, 0, 0), 0);
   EXPECT_EQ(prefer_numa_node(pages + 3 * kPage, kPage - 1, 0), 0);
   EXPECT_EQ(prefer_numa_node(pages + 3 * kPage + 1, 1, 0), 0);
@@ -96,7 +96,7 @@ TEST(NumaMemory, IsThereForNodesThatAreNot) {
 TEST(NumaMemory, MayBeMovedAndLetGo) {
   NumaMemory memory = allocate_near(kPage, 0);
   NumaMemory other = allocate_near(kPage, kAnyNumaNode);
-  std::swap(memory, other);  // each is given back the way that it came
+  std::swap(memory, other);  // each is released in its own way
   use(memory.get(), kPage);
   use(other.get(), kPage);
   memory.reset();
@@ -108,7 +108,7 @@ TEST(NumaMemory, ThatThereIsNotIsNull) {
   EXPECT_EQ(allocate_near(kMore, 0), nullptr);
 }
 
-// Runs |body| in a child whose mbind and set_mempolicy end with |action|.
+// Runs |body| in a child whose mbind and set_mempolicy return |action|.
 int in_a_container(unsigned action, const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {

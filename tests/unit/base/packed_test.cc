@@ -1,5 +1,5 @@
 // Packed numbers and texts:
-//  * what was written is read again, whatever the numbers and the texts are;
+//  * written data is read back, whatever the numbers and the texts are;
 //  * numbers that repeat or grow evenly take a few bytes, however many there are;
 //  * every prefix, every changed byte and random bytes fail or give values within the limits.
 #include "src/base/packed.h"
@@ -37,7 +37,7 @@ TEST(Packed, NumbersComeBack) {
       EXPECT_TRUE(reader.finished());
     }
   }
-  // One bit too many, and a number without an end.
+  // One bit too many, and a number that never ends.
   for (const uint8_t last : {uint8_t{2}, uint8_t{0x80}}) {
     ByteWriter writer;
     for (int i = 0; i < 9; ++i) writer.write(uint8_t{0xff});
@@ -133,7 +133,7 @@ TEST(Packed, TextsComeBackAndShareBeginnings) {
 }
 
 TEST(Packed, TextsThatGrowBeyondAllBytesAreRefused) {
-  const Texts texts(100, std::string(50, 'x'));  // two bytes each, beyond the first
+  const Texts texts(100, std::string(50, 'x'));  // two bytes each, after the first
   const std::vector<std::byte> bytes = packed(texts);
   EXPECT_LE(bytes.size(), 360U);
   ByteReader exact(bytes);

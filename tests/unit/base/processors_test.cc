@@ -1,9 +1,9 @@
-// Sets of processors, and threads that are made to use fewer of theirs:
-//   - lists of the kernel are read and written alike, far above 1024 processors too; what is no
-//     list is none;
-//   - sets are equal whatever they were made from;
-//   - narrow_thread() never gives a thread a processor that it did not have, and leaves it where it
-//     is for masks that say nothing or nothing new.
+// Sets of processors, and threads that are restricted to fewer processors:
+//   - lists of the kernel are read and written, also far above 1024 processors; an invalid list is
+//     rejected;
+//   - equality of sets does not depend on how they were made;
+//   - narrow_thread() never gives a thread a processor that it did not have, and leaves it
+//     unchanged for masks that are empty or add no restriction.
 #include "src/system/processors.h"
 
 #include <pthread.h>
@@ -71,7 +71,7 @@ TEST(Processors, SetsAgreeWithSetsOfNumbers) {
   }
 }
 
-// The processors of this thread, which is put back in the end.
+// The processors of this thread, restored at the end.
 class ProcessorsOfAThread : public ::testing::Test {
  protected:
   ProcessorsOfAThread() { pthread_getaffinity_np(pthread_self(), sizeof(before_), &before_); }
@@ -90,7 +90,7 @@ TEST_F(ProcessorsOfAThread, AreNarrowedAndNeverWidened) {
   one.add(first);
   if (all == one) GTEST_SKIP() << "this process may use one processor only";
   ProcessorSet wanted = one;
-  wanted.add(9999);  // not there
+  wanted.add(9999);  // does not exist
   EXPECT_TRUE(narrow_thread(pthread_self(), wanted));
   EXPECT_EQ(processors_of(pthread_self()), one);
   EXPECT_FALSE(narrow_thread(pthread_self(), all));

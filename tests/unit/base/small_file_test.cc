@@ -1,6 +1,6 @@
-// Small files: one that is as long as allowed is read whole, a longer one not at all; what others
-// can write is refused, and of private files what a group can write or a stranger owns; only files
-// are read, and nobody waits for one.
+// Small files: one of the largest allowed length is read whole, a longer one not at all. Files that
+// others can write are refused, and so are private files that a group can write or a stranger owns.
+// Only regular files are read, and reading never blocks.
 #include "src/system/small_file.h"
 
 #include <fcntl.h>

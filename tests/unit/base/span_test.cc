@@ -1,4 +1,4 @@
-// Extents: a list of pieces behaves as one run of bytes, whatever the pieces and the range are.
+// Extents: a list of pieces behaves as one run of bytes, for any pieces and any range.
 #include "src/base/span.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-// Extents over memory of their own; empty ones included.
+// Extents over memory of their own, including empty ones.
 class Pieces {
  public:
   explicit Pieces(std::vector<size_t> lengths) {
@@ -52,7 +52,7 @@ TEST(Span, ScatterThenGatherEveryRange) {
       scatter(pieces.extents(), 0, blank);
       const std::vector<std::byte> source = counting(length, 1);
       scatter(pieces.extents(), offset, source);
-      // Bytes outside of the range are untouched.
+      // Bytes outside the range are untouched.
       std::vector<std::byte> expected = blank;
       std::copy(source.begin(), source.end(), expected.begin() + static_cast<ptrdiff_t>(offset));
       ASSERT_EQ(pieces.joined(), expected) << offset << "+" << length;
@@ -82,7 +82,7 @@ TEST(Span, CopiesOfEveryShortLengthAreWhole) {
   }
 }
 
-// The first piece holds a part of the range, or all of it.
+// The first piece holds all or a part of the range.
 TEST(Span, GatherFromAnyPlaceOfTwoPieces) {
   const Pieces pieces({30, 30});
   scatter(pieces.extents(), 0, counting(60, 1));

@@ -1,5 +1,5 @@
-// Texts that others have written: what acts on a terminal, or is no UTF-8, is made visible; all
-// other characters stay as they are. Durations are written with a unit that fits.
+// Texts written by others: terminal control characters and invalid UTF-8 are made visible, and all
+// other characters stay unchanged. Durations are written with a suitable unit.
 #include "src/base/text.h"
 
 #include <string>
@@ -34,7 +34,7 @@ TEST(Printable, WhatIsNoUtf8IsMadeVisible) {
   EXPECT_EQ(printable("\xc3"), "\\xc3");
   EXPECT_EQ(printable("\xc3("), "\\xc3(");
   EXPECT_EQ(printable("\xc1\x9b"), "\\xc1\\x9b");           // an overlong form
-  EXPECT_EQ(printable("\xe0\x82\x9b"), "\\xe0\\x82\\x9b");  // the same
+  EXPECT_EQ(printable("\xe0\x82\x9b"), "\\xe0\\x82\\x9b");  // also overlong
   EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // a surrogate
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
   EXPECT_EQ(printable("\xff\xfe"), "\\xff\\xfe");

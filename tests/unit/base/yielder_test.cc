@@ -1,6 +1,6 @@
-// A thread that yields beside others, by a clock of the test's own: yields that come back at once
-// go on; late ones are followed by silences, which grow up to a limit and begin anew when the
-// stranger has gone. And one beside a real stranger, which gets few time slices.
+// A thread that yields next to others, on the test's own clock. It keeps yielding while yields
+// return at once. Late ones are followed by silences, which grow up to a limit and start anew when
+// the stranger has gone. Another test runs next to a real stranger that gets few time slices.
 #include "src/system/yielder.h"
 
 #include <sched.h>
@@ -20,7 +20,7 @@ constexpr uint64_t kMs = 1000 * kUs;
 
 class Waiter {
  public:
-  // Yields for |us|, each yield taking |each_us|; returns how many there were.
+  // Yields for |us| where each yield takes |each_us|. Returns the number of yields.
   int run(uint64_t us, uint64_t each_us) {
     int yields = 0;
     for (const uint64_t end = now_us_ + us; now_us_ < end;) {
@@ -53,7 +53,7 @@ TEST(Yielder, GivesAStrangerFewSlices) {
   EXPECT_EQ(waiter.run(90 * kMs, 4 * kMs), 1);
   EXPECT_FALSE(waiter.may_yield());
   EXPECT_LE(waiter.run(10'000 * kMs, 4 * kMs), 16);
-  // A few that come back at once, as after a sleep, do not make it forget.
+  // A few that return at once, as after a sleep, do not make it forget.
   while (!waiter.may_yield()) waiter.run(1 * kMs, 1);
   EXPECT_EQ(waiter.run(100, 1), 100);
   EXPECT_EQ(waiter.run(700 * kMs, 4 * kMs), 1);
@@ -78,7 +78,7 @@ TEST(Yielder, BeginsAnewWhenTheStrangerHasGone) {
   EXPECT_GT(waiter.run(10 * kMs, 1), 1'000);
 }
 
-// The time that the scheduler takes by itself does not count.
+// The time that the scheduler itself takes does not count.
 TEST(TimedYielder, LosesLittleBesideARealStranger) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);

@@ -1,8 +1,7 @@
-// The whole of hetcomm_bench links on networks that are known: the rounds of its plan, what
-// transfers get in them, with noise, and the model that is inferred of it.
-//   - from 9 to 200 hosts, with declared clusters and with found ones, in the order of ranks and
-//     interleaved, the model promises random sets of one to four transfers what they get, within 10
-//     %;
+// All of hetcomm_bench links on known networks: the rounds of its plan, the rates of transfers in
+// them, with noise, and the inferred model.
+//   - from 9 to 200 hosts, with declared and with found clusters, in rank order and interleaved,
+//     the model predicts the rates of random sets of one to four transfers within 10 %;
 //   - found clusters are those that slow trunks join.
 #include <algorithm>
 #include <map>
@@ -31,9 +30,9 @@ constexpr uint64_t kMbyte = 1'000'000;
 class Draw {
  public:
   explicit Draw(uint64_t seed) : random_(seed) {}
-  // Both ends can come.
+  // Both bounds are included.
   uint64_t between(uint64_t least, uint64_t most) { return least + random_() % (most - least + 1); }
-  // |rate|, wrong by up to |percent|.
+  // Returns |rate| with an error of up to |percent|.
   uint64_t noisy(uint64_t rate, uint64_t percent) {
     return std::max<uint64_t>(rate * (1000 - 10 * percent + between(0, 20 * percent)) / 1000, 1);
   }
@@ -46,9 +45,9 @@ class Draw {
 struct Shape {
   int hosts = 0;
   int clusters = 1;
-  bool interleaved = false;  // neighbours in rank are of different clusters
+  bool interleaved = false;  // neighbours in rank are in different clusters
   bool slow_trunks = false;  // so that clusters can be found
-  bool uplinks = false;      // clusters share what joins them to all others
+  bool uplinks = false;      // clusters share their links to all others
 };
 
 // Hosts with NICs of their own, in clusters that trunks or uplinks join.
@@ -112,7 +111,7 @@ class Network {
   std::vector<int> cluster_of_;  // by host
 };
 
-// The rates that the transfers of |round| get at once by |model|.
+// The rates that |model| gives the concurrent transfers of |round|.
 std::vector<uint64_t> rates_of(const LinkModel& model, const HostRound& round) {
   std::vector<Route> routes;
   for (const auto& [from, to] : round) {
@@ -133,7 +132,7 @@ class Bench {
     }
   }
 
-  // The model, by the rounds that hetcomm_bench runs.
+  // Returns the model inferred from the rounds that hetcomm_bench runs.
   LinkModel run() {
     measure(first_rounds(static_cast<int>(measured_.hosts.size())));
     measure(further_rounds(measured_.clusters.empty() ? found_clusters() : network_.cluster_of()));
@@ -165,14 +164,14 @@ class Bench {
   topology::LinkMeasurements measured_;
 };
 
-// The largest deviation of what the model of one network promises.
+// Returns the largest deviation of the model's predictions for one network.
 double worst_of(const Shape& shape, bool declared, uint64_t seed) {
   Draw draw(seed);
   const Network network(shape, draw);
   const LinkModel model = Bench(network, declared, 3, draw).run();
   if (!declared) {
     EXPECT_EQ(model.clusters.size(), network.model().clusters.size()) << "seed " << seed;
-    // Each cluster that was found is one that is there.
+    // Each cluster that was found exists.
     std::map<int, std::set<int>> by_found;
     for (size_t i = 0; i < model.hosts.size(); ++i) {
       by_found[model.hosts[i].cluster].insert(network.cluster_of()[i]);

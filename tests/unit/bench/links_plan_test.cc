@@ -1,5 +1,5 @@
 // The rounds of hetcomm_bench links, from few hosts to more than are measured pair by pair:
-//   - hosts of one round are disjoint; each pair is there once, up to 64 hosts;
+//   - hosts of one round are disjoint, and up to 64 hosts each pair occurs once;
 //   - each host is measured with others, both ways, beyond 64 hosts too;
 //   - at the end every two clusters have been measured, both ways, however many there are.
 #include "bench/links_plan.h"

@@ -1,9 +1,9 @@
-// Bootstrap from callbacks, by put and get and by allgather: every rank gets all values; a small
-// room in get is probed and asked again; values of many ranks come in one call where there is one
-// for that, and alone where they are large or it fails; failures of callbacks surface with their
-// text; the ranks agree on a secret or are told who differs; two processes with one rank are found;
-// hostile values are refused; a random key does not stay in the store, and what is published of a
-// configured secret is of little use to those who guess.
+// Bootstrap from callbacks, by put and get and by allgather. Every rank gets all values. A get with
+// too small a buffer is repeated with a larger one. Values of many ranks come in one call where
+// there is one for that, and one by one where they are large or it fails. Failures of callbacks are
+// reported with their text. The ranks agree on a secret or are told which ranks differ. Two
+// processes with one rank are found. Hostile values are refused. A random key does not stay in the
+// store, and the value published for a configured secret is of little use for guessing it.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -241,12 +241,12 @@ TEST_P(PutGetTest, ManyValuesComeInOneCall) {
       }
     });
     EXPECT_EQ(world.together, 1);
-    // Those of ranks 2 to 4 are too large for it.
+    // The values of ranks 2 to 4 are too large for it.
     EXPECT_EQ(world.alone, factor == 1 ? 0 : 3);
   }
 }
 
-// The random key does not stay where others read it.
+// The random key does not stay where others could read it.
 TEST_P(PutGetTest, TheRandomKeyIsDeletedOnceAllHaveIt) {
   for (const bool some_are_missing : {false, true}) {
     World world(3);
@@ -275,7 +275,7 @@ TEST_P(PutGetTest, AKeyThatCannotBeDeletedEndsNothing) {
   });
 }
 
-// Who reads the store can try guesses, but neither with a table that was made before nor quickly.
+// A reader of the store can try guesses, but neither with a precomputed table nor quickly.
 TEST_P(PutGetTest, WhatIsPublishedOfASecretIsSaltedAndSlow) {
   constexpr std::string_view kUserSecret = "guess me";
   const Secret secret = secret_from(std::as_bytes(std::span(kUserSecret)));

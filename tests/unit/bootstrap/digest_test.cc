@@ -1,16 +1,16 @@
 // Digests of all ranks, and values of rank 0 for all, in large jobs:
-//  * every rank gets the same digest, of the cards in the order of the ranks, and rank 0's value as
-//    it was, whatever the number of ranks is, and again and again on one bootstrap; through the
-//    store, too, and by a caller's allgather;
+//  * every rank gets the same digest, of the cards in the order of the ranks, and rank 0's value
+//    unchanged, for any number of ranks, and repeatedly on one bootstrap; also through the store
+//    and by a caller's allgather;
 //  * a rank sends the value about once, and the store sends much less than each card to each rank;
 //  * a small job makes the messages of an allgather and has no relays;
-//  * a failure of the maker, a part that is too large, and a rank that does not come, whether it is
-//    a member of a block or leads one, end it on all ranks with one text, before the deadline;
-//  * ranks that disagree on how large a job is are told;
+//  * a failure of the maker, a part that is too large, and a missing rank, whether a member of a
+//    block or its leader, end it on all ranks with one text, before the deadline;
+//  * ranks that disagree on the size of a job are told;
 //  * the value reaches all others when a member, or the leader, of a block is gone, silent, slow or
-//    sends something else after its card; what a rank has made up is not passed on; where no rank
-//    before has the value, this is told;
-//  * nobody gets a value from a relay who does not prove the secret, and nobody can put one there.
+//    sends other data after its card; data that a rank has made up is not passed on; a rank is told
+//    when no rank before it has the value;
+//  * nobody gets a value from a relay, or puts one there, without proving the secret.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -68,8 +68,7 @@ Bytes pattern(size_t size) {
   return bytes;
 }
 
-// The digest is all cards, one after the other. A card that refuses makes the part fail, and one
-// that says so the digest.
+// The digest is the concatenation of all cards. A card can make the part fail, or the digest.
 class ListMaker final : public DigestMaker {
  public:
   Result<Bytes> part(int first, const std::vector<Bytes>& cards) const override {
@@ -124,8 +123,9 @@ class DigestTest : public testing::Test {
     return Config::load(kVariables, nullptr, "INTERFACE=lo;" + settings, log_).value();
   }
 
-  // Ranks as threads, by put and get or by an allgather. No bootstrap ends before all ranks are
-  // done: a relay ends with its bootstrap, and creating a communicator ends when all are there.
+  // Runs ranks as threads, by put and get or by an allgather. No bootstrap ends before all ranks
+  // are done, because a relay ends with its bootstrap, and creating a communicator ends when all
+  // are there.
   void run(
       test::World& world, const std::vector<int>& ranks, int size,
       const std::function<void(int, Bootstrap&)>& body,
@@ -154,7 +154,7 @@ class DigestTest : public testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // The texts of all that fail.
+  // The texts of all failures.
   void add_text(const Status& status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     texts_.insert(std::string(status.text()));
@@ -249,7 +249,7 @@ TEST_F(DigestTest, ASmallJobMakesTheMessagesOfAnAllgather) {
   EXPECT_EQ(in_bytes[0], in_bytes[1]);
 }
 
-// HETCOMM_TEST_RANKS gives another number of ranks, as threads with a relay each.
+// HETCOMM_TEST_RANKS sets another number of ranks, as threads with a relay each.
 TEST_F(DigestTest, ARankSendsTheDigestAboutOnce) {
   const char* wanted = getenv("HETCOMM_TEST_RANKS");
   const int size = wanted != nullptr ? std::stoi(wanted) : 144;
@@ -276,7 +276,7 @@ TEST_F(DigestTest, ARankSendsTheDigestAboutOnce) {
       "the store %zu in, %zu out; %.0f ms\n",
       size, block, digest_bytes, *std::max_element(sent.begin(), sent.end()), total,
       world.bytes_in.load(), world.bytes_out.load(), static_cast<double>(last_end - begin) / 1e6);
-  // Nobody sends more, but to those for whom others are too slow.
+  // No rank sends more, except to ranks for which other sources are too slow.
   EXPECT_LE(*std::max_element(sent.begin(), sent.end()), most);
   EXPECT_LE(total, ranks * (block - 1) / block * most);
   EXPECT_GE(total, ranks * (block - 1) / block * digest_bytes);
@@ -294,7 +294,7 @@ TEST_F(DigestTest, AFailureOfTheMakerIsToldToAll) {
       const auto digest = exchange_digest(job, "world", card, maker_, in(50));
       EXPECT_FALSE(digest.ok());
       add_text(digest.status());
-      // The next exchange is none the worse for it.
+      // The next exchange is unaffected.
       const auto next = exchange_digest(job, "world", card_of(rank), maker_, in(50));
       EXPECT_TRUE(next.ok()) << next.status().text();
     });
@@ -365,7 +365,7 @@ TEST_F(DigestTest, DisagreementOnTheSizeOfJobsIsTold) {
   }
 }
 
-// A place where nobody listens, or where somebody listens and says nothing.
+// An address without a listener, or with a silent one.
 class DeadPlace {
  public:
   explicit DeadPlace(bool silent)
@@ -381,7 +381,7 @@ class DeadPlace {
   RelayContact contact_;
 };
 
-// A rank that says what the others must hear of it, and that nobody reaches afterwards.
+// A rank that sends its part to the others and is then unreachable.
 void take_part_and_die(Bootstrap& job, int rank, const RelayContact& contact,
                        const DigestMaker& maker) {
   ASSERT_TRUE(job.secret(in(20)).ok());
@@ -409,7 +409,7 @@ void take_part_and_die(Bootstrap& job, int rank, const RelayContact& contact,
   ASSERT_TRUE(job.broadcast_among("world", {.count = job.size()}, {}, in(20)).ok());
 }
 
-// Blocks of 4: the second one loses members, its leader, or all but its last.
+// Blocks of 4: the second one loses members, its leader, or all but its last member.
 TEST_F(DigestTest, TheOthersGetItWhenRanksAreGoneAfterTheirCards) {
   for (const bool silent : {false, true}) {
     for (const std::set<int>& dead : {std::set<int>{5}, {4}, {4, 5, 6}, {5, 9, 10}}) {
@@ -449,7 +449,7 @@ class RelayChainTest : public DigestTest {
   Result<Bytes> pull_as_last(const std::vector<RelaySource>& sources, uint64_t deadline) {
     return pull(*relays_[3], handout_of(value_), sources, deadline);
   }
-  // Returns what |relay| has under |key| now, or fails.
+  // Returns the value that |relay| has under |key| now, or fails.
   Result<Bytes> kept(int rank, const std::string& key) {
     auto client = relays_[3]->client_of(rank, relays_[index(rank)]->contact());
     return client.value()->get(key, 100'000'000, in(5));
@@ -469,7 +469,7 @@ TEST_F(RelayChainTest, AValueGoesFromOneToTheNext) {
   EXPECT_LT(relays_[0]->sent_bytes(), value_.size() + 1000);
 }
 
-// All begin at once; pieces are passed on as they come.
+// All begin at once; pieces are passed on as they arrive.
 TEST_F(RelayChainTest, ThoseThatWaitGetEachPieceAsItComes) {
   std::vector<std::thread> threads;
   for (int rank = 1; rank < 4; ++rank) {
@@ -508,7 +508,7 @@ TEST_F(RelayChainTest, WhoIsGoneSilentOrSlowIsFollowedByTheNext) {
   const DeadPlace gone(false);
   const DeadPlace silent(true);
   offer(*relays_[0], value_, in(30));
-  // Rank 1 has the beginning, and no more comes. Rank 2 has nothing.
+  // Rank 1 has the beginning, and gets no more. Rank 2 has nothing.
   const Handout handout = handout_of(value_);
   relays_[1]->keep(list_key(handout), kept(0, list_key(handout)).value(), in(30));
   relays_[1]->keep(piece_key(handout, 0), kept(0, piece_key(handout, 0)).value(), in(30));
@@ -535,7 +535,7 @@ TEST_F(RelayChainTest, WithoutASourceItEndsAtTheDeadline) {
   EXPECT_THAT(std::string(value.status().text()),
               AllOf(HasSubstr("rank 8: "), HasSubstr("rank 7: "), HasSubstr("rank 1: ")));
   EXPECT_LT(now_ns(), deadline + kSecond);
-  // Nobody can be asked: at once.
+  // There is no rank to ask, so it fails at once.
   EXPECT_FALSE(pull_as_last({{.rank = 6, .contact = {}}}, in(1000)).ok());
   EXPECT_FALSE(pull_as_last({}, in(1000)).ok());
 }
@@ -560,7 +560,7 @@ TEST_F(RelayChainTest, WhatIsKeptTooLongIsForgotten) {
   relays_[0]->keep("new", bytes_of("new"), in(30));
   EXPECT_FALSE(kept(0, "old").ok());
   EXPECT_TRUE(kept(0, "new").ok());
-  // A value that is kept again stays for the longer time.
+  // A value that is kept again expires at the later time.
   relays_[0]->keep("again", bytes_of("again"), now_ns() + kSecond / 4);
   relays_[0]->keep("again", bytes_of("again"), in(30));
   usleep(400'000);
@@ -568,7 +568,7 @@ TEST_F(RelayChainTest, WhatIsKeptTooLongIsForgotten) {
   EXPECT_TRUE(kept(0, "again").ok());
 }
 
-// The relay stays until the next rank has asked for the end, and no longer.
+// The relay ends as soon as the next rank has asked for the end.
 TEST_F(RelayChainTest, ARelayEndsAfterItsReaders) {
   const uint64_t before = now_ns();
   relays_[1].reset();
@@ -601,8 +601,8 @@ TEST_F(RelayChainTest, HostileContactsAndWordsAreRefused) {
   }
 }
 
-// Ranks as threads over the job's store. They are made one after the other, because the launcher's
-// variables are the process's.
+// Ranks as threads over the job's store. They are created one after the other, because the
+// launcher's variables belong to the process.
 class StoreDigestTest : public DigestTest {
  protected:
   StoreDigestTest() {

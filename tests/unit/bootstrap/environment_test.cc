@@ -1,8 +1,8 @@
-// Bootstrap from the environment, with a process for each rank: it finds the store on MASTER_PORT
-// or behind a foreign service that holds it, in any order of starting; agrees on a secret; names
-// missing and malformed variables; lets groups of ranks exchange values under one name; and treats
-// the secret file with care. Its store listens where the others look for it, and nowhere else.
-// Named jobs on one port do not mix. Slurm, PMI, PMIx and Open MPI may have launched the ranks.
+// Bootstrap from the environment, with a process for each rank. It finds the store on MASTER_PORT
+// or behind a foreign service that holds it, in any order of starting. It agrees on a secret, names
+// missing and malformed variables, lets groups of ranks exchange values under one name, and handles
+// the secret file with care. Its store listens only where the others look for it. Named jobs on one
+// port do not mix. Slurm, PMI, PMIx and Open MPI may have launched the ranks.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -44,7 +44,7 @@ struct Process {
   UniqueFd output;
 };
 
-// Runs |body| in a child; what it returns comes back through a pipe.
+// Runs |body| in a child and returns its result through a pipe.
 Process spawn(const std::function<std::string()>& body) {
   int fds[2] = {-1, -1};
   EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
@@ -98,7 +98,7 @@ class EnvironmentTest : public testing::Test {
       unsetenv(name);
     }
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    // A port that is free with the ones behind it, as far as one can tell.
+    // Looks for a free port whose successors are probably free too.
     UniqueFd probe = listen_on(Address::parse_numeric("0.0.0.0", 0).value(), 1).value();
     port_ = bound_address(probe.get())->port();
     if (port_ > 65000) port_ = 20000;
@@ -110,7 +110,7 @@ class EnvironmentTest : public testing::Test {
                                       log);
   }
 
-  // One gather of ranks, and the key they agree on.
+  // Gathers the ranks once and returns the key that they agree on.
   static std::string join(int rank, int size, const std::string& settings, uint64_t timeout) {
     setenv("RANK", std::to_string(rank).c_str(), 1);
     setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
@@ -162,8 +162,8 @@ TEST_F(EnvironmentTest, RanksMeetInAnyOrderAndShareAKey) {
   }
 }
 
-// Blocks of two ranks, their leaders, and a word of rank 0's, twice under one name. Then all ranks
-// together.
+// Exchanges values in blocks of two ranks, among their leaders, and as a broadcast of rank 0, twice
+// under one name. Then all ranks exchange together.
 std::string exchange_by_groups(Bootstrap& job, int rank, uint64_t deadline) {
   const auto mine = static_cast<std::byte>(rank);
   std::string text;
@@ -220,7 +220,7 @@ TEST_F(EnvironmentTest, ConfiguredSecretIsUsedAndMustAgree) {
       3 * kSecond);
   EXPECT_THAT(different[0], HasSubstr("rank 1 of 2 did not join"));
   EXPECT_THAT(different[1], HasSubstr("job secret"));
-  // Before those where nobody listens.
+  // It comes before the addresses without a listener.
   EXPECT_LT(different[1].find("job secret"), different[1].find("refused")) << different[1];
 }
 
@@ -236,7 +236,7 @@ TEST_F(EnvironmentTest, RanksOfAgentsThatWereRestartedDifferentlyMeet) {
   unsetenv("TORCHELASTIC_RUN_ID");
 }
 
-// The others wait at the place where rank 0 would have its store.
+// The others wait at the address where rank 0 would have its store.
 TEST_F(EnvironmentTest, ARankZeroThatCannotStartTellsTheOthers) {
   const auto texts = run(
       3, {1, 0, 2},
@@ -274,7 +274,7 @@ TEST_F(EnvironmentTest, APortThatIsTakenIsTriedAgain) {
 TEST_F(EnvironmentTest, APortThatIsForbiddenIsNotTriedAgain) {
   const uint64_t begun_ns = now_ns();
   const std::string text = collect(spawn([&] {
-    // Root may listen anywhere, and some hosts let everybody.
+    // Root may listen anywhere, and some hosts let every user do so.
     if (geteuid() == 0 && seteuid(65534) != 0) return std::string("no other user");
     const Address forbidden = Address::parse_numeric("127.0.0.1", 1).value();
     if (listen_on(forbidden, 1).ok()) return std::string("allowed");
@@ -312,7 +312,7 @@ TEST_F(EnvironmentTest, WithoutASecretAJobThatRequiresOneIsRefused) {
   EXPECT_THAT(run(1, {0}, "REQUIRE_SECRET=on"), Each(HasSubstr("ok 0")));
 }
 
-// Both jobs have one port, and their processes start in any order.
+// Both jobs use one port, and their processes start in any order.
 TEST_F(EnvironmentTest, TwoNamedJobsOnOnePortDoNotMix) {
   std::vector<Process> processes;
   for (const auto& [rank, job] : {std::pair(1, "a"), {1, "b"}, {0, "a"}, {0, "b"}}) {
@@ -339,7 +339,7 @@ TEST_F(EnvironmentTest, WhoJoinsAnotherJobIsTold) {
   }
 }
 
-// The key that connections prove differs, even where the secret does not.
+// The key that connections prove differs, even if the secret does not.
 TEST_F(EnvironmentTest, TheNameOfTheJobIsPartOfTheKey) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);
@@ -360,7 +360,7 @@ class LaunchTest : public EnvironmentTest {
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
   }
-  // The launch is read while |variables| are set.
+  // Reads the launch while |variables| are set.
   Launch launch(const Variables& variables, const std::string& settings = "") {
     for (const auto& [name, value] : variables) setenv(name, value, 1);
     Result<Launch> read = read_launch(Config::load(kVariables, nullptr, settings, log_).value());
@@ -459,7 +459,7 @@ TEST_F(LaunchTest, NamesOfJobs) {
   EXPECT_EQ(launch({{"TORCHELASTIC_RUN_ID", "run"}}, "JOB=mine").job.name, "mine");
 }
 
-// Processes of an earlier start of a job in Slurm belong to another job.
+// Processes of an earlier start of a Slurm job belong to another job.
 TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);
@@ -477,7 +477,7 @@ TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
   EXPECT_EQ(launch(named, "JOB=mine").job.name, "mine");
 }
 
-// Ranks that srun started meet without any further variable.
+// Ranks that srun started meet without further variables.
 TEST_F(LaunchTest, RanksOfAStepMeet) {
   setenv("SLURM_STEP_NODELIST", "localhost", 1);
   setenv("SLURM_JOB_ID", std::to_string(getpid()).c_str(), 1);
@@ -499,7 +499,7 @@ TEST_F(LaunchTest, RanksOfAStepMeet) {
   unsetenv("SLURM_NTASKS");
 }
 
-// Addresses on which somebody listens at |port|, as /proc/net/tcp writes them.
+// Returns the addresses with a listener at |port|, as /proc/net/tcp writes them.
 std::vector<std::string> listeners_at(uint16_t port) {
   std::vector<std::string> found;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -518,7 +518,7 @@ std::vector<std::string> listeners_at(uint16_t port) {
   return found;
 }
 
-// The store of rank 0, whose set-up does not wait for other ranks.
+// The store of rank 0. Its set-up does not wait for other ranks.
 class StorePlaceTest : public EnvironmentTest {
  protected:
   StorePlaceTest() {
@@ -564,7 +564,7 @@ TEST_F(StorePlaceTest, ItListensOnTheAddressThatTheOthersLookFor) {
   EXPECT_NE(listeners[0], "00000000");
 }
 
-// 192.0.2.0/24 belongs to no host: it stands for an address that is translated.
+// 192.0.2.0/24 belongs to no host; it stands for a translated address.
 TEST_F(StorePlaceTest, WithAForeignMasterAddressTheInterfaceCounts) {
   setenv("MASTER_ADDR", "192.0.2.77", 1);
   {
@@ -575,7 +575,7 @@ TEST_F(StorePlaceTest, WithAForeignMasterAddressTheInterfaceCounts) {
   EXPECT_THAT(listeners_at(port_), testing::ElementsAre("00000000"));
 }
 
-// The warnings of |count| jobs, one after the other in one process.
+// Returns the warnings of |count| jobs, created one after the other in one process.
 std::vector<std::string> warnings_of(int count, const std::function<void(Log&)>& create) {
   const std::string text = collect(spawn([&] {
     std::string lines;
@@ -608,7 +608,7 @@ TEST_F(StorePlaceTest, AJobWithoutASecretIsWarnedOfOnce) {
   EXPECT_THAT(warnings(""), testing::IsEmpty());
 }
 
-// Nobody needs the store once the last communicator was made.
+// The store is no longer needed once the last communicator was made.
 TEST_F(StorePlaceTest, DestroyingTheBootstrapClosesIt) {
   start().reset();
   EXPECT_TRUE(listeners_at(port_).empty());
@@ -619,7 +619,7 @@ TEST_F(EnvironmentTest, MissingRanksAreNamed) {
   EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not join within")));
 }
 
-// Each has a store of its own: the second one's is not at the first port.
+// Each has its own store: the second one's is not at the first port.
 TEST_F(EnvironmentTest, RankZeroTwiceIsHintedAt) {
   const std::vector<std::string> texts = run(2, {0, 0}, "", kSecond);
   EXPECT_THAT(texts, Each(HasSubstr("rank 1 of 2 did not join")));
@@ -721,7 +721,7 @@ TEST_F(SecretFileTest, FilesOfOthersAreRefused) {
   const Status foreign = load_setting("SECRET_FILE=" + path_).status();
   EXPECT_EQ(foreign.code(), Code::kPermissionDenied);
   EXPECT_THAT(std::string(foreign.text()), HasSubstr("belongs to user 12345"));
-  // One's own, and root's.
+  // The user's own, and root's.
   for (const uid_t owner : {kSomebody, uid_t{0}}) {
     ASSERT_EQ(chown(path_.c_str(), owner, owner), 0);
     ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
@@ -737,7 +737,7 @@ struct Region {
   uintptr_t end = 0;
 };
 
-// A core dump of this process would hold these regions of the memory that it can write.
+// Returns the writable regions of memory that a core dump of this process would contain.
 std::vector<Region> dumped_regions() {
   std::vector<Region> regions;
   std::ifstream lines("/proc/self/smaps");
@@ -757,7 +757,7 @@ std::vector<Region> dumped_regions() {
   return regions;
 }
 
-// Where |needle| stands in such memory. What is read goes to a buffer that is not dumped either.
+// Returns where |needle| occurs in those regions. The buffer for reading is not dumped either.
 std::vector<std::string> copies_in_a_core_dump(const Secret& needle) {
   constexpr size_t kPiece = 1 << 20;
   void* const base =
@@ -791,7 +791,7 @@ TEST_F(StorePlaceTest, CoreDumpsHoldNoKeyOfAConfiguredSecret) {
   ASSERT_NE(bootstrap, nullptr);
   const Secret secret = bootstrap->secret(now_ns() + kSecond).value();
   EXPECT_THAT(copies_in_a_core_dump(secret), testing::IsEmpty());
-  // The search finds what is there.
+  // The search finds an existing copy.
   const std::vector<std::byte> copy(secret.bytes().begin(), secret.bytes().end());
   EXPECT_FALSE(copies_in_a_core_dump(secret).empty());
   EXPECT_EQ(copy[0], secret.bytes()[0]);

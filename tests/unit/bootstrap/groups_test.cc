@@ -2,14 +2,14 @@
 // get:
 //  * blocks, their leaders and a broadcast to all exchange values in one scope at once; groups may
 //    have one rank, and overlap in different scopes;
-//  * who is missing in a group is named by its rank of the job, to all of the group and to nobody
-//    else; a member that dies may come again, and one that does not is named at the deadline;
-//  * ranks that disagree on whether there are groups are told so at once, all with one text, and
-//    those that come later too; a scope that nobody uses any more is forgotten;
-//  * a broadcast costs one value for each rank, and no rank but the first sends one;
-//  * no member of a group is outside of the job, whatever a frame says;
-//  * by put and get, leaders put no more than their own value, a difference of secrets between
-//    blocks shows, and a random key stays until the last block has read it.
+//  * a rank missing in a group is named, by its rank in the job, to all of the group and to no
+//    others; a member that dies may come again, and one that does not is named at the deadline;
+//  * ranks that disagree on whether there are groups are told at once, all with one text, and so
+//    are later ones; an unused scope is forgotten;
+//  * a broadcast costs one value per rank, and only the first rank sends one;
+//  * no member of a group is outside the job, whatever a frame says;
+//  * by put and get, leaders put no more than their own value, differing secrets of blocks are
+//    detected, and a random key stays until the last block has read it.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -50,14 +50,14 @@ std::vector<std::byte> bytes_of(std::string_view text) {
 
 std::vector<std::byte> value_of(int rank) { return bytes_of(fmt::format("value of {}", rank)); }
 
-// The values of |group|, in order.
+// Returns the values of |group|, in order.
 Values values_of(const RankGroup& group) {
   Values values;
   for (int index = 0; index < group.count; ++index) values.push_back(value_of(group.rank(index)));
   return values;
 }
 
-// The block of |rank| in a job of |size| ranks.
+// Returns the block of |rank| in a job of |size| ranks.
 RankGroup block_of(int rank, int size, int block) {
   const int first = rank / block * block;
   return {.first = first, .step = 1, .count = std::min(block, size - first)};
@@ -179,7 +179,7 @@ TEST_F(StoreGroupsTest, WhoIsMissingIsNamedToItsGroupOnly) {
   });
 }
 
-// It dies while it waits in the group. Then another process takes its place, or nobody does.
+// It dies while it waits in the group. Then another process may take its place.
 TEST_F(StoreGroupsTest, AMemberDies) {
   for (const bool comes_again : {true, false}) {
     const std::string scope = comes_again ? "again" : "gone";
@@ -215,7 +215,7 @@ TEST_F(StoreGroupsTest, AMemberDies) {
   }
 }
 
-// Ranks 0 and 1 of four take the job for a small one, or only the last rank does.
+// Ranks 0 and 1 of four treat the job as a small one, or only the last rank does.
 TEST_F(StoreGroupsTest, DisagreementOnTheFormIsToldToAll) {
   for (const std::set<int>& small : {std::set<int>{0, 1}, {3}, {1, 2, 3}}) {
     const std::string scope = fmt::format("scope {}", small.size());
@@ -228,7 +228,7 @@ TEST_F(StoreGroupsTest, DisagreementOnTheFormIsToldToAll) {
       if (small.contains(rank)) {
         status = client.gather(scope, 4, value_of(rank), in(30)).status();
       } else {
-        // A failure of its block keeps no rank from the exchanges that follow.
+        // A failure in its block does not keep a rank from the following exchanges.
         (void)gather(client, rank, block_of(rank, 4, 2), 4, scope);
         if (rank % 2 == 0) (void)gather(client, rank, leaders_of(4, 2), 4, scope);
         status = client.broadcast(scope, rank, Members::of({.count = 4}, 4), value_of(rank), in(30))
@@ -243,7 +243,7 @@ TEST_F(StoreGroupsTest, DisagreementOnTheFormIsToldToAll) {
     EXPECT_THAT(*texts.begin(),
                 AllOf(HasSubstr("the ranks disagree on how large a job is: rank "),
                       HasSubstr(fmt::format("'{}'", scope)), HasSubstr("HETCOMM_SMALL_JOB")));
-    // One that comes later hears the same.
+    // A late rank is told the same.
     StoreClient late(log_, options(2));
     EXPECT_EQ(gather(late, 2, block_of(2, 4, 2), 4, scope).status().text(), *texts.begin());
   }
@@ -276,7 +276,7 @@ StoreRequest request_of(StoreOperation operation, const RankGroup& group, int pl
           .value = std::vector<std::byte>(bytes)};
 }
 
-// Bytes of an allgather grow with the square of the number of ranks.
+// The bytes of an allgather grow with the square of the number of ranks.
 TEST(StoreTableGroupsTest, ABroadcastCostsOneValueForEachRank) {
   constexpr size_t kBytes = 1000;
   CountingSink sink;
@@ -309,7 +309,7 @@ TEST(StoreTableGroupsTest, AnotherIdeaOfTheGroupIsTold) {
   EXPECT_THAT(std::string(sink.last.text()), HasSubstr("rank 5 (a) takes 'scope' for another"));
 }
 
-// Two ended gathers are remembered, and with them the form of their scope.
+// Two ended gathers are remembered, together with the form of their scope.
 TEST(StoreTableGroupsTest, AScopeIsForgottenWithItsGathers) {
   CountingSink sink;
   StoreTable table({}, sink, {.keys = 4, .bytes = 1000, .ended = 2});
@@ -326,7 +326,7 @@ TEST(StoreTableGroupsTest, AScopeIsForgottenWithItsGathers) {
   EXPECT_THAT(ask("scope", ExchangeForm::kWhole), HasSubstr("disagree"));
   EXPECT_EQ(ask("two", ExchangeForm::kWhole), "success");
   EXPECT_EQ(ask("scope", ExchangeForm::kGroups), "success");
-  // One that leaves before its gather is complete leaves nothing behind.
+  // A rank that leaves before its gather is complete leaves nothing behind.
   EXPECT_TRUE(table.handle(
       7, "a",
       request_of(StoreOperation::kGather, {.first = 4, .count = 2}, 0, ExchangeForm::kGroups), 0));
@@ -360,7 +360,7 @@ TEST(StoreProtocolGroupsTest, MembersOutsideOfTheJobAreRefused) {
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.ranks = kMax; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.form = ExchangeForm(2); }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.form = ExchangeForm::kWhole; }));
-  // Only the first member of a broadcast says something.
+  // Only the first member of a broadcast sends a value.
   EXPECT_FALSE(accepts([](StoreRequest& r) { r.operation = StoreOperation::kBroadcast; }));
   EXPECT_TRUE(accepts([](StoreRequest& request) {
     request.operation = StoreOperation::kBroadcast;
@@ -489,14 +489,14 @@ TEST_F(CallbackGroupsTest, DisagreementOnTheFormIsTold) {
           status = job.broadcast_among("scope", {.count = 4}, value_of(rank), deadline).status();
         }
       }
-      // Rank 0 has not heard of the others before the leaders meet.
+      // Rank 0 has not heard from the others before the leaders meet.
       if (!small.contains(0) && !small.contains(1) && rank < 2) return;
       EXPECT_THAT(std::string(status.text()), HasSubstr("HETCOMM_SMALL_JOB")) << rank;
     });
   }
 }
 
-// Each block agrees in itself.
+// Each block agrees internally.
 TEST_F(CallbackGroupsTest, AnotherSecretOfABlockIsToldByTheLeaders) {
   test::World world(4);
   run(

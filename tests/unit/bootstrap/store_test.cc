@@ -1,20 +1,17 @@
 // The store:
-//  * a gather gives every rank all values, or tells every rank the same reason: who is missing, who
-//  came
-//    twice, who counts the ranks differently;
-//  * it is found among foreign services, silent or talking, and when it starts late; never by
-//  another
-//    secret or from another job;
+//  * a gather gives every rank all values, or tells every rank the same reason: which rank is
+//    missing, came twice, or counts the ranks differently;
+//  * it is found among foreign services, silent or talking, and when it starts late, but never with
+//    another secret or from another job;
 //  * garbage, oversized frames and broken protocol cost only the connection that sent them;
-//  * where everybody knows the key, sessions are bounded in number and time, and honest clients
-//  come
-//    in all the same;
-//  * nobody hangs when it closes, and replies that were under way arrive;
-//  * all of that by TLS too, and then by nothing else;
+//  * where the key is public, sessions are bounded in number and time, and honest clients still get
+//    in;
+//  * no client hangs when it closes, and replies in flight arrive;
+//  * all of that works over TLS too, and then over nothing else;
 //  * a process may have several connections, and gets the reply that a broken one has lost;
-//  * a client that does not read its reply has its place for a bounded time;
-//  * a put that is refused for want of room leaves the old value, and its room, as they were;
-//  * the ranks that are left agree about who is lost.
+//  * a client that does not read its reply holds its place for a bounded time;
+//  * a put that is refused for lack of room leaves the old value, and its room, unchanged;
+//  * the remaining ranks agree on the lost ones.
 #include "src/bootstrap/store.h"
 
 #include <poll.h>
@@ -82,8 +79,8 @@ void send_gather(StreamSocket& socket, int rank, int size, std::vector<std::byte
                         .value = std::move(value)});
 }
 
-// Waits for what comes next on |socket|: 1 is something, 0 the end, and -1 nothing for some
-// seconds.
+// Waits for the next event on |socket|. Returns 1 for data, 0 for the end, and -1 for nothing
+// within some seconds.
 int next_of(StreamSocket& socket) {
   pollfd polled{.fd = socket.get(), .events = POLLIN, .revents = 0};
   if (::poll(&polled, 1, 20'000) != 1) return -1;
@@ -127,7 +124,7 @@ class StoreTest : public testing::Test {
             .tls = tls_};
   }
 
-  // The same of a process that shows |ticket|.
+  // The same for a process with |ticket|.
   StoreClient::Options options_with(std::byte ticket, int rank) {
     StoreClient::Options made = options(rank);
     made.ticket.emplace();
@@ -144,7 +141,7 @@ class StoreTest : public testing::Test {
 
   Log log_;
   std::unique_ptr<StoreServer> server_;
-  std::vector<Address> more_hosts_;  // that start() listens on too
+  std::vector<Address> more_hosts_;  // start() listens on these too
   std::vector<Address> addresses_;
   std::shared_ptr<const TlsContext> tls_;
   std::optional<StoreServer::Bounds> bounds_;
@@ -164,7 +161,7 @@ class TlsStoreTest : public StoreTest {
   test::Certificates files_;
 };
 
-// Values of several records each, and replies of many more than a socket takes at once.
+// The values have several records each, and the replies many more than a socket takes at once.
 TEST_F(TlsStoreTest, RanksGather) {
   start();
   run_ranks(24, [&](int rank) {
@@ -249,7 +246,7 @@ TEST_F(StoreTest, MissingRanksAreNamedToAll) {
     EXPECT_EQ(values.status().code(), Code::kBootstrapFailed);
     EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 3, 7-11 of 12 did not join"));
   });
-  // Who comes later learns the same at once.
+  // A late rank is told the same at once.
   StoreClient late(log_, options(3));
   const uint64_t before = now_ns();
   const auto values = late.gather("world", 12, {}, in(30));
@@ -258,7 +255,7 @@ TEST_F(StoreTest, MissingRanksAreNamedToAll) {
   EXPECT_LT(now_ns() - before, 15 * kSecond);
 }
 
-// The store waits a little less than the client, and the client may have spent time before.
+// The store waits a little less than the client, which may have spent time before.
 TEST_F(StoreTest, TheTimeLimitThatWasSetIsTheOneThatIsTold) {
   start();
   StoreClient client(log_, options(0));
@@ -292,7 +289,7 @@ TEST_F(StoreTest, AThirdThatComesAfterwardsIsRefused) {
   EXPECT_THAT(std::string(values.status().text()), HasSubstr("have already joined"));
 }
 
-// Each process has a ticket. The store knows those of ranks that have got what they came for.
+// Each process has a ticket. The store remembers the tickets of ranks that it has fully served.
 TEST_F(StoreTest, AnotherProcessOfARankThatWasServedLooksElsewhere) {
   ranks_ = 2;
   start();
@@ -442,7 +439,7 @@ TEST_F(StoreTest, LateServerIsFound) {
   late.join();
 }
 
-// Accepts and says |greeting| to everybody.
+// Accepts connections and sends |greeting| on each.
 class ForeignService {
  public:
   explicit ForeignService(std::string greeting)
@@ -542,7 +539,7 @@ TEST_F(StoreTest, TheStoreOfANewRankZeroIsNotTakenForTheOldOne) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("did rank 0 start again?"));
 }
 
-// The connection of a rank may break while its request waits, and the store does not know yet.
+// The connection of a rank may break while its request waits, before the store notices.
 TEST_F(StoreTest, ARequestThatIsSentAgainIsNotTakenForATwins) {
   ranks_ = 2;
   start();
@@ -563,8 +560,7 @@ TEST_F(StoreTest, ARequestThatIsSentAgainIsNotTakenForATwins) {
   other.join();
 }
 
-// A process that looks at two addresses has two connections for a while, and either may be the one
-// that it uses.
+// A process that tries two addresses has two connections for a while, and may use either.
 TEST_F(StoreTest, AProcessUsesEitherOfItsConnections) {
   ranks_ = 2;
   start();
@@ -579,7 +575,7 @@ TEST_F(StoreTest, AProcessUsesEitherOfItsConnections) {
   }
 }
 
-// Those that were replaced keep no place.
+// The replaced connections hold no place.
 TEST_F(StoreTest, ARequestEndsTheOlderConnectionsOfItsProcess) {
   ranks_ = 2;
   start();
@@ -594,12 +590,12 @@ TEST_F(StoreTest, ARequestEndsTheOlderConnectionsOfItsProcess) {
   StoreClient client(log_, options_with(std::byte{1}, 1));
   ASSERT_TRUE(client.job_key(in(10)).ok());
   for (StreamSocket& socket : older) EXPECT_EQ(next_of(socket), 0);
-  // Another process is not concerned.
+  // Another process is not affected.
   send_request(other->socket, {.operation = StoreOperation::kJobKey, .key = "", .value = {}});
   EXPECT_EQ(next_of(other->socket), 1);
 }
 
-// MASTER_ADDR is a name of two addresses, and both are rank 0's.
+// MASTER_ADDR is a name with two addresses, both of rank 0.
 TEST_F(StoreTest, RanksMeetByTwoAddresses) {
   constexpr int kRanks = 8;
   more_hosts_ = {Address::parse_numeric("::1", 0).value()};
@@ -617,7 +613,7 @@ TEST_F(StoreTest, RanksMeetByTwoAddresses) {
   }
 }
 
-// Its connection breaks after the store has sent the reply, and before the rank has read it.
+// Its connection breaks after the store has sent the reply, but before the rank has read it.
 TEST_F(StoreTest, AReplyThatWasLostIsSentAgain) {
   ranks_ = 2;
   start();
@@ -635,20 +631,20 @@ TEST_F(StoreTest, AReplyThatWasLostIsSentAgain) {
     ASSERT_TRUE(values.ok()) << values.status().text();
     EXPECT_EQ(values.value(), (Values{bytes_of("0"), bytes_of("1")}));
   }
-  // Who has read the reply and comes again is told so.
+  // A rank that has read the reply and comes again is told so.
   const auto twice = other.gather("world", 2, bytes_of("0"), in(30));
   EXPECT_THAT(std::string(twice.status().text()), HasSubstr("have already joined"));
-  // Another place of the group was not this rank's.
+  // Another member index of the group did not belong to this rank.
   StoreClient again(log_, made);
   const auto other_place = again.gather("world", 0, Members::all(2), {}, in(30));
   EXPECT_THAT(std::string(other_place.status().text()), HasSubstr("have already joined"));
-  // That was another request, so that the rank had read the reply.
+  // That request differed, so the rank must have read the reply.
   const auto late = again.gather("world", 2, bytes_of("1"), in(30));
   EXPECT_THAT(std::string(late.status().text()), HasSubstr("have already joined"));
 }
 
-// Passes bytes on between one client at a time and a store. The first connection ends once
-// |limit| bytes of the store's have passed.
+// Relays bytes between one client at a time and a store. The first connection ends once |limit|
+// bytes of the store have passed.
 class BreakingProxy {
  public:
   BreakingProxy(const Address& store, size_t limit)
@@ -740,7 +736,7 @@ class OpenStoreTest : public StoreTest {
  protected:
   OpenStoreTest() { bounds_ = {.sessions = 4, .quiet_ns = 2 * kSecond, .wait_ns = 3 * kSecond}; }
 
-  // Connections that prove the key and say nothing, each as soon as the one before is proved.
+  // Connections that prove the key and then stay silent, opened one by one.
   std::vector<StreamSocket> strangers(int count) {
     std::vector<StreamSocket> sockets;
     for (int i = 0; i < count; ++i) {
@@ -776,14 +772,14 @@ TEST_F(OpenStoreTest, SessionsAreBoundedAndTheLongestQuietOneMakesRoom) {
   EXPECT_LE(open, 4u);
   StoreClient client(log_, options(0));
   Result<Secret> key = client.job_key(in(1));
-  // Young sessions are spared, so that an honest client may have to try again.
+  // Young sessions are spared, so an honest client may have to try again.
   for (const uint64_t end = in(10); !key.ok() && now_ns() < end; key = client.job_key(in(5))) {
     usleep(50'000);
   }
   EXPECT_TRUE(key.ok()) << key.status().text();
 }
 
-// The ranks have no connection while they compute, and get a new one when they need it.
+// The ranks lose their connections while they compute, and get new ones when needed.
 TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
   bounds_->quiet_ns = kSecond / 10;
   quiet_ns_ = kSecond / 20;
@@ -797,7 +793,7 @@ TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
   }
 }
 
-// The store ends what is quiet just as a client begins to use it.
+// The store ends a quiet connection just as the client begins to use it.
 TEST_F(OpenStoreTest, ARequestOnAConnectionThatTheStoreEndsIsSentAgain) {
   bounds_->quiet_ns = kSecond;
   quiet_ns_ = kForever;
@@ -812,8 +808,8 @@ TEST_F(OpenStoreTest, ARequestOnAConnectionThatTheStoreEndsIsSentAgain) {
   }
 }
 
-// All ranks of a job come again at once, after a pause that was too long for the store. Each tries
-// two addresses, so that there are more connections for a while than the store has places.
+// All ranks of a job come again at once, after too long a pause for the store. Each tries two
+// addresses, so for a while there are more connections than places in the store.
 TEST_F(OpenStoreTest, AWholeJobComesAgainAtOnce) {
   constexpr int kRanks = 300;
   bounds_ = {.sessions = kRanks + 64, .quiet_ns = 2 * kSecond};
@@ -831,7 +827,7 @@ TEST_F(OpenStoreTest, AWholeJobComesAgainAtOnce) {
   });
 }
 
-// Strangers push out who is quiet, but who was pushed out comes back.
+// Strangers push out a quiet client, but the client comes back.
 TEST_F(OpenStoreTest, AClientThatHadToMakeRoomConnectsAgain) {
   bounds_->quiet_ns = kForever;
   quiet_ns_ = 100 * kSecond;
@@ -840,7 +836,7 @@ TEST_F(OpenStoreTest, AClientThatHadToMakeRoomConnectsAgain) {
   EXPECT_TRUE(client.connect(in(10)).ok());
   usleep(1'100'000);  // now it is quiet enough to be chosen
   std::vector<StreamSocket> held = strangers(4);
-  usleep(1'100'000);  // and now they are
+  usleep(1'100'000);  // and now the strangers are
   const Result<Secret> key = client.job_key(in(10));
   EXPECT_TRUE(key.ok()) << key.status().text();
 }
@@ -856,7 +852,7 @@ TEST_F(OpenStoreTest, WaitsAreBoundedAndValuesAreNotKept) {
   EXPECT_THAT(std::string(values.status().text()), HasSubstr("did not join within 1 s"));
 }
 
-// The store owes it a reply.
+// The store owes the client a reply.
 TEST_F(OpenStoreTest, AClientThatWaitsIsNotTakenForQuiet) {
   bounds_->quiet_ns = kSecond / 10;
   bounds_->wait_ns = kForever;
@@ -912,7 +908,7 @@ TEST_F(StoreTest, AFullStoreRefusesAnOverwriteAndKeepsTheValue) {
     EXPECT_TRUE(client.connected());
     EXPECT_EQ(client.get("key", in(30)).value(), first);
   }
-  // A value that needs no more room is taken, and seen by others.
+  // A value that needs no more room is accepted, and visible to others.
   const std::vector<std::byte> second = bytes_of("the other value");
   EXPECT_TRUE(client.put("key", second, in(30)).ok());
   StoreClient other(log_, options(1));
@@ -948,7 +944,7 @@ TEST(StoreSessionTest, AClientThatDoesNotReadIsQuietSinceTheLastByteThatLeft) {
   usleep(10'000);
   poller.poll();
   EXPECT_EQ(session.quiet_since_ns(), since);
-  // It reads on.
+  // The client reads on.
   std::vector<std::byte> bytes(1u << 20);
   while (peer.receive(bytes.data(), bytes.size()) > 0) {
   }
@@ -1029,12 +1025,12 @@ class SmallTableTest : public testing::Test {
 
 TEST_F(SmallTableTest, ARefusedOverwriteChangesNothing) {
   EXPECT_EQ(put("a", "first"), Code::kOk);
-  EXPECT_EQ(put("b", "12345678"), Code::kOk);  // with the keys 15 of 20 bytes
+  EXPECT_EQ(put("b", "12345678"), Code::kOk);  // 15 of 20 bytes, including the keys
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(put("a", "12345678901"), Code::kOutOfResources);
     EXPECT_EQ(get("a"), bytes_of("first"));
   }
-  // Neither did the refusals free any room, nor did they take some.
+  // The refusals neither freed nor took any room.
   EXPECT_EQ(put("a", "12345678901"), Code::kOutOfResources);
   EXPECT_EQ(put("a", "1234567890"), Code::kOk);
   EXPECT_EQ(get("a"), bytes_of("1234567890"));
@@ -1059,7 +1055,7 @@ TEST_F(SmallTableTest, AReaderGetsNoValueThatWasRefused) {
   EXPECT_EQ(sink_.count, 3);
   EXPECT_EQ(sink_.last_client, 1u);
   table_.expire(kForever - 1);
-  EXPECT_EQ(sink_.count, 3);  // the reader waits no more
+  EXPECT_EQ(sink_.count, 3);  // the reader no longer waits
 }
 
 TEST(StoreTableTest, RefusesWhatDoesNotFit) {
@@ -1103,7 +1099,7 @@ TEST(StoreTableTest, GathersThatAreOverTakeNoRoom) {
     EXPECT_TRUE(table.handle(1, "a", gather_of(0, 2, scope, 45), 0));
     EXPECT_TRUE(table.handle(2, "b", gather_of(1, 2, scope, 45), 0));
     EXPECT_EQ(sink.last.code(), Code::kOk) << round << sink.last.text();
-    // One that fails, and one whose client leaves.
+    // One gather fails, and another loses its client.
     EXPECT_TRUE(table.handle(1, "a", gather_of(0, 2, fmt::format("late {}", round), 90), 0));
     table.expire(10);
     EXPECT_EQ(sink.last.code(), Code::kBootstrapFailed);
@@ -1204,7 +1200,7 @@ TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) 
   EXPECT_TRUE(table.take_reports(kForever).empty());
 }
 
-// The result is what rank |rank| of four is told; it asks in |scope| and has lost |lost|.
+// Returns the answer for rank |rank| of four, which asks in |scope| and knows that |lost| are lost.
 Result<std::vector<bool>> ask(SurvivorRounds& rounds, int rank, const std::vector<int>& lost,
                               bool last = false, const std::string& scope = "s") {
   std::vector<bool> ranks(4);
@@ -1227,7 +1223,7 @@ TEST(SurvivorRoundsTest, AllGetTheSameAnswerWhoeverKnowsOfALoss) {
   EXPECT_EQ(ask(rounds, 0, {1}).value(), open);
   EXPECT_EQ(ask(rounds, 2, {}).value(), open);
   EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, false, true, true}));
-  // In another round rank 3 comes and is lost then.
+  // In another round rank 3 comes and is then lost.
   EXPECT_EQ(ask(rounds, 3, {}, false, "t").value(), open);
   EXPECT_EQ(ask(rounds, 2, {1, 3}, false, "t").value(), open);
   EXPECT_EQ(ask(rounds, 0, {}, false, "t").value(), left);
@@ -1247,7 +1243,7 @@ TEST(SurvivorRoundsTest, WhoIsTakenForLostIsTold) {
   EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, false, true, true}));
 }
 
-// It cannot know better than the others.
+// Its own claim does not override the knowledge of others.
 TEST(SurvivorRoundsTest, WhoSaysThatItIsLostItselfIsNot) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 1, {1, 2}).value().empty());
@@ -1280,7 +1276,7 @@ TEST(SurvivorRoundsTest, NumbersOfRanksMustAgreeAndOldRoundsAreForgotten) {
   EXPECT_TRUE(ask(rounds, 1, {2, 3}).value().empty());  // rank 0 is not known to have come
 }
 
-// A set of another size than the number of ranks says is malformed.
+// A set whose size differs from the number of ranks is malformed.
 TEST(StoreProtocolTest, SetsOfRanksAreChecked) {
   StoreRequest request{.operation = StoreOperation::kSurvivors,
                        .rank = 2,
@@ -1315,11 +1311,11 @@ TEST(StoreProtocolTest, RanksAndSizesAreChecked) {
   EXPECT_FALSE(decodes(0, kMaxStoreRanks + 1));
 }
 
-// A range of ports, and first who answered and refused.
+// Errors are shown as a range of ports, those that answered and refused first.
 TEST(StoreFinderTest, WhatIsSaidOfAddressesIsShort) {
   Log log;
   StoreClient::Options options;
-  for (uint16_t port = 1; port <= 5; ++port) {  // where nobody listens
+  for (uint16_t port = 1; port <= 5; ++port) {  // without a listener
     options.addresses.push_back(Address::parse_numeric("127.0.0.1", port).value());
   }
   const Status status = find_store(log, options, now_ns() + kSecond / 5).status();

@@ -1,10 +1,10 @@
-// Which breaks of connections say that a peer is unreachable:
-//  - a break counts only if data behind the opening was under way and none of it was acknowledged;
-//  - an acknowledgement on any path clears the counts of all;
+// Which breaks of connections mean that a peer is unreachable:
+//  - a break counts only if data after the opening was in flight and none of it was acknowledged;
+//  - an acknowledgement on any path clears the counts of all paths;
 //  - breaks of connections that carried nothing change nothing, however many there are;
-//  - the third break on every path is one too many, whatever their order; a path that is open, or
-//    was lately, is a way as long as it has not failed so often;
-//  - a path that cannot be opened any more is none.
+//  - the third break on every path is one too many, in any order; a path that is open, or was
+//    lately, stays usable as long as it has not failed so often;
+//  - a path that can no longer be opened does not count.
 #include "src/core/peer/rails/blocked_paths.h"
 
 #include <set>
@@ -18,7 +18,7 @@ namespace {
 constexpr RailEnds kOne{.own = 0, .peer = 0};
 constexpr RailEnds kTwo{.own = 1, .peer = 1};
 
-// The paths of a pair; a connection that breaks is opened again.
+// The paths of a pair. A broken connection is opened again.
 class Paths {
  public:
   void open(const RailEnds& ends) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
@@ -34,7 +34,7 @@ class Paths {
       return open_.contains({each.own, each.peer});
     });
   }
-  // Opens it, and it breaks.
+  // Opens the connection and breaks it.
   bool fails(const RailEnds& ends, Passage passage = Passage::kBlocked) {
     open(ends);
     return breaks(ends, passage);
@@ -116,7 +116,7 @@ TEST(BlockedPaths, APathThatDoesNotOpenIsNone) {
   EXPECT_TRUE(paths.fails(kOne));
 }
 
-// Interfaces that go and come in turn: what is opened last carries data until it goes.
+// Interfaces go and come in turn: the connection opened last carries data until its interface goes.
 TEST(BlockedPaths, InterfacesThatFlapInTurnLoseNobody) {
   Paths paths;
   for (int i = 0; i < 1000; ++i) {

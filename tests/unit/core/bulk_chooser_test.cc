@@ -1,5 +1,5 @@
-// A machine whose two ways have known costs, which change: the chooser finds the cheaper one, and
-// pays little for looking.
+// A machine whose two methods have known costs, which change: the chooser finds the cheaper one and
+// spends little on probing.
 #include "src/core/peer/transfer/bulk_chooser.h"
 
 #include <algorithm>
@@ -15,13 +15,13 @@ constexpr uint64_t kMi = 1 << 20;
 
 class Machine {
  public:
-  // ns per byte.
+  // ns per byte:
   double put = 0.05;
   double get = 0.10;
-  // One in so many transfers meets a thread switch of 4 ms; 0: none.
+  // One in this many transfers meets a thread switch of 4 ms; 0: none.
   uint32_t interrupted_every = 0;
 
-  // The time of |count| transfers, divided by that of the cheaper way alone.
+  // Returns the time of |count| transfers, divided by that of the cheaper method alone.
   double run(BulkChooser& chooser, uint64_t bytes, int count, int window = 1) {
     double total = 0;
     double ideal = 0;
@@ -74,10 +74,10 @@ TEST(BulkChooser, SeesThatTheWayInUseHasBecomeSlow) {
 TEST(BulkChooser, SeesThatTheOtherWayHasBecomeFast) {
   BulkChooser chooser;
   Machine machine;
-  machine.put = 0.5;  // copying between cores that lie far from each other
+  machine.put = 0.5;  // copying between distant cores
   machine.get = 0.08;
   machine.run(chooser, kMi, 1000);
-  machine.put = 0.03;  // and near
+  machine.put = 0.03;  // and between near ones
   machine.run(chooser, kMi, 2000);
   EXPECT_LT(machine.run(chooser, kMi, 1000), 1.05);
 }
@@ -115,7 +115,7 @@ TEST(BulkChooser, ATrialThatIsCancelledIsMadeAgain) {
   EXPECT_LT(machine.run(chooser, kMi, 2000), 1.05);
 }
 
-// All are begun before the first has ended.
+// All transfers begin before the first has ended.
 TEST(BulkChooser, ADeepWindowIsNoFailure) {
   for (const int window : {300, 600, 5000}) {
     for (const double get : {0.01, 0.2}) {
@@ -129,7 +129,7 @@ TEST(BulkChooser, ADeepWindowIsNoFailure) {
   }
 }
 
-// A peer that shares its core: some are slow, whatever the way.
+// A peer that shares its core: some transfers are slow with either method.
 TEST(BulkChooser, SlowOnesInARowDoNotMakeItTryOften) {
   BulkChooser chooser;
   Machine machine;
@@ -153,7 +153,7 @@ TEST(BulkChooser, ANewSizeBeginsWithWhatIsKnownOfTheOneBelow) {
   EXPECT_TRUE(chooser.prefer_get(4 * kMi));
 }
 
-// One message may have met a thread switch, or found everything in the cache.
+// One message may have met a thread switch, or found all its data in the cache.
 TEST(TwoWays, OneOddMessageOfATrialMisleadsNobody) {
   for (const double odd : {100.0, 0.01}) {
     for (uint32_t when = 0; when < TwoWays::kBurst; ++when) {

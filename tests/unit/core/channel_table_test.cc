@@ -1,7 +1,7 @@
 // Numbers of channels:
 //  * each open channel is found by its number, also while the table grows;
 //  * a number finds nothing once its channel is closed, whatever was opened since;
-//  * numbers are drawn in turn, and skip what is open when they begin anew.
+//  * numbers are drawn in turn, and skip open channels when they wrap around.
 #include "src/core/peer/matching/channel_table.h"
 
 #include <set>

@@ -1,24 +1,22 @@
 // Steps of collective operations, carried out for all ranks at once by a model that moves a message
 // only when both of its ends are in a round that has it.
 //
-//   * every operation, by each of its algorithms, among 1 to 9 and more ranks, of sizes around all
-//     bounds, gives what its definition says, out of place and in place
-//   * the rounds of all ranks fit together: none waits for ever, and no message is left over
-//   * what a round receives touches nothing that the same round sends or receives
-//   * what is written lies within the buffers and the scratch memory that the steps ask for
-//   * where all ranks get a result they get the same bits, also of an operator that is not
-//     associative
-//   * what rounds is combined in the order of ranks and rounded once, whatever the algorithm, size
-//   and
-//     clusters; more bytes go only where what is wide goes from cluster to cluster
-//   * the same among clusters of ranks: even and uneven ones, and such that lie between each other
-//   * by an algorithm of two levels, a block goes no more than once to another cluster
-//   * the algorithm that is chosen for links and sizes is the one that is expected there
-//   * what others read is written in the way that costs writer and readers least, also after that
-//   has
-//     changed, and whatever single samples say
-//   * links are read from what the benchmark prints; anything else is refused with a text
-//   * two calls that differ say in what
+//    * every operation, by each of its algorithms, among 1 to 9 and more ranks, of sizes around all
+//      bounds, gives the defined result, out of place and in place
+//    * the rounds of all ranks fit together: none waits forever, and no message is left over
+//    * a round's receives touch nothing that the same round sends or receives
+//    * writes stay within the buffers and the scratch memory that the steps ask for
+//    * where all ranks get a result they get the same bits, also with an operator that is not
+//      associative
+//    * sums with rounding are combined in the order of ranks and rounded once, for any algorithm,
+//      size and clusters; more bytes move only where wide data goes from cluster to cluster
+//    * the same holds among clusters of ranks: even, uneven and interleaved ones
+//    * with an algorithm of two levels, a block goes to another cluster at most once
+//    * the algorithm chosen for links and sizes is the expected one
+//    * shared data is written in the way that costs writer and readers least, also after a change,
+//      and despite single outliers
+//    * links are read from the benchmark's output; anything else is refused with a text
+//    * two differing calls report their difference
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,7 +41,7 @@ namespace hetcomm::collectives {
 namespace {
 
 constexpr uint64_t kElement = 8;
-constexpr uint64_t kWide = 16;  // of what rounds, before it is rounded: two words
+constexpr uint64_t kWide = 16;  // of a wide element, before rounding: two words
 using Words = std::vector<uint64_t>;
 constexpr LinkCost kNear{.latency_ns = 300, .bytes_per_s = 20'000'000'000};
 constexpr LinkCost kFar{.latency_ns = 20'000, .bytes_per_s = 1'000'000'000};
@@ -58,7 +56,7 @@ struct Case {
   bool monitored = false;
   bool in_place = false;
   bool rounds = false;
-  std::vector<uint32_t> clusters{};  // of each rank; empty: there is one
+  std::vector<uint32_t> clusters{};  // of each rank; empty: a single one
 };
 
 bool has_v(Kind kind) {
@@ -66,7 +64,7 @@ bool has_v(Kind kind) {
          kind == Kind::kGatherv || kind == Kind::kScatterv;
 }
 
-// Elements of a block of the forms with v, as |from| sends them to |to|.
+// Elements of a block in the variants with v, sent from |from| to |to|.
 uint64_t block_elements(const Case& test, uint32_t from, uint32_t to) {
   if (!has_v(test.kind)) return test.elements;
   const bool by_sender = test.kind == Kind::kAllgatherv || test.kind == Kind::kGatherv;
@@ -186,7 +184,7 @@ class Model {
     return at / kElement;
   }
 
-  // In place, both buffers are one; |send| is left alone and nothing reads it.
+  // In place, both buffers are one; |send| is left alone and not read.
   Words& memory(Rank& rank, BufferKind buffer, uint64_t* shift) const {
     *shift = 0;
     if (buffer == BufferKind::kScratch) return rank.scratch;
@@ -332,7 +330,7 @@ class Model {
     }
   }
 
-  // Local steps come behind messages; no receive touches another message.
+  // Local steps come after messages; no receive touches another message.
   void check_round(Rank& rank, size_t begin, size_t end) const {
     bool local = false;
     for (size_t i = begin; i < end; ++i) {
@@ -357,7 +355,7 @@ class Model {
   Combine combine_;
   RankPlacement placement_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  mutable std::map<uint32_t, Traffic> left_;  // what a cluster has sent to others
+  mutable std::map<uint32_t, Traffic> left_;  // bytes that a cluster has sent to others
   mutable uint64_t moved_ = 0;                // bytes of all messages
 
   friend Traffic most_left(const Model& model);
@@ -389,7 +387,7 @@ uint64_t add(uint64_t a, uint64_t b) { return a + b; }
 // Neither associative nor commutative.
 uint64_t mingle(uint64_t a, uint64_t b) { return a * 31 + (b ^ a >> 7); }
 
-// The result is what rank |rank| has to have in the end; nothing where it may have anything.
+// Returns the required result of rank |rank|, or nothing where any content is allowed.
 std::optional<Words> expected(const Case& test, uint32_t rank) {
   Words words;
   const auto sum = [&](uint32_t first, uint32_t last, uint64_t index) {
@@ -420,7 +418,7 @@ std::optional<Words> expected(const Case& test, uint32_t rank) {
     case Kind::kScan:
       for (uint64_t i = 0; i < test.elements; ++i) {
         if (test.exclusive && rank == 0) {
-          // Its result stays as it is.
+          // Its result is unchanged.
           words.push_back(test.in_place ? value(0, i) : kUntouched);
           continue;
         }
@@ -480,7 +478,7 @@ std::string name(const Case& test) {
 
 void run_once(const Case& test) {
   SCOPED_TRACE(name(test));
-  // In place the model has one buffer: the sender's where that has all blocks, else the receiver's.
+  // In place the model has one buffer: the sender's if that has all blocks, else the receiver's.
   Model model(test, test.rounds ? mingle : add);
   model.run();
   if (::testing::Test::HasFatalFailure()) return;
@@ -513,7 +511,7 @@ constexpr Algorithm kAlgorithms[] = {
 bool works_in_place(Kind kind) {
   const bool moves_all = kind == Kind::kAlltoall || kind == Kind::kAlltoallv ||
                          kind == Kind::kBroadcast || kind == Kind::kBarrier;
-  // At the root only, where others have no such buffer.
+  // At the root only, if others have no such buffer.
   const bool rooted = has_root(kind) && kind != Kind::kReduce;
   return !moves_all && !rooted;
 }
@@ -587,7 +585,7 @@ TEST_P(CollectiveSteps, KnowsClustersOfRanks) {
       const bool blocks = sends_blocks(kind) || receives_blocks(kind);
       const uint32_t several_segments = blocks ? 20'001 : 160'001;
       for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_segments}) {
-        // Few ranks are enough to show what is different about several segments.
+        // A few ranks suffice to show the differences of several segments.
         if (elements == several_segments && ranks > 5) continue;
         for (uint32_t root = 0; root < (has_root(kind) ? ranks : 1); ++root) {
           Case test{.kind = kind,
@@ -611,7 +609,7 @@ TEST_P(CollectiveSteps, KnowsClustersOfRanks) {
   }
 }
 
-// Several segments, with a rest.
+// Several segments and a remainder.
 TEST_P(CollectiveSteps, CutsLargeDataIntoSegments) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const uint32_t ranks : {2u, 3u, 8u}) {
@@ -628,7 +626,7 @@ std::string kind_name(const ::testing::TestParamInfo<int>& info) {
 INSTANTIATE_TEST_SUITE_P(All, CollectiveSteps, ::testing::Range(0, static_cast<int>(kKinds)),
                          kind_name);
 
-// Two clusters of four: what a cluster's link to the other one carries.
+// Two clusters of four: the bytes that a cluster's link to the other one carries.
 TEST(CollectiveClusters, LittleGoesBetweenThem) {
   const std::vector<uint32_t> clusters = {0, 1, 0, 1, 0, 1, 0, 1};
   const uint64_t elements = 4096;
@@ -655,7 +653,7 @@ TEST(CollectiveClusters, LittleGoesBetweenThem) {
   EXPECT_EQ(bytes_of(Kind::kReduce, Algorithm::kTwoLevel), bytes);
   EXPECT_EQ(bytes_of(Kind::kAllgather, Algorithm::kTwoLevel), 4 * bytes);
   EXPECT_EQ(bytes_of(Kind::kReduceScatter, Algorithm::kTwoLevel), 4 * bytes);
-  // By rank, half of what all send goes to the other cluster.
+  // In rank order, half of all bytes sent go to the other cluster.
   EXPECT_EQ(bytes_of(Kind::kAllgather, Algorithm::kPairwise), 16 * bytes);
   EXPECT_EQ(bytes_of(Kind::kAllreduce, Algorithm::kRecursiveDoubling), 4 * bytes);
   // An alltoall moves as many bytes on two levels, in fewer messages.
@@ -668,7 +666,7 @@ TEST(CollectiveClusters, LittleGoesBetweenThem) {
   EXPECT_EQ(messages_of(Kind::kScatter, Algorithm::kLinear), 4u);
 }
 
-// By the algorithms for what is large, with what rounds and without.
+// With the algorithms for large data, with and without rounding.
 TEST(CollectiveRounding, NoMoreBytesGoForIt) {
   const auto moved = [](Kind kind, Algorithm algorithm, uint32_t ranks, bool rounds) {
     const Case test{
@@ -730,13 +728,13 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAllreduce, hosts, 16 << 20), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kAlltoall, hosts, 16 << 20), Algorithm::kPairwise);
   EXPECT_EQ(chosen(Kind::kGather, hosts, 16 << 20), Algorithm::kLinear);
-  // A sum that rounds goes from cluster to cluster where they come one after the other.
+  // A rounding sum goes from cluster to cluster if the clusters' ranks are consecutive.
   const RankPlacement row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64, true), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20, true), Algorithm::kRing);
   EXPECT_EQ(chosen(Kind::kAllreduce, row, 64, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kAllreduce, row, 16 << 20, true), Algorithm::kTwoLevel);
-  // Each of few ranks has fewer bytes than their sum, which is wide.
+  // With few ranks, each has fewer bytes than their wide sum.
   EXPECT_EQ(chosen(Kind::kReduceScatter, row, 16 << 20, true), Algorithm::kPairwise);
   std::vector<uint32_t> many(32, 0);
   std::fill(many.begin() + 16, many.end(), 1);
@@ -744,13 +742,13 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kReduceScatter, large, 16 << 20, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kReduce, large, 16 << 20, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kScan, host, 16 << 20, true), Algorithm::kRing);
-  // A scan is by rank: clusters help where they come one after the other.
+  // A scan is in rank order: clusters help if their ranks are consecutive.
   const RankPlacement in_a_row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kScan, hosts, 64), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kScan, in_a_row, 64 << 10), Algorithm::kTwoLevel);
 }
 
-// Between hosts it goes round by round or in a ring, whichever takes less.
+// Between hosts it goes round by round or in a ring, whichever is faster.
 TEST(CollectiveAlgorithms, TwoLevelsTakeTheBetterWayBetweenHosts) {
   std::vector<uint32_t> labels;
   for (uint32_t rank = 0; rank < 128; ++rank) labels.push_back(rank / 2);
@@ -765,9 +763,9 @@ TEST(CollectiveAlgorithms, TwoLevelsTakeTheBetterWayBetweenHosts) {
     problem.bytes = bytes;
     return estimate_ns(problem, Algorithm::kTwoLevel);
   };
-  // 64 hosts: 6 rounds, where a ring has 126 steps.
+  // With 64 hosts there are 6 rounds, but 126 steps in a ring.
   EXPECT_LT(time(64), 20 * kFar.latency_ns);
-  // Twice all bytes go over each host's link in a ring, and 6 times round by round.
+  // Over each host's link, a ring moves all bytes twice, and rounds move them 6 times.
   constexpr uint64_t kMany = uint64_t{1} << 30;
   EXPECT_LT(time(kMany), 4 * kFar.time_ns(kMany));
 }
@@ -779,7 +777,7 @@ class Writers {
     uint64_t writing;
     uint64_t reading;
   };
-  // Chunks of |count| that went past the cache.
+  // Returns how many chunks of |count| bypassed the cache.
   int run(int count, Cost cached, Cost streamed) {
     constexpr uint64_t kChunk = 64u << 10;
     int past = 0;
@@ -790,7 +788,7 @@ class Writers {
           return published_[peer].by_way[static_cast<size_t>(asked)].load();
         });
         const Cost& cost = way == WriteWay::kStreamed ? streamed : cached;
-        // Now and then one is put off the processor.
+        // Sometimes one loses the processor.
         const uint64_t disturbed = ++steps_ % 50 == 0 ? 1'000'000 : 0;
         choosers_[rank].wrote(way, kChunk, cost.writing + disturbed);
         choosers_[peer].read(way, kChunk, cost.reading + disturbed);
@@ -812,7 +810,7 @@ TEST(WriteWays, TheOneThatCostsLeastIsTaken) {
   const Writers::Cost far{.writing = 30'000, .reading = 60'000};
   const Writers::Cost memory{.writing = 9'000, .reading = 9'000};
   constexpr int kChunks = 2'000;
-  // One in 32 of the 2 x 2000 chunks tries the other way.
+  // One in 32 of the 2 x 2000 chunks tries the other method.
   EXPECT_LT(writers.run(kChunks, near, memory), kChunks / 8);
   writers.run(500, far, memory);
   EXPECT_GT(writers.run(kChunks, far, memory), 2 * kChunks - kChunks / 8);
@@ -820,8 +818,8 @@ TEST(WriteWays, TheOneThatCostsLeastIsTaken) {
   EXPECT_LT(writers.run(kChunks, near, memory), kChunks / 8);
 }
 
-// Goes on with |count| operations, which take |cached_ns| or |streamed_ns|. Returns how many were
-// written past the caches.
+// Continues with |count| operations, which take |cached_ns| or |streamed_ns|. Returns how many
+// bypassed the caches.
 int try_ways(WayTrials& ways, int count, bool sums, uint64_t bytes, uint64_t cached_ns,
              uint64_t streamed_ns) {
   int streamed = 0;
@@ -829,7 +827,7 @@ int try_ways(WayTrials& ways, int count, bool sums, uint64_t bytes, uint64_t cac
     const WriteWay way = ways.next(sums, bytes);
     const bool is_streamed = way == WriteWay::kStreamed;
     streamed += is_streamed ? 1 : 0;
-    // Now and then a rank is put off the processor.
+    // Sometimes a rank loses the processor.
     ways.note(way, (is_streamed ? streamed_ns : cached_ns) + (i % 50 == 49 ? 100'000'000 : 0));
   }
   return streamed;
@@ -839,16 +837,16 @@ TEST(WayTrials, TakeTheQuickerWay) {
   WayTrials ways;
   constexpr uint64_t kBytes = 16 << 20;
   EXPECT_LE(try_ways(ways, 640, true, kBytes, 1'000'000, 1'500'000), 640 / 32 + 6);
-  // The way that is seldom taken gets quicker, and then the other one slower.
+  // The rarely used method gets faster, and then the other one slower.
   try_ways(ways, 320, true, kBytes, 1'000'000, 500'000);
   EXPECT_GE(try_ways(ways, 640, true, kBytes, 1'000'000, 500'000), 640 - 640 / 32 - 6);
   EXPECT_LE(try_ways(ways, 640, true, kBytes, 1'000'000, 2'000'000), 640 / 32 + 12);
-  // Others are not like these: other lengths, and what makes no sums.
+  // Other cases are independent: other lengths, and operations without sums.
   EXPECT_LE(try_ways(ways, 640, false, kBytes, 1'000'000, 1'500'000), 640 / 32 + 6);
   EXPECT_LE(try_ways(ways, 640, true, kBytes * 4, 1'000'000, 1'500'000), 640 / 32 + 6);
 }
 
-// The first ones make pages, which says nothing of the way.
+// The first operations allocate pages, so they say nothing about the method.
 TEST(WayTrials, FirstOperationsDoNotCount) {
   WayTrials ways;
   EXPECT_EQ(ways.next(true, 1 << 24), WriteWay::kCached);
@@ -889,14 +887,14 @@ TEST(TransportCosts, IsReadFromWhatTheBenchmarkPrints) {
   ASSERT_NE(odd, nullptr);
   EXPECT_EQ(odd->latency_ns, LinkCost::kMaxLatencyNs);
   EXPECT_EQ(odd->bytes_per_s, LinkCost::kMaxBytesPerS);
-  // Nothing is made up where half is missing.
+  // An incomplete entry is not filled in.
   EXPECT_EQ(model.value().find("shm"), nullptr);
   for (const char* const text : {"", "{", "[]", "{\"rows\": 3}", "{\"rows\": [{}]}"}) {
     EXPECT_FALSE(TransportCosts::parse(text).ok()) << text;
   }
 }
 
-// Parsed, either of them would take a gigabyte.
+// Parsed, each of them would take a gigabyte.
 TEST(TransportCosts, HostileFilesCostLittle) {
   const std::string brackets(3u << 20, '[');
   EXPECT_EQ(TransportCosts::parse(brackets).status().code(), Code::kInvalidArgument);

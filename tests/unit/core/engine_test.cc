@@ -1,15 +1,15 @@
 // The engine, with operations and driven things of this file:
-//  * the baton: one thread at a time, and what it guards needs no other lock;
-//  * submission: every operation that is left in the queue starts once, with the baton held, in the
-//    order in which its thread left it, at the latest when the baton is given up;
-//  * waiting: ends when the operation completes, by whoever; not later than the deadline; and not
-//    because of somebody else's operation;
+//  * the baton: one thread at a time, and its data needs no other lock;
+//  * submission: every queued operation starts once, with the baton held, in its thread's order, at
+//    the latest when the baton is given up;
+//  * waiting ends when the operation completes, whichever thread completes it, or at the deadline;
+//    another operation does not end it;
 //  * when the waiter that watches the descriptors leaves, another takes its place;
 //  * timers: those of driven things and of the sweep end a sleep in time, also one that is set
 //    earlier while a thread sleeps;
 //  * a doorbell, or a descriptor of the poller, makes a sleeping thread drive;
-//  * wake-ups that were arranged for a sleep are taken back before anything is begun beside it;
-//  * in thread mode everything moves while no thread of the caller's waits;
+//  * wake-ups that were arranged for a sleep are taken back before another thread begins work;
+//  * in thread mode everything progresses while no thread of the caller waits;
 //  * ends() and arrivals() change with every end and arrival.
 #include "src/core/progress/engine.h"
 
@@ -29,7 +29,7 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kLong = 30'000 * kMs;  // only a test that fails waits for so long
+constexpr uint64_t kLong = 30'000 * kMs;  // only a failing test waits this long
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -70,7 +70,7 @@ class FakeCore final : public Submitter, public Driven {
   bool may_sleep_on() const override { return sleeps_on; }
   void finish_sleep() override { armed = false; }
 
-  // Under the baton:
+  // The following need the baton:
   std::vector<Operation*> started;
   std::function<int()> on_progress;
   std::function<void()> on_timer;
@@ -115,7 +115,7 @@ class EngineTest : public ::testing::TestWithParam<bool> {
     operation->set_state(OperationState::kPending);
     return operation;
   }
-  // It submits as a call of the data path does.
+  // Submits as a call of the data path does.
   void submit(Operation* operation) {
     if (engine_.try_lock()) {
       const Engine::Held held(engine_);
@@ -137,14 +137,15 @@ class EngineTest : public ::testing::TestWithParam<bool> {
   bool wait(Operation* operation, uint64_t timeout_ns = kLong) {
     return engine_.wait(now_ns() + timeout_ns, [&] { return is_complete(operation); });
   }
-  // Until a thread has begun to sleep once more than |before|.
+  // Waits until a thread has begun to sleep once more than |before|.
   void await_sleep(uint64_t before) {
     const uint64_t deadline = now_ns() + kLong;
     while (core_.sleeps.load() <= before && now_ns() < deadline) std::this_thread::yield();
     EXPECT_GT(core_.sleeps.load(), before);
   }
 
-  // Before variables of the test's go that |on_progress| refers to: the background thread goes on.
+  // Call this before the variables that |on_progress| refers to go: the background thread keeps
+  // running.
   void forget_progress() {
     const Engine::Baton baton(engine_);
     core_.on_progress = nullptr;
@@ -155,7 +156,7 @@ class EngineTest : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(EngineTest, TheBatonIsForOneThread) {
-  uint64_t count = 0;  // nothing but the baton guards it
+  uint64_t count = 0;  // guarded by the baton alone
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
@@ -248,7 +249,7 @@ TEST_P(EngineTest, AWaitEndsAtItsDeadline) {
   complete(never);
 }
 
-// Only one of them can watch the descriptors; the others must not be left behind when it leaves.
+// Only one waiter can watch the descriptors; the others must not be stranded when it leaves.
 TEST_P(EngineTest, EveryWaiterHearsOfItsOwn) {
   constexpr size_t kWaiters = 6;
   for (int round = 0; round < 5; ++round) {
@@ -263,7 +264,7 @@ TEST_P(EngineTest, EveryWaiterHearsOfItsOwn) {
       });
     }
     sleep_ms(5);
-    // The rest is completed by progress alone, so that somebody has to make it.
+    // Only progress completes the others, so some thread has to make it.
     for (size_t i = 0; i < kWaiters / 2; ++i) {
       complete(operations[i]);
       const uint64_t deadline = now_ns() + kLong;
@@ -313,7 +314,7 @@ TEST_P(EngineTest, ATimerSetEarlierEndsASleepThatWasToLastLonger) {
   if (!threaded()) await_sleep(sleeps);
   sleep_ms(5);
   {
-    // Not by Baton, which wakes the sleeper in any case.
+    // This avoids Baton, which always wakes the sleeper.
     engine_.lock();
     const Engine::Held held(engine_);
     core_.timer_ns = now_ns() + 10 * kMs;
@@ -334,7 +335,7 @@ TEST_P(EngineTest, TheSweepComesWhenItIsDue) {
   }
   EXPECT_FALSE(engine_.wait_asleep(now_ns() + 60 * kMs, [&] { return is_complete(never); }));
   EXPECT_GT(core_.sweeps.load(), before);
-  // It has said that it is not needed again.
+  // The core has said that it is not needed again.
   const uint64_t after = core_.sweeps.load();
   EXPECT_FALSE(engine_.wait_asleep(now_ns() + 30 * kMs, [&] { return is_complete(never); }));
   EXPECT_EQ(core_.sweeps.load(), after);
@@ -343,7 +344,7 @@ TEST_P(EngineTest, TheSweepComesWhenItIsDue) {
     core_.sweep_every_ns = 5 * kMs;
     engine_.sweep_soon();
   }
-  // Now it says when it wants to come back.
+  // Now the core says when it wants to be called again.
   EXPECT_TRUE(
       engine_.wait_asleep(now_ns() + kLong, [&] { return core_.sweeps.load() >= after + 3; }));
   complete(never);
@@ -406,8 +407,8 @@ TEST_P(EngineTest, ADescriptorEndsASleep) {
   engine_.poller().remove(fd.get(), arrival);
 }
 
-// FakeCore::start() looks whether the wake-ups were taken back. An operation whose work no
-// descriptor announces ends the sleep, so that somebody looks for it.
+// FakeCore::start() checks that the wake-ups were taken back. An operation whose work no descriptor
+// announces ends the sleep, so that some thread looks for it.
 TEST_P(EngineTest, WhatIsBegunBesideASleeperIsLookedAt) {
   Operation* const mine = pending();
   Operation* const begun = allocate(engine_);
@@ -431,7 +432,7 @@ TEST_P(EngineTest, WhatIsBegunBesideASleeperIsLookedAt) {
     const Engine::Held held(engine_);
     core_.sleeps_on = false;
     engine_.operation_started();
-    core_.armed = false;  // what start() looks for is not of this way
+    core_.armed = false;  // the check of start() does not apply here
     core_.start(*begun);
     engine_.operation_was_started();
   }

@@ -1,13 +1,11 @@
-// Tables that grow, where memory is exhausted:
+// Growing tables when memory is exhausted:
 //  * MatchTable: the first receive is refused and leaves nothing behind; later ones go into the
-//  lists
-//    that there are, and match as ever, with wildcards too; a search finds messages without an
+//    existing lists, and match as ever, with wildcards too; a search finds messages without an
 //    index;
-//  * IdChains: the first object is refused, later ones go into the chains that there are;
+//  * IdChains: the first object is refused, later ones go into the existing chains;
 //  * TrackEnds: an end that could not be added is not there;
-//  * ReshardBoard: a plan that could not be added is not there, and its number is taken by the next
-//  one;
-//    notes wait as long as nobody could hear them.
+//  * ReshardBoard: a plan that could not be added is not there, and the next one takes its number;
+//    notes wait as long as they have no reader.
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -90,7 +88,7 @@ TEST(MatchTable, SearchesGoOnWithoutMemoryForIndexes) {
       if (tag < kTags / 2) table.add_unexpected(&messages.back());
     }
     test::fail_allocation_after(allowed);
-    // Makes an index, or does not.
+    // It may or may not make an index.
     EXPECT_EQ(table.find_unexpected(HETCOMM_ANY_SOURCE, kTags / 2 - 1, 0),
               &messages[kTags / 2 - 1]);
     test::fail_allocation_after(-1);
@@ -174,7 +172,7 @@ ReshardNote note_of(ReshardAction action, uint64_t content, uint32_t number,
   return note;
 }
 
-// Calls act() with one more allocation each time, until none fails. Returns how often one failed.
+// Calls act() with one more allocation each time, until none fails. Returns the number of failures.
 template <typename Act, typename Check>
 int until_it_works(Act&& act, Check&& check_after_failure) {
   for (int allowed = 0;; ++allowed) {
@@ -204,7 +202,7 @@ TEST(ReshardBoard, APlanThatCouldNotBeAddedIsNotThere) {
         EXPECT_EQ(answers[0].note.action, ReshardAction::kLacks);
         EXPECT_EQ(answers[0].note.text, "it has none of any tag");
         EXPECT_TRUE(board.receive(1, note_of(ReshardAction::kGone, 7, 9), &answers));
-        board.remove(plan);  // it is not there
+        board.remove(plan);  // it was not added
       });
   EXPECT_GT(failures, 10);
   for (const int rank : terms.ranks) EXPECT_EQ(board.number_of(plan, rank), 0U);
@@ -247,7 +245,7 @@ TEST(ReshardBoard, NotesWaitUntilAPlanHasHeardThem) {
     board.remove(plan);
   }
   EXPECT_GT(failures, 3);
-  // Nothing waits any more.
+  // Nothing waits any longer.
   Plan later;
   board.add(later, terms);
   EXPECT_TRUE(board.catch_up(later).empty());

@@ -1,5 +1,5 @@
-// Blocks of host memory that are kept: they are used again, those of other sizes are not, and no
-// more is kept than the bound says.
+// Cached blocks of host memory: they are reused for their size only, and the cache stays within its
+// bound.
 #include "src/core/memory/host_blocks.h"
 
 #include <cstddef>
@@ -37,7 +37,7 @@ TEST(HostBlocks, AreUsedAgain) {
   for (const uint64_t bytes : {10 * kKiB, 9 * kKiB, 5 * kKiB}) {
     EXPECT_EQ(allocations_of_taking(blocks, bytes), 0) << bytes;
   }
-  // Too short, and much too long.
+  // Too short, and much too long:
   EXPECT_GT(allocations_of_taking(blocks, 11 * kKiB), 0);
   EXPECT_GT(allocations_of_taking(blocks, 4 * kKiB), 0);
 }
@@ -62,7 +62,7 @@ TEST(HostBlocks, NoMoreAreKeptThanAllowed) {
   EXPECT_GE(fresh, 10);
 }
 
-// A block that is longer than all that may be kept is used again, beside the others.
+// A block that exceeds the bound of the cache is reused, in addition to the others.
 TEST(HostBlocks, LargeOnesAreKeptWhileSomebodyUsesThem) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();

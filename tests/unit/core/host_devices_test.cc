@@ -1,8 +1,8 @@
-// The ranks of a host tell each other which devices they know of:
-//   - all of a host's ranks get the devices of all of them, in order, and none of other hosts;
-//   - however ranks are put into blocks, the digest is the same;
-//   - equal sets have equal names, others different ones;
-//   - other bytes are refused.
+// The ranks of a host exchange which devices they know:
+//   - all ranks of a host get the devices of all of them, in order, and none of other hosts;
+//   - the digest does not depend on how ranks are grouped into blocks;
+//   - equal sets have equal names, different ones have different names;
+//   - malformed bytes are refused.
 #include "src/core/job/membership/host_devices.h"
 
 #include <random>

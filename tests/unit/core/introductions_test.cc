@@ -1,11 +1,11 @@
-// Introductions, with a clock that is an argument and a control plane that only takes notes:
-//  * a profile that has come makes a rank known, whoever looks first, late or in time;
-//  * an ask without an answer is overdue a tenth of the detection time after it went out, and one
-//    that waits to go out is never overdue;
+// Introductions, with a clock that is an argument and a control plane that only records:
+//  * a received profile makes a rank known, no matter which call sees it first, late or in time;
+//  * a request without an answer is overdue a tenth of the detection time after it was sent, and a
+//    queued one is never overdue;
 //  * few ranks are asked at a time, and those that do not answer give way;
-//  * a profile that cannot be taken is told with its reason at once;
+//  * an unusable profile is reported at once with its reason;
 //  * a rank that has lost this one's profile is asked again before it counts as known;
-//  * want of memory leaves everything as it was or done.
+//  * out of memory, a step is either complete or without effect.
 #include "src/core/job/membership/introductions.h"
 
 #include <map>
@@ -110,13 +110,13 @@ TEST_F(CoreIntroductions, AnAnswerMakesARankKnown) {
   EXPECT_EQ(introductions_.next_timer_ns(), kForever);
 }
 
-// An explanation may look between the answer and the pass that reads the mail.
+// A call of explain may come between the answer and the pass that reads the mail.
 TEST_F(CoreIntroductions, WhoeverLooksFirstTakesTheProfile) {
   ask(5);
   answer(5);
   EXPECT_TRUE(introductions_.knows(5));  // explain
   EXPECT_TRUE(introductions_.knows(5));  // the mail
-  answer(5);                             // it was asked for twice
+  answer(5);                             // it was requested twice
   EXPECT_TRUE(introductions_.knows(5));
   EXPECT_THAT(book_, IsEmpty());
 }
@@ -163,7 +163,7 @@ TEST_F(CoreIntroductions, AProfileOfNoUseIsToldAtOnce) {
 TEST_F(CoreIntroductions, WhatWaitsIsNeverOverdue) {
   for (int rank = 1; rank < kSize; ++rank) ask(rank);
   EXPECT_EQ(asked().size(), kAtOnce);
-  // The first ones answer one by one, and as many others are asked.
+  // The first ranks answer one by one, and as many others are asked.
   for (int rank = 1; rank <= 2; ++rank) {
     now_ += kPatience / 2;
     answer(rank);
@@ -175,7 +175,7 @@ TEST_F(CoreIntroductions, WhatWaitsIsNeverOverdue) {
       EXPECT_THAT(introductions_.take_overdue(now_), IsEmpty());
     }
   }
-  // 14 of the first 16 have not answered, and those that were asked later have time.
+  // 14 of the first 16 have not answered, and those asked later still have time.
   EXPECT_EQ(introductions_.take_overdue(now_).size(), 14U);
   EXPECT_EQ(introductions_.next_timer_ns(), now_ - kPatience / 2 + kPatience);
 }
@@ -209,7 +209,7 @@ TEST_F(CoreIntroductions, WhoIsAskedAgainTakesOnePlace) {
 TEST_F(CoreIntroductions, ALostRankMakesRoom) {
   for (int rank = 1; rank <= 20; ++rank) ask(rank);
   asked();
-  introductions_.forget(18);  // it waited
+  introductions_.forget(18);  // it was waiting
   introductions_.forget(3);
   EXPECT_EQ(introductions_.next_timer_ns(), 0U);
   EXPECT_TRUE(introductions_.send_next(now_));
@@ -255,7 +255,7 @@ TEST_F(CoreIntroductions, WantOfMemoryLosesNothing) {
   with_little_memory([&] { introductions_.ask(5); });
   introductions_.ask(5);  // as the pair does again
   with_little_memory([&] { introductions_.send_next(now_); });
-  // The rank was asked, or is asked again when its time is over.
+  // The rank was asked, or is asked again when it is overdue.
   std::vector<int> overdue;
   overdue.reserve(1);
   with_little_memory([&] {

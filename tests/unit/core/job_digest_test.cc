@@ -1,17 +1,17 @@
 // Cards of ranks, and the digest that all ranks make of them:
-//  * a card and a digest come back as they were written; every prefix is refused, and no changed
-//    byte makes an index that leads out of a table;
-//  * the digest of all ranks is the same whether it is gathered at once or merged of blocks, for
-//    ranks that lie in blocks, in turns, one by one or at random on their hosts;
-//  * it tells of each rank what its card told;
-//  * its size at 4,096 ranks allows each rank to pass it on in less than 64 KiB;
-//  * words about the links of hosts that exceed the budget are dropped and counted, and the number
-//    of devices of each rank stays;
-//  * a card with an address that no other host reaches, with links that cannot be read, or of
-//    another version is refused with the reason;
-//  * few bytes never stand for much memory;
-//  * a rank that refuses, one with another HETCOMM_TLS, and too many different ranks are told with
-//    their numbers.
+//  * a card and a digest are read as they were written; every prefix is refused, and no changed
+//    byte makes an index that leaves a table;
+//  * the digest of all ranks is the same whether it is gathered at once or merged from blocks, with
+//    ranks on their hosts in blocks, in turns, one by one or at random;
+//  * it contains each rank's card;
+//  * at 4,096 ranks each rank passes it on in less than 64 KiB;
+//  * descriptions of hosts' links that exceed the budget are dropped and counted, and each rank's
+//    number of devices stays;
+//  * a card with an address that no other host reaches, with unreadable links, or of another
+//    version is refused with the reason;
+//  * a few bytes never expand to much memory;
+//  * a rank that refuses, one with another HETCOMM_TLS, and too many different ranks are reported
+//    with their numbers.
 #include "src/core/job/membership/job_digest.h"
 
 #include <array>
@@ -56,7 +56,7 @@ RankCard card_on(int rank, int host, bool ipv6 = false) {
   return card;
 }
 
-// A host with a NIC of that name.
+// A host with a NIC named |nic|.
 Bytes links_with(const std::string& nic) {
   topology::HostLinks links;
   links.nics = {{nic, 100'000, {}}};
@@ -75,7 +75,7 @@ std::vector<RankCard> cards_of(int size, Layout layout, bool ipv6 = false) {
     if (layout == Layout::kRandom) host = static_cast<int>(random() % static_cast<unsigned>(hosts));
     cards.push_back(card_on(rank, host, ipv6));
     cards.back().host_links = links_with(host < 100 ? "eth0" : "eth1");
-    // Some ranks differ from those beside them.
+    // Some ranks differ from their neighbours.
     if (layout == Layout::kRandom && rank % 5 == 0) cards.back().cluster = "north";
   }
   return cards;
@@ -169,7 +169,7 @@ TEST(RankCard, OtherVersionsAreToldApart) {
   other_card[0] ^= std::byte{1};
   EXPECT_THAT(text_of(other_card), HasSubstr("comes from another version of hetcomm"));
   Bytes other_profile = card;
-  other_profile[3] ^= std::byte{1};  // behind the version of the card and HETCOMM_TLS
+  other_profile[3] ^= std::byte{1};  // after the version of the card and HETCOMM_TLS
   EXPECT_THAT(text_of(other_profile), HasSubstr("comes from another version of hetcomm"));
   EXPECT_THAT(text_of(encode_profile({})), HasSubstr("HETCOMM_SMALL_JOB"));
 }
@@ -210,7 +210,7 @@ TEST(JobDigest, RanksThatSaidNothingOfLinksAreNotCounted) {
 }
 
 TEST(JobDigest, FewBytesNeverStandForMuch) {
-  // Every rank says 4 KiB of its host, as two bytes: all but the first letter are those of the one
+  // Every rank sends 4 KiB about its host in two bytes: all but the first letter repeat the one
   // before.
   JobDigest digest = gather(0, cards_of(500, Layout::kOneByOne)).value();
   digest.links.clear();
@@ -332,7 +332,7 @@ TEST(JobDigest, WhoDoesNotFitIsNamed) {
               HasSubstr("in more than 256 ways"));
 }
 
-// Then they tell each other.
+// This time they tell each other.
 TEST(JobDigest, SaysWhetherRanksOfAHostKnowOfDifferentDevices) {
   std::vector<RankCard> cards = cards_of(32, Layout::kTurns);  // four hosts, in turns
   const auto must_tell = [&](int block) {

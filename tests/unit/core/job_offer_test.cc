@@ -1,8 +1,9 @@
-// Which job ranks share:
-//  * the first of rank 0's that all offer, each with its own number and channel;
-//  * none where a rank lacks it, two are one, or somebody takes one of them for lost;
-//  * none where a mark is of another secret, exchange or rank, or what it marks was changed;
-//  * bytes that are not of this kind are refused, and so is a digest that was changed;
+// The job that ranks share:
+//  * it is the first of rank 0's that all offer, each with its own number and channel;
+//  * there is none if a rank lacks it, two claim to be the same one, or any rank considers one of
+//    them lost;
+//  * there is none if a mark is of another secret, exchange or rank, or its content was changed;
+//  * malformed bytes are refused, and so is a digest that was changed;
 //  * the digest of thousands of ranks takes a few bytes.
 #include "src/core/job/membership/job_offer.h"
 
@@ -34,7 +35,7 @@ Values tell(const std::vector<std::vector<OwnJobOffer>>& all) {
   }
   return values;
 }
-// The digest of |told| where blocks have |block| ranks.
+// Returns the digest of |told| with blocks of |block| ranks.
 Result<std::vector<std::byte>> digest_of(const Values& told, size_t block) {
   const JobOfferMaker maker;
   Values parts;
@@ -53,13 +54,13 @@ Result<std::optional<ChosenJob>> choose(const std::vector<OwnJobOffer>& own, con
   if (!digest.ok()) return digest.status();
   return choose_job(own, digest.value(), told.size(), exchange);
 }
-// The job that all ranks choose; 0: none.
+// Returns the job that all ranks choose, or 0.
 uint32_t chosen(const std::vector<std::vector<OwnJobOffer>>& all, const Values& told,
                 std::string_view exchange = kExchange) {
   std::vector<uint32_t> jobs;
   for (size_t of = 0; of < 2 * all.size(); ++of) {
     const auto& own = all[of / 2];
-    // In one block, and each rank in a block of its own.
+    // Once in one block, and once with each rank in a block of its own.
     const auto choice = choose(own, told, exchange, of % 2 == 0 ? 64 : 1);
     EXPECT_TRUE(choice.ok()) << choice.status().text();
     const auto& found = choice.value();
@@ -120,7 +121,7 @@ TEST(JobOfferTest, WhatWasChangedIsNotChosen) {
   }
 }
 
-// Who writes to the store could change the digest itself.
+// An attacker who can write to the store could change the digest itself.
 TEST(JobOfferTest, ADigestThatWasChangedIsNotChosen) {
   const std::vector<std::vector<OwnJobOffer>> all{
       {offer(1, 0)}, {offer(1, 2)}, {offer(1, 1, {4})}, {offer(1, 5, {4})}};
@@ -156,7 +157,7 @@ TEST(JobOfferTest, ADigestOfThousandsIsShort) {
   EXPECT_EQ(choice.value()->channels[77], 3u);
 }
 
-// Nobody can make others keep much by different lists of lost ranks.
+// Different lists of lost ranks cannot make others store much.
 TEST(JobOfferTest, NoneWhereListsOfLostRanksAreLong) {
   std::vector<std::vector<OwnJobOffer>> all;
   for (int32_t rank = 0; rank < 64; ++rank) {

@@ -1,6 +1,6 @@
-// How ranks come to one link model:
+// How ranks agree on one link model:
 //   - a rank whose host the model lacks, or whose cluster contradicts it, is named;
-//   - HETCOMM_LINK_MODEL takes both forms of files, and says which file is wrong and where;
+//   - HETCOMM_LINK_MODEL accepts both forms of files, and reports which file is wrong and where;
 //   - the host's label comes from its variable, else from the system.
 #include "src/core/job/membership/link_agreement.h"
 

@@ -1,14 +1,15 @@
-// Queues to several ranks over one network interface, with pacers over a model of a network whose
-// connections share what is narrow as TCP does, equally or worse, and whose sockets may say that
-// bytes have left which they hold:
-//   * bytes leave in proportion to the weights, on slow links and on fast ones, near and far,
-//     whatever the network prefers
-//   * a queue whose own way is slow, or stands still, takes little from the others
-//   * what the network can carry is carried: also where ways are shared in parts, where rates
-//     change, where queues come and go, and whatever the network is like
-//   * so it is beside other traffic of the rank, after an outage, and whatever sockets hold
-//   * a queue to the same rank that comes later has its part at once, within the host too
-//   * queues within the host do not wait for those to other ranks
+// Queues to several ranks over one network interface, with pacers over a model of a network. Its
+// connections share bottlenecks as TCP does, equally or worse, and its sockets may report bytes as
+// sent that they still hold:
+//    * bytes leave in proportion to the weights, on slow and fast links, near and far, whichever
+//      connections the network prefers
+//    * a queue whose own path is slow, or stalled, takes little from the others
+//    * the capacity of the network is used: also where paths are shared in parts, where rates
+//      change, where queues come and go, and for any network
+//    * the same holds next to other traffic of the rank, after an outage, and with any socket
+//      buffers
+//    * a later queue to the same rank gets its share at once, within the host too
+//    * queues within the host do not wait for those to other ranks
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -35,21 +36,21 @@ class Nobody final : public Submitter {
   uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
 };
 
-// A queue and its way.
+// A queue and its path.
 struct Way {
   uint32_t weight = 1;
-  double cap = kAny;       // bytes a second that its own way carries
-  double eagerness = 1;    // how much of a narrow place its connection takes
-  size_t trunk = 0;        // a narrow place that others pass as well; 0: none
-  bool with_last = false;  // it leads to the same rank as the last one
+  double cap = kAny;       // bytes per second of its own path
+  double eagerness = 1;    // how much of a bottleneck its connection takes
+  size_t trunk = 0;        // a bottleneck shared with others; 0: none
+  bool with_last = false;  // leads to the same rank as the last one
   double buffer = 0;       // bytes that its socket takes
-  double on_ms = 0;        // it sends for so long,
-  double off_ms = 0;       // and pauses for so long
-  uint64_t rate = 0;       // that the user has set
+  double on_ms = 0;        // sending time,
+  double off_ms = 0;       // followed by this pause
+  uint64_t rate = 0;       // set by the user
 };
 
-// A rank with a queue to each of some others. What arrives on a way with a buffer has left for the
-// library as soon as it is in there.
+// A rank with a queue to each of some others. For the library, bytes have left as soon as they are
+// in a path's buffer.
 class Net {
  public:
   Net(double link, std::vector<Way> ways, double delay_ms = 0.1, bool within_host = false)
@@ -65,7 +66,7 @@ class Net {
 
   Way& way(size_t which) { return queues_[which]->way; }
   void set_link(double rate) { link_ = rate; }
-  // Something else of this rank takes |part| of the link for |on_ms| of every |period_ms|.
+  // Other traffic of this rank takes |part| of the link for |on_ms| of every |period_ms|.
   void set_other_traffic(double part, double on_ms, double period_ms) {
     other_part_ = part;
     other_on_ms_ = on_ms;
@@ -73,7 +74,7 @@ class Net {
   }
   void set_trunk(size_t trunk, double rate) { trunks_.at(trunk) = rate; }
 
-  // Bytes a second of each queue over the next |ms|.
+  // Returns the bytes per second of each queue over the next |ms|.
   std::vector<double> run(double ms) {
     std::vector<double> before;
     for (const auto& queue : queues_) before.push_back(queue->arrived);
@@ -134,15 +135,15 @@ class Net {
     Peer& peer;
     Way way;
     Pacer::Flow flow;
-    std::deque<Piece> pieces;      // that the network has
-    std::deque<Piece> on_the_way;  // beyond the narrow places
+    std::deque<Piece> pieces;      // in the network
+    std::deque<Piece> on_the_way;  // after the bottlenecks
     uint64_t under_way = 0;
     double in_socket = 0;
     double arrived = 0;
     bool sends = true;
   };
 
-  // Each queue has items without end, eight of 2 MiB at a time.
+  // Each queue has endless items, eight of 2 MiB at a time.
   void push(Queue& queue) {
     while (queue.sends && queue.under_way < 16 * kMiB) {
       const uint64_t bytes = queue.peer.pacer.allowed(queue.flow, path_, 2 * kMiB, false, now());
@@ -320,7 +321,7 @@ TEST(CoreLinkShare, ASlowWayHoldsNobodyUp) {
   }
 }
 
-// Its way carries more than its part: then it has its part.
+// Its path carries more than its share, so it gets its share.
 TEST(CoreLinkShare, AWayThatIsFastEnoughHasItsPart) {
   Net net(25e6, {{.weight = 3}, {.weight = 1, .cap = 0.4 * 25e6}});
   net.run(2000);
@@ -370,7 +371,7 @@ TEST(CoreLinkShare, RatesOfTheLinkChange) {
   }
 }
 
-// Two queues share a narrow place beyond the interface, which a third does not pass.
+// Two queues share a bottleneck beyond the interface, which a third one avoids.
 TEST(CoreLinkShare, PartsOfTheWayAreShared) {
   Net net(100e6, {{.weight = 3, .trunk = 1}, {.weight = 1, .trunk = 1}, {.weight = 1}});
   net.set_trunk(1, 20e6);
@@ -405,7 +406,7 @@ TEST(CoreLinkShare, QueuesWithinTheHostAreLeftAlone) {
 TEST(CoreLinkShare, WhatSocketsHoldHasNotLeft) {
   for (const double link : {6e6, 25e6, 125e6}) {
     for (const double buffer : {2e6, 8e6}) {
-      if (buffer / link > 0.5) continue;  // what they hold is half a second's
+      if (buffer / link > 0.5) continue;  // they would hold half a second of traffic
       SCOPED_TRACE(testing::Message() << link << " B/s, sockets of " << buffer);
       Net net(link, {{.weight = 3, .buffer = buffer}, {.weight = 1, .buffer = buffer}});
       net.run(10000);
@@ -438,7 +439,7 @@ TEST(CoreLinkShare, AnOutageIsForgotten) {
   }
 }
 
-// Four queues to a rank whose way is slow are one slow way.
+// Four queues to a rank with a slow path count as one slow path.
 TEST(CoreLinkShare, QueuesToOneSlowRankAreTriedTogether) {
   Net net(125e6, {{.weight = 1},
                   {.weight = 3, .cap = 2e6},
@@ -448,7 +449,7 @@ TEST(CoreLinkShare, QueuesToOneSlowRankAreTriedTogether) {
   EXPECT_GE(sum(net.run(10000)), 0.85 * 125e6);
 }
 
-// A queue to the same rank that comes late finds no claims: neither its own nor of those before.
+// A late queue to the same rank finds no claims, neither its own nor earlier ones.
 TEST(CoreLinkShare, WhoComesLateHasItsPart) {
   for (const bool within_host : {true, false}) {
     Net net(100e6,
@@ -462,7 +463,7 @@ TEST(CoreLinkShare, WhoComesLateHasItsPart) {
   }
 }
 
-// Bytes leave at |rate| for |ms|, somebody is held or not. The last step that said something.
+// Advances |ms| at |rate|, with or without a queue held. Returns the last step other than kNone.
 HoldingTrial::Step run_trial(HoldingTrial& trial, uint64_t* now_ns, double ms, double rate,
                              bool held) {
   HoldingTrial::Step said = HoldingTrial::Step::kNone;
@@ -485,7 +486,7 @@ TEST(CoreHoldingTrial, BlamesNothingElse) {
     ASSERT_EQ(run_trial(trial, &now_ns, 1000, 100e6, false), HoldingTrial::Step::kHold);
     EXPECT_NEAR(trial.free_rate(), 100e6, 1e6);
     trial.holding_begins(now_ns);
-    // Enough leaves: nothing is missed.
+    // Enough leaves, so nothing is missed.
     EXPECT_EQ(run_trial(trial, &now_ns, 1000, 90e6, true), HoldingTrial::Step::kNone);
     ASSERT_EQ(run_trial(trial, &now_ns, 1000, 40e6, true), HoldingTrial::Step::kSuspect);
     EXPECT_FALSE(trial.holds());
@@ -506,8 +507,7 @@ TEST(CoreHoldingTrial, APauseSaysNothingOfTheInterface) {
   EXPECT_NEAR(trial.free_rate(), 50e6, 1e6);
 }
 
-// Whatever the network is like, it carries nearly what it would without weights, and nobody
-// starves.
+// Any network carries nearly as much as without weights, and no queue starves.
 TEST(CoreLinkShare, NoNetworkIsWasted) {
   double worst = 1;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -541,9 +541,9 @@ TEST(CoreLinkShare, NoNetworkIsWasted) {
     }
     const double kept = sum(rates) / free;
     worst = std::min(worst, kept);
-    EXPECT_GE(kept, 0.8);  // 15 % less is not looked into
+    EXPECT_GE(kept, 0.8);  // a loss of 15 % is not investigated
     for (size_t i = 0; i < rates.size(); ++i) {
-      // Slower ones have one piece under way all the time.
+      // Slower ones have one piece in flight all the time.
       if (ways[i].cap > 3e5) {
         EXPECT_GT(rates[i], 0) << i;
       }
@@ -552,8 +552,8 @@ TEST(CoreLinkShare, NoNetworkIsWasted) {
   RecordProperty("worst", std::to_string(worst));
 }
 
-// Queues to a few ranks come and go, and stop while they wait: whoever has something to send goes
-// on.
+// Queues to a few ranks come and go, and stop while they wait. Every queue with data makes
+// progress.
 TEST(CoreLinkShare, NobodyIsForgotten) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -563,7 +563,7 @@ TEST(CoreLinkShare, NobodyIsForgotten) {
     for (size_t i = 0; i < ways.size(); ++i) {
       ways[i].weight = static_cast<uint32_t>(random.between(1, 4));
       ways[i].with_last = i > 0 && random.chance(0.6);
-      // The way to a rank is slow.
+      // The path to a rank is slow.
       if (ways[i].with_last) {
         ways[i].cap = ways[i - 1].cap;
       } else if (random.chance(0.3)) {

@@ -1,14 +1,14 @@
 // Matching of receives with messages:
 //  * a message goes to the receive posted first of all that accept it, exact or with wildcards;
-//  * an ignore mask accepts exactly the tags that differ in its bits only;
-//  * a receive that was taken out matches nothing, and its neighbours still match in order;
+//  * an ignore mask accepts exactly the tags that differ only in its bits;
+//  * a removed receive matches nothing, and its neighbours still match in order;
 //  * order survives the growth of the table, for receives and for messages;
 //  * the oldest unexpected message that fits is found by source and tag, by any source, and by
-//    mask, and messages may leave from the middle;
-//  * what a receive or a message costs does not grow with their number, also with wildcards, and
-//    with several masks by turns;
-//  * many masks that receives had before make messages no dearer;
-//  * a table under a random mix of all of this does what a plain list does.
+//    mask, and messages may be removed from the middle;
+//  * the cost of a receive or a message does not grow with their number, also with wildcards, and
+//    with several alternating masks;
+//  * many masks of earlier receives do not make messages more expensive;
+//  * a table under a random mix of all of this behaves like a plain list.
 #include "src/core/peer/matching/match.h"
 
 #include <algorithm>
@@ -114,11 +114,11 @@ TEST_F(MatchTableTest, OneTakenOutLeavesItsNeighbours) {
 }
 
 TEST_F(MatchTableTest, GrowthKeepsOrder) {
-  constexpr uint64_t kTags = 1500;  // with two each beyond two steps of growth
+  constexpr uint64_t kTags = 1500;  // with two each, more than two steps of growth
   std::vector<Operation*> first;
   std::vector<Operation*> second;
   std::vector<Incoming*> early;
-  // Messages from others lie in the table while it grows.
+  // Messages from others are in the table while it grows.
   for (uint64_t tag = 0; tag < kTags; ++tag) {
     early.push_back(arrive(9, tag / 2));
     first.push_back(post(1, tag));
@@ -208,7 +208,7 @@ TEST_F(MatchTableTest, WildcardsCostNoMoreWhereThereAreMany) {
   }
 }
 
-// Searches take as many masks by turns as there can be indexes.
+// Searches alternate between as many masks as there can be indexes.
 TEST_F(MatchTableTest, MasksThatAlternateCostNoMoreWhereThereAreMany) {
   constexpr uint64_t kCount = 20'000;
   const std::vector<MatchMask> masks{{true, 0}, {false, 0xff}, {true, 0xff}, {false, 0xf}};
@@ -238,7 +238,7 @@ TEST_F(MatchTableTest, MasksOfThePastCostNothing) {
   EXPECT_EQ(table_.steps() - before, 100U);
 }
 
-// They spread although nothing was posted when they came.
+// They are distributed although nothing was posted when they came.
 TEST_F(MatchTableTest, UnexpectedMessagesCostNoMoreWhereThereAreMany) {
   constexpr uint64_t kCount = 100'000;
   for (uint64_t tag = 0; tag < kCount; ++tag) arrive(1, tag);
@@ -250,7 +250,7 @@ TEST_F(MatchTableTest, UnexpectedMessagesCostNoMoreWhereThereAreMany) {
   EXPECT_LE(table_.steps(), 8 * kCount);
 }
 
-// Everything at random, against lists that are searched from the front.
+// Random operations, checked against lists that are searched from the front.
 TEST_F(MatchTableTest, DoesWhatAListDoes) {
   std::mt19937_64 random(18);
   std::list<Operation*> posted;

@@ -1,11 +1,11 @@
-// Ranks draw conclusions on each other's hosts where nobody has measured the links:
-//   - between hosts a link is no quicker than the NICs that are used together, and no quicker than
-//     its transport;
+// Ranks estimate each other's hosts where the links have not been measured:
+//   - between hosts a link is no faster than the NICs used together, and no faster than its
+//     transport;
 //   - NICs of unknown rate, and the ranks of one host, leave the figures to the transports;
-//   - clusters are those that were declared, and else the hosts;
-//   - a route goes over the NIC of a device, or over the first one where the model lacks it;
-//   - the way from a NIC is as slow as the slowest thing that it surely crosses;
-//   - a job that is larger than a model has none, and says why.
+//   - clusters are the declared ones, or else the hosts;
+//   - a route uses the NIC of a device, or the first one if the model lacks it;
+//   - the path from a NIC is as slow as the slowest element that it certainly crosses;
+//   - a job that is larger than a model has none, and reports why.
 #include "src/core/job/membership/peer_directory.h"
 
 #include <string>
@@ -121,7 +121,7 @@ TEST(EstimatedLinks, RoutesGoOverTheNicsOfDevices) {
   EXPECT_THAT(crossed(0, 0), ElementsAre("h0 eth0 out", "h1 eth0 in"));
   EXPECT_THAT(crossed(1, 0), ElementsAre("h0 eth2 out", "h1 eth0 in"));
   EXPECT_THAT(crossed(0, 1), ElementsAre("h0 eth0 out", "h1 eth2 in"));
-  // Device 2 said nothing of its own.
+  // Device 2 described no NICs of its own.
   EXPECT_THAT(crossed(2, 2), ElementsAre("h0 eth0 out", "h1 eth0 in"));
   EXPECT_EQ(peers.device_count(1), 3U);
   EXPECT_THAT(peers.explain_link(0, 1), HasSubstr("estimated"));
@@ -142,7 +142,7 @@ TEST(EstimatedLinks, RoutesGoOverTheNicsOfDevices) {
   EXPECT_EQ(peers.placement({0, 1}).across, LinkCost::bounded(5, 1000));
 }
 
-// A pair of ranks goes by the model until it has measured.
+// A pair of ranks uses the model until it has measured.
 TEST(WayTo, IsAsSlowAsTheModelSays) {
   PeerDirectory peers = without_model({rank_on(0, {}), rank_on(1, {}), rank_on(2, {})});
   EXPECT_FALSE(peers.way_to(1, 0, "eth0"));

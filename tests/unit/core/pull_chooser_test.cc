@@ -1,5 +1,5 @@
-// A pair of ranks whose ways of moving eager messages have known costs, which change: the receiver
-// tells the sender the cheaper way, and looking costs little.
+// A pair of ranks whose methods of moving eager messages have known costs, which change. The
+// receiver tells the sender the cheaper method, and probing costs little.
 #include "src/core/peer/transfer/pull_chooser.h"
 
 #include <algorithm>
@@ -15,21 +15,21 @@ constexpr uint64_t kKi = 1 << 10;
 // Sender and receiver, each with its own half of the decision.
 class TwoRanks {
  public:
-  // ns per byte: what copying in, taking out and reading cost; and ns for each message read.
+  // Costs in ns per byte of copying in, taking out and reading, and in ns per message read.
   double copy = 0.03;
   double take = 0.03;
   double read = 0.10;
   double read_fixed = 2000;
   bool sender_follows = true;
-  // The sender has gone on with so many messages before it hears of a decision.
+  // The sender sends this many messages before it learns of a decision.
   int late = 0;
 
   struct Result {
-    double ns = 0;  // in all
+    double ns = 0;  // in total
     int pulled = 0;
     int told = 0;
   };
-  // |alone|: each message waits for one back; else they follow one another at once.
+  // |alone|: each message waits for a reply; otherwise they follow each other at once.
   Result run(uint64_t bytes, int count, bool alone) {
     Result result;
     const double size = static_cast<double>(bytes);
@@ -52,7 +52,7 @@ class TwoRanks {
         ++result.told;
         if (late == 0) plan_.told(PullClass::of(bytes), told_);
       }
-      // The way back takes as long.
+      // The way back takes equally long.
       now_ += alone ? 2 * took : took;
       result.ns += took;
     }
@@ -67,7 +67,7 @@ class TwoRanks {
       }
     }
   }
-  // The time of a message that is read.
+  // Returns the time of a message that is read.
   double reading(uint64_t bytes) const {
     return read * static_cast<double>(bytes) + read_fixed + 300;
   }
@@ -114,7 +114,7 @@ TEST(PullChooser, PullsAllWhereTheCoresLieFarFromEachOther) {
   }
 }
 
-// Copying in and taking out overlap in a stream, and do not for a message that goes alone.
+// Copying in and taking out overlap in a stream, but not for a single message.
 TEST(PullChooser, PullsOnlyWhatGoesAloneWhereAStreamIsCopiedFaster) {
   TwoRanks ranks;
   ranks.copy = ranks.take = 0.1;
@@ -126,7 +126,7 @@ TEST(PullChooser, PullsOnlyWhatGoesAloneWhereAStreamIsCopiedFaster) {
   EXPECT_GT(ranks.run(64 * kKi, 10'000, true).pulled, 9'000);
 }
 
-// One side of copying may be the slow one.
+// One side of copying may be the bottleneck.
 TEST(PullChooser, CountsWhatCopyingCostsTheSender) {
   for (const int late : {0, 16}) {
     TwoRanks ranks;
@@ -152,7 +152,7 @@ TEST(PullChooser, LearnsOfEachSizeWhatCopyingCostsTheSender) {
   EXPECT_GT(pulled[1], 8'000);
 }
 
-// A thread switch while the first message is copied.
+// A thread switch occurs while the first message is copied.
 TEST(PullChooser, IsNotMisledByOneSlowCopy) {
   PullRule plan;
   for (int i = 0; i < 3; ++i) {
@@ -169,7 +169,7 @@ TEST(PullChooser, CopiesForAWhileWhereTheReceiverIsLate) {
   int copied = 0;
   for (int answers = 0; answers < 10; ++answers) {
     ASSERT_TRUE(pulls());
-    for (int i = 0; i < 14; ++i) plan.late(64 * kKi);  // all that were under way
+    for (int i = 0; i < 14; ++i) plan.late(64 * kKi);  // all those in flight
     int here = 0;
     while (!pulls()) ++here;
     EXPECT_EQ(here, answers == 0 ? 16 : 2 * copied);
@@ -182,7 +182,7 @@ TEST(PullChooser, CopiesForAWhileWhereTheReceiverIsLate) {
   EXPECT_EQ(here, 16);
 }
 
-// Copies of a sender whose receiver was late are no reason to trust copying less.
+// Copies of a sender whose receiver was late do not count against copying.
 TEST(PullChooser, SeesThatCopyingHasBecomeFastWhileTheReceiverIsLate) {
   TwoRanks ranks;
   ranks.copy = ranks.take = 0.5;
@@ -231,7 +231,7 @@ TEST(PullChooser, NeverPullsAgainWhatFailed) {
   EXPECT_GT(ranks.run(128 * kKi, 10'000, false).pulled, 0);
 }
 
-// The peer may say anything of itself.
+// The peer may report any numbers.
 TEST(PullChooser, BearsAnyNumberOfThePeer) {
   TwoRanks ranks;
   for (const uint64_t cost : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {

@@ -1,8 +1,8 @@
-// Which connections data may go over, by the network interfaces near its memory:
-//  * a transport without a bit, as its number is too large, belongs to every mask;
-//  * a transport that is bound to no interface, and all of a kind that has none near a device,
-//    serve that device;
-//  * needs are noted once and bounded in number, and data waits for each no longer than said.
+// Which connections data may use, by the network interfaces near its memory:
+//  * a transport without a bit, because its number is too large, belongs to every mask;
+//  * a transport bound to no interface, and all of a kind with none near a device, serve that
+//    device;
+//  * needs are recorded once and bounded in number, and data waits for each no longer than stated.
 #include "src/core/peer/rails/rail_needs.h"
 
 #include <vector>
@@ -35,8 +35,8 @@ TEST(RailMasks, CoverWhatHasNoOtherTransport) {
 
 TEST(NearTransports, OfEachKindThoseNearTheDeviceServeIt) {
   NearTransports near;
-  // self is bound to nothing; the first rdma is near devices 0 and 1, the second near 2, both tcp
-  // near 1.
+  // self is bound to no interface. The first rdma is near devices 0 and 1, the second near 2, both
+  // tcp near 1.
   near.set(
       {{"self", ~uint64_t{0}}, {"rdma", 0b011}, {"rdma", 0b100}, {"tcp", 0b010}, {"tcp", 0b010}});
   const auto of = [&](size_t device) { return near.of_device(device) & 0b11111; };

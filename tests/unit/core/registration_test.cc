@@ -1,13 +1,12 @@
-// Registered memory at its owner, and what others are told of it:
+// Registered memory at its owner, and its description for others:
 //  * notifications come out in the order in which they went in, each once, with their source;
-//  * the last of the running operations is told from the others;
-//  * exported bytes say all that they were made from, and bytes that are shorter, longer or of
-//    another version are refused;
-//  * a range is inside of a memory or it is not, also where offset and length together leave 64
-//    bits;
+//  * the last of the running operations is distinguished from the others;
+//  * exported bytes contain everything that they were made from, and bytes that are shorter, longer
+//    or of another version are refused;
+//  * a range is inside a memory or not, also where offset and length together exceed 64 bits;
 //  * in a job, each registration has an id that no other has or had;
-//  * exported memory is taken by its job only: not by another job, job or epoch, and not for a rank
-//    that there is not.
+//  * exported memory is accepted by its job only: not by another job or epoch, and not for a rank
+//    that does not exist.
 #include "src/core/memory/registration.h"
 
 #include <deque>

@@ -1,9 +1,9 @@
-// Two ranks speak of their reshard plans (reshard_board.h). Two boards talk to each other here:
-//  * plans with one tag and hash belong together, whoever made more of them
-//  * plans with one tag and number and different hashes differ, and both ranks hear of that
-//  * who lacks a plan says what it has instead, and says so when it has made it
-//  * notes about executions wait for a plan that comes later, and go with a plan that is gone
-//  * a rank holds no more notes than it has to, and nothing of a plan that is gone at both
+// Two ranks agree on their reshard plans (reshard_board.h). Two boards talk to each other here:
+//  * plans with one tag and hash belong together, whichever rank made more of them
+//  * plans with one tag and number and different hashes differ, and both ranks are told
+//  * a rank that lacks a plan tells what it has instead, and tells when it has made it
+//  * notes about executions wait for a plan that comes later, and are deleted with their plan
+//  * a rank holds no more notes than necessary, and nothing of a plan that is gone at both
 #include "src/core/peer/matching/reshard_board.h"
 
 #include <deque>
@@ -44,7 +44,7 @@ class ReshardBoardTest : public ::testing::Test {
     }
     return made;
   }
-  // |plan| of |rank| says something of |execution|.
+  // |plan| of |rank| sends a note about |execution|.
   void say(int rank, Plan& plan, ReshardAction action, uint64_t execution = 0) {
     ReshardNote note{.action = action, .tag = plan.terms.tag, .body = {}, .text = {}};
     note.body.number = boards_[rank].number_of(plan, 1 - rank);
@@ -130,7 +130,7 @@ TEST_F(ReshardBoardTest, NumbersMayDrift) {
   EXPECT_EQ(own.heard, std::vector<uint64_t>{4});
 }
 
-// Several plans with one tag and hash keep apart.
+// Several plans with one tag and hash stay separate.
 TEST_F(ReshardBoardTest, EqualPlansAreJoinedByNumber) {
   std::vector<Plan*> own;
   std::vector<Plan*> others;
@@ -146,7 +146,7 @@ TEST_F(ReshardBoardTest, EqualPlansAreJoinedByNumber) {
   }
 }
 
-// The second of two equal plans speaks first, when the other rank has made one so far.
+// The second of two equal plans speaks first, while the other rank has made only one.
 TEST_F(ReshardBoardTest, ALaterPlanIsNotJoinedToAnEarlierOne) {
   Plan& first = make(0, 7);
   Plan& second = make(0, 7);
@@ -196,7 +196,7 @@ TEST_F(ReshardBoardTest, NotesWaitForThePlanAndGoWithIt) {
   EXPECT_EQ(other.heard, (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(own.lacks, "");
 
-  // Waiting notes of a plan that is gone since say nothing of others.
+  // Waiting notes of a deleted plan do not affect others.
   Plan& gone = make(0, 9, 2);
   start(0, gone);
   boards_[0].remove(gone);
@@ -207,13 +207,13 @@ TEST_F(ReshardBoardTest, NotesWaitForThePlanAndGoWithIt) {
   say(0, short_lived, ReshardAction::kGivenUp, 3);
   say(0, short_lived, ReshardAction::kGone);
   boards_[0].remove(short_lived);
-  // Another one in its place hears nothing, and is not said to differ.
+  // A later plan in its place hears nothing, and is not reported as different.
   Plan& later = make(1, 8, 1);
   EXPECT_TRUE(later.heard.empty());
   EXPECT_TRUE(later.differs.empty());
 }
 
-// Rank 0 has given its plan up, and what it said of it arrives when rank 1 has made others.
+// Rank 0 has deleted its plan; notes about it arrive when rank 1 has made others.
 TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& gone = make(0, 9);
   ReshardNote late{.action = ReshardAction::kStarted, .tag = 0, .body = {}, .text = {}};
@@ -223,7 +223,7 @@ TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& other = make(1, 7);
   send(0, late);
   EXPECT_TRUE(other.differs.empty());
-  // The same plan again on both ranks: what was said of the first one is not of the second.
+  // The same plan again on both ranks: notes of the first one do not apply to the second.
   Plan& own = make(0, 7);
   start(0, own);
   ReshardNote old{.action = ReshardAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
@@ -234,7 +234,7 @@ TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& again = make(1, 7);
   send(0, old);
   EXPECT_TRUE(again.heard.empty());
-  // Rank 0 is done with a plan before rank 1 is, and makes it again.
+  // Rank 0 finishes a plan before rank 1 does, and makes it again.
   Plan& first = make(0, 7, 5);
   Plan& partner = make(1, 7, 5);
   start(0, first);
@@ -259,7 +259,7 @@ TEST_F(ReshardBoardTest, NothingIsLeftOfPlansThatAreGoneAtBoth) {
       start(first, *plans[first]);
       start(1 - first, *plans[1 - first]);
       let_go(first, *plans[first]);
-      EXPECT_EQ(boards_[first].remembered(), 1u);  // the other plan may still say something
+      EXPECT_EQ(boards_[first].remembered(), 1u);  // the other plan may still send notes
       let_go(1 - first, *plans[1 - first]);
       EXPECT_EQ(boards_[0].remembered(), 0u);
       EXPECT_EQ(boards_[1].remembered(), 0u);

@@ -2,8 +2,9 @@
 //  * replay gives all after a number, in order, with their headers and bytes;
 //  * an acknowledgement drops everything up to its number and nothing beyond it, also across the
 //    wrap of the 32-bit numbers;
-//  * the ring may be crossed by a header or by a payload, and may grow while it is crossed;
-//  * largest() and bytes() speak of what is still kept.
+//  * a header or a payload may wrap around the end of the ring, and the ring may grow at that
+//    moment;
+//  * largest() and bytes() describe the messages that are still kept.
 #include "src/core/peer/wire/retention.h"
 
 #include <deque>
@@ -35,7 +36,7 @@ class RetentionTest : public ::testing::Test {
                     ExtentView{pieces, 0, size});
     kept_.push_back({sequence, std::move(bytes)});
   }
-  // Replay gives what is left of |kept_| after |sequence|, up to |most| of them.
+  // Replay gives the rest of |kept_| after |sequence|, up to |most| messages.
   void expect_replay(uint32_t sequence, size_t most = SIZE_MAX) {
     size_t index = 0;
     while (index < kept_.size() && static_cast<int32_t>(kept_[index].sequence - sequence) <= 0) {
@@ -122,7 +123,7 @@ TEST_F(RetentionTest, NumbersWrap) {
   EXPECT_TRUE(retention_.empty());
 }
 
-// All offsets at which the ring can be crossed, and growth at each of them.
+// The ring wraps at every offset, and grows at each of them.
 TEST_F(RetentionTest, TheRingIsCrossedAnywhere) {
   for (size_t size = 0; size < 200; size += 7) {
     retention_ = {};

@@ -1,7 +1,7 @@
-// The shared memory of collective operations, as it is offered and found:
+// The shared memory of collective operations, offered and found:
 //
-//   * who opens what was offered has it mapped
-//   * whatever lies there with another nonce, name, length or without its seals is left alone
+//   * an opened offer is mapped
+//   * memory with another nonce, name or length, or without its seals, is left alone
 #include "src/core/collectives/shared_arena.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint32_t kRanks = 3;
 
-// Times that a file with |name| is mapped here.
+// Returns how many times a file with |name| is mapped here.
 int mappings(const std::string& name) {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -50,7 +50,7 @@ class SharedArenaTest : public ::testing::Test {
   // The offered file's length.
   uint64_t size() const { return static_cast<uint64_t>(lseek(file(), 0, SEEK_END)); }
   int file() const { return static_cast<int>(offer_.file); }
-  // An offer of another file, which begins with the nonce.
+  // An offer of another file that begins with the nonce.
   ArenaOffer offer_of(const char* name, uint64_t size, int seals) {
     const UniqueFd& made = files_.emplace_back(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     EXPECT_TRUE(made.valid());

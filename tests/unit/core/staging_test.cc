@@ -1,16 +1,16 @@
-// How transfers go through the host, without one.
+// How transfers go through the host, without a transfer.
 //
-//   * chunks grow with the message and with the rate of copies, within bounds; what was asked for
-//     is taken as it is
-//   * chunks of one transfer or of several never overlap, and come back
+//   * chunks grow with the message and with the rate of copies, within bounds; explicit settings
+//     are used unchanged
+//   * chunks of one transfer or of several never overlap, and are returned
 //   * a block that a rank can map is for that rank alone
-//   * a pool is bounded, and whoever has nothing gets something even so
-//   * a copy that may run on has ended before anybody hears that it failed
-//   * copies for callers are as long as drivers stand, and none is started before the last has
+//   * a pool is bounded, but a transfer without a chunk gets one all the same
+//   * a copy that may run on has ended before its failure is reported
+//   * copies for callers are as long as drivers allow, and none is started before the last has
 //     ended
-//   * threads that poll yield to processors of this host that copy
-//   * a rate is that of the time in which something was under way, also if each time was short, and
-//     being late once changes it little
+//   * polling threads yield to processors of this host that copy
+//   * a rate covers only the time with work in progress, also if each time was short, and one delay
+//     changes it little
 #include "src/core/memory/staging.h"
 
 #include <sys/resource.h>
@@ -51,11 +51,11 @@ TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
   // A slow device: the first and the last chunk would cost 5 % if it were a twentieth of the
   // message.
   EXPECT_EQ(choose_staging_shape({}, kMi, {.bytes_per_s = 250e6}).chunk_bytes, 32 * kKi);
-  // A fast one: beside its bytes a chunk costs about as much as 50 KiB.
+  // A fast one: apart from its bytes a chunk costs about as much as 50 KiB.
   EXPECT_GE(choose_staging_shape({}, 64 * kMi, {.bytes_per_s = 10e9}).chunk_bytes, 512 * kKi);
   EXPECT_GT(choose_staging_shape({}, kMi, {.bytes_per_s = 10e9}).chunk_bytes,
             choose_staging_shape({}, kMi, {.bytes_per_s = 250e6}).chunk_bytes);
-  // Where copies are dear to start there are fewer.
+  // Chunks are fewer if copies are expensive to start.
   EXPECT_GE(choose_staging_shape({}, 4 * kMi, {.bytes_per_s = 10e9, .start_s = 20e-6}).chunk_bytes,
             2 * choose_staging_shape({}, 4 * kMi, {.bytes_per_s = 10e9}).chunk_bytes);
 }
@@ -132,7 +132,7 @@ TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
   std::byte* first = take(poor, false);
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(take(poor), nullptr);
-  // The other direction is not touched by all this.
+  // The other direction is unaffected.
   ChunkPools::Share other(pools_, ChunkPools::Pool::kSend);
   other.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::byte* elsewhere = take(other);
@@ -150,7 +150,7 @@ TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
 TEST(LoadTest, RateIsThatOfBusyTime) {
   Throughput load;
   uint64_t now = 0;
-  // 1000 bytes in 1 us, then 9 us of nothing.
+  // 1000 bytes in 1 us, then 9 us idle.
   for (int i = 0; i < 10000; ++i, now += 10'000) {
     load.start(1000, now);
     load.finish(1000, now + 1000);
@@ -196,7 +196,7 @@ TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
       staging.start(job, StreamDirection::kToHost, pieces, 0, host.data(), kSize, handler);
       staging.progress();
       ASSERT_EQ(handler.heard, std::vector<Code>{Code::kOutOfMemory});
-      // The next user of the chunk.
+      // The next user of the chunk writes to it.
       host.assign(kSize, std::byte{0x33});
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
       EXPECT_EQ(host, std::vector<std::byte>(kSize, std::byte{0x33}));
@@ -204,15 +204,15 @@ TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
   }
 }
 
-uint64_t unwaited;       // bytes of copies whose event nobody has waited for
-uint64_t most_unwaited;  // at once
+uint64_t unwaited;       // bytes of copies whose event was not waited for
+uint64_t most_unwaited;  // maximum of that
 
 void note_copy(uint64_t size) {
   unwaited += size;
   most_unwaited = std::max(most_unwaited, unwaited);
 }
 
-// The host's memory is a caller's, and no device has pinned it.
+// The host memory belongs to the caller and is not pinned.
 TEST(MemoryTest, LongCopiesGoPieceByPiece) {
   constexpr uint64_t kSize = 9 * kMi + 5;
   static const Device real = create_sim_device("sim-address", "memory=64M").value();
@@ -267,8 +267,9 @@ struct SlowDevice {
   std::vector<BufferPiece> pieces;
 };
 
-// Streams of both directions, two copies in each. A sleep may begin while copies run whose end the
-// devices announce, and not when one is over, whoever has taken its notice.
+// Two copies in the streams of each direction. A sleep may begin while devices will announce the
+// end of the running copies, but not when one is over, no matter which call has consumed its
+// notice.
 TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
   SlowDevice slow;
   Poller& poller = slow.poller;
@@ -282,7 +283,7 @@ TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
   for (size_t i = 0; i < jobs.size(); ++i) {
     staging.start(jobs[i], i < 2 ? StreamDirection::kFromHost : StreamDirection::kToHost, pieces, 0,
                   host.data() + i * kSize, kSize, handler);
-    // The second one of a stream ends behind the first.
+    // The second copy of a stream ends after the first.
     EXPECT_EQ(staging.may_sleep_on(), i % 2 == 1) << i;
     EXPECT_TRUE(staging.prepare_sleep());
     EXPECT_TRUE(staging.may_sleep_on());
@@ -295,15 +296,15 @@ TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
     poller.wait(10'000'000'000);
     ASSERT_LT(now_ns() - begin, 5'000'000'000U) << "nobody ended the sleep";
     ++sleeps;
-    EXPECT_EQ(poller.poll(), 1);  // this takes the notice
+    EXPECT_EQ(poller.poll(), 1);  // this consumes the notice
     EXPECT_FALSE(staging.prepare_sleep()) << "a copy is over";
   }
   EXPECT_GE(sleeps, 2U);
   EXPECT_EQ(handler.heard, std::vector<Code>(4, Code::kOk));
 }
 
-// The descriptor is made by the first copy that would sleep. Where there is none to be had, copies
-// are polled, and the next one asks again.
+// The first copy that would sleep creates the descriptor. If that fails, copies are polled, and the
+// next one tries again.
 TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
   SlowDevice slow;
   Staging& staging = slow.staging;
@@ -324,7 +325,7 @@ TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
   EXPECT_EQ(handler.heard, std::vector<Code>{Code::kOk});
 }
 
-// Remembers what was published, and is not withdrawn, by key.
+// Records the published keys that are not withdrawn.
 class Published final : public BlockPublisher {
  public:
   Result<RemoteKey> publish_block(size_t transport, int reader, Region region) override {
@@ -349,7 +350,7 @@ std::byte* take_block(ChunkPools::Share& share) {
   return share.take(false, &exhausted);
 }
 
-// A rank that has a file can read it for ever. More ranks than there are blocks take turns.
+// A rank that has a file can read it forever. If there are more ranks than blocks, they take turns.
 TEST(ChunkPoolsTest, ABlockIsForOneReader) {
   DeviceSet devices;
   const Device host = create_host_device().value();
@@ -376,7 +377,7 @@ TEST(ChunkPoolsTest, ABlockIsForOneReader) {
     }
     EXPECT_LE(published.regions.size(), 32U);
   }
-  // One after the other the same: its block is kept.
+  // The same rank keeps its block from one transfer to the next.
   const uint64_t before = published.last;
   for (int i = 0; i < 5; ++i) {
     ChunkPools::Share share(pools, ChunkPools::Pool::kSend, 39);
@@ -385,15 +386,15 @@ TEST(ChunkPoolsTest, ABlockIsForOneReader) {
     share.give(chunk);
   }
   EXPECT_EQ(published.last, before);
-  // Receiving takes no files.
+  // Receiving uses no files.
   ChunkPools::Share receiving(pools, ChunkPools::Pool::kReceive, 1);
   std::byte* const chunk = take_block(receiving);
   EXPECT_FALSE(receiving.locate(chunk, 3).has_value());
   receiving.give(chunk);
 }
 
-// Memory that a peer may go on reading is not freed while a stream is held back, and no more is
-// taken for it.
+// Memory that a peer may still read is not freed while a stream is held back, and no replacement is
+// allocated for it.
 TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
   DeviceSet devices;
   const Device host = create_host_device().value();
@@ -418,7 +419,7 @@ TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
   bool exhausted = true;
   EXPECT_EQ(next.take(true, &exhausted), nullptr);
   EXPECT_FALSE(exhausted);
-  // A transfer that has none gets one all the same.
+  // A transfer without a chunk gets one all the same.
   std::byte* const guaranteed = next.take(false, &exhausted);
   EXPECT_NE(guaranteed, nullptr);
   next.give(guaranteed);
@@ -429,7 +430,7 @@ TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
   next.give(chunk);
 }
 
-// Threads that poll yield while processors of this host copy, and only then.
+// Polling threads yield only while processors of this host copy.
 TEST(StagingCopyTest, PollersYieldToProcessorsThatCopy) {
   for (const bool unified : {true, false}) {
     SpinPolicy spin;
@@ -459,7 +460,7 @@ TEST(StagingCopyTest, PollersYieldToProcessorsThatCopy) {
   }
 }
 
-// Rows of two memories, one of them on a device that knows no rows, in one job.
+// Rows of two memories in one job. The device of one of them does not support rows.
 TEST(StagingCopyTest, RowsOfSeveralMemories) {
   DeviceSet devices;
   for (const char* const kind : {"sim-handle", "sim-address"}) {

@@ -1,10 +1,10 @@
-// Host memory that stands for memory of devices:
+// Host memory that stands in for memory of devices:
 //
-//   * it is pinned once, and used again for operations of about the same size
-//   * no more is kept than the bound says
-//   * while a user's stream is held back nothing is pinned and nothing unpinned: pageable memory
-//     takes its place, and goes when it may
-//   * a vendor that cannot pin is no failure; what is kept goes first
+//   * it is pinned once, and reused for operations of about the same size
+//   * no more is kept than the bound allows
+//   * while a user's stream is held back nothing is pinned or unpinned: pageable memory takes its
+//     place, and is freed as soon as it may be
+//   * a vendor that cannot pin is no failure; kept memory is freed first
 #include "src/core/memory/stand_ins.h"
 
 #include <set>
@@ -22,7 +22,7 @@ constexpr uint64_t kKi = 1024;
 constexpr uint64_t kMi = 1024 * kKi;
 constexpr uint64_t kMaxKept = 4 * kMi;
 
-// Those that are pinned now, and how many have been.
+// Currently pinned addresses, and the number of pins so far.
 std::set<void*> pinned;
 int pins = 0;
 int attempts = 0;
@@ -59,7 +59,7 @@ class StandInsTest : public testing::Test {
     ASSERT_TRUE(devices_.add(make_device()).ok());
   }
 
-  // Writes to every page, so that memory that is not there shows.
+  // Writes to every page, so that missing memory shows.
   StandIns::Memory take(uint64_t size) {
     StandIns::Memory memory = stand_ins_.take(size, kPlace);
     EXPECT_TRUE(static_cast<bool>(memory));
@@ -82,14 +82,14 @@ TEST_F(StandInsTest, AreUsedAgain) {
     EXPECT_TRUE(is_pinned(memory));
   }
   EXPECT_EQ(pins, 1);
-  // Too short, and much too long; and two at once.
+  // Too short, much too long, and two at once:
   take(2 * kMi);
   take(100 * kKi);
   EXPECT_EQ(pins, 3);
   StandIns::Memory one = take(kMi);
   StandIns::Memory other = take(kMi);
   EXPECT_NE(one.get(), other.get());
-  EXPECT_EQ(pins, 3);  // the longer one will do
+  EXPECT_EQ(pins, 3);  // the longer one is reused
   StandIns::Memory third = take(kMi);
   EXPECT_EQ(pins, 4);
 }
@@ -108,7 +108,7 @@ TEST_F(StandInsTest, NoMoreAreKeptThanAllowed) {
     EXPECT_EQ(pinned.size(), 10u);
   }
   EXPECT_EQ(pinned.size(), kMaxKept / kMi);
-  // Two that are larger than the bound are kept.
+  // Two larger than the bound are kept.
   std::set<std::byte*> large;
   for (int round = 0; round < 3; ++round) {
     StandIns::Memory one = take(3 * kMaxKept);
@@ -136,7 +136,7 @@ TEST_F(StandInsTest, NothingIsPinnedOrUnpinnedWhileAStreamIsHeldBack) {
   EXPECT_EQ(pins, before);
   EXPECT_EQ(pinned.size(), there);
   devices_.calls().drop_hold();
-  // It may be pinned again, and what is too much goes.
+  // It may be pinned again, and the excess is freed.
   EXPECT_TRUE(is_pinned(take(2 * kMi)));
   EXPECT_LE(pinned.size(), kMaxKept / kMi + 1);
 }

@@ -1,14 +1,14 @@
 // Small containers of core:
 //  * SlotTable: an id finds its object until it is erased and never again, also when the slot has
 //    another object; made-up ids find nothing; a detached id stays in use; for_each() may erase;
-//  * IdChains: an object is found by its id, however many there are, until it is taken out; several
+//  * IdChains: an object is found by its id, however many there are, until it is removed; several
 //    may have one id;
-//  * BlockPool: a block that was given back is used again for its size and for no larger one; no
-//    block is handed out twice;
-//  * FewPooled: keeps order when one is taken out;
+//  * BlockPool: a returned block is reused for its size and for no larger one; no block is handed
+//    out twice;
+//  * FewPooled: keeps order when one is removed;
 //  * OperationQueue: first in, first out, with insertion in front and removal anywhere;
-//  * RecentCompletions: shows what completed lately, the oldest first, once the list has wrapped
-//    too; what was reported is not shown again;
+//  * RecentCompletions: shows the latest completions, the oldest first, once the list has wrapped
+//    too; reported ones are not shown again;
 //  * OverlapGuard: two receives into overlapping bytes are refused, neighbours are not, and a
 //    refused one leaves nothing behind;
 //  * LengthsOfMessages: the number of a channel and a length of 48 bits share a header.
@@ -84,7 +84,7 @@ TEST(SlotTable, FindsByIdUntilErased) {
   EXPECT_TRUE(table.empty());
   EXPECT_EQ(table.find(first), nullptr);
   EXPECT_FALSE(table.erase(first));
-  // The slot is used again, under another id.
+  // The slot is reused under another id.
   const uint64_t second = table.insert(&b);
   EXPECT_EQ(static_cast<uint32_t>(second), static_cast<uint32_t>(first));
   EXPECT_NE(second, first);
@@ -143,7 +143,7 @@ TEST(SlotTable, ManyInUseAndForEachMayErase) {
   });
   EXPECT_EQ(seen, values.size());
   EXPECT_TRUE(table.empty());
-  // No id comes a second time.
+  // No id is ever reused.
   std::set<uint64_t> used(ids.begin(), ids.end());
   for (int round = 0; round < 3; ++round) {
     std::vector<uint64_t> now;
@@ -166,7 +166,7 @@ TEST(BlockPool, GivesBlocksOfTheirSizeAgain) {
     pool.give(block, size);
     void* const again = pool.take(size);
     EXPECT_EQ(again, block) << size;
-    // One byte more than the class holds is another class.
+    // One byte more than the class holds belongs to another class.
     const size_t holds = std::max<size_t>(64, std::bit_ceil(size));
     pool.give(again, size);
     void* const larger = pool.take(holds + 1);

@@ -1,9 +1,8 @@
 // Ends of tracks that wait for their partner:
 //  * ends of queues are taken in their order, whether they are gone or not;
-//  * ends of redistributions are taken by their content, those that exist first, and those that are
-//    gone only for the same plan; what is gone and came before the one that is taken is forgotten;
-//  * under a random mix of all of this the ends do what a list does that is searched from the
-//  front.
+//  * ends of redistributions are taken by their content, existing ones first, and gone ones only
+//    for the same plan; gone ones before the taken one are forgotten;
+//  * under a random mix of all of this the ends behave like a list that is searched from the front.
 #include "src/core/peer/matching/track_ends.h"
 
 #include <algorithm>
@@ -30,7 +29,7 @@ struct End {
   uint64_t name() const { return number; }
 };
 
-// This is the rule, as a walk along a list.
+// The rule, as a walk along a list.
 std::optional<End> take(std::list<End>& ends, const TrackKey& key, uint64_t content,
                         uint64_t plan) {
   const auto first = [&](auto&& fits) {

@@ -1,5 +1,5 @@
-// A list of transports names those that may be used, or behind ^ those that may not; an unknown
-// name is refused with the known ones.
+// A list of transports names the allowed ones, or after ^ the forbidden ones. An unknown name is
+// refused with the known ones.
 #include "src/core/job/paths/transport_choice.h"
 
 #include <memory>

@@ -1,11 +1,11 @@
 // Calls of devices that may wait for users' streams:
 //
 //   * they are made at once while nothing is held back
-//   * while a hold stands they are put off, and made when it has ended, in their order
+//   * during a hold they are deferred, and made in order when it has ended
 //   * no hold begins while such a call is made
-//   * of more events than may wait, the oldest are released by a thread of its own
-//   * what was put off for a stream is made before the stream goes; all is made at the end
-//   * memory that is pinned stays until the last device has let go of it
+//   * if more events wait than allowed, a separate thread releases the oldest
+//   * deferred calls for a stream are made before the stream goes; all are made at the end
+//   * pinned memory stays until the last device has released it
 #include "src/core/memory/waiting_calls.h"
 
 #include <atomic>
@@ -25,7 +25,7 @@ namespace hetcomm {
 namespace {
 
 std::mutex mutex;
-std::vector<std::string> made;  // under |mutex|
+std::vector<std::string> made;  // guarded by |mutex|
 std::atomic<bool> releases_wait{false};
 void* pinned = nullptr;
 
@@ -54,7 +54,7 @@ Device make_device(const char* name) {
   };
   if (first) {
     table.unpin_host = [](void*, void* host) {
-      static_cast<std::byte*>(host)[0] = std::byte{1};  // it is there
+      static_cast<std::byte*>(host)[0] = std::byte{1};  // the memory is valid
       note("unpin one");
     };
   } else {

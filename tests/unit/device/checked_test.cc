@@ -1,9 +1,9 @@
-// The wall around devices of others:
-//   - what a function may return passes, for each function its own;
-//   - everything else becomes DEVICE_LOST, and the device's text names function and status;
-//   - what the device says itself stays; null entries stay null; copies inside of devices get the
-//     device's own instances, and never another table's;
-//   - an entry that a table ends in the middle of counts as left out.
+// The checks around foreign devices:
+//   - each function's permitted statuses pass unchanged;
+//   - every other status becomes DEVICE_LOST, and the device's text names function and status;
+//   - the device's own texts stay; null entries stay null; copies inside devices get the device's
+//     own instances, and never another table's;
+//   - an entry that the table ends within counts as left out.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-hetcomm_status_t answer = HETCOMM_OK;  // of all functions below
+hetcomm_status_t answer = HETCOMM_OK;  // returned by all functions below
 int destroyed = 0;
 void* between_to = nullptr;
 
@@ -120,13 +120,13 @@ TEST_F(Checked, WhatNoneMayReturnIsDeviceLost) {
   answer = HETCOMM_CANCELLED;
   EXPECT_EQ(copy(), HETCOMM_DEVICE_LOST);
   EXPECT_THAT(failure_text(device_, HETCOMM_DEVICE_LOST), HasSubstr("CANCELLED"));
-  // Each function has its own.
+  // Each function has its own permitted statuses.
   answer = HETCOMM_PENDING;
   EXPECT_EQ(copy(), HETCOMM_DEVICE_LOST);
   EXPECT_EQ(find(), HETCOMM_DEVICE_LOST);
   answer = HETCOMM_NOT_FOUND;
   EXPECT_EQ(copy(), HETCOMM_DEVICE_LOST);
-  // A later failure of the device's own is not taken for it.
+  // A later failure of the device itself does not get this text.
   answer = HETCOMM_DEVICE_LOST;
   EXPECT_EQ(copy(), HETCOMM_DEVICE_LOST);
   EXPECT_EQ(text_of(device_), "");
@@ -233,7 +233,7 @@ TEST_F(Checked, OneQueryReachesTheDevicesBehindIt) {
     EXPECT_EQ(place.base, &instances[i]);
   }
   EXPECT_EQ(all[0].table->locate(asked.data(), asked.size(), &place, &place), HETCOMM_NOT_FOUND);
-  // One behind another table: it is asked, and its answer that cannot be is none.
+  // A device behind another table is asked, and its impossible answer is ignored.
   all.push_back(make_checked_device({&lies, &inner_}).value());
   asked.push_back(all.back().instance);
   EXPECT_EQ(all[0].table->locate(asked.data(), asked.size(), &place, &place), HETCOMM_DEVICE_LOST);

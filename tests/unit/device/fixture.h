@@ -1,4 +1,4 @@
-// The tests of devices share this: owners of devices and of what they give out.
+// Shared by the tests of devices: owners of devices and of the objects that they hand out.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,15 @@
 namespace hetcomm {
 
 #ifdef HETCOMM_HAS_TORCH
-// A device of torch's, by the name that torch has for it: "cuda:0".
+// Creates a device of torch by torch's name for it, such as "cuda:0".
 Result<Device> create_torch_device(std::string_view name);
 #endif
 
-// A device, destroyed at the end of the test. Its functions are the table's, with the instance in.
+// A device that is destroyed at the end of the test. Its functions are the table's, with the
+// instance bound.
 class TestDevice {
  public:
-  // |kind| is "host", "sim-handle", "sim-address", "example", which is the first kind of a plug-in,
+  // |kind| is "host", "sim-handle", "sim-address", "example" (the first kind of a plug-in),
   // "opencl:" with options, or "torch:" with torch's name of a device.
   explicit TestDevice(std::string_view kind, std::string_view options = "") {
     Result<Device> device =
@@ -110,15 +111,15 @@ class TestDevice {
   Device device_{};
 };
 
-// The kinds that the suite of the table runs over, in this program.
+// The kinds that this program runs the suite of the table over.
 std::vector<std::string> kinds_to_test();
 
-// Those of them whose table has |entry|.
+// The kinds whose table has |entry|.
 template <typename Entry>
 std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
   std::vector<std::string> kinds = kinds_to_test();
   std::erase_if(kinds, [&](const std::string& kind) {
-    // Without the variable there is no plug-in, which the tests that need one say.
+    // Without the variable there is no plug-in. The tests that need one report that.
     if (kind == "example" && std::getenv("HETCOMM_TEST_PLUGIN") == nullptr) return true;
     const TestDevice device(kind);
     return !device.exists() || device.table().*entry == nullptr;
@@ -126,7 +127,7 @@ std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
   return kinds;
 }
 
-// Name of a test that runs over kinds of devices.
+// The name of a test that runs over kinds of devices.
 inline std::string kind_name(const testing::TestParamInfo<std::string>& kind) {
   std::string name = kind.param;
   for (const char letter : {'-', ':', '='}) std::erase(name, letter);

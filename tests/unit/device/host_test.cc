@@ -1,5 +1,5 @@
-// The host device: memory is the CPU's own and aligned; copies have happened on return; events are
-// complete from the start; files of memory keep their size, and take a quarter of the descriptors.
+// The host device: memory is the CPU's own and aligned. Copies are done on return, and events are
+// complete from the start. Files of memory keep their size, and take a quarter of the descriptors.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ int shared_file_of(TestDevice& host, void* memory) {
   return file;
 }
 
-// Another process may map it, and must never find less than it was told.
+// Another process may map it, and must never find less than announced.
 TEST(HostDevice, FilesOfMemoryKeepTheirSize) {
   TestDevice host("host");
   void* const memory = host.allocate(5000);
@@ -55,7 +55,7 @@ TEST(HostDevice, FilesOfMemoryKeepTheirSize) {
   EXPECT_EQ(fcntl(file, F_GETFD), -1) << "it is closed with the memory";
 }
 
-// The rest of the descriptors is for connections, and the rest of the memory is from the heap.
+// The other descriptors are for connections, and further memory comes from the heap.
 TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -70,7 +70,7 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
     files += shared_file_of(host, memories.back()) >= 0 ? 1 : 0;
   }
   EXPECT_EQ(files, 32);
-  // Large memory has its pages to itself, as it has with a file.
+  // Large memory does not share pages, just as with a file.
   for (const uint64_t size : {uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, uint64_t{3} << 20}) {
     std::array<void*, 3> more{};
     for (void*& memory : more) {
@@ -81,7 +81,7 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
     }
     for (void* const memory : more) host.free(memory);
   }
-  // Freed memory may be a file again.
+  // After a free, new memory may be a file again.
   host.free(memories[0]);
   memories[0] = host.allocate(100);
   EXPECT_GE(shared_file_of(host, memories[0]), 0);
@@ -89,7 +89,7 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// Beyond the limit of file sizes the process would be ended by a signal.
+// Exceeding the limit of file sizes would end the process by a signal.
 TEST(HostDevice, TheLimitOfFileSizesIsAStatus) {
   TestDevice host("host");
   rlimit before{};

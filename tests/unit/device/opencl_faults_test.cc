@@ -1,5 +1,5 @@
-// Every call to OpenCL fails once, at every place of a device's life. The device says so, or does
-// without; it never ends the process, never hangs, and never takes wrong data for right.
+// Every call to OpenCL fails once, at every point of a device's life. The device reports it, or
+// does without; it never ends the process, never hangs, and never returns wrong data as right.
 #include <sys/eventfd.h>
 
 #include <array>
@@ -23,12 +23,12 @@ namespace {
 
 thread_local bool is_spared = false;  // calls of this thread succeed, and do not count
 
-// Call number |fails_at| since begin() fails, and no other one.
+// Only call number |fails_at| since begin() fails.
 struct Faults {
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> fails_at{-1};
-  std::atomic<const char*> failed{nullptr};  // the function that did
-  std::atomic<bool> is_compilers{false};     // on a thread of the device's
+  std::atomic<const char*> failed{nullptr};  // the failed function
+  std::atomic<bool> is_compilers{false};     // on a compiler thread of the device
   std::thread::id main;
 
   void begin(int64_t at) {
@@ -47,8 +47,8 @@ struct Faults {
 };
 Faults faults;
 
-// In place of one function of OpenCL's. It fails without having done anything: a handle is null,
-// and its status, where the last argument takes it, says why.
+// Replaces one OpenCL function. It fails without any effect: a returned handle is null, and the
+// status, where the last argument takes it, says why.
 template <auto kMember, typename Function>
 struct Failing;
 template <auto kMember, typename Value, typename... Arguments>
@@ -91,7 +91,7 @@ class FailingApi {
   }
     HETCOMM_OPENCL_FUNCTIONS(HETCOMM_FAIL)
 #undef HETCOMM_FAIL
-    // Nothing helps a queue whose vendor does not let it go.
+    // This call is exempt: without it, the vendor never releases the queue.
     api.SetUserEventStatus = real_.SetUserEventStatus;
   }
   ~FailingApi() { all() = real_; }
@@ -105,12 +105,12 @@ class FailingApi {
 
 constexpr uint64_t kSize = 64 * 1024;
 
-// The life of a device. Host memory stays: copies may run when a wait for them has failed.
+// The life of a device. Host memory stays, because copies may still run after a failed wait.
 class Life {
  public:
   explicit Life(const std::string& kind) : kind_(kind) {}
 
-  // Whether all calls have succeeded; then the data is right.
+  // Returns whether all calls have succeeded; then the data is right.
   bool run() {
     Result<Device> device = create_opencl_device(kind_.substr(std::strlen("opencl:")));
     if (!device.ok()) return false;
@@ -167,7 +167,7 @@ class Life {
         ok(table_->copy_to_host(device_, stream, back.data(), memories[2], 0, kSize));
     void* event = nullptr;
     if (!ok(table_->event_record(device_, stream, &event))) return;
-    // The vendor may write it late, when a wait has failed.
+    // The vendor may write it late, after a failed wait.
     static std::vector<UniqueFd> files;
     const UniqueFd& file = files.emplace_back(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const bool told = ok(table_->event_notify(device_, event, file.get()));
@@ -180,7 +180,7 @@ class Life {
                                   << "; failed: " << (failed != nullptr ? failed : "none");
       }
     }
-    // The vendor writes the descriptor within a short time, from a thread of its own.
+    // The vendor writes the descriptor soon, from its own thread.
     for (uint64_t count = 0; told && over && read(file.get(), &count, sizeof(count)) < 0;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -197,7 +197,8 @@ class Life {
     return over;
   }
 
-  // memories[2] = memories[0] + memories[1]; the device may have no kernel for that in the end.
+  // Computes memories[2] = memories[0] + memories[1]. The device may end up without a kernel for
+  // that.
   bool reduced(void* stream, const std::array<void*, 3>& memories) {
     DeviceReduction what{};
     what.first = memories[0];
@@ -207,7 +208,7 @@ class Life {
     what.datatype = what.first_datatype = what.out_datatype = HETCOMM_UINT8;
     what.divisor = 1;
     hetcomm_status_t asked = table_->reduce(device_, nullptr, &what);
-    // Its kernel is compiled meanwhile; that may have failed, for good.
+    // Its kernel is being compiled; that may have failed permanently.
     is_spared = true;
     for (int tries = 0; tries < (faults.is_compilers ? 40 : 4000); ++tries) {
       if (asked != HETCOMM_UNSUPPORTED) break;
@@ -279,7 +280,7 @@ TEST_P(OpenClFaults, EveryCallFailsOnce) {
     }
     if (HasFailure()) return;
   }
-  // The others give back what nobody needs any more, or have a substitute.
+  // The other calls release unused objects, or have a substitute.
   EXPECT_GT(noticed, calls / 2);
   faults.begin(-1);
   EXPECT_TRUE(life.run());

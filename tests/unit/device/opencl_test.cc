@@ -1,5 +1,5 @@
-// Devices of OpenCL over every run-time of this machine, beside the suite that all devices have:
-// options; buffers of a caller's, with their parts; names that are none; contexts of others.
+// OpenCL devices over every run-time of this machine, in addition to the suite that all devices
+// have: options; a caller's buffers and their parts; invalid names; foreign contexts.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
@@ -32,7 +32,7 @@
 
 namespace hetcomm {
 
-// All that there are.
+// All available kinds.
 std::vector<std::string> kinds_to_test() {
   std::vector<std::string> kinds;
   for (int i = 0; i < 16; ++i) {
@@ -57,7 +57,7 @@ TEST(OpenCl, RunTimesAreThere) {
   EXPECT_GE(kinds.size(), wanted);
 }
 
-// Refuses process_vm_readv() for good; false: the kernel does not let it.
+// Forbids process_vm_readv() permanently. Returns false if the kernel does not allow that.
 bool forbid_reading_processes() {
   constexpr auto kNumber = static_cast<uint32_t>(offsetof(seccomp_data, nr));
   sock_filter steps[] = {
@@ -71,7 +71,7 @@ bool forbid_reading_processes() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
 
-// An object begins with the address of its vendor's table. What cannot be read is none.
+// An object begins with the address of its vendor's table. Unreadable memory is not an object.
 TEST(OpenCl, ObjectsAreKnown) {
   const auto table = reinterpret_cast<uintptr_t>(&forbid_reading_processes);
   const uintptr_t known[] = {table, 1};
@@ -88,7 +88,7 @@ TEST(OpenCl, ObjectsAreKnown) {
            (opencl::looks_like_object(nullptr) ? 32 : 0) +
            (opencl::looks_like_object(reinterpret_cast<const char*>(another) + 1) ? 64 : 0);
   };
-  // In a sandbox, too.
+  // In a sandbox too.
   for (const bool forbidden : {true, false}) {
     const pid_t child = fork();
     if (child == 0) {
@@ -117,7 +117,7 @@ TEST(OpenCl, Options) {
   for (const char* text : {"x", "-1", "1:2", "platform=", "platform=a:platform=b", ":",
                            "1:", "4294967296", "1x", "gpu"}) {
     const Result<opencl::Options> options = opencl::parse_options(text);
-    // A colon at the end separates nothing.
+    // A trailing colon separates nothing.
     if (std::string(text) == "1:") continue;
     EXPECT_EQ(options.status().code(), Code::kInvalidArgument) << text;
   }
@@ -134,7 +134,7 @@ TEST(OpenCl, WhatIsNotThereIsSaid) {
   EXPECT_THAT(none.status().text(), HasSubstr("no OpenCL device 1 of platform acme: 0 found"));
 }
 
-// A device, and buffers that a caller makes in its context.
+// A device, and buffers that a caller creates in its context.
 class OpenClBuffers : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -151,7 +151,7 @@ class OpenClBuffers : public testing::TestWithParam<std::string> {
               CL_SUCCESS);
     return context;
   }
-  // Tells the run-time by its platform: the names of devices hold those of processors.
+  // Checks the platform's name, because device names contain processor names.
   bool is_intels() const {
     cl_device_id device = nullptr;
     EXPECT_EQ(api_.GetContextInfo(context_, CL_CONTEXT_DEVICES, sizeof(device), &device, nullptr),
@@ -169,8 +169,8 @@ class OpenClBuffers : public testing::TestWithParam<std::string> {
     EXPECT_NE(buffer, nullptr);
     return buffer;
   }
-  // Reads a count until it is |expected|, for a while: a thread of the vendor's may give its own
-  // reference back later.
+  // Polls a count until it is |expected|, for a while: a thread of the vendor may release its own
+  // reference later.
   template <typename Read>
   static cl_uint wait_for(cl_uint expected, Read&& read) {
     cl_uint count = 0;
@@ -214,7 +214,7 @@ TEST_P(OpenClBuffers, OfACallerAreKept) {
   ASSERT_EQ(retain(buffer, 1000), HETCOMM_OK);
   ASSERT_EQ(retain(buffer, 10), HETCOMM_OK);
   EXPECT_EQ(references(buffer, 3), 3u);
-  api_.ReleaseMemObject(buffer);  // the caller's own
+  api_.ReleaseMemObject(buffer);  // the caller's own reference
   ASSERT_EQ(device_.write(stream, buffer, 0, sent.data(), 1000), HETCOMM_OK);
   std::vector<std::byte> back(1000);
   ASSERT_EQ(device_.read(stream, back.data(), buffer, 0, 1000), HETCOMM_OK);
@@ -237,7 +237,7 @@ TEST_P(OpenClBuffers, NamesThatAreNoneAreRefused) {
         reinterpret_cast<void*>(uintptr_t{0xd5} << 56),
         static_cast<void*>(reinterpret_cast<char*>(address_) + 1),
         static_cast<void*>(static_cast<void**>(address_) + 1)}) {
-    if (name == context_) continue;  // an object, and no buffer: OpenCL itself has to tell
+    if (name == context_) continue;  // an object but no buffer: only OpenCL itself can tell
     EXPECT_EQ(retain(name, 1), HETCOMM_INVALID_ARGUMENT) << name;
     EXPECT_EQ(find(name), HETCOMM_NOT_FOUND) << name;
   }
@@ -253,7 +253,7 @@ TEST_P(OpenClBuffers, OfOtherContextsAreRefused) {
   EXPECT_EQ(device_.read(stream, host, strange, 0, 8), HETCOMM_INVALID_ARGUMENT);
   device_.destroy_stream(stream);
   other.free(strange);
-  // Those of other vendors are told, too.
+  // Buffers of other vendors are rejected too.
   for (const std::string& kind : kinds_to_test()) {
     TestDevice foreign(kind);
     void* const memory = foreign.allocate(64);
@@ -286,8 +286,8 @@ TEST_P(OpenClBuffers, PartsAreBuffers) {
   device_.destroy_stream(stream);
 }
 
-// Rows that OpenCL's rectangles can and cannot name, as large as tensors are, go into |memory| and
-// back. It has kRowsSize bytes.
+// Copies rows into |memory| and back. OpenCL's rectangles can express some of them and not others;
+// they are as large as tensors. The memory has kRowsSize bytes.
 constexpr uint64_t kRowsSize = 1 << 20;
 
 void check_rows(TestDevice& device, void* memory) {
@@ -342,7 +342,7 @@ TEST_P(OpenClBuffers, NothingIsLeft) {
       std::vector<std::byte> bytes(1000);
       ASSERT_EQ(other.write(stream, memory, 0, bytes.data(), 1000), HETCOMM_OK);
       other.destroy_stream(stream);
-      if (i % 2 == 0) other.free(memory);  // the others go with the device
+      if (i % 2 == 0) other.free(memory);  // the others are freed with the device
     }
   }
   cl_uint before = 0;
@@ -367,7 +367,7 @@ TEST_P(OpenClBuffers, NothingIsLeft) {
   api_.ReleaseMemObject(buffer);
 }
 
-// Memory that pointers name, of vendors that have it.
+// Memory named by pointers, for vendors that support it.
 class OpenClPointers : public OpenClBuffers {
  protected:
   void SetUp() override {
@@ -402,11 +402,11 @@ TEST_P(OpenClPointers, AreFound) {
   EXPECT_EQ(find(reinterpret_cast<void*>(~uintptr_t{0})), HETCOMM_NOT_FOUND);
 }
 
-// The CPU may touch such memory.
+// The CPU may access such memory.
 TEST_P(OpenClPointers, OfTheHostAreMemoryOfTheHost) {
   for (const test::UsmKind kind : {test::UsmKind::kHost, test::UsmKind::kShared}) {
     std::byte* const memory = usm_.allocate(64, kind);
-    if (memory == nullptr) continue;  // not every device has all kinds
+    if (memory == nullptr) continue;  // some devices lack some kinds
     EXPECT_EQ(find(memory), HETCOMM_NOT_FOUND);
     usm_.free(memory);
   }
@@ -450,7 +450,7 @@ TEST_P(OpenClPointers, RangesThatLeaveTheirAllocation) {
   device_.destroy_stream(stream);
 }
 
-// Beside a buffer, and from places that are aligned only.
+// Together with a buffer, and from places with minimal alignment.
 TEST_P(OpenClPointers, AreReduced) {
   constexpr uint64_t kNumbers = 500;
   void* const stream = device_.stream();
@@ -473,7 +473,7 @@ TEST_P(OpenClPointers, AreReduced) {
     return device_.table().reduce(device_.instance(), in, &sum);
   };
   for (int tries = 0; tries < 1000 && reduce(nullptr) != HETCOMM_OK; ++tries) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is compiled
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // while it is compiled
   }
   sum.elements = kNumbers;
   ASSERT_EQ(reduce(stream), HETCOMM_OK);
@@ -490,7 +490,7 @@ TEST_P(OpenClPointers, AreReduced) {
   device_.destroy_stream(stream);
 }
 
-// To some vendors (NVIDIA) those of a device are pointers in each of its contexts.
+// For some vendors (NVIDIA), device pointers are valid in each of the device's contexts.
 TEST_P(OpenClPointers, OfOtherContextsAreRefusedOrUsable) {
   TestDevice other(GetParam());
   void* const memory = other.allocate(16);

@@ -1,4 +1,4 @@
-// Options of a simulated device: every form that is promised parses; what is wrong is named.
+// Options of a simulated device: every documented form parses, and errors are named.
 #include "devices/sim/options.h"
 
 #include <string>

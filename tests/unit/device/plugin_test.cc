@@ -1,4 +1,4 @@
-// Plug-ins that are wrong are refused with a text that names the library and what is wrong.
+// Invalid plug-ins are refused with a text that names the library and the fault.
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -32,7 +32,7 @@ Result<Plugins> load(const std::string& paths) {
   return Plugins::load(paths, kTaken, [](std::string_view) {});
 }
 
-// The wrong plug-in, while this lives.
+// Selects the wrong plug-in while this lives.
 class Wrong {
  public:
   explicit Wrong(const char* how) { setenv("HETCOMM_TEST_WRONG", how, 1); }
@@ -80,7 +80,7 @@ TEST(Plugins, FilesThatAreNone) {
   Result<Plugins> other = load("libm.so.6");
   EXPECT_EQ(other.status().code(), Code::kUnsupported);
   EXPECT_THAT(other.status().text(), HasSubstr("it exports no hetcomm_device_plugin()"));
-  // The second of two.
+  // The second of two fails.
   Result<Plugins> second = load(path_of("HETCOMM_TEST_PLUGIN") + ",/nowhere/libacme.so");
   EXPECT_THAT(second.status().text(), HasSubstr("/nowhere/libacme.so"));
 }
@@ -159,7 +159,7 @@ TEST(Plugins, DevicesOfFrameworks) {
   ASSERT_TRUE(device.ok()) << device.status().text();
   EXPECT_STREQ(device->table->kind, "example");
   device->table->destroy(device->instance);
-  // One that was built before there was this entry.
+  // A plug-in built before this entry existed.
   const Wrong wrong("old");
   Result<Plugins> old = load(path_of("HETCOMM_TEST_BAD_PLUGIN"));
   ASSERT_TRUE(old.ok()) << old.status().text();
@@ -168,8 +168,7 @@ TEST(Plugins, DevicesOfFrameworks) {
   EXPECT_THAT(refused.status().text(), HasSubstr("from HETCOMM_DEVICES only"));
 }
 
-// Entries at the end may be missing, and those behind the ones that this version knows are not
-// looked at.
+// Entries at the end may be missing, and entries after those known to this version are ignored.
 TEST(DeviceTables, WithoutANameHaveThatOfTheirKind) {
   DeviceTable table{};
   table.kind = "acme";

@@ -1,5 +1,5 @@
-// Devices that reduce give the bits that the host gives, whatever the bits that come in; places may
-// be any elements; wrong arguments are refused.
+// Devices that reduce give the same bits as the host, for any input bits. Offsets may be any
+// elements. Wrong arguments are refused.
 #include "src/reduce/reduce.h"
 
 #include <array>
@@ -65,7 +65,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// Every device of this |kind| reduces integers, and sums of floats that hardware knows.
+// Every device of this |kind| must reduce integers, and sums of hardware floats.
 bool is_needed(const std::string& kind, const Case& which) {
   bool is_integer = which.type >= HETCOMM_INT8 && which.type <= HETCOMM_UINT64;
   if (kind.starts_with("torch")) {
@@ -78,7 +78,7 @@ bool is_needed(const std::string& kind, const Case& which) {
   return is_integer || (is_float && which.reduction == HETCOMM_REDUCE_SUM && which.divisor <= 2);
 }
 
-// The result of the host.
+// Returns the host's result.
 std::vector<std::byte> expected(const Case& which, const std::byte* first,
                                 const std::byte* second) {
   const auto type = static_cast<Type>(which.type);
@@ -89,7 +89,7 @@ std::vector<std::byte> expected(const Case& which, const std::byte* first,
     reduce::combine(type, op, out.data(), both, 2, kElements);
     return out;
   }
-  // In float32, element by element, and rounded once.
+  // Computed in float32, element by element, and rounded once.
   std::vector<float> a(kElements);
   std::vector<float> b(kElements);
   if (which.first_is_wide) {
@@ -120,7 +120,7 @@ bool both_nan(const std::byte* one, const std::byte* other) {
   return std::isnan(a) && std::isnan(b);
 }
 
-// Whether two elements are the same bits, or both are NaN.
+// Whether two elements have the same bits, or both are NaN.
 bool are_alike(int32_t type, const std::byte* one, const std::byte* other) {
   if (std::memcmp(one, other, bytes_of(type)) == 0) return true;
   switch (type) {
@@ -179,8 +179,8 @@ class DevicesThatReduce : public testing::TestWithParam<std::string> {
     nothing.elements = 0;
     return reduce(nullptr, nothing);
   }
-  // Waits until the device can do all that it needs to. A device may compile its kernels one after
-  // the other, which takes a minute in all where others compute, too: each has a minute for itself.
+  // Waits until the device can do everything required. A device may compile its kernels one after
+  // the other, which takes a minute in total under load, so each one gets a minute.
   void prepare(const std::vector<Case>& cases) {
     auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     size_t most = 0;
@@ -220,7 +220,7 @@ TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
     ++reduced;
     SCOPED_TRACE(which.text());
     const DeviceReduction whole = what(which);
-    // All kinds of bits are among them: subnormal numbers, infinities, NaN.
+    // They include all kinds of bits: subnormal numbers, infinities, NaN.
     const std::vector<std::byte> first =
         random_bytes(kElements * bytes_of(which.first_type()), ++seed);
     const std::vector<std::byte> second = random_bytes(kElements * bytes_of(which.type), ++seed);
@@ -233,7 +233,7 @@ TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
     ASSERT_EQ(
         device_.write(stream_, memories_[1], whole.second_offset, second.data(), second.size()),
         HETCOMM_OK);
-    // In order behind the copies, so no wait between.
+    // The stream orders it after the copies, so no wait is needed.
     ASSERT_EQ(reduce(stream_, whole), HETCOMM_OK);
     ASSERT_EQ(device_.read(stream_, result.data(), memories_[2], 0, result.size()), HETCOMM_OK);
     device_.finish(stream_);
@@ -250,7 +250,7 @@ TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
   EXPECT_GE(reduced, GetParam().starts_with("torch") ? 50u : 60u);
 }
 
-// The result may take the place of an operand, and be one of the next reduction.
+// The result may replace an operand, and be an operand of the next reduction.
 TEST_P(DevicesThatReduce, OutIsAnOperand) {
   const Case which{HETCOMM_FLOAT32, HETCOMM_REDUCE_SUM};
   prepare({which});
@@ -321,7 +321,7 @@ TEST_P(DevicesThatReduce, WhatIsWrongIsRefused) {
               wrong.out_datatype = HETCOMM_FLOAT32;
             }),
             HETCOMM_INVALID_ARGUMENT);
-  // Nothing of all that has run.
+  // None of them has run.
   device_.finish(stream_);
 }
 

@@ -1,6 +1,6 @@
-// Memory of simulated devices: the CPU cannot touch it by its name; ranges are checked; stale and
-// foreign names are refused; capacity is a limit; freed room is found again; pins are counted; what
-// network interfaces are offered is where the bytes are.
+// Memory of simulated devices: the CPU cannot access it by its name. Ranges are checked, stale and
+// foreign names are refused, capacity is a limit, freed room is reused, and pins are counted.
+// Network interfaces are offered the location of the bytes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ TEST_P(EverySim, ForeignNamesAreRefused) {
     EXPECT_EQ(device.table().find(device.instance(), name, &base, &size), HETCOMM_NOT_FOUND);
     EXPECT_EQ(base, nullptr);
     EXPECT_EQ(device.read(stream, host, name, 0, 1), HETCOMM_INVALID_ARGUMENT) << name;
-    device.free(name);  // nothing happens
+    device.free(name);  // has no effect
   }
   EXPECT_EQ(device.read(stream, host, memory, 0, 64), HETCOMM_OK);
   device.destroy_stream(stream);
@@ -101,7 +101,7 @@ TEST_P(EverySim, CapacityIsALimit) {
   EXPECT_EQ(device.try_allocate(1u << 20), HETCOMM_OK);
 }
 
-// Whatever the order of frees, the room comes back as one piece.
+// For any order of frees, the room becomes one piece again.
 TEST_P(EverySim, RandomAllocationsKeepTheirContentsAndGiveRoomBack) {
   TestDevice device(GetParam(), "memory=4M");
   void* const stream = device.stream();
@@ -202,7 +202,7 @@ TEST(SimReach, OneKindIsReachableAndTheOtherIsNot) {
   EXPECT_NE(by_address.table().registrable_address, nullptr);
 }
 
-// The device copies the bytes that are written by the address, or through the file.
+// The device copies the bytes that were written through the address, or through the file.
 TEST(SimReach, AddressAndFileAreTheBytes) {
   TestDevice device("sim-address", "memory=1M");
   constexpr uint64_t kSize = 10'000;
@@ -277,7 +277,7 @@ TEST(SimHandle, FreedHandlesStayStale) {
       EXPECT_NE(stale, memory);
       EXPECT_EQ(device.read(stream, host, stale, 0, 8), HETCOMM_STALE_HANDLE);
       EXPECT_EQ(device.write(stream, stale, 0, host, 8), HETCOMM_STALE_HANDLE);
-      device.free(stale);  // frees nobody else's
+      device.free(stale);  // frees no other memory
     }
     EXPECT_EQ(device.read(stream, host, memory, 0, 8), HETCOMM_OK);
     device.free(memory);
@@ -290,7 +290,7 @@ TEST(SimHandle, HandlesAreNoAddresses) {
   TestDevice device("sim-handle");
   void* const memory = device.allocate(64);
   EXPECT_EQ(number(memory) >> 56, 0xd5u);
-  // A handle plus something is not a handle to the same allocation.
+  // A handle with an offset is not a handle to the same allocation.
   void* base = nullptr;
   uint64_t size = 0;
   EXPECT_EQ(device.table().find(device.instance(), plus(memory, 1), &base, &size),

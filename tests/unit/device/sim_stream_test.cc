@@ -1,6 +1,6 @@
-// Streams of simulated devices: copies take the time that the options say, never less; streams
-// share a direction and overlap otherwise; waiting costs no processor time; events outlive their
-// streams; nothing is lost when a stream or the device goes.
+// Streams of simulated devices: copies take the time that the options say, never less. Streams
+// share a direction and overlap otherwise. Waiting costs no processor time. Events outlive their
+// streams. Nothing is lost when a stream or the device goes.
 //
 // Times have a lower bound that always holds. The upper bound is what an idle machine reaches; a
 // loaded one gets several attempts.
@@ -40,7 +40,7 @@ size_t threads() {
       std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
 }
 
-// Runs |work| until it takes about |expected_ns|; it must never take clearly less.
+// Runs |work| until it takes about |expected_ns|. It must never take clearly less.
 void expect_time(uint64_t expected_ns, const std::function<void()>& work) {
   const auto expected = static_cast<double>(expected_ns);
   const uint64_t deadline = now_ns() + kPatienceNs;
@@ -59,7 +59,7 @@ class Copies {
  public:
   Copies(const char* options, size_t size)
       : device_("sim-address", options), host_(size), memory_(device_.allocate(size)) {
-    // Touched once, so that no measurement pays for fresh pages.
+    // Touched once, so that no measurement includes page faults.
     void* const stream = device_.stream();
     write(stream, size);
     device_.destroy_stream(stream);
@@ -144,7 +144,7 @@ TEST(TimedSimStream, LatenciesOfTwoStreamsOverlap) {
   });
 }
 
-// One direction has one bandwidth, and a large copy leaves a share of it to a small one.
+// A direction has one bandwidth, and a large copy leaves a share of it to a small one.
 TEST(TimedSimStream, StreamsShareADirection) {
   constexpr size_t kLarge = 16 << 20;
   constexpr size_t kSmall = 1 << 20;
@@ -166,7 +166,7 @@ TEST(TimedSimStream, StreamsShareADirection) {
     ASSERT_GE(whole, 17e9 / 512 * kLow);
     small_share = std::min(small_share, small / whole);
   }
-  EXPECT_LE(small_share, 0.4);  // behind the large one: 1
+  EXPECT_LE(small_share, 0.4);  // 1 if it came after the large one
 }
 
 TEST(TimedSimStream, WaitingCostsNoProcessorTime) {
@@ -240,7 +240,7 @@ TEST(SimStream, DestroyingAStreamWaits) {
   EXPECT_EQ(received, sent);
 }
 
-// Some vendors move such memory through memory of their own.
+// Some vendors copy such memory through their own memory.
 TEST(SimStream, HostMemoryThatIsNotPinnedIsReadAtTheCall) {
   for (const bool pinned : {false, true}) {
     TestDevice device("sim-handle", "latency=20ms");

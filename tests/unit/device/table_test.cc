@@ -1,7 +1,7 @@
-// Every device promises this through the table, whatever its kind: data arrives where it was sent,
-// in order; wrong arguments are refused and leave outputs alone; empty things are allowed; all of
-// it from several threads. find() knows what is allocated and no byte more; what is freed is gone;
-// a copy that failed is told.
+// The contract of the table for every device of any kind. Data arrives where it was sent, in order.
+// Wrong arguments are refused and leave outputs unchanged. Empty transfers are allowed. All of this
+// holds with several threads. find() knows exactly the allocated bytes, and freed memory is gone. A
+// failed copy is reported.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -28,20 +28,20 @@ namespace {
 
 class EveryDevice : public testing::TestWithParam<std::string> {
  protected:
-  std::vector<UniqueFd> files_;  // which the device may write until it has gone
+  std::vector<UniqueFd> files_;  // the device may write them until it is destroyed
   TestDevice device_{GetParam()};
 };
 
-// Those whose copy engines know rows.
+// Devices whose copy engines support rows.
 class DevicesWithRows : public EveryDevice {};
 
-// Those that copy inside of themselves.
+// Devices that copy internally.
 class DevicesThatCopyBetween : public EveryDevice {};
-// Those that tell by a descriptor when copies are done.
+// Devices that signal the end of copies through a descriptor.
 class DevicesThatNotify : public EveryDevice {};
-// Those that allocate host memory.
+// Devices that allocate host memory.
 class DevicesWithHostMemory : public EveryDevice {};
-// Those that have a place for operations in the order of a user's stream.
+// Devices that can order operations in a user's stream.
 class DevicesWithUserStreams : public EveryDevice {
  protected:
   static void* native_of(TestDevice& device, void* stream) {
@@ -51,10 +51,10 @@ class DevicesWithUserStreams : public EveryDevice {
   }
 };
 
-// Those that find an address among all devices of their kind.
+// Devices that find an address among all devices of their kind.
 class DevicesThatLocate : public EveryDevice {};
 
-// Those of them that hold such a stream back.
+// Devices that can also hold back a user's stream.
 class DevicesThatHold : public DevicesWithUserStreams {};
 
 bool becomes_readable(int file) {
@@ -62,7 +62,7 @@ bool becomes_readable(int file) {
   return poll(&wanted, 1, 20'000) == 1;
 }
 
-// How often it was rung since the last call.
+// Returns how often it was rung since the last call.
 uint64_t take_count(int eventfd) {
   uint64_t count = 0;
   return read(eventfd, &count, sizeof(count)) == sizeof(count) ? count : 0;
@@ -71,7 +71,7 @@ uint64_t take_count(int eventfd) {
 TEST_P(EveryDevice, TableIsFilled) {
   const DeviceTable& table = device_.table();
   EXPECT_EQ(table.struct_size, sizeof(DeviceTable));
-  const bool is_plugin = GetParam() == "example";  // it may be anybody's
+  const bool is_plugin = GetParam() == "example";  // it may have any kind
   EXPECT_TRUE(is_plugin || GetParam().starts_with(table.kind));
   EXPECT_EQ(table.host_accessible, GetParam() == "host" ? 1 : 0);
   EXPECT_NE(table.destroy, nullptr);
@@ -113,7 +113,7 @@ TEST_P(EveryDevice, RoundTripOfManySizes) {
     const std::vector<std::byte> sent = random_bytes(size, static_cast<unsigned>(size));
     std::vector<std::byte> received(size);
     ASSERT_EQ(device_.write(stream, memory, 0, sent.data(), size), HETCOMM_OK);
-    // In order behind the write, so no wait between.
+    // The stream orders it after the write, so no wait is needed.
     ASSERT_EQ(device_.read(stream, received.data(), memory, 0, size), HETCOMM_OK);
     device_.finish(stream);
     EXPECT_EQ(received, sent) << size;
@@ -216,7 +216,7 @@ TEST_P(DevicesThatCopyBetween, PartsOfOneAllocation) {
   ASSERT_EQ(device_.read(stream, back.data(), memory, kHalf, kHalf), HETCOMM_OK);
   device_.finish(stream);
   EXPECT_TRUE(back == sent);
-  // Rows with other distances: into the half that is free.
+  // Rows with other distances go into the free half.
   const DeviceRows dense{.offset = 0, .row_bytes = 64, .extents = {4, 100}, .strides = {6400, 64}};
   for (const uint64_t pitch : {80u, 96u, 128u}) {
     const DeviceRows wide{.offset = kHalf + 128,
@@ -242,7 +242,7 @@ TEST_P(DevicesThatCopyBetween, PartsOfOneAllocation) {
   device_.destroy_stream(stream);
 }
 
-// There is a way to another device of the kind, or the call says that there is none.
+// The devices can copy to another one of the kind, or the call reports that they cannot.
 TEST_P(DevicesThatCopyBetween, ToAnotherDevice) {
   TestDevice other(GetParam());
   void* const stream = device_.stream();
@@ -359,11 +359,11 @@ TEST_P(DevicesThatNotify, EachEventOnce) {
   for (int i = 0; i < kEvents; ++i) {
     ASSERT_EQ(device_.write(stream, memory, 0, bytes.data(), kSize), HETCOMM_OK);
     void* const event = device_.record(stream);
-    // The later ones are asked for when they have completed.
+    // For the later ones, the notice is requested after they have completed.
     if (i % 2 == 1) device_.finish(stream);
     ASSERT_EQ(table.event_notify(device_.instance(), event, file.get()), HETCOMM_OK);
     if (i % 4 == 0) {
-      // The notice comes, and the event has completed by then.
+      // The notice comes, and by then the event has completed.
       while (rung < static_cast<uint64_t>(i) + 1) {
         ASSERT_TRUE(becomes_readable(file.get()));
         rung += take_count(file.get());
@@ -447,7 +447,7 @@ TEST_P(DevicesThatHold, AHoldLetsWhatComesLaterWait) {
     void* const written = device_.record(stream);
     EXPECT_EQ(table.event_wait(device_.instance(), before), HETCOMM_OK);
     EXPECT_EQ(device_.query(before), HETCOMM_OK);
-    // Others go on meanwhile.
+    // Other streams keep working.
     ASSERT_EQ(device_.read(other, back.data(), memory, 0, kSize), HETCOMM_OK);
     device_.finish(other);
     EXPECT_EQ(back, first);
@@ -474,7 +474,7 @@ TEST_P(DevicesThatHold, AHoldLetsWhatComesLaterWait) {
   device_.destroy_stream(other);
 }
 
-// An event of a user's stream completes behind what the stream held, and not before.
+// An event of a user's stream completes after the stream's earlier work, and not before.
 TEST_P(DevicesWithUserStreams, EventsFollowTheStream) {
   const DeviceTable& table = device_.table();
   constexpr size_t kSize = 4u << 20;
@@ -513,7 +513,7 @@ TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
     EXPECT_EQ(table.user_stream_open(device_.instance(), wrong, &untouched),
               HETCOMM_INVALID_ARGUMENT);
   }
-  // Another device's stream is none of this one's.
+  // Another device's stream is not valid here.
   TestDevice second(GetParam());
   void* const elsewhere = second.stream();
   EXPECT_EQ(table.user_stream_open(device_.instance(), native_of(second, elsewhere), &untouched),
@@ -544,7 +544,7 @@ TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
   ASSERT_EQ(device_.write(stream, memory, 0, model.data(), kSize), HETCOMM_OK);
   device_.finish(stream);
   std::mt19937 random(3);
-  std::vector<std::vector<std::byte>> pieces;  // stay valid until the event
+  std::vector<std::vector<std::byte>> pieces;  // must stay valid until the event
   for (unsigned i = 0; i < 200; ++i) {
     const size_t offset = random() % kSize;
     pieces.push_back(random_bytes(random() % (kSize - offset + 1), i));
@@ -563,7 +563,7 @@ TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
   device_.free(memory);
 }
 
-// The status of find() for |address|, and the allocation that it names.
+// The status of find() for |address|, and the allocation that it returns.
 struct Found {
   hetcomm_status_t status = HETCOMM_INTERNAL;
   void* base = nullptr;
@@ -575,7 +575,7 @@ Found find(const TestDevice& device, const void* address) {
   return found;
 }
 
-// find() knows an allocation by its first byte, and by no byte before or behind it.
+// find() knows an allocation by its first byte, but by no byte before or after it.
 TEST_P(EveryDevice, FindEndsWhereTheAllocationEnds) {
   if (device_.table().find == nullptr)
     GTEST_SKIP() << "optional where the CPU may touch the memory";
@@ -603,7 +603,7 @@ TEST_P(EveryDevice, FindEndsWhereTheAllocationEnds) {
   }
 }
 
-// Pages of this process that are in memory.
+// Returns this process's resident memory in bytes.
 uint64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   uint64_t all = 0;
@@ -628,7 +628,7 @@ TEST_P(EveryDevice, WhatIsFreedIsGone) {
       const hetcomm_status_t status = find(device_, memory).status;
       ASSERT_TRUE(status == HETCOMM_NOT_FOUND || status == HETCOMM_STALE_HANDLE) << status;
     }
-    // Vendors keep some for later.
+    // Vendors cache some memory.
     if (round == kRounds / 4) before = resident_bytes();
   }
   const uint64_t after = resident_bytes();
@@ -636,8 +636,8 @@ TEST_P(EveryDevice, WhatIsFreedIsGone) {
   device_.destroy_stream(stream);
 }
 
-// Ends the process with 0 if a copy to memory that is not there is told to have failed, and with 3
-// if its event says that it has not.
+// Ends the process with 0 if a copy to missing memory is reported as failed, and with 3 if its
+// event reports success.
 [[noreturn]] void copy_to_nowhere(TestDevice& device) {
   constexpr size_t kSize = 1u << 20;
   void* const nowhere =
@@ -654,7 +654,7 @@ TEST_P(EveryDevice, WhatIsFreedIsGone) {
   _exit(is_told ? 0 : 3);
 }
 
-// A copy that cannot have been made is told by its event; or the process ends.
+// The event reports a copy that cannot have been made, or the process ends.
 TEST_P(EveryDevice, EventsTellOfCopiesThatFailed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto is_no_success = [](int status) {
@@ -662,7 +662,7 @@ TEST_P(EveryDevice, EventsTellOfCopiesThatFailed) {
   };
   EXPECT_EXIT(
       {
-        alarm(30);  // the run-time of a vendor may never say it
+        alarm(30);  // the run-time of a vendor may never report it
         copy_to_nowhere(device_);
       },
       is_no_success, "");
@@ -690,7 +690,7 @@ TEST_P(DevicesThatLocate, AmongSeveral) {
         EXPECT_TRUE(ids.insert(place.allocation_id).second) << "another allocation had this id";
       }
       hetcomm_device_place_t untouched{.device = 77, .base = &place, .size = 1, .allocation_id = 2};
-      // The memory is of a device that is not asked, or of none.
+      // The memory belongs to a device that is not asked, or to none.
       EXPECT_EQ(locate(memory, i, &untouched), HETCOMM_NOT_FOUND);
       for (const void* const outside :
            {static_cast<const void*>(memory - 1), static_cast<const void*>(memory + 5000),

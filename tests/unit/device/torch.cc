@@ -1,4 +1,4 @@
-// Devices of torch's for the suite of the table.
+// Torch's devices for the suite of the table.
 #include <exception>
 #include <string>
 #include <string_view>

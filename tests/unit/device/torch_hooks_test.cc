@@ -1,5 +1,5 @@
-// Proves for the back-end of torch: the table of hooks neither copies nor destroys a hook under its
-// lock, as objects of Python take Python's lock for both; a look that throws is repeated.
+// Proves for torch's back-end: the table of hooks neither copies nor destroys a hook under its
+// lock, because Python objects take Python's lock for both. A lookup that throws is repeated.
 #include <atomic>
 #include <chrono>
 #include <new>
@@ -22,7 +22,7 @@ struct Counts {
   int calls = 0;
 };
 
-// Uses the table when it is destroyed, which would not return under the table's lock.
+// Uses the table during its own destruction, which would deadlock under the table's lock.
 class Hook {
  public:
   Hook(Table& table, Counts& counts) : table_(table), counts_(counts) {}

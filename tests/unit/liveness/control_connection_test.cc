@@ -1,8 +1,8 @@
 // One control connection:
 //
-//   * frames come whole and in order, however their bytes are cut, and all that came before an end;
-//   * over a local socket the process is handed over first;
-//   * a peer that does not read bounds what waits for it, and room is told once it reads;
+//   * frames come whole and in order, for any fragmentation, and everything before an end arrives;
+//   * over a local socket the process handle is passed first;
+//   * a peer that does not read bounds the backlog, and room is reported once it reads;
 //   * close() lets everything leave first, and ends without an upcall about a break;
 //   * garbage and the end of the peer end it once, with the reason.
 #include "src/liveness/control_connection.h"
@@ -88,7 +88,7 @@ Frame frame_of(uint32_t number, size_t length = 30) {
 
 class LivenessControlConnection : public testing::Test {
  protected:
-  // A connection on one end; the other is the test's.
+  // Starts a connection on one end; the test holds the other.
   void start(Sockets sockets, int own_process = -1) {
     far_ = std::move(sockets.far);
     ASSERT_TRUE(connection_.start(StreamSocket(std::move(sockets.near)), own_process).ok());
@@ -114,9 +114,9 @@ class LivenessControlConnection : public testing::Test {
     encode(frame, bytes);
     write_far(bytes);
   }
-  // On a local socket, in place of a process.
+  // Replaces the process handle on a local socket.
   void greet() const { write_far(std::vector<std::byte>{std::byte{'-'}}); }
-  // Appends what has come to the far end; false at the end of the stream.
+  // Appends the received bytes of the far end. Returns false at the end of the stream.
   bool read_far() {
     std::byte buffer[4096];
     ssize_t got = 0;
@@ -125,7 +125,7 @@ class LivenessControlConnection : public testing::Test {
     }
     return got != 0;
   }
-  // The numbers of the frames that have come to the far end of a local socket.
+  // The numbers of the frames received at the far end of a local socket.
   std::vector<uint32_t> numbers_far() const {
     std::vector<uint32_t> numbers;
     Frame frame;
@@ -194,7 +194,7 @@ TEST(LivenessProcessDescriptor, OnlyRunningProcessesCount) {
   waitpid(child, &status, WUNTRACED);
   EXPECT_TRUE(is_running_process(other.get()));
   kill(child, SIGKILL);
-  // It has exited, whether it is waited for or not.
+  // It has exited, whether or not it was reaped.
   siginfo_t exited{};
   waitid(P_PID, static_cast<id_t>(child), &exited, WEXITED | WNOWAIT);
   EXPECT_FALSE(is_running_process(other.get()));
@@ -224,7 +224,7 @@ TEST_F(LivenessControlConnection, FramesThatComeByteByByteAreWhole) {
   }
 }
 
-// More than is read in one round, and all of it before the end.
+// More data than one round reads; all of it arrives before the end.
 TEST_F(LivenessControlConnection, AllThatCameBeforeTheEndIsHandedOver) {
   start(local_sockets());
   greet();
@@ -232,7 +232,7 @@ TEST_F(LivenessControlConnection, AllThatCameBeforeTheEndIsHandedOver) {
   std::vector<std::byte> bytes;
   for (uint32_t i = 0; i < kCount; ++i) encode(frame_of(i, 80), bytes);
   write_far(bytes);
-  EXPECT_TRUE(read_far());  // what is left unread resets the connection
+  EXPECT_TRUE(read_far());  // unread data would reset the connection
   far_.reset();
   ASSERT_TRUE(until([&] { return !upcalls_.ends.empty(); }));
   ASSERT_EQ(upcalls_.frames.size(), kCount);
@@ -268,7 +268,7 @@ TEST_F(LivenessControlConnection, GarbageEndsItAfterWhatCameBefore) {
   ASSERT_EQ(upcalls_.ends.size(), 1u);
   EXPECT_THAT(upcalls_.ends[0], HasSubstr("no frame"));
   EXPECT_FALSE(read_far());                    // the peer sees the end
-  EXPECT_TRUE(connection_.send(frame_of(4)));  // leads nowhere, and waits for nothing
+  EXPECT_TRUE(connection_.send(frame_of(4)));  // goes nowhere, and waits for nothing
   EXPECT_EQ(connection_.last_acknowledged_ns(100), 0u);
 }
 
@@ -314,13 +314,13 @@ TEST_F(LivenessControlConnection, ClosingLetsEverythingLeaveFirst) {
   EXPECT_TRUE(upcalls_.frames.empty());
 }
 
-// A reset tells that, and not that the peer has ended.
+// A reset is reported as such, and not as the end of the peer.
 TEST_F(LivenessControlConnection, ATcpConnectionTellsOfAcknowledgementsAndOfAReset) {
   start(tcp_sockets());
   EXPECT_FALSE(connection_.is_local());
   EXPECT_EQ(connection_.peer_address().to_string(), bound_address(far_.get())->to_string());
   EXPECT_TRUE(connection_.send(frame_of(5)));
-  write_far(frame_of(6));  // no byte comes before it
+  write_far(frame_of(6));  // no process byte precedes it
   ASSERT_TRUE(until([&] { return upcalls_.frames.size() == 1; }));
   EXPECT_EQ(upcalls_.frames[0].number, 6u);
   const uint64_t now = now_ns();

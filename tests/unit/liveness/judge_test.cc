@@ -1,20 +1,21 @@
-// One judge alone: the test is its network, its observer and its clock, so that each rule is seen
-// at its boundary (liveness_simulation_test lets many judges meet).
+// One judge alone: the test is its network, its observer and its clock, so each rule is tested at
+// its boundary (liveness_simulation_test lets many judges meet).
 //
-//   * a rank dies after the detection time in which neither it nor a witness was heard, and not
-//     before; the others are told, unless most are silent, so that this rank may be the one that is
-//     cut off;
-//   * a refusal or another process at its address kills at once, but only one that was proved and
-//     to which no connection stands;
+//   * a rank dies when neither it nor a witness was heard for the detection time, and not before;
+//     the others are told, unless most are silent, so that this rank may be the one that is cut
+//     off;
+//   * a refusal or another process at its address kills at once, but only a rank that was proved
+//     and has no open connection;
 //   * facts of another incarnation are ignored, left wins over dead, and each is acted upon once;
-//   * news go to all but their teller, in order, again over each new connection;
-//   * letters are sent until they are taken and handed over once; answers come only to questions;
-//   * where a rank listens is told by it and by those that vouch for it;
-//   * a connection that was made for an introduction ends once the answer is there, unless it has
-//     had another use;
-//   * a rank with which nothing has happened for a detection time costs no tick anything, and goes
-//     on where it was;
-//   * a goodbye is acknowledged; who leaves waits for all; idle connections end when both agree.
+//   * news go to all but their sender, in order, and again over each new connection;
+//   * letters are sent until they are taken and delivered once; answers come only to questions;
+//   * the address of a rank is told by it and by those that vouch for it;
+//   * a connection made for an introduction ends once the answer is there, unless it was used
+//     otherwise;
+//   * a rank without any activity for a detection time costs nothing per tick, and continues where
+//     it was;
+//   * a goodbye is acknowledged; a leaving rank waits for all; idle connections end when both
+//     agree.
 #include "src/liveness/judge.h"
 
 #include <algorithm>
@@ -50,7 +51,7 @@ class Stage final : private Network, private Observer {
  public:
   Stage(int rank, int size) : judge(setup_of(rank, size), *this, *this), own_rank(rank) {}
 
-  // A new connection with |rank|.
+  // Opens a new connection with |rank|.
   ConnectionId up(int rank, bool initiated = false) {
     const ConnectionId connection = ++last_connection;
     connections[rank] = connection;
@@ -66,7 +67,7 @@ class Stage final : private Network, private Observer {
     for (const int rank : ranks) up(rank);
     sent.clear();
   }
-  // Lets time go by, tick by tick, in which |alive| send signs of life.
+  // Advances time tick by tick while |alive| send signs of life.
   void live(uint64_t duration, const std::vector<int>& alive) {
     for (const uint64_t end = now + duration; now < end;) {
       now += kTiming.tick_ns();
@@ -74,7 +75,7 @@ class Stage final : private Network, private Observer {
       judge.tick(now);
     }
   }
-  // Frames of one type that were sent since the last call, by rank.
+  // Returns the ranks to which frames of one type were sent since the last call.
   std::vector<int> take(FrameType type, std::vector<Frame>* frames = nullptr) {
     std::vector<int> ranks;
     for (const Sent& one : sent) {
@@ -98,7 +99,7 @@ class Stage final : private Network, private Observer {
   std::map<int, ConnectionId> connections;  // the newest of each rank
   ConnectionId last_connection = 0;
   std::map<ConnectionId, uint64_t> acknowledged;
-  std::set<ConnectionId> full;  // take nothing
+  std::set<ConnectionId> full;  // accept nothing
   std::vector<Sent> sent;
   std::vector<int> connects;
   std::vector<ConnectionId> closed;
@@ -204,7 +205,7 @@ TEST(LivenessJudge, WhoIsSilentDiesAfterTheDetectionTimeAndAllAreTold) {
   stage.live(kTiming.suspicion_ns() - kTiming.tick_ns(), {1, 2, 3});
   EXPECT_THAT(stage.take(FrameType::kSuspect), IsEmpty());
   stage.live(2 * kTiming.tick_ns(), {1, 2, 3});
-  // The others are asked, and it is too: an answer of its own would do.
+  // The others are asked, and so is the rank itself: its own answer would suffice.
   EXPECT_THAT(stage.take(FrameType::kSuspect), UnorderedElementsAre(1, 2, 3, 4));
   EXPECT_FALSE(stage.suspects.empty());
   stage.live(kT - kTiming.tick_ns() - (stage.now - begin), {1, 2, 3});
@@ -272,7 +273,7 @@ TEST(LivenessJudge, AFreshVouchKeepsARankAliveAndAStaleOneDoesNot) {
   EXPECT_EQ(stage.dead.size(), 1u);
 }
 
-// A vouch that comes twice, or to an older question, is no news.
+// A repeated vouch, or one for an older question, is ignored.
 TEST(LivenessJudge, AVouchCountsOnce) {
   Stage stage(0, 5);
   stage.start(kOthers);
@@ -305,7 +306,7 @@ TEST(LivenessJudge, ADeathIsPublishedUnlessMostAreSilent) {
     ASSERT_EQ(stage.dead.size(), static_cast<size_t>(silent));
     std::vector<Frame> fates;
     stage.take(FrameType::kFate, &fates);
-    // Half of them: this rank may speak for the others.
+    // Half of them are silent: this rank may speak for the others.
     EXPECT_EQ(dead_in_time, silent == 2 ? 2u : 0u);
     EXPECT_EQ(fates.empty(), silent == 3);
     for (const auto& [rank, why] : stage.dead) {
@@ -314,7 +315,8 @@ TEST(LivenessJudge, ADeathIsPublishedUnlessMostAreSilent) {
   }
 }
 
-// A new connection of a rank that only this one holds for dead is told that this one gave it up.
+// If only this rank considers another one dead, a new connection from that rank is told that it was
+// given up.
 TEST(LivenessJudge, WhoIsDeadHereOnlyIsToldThatItWasGivenUp) {
   Stage stage(0, 5);
   stage.start(kOthers);
@@ -371,8 +373,8 @@ TEST(LivenessJudge, ARefusalKillsOnlyWhoWasProvedAndHasNoConnection) {
   const auto refuse = [&](int rank) {
     stage.judge.on_connect_failed(rank, ConnectFailure::kRefused, "refused", stage.now);
   };
-  refuse(1);  // its connection stands
-  refuse(2);  // was never there
+  refuse(1);  // its connection is open
+  refuse(2);  // never connected
   EXPECT_THAT(stage.dead, IsEmpty());
   stage.down(1);
   EXPECT_THAT(stage.dead, IsEmpty());
@@ -385,7 +387,7 @@ TEST(LivenessJudge, ARefusalKillsOnlyWhoWasProvedAndHasNoConnection) {
   EXPECT_EQ(stage.dead.size(), 2u);
 }
 
-// Something listens there, and says nothing: a stopped process, but not for ever.
+// A silent listener is a stopped process, but not forever.
 TEST(LivenessJudge, WhoWasReachedIsNotDeadForTwentyTimesTheDetectionTime) {
   Stage stage(0, 5);
   stage.start(kOthers);
@@ -407,7 +409,7 @@ TEST(LivenessJudge, TheExitOfAProcessIsItsDeath) {
   ASSERT_EQ(stage.dead.size(), 1u);
   EXPECT_THAT(stage.dead[0].second, HasSubstr("exited"));
   EXPECT_THAT(stage.take(FrameType::kFate), UnorderedElementsAre(1, 2, 4));
-  // It has said goodbye before.
+  // It said goodbye before.
   stage.frame(2, fate_of(2, Fate::kLeft));
   stage.judge.on_exit(2, stage.now);
   EXPECT_EQ(stage.dead.size(), 1u);
@@ -429,7 +431,7 @@ TEST(LivenessJudge, FactsOfAnotherIncarnationAreIgnored) {
   stage.frame(1, fate_of(4, Fate::kDead));
   ASSERT_EQ(stage.dead.size(), 1u);
   EXPECT_EQ(stage.dead[0].second, "told");
-  EXPECT_THAT(stage.take(FrameType::kFate), UnorderedElementsAre(2, 3));  // nor to who told it
+  EXPECT_THAT(stage.take(FrameType::kFate), UnorderedElementsAre(2, 3));  // not back to its sender
 }
 
 TEST(LivenessJudge, LeftWinsOverDeadAndIsSpreadToo) {
@@ -443,7 +445,7 @@ TEST(LivenessJudge, LeftWinsOverDeadAndIsSpreadToo) {
   stage.frame(3, fate_of(4, Fate::kDead));
   EXPECT_EQ(stage.judge.fate(4), Fate::kLeft);
   EXPECT_EQ(stage.dead.size(), 1u);
-  EXPECT_THAT(stage.left, IsEmpty());  // its end was told once
+  EXPECT_THAT(stage.left, IsEmpty());  // its end was reported once
 }
 
 TEST(LivenessJudge, WhoIsDeclaredDeadEndsEverything) {
@@ -466,7 +468,7 @@ TEST(LivenessJudge, WhoIsDeclaredDeadEndsEverything) {
 TEST(LivenessJudge, NoticesGoOnceToAllButTheirTeller) {
   Stage stage(0, 5);
   stage.start(kOthers);
-  stage.frame(1, abort_of(3, 7));  // of a rank that need not be a neighbour
+  stage.frame(1, abort_of(3, 7));  // the rank need not be a neighbour
   ASSERT_EQ(stage.notices.size(), 1u);
   EXPECT_EQ(stage.notices[0].subject, 3);
   EXPECT_EQ(stage.notices[0].number, 7u);
@@ -480,7 +482,7 @@ TEST(LivenessJudge, NoticesGoOnceToAllButTheirTeller) {
   stage.frame(2, abort_of(3, 7));
   EXPECT_EQ(stage.notices.size(), 1u);
   EXPECT_THAT(stage.take(FrameType::kAborted), IsEmpty());
-  // A failure of its collective operations is another fact, and goes on too.
+  // A failure of its collective operations is a separate fact, and is passed on too.
   Frame failed = abort_of(3, 7);
   failed.type = FrameType::kFailed;
   failed.code = 9;
@@ -489,7 +491,7 @@ TEST(LivenessJudge, NoticesGoOnceToAllButTheirTeller) {
   frames.clear();
   EXPECT_THAT(stage.take(FrameType::kFailed, &frames), UnorderedElementsAre(1, 3, 4));
   EXPECT_EQ(frames.at(0).code, 9);
-  // This rank's own goes to all, under its own name.
+  // This rank's own abort goes to all, under its own name.
   stage.judge.publish(abort_of(3, 8));
   frames.clear();
   EXPECT_THAT(stage.take(FrameType::kAborted, &frames), UnorderedElementsAre(1, 2, 3, 4));
@@ -509,7 +511,7 @@ TEST(LivenessJudge, ANewConnectionGetsAllNewsInOrder) {
     EXPECT_EQ(stage.take(FrameType::kAborted, &frames).size(), 6u);
     for (uint32_t i = 0; i < frames.size(); ++i) EXPECT_EQ(frames[i].number, i < 5 ? i : 9);
   }
-  // Not what it has told itself.
+  // A rank does not get back its own news.
   stage.up(2);
   EXPECT_EQ(stage.take(FrameType::kAborted).size(), 5u);
 }
@@ -546,7 +548,7 @@ TEST(LivenessJudge, AQuestionIsPassedOnOnceAndAnsweredByWhoHasHeardOfTheRank) {
   EXPECT_THAT(stage.take(FrameType::kVouch), IsEmpty());
   stage.frame(2, question_of(4, 1));
   EXPECT_THAT(stage.take(FrameType::kSuspect), IsEmpty());
-  // It heard of rank 3 this long ago.
+  // The last sign of rank 3 is this old.
   stage.now += kTiming.suspicion_ns() - 1;
   stage.frame(1, question_of(3, 1));
   frames.clear();
@@ -557,7 +559,7 @@ TEST(LivenessJudge, AQuestionIsPassedOnOnceAndAnsweredByWhoHasHeardOfTheRank) {
   stage.now += 1;
   stage.frame(1, question_of(3, 2));
   EXPECT_THAT(stage.take(FrameType::kVouch), IsEmpty());
-  // This rank itself is there.
+  // This rank vouches for itself.
   stage.frame(1, question_of(0, 1));
   frames.clear();
   EXPECT_THAT(stage.take(FrameType::kVouch, &frames), UnorderedElementsAre(1, 2, 3));
@@ -575,7 +577,7 @@ TEST(LivenessJudge, WhoHasMissedQuestionsLearnsHowFarTheyAre) {
   EXPECT_EQ(frames.at(0).number, 8u);
 }
 
-// Others ask about a rank that is not this one's to watch, again and again, and nobody vouches.
+// Others keep asking about a rank that this one does not watch, and no rank vouches.
 TEST(LivenessJudge, SilenceThatNobodyAnswersIsBelieved) {
   for (const bool vouched : {false, true}) {
     Stage stage(0, 16);  // watches 1, 15, 4 and 12
@@ -595,14 +597,14 @@ TEST(LivenessJudge, SilenceThatNobodyAnswersIsBelieved) {
     if (vouched) continue;
     EXPECT_GE(died - begin, kT / 4 * 3);
     EXPECT_LE(died - begin, kT / 4 * 3 + 3 * kTiming.tick_ns());
-    EXPECT_THAT(stage.take(FrameType::kFate), IsEmpty());  // it is told to nobody
+    EXPECT_THAT(stage.take(FrameType::kFate), IsEmpty());  // no rank is told
   }
 }
 
 TEST(LivenessJudge, AnInquiryIsAnsweredByTheOthers) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
-  stage.judge.inquire(4, stage.now);  // a connection with it stands
+  stage.judge.inquire(4, stage.now);  // it has an open connection
   EXPECT_THAT(stage.vouches, ElementsAre(4));
   stage.judge.inquire(8, stage.now);
   std::vector<Frame> frames;
@@ -610,7 +612,7 @@ TEST(LivenessJudge, AnInquiryIsAnsweredByTheOthers) {
   const Frame vouch{.type = FrameType::kVouch, .subject = 8, .number = frames.at(0).number};
   stage.frame(1, vouch);
   EXPECT_THAT(stage.vouches, ElementsAre(4, 8));
-  // It ends after a detection time.
+  // The inquiry ends after a detection time.
   stage.live(kT, {1, 15, 4, 12});
   Frame late = vouch;
   late.number += 100;
@@ -630,7 +632,7 @@ TEST(LivenessJudge, ALetterIsSentUntilItIsTaken) {
   EXPECT_EQ(frames.at(0).value, 5u);
   EXPECT_EQ(frames.at(0).text, "note");
   EXPECT_EQ(frames.at(0).subject, 0);
-  // Nobody took it: again after a while, and over a new connection at once.
+  // It was not taken, so it is sent again after a while, and over a new connection at once.
   stage.live(kT / 4 + kTiming.tick_ns(), kOthers);
   EXPECT_THAT(stage.take(FrameType::kLetter), ElementsAre(2));
   stage.up(2);
@@ -667,11 +669,11 @@ TEST(LivenessJudge, ALetterThatComesTwiceIsHandedOverOnceAndTakenTwice) {
   EXPECT_EQ(taken[0].number, 1u);
   EXPECT_EQ(taken[2].number, 2u);
   EXPECT_EQ(taken[4].number, 1u);
-  // Each sender counts for itself.
+  // Each sender has its own numbering.
   stage.frame(3, letter_of(LetterType::kKnock, 3, 1, 42));
   ASSERT_EQ(stage.letters.size(), 3u);
   EXPECT_EQ(stage.letters[2].first, 3);
-  // A type that this release does not know is taken and dropped.
+  // A type unknown to this release is taken and dropped.
   stage.frame(3, {.type = FrameType::kLetter,
                   .code = static_cast<uint8_t>(kLastLetterType) + 1,
                   .subject = 3,
@@ -689,7 +691,7 @@ TEST(LivenessJudge, AnswersComeOnlyToQuestions) {
   EXPECT_THAT(stage.letters, IsEmpty());
   stage.judge.post(2, LetterType::kQuestion, 9, "a", stage.now);
   stage.judge.post(2, LetterType::kQuestion, 9, "b", stage.now);
-  stage.frame(3, answer);  // nobody has asked that one
+  stage.frame(3, answer);  // answers no question
   EXPECT_THAT(stage.letters, IsEmpty());
   for (int i = 0; i < 4; ++i) stage.frame(2, answer);
   EXPECT_EQ(stage.letters.size(), 2u);
@@ -706,12 +708,12 @@ TEST(LivenessJudge, WhereARankListensIsToldByItAndByVouches) {
   stage.start(kOthers);
   stage.frame(2, {.type = FrameType::kHere, .subject = 2, .text = "place of 2"});
   EXPECT_EQ(stage.addresses[2], "place of 2");
-  // Rank 1 asks about rank 2, of which this rank has just heard.
+  // Rank 1 asks about rank 2, which this rank has just heard.
   stage.frame(1, {.type = FrameType::kSuspect, .subject = 2, .number = 1});
   std::vector<Frame> vouches;
   EXPECT_THAT(stage.take(FrameType::kVouch, &vouches), testing::Contains(1));
   EXPECT_EQ(vouches.front().text, "place of 2");
-  // Rank 3 knows more of rank 4, and its word is passed on with what it says.
+  // Rank 3 knows more about rank 4; its vouch is passed on with its text.
   stage.frame(3, {.type = FrameType::kVouch, .subject = 4, .number = 1, .text = "place of 4"});
   EXPECT_EQ(stage.addresses[4], "place of 4");
   vouches.clear();
@@ -730,7 +732,7 @@ TEST(LivenessJudge, TheLastFailureToConnectIsTold) {
   EXPECT_EQ(stage.judge.last_failure(1), "its certificate is not trusted");
 }
 
-// |introduced| is no neighbour of rank 0 among 16 ranks.
+// |introduced| is not a neighbour of rank 0 among 16 ranks.
 TEST(LivenessJudge, AConnectionForAnIntroductionEndsWithTheAnswer) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
@@ -761,7 +763,7 @@ TEST(LivenessJudge, AnIntroductionDoesNotEndAConnectionThatHadAnotherUse) {
   stage.frame(8, letter_of(LetterType::kProfile, 8, kUncounted));
   stage.frame(8, {.type = FrameType::kLetterTaken, .number = 2});
   EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
-  // Nor does this rank agree to the end.
+  // This rank does not agree to the end either.
   stage.frame(8, letter_of(LetterType::kCall, 8, 1));
   stage.frame(8, letter_of(LetterType::kProfile, 8, 2, 1));
   stage.frame(8, {.type = FrameType::kRelease});
@@ -786,7 +788,7 @@ TEST(LivenessJudge, ARankThatWasMetOnceRestsAndGoesOnWhereItWas) {
   EXPECT_EQ(stage.judge.active_peers(), 5U);
   stage.live(2 * kTiming.tick_ns(), neighbours);
   EXPECT_EQ(stage.judge.active_peers(), 4U);
-  // This rank has not heard of it for long.
+  // This rank has not heard from it for long.
   stage.take(FrameType::kVouch);
   stage.frame(1, {.type = FrameType::kSuspect, .subject = 8, .number = 1});
   EXPECT_THAT(stage.take(FrameType::kVouch), IsEmpty());
@@ -861,7 +863,7 @@ TEST(LivenessJudge, WhoWasAskedForAnIntroductionAgreesToTheEnd) {
 TEST(LivenessJudge, AGoodbyeIsAcknowledgedToWhoSaysIt) {
   Stage stage(0, 5);
   stage.start(kOthers);
-  stage.frame(1, fate_of(3, Fate::kLeft));  // told of another one
+  stage.frame(1, fate_of(3, Fate::kLeft));  // told by another rank
   EXPECT_THAT(stage.take(FrameType::kGoodbyeTaken), IsEmpty());
   EXPECT_THAT(stage.left, ElementsAre(3));
   stage.frame(2, fate_of(2, Fate::kLeft));
@@ -894,7 +896,7 @@ TEST(LivenessJudge, WhoLeavesWaitsForAllGoodbyesToBeTaken) {
   EXPECT_FALSE(stage.judge.has_left());
   stage.down(4);
   EXPECT_TRUE(stage.judge.has_left());
-  // Nothing is reported any more, but still passed on.
+  // News is no longer reported, but still passed on.
   stage.frame(1, abort_of(1, 3));
   EXPECT_THAT(stage.notices, IsEmpty());
   EXPECT_THAT(stage.take(FrameType::kAborted), UnorderedElementsAre(2, 3));
@@ -917,7 +919,7 @@ TEST(LivenessJudge, AnIdleConnectionEndsWhenBothAgree) {
   stage.frame(8, {.type = FrameType::kRelease, .code = 1});
   EXPECT_THAT(stage.closed, ElementsAre(stage.connections[8]));
   stage.live(2 * kT, {1, 15, 4, 12});
-  EXPECT_THAT(stage.dead, IsEmpty());  // nobody watches it here
+  EXPECT_THAT(stage.dead, IsEmpty());  // no watcher here
 }
 
 TEST(LivenessJudge, AReleaseIsAgreedToUnlessTheConnectionIsNeeded) {

@@ -1,12 +1,12 @@
-// The parts of the control plane that hold no state machine:
+// The stateless parts of the control plane:
 //
-//   * a frame comes out as it went in, at every length, and nothing but a frame does;
-//   * a profile may be long, and no other text may;
-//   * the book of addresses finds what a rank has told, before that the one that all know, and
-//     keeps what it knows where a text cannot be read;
+//   * a frame is decoded as it was encoded, at every length, and nothing else is accepted;
+//   * only a profile may be long, no other text may;
+//   * the book of addresses returns the address that a rank has told, else the one that all know,
+//     and keeps its entry if a text cannot be read;
 //   * the newest profile of a rank stays until it is removed;
 //   * the ring: watching is mutual, the graph stays connected when any rank goes, ranks are few
-//     steps apart, and a neighbour on another host is preferred where one is near;
+//     steps apart, and a neighbour on another host is preferred if one is near;
 //   * news: a fact is kept once, fates stay, the oldest notices go;
 //   * letters wait until they are taken, in order, and come once;
 //   * mail comes in the order in which it was pushed, and rings.
@@ -70,7 +70,7 @@ TEST(LivenessFrame, EveryTypeAndLengthComesOutAsItWentIn) {
       sent.type = static_cast<FrameType>(type);
       std::vector<std::byte> bytes = encoded(sent);
       EXPECT_EQ(bytes.size(), kFrameHeaderBytes + length);
-      encode(Frame{}, bytes);  // what follows is another one's
+      encode(Frame{}, bytes);  // the following bytes belong to another frame
       Frame got;
       size_t used = 0;
       ASSERT_EQ(decode(bytes, 7, &got, &used), Decoded::kFrame);
@@ -109,7 +109,7 @@ TEST(LivenessFrame, ATextThatIsTooLongIsCut) {
   EXPECT_EQ(got.text, std::string(kMaxFrameText, 't'));
 }
 
-// Garbage is told from its header alone: nobody waits for a text that is too long.
+// The header alone reveals garbage, so an oversized text is not waited for.
 TEST(LivenessFrame, GarbageIsTold) {
   struct Case {
     size_t at;
@@ -148,7 +148,7 @@ TEST(LivenessFrame, OnlyAProfileIsLong) {
   size_t used = 0;
   ASSERT_EQ(decode(bytes, 7, &got, &used), Decoded::kFrame);
   expect_equal(got, profile);
-  bytes[2] = std::byte{1};  // the length, one more
+  bytes[2] = std::byte{1};  // the length plus one
   EXPECT_EQ(decode(bytes, 7, &got, &used), Decoded::kGarbage);
   profile.text += 'p';
   ASSERT_EQ(decode(encoded(profile), 7, &got, &used), Decoded::kFrame);
@@ -209,7 +209,7 @@ std::vector<uint32_t> on_hosts(const std::vector<int>& hosts) {
   return {hosts.begin(), hosts.end()};
 }
 
-// |ranks| ranks, |each| following ones on a host.
+// |ranks| ranks, |each| consecutive ones per host.
 std::vector<int> in_blocks(int ranks, int each) {
   std::vector<int> hosts;
   for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank / each);
@@ -220,7 +220,7 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// Steps from |from| to each rank over who watches whom; -1: none leads there.
+// The steps from |from| to each rank along watchers; -1: unreachable.
 std::vector<int> distances(const Ring& ring, int from, const std::function<bool(int)>& gone) {
   std::vector<std::vector<int>> edges(static_cast<size_t>(ring.size()));
   for (int rank = 0; rank < ring.size(); ++rank) {
@@ -266,7 +266,7 @@ TEST(LivenessRing, NeighboursAreAtOneAndAtTheRootOfTheSize) {
   const Ring ring(on_hosts(in_blocks(100, 1)));
   EXPECT_EQ(ring.neighbours(0, nobody), (std::vector<int>{1, 99, 10, 90}));
   EXPECT_EQ(ring.neighbours(95, nobody), (std::vector<int>{96, 94, 5, 85}));
-  // Ranks that are gone are passed over, one after the other.
+  // Ranks that are gone are skipped, one after the other.
   const auto some = [](int rank) { return rank == 1 || rank == 2 || rank == 90; };
   EXPECT_EQ(ring.neighbours(0, some), (std::vector<int>{3, 99, 10, 89}));
 }
@@ -312,10 +312,10 @@ TEST(LivenessRing, HostsAlternate) {
   EXPECT_FALSE(ring.same_host(2, 3));
 }
 
-// A rank of another host is taken where one comes after up to three of the own host, and not
-// farther away.
+// A rank of another host is chosen if one comes after at most three of the same host, and not if it
+// is farther away.
 TEST(LivenessRing, ANeighbourOnAnotherHostIsPreferredWhereOneIsNear) {
-  // The order is 0 and 20, then 1 to 19 of the first host; neighbours are at 1 and at 5.
+  // The order is 0 and 20, then 1 to 19 of the first host. Neighbours are at distances 1 and 5.
   std::vector<int> hosts(21, 0);
   hosts.back() = 1;
   const Ring ring(on_hosts(hosts));
@@ -331,7 +331,7 @@ TEST(LivenessRing, ANeighbourOnAnotherHostIsPreferredWhereOneIsNear) {
       return !pairs.same_host(rank, other);
     })) << rank;
   }
-  // All of one host: the nearest ones.
+  // With a single host, the nearest ones are chosen.
   const Ring one(on_hosts(std::vector<int>(9, 5)));
   EXPECT_EQ(one.neighbours(4, nobody), (std::vector<int>{5, 3, 7, 1}));
 }
@@ -364,13 +364,13 @@ TEST(LivenessNews, EachFactIsKeptOnce) {
   // A rank may be told dead first and left later.
   EXPECT_TRUE(news.add(fate_of(1, Fate::kLeft), 4));
   EXPECT_TRUE(news.add(fate_of(2, Fate::kDead), 4));
-  // An abort and a failure of one communicator are two facts; so are those of two ranks or of two
+  // An abort and a failure of one communicator are two facts. So are those of two ranks or of two
   // communicators.
   EXPECT_TRUE(news.add(notice_of(FrameType::kAborted, 1, 5), -1));
   EXPECT_TRUE(news.add(notice_of(FrameType::kFailed, 1, 5, 9), -1));
   EXPECT_TRUE(news.add(notice_of(FrameType::kAborted, 2, 5), -1));
   EXPECT_TRUE(news.add(notice_of(FrameType::kAborted, 1, 6), -1));
-  // The first word about a failure counts.
+  // The first report of a failure counts.
   EXPECT_FALSE(news.add(notice_of(FrameType::kFailed, 1, 5, 11), 2));
   EXPECT_FALSE(news.add(notice_of(FrameType::kAborted, 1, 5), 2));
   ASSERT_EQ(news.end(), 7u);
@@ -390,7 +390,7 @@ TEST(LivenessNews, TheOldestNoticesGoAndFatesStay) {
       EXPECT_TRUE(news.add(fate_of(3, Fate::kLeft), -1));
     }
   }
-  // All of it is there, and known.
+  // All facts are kept and known.
   EXPECT_EQ(news.end(), News::kMaxNotices + 2);
   for (uint64_t i = 0; i < news.end(); ++i) EXPECT_NE(news.at(i).frame.type, FrameType::kBeat) << i;
   // Two more push out the first two, which stand at 1 and 3.
@@ -431,7 +431,7 @@ TEST(LivenessLetters, WaitInOrderUntilTheyAreTaken) {
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{1, 2, 3, 4}));
   letters.taken(2);
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4}));
-  letters.taken(1);  // late
+  letters.taken(1);  // comes late
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4}));
   letters.taken(4);
   EXPECT_TRUE(letters.waiting().empty());
@@ -447,7 +447,7 @@ TEST(LivenessLetters, AKnockAndAQuestionReplaceWhatTheyRepeat) {
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{2, 3, 4, 5}));
   letters.add(0, LetterType::kQuestion, 5, "a");
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4, 5, 6}));
-  letters.add(0, LetterType::kCall, 6, "a");  // two calls are two
+  letters.add(0, LetterType::kCall, 6, "a");  // two calls stay two
   letters.add(0, LetterType::kRefused, 7, "a");
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4, 5, 6, 7, 8}));
   letters.drop(LetterType::kKnock);
@@ -512,7 +512,7 @@ TEST(LivenessMailbox, MailComesInOrderAndRings) {
   }
   EXPECT_EQ(values, (std::vector<uint64_t>{1, 2, 3}));
   EXPECT_FALSE(mailbox.waiting());
-  mailbox.push(mail_of(4));  // goes with the mailbox
+  mailbox.push(mail_of(4));  // deleted with the mailbox
 }
 
 TEST(LivenessMailbox, NothingIsLostBetweenTwoThreads) {

@@ -1,18 +1,17 @@
-// The judges of all ranks of a job, on a simulated clock and network (tests/support/
-// liveness_simulation.h):
+// The judges of all ranks of a job, on a simulated clock and network
+// (tests/support/liveness_simulation.h):
 //
-//   * safety: no live rank that a running watcher reaches is declared dead, whatever is stopped,
-//   reset,
-//     cut in one direction, left or restarted meanwhile;
-//   * liveness: every death and every leave is known to all that run, in bounded time;
-//   * a partition shorter than the detection time has no consequence, a longer one is told on both
-//     sides, and what was declared stays;
-//   * aborts and letters come, also through and after all this;
-//   * ranks that introduce themselves have each other's profiles, through resets and cuts too, and
-//     nothing of it stays but what they have told;
+//   * safety: no live rank that a running watcher reaches is declared dead, despite stops, resets,
+//     one-way cuts, leaves and restarts;
+//   * liveness: every death and every leave is known to all running ranks, in bounded time;
+//   * a partition shorter than the detection time has no consequence, a longer one is reported on
+//     both sides, and declared deaths stay;
+//   * aborts and letters arrive, also during and after all this;
+//   * ranks that introduce themselves have each other's profiles, also after resets and cuts, and
+//     nothing but the profiles remains;
 //   * frames and connections are bounded, with 4,096 ranks too.
 //
-// A failure prints its seed. HETCOMM_TEST_SEEDS=first:count runs others; long runs take 100,000.
+// A failure prints its seed. HETCOMM_TEST_SEEDS=first:count selects others; long runs use 100,000.
 #include <cstdlib>
 #include <numeric>
 #include <set>
@@ -31,7 +30,7 @@ using live::Fate;
 
 constexpr uint64_t kT = 3 * kSecond;
 
-// The part of the work that a quick run does: sanitizers make it six times as slow.
+// The share of the work that a quick run does: sanitizers make it six times as slow.
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
 constexpr int kPart = 4;
 #else
@@ -67,7 +66,7 @@ std::vector<int> random_hosts(std::mt19937_64& random, int ranks) {
   const int hosts = 1 + static_cast<int>(random() % static_cast<uint64_t>(ranks));
   std::vector<int> result;
   for (int rank = 0; rank < ranks; ++rank) {
-    // Ranks of a host follow each other, or hosts alternate.
+    // Ranks of a host are consecutive, or hosts alternate.
     result.push_back(static_cast<int>(random() % 4 == 0 ? random() % static_cast<uint64_t>(hosts)
                                                         : static_cast<uint64_t>(rank % hosts)));
   }
@@ -84,7 +83,7 @@ bool runs(const Simulation& job, int rank) {
   return job.state(rank) == State::kRuns && !job.declared_dead(rank);
 }
 
-// Every rank that runs knows the truth about every other one.
+// Every running rank knows the truth about every other one.
 ::testing::AssertionResult all_know(const Simulation& job) {
   for (int by = 0; by < job.size(); ++by) {
     if (!runs(job, by)) continue;
@@ -120,7 +119,7 @@ void chaos(uint64_t seed) {
   Simulation job(seed, random_hosts(choose, size), kT);
   const bool walled = choose() % 4 == 0;
   if (walled) {
-    // Firewalls that let pass one way only.
+    // Firewalls that pass one direction only.
     std::set<std::pair<int, int>> walls;
     for (int rank = 0; rank < size; ++rank) {
       const int other = static_cast<int>(choose() % static_cast<uint64_t>(size));
@@ -130,7 +129,7 @@ void chaos(uint64_t seed) {
   }
   job.start();
   if (!job.run_until_ready(2 * kT)) {
-    // One may want another that it cannot connect to, and that does not want it.
+    // A rank may want a peer that it cannot connect to, and that does not want it.
     ASSERT_TRUE(walled);
     return;
   }
@@ -172,7 +171,7 @@ void chaos(uint64_t seed) {
         if (one != other) job.at(when, [&job, one, other] { job.reset_connections(one, other); });
         break;
       case 6:
-        // One path, one way, for a while or for ever; the others reach both ends.
+        // Cuts one path in one direction, temporarily or forever; the others reach both ends.
         if (one != other && size >= 5) {
           const uint64_t length = choose() % 3 == 0 ? 9 * kT : choose() % (3 * kT);
           job.at(when, [&job, one, other] { job.cut(one, other, true); });
@@ -194,19 +193,19 @@ void chaos(uint64_t seed) {
   for (int rank = 0; rank < size; ++rank) job.resume(rank);
   job.run(5 * kT);
   EXPECT_EQ(job.violation(), "");
-  // Where all that a rank still reaches are stopped, or it is stopped behind firewalls, nobody can
-  // say that it lives.
+  // If all ranks that a rank still reaches are stopped, or it is stopped behind firewalls, no rank
+  // can vouch for it.
   if (!(has_stops && (has_cuts || walled))) {
     EXPECT_TRUE(all_know(job));
     for (int rank = 0; rank < size; ++rank) EXPECT_FALSE(job.declared_dead(rank)) << rank;
   }
-  // Between the frames of five connections each and those of questions.
+  // Bounded by the frames of five connections each and those of questions.
   EXPECT_LT(job.frames(), 60'000U * static_cast<uint64_t>(size));
 }
 
 TEST(LivenessSimulation, LivesThroughChaos) { for_seeds(400, chaos); }
 
-// A partition of the network: what is shorter than the detection time has no consequence.
+// A partition of the network. One shorter than the detection time has no consequence.
 void partition(uint64_t seed) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937_64 choose(seed);
@@ -242,7 +241,7 @@ void partition(uint64_t seed) {
     return;
   }
   job.run(kT * 15 / 10);
-  // Each side knows, or holds itself for cut off, of those with which it was connected.
+  // Each side knows that those with which it was connected are gone, or considers itself cut off.
   const bool cut = std::count(groups.begin(), groups.end(), groups[0]) != size;
   for (int by = 0; by < size && cut; ++by) {
     bool told = false;
@@ -259,7 +258,7 @@ void partition(uint64_t seed) {
 
 TEST(LivenessSimulation, APartitionIsToldOnBothSidesOrNowhere) { for_seeds(300, partition); }
 
-// Whole hosts die at once, perhaps with all watchers of some of their ranks.
+// Whole hosts die at once, possibly with all watchers of some of their ranks.
 void hosts_die(uint64_t seed) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937_64 choose(seed);
@@ -290,7 +289,7 @@ TEST(LivenessSimulation, AKilledProcessIsKnownAtOnce) {
     Simulation job(seed, random_hosts(choose, size), kT);
     job.start();
     ASSERT_TRUE(job.run_until_ready(2 * kT));
-    // Until neighbours have connected both ways.
+    // Runs until neighbours have connected both ways.
     job.run(kT / 10 + choose() % kT);
     job.kill(0);
     const uint64_t killed = job.now();
@@ -300,7 +299,7 @@ TEST(LivenessSimulation, AKilledProcessIsKnownAtOnce) {
   }
 }
 
-// All neighbours leave, then their neighbour dies: somebody watches it meanwhile.
+// All neighbours of a rank leave, then the rank dies; some rank watches it by then.
 TEST(LivenessSimulation, TheGraphIsRepairedAfterLeaves) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -350,7 +349,7 @@ TEST(LivenessSimulation, EverybodyLeavesAtOnce) {
   }
 }
 
-// Asks as a job does: again after a while where no answer has come.
+// Asks as a job does: again after a while without an answer.
 void introduce_until_met(Simulation& job, int from, int to) {
   if (job.has_profile(from, to)) return;
   if (runs(job, from)) job.introduce(from, to);
@@ -431,7 +430,7 @@ TEST(LivenessSimulation, ThousandsOfIntroductionsLeaveNothingBehind) {
   EXPECT_EQ(job.violation(), "");
 }
 
-// Bounds of a large job: connections, frames while nothing happens, and for a thousand deaths.
+// Bounds of a large job: connections, frames while idle, and frames for a thousand deaths.
 void large_job(int size) {
   std::vector<int> hosts;
   for (int rank = 0; rank < size; ++rank) hosts.push_back(rank / 8);

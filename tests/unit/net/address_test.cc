@@ -1,5 +1,5 @@
 // Addresses: text and wire forms round-trip, hostile bytes are refused, and HETCOMM_INTERFACE and
-// HETCOMM_FAMILY choose what they say.
+// HETCOMM_FAMILY take effect.
 #include "src/net/address.h"
 
 #include <sched.h>
@@ -141,14 +141,15 @@ TEST(InterfaceTest, TheRouteComesFirstWhereNothingIsNamed) {
     ASSERT_TRUE(named.ok());
     EXPECT_TRUE(named.value().front().address.is_loopback());
   }
-  // One that leads to this host only says nothing.
+  // A loopback address gives no hint.
   const Address loopback = Address::parse_numeric("127.0.0.1", 0).value();
   const auto found =
       choose_interfaces(Config::load(kVariables, nullptr, "", log).value(), loopback);
   EXPECT_EQ(found.value().front().address.to_string(), all.front().address.to_string());
 }
 
-// A child that works in namespaces of its own: 77 means that it could not make them.
+// Expects success of a child that works in its own namespaces; 77 means that it could not create
+// them.
 void expect_child_succeeds(pid_t child) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -157,7 +158,7 @@ void expect_child_succeeds(pid_t child) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// An interface that has just come up has an address, and no carrier for a moment longer.
+// An interface that has just come up has an address, but no carrier for a moment.
 TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
   const pid_t child = fork();
   if (child == 0) {
@@ -179,7 +180,8 @@ TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
   expect_child_succeeds(child);
 }
 
-// Those of containers have the same address on every host. One with a physical port leads out.
+// Bridges of containers have the same address on every host. A bridge with a physical port leads
+// out.
 TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
   const pid_t child = fork();
   if (child == 0) {
@@ -203,7 +205,7 @@ TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
     };
     const Address nowhere;
     const Address own = Address::parse_numeric("172.17.0.1", 9).value();
-    // All that there is.
+    // It is the only interface.
     const bool alone = takes("FAMILY=ipv4", nowhere);
     const bool added = std::system(
                            "ip link add eth0 type veth peer name eth1 && "

@@ -1,13 +1,13 @@
-// The handshake proves, over any stream socket and however its bytes are cut:
+// The handshake proves, over any stream socket and for any fragmentation:
 //  * both sides reach kDone exactly when they agree on secret, role, job, epoch, instance, ranks
 //    and incarnations, and the acceptor then knows what the initiator claimed;
-//  * an initiator that meets another process than the one it looks for learns its incarnation,
-//    proved, and nobody who lacks the secret can make it believe one;
-//  * otherwise both fail, with a code and text that say why, and neither waits for ever;
+//  * an initiator that reaches another process than the wanted one learns its incarnation, with a
+//    proof, and only a process with the secret can make it believe one;
+//  * otherwise both fail, with a code and text that say why, and neither waits forever;
 //  * an initiator that is not convinced sends no proof;
 //  * a replayed hello, a reflected message or random bytes prove nothing;
-//  * a message with any bit flipped proves nothing, and each proof is over the whole transcript;
-//  * two releases say that they are two, also when one of them has failed;
+//  * a message with any bit flipped proves nothing, and each proof covers the whole transcript;
+//  * two different releases report that, also when one of them has failed;
 //  * not a byte beyond the handshake is read.
 #include "src/net/handshake.h"
 
@@ -88,7 +88,7 @@ struct Outcome {
   Step acceptor = Step::kWantRead;
 };
 
-// Drives both sides until both are over; gives up after some seconds.
+// Drives both sides until both have ended, for some seconds at most.
 Outcome drive(Handshake& initiator, Handshake& acceptor) {
   Outcome outcome;
   for (int i = 0; i < 5000; ++i) {
@@ -208,7 +208,7 @@ TEST_P(HandshakeTest, WhatDoesNotFitIsRefusedWithTheReason) {
   }
 }
 
-// The refusal of a process that listens at a rank's address now proves that it is another process.
+// The refusal of a process at a rank's address now proves that it is another process.
 TEST_P(HandshakeTest, TheProcessThatAnswersInsteadProvesItsIncarnation) {
   Credentials later = example_credentials();
   later.identity.instance.fill(std::byte{0x4e});
@@ -218,7 +218,7 @@ TEST_P(HandshakeTest, TheProcessThatAnswersInsteadProvesItsIncarnation) {
   EXPECT_EQ(drive(a, b).initiator, Step::kFailed);
   EXPECT_EQ(a.acceptor_incarnation(), 99u);
 
-  // One with another secret proves nothing.
+  // A process with another secret proves nothing.
   sockets_ = GetParam() ? tcp_pair() : unix_pair();
   later.secret = secret_of("other");
   Handshake c = initiator(example_hello());
@@ -256,11 +256,11 @@ TEST_P(HandshakeTest, AnyIdentityTakesEveryJobButNoOtherSecret) {
   EXPECT_EQ(drive(c, d).acceptor, Step::kFailed);
 }
 
-// An initiator that is not convinced sends this: no proof.
+// An unconvinced initiator sends this in place of a proof.
 const std::string kNotConvinced(32, '\0');
 const auto kNoProof = testing::AnyOf("", kNotConvinced);
 
-// Reads what is there, waiting a little for the first byte.
+// Reads the available bytes, after waiting briefly for the first one.
 std::string take(int fd) {
   pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
   ::poll(&ready, 1, 200);
@@ -283,7 +283,7 @@ Step advance_until_over(Handshake& side) {
   return step;
 }
 
-// Records both directions of a successful handshake by carrying the bytes over by hand.
+// Records both directions of a successful handshake by relaying the bytes by hand.
 struct Recording {
   std::string hello, challenge, proof;
 };
@@ -332,7 +332,7 @@ TEST_P(HandshakeTest, ReflectedMessagesProveNothing) {
   give(sockets_.right.get(), take(sockets_.right.get()));
   EXPECT_EQ(advance_until_over(a), Step::kFailed);
 
-  // The acceptor's own proof handed back to it as the initiator's.
+  // The acceptor's own proof is sent back as the initiator's.
   sockets_ = GetParam() ? tcp_pair() : unix_pair();
   Handshake b = acceptor();
   give(sockets_.left.get(), record().hello);
@@ -349,7 +349,7 @@ TEST_P(HandshakeTest, ReflectedMessagesProveNothing) {
   EXPECT_EQ(b.error().code(), Code::kPermissionDenied);
 }
 
-// Both sides at work, and a wire in the test's hands that carries messages from one to the other.
+// Both sides, and a wire on which the test carries the messages.
 struct Wire {
   explicit Wire(const Hello& hello = example_hello(),
                 const Credentials& credentials = example_credentials(), Role role = Role::kTcp,
@@ -361,13 +361,13 @@ struct Wire {
     EXPECT_EQ(a.advance(), Step::kWantRead);
     return take_now(client.right.get());
   }
-  // The answer to |hello|; empty: there is none.
+  // Returns the answer to |hello|, or empty if there is none.
   std::string challenge(std::string_view hello) {
     give(server.left.get(), hello);
     acceptor = b.advance();
     return take_now(server.left.get());
   }
-  // The answer to |challenge|; empty: there is none.
+  // Returns the answer to |challenge|, or empty if there is none.
   std::string proof(std::string_view challenge) {
     give(client.right.get(), challenge);
     initiator = a.advance();
@@ -386,7 +386,7 @@ struct Wire {
   Step acceptor = Step::kWantRead;
 
  private:
-  // Local sockets deliver at once.
+  // Local sockets deliver immediately.
   static std::string take_now(int fd) {
     char buffer[4096];
     const ssize_t got = ::recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
@@ -404,7 +404,7 @@ TEST(HandshakeBitsTest, AHelloWithAnyBitFlippedConvincesNobody) {
   for (size_t bit = 0; bit < bits; ++bit) {
     Wire wire;
     const std::string challenge = wire.challenge(with_flipped_bit(wire.hello(), bit));
-    // No answer: not a hetcomm peer, or a length that makes the acceptor wait for more.
+    // Without an answer it was not a hetcomm peer, or a length made the acceptor wait for more.
     if (!challenge.empty()) {
       EXPECT_THAT(wire.proof(challenge), kNoProof) << "bit " << bit;
       EXPECT_EQ(wire.initiator, Step::kFailed) << "bit " << bit;
@@ -428,7 +428,7 @@ TEST(HandshakeBitsTest, AChallengeWithAnyBitFlippedGetsNoProofAndProvesNoIncarna
   }
 }
 
-// A peer that gave up, or whose process ended, has the right secret for all that is known.
+// A peer that gave up, or whose process ended, may well have the right secret.
 TEST(HandshakeBitsTest, WhoLeavesBeforeItsProofIsNotAccused) {
   Wire wire;
   EXPECT_NE(wire.challenge(wire.hello()), "");
@@ -452,7 +452,7 @@ TEST(HandshakeEndTest, AnEndIsTextAndNothingElse) {
   EXPECT_EQ(wire.a.error().code(), Code::kOutOfResources);
   EXPECT_EQ(wire.a.error().text(), "no files are left");
   EXPECT_EQ(wire.a.acceptor_incarnation(), std::nullopt);
-  // A text may be as long as a hello's extra bytes, and holds no control characters.
+  // A text may be as long as a hello's extra bytes, and contains no control characters.
   const std::vector<std::byte> longest =
       encode_end(identity, Status(Code::kOk, "\x1b[31m" + std::string(5000, 'x')));
   Wire other;
@@ -463,7 +463,7 @@ TEST(HandshakeEndTest, AnEndIsTextAndNothingElse) {
   EXPECT_LT(other.a.error().text().size(), 1100u);
 }
 
-// A neighbour's job may fail on a port where this one looks for its own.
+// Another job may fail on a port where this one looks for its own.
 TEST(HandshakeEndTest, TheEndOfAnotherJobIsNotThisOnes) {
   const Status why(Code::kOutOfResources, "no files are left");
   std::vector<Identity> others(3, example_hello().identity);
@@ -498,7 +498,7 @@ constexpr size_t kAnswerSize = kPrefixSize + 8 + 32;  // a challenge without its
 constexpr std::string_view kAcceptorLabel = "hetcomm acceptor proof 1";
 constexpr std::string_view kInitiatorLabel = "hetcomm initiator proof 1";
 
-// The proof as the protocol defines it, made without the code under test.
+// Returns the proof as the protocol defines it, computed without the code under test.
 std::string proof_of(std::string_view label, std::string_view transcript, std::string_view rest,
                      std::string_view secret = "s3cret") {
   ByteWriter writer;
@@ -517,7 +517,7 @@ TEST(HandshakeProofTest, BothProofsAreOverTheWholeTranscript) {
   EXPECT_EQ(recording.proof, proof_of(kInitiatorLabel, transcript, first));
 }
 
-// A peer with the secret that has seen another transcript, in any single bit.
+// A peer with the secret whose transcript differs in any single bit.
 TEST(HandshakeProofTest, AnInitiatorsProofOfAnotherTranscriptIsRefused) {
   const size_t bytes = Wire().hello().size() + kAnswerSize;
   for (size_t byte = 0; byte < bytes; ++byte) {
@@ -577,12 +577,12 @@ TEST(HandshakeProofTest, EachDirectionHasItsLabelAndTheSecondProofHoldsTheFirst)
   }
 }
 
-// Somebody in between tells each side what it wants to hear: the acceptor gets a hello that fits
-// it, the initiator gets the acceptor's genuine answer.
+// A man in the middle tells each side what it wants: the acceptor gets a matching hello, and the
+// initiator gets the acceptor's genuine answer.
 TEST(HandshakeProofTest, NoClaimCanBeChangedOnTheWay) {
   struct Case {
     const char* what;
-    void (*change)(Hello&);  // what the initiator wants instead
+    void (*change)(Hello&);  // changes what the initiator wants
   };
   const Case cases[] = {
       {"role", [](Hello& hello) { hello.role = Role::kShm; }},
@@ -599,7 +599,7 @@ TEST(HandshakeProofTest, NoClaimCanBeChangedOnTheWay) {
     test.change(hello);
     Wire wire(hello);
     const std::string mine = wire.hello();
-    // The nonce is the initiator's, the rest is what fits the acceptor.
+    // The nonce is the initiator's; the rest matches the acceptor.
     const size_t nonce = kPrefixSize + 60;
     const std::string fitting = record().hello.replace(nonce, 32, mine.substr(nonce, 32));
     ASSERT_EQ(fitting.size(), mine.size());
@@ -618,7 +618,7 @@ TEST(HandshakeProofTest, NoncesAndProofsNeverRepeat) {
     EXPECT_TRUE(seen.insert(recording.challenge.substr(kPrefixSize + 8, 32)).second);
     EXPECT_TRUE(seen.insert(recording.challenge.substr(kAnswerSize)).second);
     EXPECT_TRUE(seen.insert(recording.proof).second);
-    // Each half of a nonce is drawn.
+    // Each half of a nonce is random.
     EXPECT_TRUE(seen.insert(recording.hello.substr(kPrefixSize + 60 + 16, 16)).second);
     EXPECT_TRUE(seen.insert(recording.challenge.substr(kPrefixSize + 8 + 16, 16)).second);
   }
@@ -665,7 +665,7 @@ TEST_P(HandshakeTest, RandomBytesFailAndNeverSucceed) {
     sockets_ = unix_pair();
     std::string bytes(random() % 2000, '\0');
     std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<char>(random()); });
-    // Half of them start as a hello does, to get further.
+    // Half of them start like a hello, to get further.
     if (round % 2 == 0) bytes = record().hello.substr(0, random() % 112) + bytes;
     Handshake b = acceptor();
     give(sockets_.left.get(), bytes);
@@ -698,7 +698,7 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
     EXPECT_EQ(advance_until_over(b), Step::kFailed);
     EXPECT_EQ(b.error().code(), Code::kUnsupported);
     EXPECT_THAT(std::string(b.error().text()), HasSubstr(test.text));
-    // The other release gets this side's versions in the reply.
+    // The reply tells the other release this side's versions.
     EXPECT_EQ(take(sockets_.left.get()).size(), 92u);
 
     sockets_ = GetParam() ? tcp_pair() : unix_pair();
@@ -711,7 +711,7 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
   }
 }
 
-// The bytes behind the prefix may lie otherwise there.
+// In other releases the bytes after the prefix may be laid out differently.
 static_assert(kProtocolVersion < 6, "the releases of these tests have to be others");
 TEST(HandshakeEndTest, TheEndOfAnotherReleaseSaysThatItIsOne) {
   const std::vector<std::byte> end =
@@ -740,7 +740,7 @@ TEST(KeyTest, SecretsAndIdentitiesDiffer) {
   EXPECT_NE(identity_of("jc", "", 1), identity_of("j", "c", 1));
   EXPECT_NE(identity_of("j", "c", 1), identity_of("j", "d", 1));
   EXPECT_NE(identity_of("i", "c", 1), identity_of("j", "c", 1));
-  // A job's key depends on the secret and on the job's name, and is neither of them.
+  // A job's key depends on the secret and on the job's name, and equals neither.
   EXPECT_EQ(secret_of_job(secret_of("a"), "j"), secret_of_job(secret_of("a"), "j"));
   EXPECT_NE(secret_of_job(secret_of("a"), "j"), secret_of_job(secret_of("a"), "k"));
   EXPECT_NE(secret_of_job(secret_of("a"), "j"), secret_of_job(secret_of("b"), "j"));

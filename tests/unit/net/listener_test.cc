@@ -1,11 +1,11 @@
 // Listening for transports that connect by IP:
-//  * what a peer is told comes back as it was, and hostile bytes are refused or a sound place;
-//  * of a peer's addresses those are tried whose family is listened on here, never the loopback of
-//    another host; the text names what is left out;
-//  * a NetworkListener listens on what HETCOMM_INTERFACE chose, with a port of HETCOMM_PORTS,
-//  judges
-//    nobody before it is opened, and then hands over who proves the secret;
-//  * the id of this host is known, and is always the same.
+//  * a published place is decoded unchanged, and hostile bytes are refused or give a valid place;
+//  * those of a peer's addresses are tried whose family is listened on here, but never the loopback
+//    of another host; the text names the omitted ones;
+//  * a NetworkListener listens on the addresses that HETCOMM_INTERFACE chose, with a port of
+//    HETCOMM_PORTS, judges no peer before it is opened, and then hands over those that prove the
+//    secret;
+//  * the id of this host is known, and constant.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -143,7 +143,7 @@ TEST(ListeningPlaceTest, UsableAreFamiliesInCommonAndNoForeignLoopback) {
                              HasSubstr("[2001:db8::2]:6: family not in use here")));
 }
 
-// Peers do not know the numbers of this host's interfaces.
+// Peers do not know the indices of this host's interfaces.
 TEST(ListeningPlaceTest, LinkLocalAddressesGetTheScopeOfThisHostsOwn) {
   const Address own = numeric("fe80::1", 1).with_scope(1);
   const ListeningPlace theirs{.host = {std::byte{2}}, .addresses = {numeric("fe80::2", 7)}};

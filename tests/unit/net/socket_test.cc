@@ -1,14 +1,13 @@
 // Poller, Acceptor and Connector:
-//  * no event reaches a watcher that was removed, even inside the same dispatch;
-//  * proved connections come through over TCP (IPv4, IPv6) and local sockets, whatever strangers
-//  do:
+//  * no event reaches a removed watcher, even inside the same dispatch;
+//  * proved connections come through over TCP (IPv4, IPv6) and local sockets, despite strangers:
 //    port scans, garbage, silence, more of them than kMaxPending;
-//  * without descriptors the acceptor neither spins nor dies, and goes on afterwards;
+//  * without descriptors the acceptor neither spins nor dies, and continues afterwards;
 //  * a connector reports exactly once, tries every candidate, and names each with its error;
 //  * both may be destroyed inside their own upcalls;
-//  * an acceptor that is held judges nobody before it is opened, and then by what it was opened
-//  with;
-//  * a connector tells which other process has answered at the address of the one it looks for.
+//  * a held acceptor judges no connection before it is opened, and then uses the settings of that
+//    call;
+//  * a connector reports which other process has answered at the wanted address.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -60,7 +59,7 @@ TEST(PollerTest, RemoveInsideDispatchDropsPendingEvents) {
   const UniqueFd owners[] = {UniqueFd(a[0]), UniqueFd(a[1]), UniqueFd(b[0]), UniqueFd(b[1])};
   int calls = 0;
   std::unique_ptr<FunctionWatcher> first, second;
-  // Whichever comes first destroys both.
+  // The first upcall destroys both.
   const auto destroy_both = [&] {
     ++calls;
     poller.remove(a[0], *first);
@@ -229,7 +228,7 @@ TEST_F(SocketTest, TellsWhichOtherProcessHasAnswered) {
   EXPECT_EQ(connectors_.back()->other_process()->incarnation, 51u);
   EXPECT_EQ(connectors_.back()->other_process()->address.port(), acceptor_->address().port());
 
-  // A refusal by the process that was looked for is no sign of another one.
+  // A refusal by the wanted process is no sign of another one.
   connectors_.push_back(
       Connector::create(poller_, {acceptor_->address()}, secret_of("s"),
                         make_hello(in_mesh(std::byte{2}, {0, 51, 0, 0, 81}), Role::kShm, 4, 1),
@@ -302,13 +301,13 @@ TEST_F(SocketTest, SilentCandidateCostsItsShareOnly) {
               HasSubstr("accepted the connection, but did not answer in time"));
 }
 
-// Candidates that fail at once leave their shares to those after them.
+// Candidates that fail at once leave their time shares to those after them.
 TEST_F(SocketTest, TheLastCandidateHasAllTheTimeThatIsLeft) {
   const UniqueFd silent = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 8).value();
   const Address nobody = Address::local("hetcomm-test-nobody");
   const uint64_t start = now_ns();
   connect({nobody, nobody, nobody, bound_address(silent.get()).value()}, 1000 * kSecond);
-  // The first attempts have failed inside of create().
+  // The first attempts have failed inside create().
   EXPECT_GE(connectors_.back()->next_timer_ns(), start + 999 * kSecond);
   connect({bound_address(silent.get()).value(), nobody, nobody, nobody}, 1000 * kSecond);
   EXPECT_LE(connectors_.back()->next_timer_ns(), now_ns() + 250 * kSecond);
@@ -333,7 +332,7 @@ TEST_F(SocketTest, AConnectorKnowsWhichAddressesHaveRefused) {
   EXPECT_EQ(failure_.code(), Code::kPeerLost);
 }
 
-// A refusal to let this process in says more than an address where nobody is.
+// A refusal by a process is more informative than an address without a listener.
 TEST_F(SocketTest, OfSeveralFailuresTheOneThatSaysMostCounts) {
   listen_on_loopback();
   const Address nobody = Address::local("hetcomm-test-nobody");
@@ -345,7 +344,7 @@ TEST_F(SocketTest, OfSeveralFailuresTheOneThatSaysMostCounts) {
   }
 }
 
-// A young connection is not pushed out, so that a burst of peers waits and does not fight.
+// A young connection is not evicted, so peers of a burst wait instead of evicting each other.
 TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
   listen_on_loopback();
   std::vector<UniqueFd> strangers;
@@ -361,23 +360,23 @@ TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
     pollfd ended{.fd = stranger.get(), .events = POLLIN, .revents = 0};
     EXPECT_EQ(::poll(&ended, 1, 0), 0);
   }
-  // One of them leaves: its place is taken without waiting for the end of the pause.
+  // One of them leaves: its place is reused before the pause ends.
   strangers.pop_back();
   for (int i = 0; i < 100 && acceptor_->next_timer_ns() <= now_ns() + kMinPendingNs; ++i) {
     poller_.wait(1'000'000);
     poller_.poll();
   }
-  EXPECT_GT(acceptor_->next_timer_ns(), now_ns() + kMinPendingNs);  // that of a handshake
+  EXPECT_GT(acceptor_->next_timer_ns(), now_ns() + kMinPendingNs);  // the timer of a handshake
   EXPECT_TRUE(run_until([&] { return connected_.size() == 1 && accepted_.size() == 1; }));
 }
 
-// A busy acceptor looks late: what a peer has sent by then counts.
+// A busy acceptor looks late: data that a peer has sent by then counts.
 TEST_F(SocketTest, WhoHasSpokenUnheardIsNotPushedOut) {
   listen_on_loopback();
   for (size_t i = 0; i < kMaxPending; ++i) connect({acceptor_->address()}, 20 * kSecond);
   poller_.wait(kSecond);
   usleep(20'000);
-  // The connectors send their hellos; the acceptor's events are not delivered.
+  // The connectors send their hellos, but the acceptor's events are not delivered.
   acceptor_->on_events(EPOLLIN);
   acceptor_->on_events(EPOLLIN);
   for (auto& connector : connectors_) connector->on_events(EPOLLOUT);
@@ -470,7 +469,7 @@ TEST_F(SocketTest, WithoutDescriptorsItWaitsAndGoesOn) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
   connect({acceptor_->address()}, 20 * kSecond);
-  // No further descriptor can be had.
+  // No further descriptor is available.
   const UniqueFd next(::dup(0));
   rlimit limit = old_limit;
   limit.rlim_cur = static_cast<rlim_t>(next.get());
@@ -484,7 +483,7 @@ TEST_F(SocketTest, WithoutDescriptorsItWaitsAndGoesOn) {
   EXPECT_THAT(lines_.front(), HasSubstr("cannot accept connections"));
 }
 
-// Its acceptor tells those who come when descriptors run out.
+// Its acceptor reports the peers that come when descriptors run out.
 class ExhaustedSocketTest : public SocketTest {
  protected:
   ExhaustedSocketTest() {
@@ -498,7 +497,7 @@ class ExhaustedSocketTest : public SocketTest {
   }
 };
 
-// A spare descriptor is enough to tell why.
+// A spare descriptor suffices to report the reason.
 TEST_F(ExhaustedSocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
@@ -512,18 +511,18 @@ TEST_F(ExhaustedSocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
   EXPECT_THAT(std::string(failure_.text()), HasSubstr("run `ulimit -n 4711`"));
   EXPECT_EQ(connectors_.front()->denial(), Denial::kEnded);
-  // Nobody waits any more.
+  // No peer waits any longer.
   EXPECT_TRUE(run_until([&] { return !acceptor_->exhausted(); }));
   connect({acceptor_->address()}, 20 * kSecond);
   EXPECT_TRUE(run_until([&] { return accepted_.size() == 1; }));
   EXPECT_FALSE(acceptor_->exhausted());
 }
 
-// The last descriptor went to the only one who had come: nobody is kept waiting.
+// The only peer that had come got the last descriptor, so no peer waits.
 TEST_F(ExhaustedSocketTest, ADescriptorThatNobodyWaitedForWasNotMissing) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
-  // Leaves |count| descriptors.
+  // Leaves |count| free descriptors.
   const auto leave = [&](int count) {
     std::vector<UniqueFd> next;
     for (int i = 0; i <= count; ++i) next.emplace_back(::dup(0));
@@ -565,7 +564,7 @@ PortRange range_of(std::string_view ports) {
       .value();
 }
 
-// The range is one that the kernel has just handed out, and its neighbours.
+// The range contains a port that the kernel has just handed out, and its neighbours.
 TEST(ListenTest, PortsAreTakenFromTheRangeUntilNoneIsFree) {
   const Address loopback = Address::parse_numeric("127.0.0.1", 0).value();
   const uint16_t first = bound_address(listen_on(loopback, 1)->get())->port();
@@ -584,7 +583,7 @@ TEST(ListenTest, PortsAreTakenFromTheRangeUntilNoneIsFree) {
   EXPECT_EQ(next.status().code(), Code::kOutOfResources);
   EXPECT_THAT(std::string(next.status().text()),
               HasSubstr(fmt::format("HETCOMM_PORTS={}-{}", first, first + 3)));
-  // An address that names its port is not moved.
+  // An address with an explicit port is not moved.
   EXPECT_FALSE(listen_on(loopback.with_port(*ports.begin()), 1, range).ok());
 }
 

@@ -1,15 +1,14 @@
 // TLS on connections (TlsContext, TlsSession, and Acceptor and Connector over them):
-//  * a pair with good certificates talks, by TLS 1.3, however the bytes are cut; anything else ends
-//    on both sides, with a text that says what is wrong: another authority, expired, another name,
-//    no certificate, one side without TLS, an older TLS, garbage;
-//  * nothing hangs: silence after any part of the handshake meets a time limit, an end at any byte
-//    of it is an end;
-//  * send() takes bytes for good: after it would have blocked, other bytes may come next;
-//  * what was taken from the kernel and not received is known (buffered());
-//  * an announced end is an end, a cut and a changed byte are failures; nothing changed is
+//  * a pair with good certificates talks over TLS 1.3, for any fragmentation; anything else ends on
+//    both sides, with a text that says what is wrong: another authority, expired, another name, no
+//    certificate, one side without TLS, an older TLS, garbage;
+//  * nothing hangs: silence after any part of the handshake meets a time limit, and an end at any
+//    byte of it is an end;
+//  * send() takes bytes permanently: after it would have blocked, other bytes may come next;
+//  * buffered() reports bytes that were taken from the kernel and not yet received;
+//  * an announced end is an end, a cut and a changed byte are failures; no changed data is
 //    delivered;
-//  * what is wrong with the files is said with the variable's name, and nobody is asked for a pass
-//    phrase.
+//  * errors in the files are reported with the variable's name, and no pass phrase is requested.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -79,7 +78,7 @@ struct Sockets {
 
 bool over(Step step) { return step == Step::kDone || step == Step::kFailed; }
 
-// Two sessions on a pair of sockets, which is made ready.
+// Two sessions on a connected pair of sockets.
 struct Linked {
   explicit Linked(const std::string& settings, int buffer = 0)
       : Linked(settings, settings, buffer) {}
@@ -97,7 +96,7 @@ struct Linked {
     }
   }
   bool good() const { return left_step == Step::kDone && right_step == Step::kDone; }
-  // The side that connects learns this after a handshake that only the other one refused.
+  // The connecting side learns the reason after a handshake that only the other side refused.
   std::string left_text() {
     std::array<char, 16> bytes;
     const iovec piece{bytes.data(), bytes.size()};
@@ -119,7 +118,7 @@ ssize_t send_text(TlsSession& session, std::string text) {
   return session.send(&piece, 1);
 }
 
-// Up to |most| bytes; "<errno>" for a failure.
+// Returns up to |most| bytes, or "<errno>" for a failure.
 std::string receive_text(TlsSession& session, size_t most = 1000) {
   std::string text(most, '\0');
   const iovec piece{text.data(), text.size()};
@@ -177,7 +176,7 @@ TEST(TlsTest, ExpiryAndNotYetValidAreRefused) {
     EXPECT_EQ(link.left_step, Step::kFailed);
     EXPECT_THAT(text_of(link.left->error()), HasSubstr("not yet valid"));
   }
-  // Expires between its loading and its use.
+  // It expires between loading and use.
   const std::string brief = files.settings(files.issue({.valid_to_s = 1}));
   const auto context = good_context(brief);
   usleep(2'100'000);
@@ -217,7 +216,7 @@ TEST(TlsTest, TheNameIsCheckedOnBothSidesWhenThereIsOne) {
   }
 }
 
-// A peer that is written against OpenSSL directly, to do what a TlsSession never does.
+// A peer written directly against OpenSSL, to do what a TlsSession never does.
 class RawPeer {
  public:
   RawPeer(int fd, bool accepts, const std::function<void(SSL_CTX*)>& prepare)
@@ -286,7 +285,7 @@ TEST(TlsTest, OlderVersionsAreRefused) {
   }
 }
 
-// TLS 1.3 has no renegotiation; what it has instead, new keys, goes on inside the connection.
+// TLS 1.3 has no renegotiation. Its replacement, new keys, happens inside the connection.
 TEST(TlsTest, NoRenegotiationButNewKeys) {
   Certificates files;
   const auto context = good_context(files.settings());
@@ -316,8 +315,8 @@ std::vector<char> random_bytes(size_t size, std::mt19937_64& random) {
   return bytes;
 }
 
-// Sockets so small that a record takes several turns, pieces of any size, and after a refusal
-// something else is offered than before: what counts is what was accepted.
+// The sockets are so small that a record takes several turns. Pieces have any size, and after a
+// refusal other bytes are offered than before: only accepted bytes count.
 TEST(TlsTest, LargeTransfersThroughTinySockets) {
   Certificates files;
   for (const bool ahead : {false, true}) {
@@ -350,7 +349,7 @@ TEST(TlsTest, LargeTransfersThroughTinySockets) {
           sent.insert(sent.end(), piece.begin(), piece.begin() + static_cast<ptrdiff_t>(taken));
           left -= taken;
         }
-        // Gone from the caller's memory.
+        // The caller's memory is overwritten.
         for (auto& piece : data) std::fill(piece.begin(), piece.end(), 'x');
       } else {
         (void)link.left->flush();
@@ -383,7 +382,7 @@ TEST(TlsTest, LargeTransfersThroughTinySockets) {
   }
 }
 
-// Nothing may sleep on what poll() does not show.
+// A sleep must not miss data that poll() does not show.
 TEST(TlsTest, WhatIsTakenButNotReceivedIsKnown) {
   Certificates files;
   for (const bool ahead : {false, true}) {
@@ -407,13 +406,13 @@ TEST(TlsTest, WhatIsTakenButNotReceivedIsKnown) {
   }
 }
 
-// A part of a record is nothing to be awake for.
+// A partial record is no reason to stay awake.
 TEST(TlsTest, PartOfARecordIsNotBuffered) {
   Certificates files;
   Linked link(files.settings());
   ASSERT_TRUE(link.good());
   Sockets other;
-  // The record goes through a second pair of sockets, cut.
+  // The record is relayed in two halves through a second pair of sockets.
   ASSERT_EQ(dup2(other.left.get(), link.sockets.left.get()), link.sockets.left.get());
   ASSERT_EQ(send_text(*link.left, std::string(100, 'a')), 100);
   std::array<char, 1000> record;
@@ -429,7 +428,7 @@ TEST(TlsTest, PartOfARecordIsNotBuffered) {
   ASSERT_EQ(::send(feed.left.get(), record.data() + 60, static_cast<size_t>(size) - 60, 0),
             size - 60);
   EXPECT_EQ(receive_text(*link.right), std::string(100, 'a'));
-  // The next, with one bit changed, is not delivered.
+  // The next record has one bit changed and is not delivered.
   ASSERT_EQ(send_text(*link.left, "tampered with"), 13);
   const ssize_t next = ::recv(other.right.get(), record.data(), record.size(), MSG_DONTWAIT);
   ASSERT_GT(next, 13);
@@ -468,8 +467,8 @@ TEST(TlsTest, AnAnnouncedEndIsOneAndACutIsNot) {
 
 // --- handshakes that end badly -----------------------------------------------------------------
 
-// Runs a handshake whose bytes pass through here, |step| at a time, until |limit| bytes have passed
-// from the initiator. Returns all that did.
+// Relays the bytes of a handshake, |step| at a time, until |limit| bytes have passed from the
+// initiator. Returns how many did.
 size_t relay(const std::shared_ptr<const TlsContext>& context, size_t step, size_t limit,
              std::unique_ptr<TlsSession>& left, std::unique_ptr<TlsSession>& right, Sockets& near,
              Sockets& far) {
@@ -514,7 +513,7 @@ TEST(TlsTest, HandshakeByteByByteAndCutAtEveryOne) {
     relay(context, SIZE_MAX, limit, left, right, near, far);
     EXPECT_FALSE(right->established()) << limit;
     EXPECT_TRUE(right->error().ok()) << "waits, up to its owner's time limit";
-    // Then the peer is gone.
+    // Then the peer goes away.
     far.left.reset();
     near.right.reset();
     EXPECT_EQ(right->shake_hands(), Step::kFailed) << limit;
@@ -623,7 +622,7 @@ TEST_F(TlsSocketTest, TheProofGoesThroughTls) {
   expect_good_pair(tls);
   ASSERT_NE(accepted_.tls(), nullptr);
   ASSERT_EQ(connected_.send("plain text", 10), 10);
-  // On the wire it is none.
+  // On the wire it is not readable.
   std::array<char, 200> wire;
   ASSERT_TRUE(run_until([&] {
     return ::recv(accepted_.get(), wire.data(), wire.size(), MSG_PEEK | MSG_DONTWAIT) > 10;
@@ -674,7 +673,7 @@ TEST_F(TlsSocketTest, RefusedCertificatesAreToldOnBothSides) {
   expect_good_pair(tls);
 }
 
-// Good certificates are not the secret.
+// Good certificates do not replace the secret.
 TEST_F(TlsSocketTest, TheSecretCountsBesideTheCertificate) {
   const auto tls = good_context(files_.settings());
   listen(tls);
@@ -718,7 +717,7 @@ TEST_F(TlsSocketTest, GarbageAndSilenceDoNoHarm) {
   }
   expect_good_pair(tls);
   EXPECT_EQ(accepts_, 1);
-  // A stranger that is still silent is dropped when its time is over.
+  // A stranger that stays silent is dropped when its time is over.
   acceptor_->expire(now_ns() + 2 * kHandshakeTimeoutNs);
   for (const UniqueFd& fd : strangers) {
     pollfd gone{.fd = fd.get(), .events = POLLIN, .revents = 0};
@@ -729,7 +728,7 @@ TEST_F(TlsSocketTest, GarbageAndSilenceDoNoHarm) {
 
 TEST_F(TlsSocketTest, SilenceAfterAnyPartOfTheHandshakeMeetsATimeLimit) {
   const auto tls = good_context(files_.settings());
-  // A listener that never says a word, and one that stops in the middle.
+  // One listener never says a word, and another one stops halfway.
   UniqueFd listener = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 4).value();
   const Address address = bound_address(listener.get()).value();
   for (const bool speaks : {false, true}) {
@@ -800,8 +799,8 @@ TEST(TlsSettingsTest, BadFilesAreNamed) {
   EXPECT_THAT(text(own.certificate, own.key, ca), HasSubstr("every user may change it"));
 }
 
-// The library's error queue belongs to the whole thread; what the application left in it is not
-// ours.
+// The library's error queue belongs to the whole thread. Errors that the application left in it are
+// not from the connection.
 TEST(TlsTest, ForeignErrorsAreNotMistakenForOnesOfTheConnection) {
   Certificates files;
   Linked link(files.settings());

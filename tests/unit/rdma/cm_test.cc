@@ -1,15 +1,16 @@
 // Connections by rdma_cm (HETCOMM_RDMA_CONNECT=cm). Over a fake, not run on hardware:
-//  - over IPv4, IPv6 and InfiniBand two ranks connect by the path that rdma_cm has found, and both
-//  ways are usable;
-//  - every event that ends an attempt ends it once, with a text that says what happened; so does
-//  every call that fails, and silence when the time is up; the next attempt is not disturbed;
-//  - every event that ends a connection ends it on both sides, once;
-//  - without rdma_cm, or an address that it can listen on, creation fails and says what is missing;
-//  - who comes without a token, with a wrong one or with one that was used is refused; who comes
-//  with another queue pair than it has named, too;
-//  - two sides that are set differently are told so;
-//  - no identifier is destroyed with an event in use, wherever an attempt is cancelled, and
-//  everything is given back.
+//   - over IPv4, IPv6 and InfiniBand two ranks connect by the path that rdma_cm has found, and both
+//     directions are usable;
+//   - every event that ends an attempt ends it once, with a text that says what happened; so does
+//     every failing call, and silence when the time is up; the next attempt is not affected;
+//   - every event that ends a connection ends it on both sides, once;
+//   - without rdma_cm, or without an address that it can listen on, creation fails and says what is
+//     missing;
+//   - a request without a token, with a wrong one or with a used one is refused, and so is one from
+//     another queue pair than the named one;
+//   - two sides with different settings are told so;
+//   - no identifier is destroyed with an event in use, wherever an attempt is cancelled, and
+//     everything is given back.
 // Over the installed librdmacm, where there is a device: connecting, and refusing a stranger.
 #include <poll.h>
 
@@ -46,7 +47,7 @@ class RdmaCm : public ::testing::Test {
 
 struct CmPair : FakePair {
   explicit CmPair(const std::string& settings = kByCm) : FakePair(settings, &FakeCm::cm()) {}
-  // Why a connect failed; ok if it did not.
+  // Returns why a connect failed, or ok.
   Status outcome() {
     const int before = a.connect_outcomes;
     a.connected.erase(1);
@@ -282,7 +283,8 @@ TEST_F(RdmaCm, WithoutItsListenersDeviceTheTransportIsBroken) {
 
 // --- strangers -------------------------------------------------------------------------------
 
-// Asks at |to| from |from| as anybody can. The event that ended it; |refusal|: its status.
+// Connects from |from| to |to| as any stranger can. Returns the event that ended the attempt;
+// |refusal| is its status.
 rdma_cm_event_type knock(const rdma::Cm& cm, const std::string& from, const Address& to,
                          ConstByteSpan data, const std::function<void()>& step, int& refusal) {
   rdma_event_channel* channel = cm.create_event_channel();
@@ -333,7 +335,7 @@ Address parse(const std::string& text) {
       .value();
 }
 
-// The result is the token of the last request.
+// Returns the token of the last request.
 std::vector<std::byte> last_token() {
   std::vector<std::byte> token = FakeCm::last_token();
   token.resize(rdma::kCmTokenBytes);
@@ -353,7 +355,7 @@ TEST_F(RdmaCm, StrangersAreRefused) {
   const std::vector<std::byte> zeros(rdma::kCmTokenBytes);
   EXPECT_TRUE(refused({}));
   EXPECT_TRUE(refused(zeros));
-  // While somebody is waited for.
+  // A peer is still awaited.
   FakeCm::swallow_next(RDMA_CM_EVENT_CONNECT_REQUEST);
   pair.a.connect(1, pair.b.transport().contact());
   EXPECT_TRUE(pair.run([&] { return last_token() != zeros; }));
@@ -363,7 +365,7 @@ TEST_F(RdmaCm, StrangersAreRefused) {
   EXPECT_TRUE(refused({}));
   EXPECT_TRUE(refused(zeros));
   EXPECT_TRUE(refused(close));
-  // The token is right, but the queue pair is not the one that its owner has named.
+  // The token is right, but the queue pair is not the one that its owner named.
   EXPECT_TRUE(refused(token));
   pair.a.transport().cancel_connect({.rank = 1});
   EXPECT_EQ(pair.b.accepts, 0);
@@ -396,7 +398,7 @@ TEST_F(RdmaCm, SidesThatAreSetDifferentlyAreTold) {
                                  HasSubstr("alike on all ranks")));
   EXPECT_THAT(text(cm.transport().reach(exchange.transport().contact())),
               HasSubstr("HETCOMM_RDMA_CONNECT is cm here and exchange at"));
-  // One that connects all the same.
+  // This one connects all the same.
   exchange.connect(1, cm.transport().contact());
   exchange.until("the outcome", [&] { return exchange.connect_outcomes == 1; });
   EXPECT_THAT(text(exchange.connect_failed.at(1)), HasSubstr("set it alike"));
@@ -436,7 +438,7 @@ class RdmaCmDevice : public ::testing::Test {
   std::unique_ptr<TransportFactory> factory_;
 };
 
-// The last listener listens at this address.
+// The address of the last listener.
 Address listening;
 int listen_and_tell(rdma_cm_id* id, int backlog) {
   const int result = rdma::load_cm().value()->listen(id, backlog);

@@ -1,14 +1,13 @@
-// Memory of devices that the NIC reaches by itself; over a fake: not run on hardware. (Plain
+// Device memory that the NIC accesses directly; over a fake: not run on hardware. (Plain
 // registration runs on real verbs too: capi_device_memory_test.cc.)
-//  - a dma-buf comes first, plain registration next, else the memory is not reached; what came of
-//  each way is told;
-//  - a registration that succeeds is no proof: where the NIC's write is not what the device reads
-//  back, or the contrary, or does not end, or ends with an error, the way is refused;
-//  - nothing is left behind by trials;
-//  - placeholders stand for attached memory in puts, gets, exposures and regions, of any size,
-//    mixed
-//  with host memory; keys reach exactly the range that they were made for;
-//  - after detach() nothing is registered any more.
+//   - a dma-buf is tried first, plain registration next, else the memory is not reached; the result
+//     of each method is reported;
+//   - a successful registration is no proof: the method is refused if the device does not read back
+//     the NIC's write, or the reverse, or if the transfer does not end or ends with an error;
+//   - trials leave nothing behind;
+//   - placeholders stand for attached memory in puts, gets, exposures and regions, of any size,
+//     mixed with host memory; keys reach exactly the range that they were made for;
+//   - after detach() nothing is registered any longer.
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -30,7 +29,7 @@ using ::testing::Not;
 constexpr const char* kReadBack = "what was written was read back";
 constexpr uint64_t kSize = 200'000;
 
-// A simulated device of which a table of our own may change a few entries.
+// A simulated device of which a test may change a few table entries.
 class Accelerator {
  public:
   explicit Accelerator(const char* kind = "sim-address") : device_(kind, "memory=16M") {
@@ -39,7 +38,7 @@ class Accelerator {
   DeviceTable& table() { return table_; }
   Device get() const { return {&table_, device_.instance()}; }
   TestDevice& device() { return device_; }
-  // Where the kernel finds its memory: all of it.
+  // Returns where the kernel finds all of its memory.
   std::byte* bytes() {
     void* const first = device_.allocate(1);
     void* place = nullptr;
@@ -103,7 +102,7 @@ class RdmaDeviceMemory : public ::testing::Test {
     EXPECT_EQ(FakeFabric::open_objects(), 0u);
     EXPECT_EQ(FakeFabric::registrations(), 0u);
   }
-  // The verdict, and that nothing was left behind.
+  // Returns the verdict, and checks that nothing was left behind.
   static Status check(Accelerator& accelerator, HangingCopy* hanging = nullptr) {
     HangingCopy none;
     FakePair pair;
@@ -211,7 +210,7 @@ TEST_F(RdmaDeviceMemory, ALibraryWithoutDmaBufs) {
   EXPECT_THAT(text(status), HasSubstr("dma-buf: libibverbs has no ibv_reg_dmabuf_mr; plain"));
 }
 
-// MemoryRegion succeeds, and the NIC reaches something else.
+// MemoryRegion succeeds, but the NIC reaches other memory.
 TEST_F(RdmaDeviceMemory, WhatIsNotReadBackIsRefused) {
   for (const auto misplaced : {FakeFabric::Misplaced::kWrites, FakeFabric::Misplaced::kReads}) {
     const char* const why = misplaced == FakeFabric::Misplaced::kWrites
@@ -255,7 +254,7 @@ TEST_F(RdmaDeviceMemory, AWriteThatDoesNotEndRefusesTheWay) {
   EXPECT_THAT(text(status), HasSubstr("dma-buf: the NIC does not finish the write; plain"));
 }
 
-// The copy is the caller's then, and its memory stays. No other way is tried, which would hang,
+// The caller then owns the copy and its memory. No other method is tried, because it would hang
 // too.
 TEST_F(RdmaDeviceMemory, ACopyThatDoesNotEndEndsTheTrial) {
   FakeFabric::accept_dmabufs();
@@ -276,7 +275,7 @@ TEST_F(RdmaDeviceMemory, ACopyThatDoesNotEndEndsTheTrial) {
     sched_yield();
   }
   real.event_release(accelerator.device().instance(), hanging.event);
-  delete[] static_cast<const std::byte*>(hanging.host);  // it would stay for good
+  delete[] static_cast<const std::byte*>(hanging.host);  // it would leak
 }
 
 TEST_F(RdmaDeviceMemory, WithoutQueuePairsThereIsNoTrial) {
@@ -288,7 +287,7 @@ TEST_F(RdmaDeviceMemory, WithoutQueuePairsThereIsNoTrial) {
   FakeFabric::fail_queue_pairs(0);
 }
 
-// How long a NIC that does not answer is waited for.
+// Returns how long a NIC that does not answer is waited for.
 uint64_t wait_for_a_silent_nic(const char* settings) {
   static rdma::Verbs verbs;
   verbs = FakeFabric::verbs();
@@ -312,7 +311,7 @@ TEST_F(RdmaDeviceMemory, ANicThatDoesNotAnswerIsWaitedFor) {
   EXPECT_GE(wait_for_a_silent_nic("DEVICE_PATH=direct"), kSecond);
 }
 
-// Everything else of the context stands still for that time.
+// The rest of the context stands still for that time.
 TEST_F(RdmaDeviceMemory, TimedWaitForANicThatDoesNotAnswer) {
   EXPECT_LT(wait_for_a_silent_nic(""), 800 * kMillisecond);
   EXPECT_LT(wait_for_a_silent_nic("DEVICE_PATH=direct"), 3 * kSecond);
@@ -363,7 +362,7 @@ TEST_P(RdmaDeviceMemoryUse, PutsAndGetsOfAnySize) {
     pair.to_a().put_bytes.clear();
     std::copy_n(sent.begin() + 33, size, expected.begin() + 5000);
     EXPECT_EQ(far.contents(), expected) << size;
-    // And back, to elsewhere.
+    // The bytes are read back to another place.
     const iovec again = near.piece(40'000, size);
     const auto readable = pair.to_a().expose({&target, 1}, Access::kGetSource, 8);
     ASSERT_TRUE(readable.ok());
@@ -424,7 +423,7 @@ TEST_P(RdmaDeviceMemoryUse, RegionsAreReachedAndEndedByWithdrawal) {
   EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; })) << "the key has ended";
 }
 
-// A key that a peer forges reaches nothing beside the range.
+// A key that a peer forges reaches nothing outside the range.
 TEST_P(RdmaDeviceMemoryUse, KeysReachTheirRangeOnly) {
   FakePair pair;
   Accelerator accelerator;

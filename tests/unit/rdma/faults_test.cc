@@ -1,23 +1,23 @@
 // The rdma transport when devices and peers misbehave; over a fake: not run on hardware.
-//  - a completion with an error, of every kind, sent or received, fails its connection once, with a
-//  text that names the status; others go on;
-//  - every asynchronous event ends what it concerns, and nothing else;
-//  - messages and immediates that no honest peer sends fail the connection and touch nothing;
-//  - credits: however many messages, no receive is ever missing, and one side that does nothing but
-//  receive does not stop the other;
-//  - most work requests ask for no completion, and flushed() becomes true all the same;
-//  - revoke of memory that is still to be written, or that the device does not let go of, and
-//  cancel of what is under way, end the connection; release, and revoke of what has arrived, do
-//  not;
-//  - a put into a region that is under way is never left to land later;
-//  - a device that refuses work requests holds nobody up;
-//  - the address that goes ends the connections that stand on it, and those that are being made,
-//  and when it is back others can be made;
-//  - a cut while a connection is made ends it, or it is made anew, within seconds;
-//  - no work request is larger than the port allows; a chunk of a large buffer registers no more
-//  than the chunk where nothing is kept;
-//  - without memory to lock, the text names the limit;
-//  - everything is given back.
+//   - an erroneous completion of every kind, sent or received, fails its connection once, with a
+//     text that names the status; others continue;
+//   - every asynchronous event ends only the objects that it concerns;
+//   - messages and immediates that no honest peer sends fail the connection and touch nothing;
+//   - credits: with any number of messages, no receive is ever missing, and a side that only
+//     receives does not stop the other;
+//   - most work requests ask for no completion, and flushed() becomes true all the same;
+//   - a revoke of memory that is still to be written, or that the device does not release, ends the
+//     connection, and so does a cancel of an operation in flight; release does not, nor does a
+//     revoke after everything has arrived;
+//   - a put in flight into a region never lands later;
+//   - a device that refuses work requests holds up no other;
+//   - a removed address ends the connections that use it, established or not, and when it is back
+//     others can be made;
+//   - a cut during connection setup ends the connection or makes it anew, within seconds;
+//   - no work request is larger than the port allows; a chunk of a large buffer registers no more
+//     than the chunk if nothing is cached;
+//   - without memory to lock, the text names the limit;
+//   - everything is given back.
 #include <arpa/inet.h>
 
 #include <array>
@@ -124,10 +124,10 @@ TEST_F(RdmaFaults, EveryErrorOfAReceiveFailsTheConnection) {
   }
 }
 
-// An event ends one of these.
+// The scope that an event ends.
 enum class Ends : uint8_t { kNothing, kQueuePair, kPort, kChangedAddress, kTransport };
 
-// No default: an event that the headers add has to be thought of here.
+// There is no default: an event that new headers add must be handled here.
 Ends ends_of(ibv_event_type type) {
   switch (type) {
     case IBV_EVENT_QP_FATAL:
@@ -165,7 +165,7 @@ bool is_of_queue_pair(ibv_event_type type) {
          type == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
-// Two pairs of connected ranks on one device: what concerns one of them leaves the other alone.
+// Two pairs of connected ranks on one device: an event for one pair does not affect the other.
 TEST_F(RdmaFaults, EveryEventEndsWhatItConcerns) {
   for (int number = IBV_EVENT_CQ_ERR; number <= IBV_EVENT_WQ_FATAL; ++number) {
     const auto type = static_cast<ibv_event_type>(number);
@@ -262,7 +262,7 @@ TEST_F(RdmaFaults, EventsThatEndNothing) {
 TEST_F(RdmaFaults, LostReceivesAreReplaced) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
-  // They are replaced while there is room; then the connection ends, and nobody waits for ever.
+  // They are replaced while there is room; then the connection ends, and no rank waits forever.
   int replaced = 0;
   while (replaced < 1000) {
     FakeFabric::lose_receives(FakePair::pair_of_b());
@@ -284,7 +284,7 @@ TEST_F(RdmaFaults, ThePortGoesDown) {
   FakeFabric::raise(IBV_EVENT_PORT_ERR);
   EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
   EXPECT_THAT(std::string(pair.to_b().failure.text()), HasSubstr("port went down"));
-  // It is asked for again when it is up.
+  // The state is queried again when the port is up.
   FakeFabric::raise(IBV_EVENT_PORT_ACTIVE);
   ASSERT_TRUE(pair.connect());
 }
@@ -339,7 +339,7 @@ TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
-// The event finds no connection yet.
+// No connection exists yet when the event comes.
 TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
   {
     FakePair pair;
@@ -366,10 +366,11 @@ TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
 }
 
 // The address that the peer has named goes before the queue pair is connected by its index, comes
-// back, and is gone when the connection is complete: what is there then is not what was named.
+// back, and is gone when the connection is complete. The address then at that index is not the
+// named one.
 TEST_F(RdmaFaults, TheSideThatAcceptsNoticesThatItsAddressIsNotTheOneNamed) {
   FakePair pair;
-  // A device that opens later would know the addresses of that time.
+  // A device that opens later would know the current addresses.
   std::vector<std::byte> memory(100);
   RegionPublisher& regions = *pair.b.transport().abilities().regions;
   ASSERT_TRUE(regions.publish({memory.data(), memory.size(), true, true}).ok());
@@ -409,7 +410,8 @@ TEST_F(RdmaFaults, ALidThatChangesWhileAConnectionIsMade) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
-// At every step, both ways and without a word. Neither side waits for the bootstrap time.
+// The cut comes silently, at every step and in both directions. Neither side waits for the
+// bootstrap time.
 TEST_F(RdmaFaults, ACutWhileAConnectionIsMade) {
   constexpr size_t kSteps = 12;
   std::vector<std::unique_ptr<FakePair>> pairs;
@@ -430,7 +432,7 @@ TEST_F(RdmaFaults, ACutWhileAConnectionIsMade) {
         for (const auto& [peer, rail] : *rails) connected += rail->failed == 0 ? 1u : 0u;
       }
     }
-    // No side holds anything for a connection that the other one has given up.
+    // No side keeps resources for a connection that the other one has given up.
     return FakeFabric::queue_pairs().size() == connected;
   };
   const uint64_t end = now_ns() + 12 * kSecond;
@@ -453,7 +455,7 @@ TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {
     for (int round = 0; round < 4; ++round) {
       FakePair pair;
       ASSERT_TRUE(pair.connect());
-      // Done, and not known to be done.
+      // They are done, but not known to be done.
       for (int i = 0; i < 3; ++i) EXPECT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
       FakeFabric::refuse_posts(times);
       const uint64_t took = test::fastest_ns(1, [&] { (void)pair.to_b().send(numbered(1), {}); });
@@ -484,7 +486,7 @@ TEST_F(RdmaFaults, FragmentsAreWhatThePortAllows) {
   EXPECT_EQ(far, near);
 }
 
-// Soft-RoCE, which is wrong after it did, for as long as others take for all their tries.
+// Soft-RoCE mishandles retransmissions, so it waits as long as others do for all their tries.
 TEST_F(RdmaFaults, SoftRoceSendsNothingAgain) {
   for (const bool soft : {false, true}) {
     FakeDeviceSpec device;
@@ -509,7 +511,7 @@ TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
   const auto key =
       pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
   ASSERT_TRUE(key.ok());
-  // From inside one piece to inside another.
+  // The range starts inside one piece and ends inside another.
   const std::array<iovec, 3> pieces = {
       {{near.data(), 300'000}, {near.data() + 300'000, 100'000}, {near.data() + 400'000, 500'000}}};
   const uint64_t before = FakeFabric::registered_bytes();
@@ -622,7 +624,7 @@ TEST_F(RdmaFaults, CreditsNeverRunOutOfReceives) {
   uint64_t sent = 0;
   int writable = 0;
   for (int round = 0; round < 200; ++round) {
-    // One side only: its peer gives credits back in messages of their own.
+    // Only one side sends; its peer returns credits in messages of their own.
     Code code = Code::kOk;
     while ((code = pair.to_b().send(numbered(sent), view)) == Code::kOk) ++sent;
     ASSERT_EQ(code, Code::kWouldBlock);
@@ -706,8 +708,8 @@ TEST_F(RdmaFaults, RevokeAndCancelFenceByTheEnd) {
   }
 }
 
-// The source of a get is revoked by its registration: a peer that does not read keeps the
-// connection; where the device puts the queue pair into the error state silently, it is noticed.
+// The source of a get is revoked by ending its registration. A peer that does not read keeps the
+// connection. A device that silently puts the queue pair into the error state is noticed.
 TEST_F(RdmaFaults, ARevokedSourceCostsNothingUnlessItIsRead) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -772,7 +774,7 @@ std::vector<std::byte> pattern_of(size_t size) {
   return bytes;
 }
 
-// The target, the source, or both cannot be registered: the bytes go through message buffers.
+// If the target, the source, or both cannot be registered, the bytes go through message buffers.
 TEST_F(RdmaFaults, MemoryThatCannotBeLockedIsCopied) {
   const std::vector<std::byte> right = pattern_of(1'000'001);
   for (const bool target_fails : {false, true}) {
@@ -787,7 +789,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLockedIsCopied) {
       const auto key = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
       ASSERT_TRUE(key.ok()) << key.status().text();
       FakeFabric::fail_registrations(source_fails ? ENOMEM : 0);
-      // Two halves, the second one first.
+      // Two halves, second one first.
       Bulk first{.local = {{&near_piece, 1}, 0, 600'000}, .key = key.value()};
       Bulk second{.local = {{&near_piece, 1}, 600'000, 400'001},
                   .key = key.value(),
@@ -828,8 +830,8 @@ TEST_F(RdmaFaults, RegionsAreReachedFromMemoryThatCannotBeLocked) {
   pair.b.transport().abilities().regions->withdraw(region.value());
 }
 
-// Some of the pieces are registered before the limit is reached: what the device has begun with
-// stays in use while the rest is copied.
+// Some pieces are registered before the limit is reached. Those that the device has begun with stay
+// in use while the rest is copied.
 TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
   const std::vector<std::byte> right = pattern_of(800'000);
   FakePair pair;
@@ -848,7 +850,8 @@ TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
   ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; }));
   EXPECT_EQ(pair.to_b().completions.back().code, Code::kOk);
   EXPECT_EQ(far, right);
-  // Cancelled while the device may read the memory: only the end of the queue pair ends that.
+  // The transfer is cancelled while the device may read the memory: only the end of the queue pair
+  // stops that.
   FakeFabric::fail_registrations(ENOMEM, 3);
   const size_t pairs = FakeFabric::queue_pairs().size();
   ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
@@ -858,7 +861,7 @@ TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
   pair.b.transport().abilities().regions->withdraw(region.value());
 }
 
-// Nothing but messages is under way, so the connection stays, and late fragments find nothing.
+// Only messages are in flight, so the connection stays, and late fragments find nothing.
 TEST_F(RdmaFaults, ACopiedTargetIsRevokedWithoutAFence) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -923,7 +926,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   std::vector<std::byte> memory(1u << 20);
   const iovec piece{memory.data(), memory.size()};
   FakeFabric::fail_registrations(ENOMEM);
-  // A source that nobody can copy for the reader is refused with a text that helps.
+  // If a source can neither be registered nor copied, it is refused with a helpful text.
   const auto key = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
   ASSERT_FALSE(key.ok());
   EXPECT_EQ(key.status().code(), Code::kOutOfResources);
@@ -932,7 +935,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   const auto region =
       pair.a.transport().abilities().regions->publish({memory.data(), memory.size(), true, true});
   EXPECT_THAT(std::string(region.status().text()), HasSubstr("RLIMIT_MEMLOCK"));
-  // Memory that is not there is refused, and nobody touches it.
+  // Memory that does not exist is refused, and not accessed.
   FakeFabric::fail_registrations(EFAULT);
   const auto nowhere = pair.to_a().expose({&piece, 1}, Access::kPutTarget, 3);
   EXPECT_EQ(nowhere.status().code(), Code::kInvalidArgument);
@@ -946,7 +949,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   EXPECT_EQ(pair.to_b().completions[0].code, Code::kInvalidArgument);
   FakeFabric::fail_registrations(0);
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
-  // Connecting needs memory, too.
+  // Connecting needs memory too.
   FakeFabric::fail_registrations(ENOMEM);
   pair.a.connect_failed.clear();
   EXPECT_FALSE(pair.connect());

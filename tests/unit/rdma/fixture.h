@@ -44,7 +44,7 @@ class FakePair {
   }
   Rail& to_b() { return *a.connected.at(1); }
   Rail& to_a() { return *b.accepted.at(0); }
-  // The number of b's queue pair: the lower rank's is made first.
+  // The number of b's queue pair: the lower rank's is created first.
   static uint32_t pair_of_a() { return FakeFabric::queue_pairs().front(); }
   static uint32_t pair_of_b() { return FakeFabric::queue_pairs().back(); }
 

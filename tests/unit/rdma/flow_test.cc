@@ -1,8 +1,8 @@
-// These tests check what flows between an endpoint and its device, without either:
-//  - completions are handed out in their order, those of a queue pair that ends are taken from it,
-//  and those that were put aside come back before all others;
-//  - credits never let a side send more than the peer has receives, a peer cannot give more back
-//  than it can owe, and two sides that send as much as they may never run dry against each other.
+// These tests check the flow between an endpoint and its device, without either:
+//   - completions are handed out in order; those of an ended queue pair are removed, and those that
+//     were put aside come back before all others;
+//   - credits never let a side send more than the peer has receives; a peer cannot return more than
+//     it can owe; two sides that send as much as they may never starve each other.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -50,7 +50,7 @@ class RdmaInbox : public testing::Test {
     made.qp_num = number;
     return made;
   }
-  // The ids that are left, in order, without those that were taken.
+  // Returns the remaining ids in order, without those that were taken.
   std::vector<uint64_t> rest() {
     std::vector<uint64_t> ids;
     while (!inbox_.empty()) {
@@ -89,7 +89,7 @@ TEST_F(RdmaInbox, AnEndingQueuePairTakesItsOwnOnly) {
   EXPECT_EQ(inbox_.pop().wr_id, 0u) << "handled before the end";
   const size_t position = inbox_.take_all_of(7, inbox_.begin(), note());
   EXPECT_THAT(noted_, ElementsAre(2u));
-  // The device gives some later.
+  // The device delivers some later.
   waiting() = {completion(4, 7), completion(5, 8)};
   ASSERT_EQ(fetch(), 2);
   inbox_.take_all_of(7, position, note());
@@ -148,7 +148,7 @@ TEST(RdmaCredits, APeerGivesBackNoMoreThanItCanOwe) {
 TEST(RdmaCredits, TwoSidesNeverRunDry) {
   struct End {
     Credits credits{kGranted, kGranted};
-    std::vector<uint16_t> arriving;  // messages under way to it, each with the credits it brings
+    std::vector<uint16_t> arriving;  // messages in flight to it, each with the credits it brings
   };
   std::array<End, 2> ends;
   std::mt19937 random(1);

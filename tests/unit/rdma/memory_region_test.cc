@@ -1,21 +1,23 @@
 // The memory region cache, over a fake device and the real kernel's memory events:
-//  - the same range is registered once, another range or right anew;
-//  - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, the old memory
-//  region is not used again, whoever did it and from whichever thread, as soon as the call has
-//  returned, and before that as soon as another thread has mapped the same addresses;
-//  - one in use when its memory goes stays until it is released, then goes, too;
-//  - after fork() the parent's memory regions are still right, and the child's memory is its own;
-//  the child has no descriptor of the monitor, whenever it is forked, and touches none of its
-//  threads;
-//  - of a large range of which parts are used in turn all is registered if it can be kept, else the
-//  part;
-//  - by option what a peer may have a key of is never kept, and each user has its own;
-//  - bytes and number of idle ones are bounded, and full limits of the kernel empty the cache;
-//  - several caches keep the same memory, and each notices when it goes;
-//  - when a cache has ended nothing waits for it any more, in particular not free() and munmap(),
-//  even if a forked child that lives on has inherited all descriptors;
-//  - without events nothing is kept.
-// Whether the kernel allows events depends on the machine; what needs them skips with a reason.
+//   - the same range is registered once, another range or right anew;
+//   - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, by any caller and
+//     thread, the old memory region is not used again as soon as the call has returned, and before
+//     that as soon as another thread has mapped the same addresses;
+//   - a region in use when its memory goes stays until it is released, then goes too;
+//   - after fork() the parent's memory regions are still right, and the child's memory is its own;
+//     the child has no descriptor of the monitor, whenever it is forked, and touches none of its
+//     threads;
+//   - if parts of a large range are used in turn, the whole range is registered if it can be kept,
+//     else the part;
+//   - with an option, regions of which a peer may have a key are never kept, and each user has its
+//     own;
+//   - bytes and number of idle regions are bounded, and exhausted limits of the kernel empty the
+//     cache;
+//   - several caches may keep the same memory, and each notices when it goes;
+//   - when a cache has ended nothing waits for it any longer, in particular not free() and
+//     munmap(), even if a forked child that lives on has inherited all descriptors;
+//   - without events nothing is kept.
+// The kernel may not allow events on some machines; tests that need them skip with a reason.
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -74,7 +76,7 @@ class RdmaRegistration : public ::testing::Test {
     cache_.reset();
     cache_ = std::make_unique<MemoryRegionCache>(FakeFabric::verbs(), &pd_, limit, strict, log_);
   }
-  // Registers and lets go; the key tells whether it was the one of before.
+  // Registers and releases. The returned key tells whether it is the same region as before.
   uint32_t use(const void* address, size_t length = kSize, int rights = kRights) {
     auto made = cache_->acquire(address, length, rights);
     if (!made.ok()) return 0;
@@ -167,7 +169,7 @@ TEST_F(RdmaRegistration, ThrownAway) {
 TEST_F(RdmaRegistration, FreedAndReallocated) {
   NEEDS_EVENTS();
   constexpr size_t kLarge = 4u << 20;
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // by mmap, and back to the kernel at once
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // by mmap, and returned to the kernel immediately
   for (int i = 0; i < 50; ++i) {
     void* memory = std::malloc(kLarge);
     const uint32_t first = use(memory, kLarge);
@@ -219,17 +221,17 @@ TEST_F(RdmaRegistration, FromAnotherThread) {
   }
 }
 
-// Whether a page is the one that was seen before is told by what stands in it: each mapping has
-// its own number, and so has each memory region what stood there when it was made.
+// Each mapping has its own number. A memory region is stale if it was made for a mapping with
+// another number.
 TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
   NEEDS_EVENTS();
   constexpr size_t kLarge = 256u << 10;
-  // Far below where the kernel looks for room: nobody else's memory comes to lie in the hole.
+  // Far below the addresses where the kernel looks for room, so no other memory lands in the hole.
   auto* const place = reinterpret_cast<std::byte*>(uint64_t{0x300000000000});
   ASSERT_EQ(map(kLarge, place), place);
   std::atomic<bool> stop{false};
   std::thread other([&] {
-    // Its calls return only when the event was read; what matters is what happens before that.
+    // Its calls return only after the event was read; the test is about the time before that.
     while (!stop) munmap(place, kLarge);
   });
   uint64_t number = 0;
@@ -241,9 +243,9 @@ TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
   const auto passed = [&](int seconds) {
     return std::chrono::steady_clock::now() - start > std::chrono::seconds(seconds);
   };
-  // Longer where others have the processor, so that enough happens.
+  // It runs longer under load, so that enough rounds are made.
   while (!passed(1) || ((number <= 100 || hits <= 100) && !passed(30))) {
-    // It finds the hole as malloc() would; it fails where the last round's mapping is still there.
+    // It finds the hole as malloc() would, and fails if the last round's mapping still exists.
     void* mapped = mmap(place, kLarge, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (mapped == place) ++number;
@@ -253,7 +255,7 @@ TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
     ASSERT_TRUE(made.ok());
     const uint32_t key = made.value()->lkey();
     const auto [known, fresh] = made_for.emplace(key, before);
-    // A registration of an earlier mapping pins pages that nobody sees any more.
+    // A registration of an earlier mapping pins pages that are no longer visible.
     if (known->second != before) ++stale;
     if (!fresh) ++hits;
     cache_->release(made.value());
@@ -291,7 +293,7 @@ TEST_F(RdmaRegistration, Fork) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     alarm(10);
-    // Nobody reads events here; nothing may wait for that.
+    // No thread reads events here; nothing may wait for that.
     const bool same = memory[0] == std::byte{1};
     memory[0] = std::byte{2};
     munmap(memory, kSize);
@@ -306,7 +308,7 @@ TEST_F(RdmaRegistration, Fork) {
   munmap(memory, kSize);
 }
 
-// Runs |what| in a thread; false if it has not returned after some seconds.
+// Runs |what| in a thread. Returns false if it has not returned after some seconds.
 template <typename What>
 bool returns(What what) {
   auto done = std::make_shared<std::promise<void>>();
@@ -326,7 +328,8 @@ bool returns(What what) {
 
 TEST_F(RdmaRegistration, AChildThatLivesOnHoldsNobodyUp) {
   NEEDS_EVENTS();
-  // One by the C library, which can close what the child must not have, and one without.
+  // Forks once with the C library, which can close the child's copies of descriptors, and once
+  // without.
   for (const bool raw : {false, true}) {
     std::byte* memory = map(kSize);
     (void)use(memory);
@@ -370,7 +373,7 @@ TEST_F(RdmaRegistration, AForkedChildHasNotTheEvents) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// The descriptor is opened, tried out and closed all the time while children are made.
+// The descriptor is opened, tested and closed all the time while children are created.
 TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
   NEEDS_EVENTS();
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
@@ -396,7 +399,7 @@ TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
   EXPECT_EQ(with_events, 0);
 }
 
-// Threads of a child get the stacks, and with them the names, of those that the parent has.
+// Threads of a child get the stacks, and thus the names, of the parent's threads.
 TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
   NEEDS_EVENTS();
 #if defined(HETCOMM_TSAN)
@@ -416,7 +419,7 @@ TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
     }
     cache_.reset();
     enough = true;
-    // Throws, and ends the child, where one has been detached.
+    // If one was detached, this throws and ends the child.
     for (std::thread& thread : threads) thread.join();
     _exit(0);
   }
@@ -428,7 +431,7 @@ TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
 
 TEST_F(RdmaRegistration, StacksOfEndedThreads) {
   NEEDS_EVENTS();
-  // The C library keeps 40 MiB of them, and unmaps the oldest when the monitor's thread has ended.
+  // The C library caches 40 MiB of them, and unmaps the oldest when the monitor's thread has ended.
   pthread_attr_t attributes;
   size_t stack = 0;
   ASSERT_EQ(pthread_getattr_default_np(&attributes), 0);
@@ -562,7 +565,7 @@ TEST_F(RdmaRegistration, IdleOnesAreBounded) {
   EXPECT_LE(FakeFabric::registrations(), 10u);
   const uint32_t last = use(memory + 39 * kSize);
   EXPECT_EQ(use(memory + 39 * kSize), last);
-  // The kernel's limit: what is kept for nobody goes first.
+  // At the kernel's limit, unused cached regions are released first.
   FakeFabric::fail_registrations(ENOMEM, 0);
   EXPECT_EQ(use(memory, 2 * kSize), 0u);
   EXPECT_EQ(FakeFabric::registrations(), 0u);
@@ -570,7 +573,7 @@ TEST_F(RdmaRegistration, IdleOnesAreBounded) {
   munmap(memory, 40 * kSize);
 }
 
-// The cache makes room by giving up ranges that lie under the new one, or beside it.
+// The cache makes room by dropping ranges that overlap the new one, or adjoin it.
 TEST_F(RdmaRegistration, WhatIsKeptIsWatchedWhateverGoesBesideIt) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);

@@ -1,18 +1,18 @@
-// Which NIC and which of its addresses the rdma transport takes, and what it says otherwise; over a
-// fake: not run on hardware.
-//  - the fastest active port, or the first usable one that was named;
-//  - RoCE v2 over IPv4, then IPv6, link-local last, then RoCE v1; LIDs on InfiniBand;
-//  - a wrong name, port, GID index or MTU, and a port that is not active: a text that says what was
-//  tried and what to set;
-//  - peers without a common kind of address do not reach each other;
-//  - a device that speaks neither InfiniBand nor RoCE is not chosen, and not opened;
-//  - the rate of a file is read right whatever the locale, up to the fastest there are;
-//  - a port whose MTU is too small for HETCOMM_RDMA_MTU displaces none that can be used, also where
-//  files tell of it;
-//  - the kernel's files tell what the open device tells, and no device is opened for it; without
-//  files, or without the right to open the device, it is opened and says why;
-//  - descriptors, parameters, answers and keys survive the way there and back, and nothing else
-//  does; so do headers, each told by its difference from the one before.
+// Which NIC and address the rdma transport chooses, and its error texts; over a fake: not run on
+// hardware.
+//   - the fastest active port, or the first usable one that was named;
+//   - RoCE v2 over IPv4, then IPv6, link-local last, then RoCE v1; LIDs on InfiniBand;
+//   - a wrong name, port, GID index or MTU, and a port that is not active, give a text with what
+//     was tried and what to set;
+//   - peers without a common kind of address do not reach each other;
+//   - a device that speaks neither InfiniBand nor RoCE is not chosen, and not opened;
+//   - the rate in a file is read correctly in any locale, up to the fastest rates;
+//   - a port whose MTU is too small for HETCOMM_RDMA_MTU displaces no usable one, also when files
+//     report it;
+//   - the kernel's files agree with the open device, and no device is opened for them; without
+//     files, or without the right to open the device, it is opened and says why;
+//   - descriptors, parameters, answers and keys are decoded as they were encoded, and malformed
+//     ones are refused; so are headers, each encoded as its difference from the one before.
 #include "transports/rdma/nic.h"
 
 #include <clocale>
@@ -110,7 +110,7 @@ TEST_F(RdmaNic, TheFastestFirstAndNoneThatIsMuchSlower) {
   const auto device = [](const std::string& name, uint8_t speed) {
     return FakeDeviceSpec{.name = name, .ports = {{.gids = {ipv4_gid(1)}, .active_speed = speed}}};
   };
-  // The devices have four tracks each: 40, 200, 100, 200 and 10 Gbit/s.
+  // The devices have four lanes each: 40, 200, 100, 200 and 10 Gbit/s.
   FakeFabric::reset({device("forty", 4), device("two", 64), device("hundred", 32),
                      device("twin", 64), device("ten", 1)});
   EXPECT_THAT(text(probe()), HasSubstr("two:1"));
@@ -157,7 +157,7 @@ TEST_F(RdmaNic, AddressesByPreference) {
   EXPECT_THAT(text(probe("RDMA_GID_INDEX=two")), HasSubstr("neither a number"));
 }
 
-// Devices of every kind that matters to the choice.
+// Devices of every kind that affects the choice.
 std::vector<FakeDeviceSpec> various_devices() {
   const FakeGid link_local = gid({0xfe, 0x80});
   const FakeGid old = {.bytes = ipv4_gid(7).bytes, .type = IBV_GID_TYPE_ROCE_V1};

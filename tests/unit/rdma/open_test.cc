@@ -1,16 +1,14 @@
 // The rdma transport opens its device on first use; over a fake: not run on hardware.
-//  - a transport that is made, started, driven, put to sleep and ended without use opens nothing
-//    and
-//  registers nothing, and its contact is that of one whose device is open;
-//  - the first connection that is made, or accepted, opens the device, and so does the first memory
-//  that is to be reached;
-//  - events of a device that has opened late wake a sleeper;
-//  - a device that cannot be opened, or of which a part cannot be made, is an attempt that fails
-//    with
-//  a text that names it, or a refusal that tells the peer; nothing of it stays open, and a later
-//  try finds a device that has recovered;
-//  - it is not asked again and again within a short time;
-//  - addresses that have changed since the contact was made are seen when the device opens.
+//   - a transport that is created, started, driven, put to sleep and ended without use opens and
+//     registers nothing, and its contact equals that of one whose device is open;
+//   - the first connection that is made, or accepted, opens the device, and so does the first
+//     memory to be reached;
+//   - events of a device that was opened late wake a sleeper;
+//   - if a device or a part of it cannot be created, the attempt fails with a text that names it,
+//     or a refusal tells the peer; nothing stays open, and a later try finds a device that has
+//     recovered;
+//   - it is not tried again within a short time;
+//   - addresses that have changed since the contact was made are noticed when the device opens.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,7 +43,7 @@ class RdmaOpen : public ::testing::Test {
     EXPECT_EQ(FakeFabric::open_objects(), 0u);
     EXPECT_EQ(FakeFabric::registrations(), 0u);
   }
-  // Longer than a device that could not be opened is left alone.
+  // Pauses longer than the time after which a failed device is tried again.
   static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
   static void step(FakePair& pair) {
     for (int i = 0; i < 100; ++i) {

@@ -1,12 +1,12 @@
-// Want of memory in the rdma transport, over a fake: not run on hardware. Whichever allocation
-// fails,
-//  - what is exposed, published or registered is noted, and goes again; nothing is kept that is not
-//  there;
-//  - a put or get that fails to begin leaves nothing behind, and the connection goes on;
-//  - an attempt ends with a reason, whether it is the first, which opens the device, or not;
-//  - a connection ends, with or without a handler, while not one allocation succeeds;
-//  - one cache gives up nothing that another one watches.
-// The fake's own allocations do not fail: a device has none of these.
+// Lack of memory in the rdma transport, over a fake: not run on hardware. For each failing
+// allocation,
+//   - exposed, published or registered memory is recorded, and can be removed again; no record
+//     lacks its memory;
+//   - a put or get that fails to begin leaves nothing behind, and the connection continues;
+//   - an attempt ends with a reason, whether or not it is the first one, which opens the device;
+//   - a connection ends, with or without a handler, while every allocation fails;
+//   - one cache drops nothing that another one watches.
+// The fake's own allocations do not fail, since a device has none of these.
 #include <sys/mman.h>
 
 #include <array>
@@ -53,7 +53,7 @@ const rdma::Verbs& verbs() {
   return table;
 }
 
-// Calls |body|, of which allocation number |count| fails. Returns whether there were so many.
+// Calls |body| with a failure of allocation number |count|. Returns whether there were that many.
 template <typename Body>
 bool with_failing(int64_t count, Body&& body) {
   fail_allocation_after(count);
@@ -65,7 +65,7 @@ bool with_failing(int64_t count, Body&& body) {
   fail_allocation_after(-1);
   return failed;
 }
-// Does so for each of them in turn.
+// Does so for each allocation in turn.
 template <typename Body>
 void each_failing(Body&& body) {
   int64_t count = 0;
@@ -103,7 +103,7 @@ TEST_F(RdmaOutOfMemory, WhatIsExposedIsNoted) {
         if (made.ok()) key = made.value();
       });
       EXPECT_EQ(FakeFabric::registrations() > before, key != RemoteKey{}) << count;
-      // All that was revoked and released makes room for others, though nothing can be allocated.
+      // Everything revoked and released makes room for others, although nothing can be allocated.
       std::vector<RemoteKey> keys;
       for (int i = 0; i < 200; ++i) {
         const auto made = pair.to_a().expose({&piece, 1}, access, 3);
@@ -138,7 +138,7 @@ TEST_F(RdmaOutOfMemory, WhatIsPublishedIsNoted) {
   });
 }
 
-// Records what has ended, without memory.
+// Records ended operations without allocating.
 class Ends final : public EndpointHandler {
  public:
   void on_message(const MessageHeader& /*header*/, ConstByteSpan /*payload*/) override {}
@@ -192,7 +192,7 @@ TEST_F(RdmaOutOfMemory, AnAttemptEndsWithAReason) {
   std::vector<std::byte> memory(kSize);
   for (const bool is_open : {true, false}) {
     each_failing([&](int64_t count) {
-      // Without events of memory no thread allocates beside this one.
+      // Without memory events no other thread allocates concurrently.
       FakePair pair(is_open ? "RDMA_CACHE_BYTES=0" : "", nullptr, &verbs());
       RegionPublisher& regions = *pair.a.transport().abilities().regions;
       const Region region{memory.data(), memory.size(), true, true};
@@ -207,7 +207,7 @@ TEST_F(RdmaOutOfMemory, AnAttemptEndsWithAReason) {
         EXPECT_TRUE(pair.run([&] { return pair.a.connect_outcomes == 1; })) << count;
       }
       if (failed) {
-        // A device opens without events of memory as well.
+        // A device opens without memory events as well.
         if (is_open) {
           EXPECT_FALSE(pair.a.connected.contains(1));
         }
@@ -292,7 +292,7 @@ TEST_F(Caches, KeepNothingThatIsNotThere) {
   });
 }
 
-// Threads that it has started are joined: one that is left ends the program.
+// Threads that it has started are joined: a remaining one would end the program.
 TEST_F(Caches, AreMadeWithoutEventsOrNotAtAll) {
   if (!make()->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed";
   bool without = false;

@@ -1,16 +1,18 @@
-// The rdma transport owes this to devices that are stricter than most; over a fake: not run on
-// hardware.
-//  - receives that a gone queue pair had taken are posted again, however it went;
-//  - what a gone queue pair has left in the completion queue is taken for nobody else's, and what
-//    is others' stays theirs;
-//  - what arrives before a connection is complete comes first, and is given back where it never is;
-//  - peers whose tables of GIDs differ use each its own index, the peer's bytes, and one type;
-//  - both ends take the smaller MTU and number of reads;
-//  - what a peer may do with memory is the device's to refuse: rights, and the end of every range;
-//  - a name of an exposure that has ended finds nothing, also when its place is used again;
-//  - memory that several keys name is revoked without a word about the others' bytes;
-//  - devices without inline data and with one piece for each request do all that others do;
-//  - a connection on which nothing is sent asks for its peer.
+// Requirements on the rdma transport from devices that are stricter than most; over a fake: not run
+// on hardware.
+//   - receives that an ended queue pair had taken are posted again, however it ended;
+//   - remaining completions of an ended queue pair are not attributed to others, and those of
+//     others stay theirs;
+//   - data that arrives before a connection is complete comes first, and is given back if it never
+//     completes;
+//   - peers with different GID tables each use their own index, the peer's bytes, and one type;
+//   - both ends use the smaller MTU and number of reads;
+//   - the device refuses accesses to memory that a peer may not make: rights, and the end of every
+//     range;
+//   - the name of an ended exposure finds nothing, also when its place is reused;
+//   - memory that several keys name is revoked without affecting the bytes of the others;
+//   - devices without inline data and with one piece per request do everything that others do;
+//   - a connection on which nothing is sent probes its peer.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -76,7 +78,7 @@ TEST_F(RdmaQueuePair, ReceivesOfGoneQueuePairsComeBack) {
       const size_t posted = FakeFabric::posted_receives(FakePair::pair_of_b());
       for (int round = 0; round < 20; ++round) {
         for (int i = 0; i < 5; ++i) ASSERT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
-        // They lie in the completion queue of b, which has not looked.
+        // They wait in the completion queue of b, which has not polled.
         if (end == End::kClosed) pair.to_a().close();
         if (end == End::kEvent) {
           FakeFabric::raise_queue_pair(IBV_EVENT_QP_FATAL, FakePair::pair_of_b());
@@ -93,8 +95,8 @@ TEST_F(RdmaQueuePair, ReceivesOfGoneQueuePairsComeBack) {
   }
 }
 
-// The next connection of the same ranks is as far as |steps| when the first one ends, so that its
-// queue pair may be made before this side looks at what the first one has left.
+// The next connection of the same ranks has made |steps| steps when the first one ends, so its
+// queue pair may exist before this side polls the remaining completions of the first one.
 TEST_F(RdmaQueuePair, CompletionsOfAGoneOneAreNobodyElses) {
   for (const bool keeps : {false, true}) {
     int used_again = 0;
@@ -125,7 +127,7 @@ TEST_F(RdmaQueuePair, CompletionsOfAGoneOneAreNobodyElses) {
   }
 }
 
-// Rank 2 with two connections: one ends while both have left something in the completion queue.
+// Rank 2 has two connections: one ends while both have completions in the queue.
 TEST_F(RdmaQueuePair, WhatIsOthersStaysTheirs) {
   for (const bool fails : {false, true}) {
     const auto factory = rdma::make_factory(FakeFabric::verbs());
@@ -151,7 +153,8 @@ TEST_F(RdmaQueuePair, WhatIsOthersStaysTheirs) {
       ASSERT_EQ(other.connected.at(2)->send(numbered(100 + i), {}), Code::kOk);
     }
     if (fails) {
-      // The other one ends in the upcall of the first message: what comes next is at hand already.
+      // The other one ends in the upcall of the first message, when the next one is already
+      // available.
       Rail& doomed = *far.accepted.at(1);
       uint64_t seen = 0;
       far.accepted.at(0)->listen([&](const MessageHeader&, ConstByteSpan) {
@@ -171,7 +174,7 @@ TEST_F(RdmaQueuePair, WhatIsOthersStaysTheirs) {
   }
 }
 
-// The peer sends as soon as it can, which may be before this side knows that it can.
+// The peer sends as soon as it can, possibly before this side knows that it can.
 TEST_F(RdmaQueuePair, WhatComesEarlyComesFirst) {
   FakePair pair;
   pair.a.connect(1, pair.b.transport().contact());
@@ -198,7 +201,7 @@ TEST_F(RdmaQueuePair, WhatCameEarlyForNothingIsGivenBack) {
     const size_t before = FakeFabric::queue_pairs().size();
     const int accepted = pair.b.accepts;
     for (int round = 0; round < 20; ++round) {
-      // Another connection of the same ranks; the address goes before it is complete.
+      // The address of another connection of the same ranks goes before the connection is complete.
       const int outcomes = pair.a.connect_outcomes;
       pair.a.connect(1, pair.b.transport().contact());
       ASSERT_TRUE(pair.run([&] { return FakeFabric::queue_pairs().size() == before + 2; }));
@@ -213,7 +216,7 @@ TEST_F(RdmaQueuePair, WhatCameEarlyForNothingIsGivenBack) {
       }));
       FakeFabric::set_gid(0, 0, 0, ipv4_gid(1));
       step_both(pair, 10);
-      // There are more receives since there was a second connection.
+      // There are more receives since a second connection existed.
       if (round == 0) posted = FakeFabric::posted_receives(FakeFabric::queue_pairs().back());
     }
     EXPECT_EQ(pair.b.accepts, accepted);
@@ -246,7 +249,7 @@ class TwoDevices {
     }
     return done();
   }
-  // Bytes go both ways, as messages, puts and gets.
+  // Checks that bytes go both ways, as messages, puts and gets.
   void expect_to_work() {
     a->connect(1, b->transport().contact());
     ASSERT_TRUE(run([&] { return a->connect_outcomes > 0 && b->accepts > 0; }));
@@ -300,7 +303,7 @@ FakeGid older(FakeGid gid) {
   return gid;
 }
 
-// Real tables have every address twice, by type, in the order in which they were given.
+// Real tables contain every address twice, by type, in order of configuration.
 TEST_F(RdmaQueuePair, EachSideUsesItsOwnTableOfGids) {
   const FakeGid near_local = gid_of({0xfe, 0x80}, 1);
   const FakeGid far_local = gid_of({0xfe, 0x80}, 2);
@@ -315,14 +318,14 @@ TEST_F(RdmaQueuePair, EachSideUsesItsOwnTableOfGids) {
     spec.ports.push_back({.gids = std::move(gids)});
     return spec;
   };
-  // All they have, then only what is left without the best.
+  // All of them, then only those left without the best.
   TwoDevices(device(near), device(far)).expect_to_work();
   TwoDevices(device(far), device(near)).expect_to_work();
   TwoDevices(device({older(near_local), near_local, near_global, older(ipv4_gid(1))}), device(far))
       .expect_to_work();
   TwoDevices(device({near_local, older(ipv4_gid(1))}), device(far)).expect_to_work();
   TwoDevices(device(far), device({near_local, {}, older(ipv4_gid(1))})).expect_to_work();
-  // Another type has the same bytes first: a peer that has named the newer type means that.
+  // The same bytes appear first with another type: a peer that named the newer type means that one.
   TwoDevices(device({older(ipv4_gid(1)), ipv4_gid(1)}), device({older(ipv4_gid(2)), ipv4_gid(2)}))
       .expect_to_work();
 }
@@ -355,7 +358,7 @@ TEST_F(RdmaQueuePair, BothEndsTakeWhatBothCan) {
 
 // --- memory ----------------------------------------------------------------------------------
 
-// |length| bytes at |offset| of what |key| names, whatever the key says about it.
+// A key for |length| bytes at |offset| in the memory of |key|, regardless of the key's own range.
 RemoteKey forged(const RemoteKey& key, bool write, uint64_t length) {
   rdma::Key own = *rdma::decode_key(key);
   own.kind = rdma::KeyKind::kRegion;
@@ -373,7 +376,7 @@ TEST_F(RdmaQueuePair, WhatAKeyMayBeUsedForIsTheDevicesToRefuse) {
         for (const bool strict : {false, true}) {
           FakePair pair(strict ? "RDMA_STRICT_KEYS=on" : "");
           ASSERT_TRUE(pair.connect());
-          // In the middle of a page, with neighbours.
+          // It lies in the middle of a page, with neighbours.
           std::vector<std::byte> memory(kLength + 200, std::byte{1});
           std::vector<std::byte> local(kLength + 1, std::byte{2});
           const iovec piece{memory.data() + 100, kLength};
@@ -411,7 +414,7 @@ TEST_F(RdmaQueuePair, WhatAKeyMayBeUsedForIsTheDevicesToRefuse) {
   }
 }
 
-// A put whose end this side has not heard of may still use such a name.
+// A put whose end this side has not yet learned may still use such a name.
 TEST_F(RdmaQueuePair, ANameOfAnEndedExposureFindsNothingWhenItsPlaceIsUsedAgain) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -459,7 +462,7 @@ TEST_F(RdmaQueuePair, AFragmentInAMessageEndsWhereItsTargetDoes) {
   }
 }
 
-// The rest may be under way.
+// The rest may be in flight.
 TEST_F(RdmaQueuePair, ATargetOfWhichSomeHasArrivedIsRevokedByTheEnd) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -478,7 +481,7 @@ TEST_F(RdmaQueuePair, ATargetOfWhichSomeHasArrivedIsRevokedByTheEnd) {
   ASSERT_TRUE(pair.run([&] { return pair.to_a().failed > 0 && pair.to_b().failed > 0; }));
 }
 
-// A broadcast exposes twice like this: the others still read.
+// A broadcast exposes memory twice like this, and the other ranks still read.
 TEST_F(RdmaQueuePair, ARevokedSourceThatIsExposedTwiceStaysReadableByTheOtherKey) {
   FakePair pair("RDMA_CACHE_BYTES=1G");
   ASSERT_TRUE(pair.connect());
@@ -500,7 +503,7 @@ TEST_F(RdmaQueuePair, ARevokedSourceThatIsExposedTwiceStaysReadableByTheOtherKey
     ASSERT_TRUE(pair.run([&] { return pair.to_a().failed > 0 && pair.to_b().failed > 0; }));
     return;
   }
-  // Where registrations are not kept each key has one of its own.
+  // If registrations are not kept, each key has its own.
   Bulk bulk{.local = {{&local_piece, 1}, 0, local.size()}, .key = second.value()};
   ASSERT_EQ(pair.to_b().get(bulk), Code::kOk);
   ASSERT_TRUE(complete(pair, pair.to_b()));
@@ -520,7 +523,7 @@ TEST_F(RdmaQueuePair, PlainDevicesDoWhatOthersDo) {
         FakeFabric::reset({device});
         FakePair pair;
         ASSERT_TRUE(pair.connect());
-        // Many messages, so that slots and credits come round.
+        // There are enough messages that slots and credits wrap around.
         for (uint64_t i = 0; i < 200; ++i) {
           Code code = Code::kWouldBlock;
           ASSERT_TRUE(pair.run([&] {
@@ -558,7 +561,7 @@ TEST_F(RdmaQueuePair, PlainDevicesDoWhatOthersDo) {
   }
 }
 
-// This side only waits, and what it sends does not arrive any more.
+// This side only waits, and its sends no longer arrive.
 TEST_F(RdmaQueuePair, AnIdleConnectionAsks) {
   FakePair pair("DETECTION_TIME=2s");
   ASSERT_TRUE(pair.connect());

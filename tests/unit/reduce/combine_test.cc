@@ -1,7 +1,7 @@
-// Combining, scaling and dividing, on every SIMD target beside a scalar calculation: every type,
+// Combining, scaling and dividing, on every SIMD target and by a scalar calculation: every type,
 // operator and number of inputs, lengths around those of vectors, odd addresses, in place of any
-// input; the same bits on all targets, and nothing touched around the output. Values include
-// zeros of both signs, subnormals, infinities, NaNs and all patterns of bytes.
+// input. All targets give the same bits, and nothing around the output is touched. Values include
+// zeros of both signs, subnormals, infinities, NaNs and all byte patterns.
 #include <array>
 #include <complex>
 #include <cstring>
@@ -37,7 +37,7 @@ struct IsComplex : std::false_type {};
 template <class T>
 struct IsComplex<std::complex<T>> : std::true_type {};
 
-// Calls |body| with an object of what stands for |type|.
+// Calls |body| with a value of the C++ type for |type|.
 template <class Body>
 void with(Type type, const Body& body) {
   switch (type) {
@@ -78,7 +78,7 @@ void with(Type type, const Body& body) {
   }
 }
 
-// An element is calculated as a Value; read() and write() are the way there and back.
+// An element is calculated as a Value; read() and write() convert to and from it.
 template <class T>
 struct Element {
   using Value = T;
@@ -132,7 +132,7 @@ requires std::is_floating_point_v<T> T expected(Operator op, T a, T b) {
 template <class T>
 std::complex<T> expected(Operator op, std::complex<T> a, std::complex<T> b) {
   if (is_sum(op)) return {a.real() + b.real(), a.imag() + b.imag()};
-  // volatile: no product may be contracted into the sum.
+  // volatile: no product may be fused into the sum.
   volatile const T ac = a.real() * b.real();
   volatile const T bd = a.imag() * b.imag();
   volatile const T ad = a.real() * b.imag();
@@ -171,7 +171,7 @@ bool same(T a, T b) {
   }
 }
 
-// Bits of the two elements are the same, or both are float32 or wider and NaN.
+// Whether the two elements have the same bits, or both are NaN of float32 or wider.
 template <class T>
 bool same_bits(const std::byte* a, const std::byte* b) {
   using E = Element<T>;
@@ -219,7 +219,7 @@ Elements random_elements(size_t count, Random& random) {
   return bytes;
 }
 
-// |bytes| at an odd address with guards around.
+// |bytes| at an odd address with guards around them.
 class Placed {
  public:
   Placed(const std::byte* bytes, size_t size, size_t shift)
@@ -267,7 +267,7 @@ void check_combine(Type type, Operator op) {
     for (const Kernels& kernels : all_kernels()) {
       for (const size_t length : kLengths) {
         const size_t bytes = length * E::kSize;
-        // The output takes the place of each input in turn, or none.
+        // The output replaces each input in turn, or none.
         const size_t replaced = length % (inputs + 1);
         std::vector<Placed> placed;
         for (size_t k = 0; k < inputs; ++k)
@@ -334,7 +334,7 @@ T expected_quotient(T value, uint32_t ranks) {
   }
 }
 
-// In place and not, by |call(kernels, out, in, bytes)|.
+// Checks |call(kernels, out, in, bytes)|, in place and not.
 template <class T, class Call, class Expected>
 void check_map(Random& random, const Call& call, const Expected& expected_of) {
   using E = Element<T>;
@@ -380,7 +380,7 @@ TEST_P(ReduceTypes, ScaleAndDivideAreTheSameEverywhere) {
             },
             [&](auto value) { return expected_quotient(value, ranks); });
         if (testing::Test::HasFatalFailure()) return;
-        // The public function, which takes short cuts.
+        // The public function, which has shortcuts.
         check_map<T>(
             random,
             [&](const Kernels&, std::byte* out, const std::byte* in, size_t bytes) {
@@ -426,7 +426,7 @@ TEST(Reduce, RunsOnMoreThanOneTarget) {
 }
 
 TEST(Reduce, NarrowFloatsAreRoundedOnce) {
-  // 2048 + 1 is 2048 in float16 when it is rounded; 2048 + 1 + 1 is not when that happens once.
+  // In float16, 2048 + 1 is rounded to 2048; 2048 + 1 + 1 with a single rounding is not.
   const uint16_t large = 0x6800;
   const uint16_t one = 0x3c00;
   uint16_t out = 0;
@@ -437,8 +437,8 @@ TEST(Reduce, NarrowFloatsAreRoundedOnce) {
   EXPECT_EQ(out, 0x6801);
 }
 
-// Any number of inputs, as one calculation in float32 with one rounding; in parts that are handed
-// on wide; in place of any input.
+// Any number of inputs gives one calculation in float32 with one rounding, also with wide
+// intermediate parts, and in place of any input.
 TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
   const size_t size = reduce::size_of(type());
   constexpr size_t kElements = 2500;
@@ -455,7 +455,7 @@ TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
       for (const Elements& each : in) from.push_back(each.data());
       const reduce::Reduction reduction{
           .type = type(), .op = op, .ranks = static_cast<uint32_t>(inputs), .factor = 0.37};
-      // Two at a time, by the functions that the others are made of.
+      // Two at a time, by the basic functions.
       Elements wanted = in[0];
       if (reduce::rounds(type(), op)) {
         std::vector<float> sum(kElements);
@@ -504,7 +504,7 @@ TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
         reduce::reduce(reduction, out.data(), from.data() + first, inputs - first, kElements,
                        first > 0 ? before.data() : nullptr);
         ASSERT_NO_FATAL_FAILURE(check(out.data(), "in two parts"));
-        // The part so far may lie elsewhere.
+        // The partial result may lie elsewhere.
         std::vector<float> sum(kElements);
         const float* const so_far = first > 0 ? before.data() : nullptr;
         reduce::reduce_wide(reduction, sum.data(), from.data() + first, inputs - first, kElements,
@@ -523,7 +523,7 @@ TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
   }
 }
 
-// A product with the inverse is the quotient only where that inverse is exact.
+// Multiplication by the inverse gives the quotient only if that inverse is exact.
 TEST(Reduce, AnAverageIsTheQuotientForAnyNumberOfRanks) {
   constexpr size_t kElements = 100;
   const auto check = []<class T>(Type type, T unit) {

@@ -1,7 +1,7 @@
-// Narrow floats to float32 and back, on every SIMD target: all patterns of every format are widened
-// exactly and come back as they were, the number between each two neighbours and those next to it
-// are rounded to nearest and even, what is too large becomes infinity or NaN, every NaN the same
-// one; lengths that fill no vector touch nothing else.
+// Narrow floats to float32 and back, on every SIMD target. All patterns of every format are widened
+// exactly and converted back unchanged. The number between each two neighbours and those next to it
+// are rounded to nearest even. Overflow becomes infinity or NaN, and every NaN the same one.
+// Lengths that fill no vector touch nothing else.
 #include <bit>
 #include <cstring>
 
@@ -27,7 +27,7 @@ uint32_t unpacked(Type type, const std::vector<std::byte>& bytes, size_t index) 
   return pattern;
 }
 
-// All values, what lies halfway between them, and the float32 next to each of these.
+// All values, the midpoints between them, and the float32 next to each of these.
 std::vector<float> hard_numbers(const NarrowFormat& format) {
   std::vector<float> numbers;
   const float infinity = std::numeric_limits<float>::infinity();

@@ -1,10 +1,10 @@
-// The kernels of every SIMD target that this processor has, and a second, scalar way to read and
-// write narrow floats: by searching among the values of all patterns, which are calculated from the
-// definition of the format.
+// The kernels of every SIMD target that this processor supports, and a second, scalar way to read
+// and write narrow floats: a search among the values of all patterns, calculated from the format's
+// definition.
 #pragma once
 
 #include "src/reduce/targets.h"
-// Highway's after it.
+// Highway's headers follow it.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -38,7 +38,7 @@ class NarrowFormat {
  public:
   NarrowFormat(int exponent_bits, int mantissa_bits, bool has_infinity)
       : e_(exponent_bits), m_(mantissa_bits), has_infinity_(has_infinity) {
-    // Positive numbers go up with their patterns; one more step stands for what is too large.
+    // Positive numbers increase with their patterns. One further step stands for overflow.
     for (uint32_t pattern = 0; pattern <= largest(); ++pattern)
       values_.push_back(magnitude(pattern));
     values_.push_back(magnitude(largest() + 1));
@@ -63,7 +63,7 @@ class NarrowFormat {
     }
     return pattern >> (e_ + m_) ? -result : result;
   }
-  // The nearest, of two the one with an even pattern.
+  // Returns the nearest pattern; of two, the even one.
   uint32_t pattern(float number) const {
     if (std::isnan(number)) return nan();
     const double wanted = std::abs(static_cast<double>(number));

@@ -1,4 +1,4 @@
-// Speed of combining beside that of copying: GB/s of all bytes read and written, best and median of
+// Speed of combining compared with copying: GB/s of all bytes read and written, best and median of
 // many short rounds that take turns, and the time of the smallest call. Not a test.
 //
 //   reduce_speed [rounds]

@@ -1,8 +1,8 @@
 // Claims of host memory:
-//   - a destination over a source, over another destination, or over memory of another claim is
-//     refused, and the text names both; sources may share memory
-//   - elements count, not ranges, and not what lies where it was before
-//   - nothing is allocated once a claim was made
+//    - a destination over a source, over another destination, or over memory of another claim is
+//      refused, and the text names both; sources may share memory
+//    - elements count, not ranges, and elements that stay in their place do not count
+//    - nothing is allocated once a claim was made
 #include "src/reshard/claim.h"
 
 #include <array>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kElements = 16;
 
-// A vector of kElements on rank 0, whose elements lie |stride| apart.
+// A vector of kElements on rank 0, with |stride| between elements.
 Layout vector_of(uint64_t stride) {
   Layout layout;
   layout.shape = {kElements};
@@ -32,7 +32,7 @@ Layout vector_of(uint64_t stride) {
   return layout;
 }
 
-// Tensors of float whose destinations have |stride|.
+// Float tensors whose destinations have |stride|.
 Program program_of(size_t tensors, uint64_t stride) {
   Program program;
   for (size_t i = 0; i < tensors; ++i) {
@@ -46,7 +46,7 @@ Program program_of(size_t tensors, uint64_t stride) {
 
 class Claiming : public ::testing::Test {
  protected:
-  // Elements of |memory_| at which buffers begin.
+  // Claims buffers that begin at these elements of |memory_|.
   Code place(Claim& claim, const std::vector<size_t>& sources,
              const std::vector<size_t>& destinations) {
     std::vector<hetcomm_buffer_t> from;
@@ -72,7 +72,7 @@ TEST_F(Claiming, ComparesAllTensors) {
   EXPECT_EQ(place(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
   EXPECT_THAT(text_, HasSubstr("destination of tensor 0 overlaps the source of tensor 2"));
   EXPECT_EQ(place(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
-  // Where it was is where it may be, but for other tensors.
+  // A tensor may stay in its place, but not overlap other tensors.
   EXPECT_EQ(place(claim, {0, 20, 40}, {0, 20, 40}), Code::kOk) << text_;
   EXPECT_EQ(place(claim, {0, 20, 40}, {20, 0, 40}), Code::kInvalidArgument);
   EXPECT_EQ(place(claim, {0, 20, 40}, {1, 20, 40}), Code::kInvalidArgument);

@@ -1,9 +1,10 @@
 // Costs of plans:
-//   - a forecast is the time of the busiest resource and of the longest transfer, by hand;
-//   - batched send-receive prefers what is on the rank, then fast links, then senders with little
-//     to do, and is proved over random layouts; it gives the volumes of Hetu's table 2;
-//   - auto takes the quickest, at most one copy goes between clusters, and each strategy wins
-//     somewhere.
+//    - a forecast is the time of the busiest resource and of the longest transfer, calculated by
+//      hand;
+//    - batched send-receive prefers data on the same rank, then fast links, then senders with
+//      little load, and is proved over random layouts; it gives the volumes of Hetu's table 2;
+//    - auto takes the fastest strategy, at most one copy goes between clusters, and each strategy
+//      wins somewhere.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -34,7 +35,7 @@ std::vector<int> ranks_from(int first, uint64_t count) {
 }
 
 struct Rates {
-  uint64_t memory = 10'000'000'000;  // inside of a host
+  uint64_t memory = 10'000'000'000;  // inside a host
   uint64_t nic = 1'000'000'000;
   uint64_t trunk = 0;  // 0: none
   uint64_t latency_ns = 1000;
@@ -163,7 +164,7 @@ std::map<int, uint64_t> sent_by(const MovePlan& plan) {
 
 TEST(Bsr, PrefersTheRankItselfThenFastLinksThenLittleLoad) {
   const Links links = links_of({2}, 2, {});
-  // Ranks 0 and 1 on one host, 2 and 3 on the other; all of 0, 1 and 2 hold everything.
+  // Ranks 0 and 1 share a host, 2 and 3 the other one; 0, 1 and 2 each hold everything.
   const Layout source = layout_of({12}, {{3}, {0, 1, 2}}, {replicate()}).value();
   SendLoads loads;
   const Layout on_three = layout_of({12}, {{1}, {3}}, {replicate()}).value();
@@ -172,7 +173,7 @@ TEST(Bsr, PrefersTheRankItselfThenFastLinksThenLittleLoad) {
   EXPECT_EQ(loads.bytes, (std::vector<uint64_t>{0, 0, 48}));
   const Layout itself = layout_of({12}, {{1}, {1}}, {replicate()}).value();
   EXPECT_TRUE(sent_by(plan_bsr(source, itself, 4, &links, loads).value()).empty());
-  // Without links the least loaded one sends, and the first of equals.
+  // Without links the least loaded rank sends; of equals, the first.
   const Layout four = layout_of({12}, {{4}, {4, 5, 6, 7}}, {shard(0)}).value();
   EXPECT_EQ(sent_by(plan_bsr(source, four, 4, nullptr, loads).value()),
             (std::map<int, uint64_t>{{0, 6}, {1, 6}}));
@@ -242,7 +243,8 @@ struct HetuStage {
 };
 using Pipelines = std::vector<std::vector<HetuStage>>;
 
-// Who holds |layer|, whose quarters have |quarter| elements. Rank 31 holds nothing any more.
+// The ranks that hold |layer|, whose quarters have |quarter| elements. Rank 31 no longer holds
+// anything.
 Layout holders(const Pipelines& pipelines, int layer, uint64_t quarter) {
   Layout layout;
   layout.shape = {4 * quarter};
@@ -304,7 +306,7 @@ Volumes volumes_of(bool fused) {
   return volumes;
 }
 
-// The table has whole megabytes.
+// The table is rounded to whole megabytes.
 void expect_volumes(const Volumes& found, const Volumes& expected) {
   ASSERT_EQ(found.size(), expected.size());
   for (const auto& [rank, volumes] : expected) {
@@ -373,7 +375,7 @@ TEST(Auto, TakesTheQuickestAndSaysWhy) {
     least = std::min(least, each.ns);
   }
   EXPECT_EQ(choice.forecast.ns, least);
-  // The part of one rank is what the whole plan has for it.
+  // The part of one rank equals its share of the whole plan.
   const Choice part = plan_auto(source, destination, 2, links, 8, 5).value();
   EXPECT_EQ(part.forecast, choice.forecast);
   for (size_t i = 0; i < part.plan.hops.size(); ++i) {
@@ -416,7 +418,7 @@ TEST(Auto, RanksBeyondTheLinksAreRefused) {
               HasSubstr("rank 2 holds a part"));
 }
 
-// Over clusters of many kinds no strategy is always the quickest.
+// Over many kinds of clusters no strategy is always the fastest.
 TEST(Auto, EveryStrategyWinsSomewhere) {
   std::set<std::string> winners;
   for (const uint64_t trunk : {20'000'000u, 1'000'000'000u}) {

@@ -1,6 +1,6 @@
-// Descriptions of a plan for people:
-//   - JSON has every move, the bytes of each resource and why strategies were refused;
-//   - tables and pictures show each message once, and say what they leave out.
+// Human-readable descriptions of a plan:
+//    - JSON contains every move, the bytes of each resource and why strategies were refused;
+//    - tables and pictures show each message once, and report omissions.
 #include <numeric>
 #include <string>
 #include <vector>

@@ -1,11 +1,11 @@
 // Layouts:
-//   - what check() refuses is named: holes, overlaps, boxes outside, strides that let elements
-//     meet;
-//   - meshes give what PyTorch's placements give, and degrees what HetAuto's section 5.2 says;
-//   - after ranks were lost the others hold what they held, and copies take over what was lost, by
-//     brute force over random cuts; what nobody holds is named;
-//   - every element of a rank's memory is one element of the tensor, by brute force over random
-//     meshes.
+//    - faults found by check() are named: holes, overlaps, boxes outside, strides that let elements
+//      meet;
+//    - meshes agree with PyTorch's placements, and degrees with HetAuto's section 5.2;
+//    - after a loss of ranks the others hold what they held, and copies take over the lost parts,
+//      checked by brute force over random cuts; elements without a holder are named;
+//    - every element of a rank's memory is one element of the tensor, checked by brute force over
+//      random meshes.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -50,7 +50,7 @@ Part part_of(int rank, const Box& box, uint32_t copy = 0) {
   return part;
 }
 
-// The text of what is wrong; empty: nothing.
+// Returns the text of the fault, or empty.
 std::string fault(const Layout& layout) {
   const Status status = check(layout);
   if (status.ok()) return "";
@@ -63,7 +63,7 @@ std::string fault(const Result<T>& result) {
   return result.ok() ? "" : std::string(result.status().text());
 }
 
-// The boxes of |rank| as text.
+// Returns the boxes of |rank| as text.
 std::vector<std::string> boxes(const Layout& layout, int rank) {
   std::vector<std::string> texts;
   for (const Part& part : layout.parts) {
@@ -80,7 +80,7 @@ TEST(Layout, IsSoundWhenEveryElementIsHeldOnce) {
   EXPECT_EQ(fault(layout), "");
   layout.parts.push_back(part_of(3, box_of({{0, 4}, {0, 6}}), 1));
   EXPECT_EQ(fault(layout), "");
-  // A part of a further copy is enough.
+  // A part of a further copy suffices.
   layout.parts.push_back(part_of(4, box_of({{0, 2}, {0, 6}}), 2));
   EXPECT_EQ(fault(layout), "");
 }
@@ -148,7 +148,7 @@ TEST(Layout, StridesMustKeepElementsApart) {
   EXPECT_THAT(with(5, 1), HasSubstr("strides [5, 1] several elements would lie at one place"));
   EXPECT_THAT(with(6, 0), HasSubstr("one place"));
   EXPECT_THAT(with(uint64_t{1} << 60, 1), HasSubstr("one place"));
-  // Neither is a multiple of the other's reach.
+  // Neither stride is a multiple of the other's reach.
   layout.shape = {3, 2};
   layout.parts = {part_of(0, layout.whole())};
   EXPECT_EQ(with(2, 3), "");
@@ -216,10 +216,10 @@ TEST(Mesh, StridedShardsCountAsCutLater) {
 TEST(Mesh, ZigzagGivesEachRankAPair) {
   const Layout layout = layout_of({16, 2}, {{4}, up_to(4)}, {zigzag(0)}).value();
   EXPECT_THAT(boxes(layout, 1), ElementsAre("[2:4, 0:2]", "[12:14, 0:2]"));
-  // Both stand behind each other in its memory.
+  // Both are consecutive in its memory.
   EXPECT_EQ(layout.parts[2].offset, 0u);
   EXPECT_EQ(layout.parts[3].offset, 4u);
-  EXPECT_THAT(boxes(layout, 3), ElementsAre("[6:10, 0:2]"));  // they touch
+  EXPECT_THAT(boxes(layout, 3), ElementsAre("[6:10, 0:2]"));  // the two boxes touch
 }
 
 TEST(Mesh, SizesMayDiffer) {
@@ -277,7 +277,7 @@ TEST(Degrees, CutActivations) {
   EXPECT_THAT(boxes(layout, 0), ElementsAre("[0:2, 0:2, 0:2]"));
   EXPECT_THAT(boxes(layout, 3), ElementsAre("[0:2, 6:8, 0:2]"));
   EXPECT_THAT(boxes(layout, 4), ElementsAre("[2:4, 0:2, 0:2]"));
-  // The same with tensor parallelism numbered slowest: rank 1 is d 0, c 1 and t 0.
+  // The same with tensor parallelism as the slowest axis: rank 1 is d 0, c 1 and t 0.
   const Layout other =
       activations(4, 8, 2, {.data = 2, .context = 2, .tensor = 2, .order = "tdc"}, up_to(8))
           .value();
@@ -294,8 +294,8 @@ TEST(Degrees, CutActivations) {
   EXPECT_THAT(fault(activations(4, 8, 2, {.data = 2}, up_to(3))), HasSubstr("3 are given"));
 }
 
-// Every rank's memory is filled without holes, and along each cut axis the ranks together hold
-// every element once for each copy and term.
+// Every rank's memory is filled without holes. Along each cut axis the ranks together hold every
+// element once for each copy and term.
 TEST(Mesh, RandomOnesAreSound) {
   std::mt19937 random(1);
   const auto draw = [&](uint64_t least, uint64_t most) {
@@ -348,7 +348,7 @@ TEST(Mesh, RandomOnesAreSound) {
 
 // --- after ranks were lost ------------------------------------------------------
 
-// Cuts |box| at random into parts of ranks from |*rank| on.
+// Cuts |box| randomly into parts of ranks from |*rank| on.
 void cut(std::mt19937& random, const Box& box, uint32_t copy, uint32_t term, int depth, int* rank,
          Layout* layout) {
   const size_t d = random() % box.dimensions;
@@ -366,7 +366,7 @@ void cut(std::mt19937& random, const Box& box, uint32_t copy, uint32_t term, int
   layout->parts.push_back(part);
 }
 
-// Which element of which term lies at which place of each rank's memory.
+// The element and term at each place of each rank's memory.
 using Places = std::map<std::pair<int, uint64_t>, std::pair<uint32_t, Numbers>>;
 
 Places places_of(const Layout& layout) {

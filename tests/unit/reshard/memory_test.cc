@@ -1,11 +1,11 @@
-// The rule on memory:
-//   - whether elements at regular distances share a place is told as by brute force, for random
-//     strides, also those that are not nested, and for distances of either sign;
-//   - boxes of a destination that lie over each other in a rank's memory are refused, and named;
-//     interleaved ones that lie apart are not, and neither are sources, by brute force over random
-//     boxes;
-//   - elements that stay in their place do not count as overlap, and all others do;
-//   - a search that would take too long is ended.
+// The memory rule:
+//    - whether strided elements share a place is decided as by brute force, for random strides,
+//      also not nested ones, and for distances of either sign;
+//    - boxes of a destination that overlap in a rank's memory are refused and named; interleaved
+//      ones that lie apart are not, and neither are sources, checked by brute force over random
+//      boxes;
+//    - elements that stay in their place do not count as overlap, and all others do;
+//    - a search that would take too long is ended.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -91,7 +91,7 @@ Places places_of(std::vector<std::pair<uint64_t, uint64_t>> steps, uint64_t offs
 }
 
 TEST(Places, LargeOnesAreToldApart) {
-  // Columns of a matrix of 2^20 rows.
+  // Columns of a matrix with 2^20 rows.
   const Places left = places_of({{1u << 20, 3000}, {1000, 1}});
   const Places right = places_of({{1u << 20, 3000}, {2000, 1}}, 1000);
   EXPECT_EQ(find_meeting(left, right), Meeting::kApart);
@@ -100,7 +100,7 @@ TEST(Places, LargeOnesAreToldApart) {
   // Odd and even places.
   EXPECT_EQ(find_meeting(places_of({{1u << 20, 2}}), places_of({{1u << 20, 2}}, 1)),
             Meeting::kApart);
-  // Multiples of two primes meet at their product first.
+  // Multiples of two primes first meet at their product.
   EXPECT_EQ(find_meeting(places_of({{9000, 10'007}}, 10'007), places_of({{9000, 9973}}, 9973)),
             Meeting::kApart);
   EXPECT_EQ(find_meeting(places_of({{9999, 10'007}}, 10'007), places_of({{10'008, 9973}}, 9973)),
@@ -111,7 +111,7 @@ TEST(Places, LargeOnesAreToldApart) {
 }
 
 TEST(Places, SearchesEnd) {
-  // Lengths without a common divisor, so sparse that most sums are missed.
+  // The lengths have no common divisor, and are so sparse that most sums are missed.
   Places one;
   Places other;
   one.dimensions = other.dimensions = 6;
@@ -121,7 +121,7 @@ TEST(Places, SearchesEnd) {
     one.strides[d] = lengths[d] * 2;
     other.strides[d] = lengths[5 - d] * 2 + 4;
   }
-  // Their differences are even: nothing is searched.
+  // Their differences are even, so nothing is searched.
   EXPECT_EQ(find_meeting(one, other, 1), Meeting::kApart);
   for (int64_t distance = 2; distance < 40; distance += 2) find_meeting(one, other, distance);
 }
@@ -157,10 +157,10 @@ TEST(Destinations, BoxesOverEachOtherAreNamed) {
   EXPECT_THAT(fault(layout), HasSubstr("rank 0, box [4:8] lies over box [0:4]"));
   layout.parts = {part_of(0, {{0, 4}}, 4), part_of(0, {{4, 8}})};
   EXPECT_EQ(fault(layout), "");
-  // Another rank has another memory.
+  // Another rank has separate memory.
   layout.parts = {part_of(0, {{0, 4}}), part_of(1, {{4, 8}})};
   EXPECT_EQ(fault(layout), "");
-  // Every second element, and those between.
+  // Every second element, and those in between.
   layout.parts = {part_of(0, {{0, 4}}, 0, {2}), part_of(0, {{4, 8}}, 1, {2})};
   EXPECT_EQ(fault(layout), "");
   layout.parts = {part_of(0, {{0, 4}}, 0, {2}), part_of(0, {{4, 8}}, 2, {2})};
@@ -230,7 +230,7 @@ Layout random_layout(std::mt19937& random) {
   return layout;
 }
 
-// The elements at each place of |rank|'s memory.
+// Returns the elements at each place of |rank|'s memory.
 std::map<uint64_t, std::set<std::vector<uint64_t>>> held_by(const Layout& layout, int rank) {
   std::map<uint64_t, std::set<std::vector<uint64_t>>> held;
   for (const Part& part : layout.parts) {
@@ -273,7 +273,7 @@ TEST(Footprints, MeetAsByBruteForce) {
   for (size_t round = 0; round < 30'000; ++round) {
     const Layout one = random_layout(random);
     Layout other = random_layout(random);
-    // Often the same places, cut in another way, or only some of them.
+    // Often they are the same places, cut in another way, or only some of them.
     const bool is_alike = random() % 2 == 0;
     if (is_alike) {
       other = one;
@@ -305,7 +305,7 @@ TEST(Footprints, MeetAsByBruteForce) {
       stayed += stays && !meets ? 1u : 0u;
       ++(meets ? met : apart);
       ASSERT_NE(found, Meeting::kUnknown);
-      // Boxes whose elements stay may yet be refused where their strides are not nested.
+      // Boxes whose elements stay may still be refused if their strides are not nested.
       if (stays && !meets && found == Meeting::kMeet) continue;
       ASSERT_EQ(found, meets ? Meeting::kMeet : Meeting::kApart)
           << round << ": " << to_table(one) << to_table(other) << distance << ", " << bytes;
@@ -326,7 +326,7 @@ TEST(Footprints, WhatStaysIsNoOverlap) {
   EXPECT_EQ(find_meeting(from, footprint_of(fewer, 0, 4), 0, true), Meeting::kApart);
   EXPECT_EQ(find_meeting(from, footprint_of(fewer, 0, 4), 0, false), Meeting::kMeet);
   EXPECT_EQ(find_meeting(from, footprint_of(fewer, 0, 4), 4, true), Meeting::kMeet);
-  // The same memory, and other elements.
+  // The same memory with other elements.
   Layout columns = rows;
   columns.parts = {part_of(0, {{0, 8}, {0, 2}}), part_of(1, {{0, 8}, {2, 4}})};
   EXPECT_EQ(find_meeting(from, footprint_of(columns, 0, 4), 0, true), Meeting::kMeet);

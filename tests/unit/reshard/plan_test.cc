@@ -1,9 +1,9 @@
 // Plans:
-//   - over random layouts every strategy's plan is proved, and carried out gives the right tensor;
-//   - the plan that a rank makes for itself is what the whole plan has for it, and all of them
-//     together come to an end;
-//   - messages and bytes are those of the papers;
-//   - a plan with one wrong move is refused by the proof.
+//    - over random layouts every strategy's plan is proved, and gives the right tensor when carried
+//      out;
+//    - a rank's own plan equals its share of the whole plan, and all of them together terminate;
+//    - messages and bytes are those of the papers;
+//    - a plan with one wrong move is refused by the proof.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -48,7 +48,7 @@ class Random {
     for (uint64_t& extent : shape) extent = draw(1, 10);
     return shape;
   }
-  // Over some of the ranks from |first| on.
+  // Returns a layout over some of the ranks from |first| on.
   Layout layout(const std::vector<uint64_t>& shape, int first, bool may_be_partial) {
     Mesh mesh;
     std::vector<Placement> placements;
@@ -120,8 +120,8 @@ uint64_t place_of(const Part& part, const std::vector<uint64_t>& index) {
   return place;
 }
 
-// Every part has a memory of its own here: by layout (source, destination, scratch of a hop) and
-// part. Values are sums of what a term has at an element.
+// Every part has its own memory here: by layout (source, destination, scratch of a hop) and part.
+// Values are sums of a term's values at an element.
 class Memories {
  public:
   explicit Memories(const MovePlan& plan) : plan_(plan) {
@@ -255,7 +255,8 @@ TEST(Plans, ReplicasMayBeCutInDifferentWays) {
   }
 }
 
-// The moves of |hop| that |rank| takes part in, as one can compare them between plans.
+// Returns the moves of |hop| in which |rank| takes part, in a form that can be compared between
+// plans.
 std::vector<std::string> moves_of(const MovePlan& plan, int rank) {
   std::vector<std::string> moves;
   for (size_t hop = 0; hop < plan.hops.size(); ++hop) {
@@ -300,7 +301,7 @@ TEST(Plans, RanksThatDisagreeDoNotComeToAnEnd) {
   std::vector<MovePlan> plans = {plan_direct(source, destination, 0).value(),
                                  plan_direct(source, destination, 1).value()};
   EXPECT_TRUE(prove_progress(plans).ok());
-  // Each would send first, in a ring.
+  // Each rank would send first, in a ring.
   std::swap(plans[1].hops[0].moves[0], plans[1].hops[0].moves[1]);
   EXPECT_THAT(std::string(prove_progress(plans).text()), HasSubstr("never happens"));
   std::swap(plans[1].hops[0].moves[0], plans[1].hops[0].moves[1]);
@@ -319,11 +320,10 @@ TEST(Plans, ShapesMustBeEqual) {
   }
 }
 
-// --- what the papers say
-// ---------------------------------------------------------------------------
+// --- the papers -----------------------------------------------------------------------------
 
 Layout activations_of(uint64_t data, uint64_t context, int first) {
-  constexpr uint64_t kBatch = 5040;  // so many degrees divide it
+  constexpr uint64_t kBatch = 5040;  // divisible by many degrees
   return activations(kBatch, kBatch, 1, {.data = data, .context = context},
                      ranks_from(first, data * context))
       .value();
@@ -405,7 +405,7 @@ TEST(Papers, OneCopyGoesBetweenClusters) {
   }
 }
 
-// Eight replicas send to one: each an eighth.
+// Eight replicas send to one, each an eighth.
 TEST(Plans, ReplicasShareTheLoad) {
   const Layout source = layout_of({64}, {{4}, ranks_from(0, 4)}, {replicate()}).value();
   const Layout destination = layout_of({64}, {{16}, ranks_from(4, 16)}, {shard(0)}).value();
@@ -417,7 +417,7 @@ TEST(Plans, ReplicasShareTheLoad) {
 
 // --- wrong plans ---------------------------------------------------------------------------
 
-// Makes one move of |plan| wrong. False: it is still right, perhaps.
+// Makes one move of |plan| wrong. Returns false if it may still be right.
 bool spoil(MovePlan& plan, Random& random) {
   std::vector<size_t> hops;
   for (size_t i = 0; i < plan.hops.size(); ++i) {

@@ -1,7 +1,7 @@
-// Rows that two regions have in common: cut by them, both give the bytes of the regions in their
-// order; regions of one box always have some, and those that have none are told. Sums are added in
-// a wider type without a loss, across the rows of any regions; the type is that of the wider side.
-// What float8_e4m3fn cannot hold saturates, or is NaN.
+// Common rows of two regions: cut into them, both regions give their bytes in order. Regions of one
+// box always have some, and regions without any are reported. Sums are added in a wider type
+// without loss, across the rows of any regions; the type is that of the wider side. Values that
+// float8_e4m3fn cannot hold saturate, or are NaN.
 #include "src/reshard/region.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::vector<uint64_t> bytes_of(const Region& region) {
   return bytes;
 }
 
-// Both sides by |rows|.
+// Lists both sides by |rows|.
 void list(const CommonRows& rows, const Region& from, const Region& to,
           std::vector<uint64_t>* out_from, std::vector<uint64_t>* out_to) {
   uint64_t count = 1;
@@ -57,7 +57,7 @@ Region make(const std::vector<uint64_t>& extents, std::mt19937& random, uint64_t
     strides[order[i]] = stride;
     stride *= extents[order[i]] + (random() % 3 == 0 ? random() % 3 : 0);
   }
-  // A dense region is often told with fewer dimensions.
+  // A dense region is often described with fewer dimensions.
   for (size_t d = 0; d < extents.size(); ++d) {
     const bool joins = box.dimensions > 0 && random() % 2 == 0 &&
                        box.strides[box.dimensions - 1] == strides[d] * extents[d];
@@ -88,7 +88,7 @@ TEST(CommonRows, OfOneBox) {
     list(rows, from, to, &from_bytes, &to_bytes);
     ASSERT_EQ(from_bytes, bytes_of(from)) << round;
     ASSERT_EQ(to_bytes, bytes_of(to)) << round;
-    // They are as long as can be.
+    // They are as long as possible.
     const auto goes_on = [](const std::vector<uint64_t>& bytes, size_t at) {
       return bytes[at] == bytes[at - 1] + 1;
     };
@@ -131,7 +131,7 @@ TEST(Sums, AreFormedInTheWiderType) {
   EXPECT_EQ(sum_type_of(kComplex64, kComplex64), kComplex64);
 }
 
-// Rows of bfloat16 are added to rows of float32 of another length.
+// Rows of bfloat16 are added to float32 rows of another length.
 TEST(Sums, AddNarrowToWide) {
   StridedBox box;
   box.dimensions = 2;

@@ -1,8 +1,8 @@
 // Slicings:
-//   - carried out by all ranks, in any order that one message between two ranks allows, they give
-//     the right tensor, over random layouts, strategies and slices, and write nothing else;
-//   - both ends of a message count the same elements;
-//   - every rank has a share of each slice, and boxes that lie behind each other are one.
+//    - carried out by all ranks, in any order that one message between two ranks allows, they give
+//      the right tensor, over random layouts, strategies and slices, and write nothing else;
+//    - both ends of a message count the same elements;
+//    - every rank has a share of each slice, and consecutive boxes are merged.
 #include "reshard/slicing.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<int> ranks_from(int first, uint64_t count) {
   return ranks;
 }
 
-// Calls use(place, index) for all elements of |part|, by their index in the tensor.
+// Calls use(place, index) for all elements of |part|, with their index in the tensor.
 template <typename Use>
 void for_each_element(const Part& part, Use&& use) {
   const uint64_t elements = part.box.elements();
@@ -63,7 +63,7 @@ void for_each_place(const StridedBox& box, Use&& use) {
   }
 }
 
-// All ranks of a plan, with their memories, in one thread.
+// All ranks of a plan, with their memories, in a single thread.
 class Machine {
  public:
   Machine(const MovePlan& plan, int ranks, uint32_t slices, std::mt19937& random)
@@ -87,7 +87,7 @@ class Machine {
     for (State& state : states_) state.before = state.memory[0];
   }
 
-  // False: nobody can go on.
+  // Returns false if no rank can proceed.
   bool run() {
     for (;;) {
       std::vector<size_t> unfinished;
@@ -125,7 +125,7 @@ class Machine {
     std::vector<int64_t> memory[4];
     std::vector<int64_t> before;  // of the source
     size_t phase = 0;
-    size_t sent = 0;  // of the phase
+    size_t sent = 0;  // in this phase
   };
 
   bool is_padding(const std::vector<uint64_t>& index) const {
@@ -159,7 +159,7 @@ class Machine {
     return packed;
   }
 
-  // One message, or all arrivals of a phase.
+  // Does one message, or all arrivals of a phase.
   bool step(int rank) {
     State& state = states_[static_cast<size_t>(rank)];
     const Phase& phase = state.slicing.phases[state.phase];
@@ -269,7 +269,7 @@ TEST(Slicings, EveryRankHasAShareOfEachSlice) {
     std::map<uint32_t, int> phases;
     for (const Phase& phase : slicing.phases) ++phases[phase.slice];
     EXPECT_EQ(phases.size(), 4u) << rank;
-    // The hidden dimension, which nobody cuts, is sliced: a message has few boxes.
+    // The hidden dimension is sliced, which no rank cuts, so a message has few boxes.
     for (const Phase& phase : slicing.phases) {
       for (const Message& message : phase.sends) EXPECT_EQ(message.boxes.size(), 1u);
     }

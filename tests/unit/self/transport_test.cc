@@ -1,6 +1,6 @@
-// A rank's connection to itself: messages arrive whole, in order and never inside send(); refusals
-// end with on_writable; puts, gets, revoke, cancel and priorities keep the rules of transport.h;
-// the transport never sleeps on work; connecting to anybody else fails with a text.
+// A rank's connection to itself. Messages arrive whole, in order and never inside send(). Refusals
+// end with on_writable. Puts, gets, revoke, cancel and priorities keep the rules of transport.h.
+// The transport never sleeps on work. Connecting to another rank fails with a text.
 #include <gtest/gtest.h>
 
 #include "src/system/random.h"

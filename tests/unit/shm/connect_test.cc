@@ -1,16 +1,15 @@
 // Making and losing shm connections:
 //
-//   * a peer that dies is noticed although a forked child of it holds its socket, and what it had
-//     published is delivered first;
-//   * connecting without descriptors to spare fails with a reason on both ends, and works
-//     afterwards;
-//   * a cancelled attempt reports nothing, one to nowhere or with a malformed contact reports
-//     once;
-//   * processes of another user are refused by both sides before anything is said, with a line in
-//     the log that names process and user, unless HETCOMM_SHM_USERS=any;
-//   * rings are as large as both sides accept;
-//   * a connection is one contact on each side, used or not;
-//   * an endpoint may be destroyed inside an upcall of another; many idle ones cost little.
+//    * a dead peer is noticed although its forked child holds its socket, and everything that it
+//      had published is delivered first;
+//    * connecting without spare descriptors fails with a reason on both ends, and works afterwards;
+//    * a cancelled attempt reports nothing; one to nowhere, or with a malformed contact, reports
+//      once;
+//    * processes of another user are refused by both sides before anything is sent, with a line in
+//      the log that names process and user, unless HETCOMM_SHM_USERS=any;
+//    * rings are as large as both sides accept;
+//    * a connection is one contact on each side, used or not;
+//    * an endpoint may be destroyed inside an upcall of another; many idle ones cost little.
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/prctl.h>
@@ -69,7 +68,7 @@ TEST(ShmConnect, ClosingIsSeenAlthoughAChildHoldsTheSocket) {
   waitpid(child, nullptr, 0);
 }
 
-// More than one turn takes.
+// More data than one turn takes.
 TEST(ShmConnect, AllThatWasSentBeforeTheEndIsDelivered) {
   for (const uint64_t length : {88u, 16u << 10}) {
     ShmPair pair;
@@ -102,7 +101,7 @@ TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
       for (int i = 0; i < 10; ++i) side.node().step();
       side.kill_far();
       side.node().until("on_failed", [&] { return rail.failed > 0; });
-      // Everything is quiet now: the memory may go.
+      // Everything is quiet now, so the memory may go.
     };
     const auto far = [](Side& side) {
       Rail& rail = side.connect();
@@ -119,7 +118,7 @@ TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
   }
 }
 
-// Leaves |spare| descriptors to this process while it lives.
+// Leaves |spare| free descriptors to this process while it lives.
 class FewDescriptors {
  public:
   explicit FewDescriptors(unsigned spare) {
@@ -152,8 +151,8 @@ TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
     near.node.connected.clear();
     far.node.accepted.clear();
   };
-  // Once before as well: the undefined behaviour sanitizer needs descriptors for types it meets
-  // first.
+  // Connects once beforehand: the undefined behaviour sanitizer needs descriptors for types it
+  // meets first.
   connect_for_good();
   int failures = 0;
   for (unsigned spare = 0; spare < 14; ++spare) {
@@ -232,7 +231,7 @@ TEST(ShmConnect, APeerElsewhereIsNamedAsSuch) {
   contact.host[0] ^= std::byte{1};
   status = near.node.transport().reach(contact.encode());
   EXPECT_NE(status.text().find("another host"), std::string_view::npos) << status.text();
-  // Hints that differ are no proof: the socket is.
+  // Differing hints prove nothing, but the socket does.
   ShmNode far(near.credentials, "", 1);
   contact.socket = shm::Contact::decode(far.node.transport().contact()).value().socket;
   EXPECT_TRUE(near.node.transport().reach(contact.encode()).ok());
@@ -262,7 +261,7 @@ TEST(ShmConnect, RingsAreAsLargeAsBothSidesAccept) {
 
 constexpr uid_t kOtherUser = 65534;
 
-// Runs |body| in a process of another user, which ends with what it returns.
+// Runs |body| in a process of another user, which exits with its result.
 template <typename Body>
 pid_t start_as_other_user(Body&& body) {
   const pid_t child = fork();
@@ -280,7 +279,7 @@ pid_t start_as_other_user(Body&& body) {
   }
 }
 
-// Connects to |name| with the job's secret; true when the other side has proved itself.
+// Connects to |name| with the job's secret. Returns true when the other side has proved itself.
 class Stranger final : public ConnectHandler {
  public:
   static bool gets_in(const std::string& name, const Credentials& credentials) {

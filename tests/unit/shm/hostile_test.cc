@@ -1,19 +1,19 @@
-// A peer that has proved the secret and then writes what it likes:
+// A peer that has proved the secret and then writes arbitrary data:
 //
-//   * impossible entries and counts fail the connection with a text; random ones never crash, hang
-//     or write outside of what is exposed;
-//   * an offer that is cut short, oversized, unsealed or without its descriptor is refused with a
-//     reason;
-//   * descriptors that come over the socket are counted as they come: no more than one is held,
-//     however they are spread over messages;
-//   * ringing returns at once, whatever the peer does with its end of the socket, and a peer that
-//     rings without end gets no more than its turn;
-//   * a region is handed to members only, and only where it grants every access; whoever asks for
-//     another one is named in the log, once, and bounded in what he may ask for;
-//   * a region that is being withdrawn gets no new mappers, and is waited for as long as any peer
-//     may map it; what this side has not asked for is not taken;
-//   * rings larger than this side's own are refused;
-//   * pieces for what is not exposed any more are dropped, pieces beyond what is exposed fail.
+//    * impossible entries and counts fail the connection with a text; random ones never crash, hang
+//      or write outside exposed memory;
+//    * an offer that is cut short, oversized, unsealed or without its descriptor is refused with a
+//      reason;
+//    * descriptors that come over the socket are counted as they come: at most one is held, however
+//      they are spread over messages;
+//    * ringing returns at once, whatever the peer does with its end of the socket, and a peer that
+//      rings endlessly gets only its turn;
+//    * a region is handed to members only, and only if it grants every access; a peer that asks for
+//      another one is named in the log once, and its requests are bounded;
+//    * a region that is being withdrawn gets no new mappers, and the wait lasts as long as any peer
+//      may map it; regions that this side has not asked for are not taken;
+//    * rings larger than this side's own are refused;
+//    * pieces for memory that is no longer exposed are dropped, pieces beyond exposed memory fail.
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/eventfd.h>
@@ -45,7 +45,7 @@ uint32_t entry(SlotKind kind, uint32_t length) {
 
 class ShmHostile : public ::testing::Test {
  protected:
-  // Lets the node look until its end has failed.
+  // Drives the node until its end has failed.
   void expect_failure(RawPeer& peer) {
     Rail& rail = peer.rail();
     node_.node.until("on_failed", [&] { return rail.failed > 0; });
@@ -101,7 +101,7 @@ TEST_F(ShmHostile, ImpossibleCountsFailTheConnection) {
   expect_failure(peer);
 }
 
-// These counts would give the ring room that it has not.
+// These counts would give the ring more room than it has.
 TEST_F(ShmHostile, ImpossibleCountsOfBytesFailTheConnection) {
   for (const uint64_t consumed : {uint64_t{1} << 20, uint64_t{1} << 62}) {
     RawPeer peer(node_.node, node_.credentials);
@@ -190,10 +190,10 @@ TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
 
 // --- the exchange ----------------------------------------------------------------------------
 
-// The kernel takes as many with one message.
+// The most that the kernel accepts with one message.
 constexpr size_t kMaxPassed = 253;
 
-// The result is that of sendmsg().
+// Returns the result of sendmsg().
 ssize_t send_with_all(int socket, ConstByteSpan bytes, const std::vector<int>& descriptors) {
   iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxPassed)> control{};
@@ -210,7 +210,8 @@ ssize_t send_with_all(int socket, ConstByteSpan bytes, const std::vector<int>& d
   return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Sends |bytes| with |descriptors| in place of an offer; the refusal's text, "" if there was none.
+// Sends |bytes| with |descriptors| instead of an offer. Returns the refusal's text, or "" if there
+// was none.
 std::string offer(ShmNode& node, ConstByteSpan bytes, const std::vector<int>& descriptors) {
   ProvedSocket proved(node.node, node.credentials);
   const UniqueFd socket = proved.take();
@@ -289,8 +290,8 @@ TEST_F(ShmHostile, RandomOffersAreRefused) {
   }
 }
 
-// Sends |bytes| one by one with |descriptors| with each, until the node has enough of it; expects
-// that it held one descriptor at most and that nobody but its end of the socket is gone.
+// Sends |bytes| one by one with |descriptors| with each, until the node ends the connection.
+// Expects that it held at most one descriptor and that only its end of the socket is gone.
 void drip(ShmNode& node, int socket, ConstByteSpan bytes, const std::vector<int>& descriptors) {
   const size_t before = open_descriptors();
   size_t most = before;
@@ -373,7 +374,7 @@ TEST_F(ShmHostile, APeerThatRingsWithoutEndGetsItsTurnOnly) {
 
 // --- regions ---------------------------------------------------------------------------------
 
-// Memory in a file, and a region that grants all of it to |members|.
+// A memory file, and a region that grants all of it to |members|.
 struct FileRegion {
   explicit FileRegion(std::vector<bool> members)
       : file(memory_file(64 << 10, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
@@ -386,8 +387,8 @@ struct FileRegion {
   Region region;
 };
 
-// Asks for region |id| by a parcel, and lets go of it at once; the kind of the answer. A descriptor
-// goes to |*file|.
+// Asks for region |id| by a parcel, and releases it at once. Returns the kind of the answer; a
+// descriptor goes to |*file|.
 shm::ParcelKind ask(ShmNode& node, RawPeer& peer, uint64_t id, UniqueFd* file) {
   const int socket = peer.connection.socket.get();
   for (const auto kind : {shm::ParcelKind::kWant, shm::ParcelKind::kGone}) {
@@ -434,7 +435,7 @@ TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
   EXPECT_EQ(node_.warnings(), 2u) << "each reason once";
 }
 
-// One peer has it mapped, so withdrawing is not done at once.
+// One peer has it mapped, so the withdrawal is not finished at once.
 TEST_F(ShmHostile, ARegionThatIsBeingWithdrawnGetsNoNewMappers) {
   const FileRegion all({true, true});
   Transport& transport = node_.node.transport();
@@ -473,7 +474,7 @@ TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
   ASSERT_TRUE(shm::send_with(mapper.connection.socket.get(), bytes).ok());
   for (int i = 0; i < 10; ++i) node_.node.step();
   node_.node.accepted.clear();
-  // Another connection, which maps nothing, does not make it forget.
+  // Another connection that maps nothing does not end the wait.
   RawPeer other(node_.node, node_.credentials);
   (void)other.rail();
   for (int i = 0; i < 10; ++i) node_.node.step();
@@ -483,7 +484,7 @@ TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
   EXPECT_TRUE(transport.abilities().regions->withdraw(key));
 }
 
-// The peer answers to none of them.
+// The peer answers none of them.
 TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
@@ -511,7 +512,7 @@ TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
   EXPECT_EQ(rail.failed, 0);
 }
 
-// A file comes, as for another region.
+// A file arrives, as for another region.
 TEST_F(ShmHostile, ARegionThatNobodyAskedForFailsTheConnection) {
   for (const auto kind : {shm::ParcelKind::kHere, shm::ParcelKind::kNone}) {
     const FileRegion some({true, true});

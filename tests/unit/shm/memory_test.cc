@@ -1,15 +1,15 @@
 // The parts below an endpoint:
 //
-//   * a connection's memory takes no more than 32 KiB until a ring is used, and then no more than
-//     is used of it, with its file and without; it is sealed, and leaves nothing behind;
-//   * entries and bytes cross the ring whole and in order at every size, between two threads, while
-//     the part of it in use grows, and the producer never waits for what the consumer has not said
-//     although it has room;
-//   * entries that cannot be are refused wherever in a lap they come;
-//   * a process is read only where its whole nonce is found;
-//   * a peer's region is mapped only if it is sealed plain memory of the length that was asked for;
-//   * cursors, queues and tables do what their headers say, stale keys included;
-//   * streaming copies write exactly what they should at every alignment.
+//    * a connection's memory takes at most 32 KiB until a ring is used, and then only as much as is
+//      used, with its file and without; it is sealed, and leaves nothing behind;
+//    * entries and bytes cross the ring whole and in order at every size, between two threads,
+//      while the part of it in use grows; the producer never waits for consumption reports while it
+//      has room;
+//    * impossible entries are refused wherever in a lap they come;
+//    * a process is read only where its whole nonce is found;
+//    * a peer's region is mapped only if it is sealed plain memory of the requested length;
+//    * cursors, queues and tables behave as their headers say, with stale keys too;
+//    * streaming copies write exactly their target at every alignment.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -117,7 +117,7 @@ struct RingEnds {
   shm::Producer producer() {
     return {memory.side(0), memory.side(1), memory.ring(0), memory.geometry().ring_bytes};
   }
-  // Has |producer|, which has room for |length| bytes, use as much of the ring as that takes.
+  // Grows the used part of the ring until |producer| has room for |length| bytes.
   static void make_fit(shm::Producer& producer, uint64_t length) {
     for (uint64_t bytes = 1 << 10; !producer.fits(length); bytes *= 2) {
       if (bytes > producer.used_ring_bytes()) producer.grow(bytes);
@@ -164,8 +164,8 @@ TEST(ShmRing, BytesOfAllSizesCrossInOrder) {
   EXPECT_FALSE(producer.broken());
 }
 
-// Consumption is said in quarters only: whoever asks for a chunk must get it all the same.
-// Whatever the ring's entries say, no byte outside of what the producer may have written is read.
+// Consumption is reported in quarters only, but a request for a chunk must still get all of it.
+// Whatever the ring's entries say, no byte outside the producer's possible writes is read.
 TEST(ShmRing, EntriesThatCannotBeAreRefusedAnywhereInALap) {
   const Geometry geometry{64 << 10, 16 << 10};
   constexpr uint64_t kLap = 64 << 10;
@@ -304,7 +304,7 @@ TEST(ShmExposure, StaleKeysNameNothing) {
   for (const auto& each : shared.side(0).sources) EXPECT_EQ(each.load(), 0u);
 }
 
-// Its number may have been given to another process, or name one in another namespace.
+// Its number may belong to another process by now, or name one in another namespace.
 TEST(ShmReading, AProcessIsReadOnlyWhereEveryByteOfItsNonceIsThere) {
   shm::Nonce there{};
   for (size_t i = 0; i < there.size(); ++i) there[i] = static_cast<std::byte>(i + 1);

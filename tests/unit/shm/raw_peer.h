@@ -1,5 +1,5 @@
-// The initiator's end of a shm connection without an endpoint on top: a test writes into the
-// shared memory as it likes.
+// The initiator's end of a shm connection without an endpoint: a test writes arbitrary data into
+// the shared memory.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ inline Credentials fresh_credentials() {
   return credentials;
 }
 
-// A socket to |node| over which rank 0 has proved itself.
+// A socket to |node| on which rank 0 has proved itself.
 class ProvedSocket final : public ConnectHandler {
  public:
   ProvedSocket(Node& node, const Credentials& credentials) : poller_(make_poller()) {
@@ -95,7 +95,7 @@ class RawPeer final : public shm::SetupHandler {
     setup_.reset();
   }
 
-  // The node's end.
+  // The node's end of the connection.
   Rail& rail() {
     node_.until("on_accepted", [&] { return node_.accepted.contains(0); });
     return *node_.accepted.at(0);
@@ -125,7 +125,7 @@ class ShmNode {
 
   Credentials credentials;
 
-  // From now on warnings are kept.
+  // Keeps warnings from now on.
   void watch_log() {
     node.log().set_level(LogLevel::kWarn);
     node.log().set_sink(
@@ -134,7 +134,7 @@ class ShmNode {
         },
         &lines_);
   }
-  // Whether one of them has all |parts|.
+  // Whether any warning contains all |parts|.
   bool has_warned(const std::vector<std::string>& parts) const {
     return std::any_of(lines_.begin(), lines_.end(), [&](const std::string& line) {
       return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {

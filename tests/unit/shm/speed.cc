@@ -1,7 +1,7 @@
-// Latency and bandwidth of the shm transport between two pinned processes, beside the floors of
-// the machine in the same run: a bare flag handed over through shared memory, memcpy, and a bare
-// copy in by one process and out by the other. Not a test: floors and transport take turns in many
-// short rounds, and best and median are printed.
+// Latency and bandwidth of the shm transport between two pinned processes, compared with lower
+// bounds of the machine in the same run: a bare flag handed over through shared memory, memcpy, and
+// a bare copy in by one process and out by the other. Not a test: bounds and transport take turns
+// in many short rounds, and best and median are printed.
 //
 //   shm_speed [rounds] [settings]        settings as for hetcomm, e.g.
 //   "SHM_RING_BYTES=256K;SHM_CHUNK=16K"
@@ -30,7 +30,7 @@ constexpr useconds_t kPauseUs = 50'000;
 constexpr size_t kFloorRing = 256 << 10;
 constexpr size_t kFloorChunk = 32 << 10;
 
-// Shared by the two processes, for the floors and to start each measurement together.
+// Shared by the two processes, for the lower bounds and to start each measurement together.
 struct Floor {
   alignas(128) std::atomic<uint64_t> near;
   alignas(128) std::atomic<uint64_t> far;
@@ -42,7 +42,7 @@ void pin(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<size_t>(core), &set);
-  // Where it is not allowed the figures are only noisier.
+  // Without permission for that the figures are only noisier.
   sched_setaffinity(0, sizeof(set), &set);
 }
 
@@ -74,7 +74,7 @@ class Bench {
   void run() {
     exchange_keys();
     for (int round = 0; round < rounds_; ++round) {
-      // Others who share the machine get their turn between rounds rather than within one.
+      // Other processes of the machine get their turn between rounds rather than within one.
       usleep(kPauseUs);
       latency_.add("latency us: flag", flag_floor());
       latency_.add("latency us: shm 8 B", ping_pong(8));
@@ -182,7 +182,7 @@ class Bench {
     return static_cast<double>(size * count) / seconds_since(start) / 1e9;
   }
 
-  // One at a time, an answer at the end.
+  // One at a time, with an answer at the end.
   double puts(size_t size) {
     set_counter(buffer_.data());
     const size_t count = repeats(size);
@@ -300,7 +300,7 @@ int main(int argc, char** argv) {
   const auto factory = hetcomm::make_shm_factory();
   Shared<Floor> floor;
   const auto both = [&](Side& side) {
-    // Both ends leave together: an end that is destroyed early would fail the other's last wait.
+    // Both ends leave together: destroying one early would fail the other's last wait.
     Bench(side, *floor, rounds).run();
     side.meet();
     std::fflush(nullptr);

@@ -1,8 +1,9 @@
 // The tcp transport when things go wrong:
-//  - after revoke and cancel have returned, memory is quiet, wherever a frame was cut, and the
-//  connection goes on;
-//  - a peer that closes or resets fails the connection once, after all that it had sent was taken;
-//  - bytes that no honest peer sends fail the connection with a text, and touch no memory.
+//   - after revoke and cancel have returned, memory is not accessed, wherever a frame was cut, and
+//     the connection continues;
+//   - a peer that closes or resets fails the connection once, after everything that it had sent was
+//     taken;
+//   - bytes that no honest peer sends fail the connection with a text, and touch no memory.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -28,10 +29,10 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kBig = 4u << 20;
-// Frames are cut by full sockets again and again.
+// Full sockets cut frames again and again.
 constexpr char kSmallBuffers[] = "TCP_SOCKET_BUFFER=64K;TCP_CHUNK=1M";
 
-// A put from a to b that is under way.
+// A put from a to b in flight.
 struct Transfer {
   explicit Transfer(Pair& pair, size_t size = kBig)
       : data(pattern(size, 1)), memory(size, std::byte{0xee}), local(piece(data)) {
@@ -43,7 +44,7 @@ struct Transfer {
     bulk = {.local = {{&local, 1}, 0, size}, .key = key};
     if (pair.ea().abilities().puts->put(bulk) != Code::kOk) std::abort();
   }
-  // Runs until about |bytes| have arrived; in the middle of a frame, as a frame is larger than the
+  // Runs until about |bytes| have arrived. This ends inside a frame, as a frame is larger than the
   // buffers.
   bool run_to(Pair& pair, size_t bytes) {
     return pair.run(
@@ -76,7 +77,7 @@ void expect_put_works(Pair& pair) {
   pair.ra().completed.clear();
 }
 
-// --- what became of what was sent ---------------------------------------------------------------
+// --- the fate of sent data ----------------------------------------------------------------------
 
 Code send_bytes(Endpoint& endpoint, size_t size) {
   std::vector<std::byte> data = pattern(size, 3);
@@ -99,7 +100,7 @@ TEST(TcpPassage, TheOpeningIsNoData) {
   EXPECT_TRUE(pair.ea().trouble().empty());
 }
 
-// The network is cut, and then something is sent: by a message, by a put.
+// The network is cut, and then a message or a put is sent.
 TEST(TcpPassage, WhatNobodyAcknowledgesIsBlocked) {
   for (const bool by_put : {false, true}) {
     Pair pair("TCP_STREAMS=1;DETECTION_TIME=2s");
@@ -128,7 +129,7 @@ TEST(TcpPassage, WhatNobodyAcknowledgesIsBlocked) {
       ASSERT_EQ(send_bytes(pair.ea(), 40), Code::kOk);
       EXPECT_EQ(pair.ea().passage(), Passage::kBlocked);
     }
-    // It says so before it is given up, and afterwards.
+    // The trouble is reported before the connection is given up, and afterwards.
     ASSERT_TRUE(pair.run([&] { return !pair.ea().trouble().empty(); }));
     EXPECT_THAT(pair.ea().trouble(), HasSubstr("not acknowledged"));
     ASSERT_TRUE(pair.run([&] { return pair.ra().failures > 0; }));
@@ -145,7 +146,7 @@ TEST(TcpRevoke, InTheMiddleOfAFrame) {
       Transfer transfer(pair);
       ASSERT_TRUE(transfer.run_to(pair, random() % kBig));
       pair.eb().abilities().exposer->revoke(transfer.key);
-      // The memory belongs to somebody else now.
+      // The memory now belongs to another owner.
       std::fill(transfer.memory.begin(), transfer.memory.end(), std::byte{0x55});
       const uint64_t told = pair.rb().put_bytes[1];
       ASSERT_TRUE(pair.run([&] { return pair.ra().completed.size() == 1; }));
@@ -182,7 +183,7 @@ TEST(TcpCancel, InTheMiddleOfAFrame) {
       const size_t reached = random() % (kBig / 2);
       ASSERT_TRUE(transfer.run_to(pair, reached));
       pair.ea().abilities().puts->cancel(transfer.bulk);
-      // Quiet: what the source holds from now on must not arrive, save what had left before.
+      // The source's new contents must not arrive, except for bytes that had left before.
       const std::vector<std::byte> original = transfer.data;
       std::fill(transfer.data.begin(), transfer.data.end(), std::byte{0x55});
       transfer.bulk = {};
@@ -202,7 +203,7 @@ TEST(TcpCancel, InEveryState) {
   Pair pair(kSmallBuffers);
   ASSERT_NO_FATAL_FAILURE(expect_put_works(pair));
   {
-    // Queued behind another, first and last in the list.
+    // Queued behind another one, first and last in the list.
     Transfer transfer(pair);
     std::array<Bulk, 4> more;
     for (Bulk& bulk : more) {
@@ -220,7 +221,7 @@ TEST(TcpCancel, InEveryState) {
     pair.eb().abilities().exposer->revoke(transfer.key);
   }
   {
-    // Completed, and the upcall not yet made: cancelled from inside another bulk's upcall.
+    // It has completed, but before its upcall another bulk's upcall cancels it.
     Bulk one;
     Bulk two;
     ASSERT_EQ(pair.ea().abilities().puts->put(one), Code::kOk);
@@ -231,7 +232,7 @@ TEST(TcpCancel, InEveryState) {
   }
 }
 
-// From now on puts of both sides go over the message stream: no other can be opened.
+// From now on puts of both sides use the message stream: no other can be opened.
 void expect_no_bulk_streams(Pair& pair) {
   pair.a.log.set_level(LogLevel::kError);
   rlimit limit{};
@@ -293,7 +294,7 @@ TEST(TcpCancel, InTheMiddleOfAFrameOnTheMessageStream) {
   }
 }
 
-// The time until the side that is left hears of it.
+// Also returns the time until the remaining side learns of it.
 void destroy_in_the_middle_of_a_put(bool sender_goes, uint64_t* took_ns) {
   Pair pair(kSmallBuffers);
   Transfer transfer(pair);
@@ -304,7 +305,7 @@ void destroy_in_the_middle_of_a_put(bool sender_goes, uint64_t* took_ns) {
       test::fastest_ns(1, [&] { ASSERT_TRUE(pair.run([&] { return left.failures == 1; })); });
   EXPECT_THAT(std::string(left.failure.text()), HasSubstr("tcp 127.0.0.1:"));
   pair.idle();
-  // After on_failed every call says so and nothing is touched.
+  // After on_failed every call reports it and nothing is touched.
   Endpoint& endpoint = sender_goes ? pair.eb() : pair.ea();
   EXPECT_EQ(endpoint.send(make_header(1), {}), Code::kPeerLost);
   EXPECT_EQ(endpoint.abilities().puts->put(transfer.bulk), Code::kPeerLost);
@@ -334,7 +335,7 @@ TEST(TcpClose, WhatWasSentBeforeIsTaken) {
   Transfer transfer(pair, 300000);
   std::vector<std::byte> bytes = pattern(3000, 1);
   const iovec whole = piece(bytes);
-  // All of it into the kernel, while the receiver does nothing.
+  // All of it goes into the kernel, while the receiver does nothing.
   for (int i = 0; i < 100000 && !pair.ea().flushed(); ++i) pair.a.step();
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(pair.ea().send(make_header(1), {{&whole, 1}, 0, bytes.size()}), Code::kOk);
@@ -360,8 +361,8 @@ TEST(TcpClose, SendAfterThePeerHasGone) {
 }
 
 TEST(TcpClose, ManyRoundsFromInsideUpcalls) {
-  // Both sides send and put; the endpoint goes away at a random moment, from inside an upcall of
-  // the other side.
+  // Both sides send and put. The endpoint is destroyed at a random moment, inside an upcall of the
+  // other side.
   std::mt19937_64 random(5);
   for (int round = 0; round < 60; ++round) {
     Pair pair("TCP_SOCKET_BUFFER=64K;TCP_CHUNK=100K;TCP_STREAMS=2");
@@ -370,7 +371,7 @@ TEST(TcpClose, ManyRoundsFromInsideUpcalls) {
     const iovec whole = piece(bytes);
     const size_t last = random() % 60;
     bool gone = false;
-    // An upcall of b's endpoint may destroy endpoints of a, as of any other.
+    // An upcall of b's endpoint may destroy endpoints of a, like any others.
     pair.rb().message_hook = [&] {
       if (pair.rb().messages.size() <= last || gone) return;
       gone = true;
@@ -426,7 +427,7 @@ class RawPeer final : public ConnectHandler {
     }
   }
   void write(const tcp::HeadBytes& head) { write(head.data(), head.size()); }
-  // True when the node has closed this socket.
+  // Returns true when the node has closed this socket.
   bool closed() {
     std::array<char, 256> sink;
     ssize_t n;
@@ -494,7 +495,7 @@ TEST(TcpHostile, HeadsThatNoPeerSends) {
   }
 }
 
-// Each side is told what only the other one may ask for, or refuse.
+// Each side gets a frame that only the other one may send.
 TEST(TcpHostile, StreamsFramesFromTheWrongSide) {
   using Kind = tcp::StreamsNote::Kind;
   Pair pair;
@@ -506,8 +507,8 @@ TEST(TcpHostile, StreamsFramesFromTheWrongSide) {
   EXPECT_EQ(asks.on_streams_frame({.kind = Kind::kUnavailable}), nullptr);
 }
 
-// Puts over the message stream come in fragments, between which messages go; nothing else is there
-// than has a meaning.
+// Puts over the message stream come in fragments, with messages between them. Frames without a
+// meaning there are refused.
 TEST(TcpHostile, PutsThatNoPeerSends) {
   {
     Victim victim;
@@ -576,7 +577,7 @@ TEST(TcpHostile, RevokedTokenIsDroppedSilently) {
   const std::vector<std::byte> data(500, std::byte{1});
   victim.put_head(bulk, victim.target(0), 500);
   bulk.write(data.data(), data.size());
-  // The slot in its next life is not reached by the old token either.
+  // The old token does not reach the slot in its next life either.
   std::vector<std::byte> other(1000, std::byte{0xee});
   const iovec target = piece(other);
   const RemoteKey key =
@@ -633,7 +634,7 @@ TEST(TcpHostile, StreamsThatDoNotBelong) {
   RawPeer again(victim.node, 0, victim.id);
   RawPeer bulk(victim.node, 2, victim.id);
   RawPeer twice(victim.node, 2, victim.id);
-  // Streams whose connection is not there (yet) are kept up to a limit.
+  // Streams whose connection does not exist (yet) are kept up to a limit.
   tcp::ConnectionId unknown{};
   RawPeer stranger(victim.node, 1, unknown);
   for (int i = 0; i < 100; ++i) victim.node.step();
@@ -650,7 +651,7 @@ TEST(TcpHostile, StreamsThatDoNotBelong) {
   EXPECT_EQ(victim.node.endpoints.size(), 1u);
 }
 
-// Every byte of its name counts, and so does who it is from.
+// Every byte of its name counts, and so does its sender.
 TEST(TcpHostile, AStreamOfAnotherConnectionCarriesNoPuts) {
   Node node(2, 3);
   tcp::ConnectionId id{};
@@ -689,7 +690,7 @@ TEST(TcpHostile, AStreamOfAnotherConnectionCarriesNoPuts) {
   EXPECT_TRUE(Pair::run_nodes({&node}, [&] { return node.from(0).put_bytes[1] == 5; }));
 }
 
-// It is waited for as long as a proof may take.
+// The wait for it lasts as long as a proof may take.
 TEST(TcpHostile, AStreamWithoutItsConnectionIsClosedInTime) {
   Node node(1, 2);
   tcp::ConnectionId id{};
@@ -739,7 +740,7 @@ TEST(TcpHostile, HalfDeadConnection) {
   EXPECT_LT(now_ns() - start, 30'000'000'000u);
 }
 
-// Messages that come on the other streams after one has ended are still taken.
+// Messages on the other streams are still taken after one has ended.
 TEST(TcpHostile, MessageAfterTheEndOfABulkStream) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);

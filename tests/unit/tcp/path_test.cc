@@ -1,11 +1,11 @@
 // Silent connections of the tcp transport:
-//  - the verdict on a path follows the table of transports/tcp/README.md, row by row;
-//  - time in which nobody looked, and what arrives, do not count as silence;
-//  - a path that is cut in either direction, or while it was idle, fails its connection within the
-//    detection time, and nothing is waited for then;
-//  - a peer that does not read, or is stopped, keeps its connection, for as long as it likes;
-//  - connecting ends where nobody is reached, and goes on where a peer computes;
-//  - what a peer's receipt() says settles what the kernel alone cannot tell.
+//   - the verdict on a path follows the table of transports/tcp/README.md, row by row;
+//   - time without looking, and arriving data, do not count as silence;
+//   - a path that is cut in either direction, or while it was idle, fails its connection within the
+//     detection time, and then nothing is waited for;
+//   - a peer that does not read, or is stopped, keeps its connection, for any time;
+//   - connecting ends if no host is reached, and continues if a peer computes;
+//   - a peer's receipt() settles what the kernel alone cannot tell.
 #include "transports/tcp/path.h"
 
 #include <netinet/in.h>
@@ -91,7 +91,7 @@ const std::vector<Row>& rows() {
   return all;
 }
 
-// The shortest and the longest time that is meant.
+// Returns the shortest and the longest time for |silence|.
 std::array<uint64_t, 2> bounds(Silence silence) {
   switch (silence) {
     case Silence::kShort:
@@ -135,7 +135,7 @@ TEST(TcpPath, VerdictsFollowTheTable) {
 
 // --- one stream over time --------------------------------------------------------------------
 
-// A stream whose peer has gone silent, looked at as often as it should be.
+// A stream whose peer has gone silent, checked as often as it should be.
 struct Observed {
   PathVerdict look(uint64_t after_ns = PathWatch::interval_ns(kDetectionNs)) {
     now_ns += after_ns;
@@ -154,7 +154,7 @@ struct Observed {
 
 TEST(TcpPath, SilenceCountsFromTheFirstLook) {
   Observed path;
-  path.account.heard_ns = 1000 * kSecondNs;  // idle for long
+  path.account.heard_ns = 1000 * kSecondNs;  // idle for a long time
   for (int look = 0; look < 6; ++look) {
     EXPECT_NE(path.look(), PathVerdict::kGone) << look;
     path.ask();
@@ -167,9 +167,9 @@ TEST(TcpPath, WhatArrivesEndsTheSilence) {
   for (int look = 0; look < 40; ++look) {
     EXPECT_NE(path.look(), PathVerdict::kGone);
     path.ask();
-    if (look % 5 == 4) path.account.heard_ns = 0;  // but not what was sent
+    if (look % 5 == 4) path.account.heard_ns = 0;  // something arrives, but no acknowledgement
   }
-  // Retransmissions of before do not count.
+  // Earlier retransmissions do not count.
   Observed stale;
   stale.account.timeouts = 9;
   for (int look = 0; look < 40; ++look) EXPECT_NE(stale.look(), PathVerdict::kGone);
@@ -187,15 +187,15 @@ TEST(TcpPath, TimeInWhichNobodyLookedCountsLittle) {
   path.look();
   path.ask();
   path.ask();
-  // This host stood still, or its user computed.
+  // This host was suspended, or its user computed.
   EXPECT_EQ(path.look(100 * kSecondNs), PathVerdict::kAlive);
   EXPECT_EQ(path.look(100 * kSecondNs), PathVerdict::kUnsure);
-  // One that looks seldom learns it in the end.
+  // A side that looks rarely learns it in the end.
   EXPECT_EQ(path.look(100 * kSecondNs), PathVerdict::kGone);
 }
 
 TEST(TcpPath, ClosedWindows) {
-  // Probes are answered, seldom.
+  // Probes are answered, but rarely.
   Observed reading_nothing;
   reading_nothing.account = {.held_back = true, .window_closed = true};
   for (int look = 0; look < 400; ++look) {
@@ -203,12 +203,12 @@ TEST(TcpPath, ClosedWindows) {
     reading_nothing.account.probes = look % 60 > 55 ? 1 : 0;
     if (look % 60 == 59) reading_nothing.account.heard_ns = 0;
   }
-  // Two in a row are not.
+  // Two in a row are unanswered.
   Observed cut;
   cut.account = {.held_back = true, .window_closed = true, .probes = 2};
   for (int look = 0; look < 6; ++look) EXPECT_NE(cut.look(), PathVerdict::kGone);
   EXPECT_EQ(cut.look(), PathVerdict::kGone);
-  // Segments were in flight when it closed: they are sent again in place of probes.
+  // Segments were in flight when it closed: they are retransmitted instead of probes.
   Observed shrunk;
   shrunk.account = {.in_flight = true, .window_closed = true, .probes = 9};
   for (int look = 0; look < 10; ++look) EXPECT_NE(shrunk.look(), PathVerdict::kGone);
@@ -225,7 +225,7 @@ TEST(TcpPath, AnswersOfThePeer) {
   path.watch.answered({.asked_ns = path.now_ns, .full = true});
   EXPECT_EQ(path.look(), PathVerdict::kNotReading);
   EXPECT_FALSE(path.watch.in_doubt());
-  // It is asked again while the answer still holds. That it was full long ago says nothing.
+  // It is asked again while the answer still holds. An old report of a full window means nothing.
   EXPECT_EQ(path.look(), PathVerdict::kNotReading);
   EXPECT_TRUE(path.watch.in_doubt());
   for (int look = 0; look < 2; ++look) path.look();
@@ -236,7 +236,7 @@ TEST(TcpPath, AnswersOfThePeer) {
 
 // --- real sockets ----------------------------------------------------------------------------
 
-// A Scenario is what may happen to one connection from a to b.
+// A Scenario is a fate of one connection from a to b.
 struct Scenario {
   explicit Scenario(std::string label, const std::string& settings = "")
       : name(std::move(label)),
@@ -255,7 +255,7 @@ struct Scenario {
     ASSERT_EQ(pair.ea().send(make_header(++sent), {}), Code::kOk);
     silence_begins();
   }
-  // Until b's kernel takes no more.
+  // Sends until b's kernel takes no more.
   void fill() {
     b_reads = false;
     std::vector<std::byte> bytes(60000, std::byte{1});
@@ -266,7 +266,7 @@ struct Scenario {
       pair.a.step();
     }
   }
-  // A put that b's kernel cannot take as a whole.
+  // Starts a put that b's kernel cannot take as a whole.
   void start_put() {
     data = pattern(16u << 20, 1);
     memory.resize(data.size());
@@ -313,7 +313,7 @@ struct Scenario {
   uint64_t sent = 0;
   uint64_t silent_since_ns = 0;
   uint64_t last_step_ns = 0;
-  uint64_t unwatched_ns = 0;  // a busy machine let nobody look for so long
+  uint64_t unwatched_ns = 0;  // total time without a look, on a busy machine
   uint64_t failed_ns = 0;
   std::vector<std::byte> data;
   std::vector<std::byte> memory;
@@ -330,7 +330,7 @@ bool probes_can_be_bounded() {
   return getsockopt(any.get(), IPPROTO_TCP, 44, &limit_ms, &length) == 0;
 }
 
-// All at once, since each of them takes the detection time.
+// They run concurrently, since each of them takes the detection time.
 TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
   const Certificates files;
   Scenario idle("cut both ways while idle");
@@ -356,7 +356,7 @@ TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
     ASSERT_TRUE(each->pair.run([&] { return each->pair.rb().messages.size() == 1; }));
   }
   for (Scenario* each : {&full, &not_reading, &not_reading_secret}) each->fill();
-  // Until then one that is cut later has been idle.
+  // One that is cut later has been idle until then.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   put.start_put();
   put.cut_at_a();
@@ -377,7 +377,7 @@ TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
   for (Scenario* each : {&not_reading, &not_reading_secret, &quiet, &busy}) each->expect_whole();
   EXPECT_TRUE(put.pair.ra().completed.empty());
   EXPECT_GT(busy.pair.rb().messages.size(), 50u);
-  // The messages that were held back arrive when it reads again.
+  // The held-back messages arrive when it reads again.
   for (Scenario* each : {&not_reading, &not_reading_secret}) {
     each->b_reads = true;
     ASSERT_TRUE(each->pair.run([&] { return each->pair.ea().flushed(); }));
@@ -389,8 +389,8 @@ TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
   }
 }
 
-// Nothing that the kernel alone could tell: what b's kernel sends does not arrive, and b's window
-// was closed before.
+// The kernel alone could not tell: packets of b's kernel do not arrive, and b's window was closed
+// before.
 TEST(TcpPath, ThePeersReceiptDecides) {
   Scenario full("the peer does not read");
   Scenario reading("the peer reads");
@@ -422,7 +422,7 @@ TEST(TcpPath, ThePeersReceiptDecides) {
 TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
   Pair pair("DETECTION_TIME=8s");
   const uint16_t listener = port_in(pair.ea().describe());
-  // Once all that was sent is acknowledged, at the first look.
+  // At the first look after all sent data is acknowledged.
   ASSERT_EQ(pair.ea().send(make_header(1), {}), Code::kOk);
   ASSERT_EQ(pair.eb().send(make_header(1), {}), Code::kOk);
   pair.idle(1'200'000'000);
@@ -445,8 +445,8 @@ TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
   EXPECT_EQ(seen, 2);
 }
 
-// A host that nobody reaches is given up after the detection time, and a peer that computes is
-// waited for, though both leave the one that connects without an answer.
+// An unreachable host is given up after the detection time, and a computing peer is waited for,
+// although both leave the connecting side without an answer.
 TEST(TcpPath, ConnectingWaitsForAPeerThatComputesOnly) {
   const std::string settings = "INTERFACE=lo;FAMILY=ipv4;DETECTION_TIME=2s;BOOTSTRAP_TIMEOUT=60s";
   Node gone(1, 2, settings);
@@ -466,7 +466,7 @@ TEST(TcpPath, ConnectingWaitsForAPeerThatComputesOnly) {
   EXPECT_TRUE(Pair::run_nodes({&b, &computing}, [&] { return b.endpoints.size() == 1; }));
 }
 
-// While connections come and go.
+// While connections come and go, any thread reads receipts.
 TEST(TcpPath, ReceiptsAreReadByAnyThread) {
   Pair pair;
   std::mutex mutex;
@@ -504,7 +504,7 @@ TEST(TcpPath, ReceiptsAreReadByAnyThread) {
   asker.join();
 }
 
-// A rank in a process of its own, which is stopped while its kernel has room, and while it has not.
+// A rank in its own process is stopped, once while its kernel has room, and once while it has none.
 TEST(TcpPath, AStoppedProcessKeepsItsConnection) {
   std::array<int, 2> pipes{};
   ASSERT_EQ(pipe(pipes.data()), 0);

@@ -1,6 +1,6 @@
-// Latency and bandwidth of the tcp transport between two processes of this host, next to what plain
-// sockets do in the same run. Not a test: the figures depend on the machine's mood, so every
-// measurement is repeated, floor and transport take turns, and medians are printed.
+// Latency and bandwidth of the tcp transport between two processes of this host, compared with
+// plain sockets in the same run. Not a test: the figures vary between runs, so every measurement is
+// repeated, plain sockets and transport take turns, and medians are printed.
 //
 //   tcp_speed [rounds] [settings]        settings as for hetcomm, e.g.
 //   "TCP_CHUNK=256K;TCP_STREAMS=2"
@@ -39,7 +39,7 @@ void pin(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<size_t>(core), &set);
-  // Where it is not allowed the figures are only noisier.
+  // Without permission for that the figures are only noisier.
   sched_setaffinity(0, sizeof(set), &set);
 }
 
@@ -60,7 +60,7 @@ void read_all(int fd, void* data, size_t size) {
   }
 }
 
-// A connected pair of plain sockets over loopback; one end for each process.
+// A connected pair of plain sockets over loopback, one end for each process.
 std::pair<UniqueFd, UniqueFd> socket_pair() {
   UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
@@ -105,7 +105,7 @@ class Side final : public EndpointHandler {
     read_all(sync_, &byte, 1);
   }
 
-  // Plain send and recv that spin: nanoseconds one way.
+  // Plain spinning send and recv. Returns nanoseconds one way.
   double raw_latency() {
     char frame[48] = {};
     const auto receive = [&] {
@@ -131,7 +131,7 @@ class Side final : public EndpointHandler {
     return static_cast<double>(now_ns() - start) / kPingPongs / 2;
   }
 
-  // Blocking writes of |size|; bytes per nanosecond.
+  // Blocking writes of |size|. Returns bytes per nanosecond.
   double raw_bandwidth(size_t size) {
     const size_t count = kBytesPerRun / size;
     char byte = 0;
@@ -202,7 +202,7 @@ class Side final : public EndpointHandler {
   void mark_received() { last_received_ = received_; }
 
  private:
-  // Core does it so: the transport in every round, the poller now and then.
+  // As core does: the transport in every round, the poller sometimes.
   void progress() {
     if (node_.transport->progress() > 0) return;
     if (++idle_ % 32 == 0) {

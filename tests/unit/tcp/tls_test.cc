@@ -1,13 +1,12 @@
-// tcp over TLS, beyond what the conformance suites show for every transport:
+// tcp over TLS, beyond the conformance suites for every transport:
 //  * nothing of a message or put is readable on the wire;
-//  * what TLS holds back is never slept upon, and never forgotten: messages and puts of any size
-//  end
-//    although nobody but events wakes the ranks;
-//  * a cancelled put and a revoked target are quiet in the middle of a frame, though a record with
-//    their bytes may wait in the sender;
-//  * a connection that a third party cuts, or changes a byte of, breaks on both sides and delivers
-//    nothing wrong;
-//  * a rank without TLS does not come in, nor get out, and learns why.
+//  * data held inside TLS is never slept upon, and never forgotten: messages and puts of any size
+//    end although only events wake the ranks;
+//  * a cancelled put and a revoked target access no memory in the middle of a frame, though a
+//    record with their bytes may wait in the sender;
+//  * if a third party cuts a connection, or changes one of its bytes, it breaks on both sides and
+//    delivers nothing wrong;
+//  * a rank without TLS can neither accept nor connect, and learns why.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -62,8 +61,7 @@ TEST(TcpTls, SaysSoAndIsProtected) {
   EXPECT_FALSE(plain.ea().capabilities().protected_in_transit);
 }
 
-// Both ranks sleep whenever they are allowed to, and for long: a wake-up that is missed is a
-// failure.
+// Both ranks sleep whenever they may, and for long: a missed wake-up is a failure.
 TEST(TcpTls, NothingIsSleptUpon) {
   constexpr uint64_t kLong = 5'000'000'000;
   for (const char* more : {"", "TCP_SOCKET_BUFFER=64K;TCP_STREAMS=2", "TCP_CHUNK=512"}) {
@@ -82,14 +80,14 @@ TEST(TcpTls, NothingIsSleptUpon) {
         return code == Code::kOk && pair.rb().messages.size() == 1 &&
                pair.rb().put_bytes[100 + i] == put.data.size() && pair.ra().completed.size() == 1;
       };
-      // Each in turn until it would sleep; a rank that sleeps is woken by its descriptors only.
+      // Each runs in turn until it would sleep; only its descriptors wake a sleeping rank.
       while (!done() && now_ns() - start < kLong) {
         for (Node* node : {&pair.a, &pair.b}) {
           for (int idle = 0; idle < 3;) idle = node->step() > 0 ? 0 : idle + 1;
           const bool may_sleep = node->transport->prepare_sleep(Sleep::kLong);
           node->transport->finish_sleep();
           if (!may_sleep) continue;
-          // Nothing it could do before the next event is left undone.
+          // Everything that it can do before the next event is done.
           node->now = now_ns();
           if (node->poller.poll() == 0) {
             EXPECT_EQ(node->transport->may_sleep_on(), true);
@@ -106,8 +104,8 @@ TEST(TcpTls, NothingIsSleptUpon) {
   }
 }
 
-// The bytes of several frames come in one record and more records in one receive; a rank that is
-// woken by the poller alone still gets all of them.
+// The bytes of several frames come in one record and more records in one receive. A rank that only
+// the poller wakes still gets all of them.
 TEST(TcpTls, ManySmallMessagesReachASleeper) {
   Pair pair(settings());
   constexpr uint64_t kCount = 3000;
@@ -127,8 +125,8 @@ TEST(TcpTls, ManySmallMessagesReachASleeper) {
   }
 }
 
-// One turn takes a bounded amount. What it leaves inside TLS, with nothing behind it in the kernel,
-// is announced by no event: the rank must know of it.
+// One turn takes a bounded amount. No event announces the rest inside TLS when the kernel holds no
+// more, so the rank must know of it.
 TEST(TcpTls, WhatATurnLeavesBehindIsNotSleptUpon) {
   constexpr uint64_t kTurnBytes = 2u << 20;
   std::vector<std::byte> message = pattern(300, 1);
@@ -142,7 +140,7 @@ TEST(TcpTls, WhatATurnLeavesBehindIsNotSleptUpon) {
       pair.a.step();
       while (sent < total && pair.ea().send(make_header(sent), whole(part)) == Code::kOk) ++sent;
     };
-    // The sender sends as fast as the other side takes it, so that its turn lasts.
+    // The sender sends as fast as the other side receives, so that its turn lasts.
     pair.rb().message_hook = [&] {
       if (++received % 32 == 0) fill();
     };
@@ -198,7 +196,7 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
       EXPECT_TRUE(std::all_of(put.memory.begin(), put.memory.end(),
                               [](std::byte b) { return b == std::byte{0x55}; }));
     } else {
-      // The bytes that came are the original ones, not those that the memory held later.
+      // The received bytes are the original ones, not the later contents of the memory.
       for (size_t at = 0; at < put.memory.size(); ++at) {
         ASSERT_TRUE(put.memory[at] == original[at] || put.memory[at] == std::byte{0}) << at;
       }
@@ -210,7 +208,7 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
   EXPECT_EQ(pair.ra().failures + pair.rb().failures, 0);
 }
 
-// Sits between two ranks and does with their bytes what it likes.
+// Sits between two ranks and manipulates their bytes.
 class Interceptor {
  public:
   explicit Interceptor(const std::vector<std::byte>& contact)
@@ -261,7 +259,7 @@ class Interceptor {
   bool change_ = false;
 };
 
-// Two ranks with somebody between them.
+// Two ranks with an interceptor between them.
 struct Intercepted {
   explicit Intercepted(const std::string& more)
       : a(0, 2, "INTERFACE=lo;FAMILY=ipv4;" + more),

@@ -1,9 +1,9 @@
 // The tcp transport between well-behaved ranks:
-//  - connections come up, once each, or say why not; strangers and wrong ranks get none;
-//  - messages of every size arrive whole and in order, also when the peer does not read for long;
-//  - puts land where they should, from and to any cutting of memory, over one and several streams;
-//  - many connections live beside each other; all of it also when both sides sleep whenever they
-//  may.
+//   - connections are established, once each, or report why not; strangers and wrong ranks get
+//     none;
+//   - messages of every size arrive whole and in order, also when the peer does not read for long;
+//   - puts land where they should, from and to any cutting of memory, over one and several streams;
+//   - many connections coexist; all of it also when both sides sleep whenever they may.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -213,7 +213,7 @@ TEST(TcpMessages, PeerThatDoesNotRead) {
   while (send_bytes(pair.ea(), sent, bytes) == Code::kOk) ASSERT_LT(++sent, 100000u);
   EXPECT_FALSE(pair.ea().flushed());
   EXPECT_EQ(send_bytes(pair.ea(), sent, bytes), Code::kWouldBlock);
-  // The sender polls, then sleeps: nothing is to be done, and nothing is to be said.
+  // The sender polls, then sleeps: there is nothing to do and nothing to report.
   for (int i = 0; i < 200; ++i) pair.a.step();
   EXPECT_TRUE(pair.a.transport->prepare_sleep(Sleep::kLong));
   pair.a.transport->finish_sleep();
@@ -376,7 +376,7 @@ TEST(TcpPut, HighPriorityOvertakesAtTheNextFrame) {
   ASSERT_TRUE(pair.run([&] { return pair.ra().completed.size() == 2; }));
 }
 
-// No descriptors are left for bulk streams: puts go over the message stream.
+// No descriptors are left for bulk streams, so puts use the message stream.
 TEST(TcpPut, WithoutBulkStreams) {
   Pair pair;
   pair.a.log.set_level(LogLevel::kError);
@@ -392,7 +392,7 @@ TEST(TcpPut, WithoutBulkStreams) {
   EXPECT_THAT(pair.ea().describe(), HasSubstr("over the message stream"));
   EXPECT_THAT(pair.eb().describe(), HasSubstr("over the message stream"));
 
-  // Messages are not starved by puts that are always waiting.
+  // Puts that are always pending do not starve messages.
   std::vector<std::byte> data = pattern(32u << 20, 1);
   std::vector<std::byte> memory(data.size());
   const iovec local = piece(data);
@@ -435,7 +435,7 @@ TEST(TcpMany, TwoHundredEndpoints) {
   ASSERT_TRUE(step_all([&] {
     return std::all_of(nodes.begin(), nodes.end(), [](auto& n) { return n->outcomes == 1; });
   }));
-  // Each sends to the hub, which answers from its upcall.
+  // Each peer sends to the hub, which answers from its upcall.
   for (auto& [peer, recorder] : hub.recorders) {
     recorder->message_hook = [&hub, rank = peer] {
       std::vector<std::byte> bytes = pattern(10, 1);
@@ -453,7 +453,7 @@ TEST(TcpMany, TwoHundredEndpoints) {
       });
     }));
   }
-  // An upcall of one destroys all others, in the middle of whatever the hub iterates over.
+  // An upcall of one peer destroys all others, during any iteration of the hub.
   hub.from(7).message_hook = [&] {
     for (int i = 0; i < kPeers; ++i) {
       if (i != 7) hub.endpoints.erase(i);
@@ -471,7 +471,7 @@ TEST(TcpMany, TwoHundredEndpoints) {
   }));
 }
 
-// Two threads that sleep whenever the transport lets them: a lost wake-up would show as a hang.
+// Two threads sleep whenever the transport lets them: a lost wake-up would show as a hang.
 TEST(TcpSleep, TwoThreads) {
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4;TCP_SOCKET_BUFFER=64K");
   Node b(1, 2, "INTERFACE=lo;FAMILY=ipv4;TCP_SOCKET_BUFFER=64K");
@@ -489,7 +489,7 @@ TEST(TcpSleep, TwoThreads) {
     const iovec target = piece(memory[side]);
     Result<RemoteKey> key =
         endpoint.abilities().exposer->expose({&target, 1}, Access::kPutTarget, 5);
-    // The first message carries the key; its payload comes back as the data to put.
+    // The first message carries the key; its payload returns as the data to put.
     std::vector<std::byte> first(sizeof(RemoteKey));
     std::memcpy(first.data(), &*key, sizeof(RemoteKey));
     if (send_bytes(endpoint, 0, first) != Code::kOk) std::abort();
@@ -502,7 +502,7 @@ TEST(TcpSleep, TwoThreads) {
     size_t sent = 1;
     while (recorder.messages.size() < kMessages || recorder.completed.empty() ||
            recorder.put_bytes[5] < kSize || sent < kMessages || !endpoint.flushed()) {
-      // In lock step, so that either side often has nothing to do but wait.
+      // They run in lock step, so that either side often only waits.
       std::vector<std::byte> bytes = pattern(sent % 3000, sent);
       if (sent < kMessages && sent <= recorder.messages.size() &&
           send_bytes(endpoint, sent, bytes) == Code::kOk) {

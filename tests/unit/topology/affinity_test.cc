@@ -1,13 +1,13 @@
 // Which NICs an accelerator gets:
-//   - the distance of every pair is the one that a person reads off the machine;
-//   - every user's NICs are in the order of distance, and all that are up are there;
-//   - the first ones are an assignment to nearest NICs whose worst share no other one exceeds:
-//     every assignment is tried, on the recorded machines and on random ones;
-//   - the result does not depend on the order in which a machine was read;
-//   - a rank uses the NICs of its accelerators, or of its NUMA node;
-//   - HETCOMM_FABRIC puts NICs into the fabrics that it names, or changes nothing and says what is
-//     wrong;
-//   - HETCOMM_NIC leaves what it says, for everybody or for one, and says what is wrong with it.
+//    - the distance of every pair is the one that a person reads off the machine;
+//    - every user's NICs are in the order of distance, and contain all that are up;
+//    - the first ones form an assignment to nearest NICs whose worst share no other one exceeds:
+//      every assignment is tried, on the recorded machines and on random ones;
+//    - the result does not depend on the order in which a machine was read;
+//    - a rank uses the NICs of its accelerators, or of its NUMA node;
+//    - HETCOMM_FABRIC puts NICs into the fabrics that it names, or changes nothing and reports the
+//      error;
+//    - HETCOMM_NIC restricts the NICs, for all users or for one, and errors in it are reported.
 #include "topology/machine/affinity.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ std::vector<std::string> names(const Machine& machine, const NicOrder& order) {
   return result;
 }
 
-// The first NIC of every accelerator.
+// Returns the first NIC of every accelerator.
 std::vector<std::string> first_nics(const Machine& machine) {
   std::vector<std::string> result;
   for (const NicOrder& order : assign_nics(machine, {}).accelerators) {
@@ -83,7 +83,7 @@ TEST(Distance, IsWhatTheMachineShows) {
 
 TEST(Distance, OfSwitchesInARowIsPxb) {
   Machine machine = read("two_ports");
-  // One more switch between the first downstream port and its accelerator.
+  // There is one more switch between the first downstream port and its accelerator.
   const int accelerator = machine.accelerators[0].function;
   const int port = machine.pci[static_cast<size_t>(accelerator)].parent;
   int above = port;
@@ -192,8 +192,8 @@ TEST(Affinity, AMachineWithoutNodesOrNicsIsAnOrdinaryOne) {
   EXPECT_THAT(names(machine, assign_nics(machine, {}).numa_nodes[0]), ElementsAre("eth0"));
 }
 
-// The best worst share of all assignments of users to NICs of their nearest class. Shares are
-// compared as rate / users, in parts of kParts.
+// Returns the best worst share of all assignments of users to NICs of their nearest class. Shares
+// are compared as rate / users, in units of 1 / kParts.
 constexpr uint64_t kParts = 720720;  // divisible by every count up to 14
 uint64_t best_worst_share(const Machine& machine, const std::vector<std::vector<int>>& nearest) {
   std::vector<size_t> pick(nearest.size(), 0);
@@ -253,8 +253,8 @@ TEST(Affinity, HasTheBestWorstShareOfAllAssignments) {
   for (const char* name : kMachines) expect_best(read(name), name);
 }
 
-// Up to two sockets with root complexes, below them switches, accelerators and NICs of unequal
-// rates.
+// Creates up to two sockets with root complexes, below them switches, accelerators and NICs of
+// unequal rates.
 Machine random_machine(std::mt19937& random) {
   const auto below = [&random](int n) {
     return static_cast<int>(random() % static_cast<unsigned>(n));
@@ -455,7 +455,7 @@ TEST(RankNics, ARankWithoutAcceleratorHasThoseOfItsNode) {
   EXPECT_FALSE(nics_of(machine, {}, 1).empty()) << "a rank that does not know where it runs";
 }
 
-// Ranks of different hosts may have chosen otherwise, and meet in a subnet all the same.
+// Ranks of different hosts may have chosen differently, and still meet in a subnet.
 TEST(RankNics, EverySubnetHasOne) {
   Machine machine;
   for (const char* subnet : {"a", "a", "b", "c"}) {

@@ -1,15 +1,17 @@
-// The words of ranks about the links of their hosts, and the model that is estimated from them:
-//   - NICs behind one PCIe link share it; the narrowest of several links in a row counts; a link
-//     that carries a part of a bond's bytes limits nothing;
-//   - an unknown rate, and that of a virtual NIC, becomes no resource;
-//   - both directions of a NIC and of a PCIe link are resources of their own;
-//   - what ranks say fits the bound, comes back from bytes, and broken bytes are refused;
-//   - hosts of one label are told apart, in the order of ranks, from labels that look alike too;
-//   - ranks of one host that see different NICs describe it together;
-//   - paths have the figures of the quickest transport that all ranks of both clusters have;
-//   - any labels and clusters make a model that passes its check, or a text that says which limit
-//     they exceed;
-//   - links that never limit are left out where there would be too many resources.
+// Ranks' descriptions of the links of their hosts, and the model estimated from them:
+//    - NICs behind one PCIe link share it; the narrowest of several links in a row counts; a link
+//      that carries a part of a bond's bytes limits nothing;
+//    - an unknown rate, and that of a virtual NIC, becomes no resource;
+//    - both directions of a NIC and of a PCIe link are separate resources;
+//    - descriptions fit the bound and are decoded as they were encoded, and broken bytes are
+//      refused;
+//    - hosts with the same label are distinguished, in the order of ranks, also from labels that
+//      look alike;
+//    - ranks of one host that see different NICs describe it together;
+//    - paths have the figures of the fastest transport that all ranks of both clusters have;
+//    - any labels and clusters make a model that passes its check, or a text with the exceeded
+//      limit;
+//    - links that never limit are left out if there would be too many resources.
 #include "topology/machine/link_estimate.h"
 
 #include <algorithm>
@@ -36,7 +38,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// A root complex with a switch whose link upwards has |up|, and functions below.
+// A root complex with a switch whose uplink has |up|, and functions below.
 struct Tree {
   Machine machine;
 
@@ -194,7 +196,7 @@ TEST(HostLinks, BrokenBytesAreRefused) {
   bad = links;
   bad.pcie[0].mbyte_per_s = 0;
   EXPECT_FALSE(decode_host_links(encode_host_links(bad)).ok());
-  // Escaped it would take 288 bytes, which no link model takes.
+  // Escaped, it would take 288 bytes, more than a link model allows.
   bad = links;
   bad.nics[0].name = std::string(72, '\x01');
   EXPECT_FALSE(decode_host_links(encode_host_links(bad)).ok());
@@ -204,7 +206,7 @@ TEST(HostLinks, BrokenBytesAreRefused) {
   std::vector<std::byte> longer = encode_host_links(links);
   longer.push_back(std::byte{0});
   EXPECT_FALSE(decode_host_links(longer).ok());
-  // No bytes make it read beyond their end, or keep what check() refuses.
+  // For any bytes, it does not read beyond their end, and keeps nothing that check() refuses.
   std::mt19937 random(7);
   const std::vector<std::byte> good = encode_host_links(links);
   for (int i = 0; i < 20'000; ++i) {
@@ -226,7 +228,7 @@ HostId host_id(int number) {
   return id;
 }
 
-// Two NICs of a rate behind one PCIe link.
+// Two NICs of one rate behind one PCIe link.
 HostLinks two_nics(uint32_t mbit_per_s, uint32_t mbyte_per_s) {
   return {.pcie = {{"0000:01:00.0", mbyte_per_s}},
           .nics = {{"eth0", mbit_per_s, {0}}, {"eth1", mbit_per_s, {0}}},
@@ -284,7 +286,7 @@ TEST(LinkEstimate, UnknownRatesLimitNothing) {
   EXPECT_THAT(crossed(estimate.model, route(estimate.model, {"b", ""}, {"a", ""}).value()),
               ElementsAre("a pcie 0000:01:00.0 in"));
   EXPECT_EQ(way.single_bytes_per_s, 8'000'000'000U);
-  // No transport joins them, and none says a rate.
+  // No common transport joins them, and no transport reports a rate.
   const LinkEstimate none = estimate_links(ranks, {}).value();
   const Route unknown = route(none.model, {"a", ""}, {"b", ""}).value();
   EXPECT_EQ(unknown.latency_ns, 0U);
@@ -319,7 +321,7 @@ TEST(LinkEstimate, HostsOfOneLabelAreToldApart) {
     labels.push_back(estimate.model.hosts[static_cast<size_t>(host)].label);
   }
   EXPECT_THAT(labels, ElementsAre("node", "node#3", "node#2", "node", "node#4", "unnamed"));
-  // Thousands of hosts of one label take no time.
+  // Thousands of hosts with one label take little time.
   std::vector<RankLinks> many;
   for (int i = 0; i < 4096; ++i) many.push_back({host_id(i), "localhost", "", 1, nullptr});
   const LinkEstimate large = estimate_links(many, kTransports).value();
@@ -387,7 +389,7 @@ TEST(LinkEstimate, SaysWhichLimitIsExceeded) {
   EXPECT_EQ(text(kMaxLinkHosts, kMaxLinkClusters, none), "");
   EXPECT_THAT(text(kMaxLinkHosts + 1, 1, none), HasSubstr("4097 hosts; 4096 are the most"));
   EXPECT_THAT(text(129, 129, none), HasSubstr("129 clusters; 128 are the most"));
-  // Eight NICs on each of 1500 hosts: the PCIe links have to go, unless they limit.
+  // Eight NICs on each of 1500 hosts: the PCIe links are left out, unless they limit.
   HostLinks eight;
   for (uint8_t i = 0; i < 8; ++i) {
     eight.pcie.push_back({fmt::format("p{}", i), 64'000});

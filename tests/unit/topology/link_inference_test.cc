@@ -1,10 +1,10 @@
-// Clusters and link models from what was measured:
-//   - a uniform network with 10 % noise is one cluster; a jump in rate divides, at a factor of two;
-//   - a host with a slow NIC is no cluster of its own;
-//   - random models with noise come back: promised rates are within 10 % of the true ones;
-//   - what several transfers share is told from what limits each of them;
-//   - found clusters that have never met have a path that limits nothing;
-//   - the same measurements give the same model; each fault of them is told with its object.
+// Clusters and link models from measurements:
+//    - a uniform network with 10 % noise is one cluster; a jump in rate by a factor of two divides;
+//    - a host with a slow NIC is no cluster of its own;
+//    - random models with noise are recovered: predicted rates are within 10 % of the true ones;
+//    - a shared limit of several transfers is distinguished from a limit of each one;
+//    - found clusters that were never measured together have a path that limits nothing;
+//    - the same measurements give the same model; each fault in them is reported with its object.
 #include "topology/links/link_inference.h"
 
 #include <algorithm>
@@ -30,9 +30,9 @@ using ::testing::SizeIs;
 class Draw {
  public:
   explicit Draw(uint32_t seed) : random_(seed) {}
-  // Both ends can come.
+  // Both bounds are included.
   uint64_t between(uint64_t least, uint64_t most) { return least + random_() % (most - least + 1); }
-  // |rate|, wrong by up to |percent|.
+  // Returns |rate| with an error of up to |percent|.
   uint64_t noisy(uint64_t rate, uint64_t percent) {
     return rate * (1000 - 10 * percent + between(0, 20 * percent)) / 1000;
   }
@@ -41,7 +41,7 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-// Shares of |hosts|, by a function of both.
+// Shares between |hosts|, given by a function of both.
 template <typename Share>
 PairShares shares_of(size_t hosts, Share share) {
   PairShares shares(hosts * hosts, 0);
@@ -97,7 +97,7 @@ TEST(FindClusters, TheGreatestJumpCounts) {
     return i / 2 == j / 2 ? 800'000 : i / 4 == j / 4 ? 300'000 : 10'000;
   };
   EXPECT_THAT(find_clusters(8, shares_of(8, share)), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
-  // A chain is no cluster: hosts 0 and 2 are far from each other.
+  // A chain is no cluster: hosts 0 and 2 are far apart.
   const auto chain = [](size_t i, size_t j) -> uint64_t {
     return std::max(i, j) - std::min(i, j) == 1 ? 800'000 : 100'000;
   };
@@ -120,7 +120,7 @@ TEST(FindClusters, UnknownPairsDoNotCount) {
   EXPECT_THAT(find_clusters(8, shares_of(8, ring)), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
 }
 
-// A network as it is, and measurements of it.
+// A real network, and measurements of it.
 struct Network {
   LinkModel model;
   std::vector<int> cluster_of;
@@ -129,7 +129,7 @@ struct Network {
     const auto label = [](int host) { return fmt::format("h{:02}", host); };
     return route(model, {label(from), ""}, {label(to), ""}).value();
   }
-  // The rates of transfers at once, each with noise.
+  // Returns the rates of concurrent transfers, each with noise.
   std::vector<MeasuredTransfer> measure(const std::vector<std::pair<int, int>>& pairs, Draw& draw,
                                         uint64_t noise) const {
     std::vector<Route> routes;
@@ -312,7 +312,7 @@ LinkMeasurements four_hosts(uint64_t alone, uint64_t together) {
 }
 
 TEST(LinkInference, TellsSharedTrunksFromLimitsOfOneTransfer) {
-  // Two pairs together get no more than one: they share a trunk.
+  // Two pairs together get no more than one, so they share a trunk.
   const LinkModel shared = infer(four_hosts(200, 200)).value();
   const ClusterPath& trunk = shared.path(0, 1);
   ASSERT_THAT(trunk.resources, SizeIs(1));
@@ -322,11 +322,11 @@ TEST(LinkInference, TellsSharedTrunksFromLimitsOfOneTransfer) {
   EXPECT_EQ(trunk.latency_ns, 900'000U);
   EXPECT_EQ(shared.path(0, 0).latency_ns, 20'000U);
   EXPECT_THAT(shared.path(0, 0).resources, SizeIs(0));
-  // Together they get twice as much: something limits each of them.
+  // Together they get twice as much, so each has its own limit.
   const LinkModel single = infer(four_hosts(200, 400)).value();
   EXPECT_EQ(single.path(0, 1).single_bytes_per_s, 200 * kMbyte);
   EXPECT_THAT(single.path(0, 1).resources, SizeIs(0));
-  // Both: one alone does not fill the trunk, and two do.
+  // Both apply: one pair alone does not fill the trunk, but two do.
   const LinkModel both = infer(four_hosts(200, 300)).value();
   EXPECT_EQ(both.path(1, 0).single_bytes_per_s, 200 * kMbyte);
   ASSERT_THAT(both.path(1, 0).resources, SizeIs(1));
@@ -367,7 +367,7 @@ TEST(LinkInference, ASlowHostIsNoClusterOfItsOwn) {
 }
 
 TEST(LinkInference, FoundClustersNeedNotAllBeMeasured) {
-  // Clusters of two in a row; the first and the last of them have never met.
+  // Clusters of two in a row; the first and the last one were never measured together.
   LinkMeasurements measured;
   for (int i = 0; i < 6; ++i) measured.hosts.push_back(fmt::format("h{}", i));
   for (int i = 0; i < 6; ++i) {

@@ -1,10 +1,10 @@
 // The model of the links between hosts:
-//   - a route is the list of the resources that its bytes cross, with the latency of the whole;
-//   - the rates of routes that are used at once are max-min fair: checked against filling in small
-//     steps, over random models;
-//   - each fault of a model or a file is told with the object that it concerns, and costs little;
-//   - a model is written and read without loss; its hash is that of its content in any order;
-//   - the picture and the text show every host, whatever characters its label has.
+//    - a route is the list of the resources that its bytes cross, with the total latency;
+//    - the rates of concurrent routes are max-min fair: checked against filling in small steps,
+//      over random models;
+//    - each fault of a model or a file is reported with its object, and costs little;
+//    - a model is written and read without loss; its hash is that of its content in any order;
+//    - the picture and the text show every host, with any characters in its label.
 #include "topology/links/link_model.h"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ TEST(LinkModel, ARouteIsWhatItsBytesCross) {
   EXPECT_THAT(names(model, inside), ElementsAre("a0 memory"));
   EXPECT_EQ(inside.latency_ns, 300U);
   EXPECT_EQ(rate_alone(model, route_of(model, {"a0", ""}, {"a1", ""})), 900U);
-  // Nothing is known of the inside of a1.
+  // Nothing is known about the inside of a1.
   EXPECT_EQ(rate_alone(model, route_of(model, {"a1", ""}, {"a1", ""})), kMaxBytesPerS);
 }
 
@@ -124,7 +124,7 @@ TEST(LinkModel, RoutesShareWhatTheyHaveInCommon) {
   EXPECT_TRUE(rates(model, {}).empty());
 }
 
-// Every route grows by a small step as long as all of its resources have room for that.
+// Every route grows by a small step while all of its resources have room.
 std::vector<double> filled(const LinkModel& model, const std::vector<Route>& routes, double step) {
   std::vector<double> used(model.resources.size(), 0);
   std::vector<double> result(routes.size(), 0);
@@ -190,7 +190,7 @@ TEST(LinkModelJson, IsReadAndWrittenWithoutLoss) {
 
 TEST(LinkModelJson, TheHashIsOfTheContentAndNotOfTheOrder) {
   const uint64_t hash = hash_of(model_of(kModel));
-  // All processors give this number.
+  // The hash is the same on all processors.
   EXPECT_EQ(hash, 0x3707737bc386f73aU) << fmt::format("{:#x}", hash);
   EXPECT_EQ(hash_of(model_of(
                 changed(R"({"name": "b"}, {"name": "a"})", R"({"name": "a"}, {"name": "b"})"))),

@@ -1,8 +1,10 @@
 // A Machine from a file:
-//   - what hwloc and the file beside it say is all there: nodes, tree, ports, rates, bonds;
-//   - written as JSON and read again it is the same, whatever order the file has;
-//   - whatever is wrong with a file is refused, with the place;
-//   - every cut and every changed byte of a file gives a Machine that passes check(), or an error.
+//    - everything in hwloc's file and the accompanying one is read: nodes, tree, ports, rates,
+//      bonds;
+//    - written as JSON and read again it is the same, for any order in the file;
+//    - every fault in a file is refused, with its place;
+//    - every truncated file and every changed byte gives a Machine that passes check(), or an
+//      error.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -171,12 +173,12 @@ TEST(MachineJson, LinksBetweenAcceleratorsAreKept) {
   EXPECT_EQ(again->links, machine.links);
 }
 
-// Puts everything that has an order into another one.
+// Shuffles everything whose order may vary.
 Machine shuffled(const Machine& machine, std::mt19937& random) {
   Machine result = machine;
   std::shuffle(result.nics.begin(), result.nics.end(), random);
   std::shuffle(result.accelerators.begin(), result.accelerators.end(), random);
-  // Children of one parent change places: a list in which every parent still stands before them.
+  // Children of one parent change places, in a list where every parent still precedes them.
   std::vector<int> order;
   std::vector<int> ready;
   for (size_t i = 0; i < machine.pci.size(); ++i) {

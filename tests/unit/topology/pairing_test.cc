@@ -1,10 +1,11 @@
 // Which NIC is connected to which:
-//   - hosts with equal NICs pair them in order; unequal ones give the full rate of the poorer side;
-//   - subnets and fabrics are kept to, and what may not work is used only where it adds something;
-//   - a pair that has failed is replaced, where others have room;
-//   - together the pairs carry as much as any set of pairs could: checked by all cuts of random
-//     hosts;
-//   - no port carries more than its rate, and there are never more pairs than were asked for.
+//    - hosts with equal NICs pair them in order; unequal ones give the full rate of the slower
+//      side;
+//    - subnets and fabrics are respected, and doubtful pairs are used only if they add something;
+//    - a failed pair is replaced if others have room;
+//    - together the pairs carry as much as any set of pairs could: checked by all cuts of random
+//      hosts;
+//    - no port carries more than its rate, and there are never more pairs than requested.
 #include "topology/machine/pairing.h"
 
 #include <algorithm>
@@ -70,7 +71,7 @@ TEST(Pairing, KeepsToSubnets) {
   std::vector<Port> upper{{100, {"10.0.1.0/24"}, {}}, {100, {"10.0.0.0/24"}, {}}};
   EXPECT_THAT(pair_ports(lower, upper, kMany),
               ElementsAre(PortPair{0, 1, 100}, PortPair{1, 0, 100}));
-  // Without a common subnet somebody has to try.
+  // Without a common subnet some pair has to be tried.
   upper[0].subnets = {"10.0.7.0/24"};
   EXPECT_THAT(pair_ports(lower, upper, kMany),
               ElementsAre(PortPair{0, 1, 100}, PortPair{1, 0, 100}));
@@ -86,7 +87,7 @@ TEST(Pairing, KeepsToFabrics) {
 }
 
 TEST(Pairing, TriesOnlyWhereThatAddsSomething) {
-  // Both ends of the first subnet are full with each other.
+  // Both ends of the first subnet saturate each other.
   std::vector<Port> lower{{100, {"10.0.0.0/24"}, {}}, {100, {"10.0.1.0/24"}, {}}};
   std::vector<Port> upper{{100, {"10.0.0.0/24"}, {}}};
   EXPECT_THAT(pair_ports(lower, upper, kMany), ElementsAre(PortPair{0, 0, 100}));
@@ -155,7 +156,7 @@ TEST(Pairing, KeepsTheLargestOfTooMany) {
   EXPECT_GE(pairs[0].mbit_per_s, pairs[1].mbit_per_s);
 }
 
-// Returns what the smallest cut lets through, which is the largest flow there can be.
+// Returns the capacity of the smallest cut, which is the largest possible flow.
 uint64_t smallest_cut(const std::vector<uint64_t>& lower, const std::vector<uint64_t>& upper,
                       const std::vector<std::vector<bool>>& reaches) {
   uint64_t least = UINT64_MAX;
@@ -205,7 +206,7 @@ TEST(Pairing, CarriesAsMuchAsCanBe) {
     }
     for (size_t i = 0; i < lower.size(); ++i) ASSERT_LE(used_lower[i], lower[i]) << seed;
     for (size_t j = 0; j < upper.size(); ++j) ASSERT_LE(used_upper[j], upper[j]) << seed;
-    // A flow of this kind needs no more pairs than ports, less one.
+    // Such a flow needs fewer pairs than ports.
     if (!pairs.empty()) {
       ASSERT_LT(pairs.size(), lower.size() + upper.size()) << seed;
     }

@@ -1,11 +1,11 @@
-// Near which NUMA nodes a rank's memory and threads lie:
-//   - a NIC's buffers lie near the NIC, staging memory near its device, and near the NIC for a
-//     device that does not tell its place;
-//   - of several nodes those count that the rank's accelerators, and the processors that it may
-//     use, are near as well;
-//   - nodes are the kernel's numbers, which may have holes;
-//   - a machine of one node, or one that tells no places, has no wish;
-//   - on random machines every node that is named is near what it is named for.
+// The NUMA nodes of a rank's memory and threads:
+//    - a NIC's buffers lie near the NIC, staging memory near its device, and near the NIC for a
+//      device that does not report its place;
+//    - of several nodes those count that are near the rank's accelerators, and near the processors
+//      that it may use, as well;
+//    - nodes are the kernel's numbers, which may have holes;
+//    - a machine of one node, or one that reports no places, gives no preference;
+//    - on random machines every named node is near the object that it is named for.
 #include "topology/machine/rank_nodes.h"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ TEST(RankNodes, OfSeveralThoseCountThatAreShared) {
   const RankNodes bound = nodes(machine, {.accelerators = {accelerator}, .numa_nodes = {2}});
   EXPECT_THAT(bound.nics, ElementsAre(7));
   EXPECT_THAT(bound.accelerators, ElementsAre(7));
-  // A rank that runs elsewhere does not draw the memory away from what uses it.
+  // A rank that runs elsewhere does not draw the memory away from its users.
   const RankNodes far = nodes(machine, {.accelerators = {accelerator}, .numa_nodes = {0}});
   EXPECT_THAT(far.nics, ElementsAre(3));
   EXPECT_EQ(far.inside, 3);

@@ -1,11 +1,11 @@
-// The files below /sys, as a folder that each test makes:
-//   - bonds, VLANs, virtual functions, virtio and Soft-RoCE are found at the function that carries
-//     them;
-//   - an RDMA port and its interface are one NIC; ports, rates and states are read;
-//   - bridges and tunnels are told from physical interfaces; files of another namespace are not
-//     believed;
-//   - hosts without PCI, without NUMA nodes and without network are ordinary;
-//   - the tree of this host is the one that hwloc sees.
+// The files below /sys, in a folder that each test makes:
+//    - bonds, VLANs, virtual functions, virtio and Soft-RoCE are found at the function that carries
+//      them;
+//    - an RDMA port and its interface are one NIC; ports, rates and states are read;
+//    - bridges and tunnels are distinguished from physical interfaces; files of another namespace
+//      are ignored;
+//    - hosts without PCI, without NUMA nodes and without network are valid;
+//    - the tree of this host is the one that hwloc sees.
 #include "topology/read/sysfs.h"
 
 #include <unistd.h>
@@ -58,7 +58,7 @@ class Sysfs : public testing::Test {
     fs::create_symlink(fs::relative(sys_ / target, (sys_ / path).parent_path()), sys_ / path);
   }
 
-  // A PCI function at |way| below devices/, with what lspci would say.
+  // Adds a PCI function at |way| below devices/, with the data that lspci would show.
   fs::path add_pci(const std::string& way, const std::string& device_class, int numa_node = -1,
                    const std::string& vendor = "0x15b3") {
     const fs::path folder = fs::path("devices") / way;
@@ -71,7 +71,7 @@ class Sysfs : public testing::Test {
     link(fs::path("bus/pci/devices") / folder.filename(), folder);
     return folder;
   }
-  // An interface; |device| is where it is, empty for one without.
+  // Adds an interface; |device| is its location, or empty for one without.
   void add_interface(const std::string& name, const fs::path& device,
                      const std::string& speed = "") {
     const fs::path folder = fs::path("class/net") / name;
@@ -206,7 +206,7 @@ TEST_F(Sysfs, ARocePortNamesItsInterface) {
   add_rdma("mlx5_0", card, 1);
   write("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth1");
   EXPECT_EQ(nic(read(), "mlx5_0").interface, "eth1");
-  // A container has an interface of that name, which is not the card's.
+  // A container has an interface with the same name, which is not the card's.
   fs::remove(sys_ / "class/net/eth1/device");
   const Machine machine = read();
   ASSERT_EQ(machine.nics.size(), 2u);
@@ -316,7 +316,7 @@ TEST_F(Sysfs, AnEmptyHostIsOrdinary) {
   EXPECT_THAT(nic(read(), "eth0").subnets, ElementsAre("192.0.2.0/24"));
 }
 
-// A rank without accelerators decides as it does in the whole machine.
+// A rank without accelerators decides as in the whole machine.
 TEST_F(Sysfs, OnlyNicIsAsInTheWholeMachine) {
   add_node(0, "0-7", "10");
   write("devices/system/node/online", "0");
@@ -391,7 +391,7 @@ TEST_F(Sysfs, WholeMachineIsReadForAnInterfaceOverOthers) {
   EXPECT_FALSE(read_only_nic(sys_.string(), interfaces_));
 }
 
-// The PCI objects that matter: those on the way to NICs and accelerators.
+// Returns the relevant PCI objects: those on the way to NICs and accelerators.
 std::vector<std::string> ways_to_nics(const Machine& machine) {
   std::vector<std::string> ways;
   for (const PciNode& node : machine.pci) {

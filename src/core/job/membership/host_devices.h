@@ -15,7 +15,7 @@
 
 namespace hetcomm {
 
-inline constexpr size_t kMaxHiddenDevices = 128;  // of a host; the first ones count
+inline constexpr size_t kMaxHiddenDevices = 128;  // devices of one host; the first ones count
 
 // A number by which ranks find that they know of the same |devices|, which are in order. 0: of
 // none.
@@ -25,8 +25,8 @@ uint32_t name_of_devices(const std::vector<topology::PciAddress>& devices);
 std::vector<std::byte> encode_host_devices(const HostId& host,
                                            const std::vector<topology::PciAddress>& devices);
 
-// Puts together what the ranks of each host tell. Fails with kBootstrapFailed where that of a rank
-// cannot be read.
+// Combines what the ranks of each host tell. Fails with kBootstrapFailed if a rank's part cannot be
+// read.
 class HostDevicesMaker final : public DigestMaker {
  public:
   Result<std::vector<std::byte>> part(

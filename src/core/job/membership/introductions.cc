@@ -59,10 +59,10 @@ void Introductions::ask(int rank) {
 
 void Introductions::forgotten_by(int rank) {
   forgotten_by_.insert(rank);
-  introducer_.remove_profile(rank);  // only what comes from now on is an answer
+  introducer_.remove_profile(rank);  // only what comes after this is an answer
 }
 
-// An attempt to connect to |rank| may still be under way. It needs no other place then.
+// An attempt to connect to |rank| may still be in progress. It needs no other place then.
 bool Introductions::has_room_for(int rank) const {
   return asked_ns_.size() + overdue_ns_.size() - overdue_ns_.count(rank) < kMaxAsked;
 }

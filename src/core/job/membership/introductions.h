@@ -34,7 +34,7 @@ namespace hetcomm {
 // An introducer carries profiles between ranks. The control plane does it in a job.
 class Introducer {
  public:
-  // Sends this rank's profile to |rank|, which answers with its own or does not.
+  // Sends this rank's profile to |rank|, which may answer with its own.
   virtual void ask_profile(int rank) HETCOMM_UNDER_BATON = 0;
   // The profile that |rank| has sent since the last remove_profile(); empty: none.
   virtual std::string find_profile(int rank) HETCOMM_UNDER_BATON = 0;
@@ -63,12 +63,12 @@ class Introductions {
   Introductions(const Introductions&) = delete;
   Introductions& operator=(const Introductions&) = delete;
 
-  // Whether the directory has the offers of |rank|, and |rank| those of this one as far as this one
-  // knows. Offers that have just come are put into the directory.
+  // Whether the directory has the offers of |rank|, and |rank| has those of this one as far as this
+  // one knows. Puts offers that have just come into the directory.
   bool knows(int rank) HETCOMM_UNDER_BATON;
-  // Asks |rank| for its profile, by the next send_next() that has room for it.
+  // Asks |rank| for its profile, in the next send_next() that has room for it.
   void ask(int rank) HETCOMM_UNDER_BATON;
-  // Sends asks that wait. Returns whether it has sent some: next_timer_ns() is sooner then.
+  // Sends waiting asks. Returns whether it has sent some; next_timer_ns() is sooner then.
   bool send_next(uint64_t now_ns) HETCOMM_UNDER_BATON;
   // Nobody waits for |rank| any more.
   void forget(int rank) HETCOMM_UNDER_BATON;
@@ -84,7 +84,7 @@ class Introductions {
   // Connections that the control plane makes for these at a time. It makes no more for letters.
   static constexpr size_t kMaxAsked = 16;
 
-  // How long an answer may take. It is asked for again then, as often as connecting is tried.
+  // How long an answer may take. After that it is asked for again, as often as connecting is tried.
   uint64_t patience_ns() const HETCOMM_UNDER_BATON { return setup_.detection_ns / 10; }
   // For how long the control plane may try to connect.
   uint64_t attempt_ns() const HETCOMM_UNDER_BATON { return setup_.detection_ns / 3; }

@@ -29,7 +29,7 @@ template <typename Value>
 class Table {
  public:
   uint32_t index_of(const Value& value) {
-    // Mostly a rank has what the one before it has.
+    // Usually a rank has the value of the one before it.
     if (last_ < values_.size() && values_[last_] == value) return last_;
     const auto [found, added] = index_.try_emplace(value, static_cast<uint32_t>(values_.size()));
     if (added) values_.push_back(value);
@@ -41,7 +41,7 @@ class Table {
  private:
   std::map<Value, uint32_t> index_;
   std::vector<Value> values_;
-  uint32_t last_ = 0;  // that was asked for
+  uint32_t last_ = 0;  // index of the last value asked for
 };
 
 std::string text_of(ConstByteSpan bytes) {
@@ -139,7 +139,7 @@ class Gathering {
   JobDigest digest_;
 };
 
-// Mostly the ranks of one host have the same in a column. Then it has a value for each host.
+// Usually the ranks of one host have the same value in a column. Then it has one per host.
 void write_by_host(ByteWriter& writer, const JobDigest& digest,
                    const std::vector<uint32_t>& column) {
   std::vector<uint32_t> of_host(digest.host_count, UINT32_MAX);
@@ -203,7 +203,7 @@ std::vector<HostId> read_host_ids(ByteReader& reader, size_t count) {
   return ids;
 }
 
-// Fails where one leads to no host and is not that of a rank without a control plane.
+// Fails if an address leads to no host and does not stand for a rank without a control plane.
 std::vector<Address> read_places(ByteReader& reader, size_t most) {
   const std::string none = encode_place(Address());
   std::vector<Address> places;
@@ -236,7 +236,7 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
   if (!cards.empty()) {
     gathering.set_instance(cards.front().instance, cards.front().link_model_bytes);
   }
-  // Made anew only where a rank differs from the one before it.
+  // Made again only if a rank differs from the one before it.
   const RankCard* before = nullptr;
   std::string place;
   std::string links;

@@ -1,6 +1,6 @@
 // A digest has what every rank has to know of all others before it talks to them. It takes a few
-// bytes of each rank. Most ranks have host ids, names and sets of transports in common, so these
-// stand in tables.
+// bytes per rank. Most ranks share host ids, names and sets of transports, so these stand in
+// tables.
 //
 // In a large job leaders of blocks make the digest of cards (src/bootstrap/digest_exchange.h). All
 // functions are pure: from equal input they make equal bytes on every rank.
@@ -25,14 +25,14 @@ namespace hetcomm {
 
 // Ranks of one class have all this in common.
 struct RankClass {
-  struct Kind {  // of transports
+  struct Kind {  // a kind of transports
     std::string name;
     bool within_host = false;
     auto operator<=>(const Kind&) const = default;
   };
   bool tls = false;
   uint32_t credit = 0;        // bytes that it lets each other rank send unasked
-  uint32_t device_count = 1;  // of its context
+  uint32_t device_count = 1;  // devices of its context
   std::vector<Kind> kinds;    // in the order of its transports
   auto operator<=>(const RankClass&) const = default;
 
@@ -50,13 +50,13 @@ struct JobDigest {
   std::vector<std::pair<std::string, LinkCost>> costs;
   uint32_t host_count = 0;
   std::vector<HostId> host_ids;     // by host; none in the digest of a whole job
-  std::vector<std::string> labels;  // of hosts, in a link model
+  std::vector<std::string> labels;  // labels of hosts in a link model
   std::vector<std::string> clusters;
-  std::vector<Address> places;     // of control planes, without ports
+  std::vector<Address> places;     // addresses of control planes, without ports
   std::vector<std::string> links;  // encoded topology::HostLinks; empty: nothing is said
   // Ranks of one host know of different devices there: they have to tell each other.
   bool must_tell_devices = false;
-  uint32_t silenced = 0;  // ranks of which shorten_links() has dropped what they said
+  uint32_t silenced = 0;  // ranks whose words shorten_links() has dropped
 
   // By rank: indices of the tables.
   std::vector<uint32_t> class_of;
@@ -66,7 +66,7 @@ struct JobDigest {
   std::vector<uint32_t> place_of;
   std::vector<uint32_t> links_of;
   // By rank.
-  std::vector<uint16_t> ports;  // of its control plane
+  std::vector<uint16_t> ports;  // port of its control plane
   std::vector<uint32_t> incarnations;
   // By host, where |host_ids| are: name_of_devices() of host_devices.h, as its ranks say.
   std::vector<uint32_t> known_devices;
@@ -77,15 +77,15 @@ struct JobDigest {
 // The digest of the ranks |first|, |first| + 1, ..., which have |cards|. Fails where they do not
 // fit together.
 Result<JobDigest> gather(int first, const std::vector<RankCard>& cards);
-// The digest of the ranks of all |parts|, which follow one another and have host ids. It has none:
-// ranks need to know which of them share a host, and no more.
+// The digest of the ranks of all |parts|, which follow one another and have host ids. The result
+// has none: ranks need to know which of them share a host, and no more.
 Result<JobDigest> merge(const std::vector<JobDigest>& parts);
 
-// Keeps |most_bytes| of what ranks say of the links of their hosts. Ranks whose words are dropped
-// are taken to say nothing, and counted.
+// Keeps |most_bytes| of what ranks say of the links of their hosts. A rank whose words are dropped
+// is taken to say nothing, and is counted.
 void shorten_links(JobDigest& digest, size_t most_bytes);
 
-// Ids of hosts, and the devices that they know, are encoded where |digest| has them.
+// Host ids, and the devices that hosts know, are encoded if |digest| has them.
 std::vector<std::byte> encode_digest(const JobDigest& digest);
 Result<JobDigest> decode_digest(ConstByteSpan bytes);
 

@@ -97,7 +97,7 @@ struct Offered {
   // By rank.
   std::vector<uint32_t> ranks;
   std::vector<uint32_t> channels;
-  // Lists of ranks that are taken for lost, as bytes, each once, and by rank which one it is.
+  // Lists of ranks taken for lost, as bytes, each once, and by rank which one it is.
   std::vector<std::string> lists;
   std::vector<uint32_t> list_of;
 };
@@ -176,7 +176,7 @@ bool add_list(Offered& offered, const std::string& list) {
   return bytes <= kMaxListBytes;
 }
 
-// Adds the ranks of |more|, which follow. False: there are more than there may be.
+// Adds the ranks of |more|, which follow. False: there are too many.
 bool append(Offered& to, const Offered& more) {
   if (to.ranks.size() + more.ranks.size() > JobDigest::kMaxRanks) return false;
   add(to.mark, more.mark);

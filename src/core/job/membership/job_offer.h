@@ -1,11 +1,11 @@
-// Ranks that are in one job already find that out by offers, to make a communicator over it instead
-// of a new job. Each rank tells the others in which jobs it is, as which rank, and by which channel
-// it is reached there. From what all have told, every rank chooses the same job, or none. The
+// Ranks that already share a job find that out by offers, to make a communicator over it instead of
+// a new job. Each rank tells the others which jobs it is in, as which rank, and by which channel it
+// is reached there. From what all have told, every rank chooses the same job, or none. The
 // functions are pure.
 //
-// The exchange may go through a store that others write to: each offer carries a mark that only
-// ranks of its job can make, for this exchange and this rank only. In a large communicator no rank
-// hears the offers of all others, but what JobOfferMaker makes of them.
+// The exchange may go through a store that others write to. So each offer carries a mark that only
+// ranks of its job can make, for this exchange and this rank only. In a large communicator, a rank
+// does not hear all offers, but what JobOfferMaker makes of them.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct JobOffer {
   bool operator==(const JobOffer&) const = default;
 };
 
-inline constexpr size_t kMaxJobOffers = 8;  // of one rank
+inline constexpr size_t kMaxJobOffers = 8;  // most offers of one rank
 inline constexpr size_t kMaxLostRanks = 256;
 
 // An offer of this rank, with the secret of its job.
@@ -43,8 +43,8 @@ std::vector<std::byte> encode_offers(std::span<const OwnJobOffer> own, std::stri
 
 // Puts together which jobs all ranks offer, with a few bytes for each rank. The marks of a job's
 // offers become one mark, their exclusive or (Katz and Lindell, Aggregate Message Authentication
-// Codes, CT-RSA 2008): who has the secret makes all marks again, and compares. Fails with
-// kBootstrapFailed where the offers of a rank cannot be read.
+// Codes, CT-RSA 2008). A rank that has the secret makes all marks again, and compares. Fails with
+// kBootstrapFailed if the offers of a rank cannot be read.
 class JobOfferMaker final : public DigestMaker {
  public:
   Result<std::vector<std::byte>> part(
@@ -59,10 +59,9 @@ struct ChosenJob {
   std::vector<int32_t> ranks;
   std::vector<uint32_t> channels;
 };
-// |digest|: what JobOfferMaker has made of the offers of |size| ranks. Chooses the first of rank
-// 0's jobs that all ranks offer, each as another one of its ranks, and in which nobody takes one of
-// them for lost; none where there is no such job. Fails with kBootstrapFailed where the digest
-// cannot be read.
+// |digest|: the result of JobOfferMaker for the offers of |size| ranks. Chooses the first of rank
+// 0's jobs that all ranks offer, each as a different rank, and in which none of them takes another
+// for lost; none if there is no such job. Fails with kBootstrapFailed if the digest cannot be read.
 Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own, ConstByteSpan digest,
                                             size_t size, std::string_view exchange);
 

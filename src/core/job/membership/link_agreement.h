@@ -1,5 +1,6 @@
-// How the ranks of a job come to one link model: rank 0 reads it from HETCOMM_LINK_MODEL and hands
-// it out when the job is made. All ranks check alike that it fits what each has said of itself.
+// How the ranks of a job agree on one link model. Rank 0 reads it from HETCOMM_LINK_MODEL and hands
+// it out when the job is made. All ranks check in the same way that it fits what each has said of
+// itself.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ struct LinkFile {
   std::optional<topology::LinkModel> model;
 };
 
-// Reads a file of either form. Fails, with a text that names the file, if it is of neither.
+// Reads a file of either form. Fails, with a text that names the file, if it has neither form.
 Result<LinkFile> read_link_file(const std::string& path);
 // Reads the file of HETCOMM_LINK_MODEL. The result is empty where that is not set.
 Result<LinkFile> read_link_file(const Config& config);

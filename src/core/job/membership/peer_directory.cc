@@ -109,8 +109,8 @@ const topology::LinkHost& PeerDirectory::model_host(int rank) const {
   return model_->hosts[static_cast<size_t>(model_hosts_[static_cast<size_t>(rank)])];
 }
 
-// The NIC that the data of a device uses at |place|, as the model calls it. Empty: the model does
-// not know it.
+// The model's name of the NIC that the data of a device uses at |place|. Empty: the model does not
+// know it.
 std::string_view PeerDirectory::model_nic(const RankDevice& of, size_t place) const {
   const topology::HostLinks& said = said_by(of.rank);
   const std::span<const uint8_t> used = said.nics_of(of.device);
@@ -171,7 +171,7 @@ std::string PeerDirectory::explain_link(int from, int to) const {
                      crossed.empty() ? "" : ", over ", fmt::join(crossed, ", "));
 }
 
-// By the model. What it does not know of the inside of a host, the transports know.
+// By the model. The transports know what it does not know of the inside of a host.
 LinkCost PeerDirectory::link_between(int one, int other) const {
   if (!model_) return transport_link_between(one, other);
   if (is_estimate_) return estimated_link_between(one, other);
@@ -183,7 +183,7 @@ LinkCost PeerDirectory::link_between(int one, int other) const {
   return LinkCost::bounded(way.latency_ns, topology::rate_alone(*model_, way));
 }
 
-// By the transports, of which the estimated model has its figures too, but not more than the NICs
+// By the transports, which also gave the estimated model its figures, but not more than the NICs
 // carry. Ranks of one host do not need NICs.
 LinkCost PeerDirectory::estimated_link_between(int one, int other) const {
   const LinkCost link = transport_link_between(one, other);
@@ -229,8 +229,8 @@ LinkCost PeerDirectory::transport_link_between(int one, int other) const {
 RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
   const bool declared =
       std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return !cluster(rank).empty(); });
-  // By the model where that has several clusters of these ranks, else by its hosts.
-  // An estimated model has found no clusters by itself.
+  // By the model where it has several clusters of these ranks, else by its hosts. An estimated
+  // model has found no clusters of its own.
   const bool is_measured = model_ && !is_estimate_;
   const bool by_model = is_measured && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
                           return model_host(rank).cluster != model_host(ranks[0]).cluster;
@@ -244,7 +244,7 @@ RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
   };
   constexpr uint32_t kNone = UINT32_MAX;
   std::vector<uint32_t> cluster_of;  // by group: the number of its cluster, or kNone
-  std::vector<int> firsts;           // of the clusters
+  std::vector<int> firsts;           // first ranks of the clusters
   std::vector<uint32_t> labels;
   const auto slower = [](const LinkCost& a, const LinkCost& b) {
     return LinkCost{std::max(a.latency_ns, b.latency_ns), std::min(a.bytes_per_s, b.bytes_per_s)};

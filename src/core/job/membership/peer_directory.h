@@ -1,9 +1,9 @@
-// The directory holds what each rank of a job has published about itself. All ranks alike conclude
-// from it which ranks are near each other, and what the links between them cost.
+// The directory holds what each rank of a job has published about itself. From it, all ranks draw
+// the same conclusions: which ranks are near each other, and what the links between them cost.
 //
-// The digest (job_digest.h) tells a little of every rank. The offers of a rank, which say how its
-// transports are reached, are known of all ranks in a small job, and in a large one of those that
-// this rank has met.
+// The digest (job_digest.h) tells a little of every rank. The offers of a rank say how its
+// transports are reached. In a small job the offers of all ranks are known; in a large one, those
+// of the ranks that this rank has met.
 #pragma once
 
 #include <cstddef>
@@ -33,14 +33,14 @@ class PeerDirectory {
  public:
   explicit PeerDirectory(int size) : offers_(static_cast<size_t>(size)) {}
 
-  // Once, when all ranks have introduced themselves: |digest| is one of size() ranks.
+  // Call this once, when all ranks have introduced themselves. |digest| is one of size() ranks.
   void set(JobDigest digest);
   void set_offers(int rank, std::vector<PeerInfo::Offer> offers);
   // Follows set() where rank 0 has a model of the links between hosts. |model| knows the hosts of
   // all ranks.
   void set_link_model(topology::LinkModel model);
-  // Follows set() where rank 0 has no model. Makes one of what all ranks have said of their hosts,
-  // unless the job is larger than a model can be.
+  // Follows set() where rank 0 has no model. Makes a model from what all ranks have said of their
+  // hosts, unless the job is larger than a model can be.
   void estimate_link_model();
   // Null where there is none.
   const topology::LinkModel* link_model() const { return model_ ? &*model_ : nullptr; }
@@ -48,11 +48,11 @@ class PeerDirectory {
   const Status& link_model_status() const { return model_status_; }
   // Hash of the model; 0 where there is none.
   uint64_t link_model_hash() const { return model_hash_; }
-  // The way between devices of two ranks by the model, which is there. It goes over the first NIC
-  // that the data of each device uses. Where the model does not know that NIC, it goes over the
-  // first one of the host.
+  // The way between devices of two ranks by the model, which must exist. It goes over the first NIC
+  // that the data of each device uses, or over the first one of the host if the model does not know
+  // that NIC.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
-  // That end of a way by the model, which is there. The names live as long as this.
+  // One end of a way by the model, which must exist. The names live as long as this.
   topology::LinkEnd link_end(const RankDevice& of) const {
     return {model_host(of.rank).label, model_nic(of, 0)};
   }
@@ -85,7 +85,7 @@ class PeerDirectory {
   int64_t ranks_beside(int rank) const;
   // True if two ranks claim to run on one host.
   bool share_host(int one, int other) const { return host(one) == host(other); }
-  // True if they are in one cluster, too.
+  // True if they are also in one cluster.
   bool are_near(int one, int other) const;
   // Which of |ranks| are near each other, and what their links cost: the same on all ranks.
   RankPlacement placement(const std::vector<int>& ranks) const;

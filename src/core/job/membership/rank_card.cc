@@ -9,7 +9,7 @@
 namespace hetcomm {
 namespace {
 
-// Differs from the versions of profiles, which stand in place of cards in small jobs.
+// Differs from the versions of profiles, which take the place of cards in small jobs.
 constexpr uint16_t kCardVersion = 0x8004;
 constexpr uint16_t kFirstCardVersion = 0x8000;
 

@@ -33,7 +33,7 @@ struct RankCard {
   std::string host_label;
   std::string cluster;
   uint32_t credit = 0;
-  uint32_t device_count = 1;          // of its context
+  uint32_t device_count = 1;          // devices of its context
   std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
   uint32_t known_devices = 0;         // as name_of_devices() of host_devices.h says
   // The first address of its control plane that other hosts may reach. A job of one rank has none.
@@ -45,7 +45,7 @@ struct RankCard {
 RankCard card_of(const RankProfile& profile);
 
 std::vector<std::byte> encode_card(const RankCard& card);
-// Stands in place of the card of a rank that cannot take part.
+// Takes the place of the card of a rank that cannot take part.
 std::vector<std::byte> encode_refused_card(const Status& why);
 // Fails with the text of a refusal, and where the rank has another version of hetcomm.
 Result<RankCard> decode_card(ConstByteSpan bytes);

@@ -1,5 +1,5 @@
 // Which ranks of a team are near each other, and what it costs to send a message. Algorithms are
-// chosen by it. All ranks have the same placement, since it is made of what all have published.
+// chosen by it. All ranks have the same placement, since it is made from what all have published.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RankPlacement {
   RankPlacement(const std::vector<uint32_t>& labels, LinkCost inside, LinkCost across);
 
   uint32_t cluster_count() const { return static_cast<uint32_t>(clusters.size()); }
-  // There is something to gain by telling near ranks from far ones.
+  // Whether it pays to tell near ranks from far ones.
   bool has_levels() const { return clusters.size() > 1 && largest > 1; }
 
   // The ranks of each cluster, in order; clusters are in the order of their first ranks.

@@ -24,9 +24,9 @@ inline constexpr size_t kMaxHostLabel = 127;
 inline constexpr size_t kMaxTransportName = 15;
 inline constexpr size_t kMaxOffers = 64;
 
-// One rank's own word about itself.
+// A rank's description of itself.
 struct PeerInfo {
-  struct Offer {       // of one transport
+  struct Offer {       // one transport's offer
     std::string name;  // "rdma", "rdma#1"
     bool within_host = false;
     LinkCost link;
@@ -39,9 +39,9 @@ struct PeerInfo {
   uint32_t incarnation = 0;  // drawn by its process for this job
   HostId host{};             // where it runs, as it says
   std::string cluster;
-  std::string host_label;             // of its host, in a link model
+  std::string host_label;             // the host's label in a link model
   uint32_t credit = 0;                // bytes that it lets each other rank send unasked
-  uint32_t device_count = 1;          // of its context
+  uint32_t device_count = 1;          // devices of its context
   std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
   uint32_t known_devices = 0;         // as name_of_devices() of host_devices.h says
   std::vector<Offer> offers;          // in the order of its transports
@@ -60,7 +60,7 @@ struct RankProfile {
 inline constexpr uint16_t kProfileVersion = 15;
 
 std::vector<std::byte> encode_profile(const RankProfile& own);
-// Stands in place of the profile or card of a rank that cannot take part. |version| is that of the
+// Takes the place of the profile or card of a rank that cannot take part. |version| is that of the
 // profile or card.
 std::vector<std::byte> encode_refusal(const Status& why, uint16_t version = kProfileVersion);
 // Reads what follows the version of a profile or card: |*tls|, or the text of a refusal, with which
@@ -68,8 +68,8 @@ std::vector<std::byte> encode_refusal(const Status& why, uint16_t version = kPro
 Status read_refusal_or_tls(ByteReader& reader, bool* tls);
 // Reads a topology::HostLinks as bytes. Fails where they cannot be read.
 Result<std::vector<std::byte>> read_host_links(ByteReader& reader);
-// Fails with the text of a refusal, and where HETCOMM_TLS is not as on |own_rank|, where it is
-// |own_tls|: both sides learn of that here at once.
+// Fails with the text of a refusal, or if HETCOMM_TLS differs from |own_tls|, its value on
+// |own_rank|: both sides learn of that here at once.
 Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result);
 
 }  // namespace hetcomm

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxNesting = 16;
 
-// The best that the rows of one transport say.
+// The best values in the rows of one transport.
 struct Seen {
   std::optional<uint64_t> shortest;  // bytes of the message that |latency_us| is of
   double latency_us = 0;

@@ -39,8 +39,8 @@ struct LinkCost {
 class TransportCosts {
  public:
   // Reads what `hetcomm_bench --format json` has printed. It takes the latency of the shortest
-  // message and the best bandwidth of each transport. Fails if it is no such text or says nothing
-  // of any link.
+  // message and the best bandwidth of each transport. Fails if the text is no such output or says
+  // nothing of any link.
   static Result<TransportCosts> parse(std::string_view json);
 
   // Null where nothing is known.

@@ -32,7 +32,7 @@ void keep_sorted(std::vector<size_t>& numbers, size_t number) {
   if (at == numbers.end() || *at != number) numbers.insert(at, number);
 }
 
-// Some of |near| can work, and are as likely to as the others of |of_kind|.
+// Whether some of |near| can work, and are as likely to as the others of |of_kind|.
 bool is_served_by(std::span<const Candidate* const> near,
                   std::span<const Candidate* const> of_kind) HETCOMM_UNDER_BATON {
   const auto is_sure = [](const Candidate* each) {
@@ -75,8 +75,8 @@ class KindPairing {
   }
 
  private:
-  // Some pairings of NICs may not work. A transport that is held up by those that do not gets only
-  // the first with the first and the second with the second: most hosts are wired so.
+  // Some pairings of NICs may not work. A transport that is held up by those gets only the first
+  // with the first and the second with the second: most hosts are wired so.
   void assign(size_t most, PairingRole role, bool also_cooling) HETCOMM_UNDER_BATON {
     const auto reach = [&](size_t own, size_t peer) HETCOMM_UNDER_BATON {
       const Candidate& candidate = at(own, peer);
@@ -122,8 +122,8 @@ void assign_roles(std::vector<Candidate*> of_kind,
   if (!all_served) KindPairing(std::move(of_kind)).assign_substitutes(options.most);
 }
 
-// Puts what works in front, then what has not failed lately, then what shall share the load, then
-// the quicker kind, and of one kind what is known to lead to others.
+// Sorts, in this order, by what works, what has not failed lately, what shares the load, the
+// quicker kind and, within a kind, what is known to lead to others.
 void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
   const auto best_of_kind = [&](const Candidate& of) {
     double best = of.score_us;
@@ -198,7 +198,7 @@ bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) {
 }
 
 Status reach_by(const JobTransport& own, std::span<const PeerInfo::Offer> offers) {
-  Status best;  // of those that fail
+  Status best;  // the best status of those that fail
   for (const PeerInfo::Offer& offer : offers) {
     if (offer.kind() != own.kind) continue;
     Status reach = own.transport->reach(offer.contact);

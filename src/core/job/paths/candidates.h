@@ -1,9 +1,9 @@
 // Candidates: every way in which a pair could be connected, each from one of this rank's transports
-// to one of the peer's of the same kind, and which of them shall share the load.
+// to one of the peer's of the same kind, and which of them share the load.
 //
-// A host may have more network interfaces than another, or other ones. topology/machine/pairing.h
-// says which interface serves which, so that together they carry as much as the poorer side can.
-// Under the baton.
+// A host may have more network interfaces than another, or different ones.
+// topology/machine/pairing.h says which interface serves which, so that together they carry as much
+// as the poorer side can. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace hetcomm {
 
-// Whether a connection shall share the load with others of its kind.
+// Whether a connection shares the load with others of its kind.
 enum class PairingRole : uint8_t {
   kUnused,      // others of its kind carry everything
   kPaired,      // it has its share
@@ -42,9 +42,9 @@ struct Candidate {
 // Options of find_candidates().
 struct CandidateOptions {
   bool itself = false;  // the peer is this rank
-  size_t most = 1;      // of a kind are paired, for each need
-  // Data goes between transports of these. Where none of a need's connections works, others stand
-  // in for them.
+  size_t most = 1;      // connections of a kind that are paired, for each need
+  // Data goes between transports of these. If none of a need's connections works, others stand in
+  // for them.
   std::span<const RailMasks> needs;
   std::function<bool(const RailEnds&)> is_cooling;
   std::function<Status(const JobTransport&, size_t)> reach;  // of the peer's offer of that number

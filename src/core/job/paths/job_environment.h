@@ -23,8 +23,8 @@ struct RankNic {
   BoundNic name;
   topology::Port port;
   static constexpr size_t kMaxDevices = 64;
-  uint64_t devices = UINT64_MAX;  // whose memory uses it, as bits by their numbers in the context
-  uint64_t far_devices = 0;       // beyond its root complex, as bits
+  uint64_t devices = UINT64_MAX;  // devices whose memory uses it, as bits by number in the context
+  uint64_t far_devices = 0;       // devices beyond its root complex, as bits
 };
 
 // NUMA nodes near which memory of this rank lies, as the kernel numbers them.
@@ -33,11 +33,11 @@ struct MemoryPlaces {
   std::vector<int> devices;   // chunks that stage each device's data, by index in the DeviceSet
 };
 
-// A job goes by this on its host.
+// The places that a job uses on its host.
 struct HostPlaces {
-  std::vector<RankNic> nics;  // best first; none: transports choose by themselves
+  std::vector<RankNic> nics;  // best first; none: transports choose on their own
   MemoryPlaces memory;
-  topology::HostLinks links;  // what this rank tells others of the links of its host
+  topology::HostLinks links;  // what this rank tells others about its host's links
 };
 
 struct JobEnvironment {
@@ -49,10 +49,10 @@ struct JobEnvironment {
   std::span<const std::unique_ptr<TransportFactory>> factories;
   liveness::ControlThread* control;  // null: for jobs of one rank only
   const MemoryPlaces& places;
-  std::span<const RankNic> nics;          // best first; none: transports choose by themselves
+  std::span<const RankNic> nics;          // best first; none: transports choose on their own
   Status nics_failure;                    // why the NICs that the user has named cannot be had
-  const topology::HostLinks& host_links;  // what this rank tells of its host
-  // These are on this host, and its other ranks do not know of them by themselves.
+  const topology::HostLinks& host_links;  // what this rank tells about its host
+  // Devices on this host that its other ranks do not know of on their own.
   std::vector<topology::PciAddress> hidden_devices;
 };
 

@@ -18,14 +18,14 @@ namespace {
 // More interfaces of one host would be of little use, and make profiles long.
 constexpr size_t kMaxOfAKind = 24;
 
-// A transport's own text without its name in front: whoever shows it says the name.
+// A transport's own text without its name in front: the code that shows it adds the name.
 std::string_view without_name(std::string_view name, std::string_view why) {
   constexpr std::string_view kAfter = ": ";
   const bool named = why.starts_with(name) && why.substr(name.size()).starts_with(kAfter);
   return named ? why.substr(name.size() + kAfter.size()) : why;
 }
 
-// The interface of |interfaces| that has |address|; empty: none, or |address| is not known.
+// The one of |interfaces| that has |address|; empty: none, or |address| is not known.
 std::string interface_of(const ChosenInterfaces& interfaces, const Address& address) {
   if (address.family() == AF_UNSPEC || !interfaces.ok()) return {};
   for (const InterfaceAddress& entry : interfaces.value()) {
@@ -45,7 +45,7 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
     route_interface_ = interface_of(interfaces.chosen, interfaces.route);
   }
   for (const auto& factory : environment_.factories) {
-    // A rank talks to itself by "self" whatever is chosen for the others.
+    // A rank talks to itself by "self", whatever is chosen for the others.
     if (!choice->allows(factory->name()) && factory->name() != "self") {
       unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), choice->refusal()));
       continue;
@@ -67,8 +67,8 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
   return {};
 }
 
-// Makes a transport for each network interface that shall share the load. Fails with the reason of
-// the first that cannot be made.
+// Makes a transport for each network interface that shares the load. Fails with the reason of the
+// first that cannot be made.
 Status JobTransports::make_all_of(const TransportFactory& factory,
                                   const JobInterfaces& interfaces) {
   const std::vector<const RankNic*> nics = nics_for(factory, interfaces);
@@ -95,7 +95,7 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
   return {};
 }
 
-// The interfaces that transports of |factory| are bound to; none: one transport sees for itself.
+// The interfaces that transports of |factory| are bound to; none: one transport chooses its own.
 std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& factory,
                                                     const JobInterfaces& interfaces) const {
   if (factory.follows_routes() && environment_.nics.size() < 2) return {};
@@ -106,8 +106,8 @@ std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& fact
   }
   if (!factory.follows_routes()) return nics;
   if (nics.size() < 2) return {};
-  // Whatever leads to the other ranks has to be among them. Where that is not known, nothing that
-  // could is left out.
+  // An interface that leads to the other ranks has to be among them. If it is not known, no
+  // interface that could lead there is left out.
   const auto is_bound = [&](const std::string& interface) {
     return std::any_of(nics.begin(), nics.end(),
                        [&](const RankNic* nic) { return nic->name.interface == interface; });
@@ -129,7 +129,7 @@ std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& fact
 Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                                const ChosenInterfaces& interfaces) {
   auto made = std::make_unique<JobTransport>(handler_, owned_.size());
-  const bool is_only = environment_.nics.size() == 1;  // what chooses by itself uses it
+  const bool is_only = environment_.nics.size() == 1;  // a transport that chooses its own uses it
   const RankNic* const near = nic != nullptr ? nic : is_only ? &environment_.nics[0] : nullptr;
   const TransportEnvironment environment{
       .rank = rank_,

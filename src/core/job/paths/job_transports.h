@@ -47,14 +47,14 @@ struct JobTransport final : public TransportHandler {
 
   ConnectionHandler& handler;
   const size_t index;     // among the transports of the job
-  std::string_view kind;  // of the factory, which may make several
+  std::string_view kind;  // kind of the factory, which may make several transports
   std::string name;
   topology::Port port;            // the network interface that it uses
   std::string nic;                // name of that interface; empty: it is bound to none
   std::string model_nic;          // as a link model calls it
-  uint64_t devices = UINT64_MAX;  // whose memory is near that, as RankNic says
-  uint64_t far_devices = 0;       // beyond the root complex of that, as RankNic says
-  bool has_route = false;         // that interface is known to lead to other ranks
+  uint64_t devices = UINT64_MAX;  // devices near its interface, as RankNic says
+  uint64_t far_devices = 0;       // devices beyond its root complex, as RankNic says
+  bool has_route = false;         // its interface is known to lead to other ranks
   std::unique_ptr<Transport> transport;
   TransportAbilities abilities;
 };
@@ -78,7 +78,7 @@ class JobTransports {
   JobTransports(const JobTransports&) = delete;
   JobTransports& operator=(const JobTransports&) = delete;
 
-  // Makes those that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails where one
+  // Makes those that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails if one
   // that the user has named cannot be used. |interfaces| has to outlive them.
   Status make(std::string_view wanted, const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
   // The profiles of all ranks are known: connections can be judged from now on.
@@ -93,9 +93,9 @@ class JobTransports {
   }
   // Factories whose transports are not used, one line each, with the reason.
   const std::vector<std::string>& unused() const HETCOMM_UNDER_BATON { return unused_; }
-  // A transport within the host is in use.
+  // Whether a transport within the host is in use.
   bool shares_memory() const HETCOMM_UNDER_BATON;
-  // The largest message that every transport can carry which may lose it.
+  // The largest message that fits every transport that may lose messages.
   uint32_t lossy_payload_bytes() const HETCOMM_UNDER_BATON { return lossy_payload_bytes_; }
   // |transport| has a connection: it is polled in every pass, the others now and then.
   void note_connected(Transport& transport) HETCOMM_UNDER_BATON;

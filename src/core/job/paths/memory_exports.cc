@@ -72,7 +72,7 @@ void MemoryExports::publish_missing(Registration& registration) {
         region.members[static_cast<size_t>(rank)] = true;
       }
     }
-    // Nothing is published that is not noted here, to be withdrawn.
+    // Everything that is published is noted here first, so that it can be withdrawn.
     registration.keys.emplace_back(static_cast<uint8_t>(each->index), RemoteKey{});
     Result<RemoteKey> key = publish_over(*each->abilities.regions, region);
     if (key.ok()) {

@@ -23,7 +23,7 @@ class MemoryExports final : public BlockPublisher {
   MemoryExports(const MemoryExports&) = delete;
   MemoryExports& operator=(const MemoryExports&) = delete;
 
-  // Gives |registration| its id, and lets those transports reach the memory that can.
+  // Gives |registration| its id, and lets the transports that can reach the memory do so.
   void publish(Registration& registration) HETCOMM_UNDER_BATON;
   // Does so for transports that could not when this was tried last. A rank that has imported the
   // memory before does not hear of it.

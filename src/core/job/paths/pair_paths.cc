@@ -151,7 +151,7 @@ std::string PairPaths::name_of(int rank, const RailEnds& ends) const {
   return fmt::format("{} to {}", own, printable(offers[ends.peer].name));
 }
 
-// Transports that lose nothing count where they reach |rank|: they may take over.
+// Transports that lose nothing count if they reach |rank|: they may take over.
 uint32_t PairPaths::kept_payload_bytes(int rank) {
   uint32_t least = transports_.lossy_payload_bytes();
   for (const auto& own : transports_.all()) {
@@ -389,8 +389,8 @@ void PairPaths::give_up(int rank) {
   connect.reset();
 }
 
-// True if a connection within the host failed because this rank computed for longer than the peer
-// waits for a proof. It is tried once more then: nothing is wrong with it.
+// Whether a connection within the host failed because this rank computed for longer than the peer
+// waits for a proof. Then it is tried once more: nothing is wrong with it.
 bool PairPaths::was_late(PairConnect& connect) const {
   const JobTransport& tried = *connect.candidates[connect.next].transport;
   if (connect.late || !tried.capabilities().within_host) return false;
@@ -398,7 +398,7 @@ bool PairPaths::was_late(PairConnect& connect) const {
   return connect.late;
 }
 
-// Nobody else knows of the connection, or of its failure: it is not left half made.
+// Nobody else knows of the connection or its failure, so it is not left half made.
 template <typename Upcall>
 void PairPaths::guarded(int peer, Upcall&& upcall) {
   try {
@@ -461,8 +461,8 @@ void PairPaths::accepted(JobTransport& transport, int peer, std::unique_ptr<Endp
                              fmt::format("rank {} has no profile of rank {}", commons_.rank, peer));
     return;
   }
-  // Which of the peer's transports it comes from is clear where there is one of the kind. Where
-  // there are several the first message tells.
+  // If the peer has one transport of the kind, the connection comes from that one. If it has
+  // several, the first message tells which.
   Destination from{.rank = peer, .transport = RailEnds::kUnknown};
   const std::vector<PeerInfo::Offer>& offers = peers_.offers(peer);
   for (size_t i = 0, known = 0; i < offers.size(); ++i) {

@@ -47,10 +47,10 @@ class PairPaths final : public PairConnector,
   // Logs one line if no transport reaches some ranks. Operations with such a rank fail later, each
   // with the reason.
   void warn_of_unreachable() HETCOMM_UNDER_BATON;
-  // The profile of |rank| has come, which this rank may wait for.
+  // The profile of |rank|, which this rank may wait for, has come.
   void introduced(int rank) HETCOMM_UNDER_BATON;
-  // |rank|, to which this one connects, has no profile of this one. This one sends it again before
-  // the next connection.
+  // |rank|, to which this rank connects, has no profile of this rank. This rank sends it again
+  // before the next connection.
   void forgotten_by(int rank) HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return introductions_.next_timer_ns(); }
@@ -91,7 +91,7 @@ class PairPaths final : public PairConnector,
     std::vector<Candidate> candidates;
     size_t next = 0;
     uint64_t since_ns = 0;  // when |next| was begun
-    bool late = false;      // this rank has computed for longer than a peer of the host waits
+    bool late = false;      // this rank has computed for longer than a peer on the host waits
     std::string failures;
   };
 
@@ -104,14 +104,14 @@ class PairPaths final : public PairConnector,
   std::string explain_kinds(int rank) const HETCOMM_UNDER_BATON;
   // |pair| may be null.
   std::string explain_candidates(int rank, Pair* pair) HETCOMM_UNDER_BATON;
-  // Some connection of the pair goes over |ends|. |pair| may be null.
+  // Whether some connection of the pair goes over |ends|. |pair| may be null.
   static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
   // |needs|: between which transports data goes. |with_failures|: what has failed lately counts.
   std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs,
                                     bool with_failures = true) HETCOMM_UNDER_BATON;
   // Any data, and between which transports data of |pair| has gone so far. |pair| may be null.
   static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
-  // Whether |own| reaches transport |index| of |rank|. That it does is remembered.
+  // Whether |own| reaches transport |index| of |rank|. A positive answer is remembered.
   Status reach(int rank, const JobTransport& own, size_t index) HETCOMM_UNDER_BATON;
   // False: no transport joins this rank with |rank|, as far as is known.
   bool may_reach(int rank) HETCOMM_UNDER_BATON;
@@ -138,8 +138,8 @@ class PairPaths final : public PairConnector,
   PairTable& pairs_;
   JobTransports& transports_;
   IdleConnections& idle_;
-  const size_t most_rails_;                             // of a kind, for each pair
-  std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not under way
+  const size_t most_rails_;                             // most rails of a kind, for each pair
+  std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not connecting
   // By rank: whether each transport of this rank is known to reach each of that one's; null: nobody
   // has asked.
   std::vector<std::unique_ptr<std::vector<bool>>> reaches_;

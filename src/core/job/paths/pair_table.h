@@ -50,13 +50,13 @@ class PairTable {
   // |rank| has ended all its operations, and leaves.
   void note_left(int rank) HETCOMM_UNDER_BATON { left_[static_cast<size_t>(rank)] = true; }
   bool has_left(int rank) const HETCOMM_UNDER_BATON { return left_[static_cast<size_t>(rank)]; }
-  // Another rank of |communicator| can still send, or it has one rank only.
+  // Whether another rank of |communicator| can still send, or it has one rank only.
   bool any_live_sender(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
   bool all_senders_live(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
   // Why some rank of |communicator| is lost; OK: none is.
   Status loss_in(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
 
-  // The peers have acknowledged everything.
+  // Whether the peers have acknowledged everything.
   bool flushed() const HETCOMM_UNDER_BATON;
   void ask_for_acknowledgements() HETCOMM_UNDER_BATON;
   // The operation that ran out of memory is unknown, so every pair fails.

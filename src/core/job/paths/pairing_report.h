@@ -1,6 +1,6 @@
 // A report on how one pair of ranks is joined: every pairing of a network interface of this rank
-// with one of the peer's, and why it is used or not. As a table for people and as JSON for
-// programs. Pure.
+// with one of the peer's, and why it is used or not. It is a table for people or JSON for programs.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ struct Pairing {
   std::string transport;  // this rank's: "rdma#1"
   std::string nic;        // the interface or RDMA port that it is bound to; empty: to none
   std::string peer;       // the peer's transport; empty: it has none of this kind
-  topology::Port port;    // of this rank
-  topology::Port to;      // of the peer
+  topology::Port port;    // this rank's port
+  topology::Port to;      // the peer's port
   Status reach;           // why it cannot be connected
   double score_us = 0;    // estimated time of a 64 KiB message
   PairingRole role = PairingRole::kUnused;
@@ -35,7 +35,7 @@ struct Pairing {
 struct PairingReport {
   int32_t rank = 0;
   int32_t peer = 0;
-  int32_t device = 0;             // whose data is sent: a device of the context
+  int32_t device = 0;             // the device of the context whose data is sent
   std::string device_name;        // for people
   size_t most_rails = 0;          // HETCOMM_RAILS
   std::vector<Pairing> pairings;  // best first

@@ -1,6 +1,6 @@
 // Ranks ask each other about data connections that are silent: does the peer not read, or is the
 // path gone? Questions and answers go through the control planes, since the peer's threads may
-// compute; transports put the questions and judge by the answers.
+// compute. Transports ask the questions and judge by the answers.
 #pragma once
 
 #include <mutex>
@@ -18,7 +18,7 @@ struct PathAnswer {
 };
 
 std::vector<std::byte> encode_question(const StreamId& stream);
-// False: it is none.
+// False: |bytes| are no answer.
 bool decode_answer(ConstByteSpan bytes, PathAnswer* answer);
 
 // Answers for the transports of one job. [any-thread]

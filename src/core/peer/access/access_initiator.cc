@@ -14,7 +14,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMaxExtents = 8;  // of a put that goes as one message
+constexpr size_t kMaxExtents = 8;  // most extents of a put that goes as one message
 
 // True if the bytes of |put| may travel in one message, out of which the owner copies them.
 bool fits_message(const Operation& put, const Rail& rail) HETCOMM_UNDER_BATON {
@@ -45,8 +45,8 @@ bool AccessInitiator::start(Operation& operation) {
 bool AccessInitiator::start_put(Operation& put, Rail& rail) {
   // The rest of a put may notify of more than its own range.
   const bool fits = fits_message(put, rail) && put.access.ahead == 0;
-  // A small put that notifies is one message, which its notification would be anyway; written by
-  // the network it would be waited for first.
+  // A small put that notifies is one message, since its notification would be one anyway. If the
+  // network wrote it, the notification would have to wait for that.
   if (!put.access.placed && !(fits && put.access.notify) && direct_.may_start(put, rail)) {
     direct_.start(put);
     return true;
@@ -55,7 +55,7 @@ bool AccessInitiator::start_put(Operation& put, Rail& rail) {
   return fits || put.access.placed ? start_put_message(put) : announce_put(put);
 }
 
-// False: there is no credit, and |put| waits for some. Nothing waits behind it.
+// False: there is no credit, and |put| waits for some. Nothing queues behind it.
 bool AccessInitiator::pay_for_notification(Operation& put) {
   if (association_.send_credit().available() >= kMessageCost) return true;
   put.phase = OperationPhase::kAwaiting;
@@ -66,7 +66,7 @@ bool AccessInitiator::pay_for_notification(Operation& put) {
 
 void AccessInitiator::credit_came() {
   if (awaiting_credit_.empty()) return;
-  // Out of one list into the other before anything that may fail for want of memory.
+  // Moves each put from one list to the other before anything that may run out of memory.
   while (!awaiting_credit_.empty()) {
     Operation& put = awaiting_credit_.front();
     stop_awaiting_credit(put);
@@ -130,7 +130,7 @@ bool AccessInitiator::start_atomic(Operation& atomic) {
   return ask(atomic, header, Extents(&piece, 1), sizeof(body));
 }
 
-// False: |operation| waits for its turn now, and nothing waits for it.
+// False: |operation| now waits for its turn, and nothing waits for it.
 bool AccessInitiator::may_ask(Operation& operation) {
   if (permits_.is_free() && (waiting_.empty() || operation.access.had_turn)) [[likely]]
     return true;
@@ -138,8 +138,8 @@ bool AccessInitiator::may_ask(Operation& operation) {
   return false;
 }
 
-// Sends a message that the owner answers or acknowledges; |operation| waits for that. False: to be
-// tried again.
+// Sends a message that the owner answers or acknowledges; |operation| waits for that. False: the
+// caller tries again later.
 bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents payload,
                           uint64_t length) {
   if (!may_ask(operation)) return true;
@@ -157,7 +157,7 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents paylo
     asked_.erase(header.tag);
     return association_.refused(operation, code);
   }
-  operation.access.holds_permit = !is_put;  // that of a put stays with |sent_puts_|
+  operation.access.holds_permit = !is_put;  // a put's permit stays with |sent_puts_|
   operation.access.id = header.tag;
   operation.phase = OperationPhase::kAwaiting;
   note_asked(operation);
@@ -176,13 +176,13 @@ void AccessInitiator::note_asked(Operation& operation) {
 
 // --- without the owner's help -------------------------------------------------
 
-// The owner is told where it wants to know.
+// The owner is told if it wants to know.
 void AccessInitiator::finish_direct(Operation& operation, Code code) {
   if (code == Code::kOk && !operation.buffers.on_host && operation.kind == OperationKind::kGet) {
     code = DeviceAccess::flush_remote_writes(operation).code();
   }
-  // The owner's notification says that the bytes may be used, or this rank does when it sees the
-  // end.
+  // The bytes may be used when the owner's notification says so, or, without one, when this rank
+  // sees the end.
   const bool owner_has_to_know =
       operation.access.notify ||
       (operation.kind == OperationKind::kPut && operation.access.remote->needs_flush());
@@ -200,7 +200,7 @@ void AccessInitiator::go_by_message(Operation& operation, uint64_t placed) {
   send_soon(operation);
 }
 
-// At the end of the pass; until then it is in a list, whatever happens.
+// Sends it at the end of the pass. Until then it is in a list, whatever happens.
 void AccessInitiator::send_soon(Operation& operation) {
   association_.enqueue(operation);
   association_.common().turns.update_due(association_.pair());
@@ -219,7 +219,7 @@ void AccessInitiator::free_permit() {
   if (!waiting_.empty()) association_.common().turns.update_due(association_.pair());
 }
 
-// The operation that the owner has answered under |id|; null where that has ended before.
+// The operation that the owner has answered under |id|; null if it has already ended.
 Operation* AccessInitiator::take_asked(uint64_t id) {
   Operation* operation = asked_.find(id);
   const bool waited = asked_.erase(id);
@@ -233,7 +233,7 @@ void AccessInitiator::receive_refused(const WireHeader& header) {
   Operation* operation = take_asked(header.tag);
   if (operation == nullptr) return;
   const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
-  // It is the owner's device: DEVICE_LOST would speak of this rank's.
+  // The device is the owner's: DEVICE_LOST would refer to this rank's.
   if (code == Code::kDeviceLost) {
     const Status why = told_by(association_.rank(), code, {});
     completer().complete(*operation, why.code(), text_of_told(*operation, why));
@@ -249,7 +249,7 @@ void AccessInitiator::acknowledged(uint32_t sequence) {
     asked_.erase(id);
     sent_puts_.pop_front();
     free_permit();
-    if (put != nullptr) completer().complete_access(*put, Code::kOk);  // or else it ended before
+    if (put != nullptr) completer().complete_access(*put, Code::kOk);  // null: it ended before
   }
   direct_.acknowledged(sequence);
 }
@@ -298,7 +298,7 @@ void AccessInitiator::receive_announced_get(const WireHeader& header, ConstByteS
     association_.violated("data of a get of a wrong length");
     return;
   }
-  // The get has ended meanwhile: the owner hears of that before this rank asks for more.
+  // The get has already ended. The owner hears of that before this rank asks for more.
   if (known == nullptr) {
     association_.send_protocol(MessageKind::kStop, body.sender_id, Code::kCancelled);
   }
@@ -324,10 +324,10 @@ void AccessInitiator::end(Operation& operation, Code code, std::string text) {
   completer().complete(operation, code, std::move(text));
 }
 
-// The owner's answer to |operation| finds nobody.
+// The owner's answer will find no operation.
 void AccessInitiator::withdraw_question(Operation& operation) {
   if (std::exchange(operation.access.holds_permit, false)) {
-    asked_.detach(operation.access.id);  // and the permit with it
+    asked_.detach(operation.access.id);  // takes the permit along
   } else {
     asked_.erase(operation.access.id);
   }
@@ -364,7 +364,7 @@ void AccessInitiator::fail_everything(const Status& why) {
   while (!waiting_.empty()) fail(waiting_.front());
   direct_.lose_all(why);
   while (Operation* copying = mapped_.first_copying()) fail(*copying);
-  mapped_.enqueue_interrupted();  // into the outbox, which is failed next
+  mapped_.enqueue_interrupted();  // into the outbox, whose operations fail next
 }
 
 }  // namespace hetcomm

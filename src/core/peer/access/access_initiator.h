@@ -29,36 +29,36 @@ class AccessInitiator final : public DirectPathUser {
         direct_(association, *this),
         waiting_(association) {}
 
-  // Starts a put, a get or an atomic, which is in no list. The association may send. False: to be
-  // tried again. May throw std::bad_alloc.
+  // Starts a put, a get or an atomic, which is in no list. The association may send. False: the
+  // caller tries again later. May throw std::bad_alloc.
   bool start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Ends one that is under way (OperationPhase::kAwaiting or kDirect). Its buffer is quiet when it
-  // has completed.
+  // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Its buffer is quiet
+  // when it has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
-  // One that holds a permit has completed.
+  // An operation that holds a permit has completed.
   void free_permit() HETCOMM_UNDER_BATON;
 
-  // --- what the owner has answered ---
+  // --- answers of the owner ---
   void receive_get_data(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_announced_get(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_atomic_done(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_refused(const WireHeader& header) HETCOMM_UNDER_BATON;
-  // The owner has dealt with all messages up to |sequence|.
+  // The owner has handled all messages up to |sequence|.
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON;
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return !sent_puts_.empty() || direct_.awaits_acknowledgement();
   }
-  // As PairBase::protocol_message_left(): the news of a failed connection, or the withdrawal of a
+  // As PairBase::protocol_message_left(): the message tells of a failed connection, or withdraws a
   // put.
   void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON;
 
-  // --- what waits ---
+  // --- pending operations ---
   void credit_came() HETCOMM_UNDER_BATON;
   bool waits_for_credit() const HETCOMM_UNDER_BATON { return !awaiting_credit_.empty(); }
   bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty() && permits_.is_free(); }
-  // Starts what waits for a permit.
+  // Starts the operations that wait for a permit.
   void start_waiting() HETCOMM_UNDER_BATON;
-  // Nothing that was submitted waits here for its turn.
+  // No submitted operation waits here for its turn.
   bool has_all_started() const HETCOMM_UNDER_BATON {
     return awaiting_credit_.empty() && waiting_.empty();
   }
@@ -67,18 +67,19 @@ class AccessInitiator final : public DirectPathUser {
   // --- connections ---
   MappedAccess& mapped() HETCOMM_UNDER_BATON { return mapped_; }
   DirectAccesses& direct() HETCOMM_UNDER_BATON { return direct_; }
-  // Nothing is under way on |rail| any more. The operations start again with start_again(), which
-  // is called after the peer was told: an operation may itself be the cause, and the owner says so
-  // then.
+  // Nothing is in flight on |rail| now. The operations restart with start_again(), which is
+  // called after the peer was told: an operation may itself be the cause, and then the owner says
+  // so.
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
   void start_again() HETCOMM_UNDER_BATON;
-  // The pair is lost, for |why|: all end, but for those that are in the outbox afterwards.
+  // The pair is lost because of |why|. Ends all operations except those that are in the outbox
+  // afterwards.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
   struct SentPut {
     uint32_t sequence;
-    uint64_t id;  // 0: the withdrawal of one
+    uint64_t id;  // 0: the withdrawal of a put
   };
 
   void finish_direct(Operation& operation, Code code) override HETCOMM_UNDER_BATON;
@@ -106,12 +107,12 @@ class AccessInitiator final : public DirectPathUser {
   Permits& permits_;
   MappedAccess mapped_;
   DirectAccesses direct_;
-  // Operations that wait for the owner's answer. The id of one that has ended stays, with its
+  // Operations that wait for the owner's answer. The id of an ended operation stays, with its
   // permit.
   SlotTable<Operation> asked_;
-  TurnQueue waiting_;               // for a permit
+  TurnQueue waiting_;               // operations that wait for a permit
   OperationQueue awaiting_credit_;  // notified puts
-  std::deque<SentPut> sent_puts_;   // not acknowledged
+  std::deque<SentPut> sent_puts_;   // puts that are not acknowledged
 };
 
 }  // namespace hetcomm

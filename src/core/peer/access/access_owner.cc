@@ -17,7 +17,7 @@ bool AccessOwner::hold() {
   return false;
 }
 
-// After hold(), and before anything that acknowledges the operation.
+// Called after hold(), and before anything that acknowledges the operation.
 void AccessOwner::refuse(uint64_t id, Code code) {
   association_.send_protocol(MessageKind::kRefused, id, code, Permit::kOwner);
 }
@@ -55,12 +55,12 @@ Registration* AccessOwner::find(const AccessBody& range, uint32_t right, Code* c
   return nullptr;
 }
 
-// A peer that keeps to what the export says is not refused. One line for each rank and reason.
+// A peer that complies with the export is not refused. Logs one line for each rank and reason.
 void AccessOwner::note_refusal(const char* why) {
   try {
     common().log.warn_once(fmt::format("rank {} is refused memory: {}", association_.rank(), why));
   } catch (const std::bad_alloc&) {
-    // Nothing else fails for a line.
+    // A missing log line does not fail anything else.
   }
 }
 

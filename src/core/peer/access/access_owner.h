@@ -1,4 +1,4 @@
-// AccessOwner: does what one peer asks of the memory of this rank. Everything read here is checked
+// AccessOwner: does what one peer asks of this rank's memory. Everything read here is checked
 // against this rank's table of registrations. Under the baton.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace hetcomm {
 
 class AccessOwner {
  public:
-  // Operations that this rank begins for the peer have |ledger|.
+  // |ledger| counts the operations that this rank begins for the peer.
   AccessOwner(Association& association, TransferTable& transfers, MessageReceiver& receiver,
               AccessLedger& ledger)
       : association_(association),
@@ -29,18 +29,18 @@ class AccessOwner {
   AccessOwner(const AccessOwner&) = delete;
   AccessOwner& operator=(const AccessOwner&) = delete;
 
-  // --- what the initiator asks for ---
+  // --- requests of the initiator ---
   void receive_put(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_announced_put(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_get(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_atomic(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_ask(uint64_t id) HETCOMM_UNDER_BATON;
 
-  // Sends the data of a get, which is in no list. The association may send. False: to be tried
-  // again. May throw std::bad_alloc.
+  // Sends the data of a get, which is in no list. The association may send. False: the caller tries
+  // again later. May throw std::bad_alloc.
   bool start(Operation& answer) HETCOMM_UNDER_BATON;
-  // Starts the answers that wait for room on the connection. They are not behind the outbox: its
-  // first operation may wait for what only the peer can do.
+  // Starts the answers that wait for room on the connection. They do not queue behind the outbox:
+  // its first operation may wait for something that only the peer can do.
   void start_waiting() HETCOMM_UNDER_BATON;
   bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty(); }
   // Ends an answer that waits, or has never left.
@@ -49,7 +49,7 @@ class AccessOwner {
 
   // The receive of a put (kAccept) is ending. May throw std::bad_alloc.
   void accepted(const Operation& accept) HETCOMM_UNDER_BATON;
-  // Tells the initiator that its get has failed here. |answer|'s permit goes over to the message.
+  // Tells the initiator that its get has failed here. The message takes over |answer|'s permit.
   void refuse(Operation& answer) HETCOMM_UNDER_BATON;
 
  private:
@@ -57,7 +57,7 @@ class AccessOwner {
   bool hold() HETCOMM_UNDER_BATON;
   void refuse(uint64_t id, Code code) HETCOMM_UNDER_BATON;
   Registration* find(const AccessBody& range, uint32_t right, Code* code) HETCOMM_UNDER_BATON;
-  // Why nobody may use |registration|, which may be null; kOk: it may be used.
+  // Returns why |registration|, which may be null, cannot be used; kOk: it may be used.
   static Code check(const Registration* registration) HETCOMM_UNDER_BATON;
   void note_refusal(const char* why) HETCOMM_UNDER_BATON;
   Operation* begin(OperationKind kind, Registration& registration,

@@ -99,7 +99,7 @@ size_t DirectAccess::running_on(const Rail& rail) {
       parts(), parts() + count_, [&](const OwnedBulk& part) { return part.rail == &rail; }));
 }
 
-// Gives pieces to connections that have few.
+// Gives pieces to connections that have only a few.
 void DirectAccess::feed() {
   if (code_ != Code::kOk || !may_fail_again() || !is_missing_some()) return;
   std::array<Rail*, kMaxRails> rails{};
@@ -113,14 +113,15 @@ void DirectAccess::feed() {
   for (size_t depth = 1; depth <= kDepth; ++depth) {
     for (size_t i = 0; i < count && is_missing_some(); ++i) {
       Rail& rail = *rails[i];
-      // A connection of one that failed may have taken its place, and all parts be in use.
+      // A new connection may have replaced a failed one while all parts are in use.
       if (running_on(rail) >= depth || running_ == kMaxParts) continue;
       issue(rail, take(count, rail.rate_of(rail.sending) / total));
     }
   }
 }
 
-// Takes the next range, for one of |rails| connections. |share| is its share of their rates.
+// Takes the next range for one of |rails| connections, whose fraction of their total rate is
+// |share|.
 DirectAccess::Range DirectAccess::take(size_t rails, double share) {
   if (missing_count_ > 0) return missing_[--missing_count_];
   const uint64_t rest = operation_.length - next_;
@@ -153,10 +154,10 @@ void DirectAccess::issue(Rail& rail, Range range) {
   association_.submit_bulk(part);
 }
 
-// Ends it when nothing is under way and no connection takes more.
+// Ends it when nothing is in flight and no connection takes more.
 void DirectAccess::settle() {
   if (running_ > 0 || breaking_count_ > 0) return;
-  // Also one that failed or goes on by message: nothing of it may arrive after its end.
+  // This also applies if it failed or continues by message: no byte of it may arrive after its end.
   if (operation_.kind == OperationKind::kPut && all_.is_barrier_up()) return;
   if (cancelled_) {
     retire();
@@ -164,7 +165,7 @@ void DirectAccess::settle() {
     return;
   }
   if (code_ == Code::kOk && is_missing_some()) {
-    // One comes, or the pair is lost.
+    // A connection will open, or the pair is lost.
     if (association_.rail() == nullptr || association_.waits_for_rails(near_)) return;
     const uint64_t placed = placed_in_front();
     retire();
@@ -181,7 +182,7 @@ uint64_t DirectAccess::placed_in_front() const {
   return placed;
 }
 
-// --- all of a pair ------------------------------------------------------------
+// --- all accesses of a pair -----------------------------------------------------
 
 bool DirectAccesses::may_go(const Operation& operation, const Rail& rail) {
   return rail.capabilities().regions && operation.length > 0 && !operation.access.direct_failed &&
@@ -194,8 +195,8 @@ RailMasks DirectAccesses::near(const Operation& operation) {
           .peer = operation.access.remote->transports()};
 }
 
-// The owner gives keys for its network interfaces near the memory only, and the current connection
-// may be over another one.
+// The owner gives keys only for its network interfaces near the memory, and the current connection
+// may use another one.
 bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail) {
   const RailMasks kin = near(operation) & rail.kin;
   if (!rail.capabilities().regions || operation.length == 0 || operation.access.direct_failed ||
@@ -284,7 +285,7 @@ void DirectAccesses::acknowledged(uint32_t sequence) {
 
 void DirectAccesses::go_on() {
   ++round_;
-  // One that ends is replaced by the last one, which has had its turn, or does not need one yet.
+  // An access that ends is replaced by the last one, which has had its turn or needs none yet.
   for (size_t i = operations_.size(); i-- > 0;) {
     if (i >= operations_.size()) continue;
     DirectAccess& direct = *operations_[i]->access.direct;

@@ -1,10 +1,10 @@
-// DirectAccess: a put or get that connections do by themselves, in pieces. Each connection takes
-// the next piece when it is done with one, of a size by its rate, so that all end together. What
-// was under way on one that fails goes over the others; where none is left that reaches the memory,
-// the rest goes by message.
+// DirectAccess: a put or get that connections do directly, in pieces. A connection that has
+// finished a piece takes the next one. The size of a piece depends on the connection's rate, so
+// that all end together. Pieces in flight on a connection that fails go over the others. If no
+// connection is left that reaches the memory, the rest goes by message.
 //
-// A connection that fails may have written bytes into the network that still arrive. They are those
-// of the put, so that nothing is wrong until it has completed; no put completes, well or cancelled,
+// A connection that fails may have written bytes into the network that still arrive. They belong to
+// the put, so they do no harm until it has completed. No put completes, successfully or cancelled,
 // before the peer has said that it has given up that connection, too (the failure barrier of
 // DirectAccesses). Under the baton.
 #pragma once
@@ -29,26 +29,27 @@ class DirectAccess final : public BulkOwner, public Mortal {
  public:
   DirectAccess(DirectAccesses& all, Association& association, Operation& operation);
 
-  // These are those of DirectAccesses.
+  // DirectAccesses owns these fields.
   size_t place = 0;    // in its list
-  uint64_t round = 0;  // of go_on(), the last that it had
+  uint64_t round = 0;  // the last round of go_on() that included it
 
-  // Over the pair's connections that reach the memory.
+  // Starts over the pair's connections that reach the memory.
   void start() HETCOMM_UNDER_BATON;
-  // Nothing is under way afterwards. True: bytes of it may still arrive, so that it ends later,
-  // with |code| and |*text|, unless lose() comes first.
+  // Cancels it; nothing is in flight afterwards. True: bytes of it may still arrive, so it ends
+  // later, with |code| and |*text|, unless lose() comes first.
   bool cancel(Code code, std::string* text) HETCOMM_UNDER_BATON;
-  // The pair is lost: nobody waits for the barrier any more. Cancelled before, it keeps that end.
+  // The pair is lost, so nothing waits for the barrier any more. An access that was cancelled
+  // before keeps that outcome.
   void lose(Code* code, std::string* text) HETCOMM_UNDER_BATON;
-  // The pieces that were under way on |rail| are missing now. go_on() gives them to other
+  // The pieces that were in flight on |rail| are now missing. go_on() gives them to other
   // connections.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // There are other connections than before, or no barrier any more. May end it.
+  // The set of connections has changed, or the barrier is gone. May end the access.
   void go_on() HETCOMM_UNDER_BATON;
   // Frees itself.
   void retire() HETCOMM_UNDER_BATON;
 
-  // Some part of it is under way there, or was when it was cancelled.
+  // Part of it is in flight on |rail|, or was when it was cancelled.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON {
     return running_on(rail) > 0 || is_breaking(rail);
   }
@@ -59,13 +60,13 @@ class DirectAccess final : public BulkOwner, public Mortal {
     uint64_t length;
   };
   static constexpr size_t kMaxRails = 8;
-  static constexpr size_t kDepth = 2;  // pieces that a connection has at a time
+  static constexpr size_t kDepth = 2;  // pieces in flight on one connection
   static constexpr size_t kMaxParts = kMaxRails * kDepth;
   static constexpr uint64_t kMinPiece = 64 << 10;
   static constexpr uint64_t kMaxPiece = 4 << 20;
   static constexpr uint64_t kPieceUnit = 4 << 10;
-  // The cause may be the operation itself: the owner says so when it goes by message. Other
-  // connections shall not fail for it, too, where there is little to lose by that.
+  // The operation itself may be the cause: the owner says so when it goes by message. This limit
+  // keeps it from breaking further connections where that has little cost.
   static constexpr uint32_t kMaxFailures = 2;
 
   void on_bulk(Bulk& bulk, Code code) override HETCOMM_UNDER_BATON;
@@ -88,27 +89,28 @@ class DirectAccess final : public BulkOwner, public Mortal {
   DirectAccesses& all_;
   Association& association_;
   Operation& operation_;
-  const RailMasks near_;  // between these it goes, while there are such connections
+  const RailMasks near_;  // it uses connections between these while there are some
   // The first |count_| parts; most have one, and the rest is not touched.
   alignas(OwnedBulk) std::array<std::byte, kMaxParts * sizeof(OwnedBulk)> storage_;
   size_t count_ = 0;
   size_t running_ = 0;
-  uint64_t next_ = 0;  // from here on nothing was given to anybody yet
-  // Was under way on a connection that failed; whole pieces, so that there are never more than
-  // parts.
+  uint64_t next_ = 0;  // nothing from here on was given to a connection yet
+  // Ranges that were in flight on a connection that failed. They are whole pieces, so there are
+  // never more of them than parts.
   std::array<Range, kMaxParts> missing_;
   size_t missing_count_ = 0;
   uint32_t failures_ = 0;
   Code code_ = Code::kOk;
-  // Cancelled, and waits for these connections to fail, and then for the barrier.
+  // It was cancelled, and waits for these connections to fail, and then for the barrier.
   bool cancelled_ = false;
   std::array<const Rail*, kMaxParts> breaking_{};
   size_t breaking_count_ = 0;
   std::string text_;
 };
 
-// DirectAccesses has those of one pair that are under way, and the barrier that follows a failed
-// connection: the peer may still hold it, so that bytes that were written to it may arrive.
+// DirectAccesses: the direct accesses of one pair that are in flight, and the barrier that follows
+// a failed connection. The peer may still hold that connection, so bytes that were written to it
+// may arrive.
 class DirectAccesses {
  public:
   DirectAccesses(Association& association, DirectPathUser& user)
@@ -116,33 +118,33 @@ class DirectAccesses {
   DirectAccesses(const DirectAccesses&) = delete;
   DirectAccesses& operator=(const DirectAccesses&) = delete;
 
-  // The connection reaches the memory of |operation| on both sides by itself.
+  // |rail| reaches the memory of |operation| directly on both sides.
   bool may_go(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON;
-  // Some connection does, or is being made that may. |rail|: the current one.
+  // Some connection does, or one is being made that may. |rail|: the current one.
   bool may_start(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON {
     return may_go(operation, rail) || may_go_beside(operation, rail);
   }
-  // Between these transports |operation| goes, while there are such connections.
+  // The transports between which |operation| goes while there are such connections.
   RailMasks near(const Operation& operation) HETCOMM_UNDER_BATON;
-  // Begins |operation|; may_start() is true. May throw std::bad_alloc.
+  // Begins |operation|. Requires may_start(). May throw std::bad_alloc.
   void start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Ends |operation|, which is one of these. True: its bytes may still arrive, so that it ends
-  // later, with |code| and |*text|.
+  // Ends |operation|, which is in this list. True: its bytes may still arrive, so it ends later,
+  // with |code| and |*text|.
   bool cancel(Operation& operation, Code code, std::string* text) HETCOMM_UNDER_BATON;
-  // The pair is lost, for |why|: all of them end.
+  // The pair is lost because of |why|: all of them end.
   void lose_all(const Status& why) HETCOMM_UNDER_BATON;
-  // The pieces that were under way on |rail| go on with go_on(). |peer_has_to_know|: the failure
+  // The pieces that were in flight on |rail| continue with go_on(). |peer_has_to_know|: the failure
   // counts as untold until told_of_failure().
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
-  // A message that tells of a failed connection has left, with the sequence |sent|.
+  // A message that tells the peer of a failed connection has left, as number |sent|.
   void told_of_failure(uint32_t sent) HETCOMM_UNDER_BATON;
-  // The peer has dealt with all messages up to |sequence|.
+  // The peer has handled all messages up to |sequence|.
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON;
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return barrier_ == FailureBarrier::kAsked;
   }
   bool is_barrier_up() const HETCOMM_UNDER_BATON { return barrier_ != FailureBarrier::kNone; }
-  // There are other connections than before.
+  // The set of connections has changed.
   void go_on() HETCOMM_UNDER_BATON;
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
   bool empty() const HETCOMM_UNDER_BATON { return operations_.empty(); }
@@ -166,8 +168,8 @@ class DirectAccesses {
   std::vector<Operation*> operations_;
   uint64_t round_ = 0;
   FailureBarrier barrier_ = FailureBarrier::kNone;
-  uint32_t untold_failures_ = 0;   // of connections, which the peer has to know
-  uint32_t barrier_sequence_ = 0;  // asked: gone when the peer has dealt with that message
+  uint32_t untold_failures_ = 0;   // failures that the peer has to know and was not told of
+  uint32_t barrier_sequence_ = 0;  // the barrier is gone when the peer has handled this message
 };
 
 }  // namespace hetcomm

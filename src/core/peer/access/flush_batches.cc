@@ -35,7 +35,7 @@ void FlushBatches::finish_batches() {
     if (done.flush != nullptr) {
       complete(*done.flush, done.first_failure);
     } else if (done.first_failure != Code::kOk) {
-      // The flush ended early: the next one says what failed.
+      // The flush ended early, so the next one reports the failure.
       Code& next = batches_.empty() ? unreported_failure_ : batches_.front().first_failure;
       if (next == Code::kOk) next = done.first_failure;
     }

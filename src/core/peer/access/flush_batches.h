@@ -14,7 +14,7 @@ namespace hetcomm {
 
 class FlushBatches {
  public:
-  // |rank|: whose memory the operations are about.
+  // |rank|: the rank whose memory the operations access.
   FlushBatches(Completer& completer, int rank) : completer_(completer), rank_(rank) {}
   FlushBatches(const FlushBatches&) = delete;
   FlushBatches& operator=(const FlushBatches&) = delete;
@@ -26,16 +26,16 @@ class FlushBatches {
     ++batches_.back().running;
     return first_ + batches_.size() - 1;
   }
-  // An operation of |batch| has completed in |code|.
+  // An operation of |batch| has completed with |code|.
   void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON {
     Batch& own = batches_[batch - first_];
     --own.running;
     if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
     if (own.running == 0 && own.closed) finish_batches();
   }
-  // Takes |flush|, which is pending. May throw std::bad_alloc.
+  // Takes |flush|. It is pending. May throw std::bad_alloc.
   void submit(Operation& flush) HETCOMM_UNDER_BATON;
-  // |flush| ends before its time. What failed in its batch is left for the next flush to say.
+  // |flush| ends early. The next flush reports what failed in its batch.
   void forget(const Operation& flush) HETCOMM_UNDER_BATON;
 
  private:
@@ -43,7 +43,7 @@ class FlushBatches {
     uint64_t running = 0;
     Code first_failure = Code::kOk;
     bool closed = false;
-    Operation* flush = nullptr;  // null in a closed one: it ended before
+    Operation* flush = nullptr;  // null in a closed batch: its flush ended early
   };
 
   void open_batch() HETCOMM_UNDER_BATON;
@@ -53,8 +53,8 @@ class FlushBatches {
   Completer& completer_;
   const int rank_;
   std::deque<Batch> batches_;            // the last one is open
-  uint64_t first_ = 0;                   // number of the first one
-  Code unreported_failure_ = Code::kOk;  // before the next batch, of a flush that ended early
+  uint64_t first_ = 0;                   // number of the first batch
+  Code unreported_failure_ = Code::kOk;  // left by a flush that ended early, before the next batch
 };
 
 }  // namespace hetcomm

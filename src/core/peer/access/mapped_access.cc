@@ -50,7 +50,7 @@ void MappedAccess::for_each_remote(const Rail& rail, const RemoteKey& key, Use&&
   }
 }
 
-// As long as a memory names it, it must not be asked for again.
+// The region must not be requested again while a memory names it.
 void MappedAccess::forget_if_gone(const RemoteKey& key) {
   const auto known = regions_.find(key);
   if (known != regions_.end() && known->second.is_gone && !remotes_.contains(key)) {
@@ -58,7 +58,7 @@ void MappedAccess::forget_if_gone(const RemoteKey& key) {
   }
 }
 
-// Asks for the mapping on first use; until it is there the owner helps.
+// Requests the mapping on first use. Until it exists, the owner helps.
 bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
   const RemoteKey& key = remote.key(rail.ends.peer);
   if (!rail.capabilities().map || key == RemoteKey{}) return false;
@@ -67,7 +67,7 @@ bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
     rail.abilities().mapper->map(key, remote.length());
     return false;
   }
-  // The exported bytes may say anything; what counts is what is mapped.
+  // The exported bytes may be wrong, so the mapped region decides.
   const MappedRegion& region = found->second.mapped;
   if (region.length == remote.length()) remote.mapped = region.address;
   remote.counters = &rail.counters();
@@ -91,7 +91,7 @@ void MappedAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedR
 void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   for_each_remote(rail, key,
                   [](RemoteMemory& remote) HETCOMM_UNDER_BATON { remote.mapped = nullptr; });
-  // It is not asked for again: the owner is about to forget it.
+  // It is not requested again: the owner is about to forget it.
   if (const auto known = regions_.find(key); known != regions_.end()) {
     known->second = {.mapped = {}, .is_gone = true};
     forget_if_gone(key);
@@ -107,7 +107,8 @@ void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   }
 }
 
-// True when the operation has left the outbox: done, or copying. False: the rest goes by message.
+// True when the operation has left the outbox: done, or being copied. False: the rest goes by
+// message.
 bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
   if (is_atomic(operation)) {
     std::byte* at = operation.access.remote->mapped + operation.access.offset;

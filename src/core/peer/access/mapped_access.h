@@ -17,7 +17,7 @@
 
 namespace hetcomm {
 
-// One call copies so many bytes to or from mapped memory; progress does the rest.
+// The most bytes that one call copies to or from mapped memory. Progress does the rest.
 inline constexpr uint64_t kMaxCopiedAtOnce = 4 << 20;
 
 class MappedAccess {
@@ -27,8 +27,8 @@ class MappedAccess {
   MappedAccess(const MappedAccess&) = delete;
   MappedAccess& operator=(const MappedAccess&) = delete;
 
-  // Remote memories of the peer, for as long as they exist. May throw std::bad_alloc, and has then
-  // done nothing.
+  // Adds or removes a remote memory of the peer, for as long as it exists. May throw
+  // std::bad_alloc, and has then done nothing.
   void add(RemoteMemory& remote) HETCOMM_UNDER_BATON;
   void remove(RemoteMemory& remote) HETCOMM_UNDER_BATON;
 
@@ -46,21 +46,21 @@ class MappedAccess {
     }
     return is_mapped(*operation.access.remote, rail) && start_mapped(operation, rail);
   }
-  // Copies that are too long for one call go on. False: none is left.
+  // Continues the copies that are too long for one call. False: none is left.
   bool copy_some() HETCOMM_UNDER_BATON;
-  // Takes |operation| out of what copies. False: it was not there.
+  // Removes |operation| from the copies. False: it was not there.
   bool stop(const Operation& operation) HETCOMM_UNDER_BATON;
-  // The first operation that copies. Null: none.
+  // The first operation that is being copied. Null: none.
   Operation* first_copying() const HETCOMM_UNDER_BATON {
     return copies_.empty() ? nullptr : copies_.front().operation;
   }
 
-  // Stops the copies to memory that |rail| maps. They start again with enqueue_interrupted().
+  // Stops the copies to memory that |rail| maps. They restart with enqueue_interrupted().
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool has_interrupted() const HETCOMM_UNDER_BATON { return !interrupted_.empty(); }
-  // Puts it into the outbox, to go by message. Fails for nothing.
+  // Puts the interrupted operations into the outbox, to go by message. Never fails.
   void enqueue_interrupted() HETCOMM_UNDER_BATON;
-  // No memory of the peer is held that a connection may have mapped, and nothing is copied.
+  // No memory of the peer is held that a connection may have mapped, and no copy is in progress.
   bool is_idle() const HETCOMM_UNDER_BATON {
     return remote_count_ == 0 && copies_.empty() && interrupted_.empty();
   }
@@ -71,8 +71,8 @@ class MappedAccess {
     uint64_t done;
   };
   struct KnownRegion {
-    MappedRegion mapped;   // without an address: asked for
-    bool is_gone = false;  // the owner has forgotten it
+    MappedRegion mapped;   // without an address: the mapping is pending
+    bool is_gone = false;  // the owner has dropped it
   };
   struct HashKey {
     size_t operator()(const RemoteKey& key) const {
@@ -85,7 +85,7 @@ class MappedAccess {
   bool is_mapped(RemoteMemory& remote, Rail& rail) HETCOMM_UNDER_BATON {
     return remote.mapped != nullptr || ask_for(remote, rail);
   }
-  // Calls use(RemoteMemory&) for those that |rail| knows by |key|.
+  // Calls use(RemoteMemory&) for the memories that |rail| knows by |key|.
   template <typename Use>
   void for_each_remote(const Rail& rail, const RemoteKey& key, Use&& use) HETCOMM_UNDER_BATON;
   void forget_if_gone(const RemoteKey& key) HETCOMM_UNDER_BATON;
@@ -96,7 +96,7 @@ class MappedAccess {
   DirectPathUser& user_;
   size_t remote_count_ = 0;
   std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // by each of their keys
-  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // of the connection
+  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // regions of the connection
   std::deque<Copy> copies_;
   std::vector<Operation*> interrupted_;
 };

@@ -21,7 +21,7 @@ void RemoteAccess::ending(Operation& operation) {
     try {
       owner_.accepted(operation);
     } catch (const std::bad_alloc&) {
-      association_.starve();  // its notification is lost; the operation is not
+      association_.starve();  // its notification is lost, but the operation is not
     }
   }
   if (operation.kind == OperationKind::kAnswer && operation.outcome.code != Code::kOk &&

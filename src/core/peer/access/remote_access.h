@@ -1,4 +1,4 @@
-// RemoteAccess: one-sided operations between this rank and one peer, both halves.
+// RemoteAccess: one-sided operations between this rank and one peer, for both sides.
 //
 // clang-format off
 //   initiator                                         owner
@@ -14,13 +14,13 @@
 //       users' streams                           <--    kNoMemory, where it is not registered
 // clang-format on
 //
-// On a connection that reaches published regions puts and gets go there by themselves
-// (direct_access.h), or the CPU does them where the connection maps the region (mapped_access.h);
-// the notification then follows as a kPut without bytes. All messages are numbered and come once,
-// as all of the pair, which is what makes notifications and atomics happen once. Under the baton.
+// Where a connection reaches published regions, puts and gets go there directly (direct_access.h).
+// Where it maps the region, the CPU does them (mapped_access.h). The notification then follows as a
+// kPut without bytes. All messages are numbered and come once, like all messages of the pair. So
+// notifications and atomics happen once. Under the baton.
 //
-// At most kMaxAsked operations are asked of one owner at a time, and kMaxHeld held for one
-// initiator: permits.h says what counts.
+// At most kMaxAsked operations are asked of one owner at a time, and at most kMaxHeld are held for
+// one initiator. permits.h says which operations count.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ class RemoteAccess final : public AccessLedger {
   RemoteAccess(const RemoteAccess&) = delete;
   RemoteAccess& operator=(const RemoteAccess&) = delete;
 
-  // Counts a one-sided operation of this rank's user, which is pending. True: it is a flush, which
-  // needs no start. May throw std::bad_alloc.
+  // Counts a pending one-sided operation of this rank's user. True: it is a flush, which needs no
+  // start. May throw std::bad_alloc.
   bool accept(Operation& operation) HETCOMM_UNDER_BATON {
     operation.access.ledger = this;
     if (operation.kind == OperationKind::kFlush) [[unlikely]] {
@@ -59,16 +59,17 @@ class RemoteAccess final : public AccessLedger {
     operation.access.started = true;
     return false;
   }
-  // Starts one that has its turn. False: to be tried again. May throw std::bad_alloc.
+  // Starts an operation whose turn has come. False: the caller tries again later. May throw
+  // std::bad_alloc.
   bool start(Operation& operation) HETCOMM_UNDER_BATON {
     return operation.kind == OperationKind::kAnswer ? owner_.start(operation)
                                                     : initiator_.start(operation);
   }
-  // Ends one that is under way (OperationPhase::kAwaiting or kDirect). Its buffer is quiet when it
-  // has completed.
+  // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Its buffer is quiet
+  // when it has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
   void ending(Operation& operation) override HETCOMM_UNDER_BATON;
-  // Flushes may follow.
+  // Flushes may complete after this.
   void ended(uint64_t batch, Code code) override HETCOMM_UNDER_BATON {
     batches_.ended(batch, code);
   }
@@ -79,22 +80,23 @@ class RemoteAccess final : public AccessLedger {
     return permits_.has_answers() || initiator_.awaits_acknowledgement();
   }
   // The peer has all messages up to |sequence|. The first is called before the message that
-  // acknowledges them is dealt with, which may ask for something; the second after it.
+  // acknowledges them is handled, since that message may ask for something. The second is called
+  // after it.
   void answers_acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
     permits_.acknowledged(sequence);
   }
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON { initiator_.acknowledged(sequence); }
 
-  // --- what waits ---
-  // An answer or an operation that waits can start now, if the connection has room.
+  // --- pending operations ---
+  // An answer or an operation that is waiting can start now, if the connection has room.
   bool has_to_start() const HETCOMM_UNDER_BATON {
     return owner_.has_to_start() || initiator_.has_to_start();
   }
-  // Nothing that was submitted waits here for its turn.
+  // No submitted operation waits here for its turn.
   bool has_all_started() const HETCOMM_UNDER_BATON {
     return !owner_.has_to_start() && initiator_.has_all_started();
   }
-  // Nothing is under way, and no memory of the peer is held that a connection may have mapped.
+  // Nothing is in flight, and no memory of the peer is held that a connection may have mapped.
   bool is_idle() const HETCOMM_UNDER_BATON {
     return !owner_.has_to_start() && initiator_.is_idle();
   }

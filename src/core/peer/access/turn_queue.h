@@ -19,13 +19,13 @@ class TurnQueue {
     mark(operation);
     queue_.push_back(operation);
   }
-  // |operation| is in this queue.
+  // Requires that |operation| is in this queue.
   void remove(Operation& operation) HETCOMM_UNDER_BATON {
     operation.access.waiting = false;
     queue_.remove(operation);
   }
-  // Calls |start(operation)| for one after the other while |may_start()| and there is room on the
-  // connection, until one has to wait on.
+  // Calls |start(operation)| for each in order, while |may_start()| and the connection has room,
+  // until one has to keep waiting.
   template <typename MayStart, typename Start>
   void start_all(MayStart&& may_start, Start&& start) HETCOMM_UNDER_BATON {
     while (!queue_.empty() && association_.may_send() && may_start()) {

@@ -1,11 +1,11 @@
-// The channels of one rank: what arrives for its communicators, found by the number that senders
+// The channels of one rank. What arrives for its communicators is found by the number that senders
 // put in front of each message.
 //
 // Every rank numbers its own channels, and tells the members of a communicator the number by which
 // they reach it here. It draws the number before it tells them. So a message for a number that is
 // not in the table can only be for a communicator that is gone here, however fast the sender is.
-// Numbers are drawn in turn from 2^32: messages for an old one that come late find nothing, and no
-// number of communicators that were made and destroyed uses them up.
+// Numbers are drawn in turn from 2^32. Late messages for an old number find nothing, and making and
+// destroying communicators does not use the numbers up.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Channel {
   MatchTable point_to_point HETCOMM_GUARDED_BY_BATON;
   MatchTable collective HETCOMM_GUARDED_BY_BATON;
   ReshardBoard plans HETCOMM_GUARDED_BY_BATON;
-  Status aborted HETCOMM_GUARDED_BY_BATON;  // why, when it was
-  // Why collective operations failed, when they have. Everything else goes on.
+  Status aborted HETCOMM_GUARDED_BY_BATON;  // why it was aborted, if it was
+  // The reason if collective operations have failed. Everything else continues.
   Status collectives_failed HETCOMM_GUARDED_BY_BATON;
 };
 
@@ -37,13 +37,13 @@ class ChannelTable {
   // Draws numbers from |first| on.
   explicit ChannelTable(uint32_t first = 0) : next_(first) {}
 
-  // Null when there is none with this number, any more.
+  // Null when no channel has this number, or no longer.
   Channel* find(uint32_t id) const HETCOMM_UNDER_BATON {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
   }
-  // Returns the table in which a message is matched; null if nobody will receive it: its channel is
-  // closed or gone, or its collective operations have failed.
+  // Returns the table in which a message is matched; null if it will never be received: its channel
+  // is closed or gone, or its collective operations have failed.
   MatchTable* match_table(uint32_t id, bool collective) const HETCOMM_UNDER_BATON {
     Channel* found = find(id);
     if (found == nullptr || found->closed) return nullptr;
@@ -54,7 +54,7 @@ class ChannelTable {
     const Channel* found = find(id);
     return found != nullptr && !found->aborted.ok();
   }
-  // The first one has number |first|.
+  // The first channel has number |first|.
   Channel& open() HETCOMM_UNDER_BATON {
     if (2 * (count_ + 1) > slots_.size()) grow();
     while (slots_[next_ & mask()] != nullptr) ++next_;
@@ -64,7 +64,7 @@ class ChannelTable {
     ++count_;
     return *slot;
   }
-  // Its tables are empty.
+  // The channel's tables are empty.
   void close(uint32_t id) HETCOMM_UNDER_BATON {
     if (find(id) == nullptr) return;
     slots_[id & mask()].reset();
@@ -89,7 +89,7 @@ class ChannelTable {
 
  private:
   size_t mask() const HETCOMM_UNDER_BATON { return slots_.size() - 1; }
-  // Numbers that differ in their low bits do so with one bit more.
+  // Numbers that differ in their low bits still differ with one bit more.
   void grow() HETCOMM_UNDER_BATON {
     std::vector<std::unique_ptr<Channel>> bigger(2 * slots_.size());
     for (auto& channel : slots_) {
@@ -98,7 +98,7 @@ class ChannelTable {
     slots_.swap(bigger);
   }
 
-  // The number modulo the size, a power of two that is at least twice |count_|.
+  // The index is the number modulo the size, a power of two that is at least twice |count_|.
   std::vector<std::unique_ptr<Channel>> slots_ = std::vector<std::unique_ptr<Channel>>(8);
   size_t count_ = 0;
   uint32_t next_;

@@ -19,7 +19,7 @@ void Completer::complete(Operation& operation, Code code, std::string text) {
   try {
     if (!text.empty()) operation.outcome.text = std::make_unique<std::string>(std::move(text));
   } catch (const std::bad_alloc&) {
-    operation.outcome.text.reset();  // the code has to do
+    operation.outcome.text.reset();  // the code has to suffice
   }
   complete(operation);
 }
@@ -54,7 +54,7 @@ void Completer::complete_access(Operation& operation, Code code) {
            }));
 }
 
-// A collective operation that was never started, or a one-sided one.
+// Completes a collective operation that was never started, or a one-sided one.
 void Completer::complete_other(Operation& operation) {
   if (operation.kind == OperationKind::kCollective) {
     delete std::exchange(operation.composite, nullptr);
@@ -68,17 +68,17 @@ void Completer::complete_other(Operation& operation) {
     operation.outcome.bytes_received += access.ahead;
   }
   if (access.ledger != nullptr) access.ledger->ending(operation);
-  // A thread that sees the end may let go of the remote memory at once.
+  // A thread that sees the end may release the remote memory at once.
   if (access.remote != nullptr) access.remote->drop_use();
   finish(operation);
   if (access.registration != nullptr && access.registration->drop_running()) {
-    engine_.note_arrival();  // somebody may wait for it to unregister
+    engine_.note_arrival();  // a thread may wait for it to unregister
   }
   if (access.started) access.ledger->ended(access.batch, code);
 }
 
-// Whatever ends an operation: where a device of its memory was given up, that memory may not be
-// quiet.
+// If a device of the operation's memory was given up, that memory may not be quiet, however the
+// operation ended.
 void Completer::tell_of_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;
@@ -92,7 +92,7 @@ void Completer::tell_of_abandoned(Operation& operation) {
       }
       if (text->find(kNotQuiet) == std::string::npos) *text += fmt::format("; {}", kNotQuiet);
     } catch (const std::bad_alloc&) {
-      text.reset();  // the code has to do
+      text.reset();  // the code has to suffice
     }
     return;
   }

@@ -1,4 +1,4 @@
-// Completer: ends operations. It writes the outcome, gives back what they hold, and tells the
+// Completer: ends operations. It writes the outcome, releases what they hold, and tells the
 // waiters. Under the baton.
 #pragma once
 
@@ -18,23 +18,23 @@ namespace hetcomm {
 // Counts the one-sided operations between this rank and a peer.
 class AccessLedger {
  public:
-  // |operation| is about to complete. What it holds of the pair is given back.
+  // |operation| is about to complete. Releases what it holds of the pair.
   virtual void ending(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // One that was counted in |batch| has completed in |code|.
+  // An operation that was counted in |batch| has completed with |code|.
   virtual void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~AccessLedger() = default;
 };
 
-// Stands behind the reason of an operation whose device was given up.
+// Appended to the reason of an operation whose device was given up.
 inline constexpr const char* kNotQuiet =
     "a copy may go on, so that its memory on the device must not be used again";
 
 // |code| ends |operation| because its communicator was aborted.
 bool is_aborted(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
-// The text of |operation|, which ends because of |told| by another rank. Messages of the library's
-// own have no name for people. Works without memory.
+// The text of |operation|, which ends because of |told| by another rank. Messages of the library
+// itself have no name for people. Works without memory.
 std::string text_of_told(const Operation& operation, const Status& told) HETCOMM_UNDER_BATON;
 
 class Completer {
@@ -49,13 +49,13 @@ class Completer {
     }
     finish(operation);
   }
-  // Completes |operation| in |code|. The text is left out if there is no memory for it.
+  // Completes |operation| with |code|. The text is left out if there is no memory for it.
   void complete(Operation& operation, Code code, std::string text = {}) HETCOMM_UNDER_BATON;
-  // Ends a one-sided operation in |code|, because the owner or the connection said so.
+  // Ends a one-sided operation with |code|, because the owner or the connection reported it.
   void complete_access(Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // Says for people that |operation|, one-sided, ended in |code| because the owner said so.
+  // Explains in words that the one-sided |operation| ended with |code| because the owner said so.
   static std::string access_failure_text(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // The last step, for all kinds: nothing of the operation is counted anywhere else.
+  // The last step for all kinds: after it the operation is counted nowhere else.
   void finish(Operation& operation) HETCOMM_UNDER_BATON {
     CommunicatorBase& communicator = *operation.communicator;
     operation.outcome.source = communicator.rank_of(operation.outcome.source);
@@ -71,7 +71,7 @@ class Completer {
     communicator.operation_ended();
     if (operation.options.on_track) [[unlikely]] {
       operation.transfer.track->give_permit();
-      if (operation.detached) engine_.request_released();  // who waits for the track to be empty
+      if (operation.detached) engine_.request_released();  // some wait until the track is empty
     }
     if (operation.detached) [[unlikely]] {
       if (operation.internal.handler != nullptr) {
@@ -82,8 +82,8 @@ class Completer {
     }
     engine_.operation_completed(&operation);
   }
-  // The memories and the stream of |operation| are not used any more. Those of a prepared one stay
-  // in use until it is released.
+  // The memories and the stream of |operation| are no longer in use. Those of a prepared operation
+  // stay in use until it is released.
   static void drop_uses(Operation& operation);
 
  private:

@@ -49,7 +49,7 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
   CopyJob copy_;
 };
 
-// A message that does not go into one piece of host memory as a whole.
+// Delivers a message that does not fit whole into one piece of host memory.
 void Delivery::deliver_rest(Operation& receive, ConstByteSpan bytes) {
   const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
   if (part > 0) {
@@ -59,7 +59,7 @@ void Delivery::deliver_rest(Operation& receive, ConstByteSpan bytes) {
         receive.phase = OperationPhase::kCopying;
         copy.release()->start();
       } catch (const std::bad_alloc&) {
-        completer_.complete(receive, Code::kOutOfMemory);  // nothing was begun
+        completer_.complete(receive, Code::kOutOfMemory);  // nothing has begun
       }
       return;
     }

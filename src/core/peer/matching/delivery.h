@@ -1,5 +1,5 @@
-// Delivery: puts the bytes of a message that has arrived into its receive, which then completes.
-// Under the baton.
+// Delivery: puts the bytes of an arrived message into its receive, which then completes. Under the
+// baton.
 #pragma once
 
 #include <algorithm>
@@ -40,9 +40,9 @@ class Delivery {
     if (!bytes.empty()) copy_bytes(receive.buffers.extent.iov_base, bytes.data(), bytes.size());
     completer_.complete(receive);
   }
-  // A message of |length| bytes is in |receive|, which is in host memory, as far as it fits.
+  // A message of |length| bytes is in |receive|, as far as it fits. The receive is in host memory.
   void delivered(Operation& receive, int source, uint64_t tag, uint64_t length) HETCOMM_UNDER_BATON;
-  // All bytes that |receive| gets are in its memory.
+  // All bytes for |receive| are in its memory.
   void complete_delivered(Operation& receive) HETCOMM_UNDER_BATON;
   void complete_truncated(Operation& receive) HETCOMM_UNDER_BATON;
 

@@ -5,9 +5,9 @@
 namespace hetcomm {
 namespace {
 
-// A search that walks along more messages makes an index for searches like it.
+// A search that passes more messages makes an index for searches like it.
 constexpr uint64_t kMaxWalked = 32;
-// Tables of receives with wildcards. With more of them an empty one goes.
+// The number of tables of receives with wildcards above which an empty table is removed.
 constexpr size_t kMaxIdleTables = 8;
 constexpr size_t kPlacesAtOnce = 64;
 
@@ -27,7 +27,7 @@ void ReceiveTable::move(OperationQueue& old) {
   }
 }
 
-// The table for receives with |mask|, which stays empty until one is appended.
+// Returns the table for receives with |mask|. It stays empty until one is appended.
 ReceiveTable& MatchTable::wild_for(const MatchMask& mask) {
   ReceiveTable* unused = nullptr;
   for (ReceiveTable& each : wild_) {
@@ -48,7 +48,7 @@ void MatchTable::remove(Operation* receive) {
   }
   ReceiveTable& table = wild_for(mask);
   table.remove(*receive);
-  // Every message looks at all tables.
+  // Every message is compared with all tables.
   if (table.count() > 0 || wild_.size() <= kMaxIdleTables) return;
   if (&table != &wild_.back()) table = std::move(wild_.back());
   wild_.pop_back();
@@ -149,7 +149,7 @@ Incoming* MatchTable::search_unexpected(int32_t source, uint64_t tag, uint64_t i
 
 // --- indexes of unexpected messages ---------------------------------------------
 
-// One that is unused, or that of the index that was searched longest ago.
+// Returns an unused place, or that of the least recently searched index.
 std::optional<MatchTable::Index>& MatchTable::place_for_index() {
   std::optional<Index>* oldest = &indexes_.front();
   for (std::optional<Index>& each : indexes_) {
@@ -173,7 +173,7 @@ void MatchTable::make_index(const MatchMask& mask) {
       ++steps_;
     }
   } catch (const std::bad_alloc&) {
-    drop_indexes();  // searches walk on
+    drop_indexes();  // searches walk the list again
   }
 }
 
@@ -192,11 +192,11 @@ void MatchTable::add_to_indexes(Incoming& message) {
   try {
     take_index_places(message);
   } catch (const std::bad_alloc&) {
-    drop_indexes();  // searches walk on
+    drop_indexes();  // searches walk the list again
     return;
   }
   for (std::optional<Index>& each : indexes_) {
-    if (each) each->table.append(message);  // it has lists
+    if (each) each->table.append(message);  // it has lists, so this does not fail
   }
 }
 
@@ -215,8 +215,8 @@ void MatchTable::drop_indexes() {
   free_index_places_ = nullptr;
 }
 
-// The last unexpected message has left. An index that was not searched since that was so before
-// only makes messages dearer.
+// The last unexpected message has left. An index that was not searched since the previous time only
+// makes messages more expensive.
 void MatchTable::drop_unused_indexes() {
   has_indexes_ = false;
   for (std::optional<Index>& each : indexes_) {

@@ -1,12 +1,12 @@
 // Matching of receives with messages on one channel of one communicator.
 //
 // Guarantees: messages of one source are matched in the order in which they arrived here (the pair
-// keeps it equal to the order in which they were sent); receives are tried in the order in which
-// they were posted. What a receive or a message costs does not grow with the number of those that
-// are outstanding. It grows with the number of different masks that posted receives have at the
-// same time. A mask says whether any source is taken, and which bits of the tag are ignored.
-// Searches for unexpected messages keep this promise while they use at most MatchTable::kMaxIndexes
-// masks by turns.
+// keeps it equal to the order in which they were sent). Receives are tried in the order in which
+// they were posted. The cost of a receive or a message does not grow with the number of outstanding
+// ones. It grows with the number of different masks that posted receives have at the same time. A
+// mask says whether any source is taken, and which bits of the tag are ignored. Searches for
+// unexpected messages keep this promise while they alternate between at most
+// MatchTable::kMaxIndexes masks.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class MessageReceiver;
 
 // A message that has begun to arrive and is not yet in its receiver's buffer.
 struct Incoming {
-  // Room for the |length| eager bytes of a message that waits unmatched; false when memory is
+  // Makes room for the |length| eager bytes of a message that waits unmatched. False: memory is
   // exhausted.
   bool make_room(BlockPool& pool) HETCOMM_UNDER_BATON {
     bytes = length <= few.size() ? few.data() : static_cast<std::byte*>(pool.take(length));
@@ -47,7 +47,7 @@ struct Incoming {
     Incoming* next;
     Incoming* previous;
   };
-  // Its places in the indexes of a MatchTable, which owns them.
+  // The message's places in the indexes of a MatchTable, which owns them.
   struct IndexPlaces {
     static constexpr size_t kCount = 4;
     std::array<Place, kCount> places;
@@ -58,34 +58,34 @@ struct Incoming {
   Incoming* next_arrived = nullptr;
   Incoming* next_arriving;
   Incoming* previous_arrived = nullptr;
-  IdLink<Incoming> id_link;  // of one that was announced
+  IdLink<Incoming> id_link;  // set for a message that was announced
   class MatchTable* table;
   bool queued = false;    // in the unexpected queue of |table|
-  bool arriving = false;  // eager bytes are missing; in a list of |receiver|
+  bool arriving = false;  // eager bytes are missing, in a list of |receiver|
   bool rendezvous = false;
   int32_t source = -1;
-  MessageReceiver* receiver = nullptr;  // which made it
-  Operation* operation = nullptr;       // matched
+  MessageReceiver* receiver = nullptr;  // the receiver that made it
+  Operation* operation = nullptr;       // the matched operation
   uint64_t tag = 0;
   uint64_t length = 0;
-  uint64_t received = 0;       // eager bytes that are here
-  uint64_t credit = 0;         // to be given back when the message leaves the queue
+  uint64_t received = 0;       // eager bytes that have arrived
+  uint64_t credit = 0;         // returned when the message leaves the queue
   std::byte* bytes = nullptr;  // null: matched, or none are kept here
-  uint64_t sender_id = 0;      // of a rendezvous, as the next two, or of a pulled message
+  uint64_t sender_id = 0;      // of a rendezvous or pulled message, as the next two
   uint64_t rail;
   RemoteKey source_key;
-  uint64_t transports = ~uint64_t{0};  // of the sender, that are near the data
-  std::array<std::byte, 64> few;       // bytes of a short message
+  uint64_t transports = ~uint64_t{0};  // the sender's transports near the data
+  std::array<std::byte, 64> few;       // holds the bytes of a short message
 };
 
-// A receive looks at this of a message.
+// The parts of a message that a receive compares.
 struct MatchMask {
   bool any_source = false;
-  uint64_t ignore = 0;  // bits of the tag
+  uint64_t ignore = 0;  // bits of the tag to ignore
 
   bool operator==(const MatchMask&) const = default;
   static MatchMask of(const Operation& receive) { return {receive.peer < 0, receive.ignore}; }
-  // Messages and receives that may match have the same.
+  // Messages and receives that may match have the same hash.
   uint64_t hash(int32_t source, uint64_t tag) const {
     constexpr uint64_t kTagFactor = 0x9e3779b97f4a7c15u;
     constexpr uint64_t kSourceFactor = 0xd6e8feb86659fd93u;
@@ -94,8 +94,8 @@ struct MatchMask {
   }
 };
 
-// Lists of one kind of things, found by the highest bits of a hash. There are at least a quarter as
-// many lists as things, unless memory is exhausted.
+// Lists of one kind of object, found by the highest bits of a hash. There are at least a quarter as
+// many lists as objects, unless memory is exhausted.
 template <typename List>
 class HashedLists {
  public:
@@ -105,12 +105,12 @@ class HashedLists {
   HashedLists(HashedLists&&) noexcept = default;
   HashedLists& operator=(HashedLists&&) noexcept = default;
 
-  // There are lists since the first make_room().
+  // Requires that make_room() was called once.
   List& at(uint64_t hash) { return lists_[hash >> shift_]; }
   const List& at(uint64_t hash) const { return lists_[hash >> shift_]; }
-  // Makes more lists if there are too few for |count| things, and has move(list) put what was in
-  // one of them where it belongs. The lists keep their order, since what comes into one of them was
-  // in one list before. Throws std::bad_alloc if there are no lists at all.
+  // Makes more lists if there are too few for |count| objects. move(list) then puts the content of
+  // an old list where it belongs. The lists keep their order, since each new list takes its content
+  // from one old list. Throws std::bad_alloc if there are no lists at all.
   template <typename Move>
   void make_room(size_t count, Move&& move) HETCOMM_UNDER_BATON {
     if (count >= kMaxListLength * lists_.size()) [[unlikely]]
@@ -146,7 +146,7 @@ class HashedLists {
   unsigned shift_ = kFirstShift;
 };
 
-// Posted receives that look at the same of a message.
+// Posted receives that compare the same parts of a message.
 class ReceiveTable {
  public:
   explicit ReceiveTable(const MatchMask& mask) : mask_(mask) {}
@@ -163,11 +163,11 @@ class ReceiveTable {
     lists_.at(hash_of(receive)).remove(receive);
     --count_;
   }
-  // The first that a message matches; null: none. The table is not empty.
+  // The first receive that a message matches; null: none. The table is not empty.
   Operation* find(int32_t source, uint64_t tag) const HETCOMM_UNDER_BATON {
     return first_in(lists_.at(mask_.hash(source, tag)), source, tag);
   }
-  // Does what find() does, and takes it out.
+  // Does what find() does, and removes the receive.
   Operation* take(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON {
     OperationQueue& list = lists_.at(mask_.hash(source, tag));
     Operation* const found = first_in(list, source, tag);
@@ -177,7 +177,7 @@ class ReceiveTable {
     --count_;
     return found;
   }
-  // The table is for other receives from now on. It is empty.
+  // Reuses the table, which is empty, for other receives.
   void set_mask(const MatchMask& mask) HETCOMM_UNDER_BATON { mask_ = mask; }
 
  private:
@@ -198,8 +198,8 @@ class ReceiveTable {
   HashedLists<OperationQueue> lists_;
 };
 
-// Messages that found no receive, found by what a receive looks at. The lists run through
-// Incoming::place, or through the place with the number |index| of Incoming::index_places.
+// Messages that found no receive, found by the parts that a receive compares. The lists link
+// Incoming::place, or the place with number |index| of Incoming::index_places.
 class MessageTable {
  public:
   static constexpr size_t kNoIndex = Incoming::IndexPlaces::kCount;
@@ -211,7 +211,7 @@ class MessageTable {
   // May throw std::bad_alloc, and has then done nothing.
   void append(Incoming& message) HETCOMM_UNDER_BATON;
   void remove(Incoming& message) HETCOMM_UNDER_BATON;
-  // The oldest that a receive matches; null: none. Counts what it passes in |*steps|.
+  // The oldest message that a receive matches; null: none. Adds the messages it passes to |*steps|.
   Incoming* find(int32_t source, uint64_t tag, uint64_t* steps) const HETCOMM_UNDER_BATON;
 
  private:
@@ -246,9 +246,9 @@ class MatchTable {
     (mask == MatchMask{} ? exact_ : wild_for(mask)).append(*receive);
     ++posted_count_;
   }
-  // Takes a posted receive out again.
+  // Removes a posted receive.
   void remove(Operation* receive) HETCOMM_UNDER_BATON;
-  // Takes out and returns the first posted receive that matches, null if none does.
+  // Removes and returns the first posted receive that matches; null: none does.
   Operation* match_message(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON {
     if (posted_count_ == 0) return nullptr;
     if (posted_count_ != exact_.count()) [[unlikely]]
@@ -262,7 +262,7 @@ class MatchTable {
   // Queues a message that found no receive. May throw std::bad_alloc, and has then done nothing.
   void add_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
   void remove_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
-  // The first queued message that the arguments match (source -1: any), null if none; it stays
+  // The first queued message that the arguments match (source -1: any); null: none does. It stays
   // queued.
   Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) HETCOMM_UNDER_BATON {
     return arrived_.next_arrived == nullptr ? nullptr : search_unexpected(source, tag, ignore);
@@ -270,17 +270,17 @@ class MatchTable {
 
   size_t posted_count() const HETCOMM_UNDER_BATON { return posted_count_; }
   Incoming* first_unexpected() const HETCOMM_UNDER_BATON { return arrived_.next_arrived; }
-  // Counts the work of searches since the beginning: messages that searches have passed or put into
-  // an index, and tables of receives with wildcards in which messages were looked for.
+  // Counts the work of searches since the beginning: messages that searches passed or put into an
+  // index, and tables of receives with wildcards that were searched for messages.
   uint64_t steps() const HETCOMM_UNDER_BATON { return steps_; }
 
  private:
-  // The unexpected messages by another mask, for searches that would walk along many of them.
+  // The unexpected messages by another mask, for searches that would pass many of them.
   struct Index {
     Index(size_t number, const MatchMask& mask, uint64_t search)
         : table(number, mask), last_search(search) {}
     MessageTable table;
-    uint64_t last_search;  // the number of the search that has used it last
+    uint64_t last_search;  // number of the last search that used it
   };
 
   ReceiveTable& wild_for(const MatchMask& mask) HETCOMM_UNDER_BATON;
@@ -302,10 +302,10 @@ class MatchTable {
   Incoming arrived_;  // sentinel of the arrival list: next = oldest, previous = newest
   std::array<std::optional<Index>, kMaxIndexes> indexes_;
   bool has_indexes_ = false;
-  uint64_t searches_ = 0;            // that have used or made an index
-  uint64_t searches_when_idle_ = 0;  // when the last unexpected message left
+  uint64_t searches_ = 0;            // searches that have used or made an index
+  uint64_t searches_when_idle_ = 0;  // |searches_| when the last unexpected message left
   std::vector<std::unique_ptr<Incoming::IndexPlaces[]>> index_places_;
-  Incoming::IndexPlaces* free_index_places_ = nullptr;  // those that no message uses
+  Incoming::IndexPlaces* free_index_places_ = nullptr;  // places that no message uses
   uint64_t steps_ = 0;
 };
 

@@ -1,18 +1,18 @@
 // ReshardBoard: the reshard plans that this rank has made on one communicator, and what other ranks
-// say of theirs. A plan, below, is a reshard plan.
+// report of theirs. Below, a plan is a reshard plan.
 //
-// Ranks do not exchange plans. Each numbers those that it has made with the same peer and tag, and
-// tells its peers tag, number and a hash of what the ranks have to agree on (kStarted). A peer that
-// has such a plan with another hash answers kDiffers, and both end. One that has none answers
-// kLacks, since the plan may come, and says kHas when it has. Notes about single executions come
-// the same way, and wait here for a plan that is not made yet.
+// Ranks do not exchange plans. Each rank numbers those that it has made with the same peer and tag,
+// and tells its peers the tag, the number and a hash of what the ranks have to agree on (kStarted).
+// A peer that has such a plan with another hash answers kDiffers, and both plans end. A peer that
+// has none answers kLacks, since the plan may come, and says kHas when it has. Notes about single
+// executions come the same way, and wait here if their plan is not made yet.
 //
-// Two plans belong together if tag and hash are the same; among several such ones, those with the
-// same number. Numbers of two ranks may drift apart: one of them could not make a plan. Where none
-// has the number, they belong together in their order: a note says of how many older ones, equal to
-// its plan, its sender has said nothing so far.
+// Two plans belong together if tag and hash are the same. Among several such plans, those with the
+// same number belong together. Numbers of two ranks may drift apart when one of them could not make
+// a plan. If no plan has the number, plans belong together in order: a note says how many older
+// plans, equal to its own, its sender has not mentioned so far.
 //
-// The cost of a plan or a note grows with the logarithm of the number of plans only.
+// The cost of a plan or a note grows only with the logarithm of the number of plans.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@
 
 namespace hetcomm {
 
-// A note of one rank to another about a plan.
+// A note from one rank to another about a plan.
 struct ReshardNote {
   ReshardAction action = ReshardAction::kStarted;
   uint64_t tag = 0;
@@ -42,12 +42,12 @@ struct ReshardNote {
   std::string text;
 };
 
-// A plan of this rank, as its board sees it.
+// The interface of a plan of this rank for its board.
 class BoardedReshard {
  public:
-  // Rank |rank| of the job has made a plan in its place whose hash is |content|.
+  // At this plan's place, rank |rank| of the job has made a plan with the hash |content|.
   virtual void peer_differs(int rank, uint64_t content) HETCOMM_UNDER_BATON = 0;
-  // Rank |rank| has no such plan, but |others|; or, if that is empty, it has it now.
+  // Rank |rank| lacks such a plan and has |others|. If |others| is empty, it has the plan now.
   virtual void peer_lacks(int rank, std::string_view others) HETCOMM_UNDER_BATON = 0;
   // A note about an execution: kGivenUp or kLabelled.
   virtual void peer_says(int rank, const ReshardNote& note) HETCOMM_UNDER_BATON = 0;
@@ -58,7 +58,7 @@ class BoardedReshard {
 
 class ReshardBoard {
  public:
-  // A note that is to be sent to rank |rank|.
+  // A note to send to rank |rank|.
   struct Answer {
     int rank;
     ReshardNote note;
@@ -66,54 +66,54 @@ class ReshardBoard {
   struct Terms {
     uint64_t tag = 0;
     uint64_t content = 0;
-    std::vector<int> ranks;  // of the job, this one not among them
+    std::vector<int> ranks;  // in the job, without this rank
   };
-  // No plan has this number.
+  // The value for an unknown number: no plan has it.
   static constexpr uint32_t kUnknown = ~uint32_t{0};
-  // Text that may come with a note.
+  // The longest text that may come with a note.
   static constexpr size_t kMaxText = 512;
-  // That many, or more.
+  // Stands for this many or more.
   static constexpr uint16_t kMaxOlder = 16;
 
-  // Puts |plan| on the board, where it stays until remove(). What peers have said of it before is
-  // handed over by catch_up(). May throw std::bad_alloc, and has then done nothing.
+  // Puts |plan| on the board, where it stays until remove(). catch_up() delivers what peers have
+  // said of it before. May throw std::bad_alloc, and has then done nothing.
   void add(BoardedReshard& plan, Terms terms) HETCOMM_UNDER_BATON;
-  // Returns what has to be answered. May throw std::bad_alloc. What |plan| was told does not count
-  // then: it is told all of it by the next call, or another plan is that comes in its place.
+  // Returns the answers to send. May throw std::bad_alloc. Whatever |plan| was told then does not
+  // count: the next call repeats all of it, to |plan| or to a plan that takes its place.
   std::vector<Answer> catch_up(BoardedReshard& plan) HETCOMM_UNDER_BATON;
   // No effect if |plan| is not on the board.
   void remove(BoardedReshard& plan) HETCOMM_UNDER_BATON;
-  // Rank |rank| is told of |plan|. Returns how many plans equal it, are older, and are such that
-  // |rank| has been told nothing of them; at most kMaxOlder.
+  // Rank |rank| is told of |plan|. Returns how many older plans that equal |plan| were not
+  // mentioned to |rank|; at most kMaxOlder.
   uint16_t note_told(const BoardedReshard& plan, int rank) HETCOMM_UNDER_BATON;
   // False if |plan| is not on the board.
   bool was_told(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;
   // This rank's number of |plan| with |rank|, one of its ranks.
   uint32_t number_of(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;
 
-  // Plans that are gone here while a plan of a peer still belongs to them.
+  // Plans that are gone here although a plan of a peer still belongs to them.
   size_t remembered() const HETCOMM_UNDER_BATON { return entries_.size() - by_plan_.size(); }
 
-  // Rank |rank| says |note|. Fills |*answers|. False: it says too much of plans that are not made
-  // here. May throw std::bad_alloc.
+  // Takes |note| from rank |rank|. Fills |*answers|. False: the rank says too much about plans that
+  // are not made here. May throw std::bad_alloc.
   bool receive(int rank, const ReshardNote& note, std::vector<Answer>* answers) HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kMaxWaiting = 1u << 16;
   struct Peer {
-    uint32_t number;             // this rank's
-    uint32_t theirs = kUnknown;  // once it is known which plan of the peer belongs to it
-    bool is_gone = false;        // that plan
+    uint32_t number;             // this rank's number of the plan
+    uint32_t theirs = kUnknown;  // number of the peer's plan that belongs to it, once known
+    bool is_gone = false;        // the peer's plan is gone
   };
   struct Entry {
-    BoardedReshard* plan;  // null: it is gone
+    BoardedReshard* plan;  // null: the plan is gone
     uint64_t tag;
     uint64_t content;
     std::map<int, Peer> peers;  // by rank
     std::list<Entry>::iterator self;
   };
   using Entries = std::list<Entry>;
-  // Keys are rank, tag and what they are named by.
+  // Keys begin with rank and tag.
   using OwnKey = std::tuple<int, uint64_t, uint32_t>;              // own number
   using FreeKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, own number
   using TheirKey = std::tuple<int, uint64_t, uint32_t, uint64_t>;  // the peer's number, content
@@ -125,10 +125,10 @@ class ReshardBoard {
   };
 
   using FreePlans = std::map<FreeKey, Entry*>;
-  // Notes that waited for a plan.
+  // A note that waited for a plan.
   struct Caught {
     NoteKey key;
-    FreePlans::node_type free;  // of the plan before it was joined to theirs; empty: it was before
+    FreePlans::node_type free;  // entry of the plan before it was joined; empty: joined earlier
   };
 
   static NoteKey key_of(int rank, const ReshardNote& note) {
@@ -158,16 +158,16 @@ class ReshardBoard {
 
   Entries entries_;
   std::unordered_map<const BoardedReshard*, Entry*> by_plan_;
-  std::map<OwnKey, Entry*> own_;       // of plans that are there
-  FreePlans free_;                     // of those that no plan of the peer belongs to yet
-  std::set<FreeKey> silent_;           // of those of which the peer has been told nothing
-  std::map<TheirKey, Entry*> theirs_;  // of those that one does, though they may be gone
-  std::map<uint64_t, size_t> tags_;    // plans that are there, by tag
-  std::map<std::pair<int, uint64_t>, uint32_t> next_;  // number, by rank and tag
-  // Notes of plans that are not made here.
+  std::map<OwnKey, Entry*> own_;       // plans that exist
+  FreePlans free_;                     // plans without a plan of the peer so far
+  std::set<FreeKey> silent_;           // plans that the peer was not told of
+  std::map<TheirKey, Entry*> theirs_;  // plans with a plan of the peer; they may be gone
+  std::map<uint64_t, size_t> tags_;    // number of existing plans, by tag
+  std::map<std::pair<int, uint64_t>, uint32_t> next_;  // next number, by rank and tag
+  // Notes about plans that are not made here.
   std::map<NoteKey, std::deque<ReshardNote>> waiting_;
   std::set<TheirKey> waiting_numbers_;
-  std::map<int, size_t> waiting_of_;  // how many, by rank
+  std::map<int, size_t> waiting_of_;  // number of waiting notes, by rank
   size_t waiting_count_ = 0;
 };
 

@@ -1,10 +1,10 @@
-// TrackEnds: ends of tracks that wait for their partner, which the other rank has not opened yet,
-// or which this rank has not.
+// TrackEnds: ends of tracks that wait for their partner, which either the other rank or this rank
+// has not opened yet.
 //
-// Ends of queues are joined in their order. Those of redistributions are joined if they have the
-// same content: with one that exists first, and with one that is gone if it is of the same plan,
-// since others are left of earlier ones. That plans differ is told by their boards
-// (reshard_board.h). The cost of an end grows with the logarithm of their number only. Under the
+// Ends of queues are joined in their order. Ends of redistributions are joined if they have the
+// same content: first with an end that exists, then with one that is gone if it is of the same
+// plan, since gone ends of earlier plans may be left. The boards report that plans differ
+// (reshard_board.h). The cost of an end grows only with the logarithm of their number. Under the
 // baton.
 #pragma once
 
@@ -21,9 +21,9 @@
 
 namespace hetcomm {
 
-// Only ends with the same of all these may belong together.
+// Only ends whose keys are equal may belong together.
 struct TrackKey {
-  uint32_t channel = 0;  // of the receiver
+  uint32_t channel = 0;  // the receiver's channel
   uint32_t use = 0;      // TrackTerms::use
   uint64_t tag = 0;
 
@@ -39,7 +39,7 @@ class TrackEnds {
   TrackEnds& operator=(const TrackEnds&) = delete;
 
   size_t size() const HETCOMM_UNDER_BATON { return ends_.size(); }
-  // |end| is not gone. May throw std::bad_alloc, and has then done nothing.
+  // Requires that |end| is not gone. May throw std::bad_alloc, and has then done nothing.
   void add(End end) HETCOMM_UNDER_BATON {
     const uint64_t arrival = next_++;
     const TrackKey key = end.key();
@@ -63,8 +63,8 @@ class TrackEnds {
       throw;
     }
   }
-  // Takes out the end that belongs to one with these terms. Those that are gone and came before are
-  // nobody's any more, and go.
+  // Removes and returns the end that belongs to one with these terms. Gone ends that came before it
+  // belong to no other end any more, and are removed.
   std::optional<End> take(const TrackKey& key, uint64_t content,
                           uint64_t plan) HETCOMM_UNDER_BATON {
     const uint64_t arrival = key.use == 0 ? first(key) : find(key, content, plan);
@@ -76,7 +76,7 @@ class TrackEnds {
     ends_.erase(found);
     return end;
   }
-  // Calls use(end) for those that have |name| and are not gone. It may let them go.
+  // Calls use(end) for the ends that have |name| and are not gone. It may make them gone.
   template <typename Use>
   void change(uint64_t name, Use&& use) HETCOMM_UNDER_BATON {
     for (auto each = by_name_.lower_bound(name); each != by_name_.end() && each->first == name;) {
@@ -91,7 +91,7 @@ class TrackEnds {
       note_gone(end, arrival);
     }
   }
-  // Forgets those that have |name| and are not gone.
+  // Forgets the ends that have |name| and are not gone.
   void erase(uint64_t name) HETCOMM_UNDER_BATON {
     for (auto each = by_name_.lower_bound(name); each != by_name_.end() && each->first == name;) {
       const uint64_t arrival = each->second;
@@ -101,8 +101,8 @@ class TrackEnds {
       ends_.erase(end);
     }
   }
-  // Forgets those of channels for which is_gone(channel), if |which(end)|. Looks at all now and
-  // then only: as often as their number has doubled.
+  // Forgets the ends with |which(end)| whose channel has is_gone(channel). It looks at all ends
+  // only when their number has doubled.
   template <typename IsGone, typename Which>
   void tidy(IsGone&& is_gone, Which&& which) HETCOMM_UNDER_BATON {
     if (ends_.size() < tidy_at_) return;
@@ -131,7 +131,7 @@ class TrackEnds {
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};
   static constexpr size_t kFirstTidy = 16;
-  // Whether it is gone; of one that is, the plan counts.
+  // Includes whether the end is gone; then its plan counts, too.
   using ContentKey = std::tuple<TrackKey, bool, uint64_t, uint64_t, uint64_t>;
   using OrderKey = std::tuple<TrackKey, bool, uint64_t>;
 
@@ -184,10 +184,10 @@ class TrackEnds {
     if (own != last) by_name_.erase(own);
   }
 
-  std::map<uint64_t, End> ends_;  // by arrival
+  std::map<uint64_t, End> ends_;  // by order of arrival
   std::set<ContentKey> by_content_;
   std::set<OrderKey> in_order_;
-  std::multimap<uint64_t, uint64_t> by_name_;  // arrivals of those that are not gone
+  std::multimap<uint64_t, uint64_t> by_name_;  // arrivals of the ends that are not gone
   uint64_t next_ = 0;
   size_t tidy_at_ = kFirstTidy;
 };

@@ -1,9 +1,9 @@
-// BlockedPaths: the paths to one peer that take connections and carry nothing behind the opening. A
-// network that drops long packets only is the usual cause. Under the baton.
+// BlockedPaths: the paths to one peer that accept connections and then carry nothing after the
+// opening. A network that drops only long packets is the usual cause. Under the baton.
 //
-// A path is blocked after kMaxBreaks breaks of connections that had data under way, of which the
-// peer's host acknowledged nothing. One acknowledgement, on whatever path, clears all counts. A
-// break of a connection without data counts nothing.
+// A path is blocked after kMaxBreaks breaks of connections that had data in flight of which the
+// peer's host acknowledged nothing. One acknowledgement, on any path, clears all counts. A break of
+// a connection without data does not count.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,8 @@ class BlockedPaths {
  public:
   static constexpr uint32_t kMaxBreaks = 3;
 
-  // A connection between |ends| works in both directions, as far as its opening tells.
+  // A connection between |ends| has opened: it works in both directions, as far as the opening
+  // shows.
   void opened(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).missed = 0; }
   // A connection between |ends| has broken, and |passage| tells what became of its data. Returns
   // whether the break counts.
@@ -35,8 +36,8 @@ class BlockedPaths {
     ++own.breaks;
     return true;
   }
-  // Every path is blocked. A path without an open connection that could not be opened during
-  // kMaxBreaks breaks of others is none. |is_open(ends)| says whether a connection is open.
+  // Every path is blocked. A path is ignored if it has no open connection and could not be opened
+  // during kMaxBreaks breaks of others. |is_open(ends)| says whether a connection is open.
   template <typename IsOpen>
   bool all_blocked(IsOpen&& is_open) const HETCOMM_UNDER_BATON {
     bool some = false;
@@ -51,8 +52,8 @@ class BlockedPaths {
  private:
   struct Path {
     RailEnds ends;
-    uint32_t breaks = 0;  // that count
-    uint32_t missed = 0;  // breaks of others that count, since it opened or broke
+    uint32_t breaks = 0;  // breaks that count
+    uint32_t missed = 0;  // counted breaks of others since it opened or broke
   };
 
   Path& at(const RailEnds& ends) HETCOMM_UNDER_BATON {

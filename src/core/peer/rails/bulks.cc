@@ -7,7 +7,8 @@
 namespace hetcomm {
 namespace {
 
-// An endpoint that throws has not accepted it. The peer may ask for what this connection cannot do.
+// An endpoint that throws has not accepted it. The peer may ask for something that this connection
+// cannot do.
 Code start(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
   const EndpointAbilities& can = bulk.rail->abilities();
   try {
@@ -28,7 +29,7 @@ void Bulks::submit(OwnedBulk& bulk) {
   } else if (code == Code::kWouldBlock || code == Code::kPeerLost) {
     wait(bulk);
   } else {
-    // It would be refused again.
+    // A retry would be refused again.
     bulk.refused = code;
     refused_.push(bulk);
     turns_.update_due(pair_);

@@ -1,4 +1,4 @@
-// Bulks: the puts and gets of a pair that wait for room on their rails, are under way there, or
+// Bulks: the puts and gets of a pair that wait for room on their rails, are in flight there, or
 // were refused. Under the baton.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace hetcomm {
 
-// A put or get of core, with whom to tell.
+// Hears how its put or get ended.
 class BulkOwner {
  public:
   // The bulk has ended; its memory is quiet.
@@ -25,15 +25,15 @@ class BulkOwner {
 };
 struct OwnedBulk : Bulk {
   BulkOwner* owner = nullptr;
-  Rail* rail = nullptr;         // where it goes; null when it has ended
+  Rail* rail = nullptr;         // the rail that carries it; null when it has ended
   OwnedBulk* listed = nullptr;  // the next one in a list of Bulks
   bool is_get = false;
-  bool waiting = false;      // refused for now; in a list
+  bool waiting = false;      // waits for room, in a list
   bool started = false;      // counted in the rail's load
-  Code refused = Code::kOk;  // for good, and not reported yet; in the other list
+  Code refused = Code::kOk;  // permanent, not reported yet; in the other list
 };
 
-// Bulks in order. The list runs through them, so that nothing is forgotten for want of memory.
+// Bulks in order. The list links the bulks themselves, so it needs no memory to grow.
 class BulkList {
  public:
   bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
@@ -74,7 +74,7 @@ class Bulks {
   Bulks(const Bulks&) = delete;
   Bulks& operator=(const Bulks&) = delete;
 
-  // Starts |bulk| on |bulk.rail|, or lets it wait there if there is no room. A refusal for good is
+  // Starts |bulk| on |bulk.rail|, or lets it wait there if there is no room. A permanent refusal is
   // reported at the end of the pass.
   void submit(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
   // Lets |bulk| wait for submit_waiting().
@@ -82,15 +82,15 @@ class Bulks {
     bulk.waiting = true;
     waiting_.push(bulk);
   }
-  // Submits those that wait, each once: it may come back to the end of the list.
+  // Submits the waiting bulks, each once. A bulk may return to the end of the list.
   void submit_waiting() HETCOMM_UNDER_BATON;
-  // |bulk|'s endpoint is done with it.
+  // |bulk|'s endpoint has finished with it.
   void ended(OwnedBulk& bulk, Code code) HETCOMM_UNDER_BATON;
   void report_refused() HETCOMM_UNDER_BATON;
   // Cancels |bulk|. On return its memory is quiet, and its owner hears no more of it. True: the
-  // rail fails for that, as PutStarter::cancel says.
+  // rail fails because of this, as described at PutStarter::cancel.
   bool cancel(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
-  // Forgets those of |rail|, whose owners know.
+  // Forgets the bulks of |rail|. Their owners know.
   void forget(const Rail& rail) HETCOMM_UNDER_BATON;
   bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
 

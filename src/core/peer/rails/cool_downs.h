@@ -1,5 +1,5 @@
-// CoolDowns: how the connections to one peer have done lately, by their ends. Ends whose connection
-// failed cool down, for longer each time, before they are tried again. Under the baton.
+// CoolDowns: how the connections to one peer have fared lately, by their ends. Ends whose
+// connection failed cool down before they are tried again, longer each time. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@ class CoolDowns {
  public:
   explicit CoolDowns(uint64_t first_ns) : first_ns_(first_ns) {}
 
-  // A connection between |ends| failed lately, and none has come up since: others come first.
+  // A connection between |ends| failed lately, and none has opened since: other ends come first.
   bool is_cooling(const RailEnds& ends, uint64_t now_ns) const HETCOMM_UNDER_BATON {
     const auto known = std::find_if(known_.begin(), known_.end(),
                                     [&](const Known& each) { return each.ends == ends; });
     if (known == known_.end() || known->failures == 0 || known->up_since_ns != 0) return false;
     return known->connecting || known->not_before_ns + kDoubtNs > now_ns;
   }
-  // Returns when they may be tried again beside others.
+  // Returns when |ends| may be tried again in addition to other connections.
   uint64_t not_before_ns(const RailEnds& ends) HETCOMM_UNDER_BATON {
     return at(ends).not_before_ns;
   }
@@ -33,7 +33,7 @@ class CoolDowns {
   }
   void failed(const RailEnds& ends, uint64_t now_ns) HETCOMM_UNDER_BATON {
     Known& own = at(ends);
-    // After a long time it starts anew.
+    // A connection that lasted long resets the count.
     if (own.up_since_ns != 0 && now_ns - own.up_since_ns > (first_ns_ << own.failures) * 10) {
       own.failures = 0;
     }
@@ -42,7 +42,7 @@ class CoolDowns {
     ++own.failures;
   }
 
-  // A connection over it, beside others, is being made.
+  // An additional connection between |ends| is being made.
   bool is_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { return at(ends).connecting; }
   template <typename Which>
   bool is_connecting_any(Which&& which) const HETCOMM_UNDER_BATON {
@@ -50,13 +50,13 @@ class CoolDowns {
                        [&](const Known& each) { return each.connecting && which(each.ends); });
   }
   void begin_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).connecting = true; }
-  // False: none was.
+  // False: no connection was being made.
   bool stop_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON {
     return std::exchange(at(ends).connecting, false);
   }
 
  private:
-  // Ends are taken after all others for so long after they have cooled down: a pair without a
+  // After their cool-down, ends still come after all others for this time: a pair without a
   // connection has no time to find out that they fail again.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   static constexpr uint32_t kMaxDoublings = 6;

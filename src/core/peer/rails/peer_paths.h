@@ -1,5 +1,5 @@
-// A pair asks the job by these interfaces for connections to its peer, for advice on which, and for
-// what the transports at their ends are.
+// The interfaces by which a pair asks the job for connections to its peer, for advice on them, and
+// for facts about the transports at their ends.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ namespace hetcomm {
 // Makes connections.
 class PairConnector {
  public:
-  // Tries the transports that reach |rank|, in order of estimate; Pair::adopt() or
+  // Tries the transports that reach |rank|, in order of estimate. Pair::adopt() or
   // Pair::connect_failed() follows.
   virtual void connect(int rank) HETCOMM_UNDER_BATON = 0;
-  // Makes a further connection to |rank|.
+  // Makes an additional connection to |rank|.
   virtual void connect_over(int rank, const RailEnds& ends) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -30,12 +30,12 @@ class PairConnector {
 // Estimates which connections are worth having.
 class RailAdvisor {
  public:
-  // Connections to |rank| that would share the load of the one between |used| for data of one of
-  // |needs|, or are better.
+  // Connections to |rank| that would share the load of the connection between |used| for data of
+  // one of |needs|, or would be better.
   virtual std::vector<RailEnds> useful_beside(
       int rank, const RailEnds& used, std::span<const RailMasks> needs) HETCOMM_UNDER_BATON = 0;
-  // The connection to |rank| that messages would go over if none of the kind of the one between
-  // |used| had failed.
+  // The connection to |rank| that would carry the messages if no connection of the kind of |used|
+  // had failed.
   virtual RailEnds preferred(int rank, const RailEnds& used) HETCOMM_UNDER_BATON = 0;
   // Whether some connection to |rank| between transports of |need| is likely to work.
   virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
@@ -53,23 +53,23 @@ class TransportDirectory {
   virtual bool is_beside(int rank) const HETCOMM_UNDER_BATON = 0;
   // The transports of this rank and of |rank| that are of |kind|.
   virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;
-  // Both ranks offer some transport; whether it reaches is another question.
+  // Both ranks offer some common transport. Whether it reaches the peer is another question.
   virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
-  // The largest message to |rank| that every transport can carry which may have to send it again.
+  // The largest message to |rank| that fits every transport which may have to send it again.
   virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
   // Transport |index| of |rank|, which may be any number, is of |kind|.
   virtual bool is_offered(int rank, size_t index,
                           std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   virtual std::string_view transport_kind(size_t index) const HETCOMM_UNDER_BATON = 0;
   virtual std::string_view transport_name(size_t index) const HETCOMM_UNDER_BATON = 0;
-  // How people know a connection to |rank|: by the transports at its ends.
+  // The name of a connection to |rank| for people: the transports at its ends.
   virtual std::string name_of(int rank, const RailEnds& ends) const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~TransportDirectory() = default;
 };
 
-// The three of a job, which outlive its pairs.
+// The three interfaces of a job. They outlive its pairs.
 struct PeerPaths {
   PairConnector& connector;
   RailAdvisor& advisor;

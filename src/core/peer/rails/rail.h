@@ -1,4 +1,4 @@
-// Rail: one connection of a pair, and what is known of it. Under the baton.
+// Rail: one connection of a pair, with its state and measured rates. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace hetcomm {
 
-// Estimated time of a typical message, in microseconds: connections are compared by it.
+// Estimated time of a typical message, in microseconds. Connections are compared by it.
 inline double score_of(const Capabilities& capabilities) {
   constexpr double kTypicalMessage = 64 * 1024;
   return capabilities.latency_ns / 1e3 +
@@ -25,7 +25,7 @@ inline double score_of(const Capabilities& capabilities) {
              static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_bytes_per_s, 1));
 }
 
-// A connection takes over messages where its estimate is better by this factor.
+// A connection takes over messages if its estimate is better by this factor.
 inline constexpr double kClearlyBetter = 1.5;
 
 // The pair derives from it to hear what its endpoint reports.
@@ -36,7 +36,8 @@ class Rail : public EndpointHandler, public Mortal {
   Endpoint& endpoint() HETCOMM_UNDER_BATON { return *endpoint_; }
   const Endpoint& endpoint() const HETCOMM_UNDER_BATON { return *endpoint_; }
   const EndpointAbilities& abilities() const HETCOMM_UNDER_BATON { return abilities_; }
-  // The endpoint's; but what may be lost is no larger than every other connection can carry.
+  // The endpoint's capabilities, but a message that may be lost is no larger than every other
+  // connection can carry.
   const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return capabilities_; }
   hetcomm_counters_t& counters() HETCOMM_UNDER_BATON { return *counters_; }
   // Bytes per second in the direction of |load|: measured, or else estimated.
@@ -46,9 +47,9 @@ class Rail : public EndpointHandler, public Mortal {
     return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
   }
   double score_us() const HETCOMM_UNDER_BATON { return score_of(capabilities_); }
-  // Its way is not expected to carry more.
+  // The path is not expected to carry more than this.
   void expect(uint64_t bytes_per_s) HETCOMM_UNDER_BATON { expected_rate_ = bytes_per_s; }
-  // Messages from now on are no larger.
+  // From now on messages are no larger than |bytes|.
   void limit_payload(uint32_t bytes) HETCOMM_UNDER_BATON {
     capabilities_.max_payload_bytes = std::min(capabilities_.max_payload_bytes, bytes);
   }
@@ -57,11 +58,11 @@ class Rail : public EndpointHandler, public Mortal {
   uint64_t id HETCOMM_GUARDED_BY_BATON =
       0;  // agreed number of the connection: the lower rank counts
   RailEnds ends HETCOMM_GUARDED_BY_BATON;
-  const std::string_view kind;  // of the transport: rails of one kind share bulk data
-  const RailMasks kin;          // all transports of that kind
-  bool known HETCOMM_GUARDED_BY_BATON = false;      // both sides know it by |id|
-  bool dropped HETCOMM_GUARDED_BY_BATON = false;    // given up: it only waits to be destroyed
-  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has said that it uses it no more
+  const std::string_view kind;                  // transport kind; rails of one kind share bulk data
+  const RailMasks kin;                          // all transports of that kind
+  bool known HETCOMM_GUARDED_BY_BATON = false;  // both sides know its |id|
+  bool dropped HETCOMM_GUARDED_BY_BATON = false;    // given up, waits to be destroyed
+  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has said that it no longer uses it
   bool open HETCOMM_GUARDED_BY_BATON = false;       // the peer's kOpen has arrived
   bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // ours has left
   bool leaving HETCOMM_GUARDED_BY_BATON = false;    // the peer may close it

@@ -1,5 +1,5 @@
-// RailEnds: which transport of this rank, and which of the peer's, a connection joins.
-// RailMasks: which transports of both ranks some data goes over.
+// RailEnds: the transports of this rank and of the peer that a connection joins.
+// RailMasks: the transports of both ranks that some data goes over.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 namespace hetcomm {
 
 struct RailEnds {
-  // In place of the peer's number, until its kOpen tells it.
+  // Stands for the peer's number until its kOpen tells it.
   static constexpr size_t kUnknown = SIZE_MAX;
 
-  size_t own = 0;          // among the transports of this rank's job
-  size_t peer = kUnknown;  // among the peer's, in the order of its offers
+  size_t own = 0;          // index among the transports of this rank's job
+  size_t peer = kUnknown;  // index among the peer's, in the order of its offers
   bool operator==(const RailEnds&) const = default;
 };
 
-// Bits stand for transports, by their numbers. Transports without a bit belong to every mask.
+// Each bit stands for the transport of that number. Transports without a bit belong to every mask.
 struct RailMasks {
   static constexpr uint64_t kAll = ~uint64_t{0};
   static bool has(uint64_t mask, size_t transport) {
@@ -27,7 +27,7 @@ struct RailMasks {
   uint64_t peer = kAll;
 
   bool admit(const RailEnds& ends) const { return has(own, ends.own) && has(peer, ends.peer); }
-  // Whether |other| has no transport that these lack.
+  // Whether these masks have every transport of |other|.
   bool cover(const RailMasks& other) const {
     return (other.own & ~own) == 0 && (other.peer & ~peer) == 0;
   }

@@ -1,8 +1,8 @@
-// RailNeeds: between which transports of the two ranks data of this pair has had to go so far.
+// RailNeeds: the pairs of transports between which this pair's data has had to go so far.
 //
-// Data goes over the connections between the network interfaces near its memory, on both sides.
-// The lower rank makes them when such data first comes up. The data waits for the first of them,
-// but not for long: if none comes, it goes over the others. Under the baton.
+// Data goes over the connections between the network interfaces near its memory, on both sides. The
+// lower rank makes them when such data first comes up. The data waits for the first of them, but
+// only briefly: if none opens, it goes over the others. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ namespace hetcomm {
 
 class RailNeeds {
  public:
-  // More are not noted: their data goes over any connection.
+  // Further needs are not noted: their data goes over any connection.
   static constexpr size_t kMaxNeeds = 256;
 
-  // Returns false if |masks| are known already, or are too many.
+  // Returns false if |masks| are known already, or if there are too many needs.
   bool note(const RailMasks& masks) HETCOMM_UNDER_BATON;
   bool knows(const RailMasks& masks) const HETCOMM_UNDER_BATON {
     return (last_ < all_.size() && all_[last_] == masks) || find(masks) < all_.size();
@@ -31,8 +31,8 @@ class RailNeeds {
   // Data of |masks|, which are known, waits until |until_ns| or settle().
   void wait(const RailMasks& masks, uint64_t until_ns) HETCOMM_UNDER_BATON;
   bool is_waited_for(const RailMasks& masks) const HETCOMM_UNDER_BATON;
-  // Ends the waits that are over by |now_ns|, and those of which |is_hopeless(masks)| is true.
-  // Returns whether there were some.
+  // Ends the waits that are over at |now_ns|, and those for which |is_hopeless(masks)| is true.
+  // Returns whether any wait ended.
   template <typename IsHopeless>
   bool settle(uint64_t now_ns, IsHopeless&& is_hopeless) HETCOMM_UNDER_BATON {
     return std::erase_if(waits_, [&](const Wait& wait) HETCOMM_UNDER_BATON {

@@ -17,7 +17,7 @@ namespace hetcomm {
 
 class RailSet {
  public:
-  // |numbers_them|: this is the lower rank, which names connections to the other in kOpen.
+  // |numbers_them|: this is the lower rank, which numbers the connections in kOpen.
   explicit RailSet(bool numbers_them) : numbers_them_(numbers_them) {}
   RailSet(const RailSet&) = delete;
   RailSet& operator=(const RailSet&) = delete;
@@ -32,22 +32,22 @@ class RailSet {
     for (const auto& rail : rails_) use(*rail);
   }
 
-  // Messages go over it; null: over none.
+  // The connection that carries messages; null: none.
   Rail* current() const HETCOMM_UNDER_BATON { return current_; }
   void set_current(Rail* rail) HETCOMM_UNDER_BATON { current_ = rail; }
 
-  // Null: there is no such connection (any more), open or not.
+  // Finds an open or unopened connection. Null: it does not exist, or no longer.
   Rail* find(uint64_t id) const HETCOMM_UNDER_BATON;
   Rail* find_over(const RailEnds& ends) const HETCOMM_UNDER_BATON;
-  // One whose number has not come yet.
+  // Finds a connection whose number has not come yet.
   Rail* find_unknown() const HETCOMM_UNDER_BATON;
-  // One up to that number.
+  // Finds a connection with a number up to |id|.
   Rail* find_up_to(uint64_t id) const HETCOMM_UNDER_BATON;
-  // The one with the best estimate that can take over messages.
+  // The connection with the best estimate among those that can take over messages.
   Rail* best_open() const HETCOMM_UNDER_BATON;
-  // It should take over the messages from the current one.
+  // |rail| should take over the messages from the current connection.
   bool is_better(const Rail& rail) const HETCOMM_UNDER_BATON;
-  // The lower rank has numbered the connection of that |id|, and the number is still on its way.
+  // The lower rank has numbered connection |id|, but this rank has not learned the number yet.
   bool is_early(uint64_t id) const HETCOMM_UNDER_BATON;
   bool all_flushed() const HETCOMM_UNDER_BATON;
 
@@ -60,14 +60,14 @@ class RailSet {
   }
 
   Rail& add(std::unique_ptr<Rail> rail) HETCOMM_UNDER_BATON;
-  // Takes |rail| out; whoever destroys it waits until no upcall of it is on the stack.
+  // Takes |rail| out. The caller destroys it when no upcall of it is on the stack.
   std::unique_ptr<Rail> remove(Rail& rail) HETCOMM_UNDER_BATON;
   // The peer has told the number of |rail|.
   void learn(Rail& rail, uint64_t id) HETCOMM_UNDER_BATON;
-  // Returns how many there have been, as far as this rank knows.
+  // Returns how many connections there have been, as far as this rank knows.
   uint64_t made() const HETCOMM_UNDER_BATON { return made_; }
 
-  // Counters of |transport|, made on first use; the address stays.
+  // Returns the counters of |transport|, made on first use. Their address does not change.
   hetcomm_counters_t* counters_of(std::string_view transport) HETCOMM_UNDER_BATON;
   const std::deque<hetcomm_counters_t>& counters() const HETCOMM_UNDER_BATON { return counters_; }
 

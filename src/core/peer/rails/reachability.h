@@ -1,5 +1,5 @@
-// Reachability: for how long this rank has failed to reach one peer, and when that is too long.
-// Under the baton.
+// Reachability: how long this rank has failed to reach one peer, and when that is too long. Under
+// the baton.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@ namespace hetcomm {
 
 class Reachability {
  public:
-  // |detection_ns|: a peer is unreachable after so long at the earliest.
+  // |detection_ns|: the earliest time after which a peer is unreachable.
   explicit Reachability(uint64_t detection_ns) : detection_ns_(detection_ns) {}
 
   // A connection has opened.
   void reached() HETCOMM_UNDER_BATON { *this = Reachability(detection_ns_); }
-  // Others have heard of the peer meanwhile.
+  // Other ranks have heard of the peer since then.
   void vouched() HETCOMM_UNDER_BATON { vouched_ = true; }
   bool is_vouched() const HETCOMM_UNDER_BATON { return vouched_; }
 
@@ -51,8 +51,8 @@ class Reachability {
   static constexpr uint64_t kMinPauseNs = 10'000'000;
   static constexpr uint64_t kMaxPauseNs = 1'000'000'000;
   static constexpr uint64_t kMaxBreaks = 8;
-  // The fewest attempts to connect that fail before the peer counts as not reached. A rank that
-  // computes in between makes few of them.
+  // Fewest failed connection attempts before the peer counts as unreachable. A rank that computes
+  // in between makes few attempts.
   static constexpr uint64_t kMinFailures = 8;
 
   void begin(uint64_t now_ns) HETCOMM_UNDER_BATON {
@@ -63,9 +63,9 @@ class Reachability {
   }
 
   uint64_t detection_ns_;
-  uint64_t since_ns_ = kForever;  // the first of the attempts failed
+  uint64_t since_ns_ = kForever;  // time of the first failed attempt
   uint64_t breaks_ = 0;
-  uint64_t failures_ = 0;  // to connect
+  uint64_t failures_ = 0;  // failed connection attempts
   bool vouched_ = false;
 };
 

@@ -1,10 +1,11 @@
-// HoldingTrial: finds out what it costs to hold queues for the sake of others.
+// HoldingTrial: finds out what it costs to hold queues so that others can catch up.
 //
-// The ways of queues over one network interface may have bottlenecks of their own beyond it, and
-// those that are held for the sake of a slow one would leave the interface idle. So now and then
-// nobody is held, and what leaves then is measured. While queues are held, what is missing of that
+// The paths of queues over one network interface may have bottlenecks of their own beyond it.
+// Holding other queues for a slow one would then leave the interface idle. So now and then no queue
+// is held, and what leaves then is measured. While queues are held, the shortfall against that rate
 // is summed up (a cumulative sum test: Page, "Continuous Inspection Schemes", Biometrika 1954).
-// When it has become too much, nobody is held again: if more leaves then, holding is to blame.
+// When the shortfall is too large, no queue is held again: if more leaves then, holding is to
+// blame.
 //
 //   off <--> settling --> free --> holding
 //               ^                     |    every kCycleNs, and when too much is missing
@@ -22,51 +23,52 @@ namespace hetcomm {
 
 class HoldingTrial {
  public:
-  // The rate without holding is measured over so many bytes, and so long.
+  // The rate without holding is measured over this many bytes and this much time.
   static constexpr uint64_t kMeasuredBytes = 4u << 20;
   static constexpr uint64_t kMeasuredNs = 200'000'000;
   static constexpr uint64_t kMaxMeasuredNs = 500'000'000;
-  // Before that, connections fill up again: so long, and until what was under way has left.
+  // Before that, connections fill up again: for this time, and until what was in flight has left.
   static constexpr uint64_t kSettlingNs = 100'000'000;
   static constexpr uint64_t kMaxSettlingNs = 200'000'000;
-  // A measurement that is as near to the last one counts half.
+  // A measurement that differs from the last one by less than this fraction counts half.
   static constexpr double kSimilar = 0.3;
-  // While queues are held so much of that rate is expected. More than this time's worth of it is
-  // not missed without asking why: TCP waits for 200 ms where it has lost the end of what it sent.
+  // The fraction of that rate that is expected while queues are held. A shortfall of more than this
+  // time's worth is investigated: TCP waits for 200 ms where it has lost the end of what it sent.
   static constexpr double kExpected = 0.85;
   static constexpr uint64_t kMissedNs = 250'000'000;
-  // Holding is to blame where so much less left.
+  // Holding is to blame if less than this fraction left.
   static constexpr double kBlamed = 0.85;
-  // So much time lies between two measurements, and at least so many times as long as one takes.
+  // The time between two measurements: at least this long, and this many times as long as one
+  // takes.
   static constexpr uint64_t kCycleNs = 2'000'000'000;
   static constexpr uint64_t kLongestCycleNs = 8'000'000'000;
   static constexpr uint64_t kCycleTimes = 10;
 
   enum class Step : uint8_t {
     kNone,
-    kRelease,  // nobody is held from now on
-    kSuspect,  // the same; too much was missing
+    kRelease,  // no queue is held from now on
+    kSuspect,  // the same; the shortfall was too large
     kHold,     // queues may be held
-    kBlame,    // the same; what was missing at the last kSuspect was missing for the holding's sake
+    kBlame,    // the same; holding caused the shortfall at the last kSuspect
   };
 
-  // Queues share the interface from now on, or do no more. |under_way|: bytes.
+  // Queues share the interface from now on, or no longer do. |under_way|: bytes in flight.
   void start(uint64_t under_way, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void stop() HETCOMM_UNDER_BATON { phase_ = Phase::kOff; }
   bool is_on() const HETCOMM_UNDER_BATON { return phase_ != Phase::kOff; }
   bool holds() const HETCOMM_UNDER_BATON { return phase_ == Phase::kHolding; }
 
-  // Somebody is held, and nobody was.
+  // A queue is held, and none was before.
   void holding_begins(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // |left| bytes have left since the last call; fewer than none where some were counted too early.
-  // |holding|: somebody is held.
+  // |left| bytes have left since the last call; negative if some were counted too early. |holding|:
+  // some queue is held.
   Step advance(int64_t left, bool holding, uint64_t under_way, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // advance() will judge by what has left.
+  // The next advance() will judge by what has left.
   bool is_due(bool holding, uint64_t now_ns) const HETCOMM_UNDER_BATON;
-  // advance() has to be called then, while somebody is held.
+  // When advance() has to be called next while a queue is held.
   uint64_t deadline_ns() const HETCOMM_UNDER_BATON { return deadline_ns_; }
 
-  // Bytes a second that leave while nobody is held; 0: not known.
+  // Bytes per second that leave while no queue is held; 0: unknown.
   double free_rate() const HETCOMM_UNDER_BATON { return free_rate_; }
   // Returns the bytes that leave in |ns| while no queue is held.
   double free_bytes(uint64_t ns) const HETCOMM_UNDER_BATON;
@@ -82,19 +84,19 @@ class HoldingTrial {
   bool misses_too_much(int64_t left, uint64_t now_ns) HETCOMM_UNDER_BATON;
 
   Phase phase_ = Phase::kOff;
-  uint64_t begun_ns_ = 0;  // the phase
-  int64_t left_ = 0;       // bytes, in the phase
-  uint64_t settling_ = 0;  // bytes that were under way when that phase began
+  uint64_t begun_ns_ = 0;  // start of the phase
+  int64_t left_ = 0;       // bytes that left in the phase
+  uint64_t settling_ = 0;  // bytes in flight when the settling phase began
   uint64_t cycle_ns_ = 0;  // when the next measurement begins
   double free_rate_ = 0;
 
-  // While somebody is held:
-  double missed_ = 0;        // bytes
-  uint64_t looked_ns_ = 0;   // when that was summed up
-  uint64_t held_ns_ = 0;     // since it was 0
-  int64_t left_since_ = 0;   // bytes, in that time
-  bool suspected_ = false;   // too much was missing, and it is not known why
-  double suspect_rate_ = 0;  // bytes a second that left then
+  // These hold while some queue is held.
+  double missed_ = 0;        // bytes short of the expected rate
+  uint64_t looked_ns_ = 0;   // time of the last sum
+  uint64_t held_ns_ = 0;     // time since |missed_| was 0
+  int64_t left_since_ = 0;   // bytes that left in that time
+  bool suspected_ = false;   // the shortfall was too large, for an unknown reason
+  double suspect_rate_ = 0;  // bytes per second that left then
   uint64_t deadline_ns_ = kForever;
 };
 

@@ -3,7 +3,7 @@
 namespace hetcomm {
 namespace {
 
-// These hold while the rate of the link is not known.
+// These apply while the rate of the link is unknown.
 constexpr uint64_t kUnknownPieceBytes = 256u << 10;
 constexpr uint64_t kUnknownWindowBytes = 4u << 20;
 
@@ -25,7 +25,7 @@ void LinkShare::remove(Member& member, uint64_t now_ns) {
   look(now_ns);
 }
 
-// A queue that has something to send again has no claim on what it did not take.
+// A queue that resumes sending has no claim on what it did not take.
 void LinkShare::wake_up(Member& member) {
   if (!has_work(member)) member.next_tag = std::max(member.next_tag, virtual_tag_);
 }
@@ -35,7 +35,8 @@ void LinkShare::waits(Member& member) {
   ++member.waits;
 }
 
-// Returns the one of those that count that has had least for its weight; null where none counts.
+// Returns the queue that has had the least for its weight among those that count; null: none
+// counts.
 LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   Member* found = nullptr;
   for (Member* member : members_) {
@@ -46,7 +47,7 @@ LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   return found;
 }
 
-// |last| is the hindmost.
+// |last| is the hindmost queue.
 bool LinkShare::is_ahead(const Member& member, const Member* last) const {
   if (!trial_.holds() || member.passed_over || last == nullptr) return false;
   return tag_of(member) > tag_of(*last) + over_weight(member, kLeadBytes);
@@ -56,7 +57,7 @@ bool LinkShare::may_start(Member& member, uint64_t now_ns) {
   member.active_ns = now_ns;
   advance(0, now_ns);
   if (!is_ahead(member, hindmost(now_ns))) {
-    // Others of its pair may have been parked behind it.
+    // Other queues of its pair may have been parked behind it.
     if (member.held) release(member);
     return true;
   }
@@ -101,7 +102,7 @@ uint64_t LinkShare::window_bytes() const {
                     kMaxWindowBytes);
 }
 
-// Those that were held and are not ahead any more go on.
+// Releases the held queues that are no longer ahead.
 void LinkShare::settle(uint64_t now_ns) {
   const Member* const last = hindmost(now_ns);
   if (last != nullptr && contended()) virtual_tag_ = std::max(virtual_tag_, tag_of(*last));
@@ -117,7 +118,7 @@ void LinkShare::release(Member& member) {
   turns_.update_due(*member.pair);
 }
 
-// --- what holding costs -------------------------------------------------------
+// --- the cost of holding --------------------------------------------------------
 
 bool LinkShare::serves_several(uint64_t now_ns) const {
   const ListedPair* one = nullptr;
@@ -136,7 +137,7 @@ void LinkShare::release_all() {
   }
 }
 
-// Returns how many bytes of all pairs with queues here the kernel still has.
+// Returns how many bytes the kernel still holds for all pairs with queues here.
 uint64_t LinkShare::unsent_bytes() const {
   uint64_t bytes = 0;
   for (auto member = members_.begin(); member != members_.end(); ++member) {
@@ -151,7 +152,7 @@ uint64_t LinkShare::unsent_bytes() const {
 void LinkShare::contend(bool several, uint64_t now_ns) {
   suspect_ = nullptr;
   for (Member* member : members_) {
-    // None has a claim on the others yet, or any more.
+    // No queue has a claim on the others yet, or no longer.
     member->next_tag = tag_of(*member);
     member->passed_over = false;
   }
@@ -181,7 +182,7 @@ void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   end_passes(now_ns);
   int64_t left = static_cast<int64_t>(left_bytes);
   if (left_bytes > 0 || trial_.is_due(held_ > 0, now_ns)) {
-    // A socket has taken these bytes, and they have not left yet.
+    // A socket has taken these bytes, but they have not left yet.
     const uint64_t unsent = unsent_bytes();
     left += static_cast<int64_t>(unsent_) - static_cast<int64_t>(unsent);
     unsent_ = unsent;
@@ -206,7 +207,7 @@ void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   for (Member* member : members_) limit_claims(*member);
 }
 
-// The way of the queue's pair is slow, so that this is true of all queues of the pair.
+// The path of this queue's pair is slow, so the same holds for all queues of the pair.
 void LinkShare::pass_over(Member& suspect, uint64_t now_ns) {
   const uint64_t pass_ns = suspect.pass_ns;
   for (Member* member : members_) {
@@ -221,7 +222,7 @@ uint64_t LinkShare::most_owed(const Member& member) const {
   return over_weight(member, static_cast<uint64_t>(trial_.free_bytes(kMaxOwedNs)));
 }
 
-// Nobody waits for long until others have caught up.
+// No queue waits long until others have caught up.
 void LinkShare::limit_claims(Member& member) {
   const uint64_t owed = most_owed(member);
   const uint64_t least = virtual_tag_ > owed ? virtual_tag_ - owed : 0;
@@ -236,7 +237,8 @@ void LinkShare::end_passes(uint64_t now_ns) {
   }
 }
 
-// Those that others have waited for at no cost for some time are passed over briefly the next time.
+// Queues that others have waited for at no cost for some time are passed over only briefly next
+// time.
 void LinkShare::forgive(uint64_t now_ns) {
   for (Member* member : members_) {
     const bool proved = now_ns >= member->passed_until_ns + kProvedNs;

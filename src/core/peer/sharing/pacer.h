@@ -1,10 +1,10 @@
-// Pacer: shares the way to one peer among the queues that lead there, by weight, and keeps each
+// Pacer: shares the path to one peer among the queues that lead there, by weight, and limits each
 // queue to its rate.
 //
-// A transfer asks before each piece of a queue's data. On each connection pieces of a bounded
-// number of bytes are under way; when one has ended, the queue goes on that has had the least of
-// the network interface for its weight (link_share.h), unless that holds it for the sake of queues
-// to other ranks. A rate is a bucket of tokens. Data of high priority waits for its rate only.
+// A transfer asks before each piece of a queue's data. Each connection has pieces of a bounded
+// number of bytes in flight. When a piece has ended, the next one comes from the queue that has had
+// the least of the network interface for its weight (link_share.h), unless that unit holds it for
+// queues to other ranks. A rate is a token bucket. Data of high priority waits for its rate only.
 //
 // Under the baton. The unit above is track.h.
 #pragma once
@@ -22,17 +22,17 @@
 
 namespace hetcomm {
 
-// The share of the way that a queue may take.
+// The share of the path that a queue may take.
 struct TrackShare {
   uint32_t weight = 1;            // at least 1
-  uint64_t bytes_per_second = 0;  // 0: as many as there are
+  uint64_t bytes_per_second = 0;  // 0: no limit
 };
 
 class Pacer {
  public:
-  // Connections by the low bits of their numbers: two may be taken for one, which harms little.
+  // Connections by the low bits of their numbers. Two may share an entry, which does little harm.
   static constexpr size_t kWays = 16;
-  static constexpr size_t kLinks = LinkShares::kCount + 1;  // with that within the host
+  static constexpr size_t kLinks = LinkShares::kCount + 1;  // including the one within the host
   // A connection.
   struct Path {
     uint64_t rail;  // its number
@@ -40,40 +40,40 @@ class Pacer {
   };
   // State of a queue on one connection.
   struct Place {
-    uint64_t under_way = 0;  // bytes
+    uint64_t under_way = 0;  // bytes in flight
     bool waits = false;
-    size_t link = 0;  // that it waits for
+    size_t link = 0;  // the link that it waits for
   };
-  // A queue. The share is its own, the rest is the pacer's.
+  // A queue. The share is its own, and the pacer sets the other fields.
   struct Flow {
     explicit Flow(const TrackShare& wanted) : share(wanted) {}
     const TrackShare share;
-    Pacer* pacer = nullptr;  // null: nobody paces it
+    Pacer* pacer = nullptr;  // null: it is not paced
     uint32_t track = 0;      // the number of its track, once that is open
-    // While it is paced:
+    // These are set while it is paced.
     std::unique_ptr<Place[]> ways;                // kWays of them
     std::unique_ptr<LinkShare::Member[]> member;  // kLinks of them
     uint64_t earliest_ns = 0;                     // when its rate allows the next piece
   };
-  // A piece that is under way.
+  // A piece in flight.
   struct Piece {
     Flow* flow = nullptr;
     uint64_t bytes = 0;
     uint8_t way = 0;
     uint8_t link = 0;
   };
-  // Pieces under way on one connection: enough that it always finds the next piece, few enough that
-  // a queue with much to send does not fill it for the others. More where there is only one queue.
+  // The most bytes in flight on one connection: enough that it always finds the next piece, and few
+  // enough that a busy queue does not fill it for the others. A queue that is alone may have more.
   static constexpr uint64_t kWindowBytes = 4u << 20;
   static constexpr uint64_t kWindowAloneBytes = 16u << 20;
   static constexpr uint64_t kPieceBytes = LinkShare::kMaxPieceBytes;
-  // A piece of a queue with a rate takes so long, within bounds.
+  // The time that a piece of a queue with a rate takes, within bounds.
   static constexpr uint64_t kPieceNs = 10'000'000;
   static constexpr uint64_t kMinPieceBytes = 16u << 10;
-  // So much may leave at once after a pause, in time of the rate.
+  // The most that may leave at once after a pause, in time at the rate.
   static constexpr uint64_t kBurstNs = 20'000'000;
 
-  // When pieces may go on, |turns| calls |pair|.
+  // |turns| calls |pair| when pieces may continue.
   Pacer(PairTurns& turns, LinkShares& links, ListedPair& pair)
       : turns_(turns), links_(links), within_host_(turns, LinkShares::kWithinHost), pair_(pair) {}
   Pacer(const Pacer&) = delete;
@@ -88,23 +88,23 @@ class Pacer {
   // 0: it waits until next() returns it. |high|: data of high priority.
   uint64_t allowed(Flow& flow, const Path& path, uint64_t wanted, bool high,
                    uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // A piece that was allowed is under way. ended() is told of what this returns.
+  // An allowed piece is in flight. Its result has to be passed to ended().
   Piece started(Flow& flow, const Path& path, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void ended(const Piece& piece, uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  // One of those that wait whose turn it is on some connection; it does not wait there any more.
-  // Null: it is nobody's turn.
+  // Returns a waiting flow whose turn has come on some connection. It no longer waits there. Null:
+  // no flow has its turn.
   Flow* next(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool any_waits() const HETCOMM_UNDER_BATON { return waiting_ > 0; }
-  // When next() has to be asked again; kForever: when a piece has ended.
+  // The time of the next call of next(); kForever: when a piece has ended.
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
 
  private:
   // A connection, or several.
   struct Way {
-    uint64_t under_way = 0;  // bytes of all flows
+    uint64_t under_way = 0;  // bytes in flight of all flows
     size_t waiting = 0;      // flows
-    size_t link = 0;         // as the last one that asked said
+    size_t link = 0;         // as given by the last flow that asked
   };
   static size_t way_of(uint64_t rail) { return rail % kWays; }
   LinkShare& link(size_t index) HETCOMM_UNDER_BATON {
@@ -129,7 +129,7 @@ class Pacer {
   ListedPair& pair_;
   std::vector<Flow*> flows_;
   std::array<Way, kWays> ways_{};
-  size_t waiting_ = 0;  // flows, on each connection
+  size_t waiting_ = 0;  // waiting flows, summed over the connections
   uint64_t timer_ns_ = kForever;
 };
 

@@ -1,5 +1,5 @@
-// PairTurns: knows which pairs have something to do at the end of a pass, and when they want to
-// be called again. Under the baton.
+// PairTurns: knows which pairs have work at the end of a pass, and when they want to be called
+// again. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,23 @@
 
 namespace hetcomm {
 
-// A pair, as PairTurns sees it.
+// The interface of a pair for PairTurns.
 class ListedPair {
  public:
-  // Sends credit and acknowledgements that are due.
+  // Sends the credit and acknowledgements that are due.
   virtual void send_update() HETCOMM_UNDER_BATON = 0;
-  // Copies to and from mapped memory that are too long for one call go on. False: none is left.
+  // Continues the copies to and from mapped memory that are too long for one call. False: none is
+  // left.
   virtual bool copy_some() HETCOMM_UNDER_BATON = 0;
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
   // Returns when tick() is wanted next; kForever: not at all.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
   // Endpoint::unsent_bytes() of the connections over |link| (LinkShares::index_of).
   virtual uint64_t unsent_bytes(size_t link) const HETCOMM_UNDER_BATON = 0;
-  // Memory ran out in the middle of something: nothing can be promised to the peer any more.
+  // Memory ran out half way: this side can promise nothing to the peer any more.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
 
-  // The lists that it stands in. Only PairTurns changes them.
+  // The lists that contain the pair. Only PairTurns changes them.
   struct Listed {
     bool update = false;
     bool acknowledgement = false;
@@ -44,7 +45,7 @@ class PairTurns {
   PairTurns(const PairTurns&) = delete;
   PairTurns& operator=(const PairTurns&) = delete;
 
-  // Adds |pair|. Noting it below never fails afterwards.
+  // Adds |pair|. The calls below that note it never fail afterwards.
   void add(ListedPair& pair) HETCOMM_UNDER_BATON;
   // Forgets all pairs, before they go.
   void clear() HETCOMM_UNDER_BATON;
@@ -55,8 +56,8 @@ class PairTurns {
     pair.listed.update = true;
     updates_.push_back(&pair);
   }
-  // send_update() is called in the next pass if a background thread is there to make it: a message
-  // that this rank's user sends until then takes the acknowledgement along.
+  // send_update() is called in the next pass if a background thread is there to run it. A message
+  // that this rank's user sends before then carries the acknowledgement.
   void acknowledgement_due(ListedPair& pair) HETCOMM_UNDER_BATON;
   // copy_some() is called in every pass until it returns false.
   void copies_due(ListedPair& pair) HETCOMM_UNDER_BATON;
@@ -68,9 +69,9 @@ class PairTurns {
   bool has_work() const HETCOMM_UNDER_BATON {
     return !updates_.empty() || !acknowledgements_.empty() || !copying_.empty();
   }
-  // A pass begins: what is due from now on belongs to it.
+  // A pass begins: work that becomes due from now on belongs to it.
   void begin_pass() HETCOMM_UNDER_BATON { ++pass_; }
-  // The work at the end of a pass. Returns how much was done.
+  // Does the work at the end of a pass. Returns how much was done.
   int run() HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return next_timer_ns_; }
@@ -80,8 +81,8 @@ class PairTurns {
   std::vector<ListedPair*> pairs_;
   std::vector<ListedPair*> updates_;
   std::vector<ListedPair*> acknowledgements_;  // counted as work of the engine
-  uint64_t pass_ = 0;                          // the last one that has begun
-  uint64_t acknowledgements_pass_ = 0;         // the one that added the first of them
+  uint64_t pass_ = 0;                          // number of the last pass that has begun
+  uint64_t acknowledgements_pass_ = 0;         // pass that added the first of them
   std::vector<ListedPair*> copying_;
   uint64_t next_timer_ns_ = kForever;
 };

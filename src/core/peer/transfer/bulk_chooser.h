@@ -1,8 +1,8 @@
 // BulkChooser: finds out whether put or get moves bulk data faster to this rank from one peer.
 //
-// The faster way depends on the machine, on where the two processes run at the moment, on the size
-// and on the load. So every size class keeps the costs of both. Transfers go by the cheaper way,
-// and now and then a few go by the other one (two_ways.h).
+// The faster way depends on the machine, on where the two processes currently run, on the size and
+// on the load. So every size class keeps the costs of both. Transfers use the cheaper way, and now
+// and then a few use the other one (two_ways.h).
 #pragma once
 
 #include <array>
@@ -16,28 +16,28 @@ namespace hetcomm {
 
 class BulkChooser {
  public:
-  // Chooses for the next transfer of |bytes|; both ways are possible. Without |may_try| it belongs
-  // to no trial.
+  // Chooses the way of the next transfer of |bytes|; both ways are possible. Without |may_try| it
+  // belongs to no trial.
   bool prefer_get(uint64_t bytes, bool may_try = true) HETCOMM_UNDER_BATON;
   // A transfer took |elapsed_ns| of the pair's time.
   void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
-  // A get of |bytes| went wrong, and puts did the rest: gets do not work.
+  // A get of |bytes| failed and puts did the rest: gets do not work.
   void get_failed(uint64_t bytes) HETCOMM_UNDER_BATON;
   // ns per byte so far, 0 when not measured.
   double cost(uint64_t bytes, bool by_get) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kClasses = 6;  // up to 64 KiB, 256 KiB, 1 MiB, 4 MiB, 16 MiB, more
-  // A trial goes on with new transfers when so many others have begun beside it.
+  // After this many other transfers an unfinished trial continues with new transfers.
   static constexpr uint32_t kLongestTrial = 256;
 
   struct Class {
     TwoWays ways;
     uint32_t to_start = 0;      // transfers of the trial
-    uint32_t beside_trial = 0;  // transfers that have begun since its last one
-    bool guessed = false;       // taken over from the class below
+    uint32_t beside_trial = 0;  // transfers begun since the trial's last one
+    bool guessed = false;       // copied from the class below
 
-    // A read has to be clearly faster: it keeps the receiver busy alone.
+    // A read has to be clearly faster, since the receiver does all of its work.
     Way better() const HETCOMM_UNDER_BATON {
       return ways.cost(Way::kPull) < 0.9 * ways.cost(Way::kPush) ? Way::kPull : Way::kPush;
     }

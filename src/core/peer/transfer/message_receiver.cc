@@ -22,7 +22,7 @@ MessageReceiver::~MessageReceiver() {
   }
 }
 
-// Its receive is still to come. True when all bytes were copied.
+// Keeps a message that has no receive yet. True when all bytes were copied.
 bool MessageReceiver::keep_eager(const WireHeader& header, ConstByteSpan payload,
                                  MatchTable& table) {
   Incoming* message =
@@ -34,8 +34,8 @@ bool MessageReceiver::keep_eager(const WireHeader& header, ConstByteSpan payload
   return true;
 }
 
-// A record for a message that is not (wholly) here, with room for eager bytes. Null after having
-// failed the pair.
+// Makes a record for a message that has not (completely) arrived, with room for eager bytes. Null
+// after having failed the pair.
 Incoming* MessageReceiver::new_message(uint64_t tag, uint64_t length, uint64_t credit,
                                        Keeps keeps) {
   void* memory = common().blocks.take(sizeof(Incoming));
@@ -70,7 +70,7 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   count_received(length);
   MatchTable* table = table_for(header);
   Operation* receive = match(table, header.tag);
-  // Matched to host memory the fragments go straight there.
+  // If the message is matched to host memory, its fragments go straight there.
   const bool direct = receive != nullptr && receive->buffers.on_host;
   Incoming* message = new_message(header.tag, length, length + kMessageCost,
                                   direct ? Keeps::kNothing : Keeps::kBytes);
@@ -85,7 +85,8 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   receive_more(WireHeader{.kind = MessageKind::kEagerMore}, payload);
 }
 
-// Takes the first receive for a message out of |table|, which may be null. It is in no list then.
+// Takes the first receive for a message out of |table|, which may be null. The receive is then in
+// no list.
 Operation* MessageReceiver::match(MatchTable* table, uint64_t tag) {
   Operation* receive = table != nullptr ? table->match_message(rank(), tag) : nullptr;
   if (receive != nullptr) receive->phase = OperationPhase::kSubmitted;
@@ -105,7 +106,7 @@ void MessageReceiver::await_bytes(Incoming& message, MatchTable* table, Operatio
 
 void MessageReceiver::receive_more(const WireHeader& header, ConstByteSpan payload) {
   Incoming* message = arriving_.find(header.tag);
-  // This side had pulled the message when the sender began to push it.
+  // This side had already pulled the message when the sender began to push it.
   if (message == nullptr && header.tag != 0) return;
   if (message == nullptr || payload.empty() || header.value != message->received ||
       payload.size() > message->length - message->received) {
@@ -139,7 +140,7 @@ void MessageReceiver::finish_arriving(Incoming& message) {
                                            message.length <= receive->length);
     if (copied) took(message.length, arriving_ns_, arriving_fragments_);
   }
-  if (message.queued) return;  // complete now, and still unmatched
+  if (message.queued) return;  // complete now, but still unmatched
   if (receive != nullptr) {
     receive->pair = nullptr;
     common().delivery.deliver(*receive, rank(), message.tag, message.payload(), message.length);
@@ -170,9 +171,9 @@ void MessageReceiver::receive_announced(const WireHeader& header, ConstByteSpan 
   hand_over(*message, *table, match(table, header.tag), header);
 }
 
-// Nobody will receive it.
+// Tells the sender that the message will never be received.
 void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
-  // An abort reaches the sender by itself.
+  // An abort reaches the sender another way.
   if (common().channels.is_aborted(channel)) return;
   const Channel* const own = common().channels.find(channel);
   if (own != nullptr && !own->closed) {
@@ -184,7 +185,7 @@ void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
 
 // |announcement| says where the data of |message| is.
 void MessageReceiver::announce(Incoming& message, const AnnounceBody& announcement) {
-  announced_.make_room();  // there is some since the beginning: it does not fail
+  announced_.make_room();  // room was made at the beginning: it does not fail
   announced_.insert(message, announcement.sender_id);
   message.rendezvous = true;
   message.sender_id = announcement.sender_id;
@@ -193,7 +194,7 @@ void MessageReceiver::announce(Incoming& message, const AnnounceBody& announceme
   message.transports = announcement.transports;
 }
 
-// |message| goes to |receive|, which was matched with it, or without one to the queue.
+// Gives |message| to |receive|, which was matched with it, or without a receive to the queue.
 void MessageReceiver::hand_over(Incoming& message, MatchTable& table, Operation* receive,
                                 const WireHeader& header) {
   if (receive == nullptr) {
@@ -203,8 +204,8 @@ void MessageReceiver::hand_over(Incoming& message, MatchTable& table, Operation*
   }
 }
 
-// Handles an eager message whose bytes this side reads itself, at once: a sender waits for no
-// receive.
+// Handles an eager message whose bytes this side reads itself. It reads them at once: the sender
+// does not wait for a receive.
 void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   PullBody body;
   const uint64_t length = length_of(header);
@@ -218,7 +219,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   count_received(length);
   MatchTable* table = table_for(header);
   if (table == nullptr) {
-    // The message is dropped, as one that was copied is.
+    // The message is dropped like a copied one.
     association_.give_back_credit(credit);
     association_.send_protocol(MessageKind::kDone, body.sender_id, 0);
     return;
@@ -236,7 +237,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   const Code code = direct ? pull(body, receive->extents(), std::min(length, receive->length))
                            : pull(body, Extents(&own, 1), length);
   if (code != Code::kOk) {
-    // The sender copies it after all, or is about to say why not.
+    // The sender copies it after all, or will report why not.
     const bool works = code == Code::kCancelled || code == Code::kPeerLost;
     if (!works && pull_chooser_.failed(length)) tell_pull_pause(length);
     message->sender_id = body.sender_id;
@@ -259,7 +260,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   if (tells) tell_pull_pause(length);
 }
 
-// kCancelled: not over this connection, or not any more.
+// kCancelled: not possible over this connection, or no longer.
 Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) {
   Rail& rail = association_.receiving_on();
   if (!rail.capabilities().gets_now || from.rail != rail.id || !rail.known) return Code::kCancelled;
@@ -274,7 +275,7 @@ Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) 
   return code;
 }
 
-// True when taking out the eager message that has arrived shall be measured.
+// True when taking out the eager message that has arrived should be measured.
 bool MessageReceiver::samples(uint64_t bytes) {
   if (!association_.receiving_on().capabilities().gets_now) return false;
   if (association_.receiving_on().capabilities().prefers_get && pull_chooser_.insist(bytes)) {
@@ -293,7 +294,7 @@ void MessageReceiver::tell_pull_pause(uint64_t bytes) {
                              pull_chooser_.pause_of(pull_class));
 }
 
-// |message| is in no list yet; both end if there is no memory for a transfer.
+// |message| is in no list yet. Both end if there is no memory for a transfer.
 void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
   receive.phase = OperationPhase::kSubmitted;  // in no list
   try {
@@ -326,7 +327,7 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     receive.pair = &association_.pair();
     receive.phase = OperationPhase::kArriving;
     if (message.bytes != nullptr && receive.buffers.on_host) {
-      // The bytes that are here move now. The rest goes straight to the receive.
+      // The bytes that have arrived move now. The rest goes straight to the receive.
       const uint64_t part = std::min(message.received, receive.length);
       scatter(receive.extents(), 0, message.payload().first(part));
       message.drop_bytes(common().blocks);
@@ -353,7 +354,7 @@ void MessageReceiver::attach_announced(Operation& receive, const AnnounceBody& b
 void MessageReceiver::detach(Operation& receive) {
   if (Incoming* message = arriving_.find(receive); message != nullptr) {
     message->operation = nullptr;
-    // It was matched, and the message is lost with it.
+    // The receive was matched, and the message is lost with it.
     receive.outcome.source = rank();
     receive.outcome.matched_tag = message->tag;
   }
@@ -374,7 +375,7 @@ void MessageReceiver::free(Incoming& message) {
 }
 
 void MessageReceiver::drop(Incoming& message, Tell tell) {
-  if (message.arriving) return;  // its fragments still come, and are dropped
+  if (message.arriving) return;  // its remaining fragments are dropped
   if (message.rendezvous && tell == Tell::kSender) {
     association_.send_protocol(MessageKind::kStop, message.sender_id, Code::kAborted);
   }
@@ -405,13 +406,13 @@ void MessageReceiver::drop_withdrawn(uint64_t sender_id) {
   free(*found);
 }
 
-// The sender ended a message early: an eager one of which bytes are missing, or a rendezvous.
+// The sender ended a message early: an eager one with missing bytes, or a rendezvous.
 void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan payload) {
   const PeerReason why(rank(), header, payload);
   if (Incoming* message = arriving_.find(header.tag); message != nullptr) {
     arriving_.remove(*message);
     if (message->queued) message->table->remove_unexpected(message);
-    // After an abort the receive waits for the abort itself, which is its reason.
+    // After an abort the receive waits for the abort itself, which is the reason it ends with.
     if (message->operation != nullptr && !why.is_abort()) {
       Operation& receive = *message->operation;
       receive.pair = nullptr;
@@ -423,7 +424,7 @@ void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan p
     return;
   }
   if (header.tag == 0) return;
-  association_.acknowledgement_due();  // the peer counts a withdrawn put until then
+  association_.acknowledgement_due();  // until then the peer counts a withdrawn put
   ReceiveTransfer* const found = transfers_.find_receive(header.tag);
   if (found != nullptr) {
     found->withdrawn(why);

@@ -1,7 +1,7 @@
-// MessageReceiver: how messages of the peer's user get to their receives.
+// MessageReceiver: brings messages of the peer's user to their receives.
 //
-// Everything here is driven by what the peer sent, and trusts none of it. A message without a
-// receive is kept (eager: with its bytes) in the match table of its channel. Under the baton.
+// Input from the peer drives everything here, and none of it is trusted. A message without a
+// receive is kept (if eager, with its bytes) in the match table of its channel. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace hetcomm {
 
-// Eager messages of which bytes are missing: at most one that comes in fragments, and any that were
-// to be pulled and are pushed.
+// Eager messages with missing bytes: at most one that arrives in fragments, and any number that are
+// pushed instead of pulled.
 class ArrivingList {
  public:
   bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
@@ -32,7 +32,7 @@ class ArrivingList {
     while (at != nullptr && at->sender_id != sender_id) at = at->next_arriving;
     return at;
   }
-  // Null: none belongs to it.
+  // Finds the message matched with |receive|. Null: none.
   Incoming* find(const Operation& receive) const HETCOMM_UNDER_BATON {
     Incoming* at = first_;
     while (at != nullptr && at->operation != &receive) at = at->next_arriving;
@@ -86,20 +86,20 @@ class MessageReceiver {
   // Gives |receive| the message that |body| announces.
   void attach_announced(Operation& receive, const AnnounceBody& body,
                         uint64_t length) HETCOMM_UNDER_BATON;
-  // Detaches a receive whose eager fragments are still coming; the rest is dropped.
+  // Detaches a receive whose eager fragments are still arriving. The rest is dropped.
   void detach(Operation& receive) HETCOMM_UNDER_BATON;
   enum class Tell : uint8_t { kSender, kNobody };
-  // Nobody will receive |message|, which is in no match table any more. |tell|: who hears of it, if
-  // its data is still with the sender.
+  // Drops |message|, which nobody will receive and which is in no match table. |tell|: who is told,
+  // if its data is still at the sender.
   void drop(Incoming& message, Tell tell) HETCOMM_UNDER_BATON;
-  // |message| is in no list any more, and its credit means nothing.
+  // |message| is no longer in any list, and its credit has no meaning.
   void free(Incoming& message) HETCOMM_UNDER_BATON;
-  // Ends the receives whose bytes are coming, and forgets the messages: the pair is lost.
+  // Ends the receives whose bytes are arriving, and forgets the messages: the pair is lost.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
-  // No bytes of an eager message are missing.
+  // No eager message has missing bytes.
   bool is_whole() const HETCOMM_UNDER_BATON { return arriving_.empty(); }
-  // Messages wait in match tables whose data is with the sender.
+  // Match tables hold messages whose data is at the sender.
   bool holds_announced() const HETCOMM_UNDER_BATON { return announced_.count() > 0; }
 
  private:
@@ -107,7 +107,7 @@ class MessageReceiver {
 
   PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
   int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
-  // Null: nobody will receive it.
+  // Null: the message will never be received.
   MatchTable* table_for(const WireHeader& header) HETCOMM_UNDER_BATON {
     return common().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   }
@@ -116,7 +116,7 @@ class MessageReceiver {
     ++counters.messages_received;
     counters.bytes_received += length;
   }
-  // True when all of it was copied to host memory.
+  // True when all of the message was copied to host memory.
   bool take_eager(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     count_received(payload.size());
     const uint64_t credit = payload.size() + kMessageCost;
@@ -158,10 +158,10 @@ class MessageReceiver {
   Association& association_;
   TransferTable& transfers_;
   ArrivingList arriving_;
-  IdChains<Incoming> announced_;     // by the peer, and not matched
-  bool arriving_sampled_ = false;    // the message that comes in fragments
-  uint64_t arriving_fragments_ = 0;  // of a sampled one, that are here
-  uint64_t arriving_ns_ = 0;         // that taking them out has cost
+  IdChains<Incoming> announced_;     // announced by the peer, and not matched
+  bool arriving_sampled_ = false;    // the message that arrives in fragments is sampled
+  uint64_t arriving_fragments_ = 0;  // fragments of a sampled message so far
+  uint64_t arriving_ns_ = 0;         // cost of taking them out so far
   PullChooser pull_chooser_;
 };
 

@@ -8,9 +8,9 @@
 namespace hetcomm {
 namespace {
 
-// A message is pushed when the receiver has read none for so long.
+// A message is pushed when the receiver has read none for this long.
 constexpr uint64_t kPushAfterNs = 200'000;
-// This side handles what has arrived for so long before it holds that against the receiver.
+// This side handles what has arrived for this long before it counts the delay against the receiver.
 constexpr uint64_t kPushGraceNs = 20'000;
 
 }  // namespace
@@ -74,7 +74,7 @@ bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer
   return true;
 }
 
-// The receiver does not read the message: it may not call the library for long, and this send must
+// The receiver does not read the message. It may not call the library for long, and this send must
 // not wait for that. The bytes are copied after all.
 void MessageSender::push(SendTransfer& transfer) {
   const uint64_t id = transfer.id();
@@ -85,7 +85,7 @@ void MessageSender::push(SendTransfer& transfer) {
 
 void MessageSender::push_overdue(uint64_t now_ns) {
   push_at_ns_ = kForever;
-  // The answers may be here, and this side has not called the library for long.
+  // The answers may have arrived, and this side has not called the library for long.
   const bool graced = std::exchange(push_grace_, false);
   transfers_.sends().for_each([&](SendTransfer& transfer) HETCOMM_UNDER_BATON {
     if (!transfer.is_pulled()) return;
@@ -107,8 +107,8 @@ void MessageSender::pull_answered(uint64_t bytes) {
   pull_answered_ns_ = now_ns();
 }
 
-// An eager message of several transport messages. The receiver copies one while this side fills the
-// next.
+// Sends an eager message that takes several transport messages. The receiver copies one while this
+// side fills the next.
 bool MessageSender::send_fragments(Operation& send) {
   const uint64_t limit = current().capabilities().max_payload_bytes;
   const uint64_t pull_id = send.run.pull_id;

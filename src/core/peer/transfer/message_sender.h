@@ -1,9 +1,10 @@
-// MessageSender: how messages of the user leave.
+// MessageSender: sends messages of the user.
 //
 // A short message is copied onto the connection (eager), in fragments if it is longer than one
-// transport message. The receiver may read a longer eager one instead (pulled); what it does not
-// read soon is copied after all (pushed). Eager messages cost credit; without credit, and where a
-// message is large or on a device, an announcement asks first (rendezvous). Under the baton.
+// transport message. The receiver may read a longer eager message instead (pulled). If it does not
+// read it soon, the message is copied after all (pushed). Eager messages cost credit. Without
+// credit, and for messages that are large or on a device, an announcement asks first (rendezvous).
+// Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,12 @@ class MessageSender {
   MessageSender(const MessageSender&) = delete;
   MessageSender& operator=(const MessageSender&) = delete;
 
-  // Sends a message as a whole if that can be done at once and is all that there is to do. False:
-  // nothing has left, start() does it or says why not.
+  // Sends a message whole if that is possible at once and completes the send. False: nothing has
+  // left, and start() sends it or reports why not.
   bool send_at_once(uint32_t channel, uint64_t tag, iovec bytes) HETCOMM_UNDER_BATON;
   // Starts |send|, which is in no list. The association may send. True: |send| has left the outbox
-  // for good, complete or as a transfer of its own. False: to be tried again. May throw
-  // std::bad_alloc.
+  // permanently, complete or as a transfer of its own. False: the caller tries again later. May
+  // throw std::bad_alloc.
   bool start(Operation& send) HETCOMM_UNDER_BATON {
     if ((send.run.sent | send.run.pull_id) != 0) return send_fragments(send);
     const uint64_t cost = send.length + kMessageCost;
@@ -39,25 +40,26 @@ class MessageSender {
     return start_rendezvous(send);
   }
 
-  // The receiver wants messages of |pull_class| to be pulled where they begin so long after the
-  // last one.
+  // The receiver wants a message of |pull_class| to be pulled if it begins at least this pause
+  // after the last one.
   void learn_pause(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON {
     rule_.told(pull_class, pause);
   }
   // The receiver has read a message of |bytes|.
   void pull_answered(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // It cannot read the message of |transfer|, which is copied when the outbox is pumped next.
+  // The receiver cannot read the message of |transfer|. It is copied when the outbox is pumped
+  // next.
   void push(SendTransfer& transfer) HETCOMM_UNDER_BATON;
-  // Pushes what was not pulled in time, or cannot be any more.
+  // Pushes the messages that were not pulled in time or can no longer be pulled.
   void push_overdue(uint64_t now_ns) HETCOMM_UNDER_BATON;
   // Returns when push_overdue() is wanted next; kForever: not at all.
   uint64_t push_at_ns() const HETCOMM_UNDER_BATON { return push_at_ns_; }
-  // Nothing is pushed any more.
+  // From now on nothing is pushed.
   void stop_pushing() HETCOMM_UNDER_BATON { push_at_ns_ = kForever; }
 
  private:
   Rail& current() HETCOMM_UNDER_BATON { return *association_.rails().current(); }
-  // The header of |send|'s message, or of what announces it.
+  // The header of |send|'s message, or of its announcement.
   static WireHeader header_of(MessageKind kind, const Operation& send) {
     return {.kind = kind,
             .flags = send.options.collective ? kFlagCollective : uint8_t{0},
@@ -99,9 +101,9 @@ class MessageSender {
   Association& association_;
   TransferTable& transfers_;
   PullRule rule_;
-  uint64_t pull_answered_ns_ = 0;   // when the peer had read a message last
-  uint64_t push_at_ns_ = kForever;  // when messages that were not pulled are looked at
-  bool push_grace_ = false;         // some were late then, and are looked at once more
+  uint64_t pull_answered_ns_ = 0;   // when the peer last read a message
+  uint64_t push_at_ns_ = kForever;  // when to look for messages that were not pulled
+  bool push_grace_ = false;         // some were late then, and get a second look
 };
 
 }  // namespace hetcomm

@@ -6,10 +6,11 @@
 namespace hetcomm {
 namespace {
 
-// A way has to be clearly better to be taken instead of copying.
+// A way has to be clearly better to replace copying.
 constexpr double kClearly = 0.8;
-// A message goes alone when it begins later than this after the last one, in times that pulling one
-// takes. Messages to and fro begin two of these times after each other, in a stream it is one.
+// A message goes alone if it begins later than this after the last one, in multiples of the time
+// that pulling one takes. Ping-pong messages begin two of these times apart, and messages in a
+// stream one.
 constexpr double kPause = 1.5;
 
 }  // namespace
@@ -76,14 +77,14 @@ bool PullChooser::Class::end_trial() {
   return tell(resolved);
 }
 
-// The sender does not follow. Pulling is tried again when there is time for that.
+// The sender does not follow. Pulling is tried again when the time budget allows it.
 bool PullChooser::Class::give_up_trial() {
   ways.stop_trial();
   if (ways.cost(Way::kPull) == 0) ways.set_cost(Way::kPull, 4 * in_stream());
   return tell(resolved);
 }
 
-// The sender copies one of several pieces in while the receiver takes the one before out.
+// The sender copies one piece in while the receiver takes the previous piece out.
 double PullChooser::Class::alone() const {
   return in_stream() + std::min(ways.cost(Way::kPush), sender_ns_per_byte) / pieces;
 }
@@ -96,7 +97,7 @@ uint64_t PullChooser::Class::best_pause() const {
 }
 
 double PullChooser::Class::extra_ns(Way way, uint64_t bytes) const {
-  // The more that it may be: the messages may go alone or not.
+  // The larger possible cost: the messages may go alone or not.
   const double pulling = ways.cost(Way::kPull);
   const double extra = way == Way::kPush ? pulling - in_stream() : alone() - pulling;
   return std::max(0.0, extra) * static_cast<double>(bytes);
@@ -110,7 +111,7 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
   }
   if (ways.cost(way) == 0) ways.set_cost(way, sample);
   if (way != in_use() && !only_alone()) {
-    // The sender had not heard of the end of a trial. If it goes on, it has reasons of its own.
+    // The sender had not heard of the end of a trial. If it continues, it has reasons of its own.
     astray += count;
     if (astray <= kMaxAstray) ways.charge(extra_ns(in_use(), bytes) * count);
     return false;
@@ -123,14 +124,14 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
 void PullRule::told(size_t pull_class, uint64_t pause) {
   Class& c = classes_[pull_class];
   c.pause = pause;
-  // The cost of copying has to be known soon after a change.
+  // The cost of copying must be known soon after a change.
   c.to_sample = 0;
   c.sampled = 0;
 }
 
 void PullRule::late(uint64_t bytes) {
   Class& c = classes_[PullClass::of(bytes)];
-  if (c.to_copy > 0) return;  // one of the same time
+  if (c.to_copy > 0) return;  // a late one from the same time
   c.to_copy = c.copied_next;
   c.copied_next = std::min(2 * c.copied_next, kMaxCopied);
 }

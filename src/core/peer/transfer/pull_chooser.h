@@ -1,10 +1,10 @@
-// PullChooser and PullRule: decide which eager messages a rank pulls. To pull a message means to
-// read it out of the sender's memory while it is handled, instead of taking it out of what the
-// sender has copied.
+// PullChooser and PullRule decide which eager messages a rank pulls. To pull a message means to
+// read it out of the sender's memory while it is handled, instead of taking out what the sender has
+// copied in.
 //
-// The receiver decides, for each size class: it measures what taking a message out costs and what
-// reading one does, hears from the sender what copying one in costs there, and tries the other way
-// now and then (two_ways.h). The sender follows what it was told last.
+// The receiver decides, for each size class. It measures the cost of taking a message out and the
+// cost of reading one, hears from the sender the cost of copying one in, and tries the other way
+// now and then (two_ways.h). The sender follows the receiver's latest decision.
 #pragma once
 
 #include <algorithm>
@@ -30,27 +30,28 @@ struct PullClass {
   }
 };
 
-// Messages of a class are pulled where they begin so long after the last one, in ns per KiB of the
-// message: all, none, or those that go alone. In a stream of messages both sides copy at the same
-// time, and one that goes alone has to wait for one after the other.
+// Messages of a class are pulled if they begin at least this pause after the last one, in ns per
+// KiB of the message: all, none, or those that go alone. In a stream of messages both sides copy at
+// the same time. For a message that goes alone, one copy has to wait for the other.
 inline constexpr uint64_t kPullAll = 0;
 inline constexpr uint64_t kPullNone = UINT64_MAX;
 
 // The receiver's half.
 class PullChooser {
  public:
-  // True when the message that is about to be taken out shall be measured: clocks cost.
+  // True when the message that is about to be taken out should be measured. Reading clocks costs
+  // time.
   bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
   // A sampled message of |bytes| was taken out in |elapsed_ns|; the connection carried it in
-  // |pieces|. This and the next ones return true when the sender has to hear the new pause_of() of
-  // the class.
+  // |pieces|. This function and the next ones return true when the sender has to hear the new
+  // pause_of() of the class.
   bool took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces) HETCOMM_UNDER_BATON;
-  // A message was read in |elapsed_ns|. The sender's copying costs |sender_ns_per_mib|, 0 when it
+  // A message was read in |elapsed_ns|. The sender's copying costs |sender_ns_per_mib|, 0 if it
   // does not know.
   bool pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib) HETCOMM_UNDER_BATON;
-  // Reading did not work.
+  // A read failed.
   bool failed(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // All are pulled from now on: the user wants it.
+  // From now on all messages are pulled: the user wants it.
   bool insist(uint64_t bytes) HETCOMM_UNDER_BATON;
 
   uint64_t pause_of(size_t pull_class) const HETCOMM_UNDER_BATON {
@@ -58,24 +59,24 @@ class PullChooser {
   }
 
  private:
-  static constexpr uint32_t kSampled = 16;  // one of so many messages is measured
-  // A trial of pulling ends when so many messages were copied meanwhile: the sender does not
+  static constexpr uint32_t kSampled = 16;  // one message in this many is measured
+  // A trial of pulling ends when this many messages were copied during it: the sender does not
   // follow.
   static constexpr uint32_t kLongestTrial = 256;
-  // The number of messages that go the other way after a trial and count as its cost.
+  // The most messages whose wrong way after a trial counts as cost of the trial.
   static constexpr uint32_t kMaxAstray = 16;
-  // Pulling costs two short messages more.
+  // Pulling costs two additional short messages.
   static constexpr double kExtraNs = 300;
 
   struct Class {
     TwoWays ways;
     uint64_t told = kPullNone;
-    uint64_t resolved = kPullNone;  // what the last trial has led to
+    uint64_t resolved = kPullNone;  // result of the last trial
     double sender_ns_per_byte = 0;
     double pieces = 1;
-    uint32_t taken = 0;         // messages, since the last one that was sampled
-    uint32_t beside_trial = 0;  // the same, since a trial of pulling began
-    uint32_t astray = 0;        // messages that went the other way since the last trial
+    uint32_t taken = 0;         // messages since the last sampled one
+    uint32_t beside_trial = 0;  // messages since a trial of pulling began
+    uint32_t astray = 0;        // messages that took the wrong way since the last trial
     bool insisted = false;
 
     bool only_alone() const { return resolved != kPullAll && resolved != kPullNone; }
@@ -87,12 +88,12 @@ class PullChooser {
     uint64_t best_pause() const HETCOMM_UNDER_BATON;
     bool measured(Way way, double sample, double elapsed_ns, uint64_t bytes,
                   uint32_t count) HETCOMM_UNDER_BATON;
-    // The cost of copying for a message in a stream, and for one that goes alone; ns per byte.
+    // The cost of copying, in ns per byte, for a message in a stream and for one that goes alone.
     double in_stream() const HETCOMM_UNDER_BATON {
       return std::max(ways.cost(Way::kPush), sender_ns_per_byte);
     }
     double alone() const HETCOMM_UNDER_BATON;
-    // A message of |bytes| costs so much more on the way that is not |way|.
+    // The additional cost of a message of |bytes| on the way other than |way|.
     double extra_ns(Way way, uint64_t bytes) const HETCOMM_UNDER_BATON;
   };
 
@@ -103,7 +104,7 @@ class PullChooser {
 class PullRule {
  public:
   void told(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON;
-  // True if a message of |bytes| that begins now goes by pulling. |now| is called where time
+  // True if a message of |bytes| that begins now is pulled. |now| is called only if the time
   // matters.
   template <typename Now>
   bool pulls(uint64_t bytes, Now&& now) HETCOMM_UNDER_BATON {
@@ -125,26 +126,27 @@ class PullRule {
   void answered(uint64_t bytes) HETCOMM_UNDER_BATON {
     classes_[PullClass::of(bytes)].copied_next = kMinCopied;
   }
-  // It has not, for long: it calls the library rarely, and the next messages are copied.
+  // The receiver has not read one for long: it calls the library rarely, so the next messages are
+  // copied.
   void late(uint64_t bytes) HETCOMM_UNDER_BATON;
 
-  // True when the message that is about to be copied shall be measured.
+  // True when the message that is about to be copied should be measured.
   bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
   void copied(uint64_t bytes, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
   // The median of the last samples; 0: none yet.
   uint64_t copy_ns_per_mib(uint64_t bytes) const HETCOMM_UNDER_BATON;
 
  private:
-  static constexpr uint32_t kSampled = 16;  // one of so many messages is measured
+  static constexpr uint32_t kSampled = 16;  // one message in this many is measured
   static constexpr size_t kSamples = 3;
-  static constexpr uint32_t kMinCopied = 16;  // messages that are copied after a late one
+  static constexpr uint32_t kMinCopied = 16;  // messages copied after a late one
   static constexpr uint32_t kMaxCopied = 1 << 16;
 
   struct Class {
     uint64_t pause = kPullNone;
     uint32_t to_copy = 0;
-    uint32_t copied_next = kMinCopied;  // after the next late one
-    uint32_t to_sample = 0;             // messages until the next one that is
+    uint32_t copied_next = kMinCopied;  // messages to copy after the next late one
+    uint32_t to_sample = 0;             // messages until the next measured one
     uint32_t sampled = 0;
     std::array<uint64_t, kSamples> ns_per_mib{};
   };

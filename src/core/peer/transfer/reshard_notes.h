@@ -1,5 +1,5 @@
-// ReshardNotes: notes about plans between this rank and one peer (reshard_board.h). A text goes in
-// front of its note, in pieces. Under the baton.
+// ReshardNotes: sends and receives notes about plans between this rank and one peer
+// (reshard_board.h). A text precedes its note, in pieces. Under the baton.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ class ReshardNotes {
   ReshardNotes(const ReshardNotes&) = delete;
   ReshardNotes& operator=(const ReshardNotes&) = delete;
 
-  // Cuts a text that is too long. Fails for nothing, as Association::send_protocol().
+  // Cuts a text that is too long. Never fails, like Association::send_protocol().
   void send(const ReshardNote& note) HETCOMM_UNDER_BATON;
 
   // --- what arrives on Association::receiving_on() ---
@@ -27,7 +27,7 @@ class ReshardNotes {
 
  private:
   Association& association_;
-  std::string text_;  // of the note that comes
+  std::string text_;  // text of the next note
 };
 
 }  // namespace hetcomm

@@ -69,7 +69,7 @@ void Tracks::receive_open(const WireHeader& header, ConstByteSpan payload) {
   }
   const Channel* channel = common().channels.find(body.channel);
   if (channel == nullptr || channel->closed) {
-    // An abort reaches the sender by itself.
+    // An abort reaches the sender another way.
     if (!common().channels.is_aborted(body.channel)) {
       tell_closed(closed_end(body.number, true), closed_here(), {});
     }
@@ -94,7 +94,7 @@ void Tracks::receive_open(const WireHeader& header, ConstByteSpan payload) {
   }
 }
 
-// Forgets ends of communicators that are gone, which nobody opens any more.
+// Forgets ends of destroyed communicators, which no rank will open.
 void Tracks::drop_gone() {
   const auto gone = [&](uint32_t channel)
                         HETCOMM_UNDER_BATON { return common().channels.find(channel) == nullptr; };
@@ -102,7 +102,7 @@ void Tracks::drop_gone() {
   openings_.tidy(gone, [](const Opening&) { return true; });
 }
 
-// The two ends have found each other.
+// The two ends have found each other: joins them.
 void Tracks::bind(Track& track, const TrackOpenBody& body) {
   track.opened(body.number);
   track.set_transports(body.transports);
@@ -115,7 +115,7 @@ void Tracks::bind(Track& track, const TrackOpenBody& body) {
   start_waiting(track);
 }
 
-// Starts what the sender may hear of now, and tells it of what has ended before.
+// Starts the runs that the sender may hear of now, and tells it of those that have ended before.
 void Tracks::start_waiting(Track& track) {
   const auto in_reach = [&](uint64_t run)
                             HETCOMM_UNDER_BATON { return track.ahead(run) < Track::kMaxAhead; };
@@ -136,7 +136,7 @@ void Tracks::start_waiting(Track& track) {
   }
 }
 
-// |track| is going away without having been opened for its owner.
+// |track| is being destroyed and was never opened for its owner.
 void Tracks::forget(Track& track) {
   pacer_.remove(track.flow(), common().now_ns());
   unopened_.erase(name_of(track));
@@ -162,14 +162,14 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   tracks.erase(own);
   // The peer knows of an end that it has closed itself.
   if (!track.closed().ok()) return;
-  // The first one that has ended out of the sender's reach, and all behind it, have not begun.
+  // The first run that has ended out of the sender's reach has not begun, nor have later ones.
   const uint64_t runs = track.untold().empty() ? track.next_run() : track.untold().front().run;
   tell_closed(track, why, {.runs = runs, .unmatched = unmatched ? uint64_t{1} : 0});
   if (track.is_sending()) tell_given_up(track);
 }
 
-// The peer hears of runs that ended here and that it has not granted: nobody looks at its grants
-// any more. It starts no further ones.
+// Tells the peer of runs that ended here and that it has not granted: its grants are no longer
+// read. It starts no further runs.
 void Tracks::tell_given_up(Track& track) {
   for (uint64_t run = track.runs().first(); run < track.runs().end(); ++run) {
     const SendRun* entry = track.runs().find(run);
@@ -192,8 +192,8 @@ void Tracks::tell_closed(uint64_t end, const Status& why, const TrackClosedBody&
                              payload.data(), sizeof(body) + size);
 }
 
-// The reason that the peer is told for an end that was closed, or will never be opened, without a
-// failure.
+// The reason that the peer is told for an end that was closed without a failure, or will never be
+// opened.
 Status Tracks::closed_here() {
   return status_or_code(Code::kAborted, [&]() HETCOMM_UNDER_BATON {
     return fmt::format("rank {} closed its end", common().rank);
@@ -234,12 +234,12 @@ void Tracks::receive_closed(const WireHeader& header, ConstByteSpan payload) {
   end_runs(*track, body.runs, why);
 }
 
-// No run of |track| starts any more, and those under way end, from number |from| on.
+// Ends the runs of |track| in flight from number |from| on. No further run starts.
 void Tracks::end_runs(Track& track, uint64_t from, const Status& why) {
   track.set_closed(why);
   end_waiting(track, why);
   if (track.is_sending()) {
-    // A run that ends may move the others.
+    // A run that ends may move the other entries.
     for (uint64_t run = std::max(from, track.runs().first()); run < track.runs().end(); ++run) {
       SendRun* entry = track.runs().find(run);
       if (entry != nullptr && entry->transfer != nullptr) {
@@ -248,7 +248,7 @@ void Tracks::end_runs(Track& track, uint64_t from, const Status& why) {
     }
     return;
   }
-  if (track.taken() == 0) return;  // most tracks are closed when nothing is under way
+  if (track.taken() == 0) return;  // most tracks are closed with nothing in flight
   transfers_.receives().for_each([&](ReceiveTransfer& transfer) HETCOMM_UNDER_BATON {
     const uint64_t id = transfer.sender_id();
     if (is_run_id(id) && track_of(id) == track.number() && run_of(id) >= from) {
@@ -278,7 +278,7 @@ void Tracks::start(Operation& run) {
   }
 }
 
-// |run| ends before it has begun. The peer knows, or is told by others.
+// |run| ends before it has begun. The peer knows, or hears of it otherwise.
 void Tracks::refuse(Operation& run, Code code, std::string text) {
   run.phase = OperationPhase::kSubmitted;
   common().completer.complete(run, code, std::move(text));
@@ -288,14 +288,14 @@ void Tracks::refuse(Operation& run, const Status& why) {
   refuse(run, why.code(), text_of_told(run, why));
 }
 
-// This side ends the track: the peer can no longer tell which run is which.
+// This side ends the track because the peer can no longer tell which run is which.
 void Tracks::break_off(Track& track, const Status& why) {
   if (track.is_open()) tell_closed(track, why, TrackClosedBody{});
   end_runs(track, 0, why);
 }
 
 void Tracks::start_send(Track& track, Operation& run) {
-  // Items that were given up, and which nobody has asked for.
+  // These are items that were given up and that no receiver has asked for.
   const uint64_t held = track.next_run() - track.runs().first();
   if (track.terms().use == 0 && held >= Track::kMaxAhead) {
     refuse_far(track, run, "receiver", held);
@@ -371,7 +371,7 @@ void Tracks::give_up(Track& track, uint64_t from, uint64_t runs) {
   track.runs().drop_old();
 }
 
-// A receiver that is far ahead waits for this.
+// A receiver that is far ahead waits for this message.
 void Tracks::tell_at(Track& track) {
   if (track.is_open() && track.take_telling()) [[unlikely]] {
     association_.send_protocol(MessageKind::kTrackAt, track.number(), track.next_run());
@@ -385,7 +385,7 @@ void Tracks::take_grants(Track& track, uint64_t number) {
     const Grant grant = entry->grants.front();
     entry->grants.erase(entry->grants.begin());
     entry->transfer->granted(grant);
-    entry = track.runs().find(number);  // it may have moved
+    entry = track.runs().find(number);  // the entry may have moved
   }
 }
 
@@ -402,7 +402,7 @@ void Tracks::move_left() {
   left_.erase(left_.begin(), left_.begin() + static_cast<ptrdiff_t>(count));
 }
 
-// Those that wait for their turn go on, in turns.
+// Continues the runs that wait for their turn, in turns.
 void Tracks::move_paced() {
   const uint64_t now_ns = common().now_ns();
   while (Pacer::Flow* flow = pacer_.next(now_ns)) {
@@ -420,7 +420,7 @@ void Tracks::move_paced() {
   }
 }
 
-// The peer, which is the |other| of the track, does not come after: the number is not taken.
+// The peer, which is the |other| of the track, is too far behind. The number is not taken.
 void Tracks::refuse_far(Track& track, Operation& run, std::string_view other, uint64_t items) {
   refuse(run, Code::kBusy, text_or_none([&]() HETCOMM_UNDER_BATON {
            return fmt::format("{}: the {}, rank {}, is {} items behind", describe(run), other,
@@ -439,7 +439,7 @@ void Tracks::start_receive(Track& track, Operation& run) {
     try {
       track.make_room();
     } catch (const std::bad_alloc&) {
-      refuse(run, Code::kOutOfMemory, {});  // the next one takes the number
+      refuse(run, Code::kOutOfMemory, {});  // the next run takes the number
       return;
     }
     run.phase = OperationPhase::kUnopened;
@@ -472,7 +472,7 @@ void Tracks::begin_receive(Track& track, Operation& run) {
 void Tracks::end_unopened(Operation& run, Code code, std::string text) {
   Track& track = *run.transfer.track;
   track.waiting().remove(run);
-  // There is room. They stay in the order of their numbers.
+  // There is room. The runs stay in the order of their numbers.
   const auto behind =
       std::find_if(track.untold().begin(), track.untold().end(),
                    [&](const Track::UntoldStop& each) { return each.run > run.transfer.run; });
@@ -524,7 +524,7 @@ void Tracks::granted(const Grant& grant) {
   }
 }
 
-// A receiver has no more runs under way than the depth says: others that it is ahead were given up.
+// A receiver has at most |depth| runs in flight: others that it is ahead were given up.
 bool Tracks::holds_too_many(Track& track, uint64_t run) {
   const uint64_t depth = track.terms().depth;
   if (run - track.runs().first() < 2 * depth) [[likely]]

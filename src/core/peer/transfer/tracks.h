@@ -1,5 +1,5 @@
-// Tracks: the tracks between this rank and one peer (track.h): opening and closing them, starting
-// their runs, and what the peer says of them. Under the baton.
+// Tracks: the tracks between this rank and one peer (track.h). It opens and closes them, starts
+// their runs, and handles the peer's messages about them. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +25,23 @@ class Tracks {
   Tracks(const Tracks&) = delete;
   Tracks& operator=(const Tracks&) = delete;
 
-  // |track| stays until close(). |lost|: why the association is, if it is; then no run can start.
-  // May throw std::bad_alloc.
+  // |track| stays until close(). |lost|: why the association is lost, if it is; then no run can
+  // start. May throw std::bad_alloc.
   void open(Track& track, const Status& lost) HETCOMM_UNDER_BATON;
-  // Takes open() back. The peer, which may have heard of it, waits for runs that do not come, until
-  // it closes its end.
+  // Undoes open(). The peer may have heard of the track. It then waits for runs that do not come,
+  // until it closes its end.
   void forget(Track& track) HETCOMM_UNDER_BATON;
-  // No run of |track| is under way. The peer is told of |why|. |unmatched|: none of the peer's ends
+  // No run of |track| is in flight. The peer is told of |why|. |unmatched|: none of the peer's ends
   // belongs to it, even one with the same terms.
   void close(Track& track, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
-  // Starts |run|, which is pending and has its place.
+  // Starts |run|, which is pending and has its place in the row.
   void start(Operation& run) HETCOMM_UNDER_BATON;
   // Both ends know that the next |runs| runs of |track| do not take place. False: the row is full,
-  // and the caller asks again when a run has ended.
+  // and the caller tries again when a run has ended.
   bool skip(Track& track, uint64_t runs) HETCOMM_UNDER_BATON;
-  // The other end knows that |runs| runs from |from| on end, as far as they have been started here.
+  // The other end knows that |runs| runs from |from| on end, if they have been started here.
   void give_up(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON;
-  // Starts to move the data of runs that were left to the end of the pass, or that wait for their
-  // turn.
+  // Moves the data of runs that were left to the end of the pass or that wait for their turn.
   void go_on() HETCOMM_UNDER_BATON {
     if (!left_.empty()) [[unlikely]]
       move_left();
@@ -50,7 +49,7 @@ class Tracks {
       move_paced();
   }
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return pacer_.next_timer_ns(); }
-  // Ends a run of phase kUnopened.
+  // Ends a run in phase kUnopened.
   void end_unopened(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
 
   // --- what arrives on Association::receiving_on() ---
@@ -58,17 +57,17 @@ class Tracks {
   void receive_length(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_at(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_closed(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
-  // For a run, whose number is |grant.sender_id|.
+  // |grant| is for a run, whose number is |grant.sender_id|.
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
   void stopped(uint64_t id, const PeerReason& why) HETCOMM_UNDER_BATON;
-  // Null: it has no transfer here.
+  // Null: the run has no transfer here.
   SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON;
 
   // --- connections ---
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Grants of runs that have not been started name |rail|.
+  // Grants of runs that have not started name |rail|.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
-  // The peer is lost: no run starts any more. Transfers end by themselves.
+  // The peer is lost: no more runs start. Transfers end on their own.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -77,29 +76,29 @@ class Tracks {
   }
   static uint64_t name_of(const Track& track) { return reinterpret_cast<uintptr_t>(&track); }
 
-  // An end that the peer has opened and this rank has not. The peer may have closed it since.
+  // An end that the peer has opened and this rank has not. The peer may have closed it since then.
   struct Opening {
     uint64_t tag;
     uint64_t plan;
     TrackOpenBody body;
     Status closed;
-    uint64_t at = 0;  // the sending end has passed all runs before it
+    uint64_t at = 0;  // the sending end has passed all earlier runs
 
     TrackKey key() const { return {body.channel, body.use, tag}; }
     uint64_t name() const { return body.number; }
     uint64_t content() const { return body.content; }
     bool is_gone() const { return !closed.ok(); }
   };
-  // A receiving end that waits for the peer's. It may have been closed since: the peer's end that
-  // belongs to it hears of it.
+  // A receiving end that waits for the peer's end. It may have been closed since then: the peer's
+  // matching end hears of it.
   struct Unopened {
     uint32_t channel;
     uint32_t use;
     uint64_t tag;
     uint64_t plan;
     uint64_t wanted;  // content
-    Track* track;     // null: closed
-    Status why;       // it was closed
+    Track* track;     // null: it was closed
+    Status why;       // why it was closed
 
     TrackKey key() const { return {channel, use, tag}; }
     uint64_t name() const { return name_of(*track); }
@@ -107,9 +106,9 @@ class Tracks {
     bool is_gone() const { return track == nullptr; }
   };
   static constexpr size_t kMaxOpenings = 1u << 16;
-  static constexpr size_t kMaxGrants = 64;  // of one run, that come before its start
-  // The data of longer runs does not move in the call that starts them: who pushes an item wants to
-  // compute, and the progress thread copies.
+  static constexpr size_t kMaxGrants = 64;  // most grants of a run that come before it starts
+  // The data of longer runs does not move in the call that starts them: a caller that pushes an
+  // item wants to compute, and the progress thread copies.
   static constexpr uint64_t kMaxAtOnce = 32u << 10;
 
   PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
@@ -149,8 +148,8 @@ class Tracks {
   TransferTable& transfers_;
   Pacer pacer_;
   uint32_t next_number_ = 0;
-  // Numbers of tracks of which runs have started whose grants were not taken. There is room for all
-  // that are open.
+  // Numbers of tracks with started runs whose grants were not taken. There is room for all open
+  // tracks.
   std::vector<uint32_t> left_;
   std::unordered_map<uint32_t, Track*> sending_;    // by number
   std::unordered_map<uint32_t, Track*> receiving_;  // by the peer's number

@@ -1,5 +1,5 @@
 // Rendezvous: a message whose data waits for its receive. A SendTransfer also stands for a message
-// that is pulled (kPull): it waits for kDone, or gives the operation back to be pushed.
+// that is pulled (kPull). It waits for kDone, or gives the operation back to be pushed.
 //
 //   sender                                 receiver
 //     kAnnounce (length, readable key) -->    matched with a receive
@@ -11,16 +11,16 @@
 //       or                                   get by itself, chunk by chunk
 //                                     <--  kDone
 //
-// A run of a track (track.h) has no announcement, and its grants may be there before it starts.
+// A run of a track (track.h) has no announcement, and its grants may arrive before it starts.
 //
-// The receiver drives: it cuts the message into chunks, chooses per chunk where the data lands (the
-// user's memory, or a staging chunk of a device message) and on which connection; chunks whose
-// connection broke are granted again on the next one. The sender stages device memory piece by
-// piece. What it has staged in memory that the receiver can map it offers, where a chunk is granted
-// for that: of the two copies through the host that are left, each side makes one. Bytes of the
-// host are offered, too, if they go to a device. The memory of the grant is then unused: the sender
-// may put any part instead. Both ends can end early (kStop, kWithdraw); an operation completes only
-// when no connection and no device copy touches its memory any more.
+// The receiver drives. It cuts the message into chunks. For each chunk it chooses where the data
+// lands (the user's memory, or a staging chunk of a device message) and which connection carries
+// it. Chunks whose connection broke are granted again on the next one. The sender stages device
+// memory piece by piece. If a grant allows it, the sender offers staged data that is in memory
+// which the receiver can map. Of the two remaining copies through the host, each side then makes
+// one. Host bytes are offered, too, if they go to a device. The memory of the grant is then unused,
+// but the sender may still put any part there instead. Both ends can end early (kStop, kWithdraw).
+// An operation completes only when no connection and no device copy touches its memory any more.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@
 
 namespace hetcomm {
 
-// Owned by itself from the announcement on; retires itself when its operation has completed.
+// From the announcement on it owns itself. It retires itself when its operation has completed.
 class SendTransfer final : public Mortal {
  public:
   SendTransfer(TransferTable& table, Operation& send);
@@ -47,23 +47,23 @@ class SendTransfer final : public Mortal {
 
   // The body of the announcement; exposes the source if the rail can be read from.
   AnnounceBody make_announcement() HETCOMM_UNDER_BATON;
-  // Sends |header| and |body|, which holds what make_announcement() has returned. They announce
-  // |transfer|'s operation. kOk: the transfer is under way. Another code: nothing has left, and it
-  // is the caller's.
+  // Sends |header| and |body|, which holds the result of make_announcement(). They announce
+  // |transfer|'s operation. kOk: the transfer is in progress. Other codes: nothing has left, and
+  // the caller still owns the transfer.
   template <typename Body>
   static Code announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header,
                        const Body& body) HETCOMM_UNDER_BATON {
     return announce(transfer, header, &body, sizeof(body));
   }
   void announcement_sent() HETCOMM_UNDER_BATON { announced_ = true; }
-  // Instead: the receiver has been told to read it, since |now_ns|.
+  // Used instead of an announcement: the receiver was told at |now_ns| to read the message.
   void pull_sent(uint64_t now_ns) HETCOMM_UNDER_BATON { pulled_since_ns_ = now_ns; }
-  // The receiver has not read it, as far as is known.
+  // The receiver has not read the message, as far as this side knows.
   bool is_pulled() const HETCOMM_UNDER_BATON {
     return pulled_since_ns_ != 0 && !received_ && !ending_;
   }
   uint64_t pulled_since_ns() const HETCOMM_UNDER_BATON { return pulled_since_ns_; }
-  // The connection on which it could be read has gone.
+  // The connection over which it could be read is gone.
   bool lost_source() const HETCOMM_UNDER_BATON { return source_rail_ == nullptr; }
   uint64_t id() const HETCOMM_UNDER_BATON { return id_; }
   uint64_t length() const HETCOMM_UNDER_BATON { return send_->length; }
@@ -74,25 +74,25 @@ class SendTransfer final : public Mortal {
   bool is_high() const HETCOMM_UNDER_BATON {
     return send_ != nullptr && send_->options.high_priority;
   }
-  // Takes a pulled message back: the receiver reads it no more, and this object ends. Returns the
+  // Takes a pulled message back: the receiver no longer reads it, and this object ends. Returns the
   // operation.
   Operation& take_back() HETCOMM_UNDER_BATON;
 
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
-  // The receiver has read offer |number|, or |refused| to.
+  // The receiver has read offer |number|, or has |refused| to.
   void offer_answered(uint32_t number, bool refused) HETCOMM_UNDER_BATON;
   void done() HETCOMM_UNDER_BATON;                          // the receiver has everything
   void stopped(const PeerReason& why) HETCOMM_UNDER_BATON;  // the receiver ended it
-  // Its track ended; the receiver knows.
+  // Its track has ended, and the receiver knows it.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
   void end(Code code,
            std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
-  // The connection broke: nothing is under way on it any more, other grants will come.
+  // The connection broke: nothing is in flight on it, and other grants will come.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Goes on after a connection failed or came, or when its queue's turn has come: grants may have
-  // waited for pieces that have ended.
+  // Continues after a connection failed or opened, or when its queue's turn has come. Grants may
+  // have waited for pieces that have ended.
   void go_on() HETCOMM_UNDER_BATON { start_pieces(); }
-  // Something is under way on it, or will be.
+  // The transfer has something in flight on |rail|, or will have.
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
 
  private:
@@ -100,11 +100,11 @@ class SendTransfer final : public Mortal {
   struct OpenGrant {
     Grant body;
     uint64_t started = 0;
-    bool direct = false;  // it has begun so
+    bool direct = false;  // it started directly
   };
-  static constexpr size_t kMaxPieces = 16;  // pieces under way
+  static constexpr size_t kMaxPieces = 16;  // most pieces in flight
   static_assert(ChunkPools::kMaxDepth <= kMaxPieces);
-  static constexpr size_t kMaxGrants = 64;  // that wait for pieces; a receiver grants few at a time
+  static constexpr size_t kMaxGrants = 64;  // most that wait; a receiver grants few at a time
 
   bool of_track() const HETCOMM_UNDER_BATON { return track_ != nullptr; }
   bool fits(const GrantBody& grant) HETCOMM_UNDER_BATON;
@@ -128,25 +128,25 @@ class SendTransfer final : public Mortal {
   TransferTable& table_;
   Association& association_;
   Operation* send_;
-  Track* const track_;  // null: none
+  Track* const track_;  // null: it belongs to no track
   uint64_t id_;
-  uint64_t wire_id_;  // by which the receiver knows it
+  uint64_t wire_id_;  // the receiver's id of it
   RemoteKey source_key_;
-  Rail* source_rail_ = nullptr;    // where it was exposed
+  Rail* source_rail_ = nullptr;    // where the source was exposed
   FarWays::Choice far_;            // made when a rail lies beyond the device's root complex
-  std::vector<OpenGrant> grants_;  // not yet wholly turned into pieces
+  std::vector<OpenGrant> grants_;  // not completely turned into pieces yet
   ChunkPools::Share chunks_;
   FewPooled<Piece, kMaxPieces> pieces_;
-  uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
+  uint64_t accepted_ = UINT64_MAX;  // known once a grant has come
   uint64_t put_bytes_ = 0;
-  bool may_lose_ = false;   // some piece went over a rail that may lose it
+  bool may_lose_ = false;   // a piece went over a rail that may lose it
   bool announced_ = false;  // the announcement has left
   uint64_t pulled_since_ns_ = 0;
   bool answered_ = false;
   bool granted_ = false;
-  bool peer_knows_ = false;   // that it has ended early
-  bool told_length_ = false;  // to the receiver of a run
-  bool received_ = false;     // by the peer, all of it
+  bool peer_knows_ = false;   // the peer knows that it has ended early
+  bool told_length_ = false;  // the receiver of a run was told the length
+  bool received_ = false;     // the peer has received all of it
   bool ending_ = false;
   Code code_ = Code::kOk;
   std::string text_;
@@ -163,25 +163,25 @@ class ReceiveTransfer final : public Mortal {
   void start() HETCOMM_UNDER_BATON;
   uint64_t sender_id() const HETCOMM_UNDER_BATON { return sender_id_; }
   void withdrawn(const PeerReason& why) HETCOMM_UNDER_BATON;  // the sender ended it
-  // This side ends it and tells the sender, unless all of it has come.
+  // This side ends it, and tells the sender unless everything has come.
   void end(Code code, std::string text) HETCOMM_UNDER_BATON;
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
   void rail_ready() HETCOMM_UNDER_BATON { start_chunks(); }
-  // The peer's memory has been mapped, or cannot be.
+  // The peer's memory has been mapped, or cannot be mapped.
   void take_offers() HETCOMM_UNDER_BATON;
-  // A run's message has |length| bytes only. False: it cannot have so few.
+  // A run's message has only |length| bytes. False: it cannot be that short.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON;
-  // Its track ended; the sender knows.
+  // Its track has ended, and the sender knows it.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
   class Chunk;
-  static constexpr size_t kMaxGranted = 16;  // chunks under way
+  static constexpr size_t kMaxGranted = 16;  // most chunks in flight
   static_assert(ChunkPools::kMaxDepth <= kMaxGranted);
   static constexpr uint64_t kRegrantBytes =
       8u << 20;  // what a broken connection costs at most, per chunk
-  // These count where several connections share the load.
+  // These apply when several connections share the load.
   static constexpr uint64_t kMinShare = 128u << 10;
   static constexpr size_t kChunksPerRail = 2;
 
@@ -189,7 +189,7 @@ class ReceiveTransfer final : public Mortal {
     uint64_t offset;
     uint64_t length;
   };
-  // Where the sender's memory can be read; without a key nowhere.
+  // The place where the sender's memory can be read; without a key there is none.
   struct Source {
     uint64_t rail;
     RemoteKey key;
@@ -222,20 +222,20 @@ class ReceiveTransfer final : public Mortal {
   uint64_t id_;
   uint64_t sender_id_;
   Source source_;
-  const RailMasks near_;  // between these the data goes, while there are such connections
+  const RailMasks near_;  // it uses connections between these while there are some
   uint64_t tag_;
   uint64_t length_;
   uint64_t accepted_;
   uint64_t cut_ = 0;          // bytes turned into chunks so far
-  std::vector<Range> uncut_;  // before |cut_|: of chunks that could not go as they were
+  std::vector<Range> uncut_;  // ranges before |cut_| whose chunks could not go as they were
   uint64_t finished_ = 0;     // bytes that are in place
   bool by_get_ = false;
   FarWays::Choice far_;  // made when a rail lies beyond the device's root complex
   bool chosen_ = false;  // the table's chooser has decided, and nothing else since
   bool source_gone_ = false;
   const Origin origin_;
-  bool wrote_to_device_;  // network interfaces did
-  bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself
+  bool wrote_to_device_;  // network interfaces wrote to the device
+  bool sender_knows_;     // all grants went over rails on which the sender itself sees the end
   bool ending_ = false;
   struct {
     Code code = Code::kOk;

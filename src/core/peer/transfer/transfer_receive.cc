@@ -9,7 +9,7 @@
 namespace hetcomm {
 namespace {
 
-// Returns how many of |length| bytes from |offset| on lie in the first |most| extents there.
+// Returns how many of |length| bytes from |offset| on lie in the first |most| extents from there.
 uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, uint32_t most) {
   uint64_t covered = 0;
   uint32_t count = 0;
@@ -21,8 +21,8 @@ uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, ui
 
 }  // namespace
 
-// A range of the message on its way: granted to the sender or read by this side, then, for a
-// device, copied in. What the sender offers of it is copied out of the sender's memory at once.
+// A range of the message in flight. It is granted to the sender or read by this side, then copied
+// in if it is for a device. Offered parts of it are copied out of the sender's memory at once.
 class ReceiveTransfer::Chunk final : public BulkOwner,
                                      public CopyHandler,
                                      public PutTarget,
@@ -54,7 +54,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
     let_go();
   }
-  // Its memory is quiet and another chunk may have it.
+  // Its memory is quiet, and another chunk may have it.
   void let_go() HETCOMM_UNDER_BATON {
     if (staging_chunk_ != nullptr) {
       transfer_.staging_.give(std::exchange(staging_chunk_, nullptr));
@@ -69,13 +69,13 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
                                      : state_ == State::kReading && bulk_.rail == &rail;
   }
   bool copying() const HETCOMM_UNDER_BATON { return copy_.running() || is_taking(); }
-  // All of it has come, and is being copied.
+  // All of it has arrived and is being copied.
   bool has_landed() const { return state_ == State::kCopying; }
-  // Some bytes of it have, or are about to.
+  // Some of its bytes have arrived, or are about to.
   bool has_arrived() const { return arrived_ > 0 || !takings_.empty(); }
 
-  // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
-  // transfer has failed.
+  // Starts it on |rail|. kPeerLost: retry on the next rail; kUnsupported: impossible as it is;
+  // kCancelled: the transfer has failed.
   Code start(Rail& rail) HETCOMM_UNDER_BATON {
     if (into_device_ && !association().common().reaches(*transfer_.receive_, rail.ends.own)) {
       return Code::kUnsupported;
@@ -95,7 +95,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     Result<RemoteKey> key = expose(rail);
     if (!key.ok()) {
       transfer_.table_.targets().erase(cookie_);
-      // A connection that is breaking: the chunk starts again on the next one.
+      // The connection is breaking: the chunk starts again on the next one.
       if (key.status().code() == Code::kPeerLost) return Code::kPeerLost;
       if (into_device_) {
         association().common().device_access.give_up(*transfer_.receive_, rail.ends.own,
@@ -108,7 +108,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     count(rail);
     key_ = key.value();
     rail_ = &rail;
-    // The data of a run may come much later.
+    // The data of a run may arrive much later.
     if (!transfer_.of_track()) count_awaited();
     arrived_ = 0;
     taken_.clear();
@@ -124,7 +124,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return Code::kOk;
   }
 
-  // Only the first |length| bytes come. False: more have come.
+  // Only the first |length| bytes will come. False: more have come.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON {
     if (state_ == State::kCopying || state_ == State::kReading || arrived_ > length ||
         !takings_.empty()) {
@@ -136,7 +136,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return true;
   }
 
-  // Nothing comes: the sender never uses what it was granted. A revoked key might cost the
+  // No data comes: the sender never uses what it was granted. Revoking the key might cost the
   // connection.
   void drop() HETCOMM_UNDER_BATON {
     if (state_ != State::kGranted) return;
@@ -146,7 +146,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
   }
 
-  // On return the connection does not touch the memory any more; a device copy may still run.
+  // On return the connection no longer touches the memory; a device copy may still run.
   void stop() HETCOMM_UNDER_BATON {
     if (state_ == State::kGranted) {
       rail_->abilities().exposer->revoke(key_);
@@ -166,7 +166,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(takings_.empty() ? State::kWaiting : State::kEnding);
   }
 
-  // The sender's memory may be mapped by now.
+  // The sender's memory may have been mapped.
   void take_offers() HETCOMM_UNDER_BATON {
     for (size_t i = 0; state_ == State::kGranted && i < takings_.size();) {
       const size_t before = takings_.size();
@@ -176,11 +176,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   }
 
  private:
-  // kEnding: it has been stopped, and copies of what was offered run on.
+  // kEnding: the chunk has been stopped, and copies of offered bytes continue.
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying, kEnding };
   static constexpr size_t kMaxTakings = ChunkPools::kMaxDepth;
 
-  // One offer that is being taken, or waits for the sender's memory to be mapped.
+  // One offer that is being copied, or that waits for the sender's memory to be mapped.
   class Taking final : public CopyHandler, public Mortal {
    public:
     Taking(Chunk& chunk, const OfferBody& offer, uint64_t sender_id)
@@ -189,13 +189,13 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     const OfferBody& offer() const { return offer_; }
     uint64_t sender_id() const { return sender_id_; }
     bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
-    // |region| is mapped until the copy has ended.
+    // Keeps |region| mapped until the copy has ended.
     CopyJob& hold(const MappedRegion& region) {
       region_ = HostRange::of(region.address, offer_.region_bytes);
       hold_ = region.hold;
       return copy_;
     }
-    // The copy may go on, though it is not waited for.
+    // The copy may continue, though nothing waits for it.
     void leave_to(AbandonedCopies& abandoned) { abandoned.keep_if_touched(region_, hold_); }
 
    private:
@@ -316,7 +316,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
     transfer_.chunk_is_quiet();
   }
-  // Its bytes are in place.
+  // The bytes of |taking| are in place.
   void took(Taking& taking) HETCOMM_UNDER_BATON {
     const OfferBody offer = taking.offer();
     answer(taking, false);
@@ -343,10 +343,10 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     if (code == Code::kOk) {
       landed();
     } else if (code == Code::kCancelled) {
-      // The sender has ended the message; why, its withdrawal or an abort is about to say.
+      // The sender has ended the message. Its withdrawal or an abort will say why.
       transfer_.source_gone_ = true;
     } else {
-      // Reading does not work after all; the sender can still write.
+      // Reading failed, but the sender can still write.
       if (std::exchange(transfer_.chosen_, false))
         transfer_.table_.chooser().get_failed(transfer_.accepted_);
       transfer_.by_get_ = false;
@@ -369,7 +369,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       transfer_.chunk_finished(*this);
     }
   }
-  // Starts to copy the next range of the staging chunk that was put there, behind |copied_|. False:
+  // Starts to copy the next range that was put into the staging chunk, after |copied_|. False:
   // there is none.
   bool copy_next() HETCOMM_UNDER_BATON {
     for (; next_taken_ < taken_.size() && taken_[next_taken_].offset <= copied_; ++next_taken_) {
@@ -403,23 +403,23 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   uint64_t offset_;
   uint64_t length_;
   std::byte* staging_chunk_;
-  const bool into_device_;  // the connection itself writes there
-  bool as_chosen_ = false;  // it goes far, the way that the transfer has chosen
+  const bool into_device_;  // the connection itself writes to the device
+  bool as_chosen_ = false;  // it goes far, by the way that the transfer has chosen
   State state_ = State::kWaiting;
   iovec one_extent_{};
-  std::vector<iovec> extents_;  // when there are several
+  std::vector<iovec> extents_;  // set when there are several
   OwnedBulk bulk_;
   CopyJob copy_;
   RemoteKey key_;
-  Rail* rail_ = nullptr;  // while it is granted
+  Rail* rail_ = nullptr;  // set while it is granted
   uint64_t cookie_ = 0;
   uint64_t arrived_ = 0;
-  bool counted_ = false;  // among what its connection is to bring
+  bool counted_ = false;  // in the bytes that its connection is to bring
   bool takes_offers_ = false;
   FewPooled<Taking, kMaxTakings> takings_;
-  std::vector<Range> taken_;  // what was taken and not put into the staging chunk
-  uint64_t copied_ = 0;       // where the copies out of the staging chunk have come to
-  size_t next_taken_ = 0;     // the first of |taken_| behind that
+  std::vector<Range> taken_;  // ranges copied from offers, not put into the staging chunk
+  uint64_t copied_ = 0;       // how far the copies out of the staging chunk have come
+  size_t next_taken_ = 0;     // the first of |taken_| after |copied_|
 };
 
 ReceiveTransfer* TransferTable::find_receive(uint64_t sender_id) const {
@@ -466,20 +466,20 @@ bool ReceiveTransfer::want_get() {
   if (!rail->capabilities().put) return true;
   association_.need_rails(near_);
   if (!association_.choose_rails(near_).admit(rail->ends)) return false;
-  // A get goes over one connection, puts over all.
+  // A get uses one connection, puts use all.
   if (accepted_ > kMinShare && association_.count_bulk_rails(near_) > 1) return false;
   if (rail->capabilities().prefers_get) return true;
   chosen_ = receive_->buffers.on_host;
   return table_.chooser().prefer_get(accepted_);
 }
 
-// Length of the next chunk, which begins with |rest|.
+// Returns the length of the next chunk, at the beginning of |rest|.
 uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   if (staged) return std::min(rest.length, staging_.shape().chunk_bytes);
   const Capabilities& capabilities = association_.rail()->capabilities();
   uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
   if (const size_t rails = association_.count_bulk_rails(near_); rails > 1) {
-    // Smaller towards the end, so that all connections end together.
+    // Chunks get smaller towards the end, so that all connections end together.
     const uint64_t fair = std::max<uint64_t>(rest.length / (2 * kChunksPerRail * rails), 1);
     length = std::min(length, (fair + kMinShare - 1) / kMinShare * kMinShare);
   }
@@ -497,7 +497,7 @@ void ReceiveTransfer::start_chunks() {
   }
 }
 
-// False when it has to be gone on with later, if at all.
+// False when it has to continue later, if at all.
 bool ReceiveTransfer::start_waiting_chunks() {
   for (size_t i = 0; i < chunks_.size();) {
     if (!chunks_[i].waiting()) {
@@ -515,15 +515,15 @@ bool ReceiveTransfer::start_waiting_chunks() {
   return !ending_;
 }
 
-// A chunk in memory that its next connection does not reach.
+// Cuts a chunk again because its next connection does not reach its memory.
 void ReceiveTransfer::cut_again(size_t index) {
   uncut_.push_back({chunks_[index].offset(), chunks_[index].length()});
   association_.common().retire(chunks_.take(index));
 }
 
-// The connection that would be done first; null while all have enough to do.
+// Returns the connection that would finish first; null while all have enough to do.
 Rail* ReceiveTransfer::pick_rail() const {
-  // The source can be read where it was exposed.
+  // The source can be read only where it was exposed.
   if (by_get_) return association_.rails().find(source_.rail);
   if (association_.waits_for_rails(near_)) return nullptr;
   Rail* only = association_.rail();
@@ -567,7 +567,7 @@ bool ReceiveTransfer::add_chunk() {
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
     if (staging_chunk == nullptr && exhausted && reaches && chunks_.size() < kMaxGranted) {
-      // Staging was a choice.
+      // Staging was only a choice.
       staged = false;
       far_.give_up_staging();
     } else if (staging_chunk == nullptr) {
@@ -605,7 +605,7 @@ void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   maybe_finish();
 }
 
-// A chunk that was stopped has ended the copies that ran on.
+// A stopped chunk has ended its remaining copies.
 void ReceiveTransfer::chunk_is_quiet() {
   if (ending_) {
     maybe_finish();
@@ -615,7 +615,7 @@ void ReceiveTransfer::chunk_is_quiet() {
 }
 
 void ReceiveTransfer::take_offers() {
-  // Some may end now, and others begin. Those that have ended take nothing.
+  // Some chunks may end now, and others begin. Those that have ended take nothing.
   std::array<Chunk*, kMaxGranted> all{};
   const size_t count = chunks_.size();
   for (size_t i = 0; i < count; ++i) all[i] = &chunks_[i];
@@ -656,11 +656,11 @@ bool ReceiveTransfer::shorten(uint64_t length) {
 void ReceiveTransfer::withdrawn(const PeerReason& why) {
   if (of_track() && receive_ != nullptr)
     receive_->transfer.track->run_arrived(receive_->transfer.run);
-  // An abort reaches the receiver of a message by itself, and shall be its reason.
+  // An abort reaches the receiver of a message another way, and is then its reason.
   if (why.is_abort() && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
   }
-  // The owner of what a get reads refuses it.
+  // The owner of the memory that a get reads refuses it.
   if (receive_ != nullptr && receive_->kind == OperationKind::kGet && why.is_answer()) {
     finish_as(why.code(), Completer::access_failure_text(*receive_, why.code()));
     return;
@@ -670,12 +670,12 @@ void ReceiveTransfer::withdrawn(const PeerReason& why) {
 
 void ReceiveTransfer::closed(const Status& why) { finish_told(why); }
 
-// Ends it for a reason that another rank has told.
+// Ends it for a reason that another rank has sent.
 void ReceiveTransfer::finish_told(const Status& why) {
   finish_as(why.code(), receive_ != nullptr ? text_of_told(*receive_, why) : std::string());
 }
 
-// All of the message has come, and copies of this side's device are under way that will end it.
+// All of the message has arrived, and copies of this side's device will end it.
 bool ReceiveTransfer::only_copies_are_left() const {
   uint64_t arrived = finished_;
   for (size_t i = 0; i < chunks_.size(); ++i) {
@@ -687,10 +687,10 @@ bool ReceiveTransfer::only_copies_are_left() const {
 }
 
 void ReceiveTransfer::end(Code code, std::string text) {
-  // Copies have to be waited for anyway.
+  // The copies have to end anyway.
   if (ending_ || only_copies_are_left()) return;
-  // An abort reaches the sender of a message by itself, and shall be its reason. The other side of
-  // a one-sided operation may be of another communicator.
+  // An abort reaches the sender of a message another way, and is then its reason. The other side of
+  // a one-sided operation may belong to another communicator.
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
   const bool aborted = receive_ == nullptr ? code == Code::kAborted : is_aborted(*receive_, code);
   if (!aborted || !message) {
@@ -721,13 +721,13 @@ void ReceiveTransfer::rail_failed(const Rail& rail) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
     if (chunks_[i].is_on(rail)) chunks_[i].stop();
   }
-  // The sender sees the end only of what it put itself, on rails that are there.
+  // The sender sees only the end of its own puts, on rails that still exist.
   sender_knows_ = false;
   if (source_.rail != rail.id) return;
   by_get_ = false;
   chosen_ = false;
   source_.key = {};
-  source_gone_ = false;  // with the connection, perhaps, and not with the message
+  source_gone_ = false;  // it may have gone with the connection, not with the message
 }
 
 bool ReceiveTransfer::uses(const Rail& rail) const {
@@ -741,7 +741,7 @@ bool ReceiveTransfer::uses(const Rail& rail) const {
 void ReceiveTransfer::maybe_finish() {
   if (receive_ == nullptr) return;
   if (ending_) {
-    // Chunks whose device copy has run out meanwhile.
+    // These are chunks whose device copy has ended in between.
     for (size_t i = 0; i < chunks_.size();) {
       if (chunks_[i].copying()) {
         ++i;

@@ -9,16 +9,16 @@
 namespace hetcomm {
 namespace {
 
-// This side copies so much of the host's memory at a time, for the receiver's device. It stays in a
-// cache until that has read it; twice as much halves the rate of 64 MiB with 1 MiB of cache.
+// How much of the host's memory this side copies at a time for the receiver's device. It stays in a
+// cache until the device has read it. Twice as much halves the rate of 64 MiB with 1 MiB of cache.
 constexpr uint64_t kMaxCopied = 512u << 10;
-// So often, before other things have their turn.
+// The most copies before other work has its turn.
 constexpr size_t kMaxCopies = 4;
 
 }  // namespace
 
-// One put. From user memory it starts at once; from a device the bytes come through a staging chunk
-// first, where they may be offered instead.
+// One put. From user memory it starts at once. From a device the bytes first go into a staging
+// chunk, where they may be offered instead.
 class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public Mortal {
  public:
   Piece(SendTransfer& transfer, Rail& rail, uint64_t offset, uint64_t length, const RemoteKey& key,
@@ -36,7 +36,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
   }
   ~Piece() { let_go(); }
-  // Its memory is quiet and another piece may have it. Its transfer's operation has not ended.
+  // Its memory is quiet, and another piece may have it. Its transfer's operation has not ended.
   void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) {
       std::byte* const chunk = std::exchange(chunk_, nullptr);
@@ -62,7 +62,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
         transfer_.table_.is_as_chosen(*transfer_.send_, *rail_, chunk_ != nullptr, transfer_.far_);
     transfer_.association_.submit_bulk(bulk_);
   }
-  // Offers it to |offers_to|, if that is not 0 and the peer can map |chunk|.
+  // Offers |chunk| to |offers_to|, if that is not 0 and the peer can map |chunk|.
   void stage_through(std::byte* chunk, uint64_t offers_to) HETCOMM_UNDER_BATON {
     chunk_ = chunk;
     extent_ = {chunk, length()};
@@ -79,14 +79,15 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
   }
   bool is_offer(uint32_t number) const { return offered_ && number_ == number; }
-  // The peer has read what was offered.
+  // The peer has read the offer.
   void taken() { offered_ = false; }
-  // It does not.
+  // The peer does not read the offer: puts the bytes.
   void put_instead() HETCOMM_UNDER_BATON {
     offered_ = false;
     put_from(Extents(&extent_, 1), 0);
   }
-  // Ends the put. On return the connection does not touch the memory; a device copy may still run.
+  // Ends the put. On return the connection no longer touches the memory; a device copy may still
+  // run.
   void stop() HETCOMM_UNDER_BATON {
     stopped_ = true;
     if (putting_) transfer_.association_.bulks().cancel(bulk_);
@@ -104,7 +105,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   std::string copy_purpose() const override HETCOMM_UNDER_BATON {
     return transfer_.send_ != nullptr ? hetcomm::describe(*transfer_.send_) : "a message";
   }
-  // Where the peer finds the chunk. Without memory it does not: the bytes are put.
+  // Finds where the peer can read the chunk. If memory runs out, the bytes are put.
   void locate() HETCOMM_UNDER_BATON {
     try {
       if (transfer_.table_.offers().may_offer_on(*rail_)) {
@@ -135,20 +136,20 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   Staging& staging() HETCOMM_UNDER_BATON { return transfer_.association_.common().staging; }
 
   SendTransfer& transfer_;
-  Rail* rail_;  // as long as it is not stopped
+  Rail* rail_;  // valid until it is stopped
   uint64_t offset_;
   OwnedBulk bulk_;
   CopyJob copy_;
   iovec extent_{};
   std::byte* chunk_ = nullptr;
-  std::optional<ChunkPlace> place_;  // where it is offered
+  std::optional<ChunkPlace> place_;  // where the bytes are offered
   uint64_t offers_to_ = 0;
-  uint32_t number_ = 0;   // of the offer
-  bool offered_ = false;  // and not answered
+  uint32_t number_ = 0;   // number of the offer
+  bool offered_ = false;  // the offer is unanswered
   Pacer::Piece paced_;
   bool putting_ = false;
   bool stopped_ = false;
-  bool as_chosen_ = false;  // it goes far, the way that the transfer has chosen
+  bool as_chosen_ = false;  // it goes far, by the way that the transfer has chosen
 };
 
 SendTransfer::SendTransfer(TransferTable& table, Operation& send)
@@ -177,7 +178,7 @@ void SendTransfer::revoke_source() {
 AnnounceBody SendTransfer::make_announcement() {
   AnnounceBody body{id_, 0, {}, association_.common().near.of(*send_)};
   Rail* rail = association_.rail();
-  // The way of data that goes far is measured on puts.
+  // For data that goes far, the choice of its way is measured on puts.
   if (rail == nullptr || !rail->capabilities().get ||
       (rail->capabilities().put && association_.common().far_device(*send_, rail->ends.own)) ||
       (rail->capabilities().put && !RailMasks::has(body.transports, rail->ends.own)) ||
@@ -187,7 +188,7 @@ AnnounceBody SendTransfer::make_announcement() {
   }
   Result<RemoteKey> key =
       rail->abilities().exposer->expose(send_->extents(), Access::kGetSource, id_);
-  // If there is no key the receiver asks for puts.
+  // Without a key the receiver asks for puts.
   if (key.ok()) {
     source_key_ = key.value();
     source_rail_ = rail;
@@ -225,12 +226,11 @@ void SendTransfer::note_answer() {
 }
 
 void SendTransfer::granted(const Grant& grant) {
-  // The peer may be ready on a new connection before this side is; what starts here waits until
-  // then.
+  // The peer may be ready on a new connection before this side is. Pieces for it wait until then.
   granted_ = true;
   if (ending_ || association_.rails().find(grant.rail) == nullptr)
-    return;                           // of a connection that broke
-  if (pulled_since_ns_ != 0) return;  // was never asked for
+    return;                           // its connection has broken
+  if (pulled_since_ns_ != 0) return;  // it was never asked for
   if (!fits(grant)) return;
   note_answer();
   accepted_ = std::min(grant.accepted, send_->length);
@@ -273,7 +273,7 @@ bool SendTransfer::fits(const GrantBody& grant) {
   return true;
 }
 
-// True when the whole grant is under way.
+// True when the whole grant is in flight.
 bool SendTransfer::start_grant(OpenGrant& grant) {
   Rail& rail = *association_.rails().find(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
@@ -301,8 +301,8 @@ void SendTransfer::start_pieces() {
   }
 }
 
-// Returns how many of the next |bytes| may leave now. 0: others of the same queue or of other
-// queues come first.
+// Returns how many of the next |bytes| may leave now. 0: other data of this queue or of other
+// queues goes first.
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (track_ == nullptr || track_->flow().pacer == nullptr) return bytes;
   return track_->flow().pacer->allowed(track_->flow(), {rail.id, association_.link_of(rail)}, bytes,
@@ -348,7 +348,7 @@ bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
     bool exhausted = false;
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
-      // Staging was a choice where the rail reaches the memory by itself.
+      // Staging was only a choice if the rail reaches the memory directly.
       if (exhausted && association_.common().reaches(*send_, rail.ends.own)) {
         far_.give_up_staging();
         return start_direct(grant, rail);
@@ -412,14 +412,14 @@ void SendTransfer::offer_answered(uint32_t number, bool refused) {
 void SendTransfer::done() {
   if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr &&
       !send_->buffers.on_host) {
-    source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read it
+    source_rail_->counters().device_bytes_direct += send_->length;  // read by the receiver
   }
   if (source_rail_ != nullptr) source_rail_->abilities().exposer->release(source_key_);
   source_rail_ = nullptr;
   source_key_ = {};
   received_ = true;
-  // Bytes that the receiver has may still be under way for the connection here, which learns of it
-  // later: taking it back would cost the connection.
+  // The connection here may still count bytes as in flight that the receiver already has.
+  // Cancelling them would cost the connection.
   if (pieces_.empty()) finish_as(Code::kOk, {});
 }
 
@@ -428,14 +428,14 @@ void SendTransfer::closed(const Status& why) {
   finish_told(why);
 }
 
-// Ends it for a reason that another rank has told.
+// Ends it for a reason that another rank has sent.
 void SendTransfer::finish_told(const Status& why) {
   finish_as(why.code(), send_ != nullptr ? text_of_told(*send_, why) : std::string());
 }
 
 void SendTransfer::stopped(const PeerReason& why) {
   peer_knows_ = true;
-  // The owner of what a put writes refuses it.
+  // The owner of the memory that a put writes refuses it.
   if (send_ != nullptr && send_->kind == OperationKind::kPut && why.is_answer()) {
     finish_as(why.code(), Completer::access_failure_text(*send_, why.code()));
     return;
@@ -445,9 +445,9 @@ void SendTransfer::stopped(const PeerReason& why) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // The receiver is also told of an abort, which reaches it by itself: so that it holds the
-  // announcement no longer than this side counts it.
-  // The receiver of a run that has not granted anything yet hears of it when it does.
+  // The receiver is also told of an abort, though it hears of it another way: it must not hold the
+  // announcement longer than this side counts it. The receiver of a run that has not granted
+  // anything yet is told when it does.
   const SendRun* run = of_track() ? track_->runs().find(send_->transfer.run) : nullptr;
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
   if (!of_track() || granted) {
@@ -479,7 +479,7 @@ void SendTransfer::bury(size_t piece) {
   association_.common().retire(pieces_.take(piece));
 }
 
-// Ends what is under way on the connection; device copies run out by themselves.
+// Ends what is in flight on the connection. Device copies end on their own.
 void SendTransfer::quiesce() {
   grants_.clear();
   revoke_source();

@@ -1,5 +1,5 @@
-// TransferTable: the rendezvous that are under way with one peer, found by the ids that messages
-// carry, and what they share. Under the baton.
+// TransferTable: the rendezvous in progress with one peer, found by the ids that messages carry,
+// and the state that they share. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +23,12 @@ namespace hetcomm {
 class SendTransfer;
 class ReceiveTransfer;
 
-// Memory that was exposed under a cookie, and granted to the peer.
+// Memory that was exposed under a cookie and granted to the peer.
 class PutTarget {
  public:
   // |length| bytes of puts have come.
   virtual void on_arrived(uint64_t length) HETCOMM_UNDER_BATON = 0;
-  // The peer's transfer |sender_id| offers bytes in place of putting them.
+  // The peer's transfer |sender_id| offers bytes instead of putting them.
   virtual void on_offered(const OfferBody& offer, uint64_t sender_id) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -44,8 +44,8 @@ class TransferTable {
   Association& association() HETCOMM_UNDER_BATON { return association_; }
   SlotTable<SendTransfer>& sends() HETCOMM_UNDER_BATON { return sends_; }
   SlotTable<ReceiveTransfer>& receives() HETCOMM_UNDER_BATON { return receives_; }
-  // |receive| takes over what the peer's transfer |sender_id| sends. Returns its number among those
-  // that receives() has. May throw std::bad_alloc.
+  // |receive| takes over the data of the peer's transfer |sender_id|. Returns its number in
+  // receives(). May throw std::bad_alloc.
   template <typename Receive>
   uint64_t add(Receive& receive, uint64_t sender_id) HETCOMM_UNDER_BATON {
     by_sender_.make_room();
@@ -53,7 +53,7 @@ class TransferTable {
     by_sender_.insert(receive, sender_id);
     return id;
   }
-  // It may have been removed before.
+  // |receive| may have been removed before.
   template <typename Receive>
   void remove(Receive& receive, uint64_t id) HETCOMM_UNDER_BATON {
     if (receives_.erase(id)) by_sender_.erase(receive);
@@ -69,7 +69,7 @@ class TransferTable {
   // An announcement may leave: the peer does not hold too many.
   bool may_announce() const HETCOMM_UNDER_BATON { return unanswered_ < kMaxAnnounced; }
   void announcement_left() HETCOMM_UNDER_BATON { ++unanswered_; }
-  // The peer has matched one. What waits for that starts at the end of the pass.
+  // The peer has matched an announcement. Sends that wait for this start at the end of the pass.
   void announcement_answered() HETCOMM_UNDER_BATON {
     if (unanswered_-- == kMaxAnnounced) {
       association_.common().turns.update_due(association_.pair());
@@ -80,8 +80,8 @@ class TransferTable {
   // Chooses whether the receiver reads or the sender writes.
   BulkChooser& chooser() HETCOMM_UNDER_BATON { return chooser_; }
   FarWays& far_ways() HETCOMM_UNDER_BATON { return far_ways_; }
-  // Returns whether data of |operation| that |rail| reaches is staged all the same. The first piece
-  // over a far network interface decides for all of the transfer, by |choice|.
+  // Returns whether data of |operation| is staged although |rail| reaches it. The first piece over
+  // a far network interface decides for the whole transfer, by |choice|.
   bool prefers_staging(const Operation& operation, const Rail& rail, StreamDirection direction,
                        uint64_t bytes, FarWays::Choice& choice) HETCOMM_UNDER_BATON {
     const std::optional<size_t> device = association_.common().far_device(operation, rail.ends.own);
@@ -89,15 +89,15 @@ class TransferTable {
     if (!choice.made) choice = far_ways_.choose(*device, direction, bytes, now_ns());
     return choice.staged;
   }
-  // Returns whether data of |operation| goes over a far |rail| the way that |choice| says, if it is
-  // |staged| or not.
+  // Returns whether data of |operation| goes over a far |rail| as |choice| says, if it is |staged|
+  // or not.
   bool is_as_chosen(const Operation& operation, const Rail& rail, bool staged,
                     const FarWays::Choice& choice) HETCOMM_UNDER_BATON {
     return choice.made && staged == choice.staged &&
            association_.common().far_device(operation, rail.ends.own);
   }
-  // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
-  // predecessors.
+  // The part of the pair's time taken by a transfer that began at |started_ns| and has just
+  // finished, without that of its predecessors.
   uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const uint64_t from = std::max(started_ns, std::exchange(last_end_ns_, now_ns));
     return now_ns - from;

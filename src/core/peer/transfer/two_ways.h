@@ -1,9 +1,9 @@
-// TwoWays keeps the costs of two ways of moving messages of one size class, and says when the way
-// that is not in use is tried.
+// TwoWays keeps the costs of two ways to move messages of one size class, and decides when to try
+// the unused way.
 //
-// Trials may take a small share of the time that the messages took. A trial that comes because the
-// way in use has suddenly become slow is not paid for by that, but must lie further from the last
-// one each time that it changes nothing.
+// Trials may take a small share of the time that the messages took. A trial that follows a sudden
+// slowdown of the way in use does not count toward that share. Each such trial that changes nothing
+// must lie further from the last one.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@
 
 namespace hetcomm {
 
-// A way says who moves the bytes: the sender puts them where the receiver takes them from, or the
-// receiver reads them out of the sender's memory.
+// A way says which side moves the bytes: the sender puts them where the receiver takes them from,
+// or the receiver reads them out of the sender's memory.
 enum class Way : uint8_t { kPush, kPull };
 inline Way other_way(Way way) { return way == Way::kPush ? Way::kPull : Way::kPush; }
 
 class TwoWays {
  public:
   static constexpr uint32_t kBurst = 3;  // messages of a trial
-  // At least that many messages lie between two trials.
+  // The fewest messages between two trials.
   static constexpr uint32_t kBetweenTrials = 32;
   static constexpr double kNever = 1e9;  // cost of a way that does not work
 
@@ -36,40 +36,41 @@ class TwoWays {
   bool trying() const HETCOMM_UNDER_BATON { return to_measure_ > 0; }
   Way tried() const HETCOMM_UNDER_BATON { return tried_; }
   uint32_t to_measure() const HETCOMM_UNDER_BATON { return to_measure_; }
-  // Begins a trial of |way|, whatever it costs.
+  // Begins a trial of |way|, regardless of its cost.
   void begin_trial(Way way) HETCOMM_UNDER_BATON;
-  // True when a trial may begin of a way on which a message costs |extra_ns| more.
+  // True when a trial may begin of a way that costs |extra_ns| more per message.
   bool may_try(double extra_ns) const HETCOMM_UNDER_BATON;
-  // A message of |bytes| costs so much more on the other way, by cost().
+  // The additional cost of a message of |bytes| on the other way, by cost().
   double extra_ns(Way in_use, uint64_t bytes) const HETCOMM_UNDER_BATON;
   void allow_trial() HETCOMM_UNDER_BATON { since_trial_ = kBetweenTrials; }
   void stop_trial() HETCOMM_UNDER_BATON;
 
-  // A message of the trial. True when the trial has ended: the cost of the way is known.
+  // Records a message of the trial. True when the trial has ended: the cost of the way is known.
   bool measured_in_trial(double ns_per_byte) HETCOMM_UNDER_BATON;
-  // After a trial, with the way that is in use from now on.
+  // Called after a trial. |in_use| is the way used from now on.
   void trial_ended(Way in_use) HETCOMM_UNDER_BATON;
-  // A message beside trials, which stands for |count| like it. True when a trial of the other way
-  // is due at once.
+  // Records a message outside of trials, which stands for |count| like it. True when a trial of the
+  // other way is due at once.
   bool measured_in_use(Way in_use, double ns_per_byte, double elapsed_ns,
                        uint32_t count = 1) HETCOMM_UNDER_BATON;
   void begin_hasty_trial(Way way) HETCOMM_UNDER_BATON;
-  // Messages that belong to no trial have gone the other way and cost |extra_ns| more.
+  // Messages outside of trials have gone the other way and cost |extra_ns| more.
   void charge(double extra_ns) HETCOMM_UNDER_BATON { budget_ns_ -= extra_ns; }
 
  private:
-  // Share of the time that trials may cost more than the way in use.
+  // The share of the time that trials may cost in addition to the way in use.
   static constexpr double kShare = 0.015;
-  // Messages before a hasty trial double, up to this, as long as it changes nothing.
+  // The number of messages before a hasty trial doubles, up to this, as long as trials change
+  // nothing.
   static constexpr uint32_t kMaxBeforeHasty = 8192;
-  // The number of messages in a row that take twice as long as before and show a change.
+  // This many messages in a row that take twice as long as before show a change.
   static constexpr uint32_t kSlowInRow = 4;
 
   std::array<double, 2> costs_{};
   std::array<double, kBurst> trial_{};
   Way tried_ = Way::kPush;
   bool hasty_ = false;
-  uint32_t to_measure_ = 0;  // messages of the trial that have not ended
+  uint32_t to_measure_ = 0;  // messages of the trial still to measure
   uint32_t since_trial_ = 0;
   uint32_t before_hasty_ = kBetweenTrials;
   uint32_t slow_in_row_ = 0;

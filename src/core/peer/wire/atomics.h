@@ -1,4 +1,4 @@
-// Atomic operations on remote memory, as both sides of a pair do them.
+// Atomic operations on remote memory, for both sides of a pair.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ inline bool is_atomic(const Operation& operation) {
          operation.kind == OperationKind::kCompareSwap;
 }
 
-// The range of remote memory that |operation| is about.
+// The range of remote memory that |operation| accesses.
 inline AccessBody access_body_of(const Operation& operation) {
   return {operation.access.remote->id(), operation.access.offset, operation.length};
 }
@@ -31,7 +31,7 @@ inline bool is_aligned_word(const std::byte* at) {
   return reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) == 0;
 }
 
-// Does it to the word at |at|, which is aligned. Returns the value before.
+// Applies the operation to the word at |at|, which is aligned. Returns the previous value.
 inline uint64_t do_atomic(std::byte* at, const AtomicBody& body) {
   const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(at));
   if (body.action == AtomicAction::kAdd) return word.fetch_add(body.operand);

@@ -1,5 +1,5 @@
 // Credit: bytes that a rank may send before its peer has matched what came before. All counts are
-// modulo 2^32, and only their differences mean something. Under the baton.
+// modulo 2^32, so only their differences have a meaning. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// SendCredit counts what the peer lets this rank send.
+// SendCredit counts the bytes that the peer lets this rank send.
 class SendCredit {
  public:
   // |limit| bytes may be sent; all counts begin at |first|.
@@ -16,8 +16,8 @@ class SendCredit {
 
   uint32_t available() const HETCOMM_UNDER_BATON { return limit_ - (used_ - returned_); }
   void use(uint64_t bytes) HETCOMM_UNDER_BATON { used_ += static_cast<uint32_t>(bytes); }
-  // The peer says that it has given back |returned| bytes so far. True: that is more than before;
-  // what comes late, over a rail that is slower, knows less.
+  // The peer says that it has given back |returned| bytes so far. True: that is more than before. A
+  // report that is late, over a slower rail, has a lower count.
   bool learn(uint32_t returned) HETCOMM_UNDER_BATON {
     if (static_cast<int32_t>(returned - returned_) <= 0) return false;
     returned_ = returned;
@@ -27,10 +27,10 @@ class SendCredit {
  private:
   const uint32_t limit_;
   uint32_t used_;
-  uint32_t returned_;  // by the peer, so far
+  uint32_t returned_;  // returned by the peer so far
 };
 
-// ReceiveCredit counts what this rank lets the peer send.
+// ReceiveCredit counts the bytes that this rank lets the peer send.
 class ReceiveCredit {
  public:
   ReceiveCredit(uint32_t granted, uint32_t first)
@@ -42,20 +42,20 @@ class ReceiveCredit {
     taken_ += static_cast<uint32_t>(bytes);
     return taken_ - returned_ <= granted_;
   }
-  // True: so much is given back by now that the peer should hear of it.
+  // True: enough is given back by now that the peer should hear of it.
   bool give_back(uint64_t bytes) HETCOMM_UNDER_BATON {
     returned_ += static_cast<uint32_t>(bytes);
     return returned_ - reported_ >= granted_ / 4;
   }
   uint32_t returned() const HETCOMM_UNDER_BATON { return returned_; }
   bool is_reported() const HETCOMM_UNDER_BATON { return returned_ == reported_; }
-  // A message that says returned() has left.
+  // A message that carries returned() has left.
   void report() HETCOMM_UNDER_BATON { reported_ = returned_; }
 
  private:
   const uint32_t granted_;
-  uint32_t taken_;     // by the peer, so far
-  uint32_t returned_;  // to the peer, so far
+  uint32_t taken_;     // sent by the peer so far
+  uint32_t returned_;  // returned to the peer so far
   uint32_t reported_;
 };
 

@@ -1,5 +1,5 @@
-// Permits: how many one-sided operations this rank has asked of one peer, and how many it holds for
-// the peer. Neither number grows without bound.
+// Permits: the number of one-sided operations that this rank has asked of one peer, and the number
+// that it holds for the peer. Neither number grows without bound.
 //
 // The initiator gives an operation a permit when it asks for it, and asks for at most kMaxAsked at
 // a time. The permit outlives an operation that is cancelled. It is given back
@@ -10,11 +10,11 @@
 //                     has acknowledged the withdrawal
 //
 // The owner holds a get, an atomic and an announced put until the initiator has acknowledged the
-// answer, or has ended the transfer by itself; and a put that it has refused until the initiator
-// has acknowledged the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
+// answer, or has ended the transfer itself. It holds a refused put until the initiator has
+// acknowledged the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
 //
-// Both numbers follow from messages that come once and in order, so connections that fail change
-// neither. They mean nothing after the pair was lost. Under the baton.
+// Both numbers follow from messages that come once and in order, so failing connections do not
+// change them. They have no meaning after the pair was lost. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 
 namespace hetcomm {
 
-// Whose permit a message of this rank keeps until the peer has acknowledged the message.
+// The side whose permit a message of this rank keeps until the peer has acknowledged the message.
 enum class Permit : uint8_t { kNone, kInitiator, kOwner };
 
 class Permits {
@@ -38,14 +38,14 @@ class Permits {
   void give_back() HETCOMM_UNDER_BATON { --asked_; }
   uint32_t asked() const HETCOMM_UNDER_BATON { return asked_; }
 
-  // Owner. False when the peer has asked for more than it may.
+  // The owner's side. False: the peer has asked for more than it may.
   [[nodiscard]] bool hold() HETCOMM_UNDER_BATON {
     if (held_ >= kMaxHeld) return false;
     ++held_;
     return true;
   }
   void drop() HETCOMM_UNDER_BATON { --held_; }
-  // The answer to what is held has left as message |sequence|.
+  // The answer to a held operation has left as message |sequence|.
   void answered(uint32_t sequence) HETCOMM_UNDER_BATON { answers_.push_back(sequence); }
   bool has_answers() const HETCOMM_UNDER_BATON { return !answers_.empty(); }
   // The peer has all messages up to |sequence|.
@@ -60,10 +60,10 @@ class Permits {
  private:
   uint32_t asked_ = 0;
   uint32_t held_ = 0;
-  std::deque<uint32_t> answers_;  // that the peer has not acknowledged
+  std::deque<uint32_t> answers_;  // sequences that the peer has not acknowledged
 };
 
-// Takes the place of |operation| away, for the message that ends its transfer.
+// Takes the permit from |operation|, for the message that ends its transfer.
 inline Permit hand_over_permit(Operation& operation) {
   switch (operation.kind) {
     case OperationKind::kPut:
@@ -72,7 +72,7 @@ inline Permit hand_over_permit(Operation& operation) {
       if (!std::exchange(operation.access.holds_permit, false)) return Permit::kNone;
       return operation.kind == OperationKind::kPut ? Permit::kInitiator : Permit::kOwner;
     default:
-      return Permit::kNone;  // a get gives its permit back as it ends: kMaxHeld allows for that
+      return Permit::kNone;  // a get gives its permit back as it ends; kMaxHeld allows for that
   }
 }
 

@@ -1,5 +1,5 @@
 // ProtocolQueue: small protocol messages that wait for room. They leave in order, before queued
-// messages of the user. Under the baton.
+// user messages. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 
 namespace hetcomm {
 
-// The longest is a TrackClosedBody with its reason.
+// The longest message is a TrackClosedBody with its reason.
 inline constexpr size_t kMaxProtocolBytes = 240;
 static_assert(sizeof(TrackClosedBody) + kMaxReasonBytes <= kMaxProtocolBytes);
 
 struct ProtocolMessage {
   WireHeader header;
   uint32_t size;
-  uint32_t received;  // last message received when it was queued: what it may acknowledge
+  uint32_t received;  // last message received at queueing; it may acknowledge this one
   Permit permit;      // kept until the peer has acknowledged the message
   std::array<std::byte, kMaxProtocolBytes> body;
 };
@@ -46,7 +46,8 @@ class ProtocolQueue {
       return message.header.kind == kind;
     });
   }
-  // Calls |send(const ProtocolMessage&)| for each, until it returns false. True: none is left.
+  // Calls |send(const ProtocolMessage&)| for each message until it returns false. True: none is
+  // left.
   template <typename Send>
   bool send_all(Send&& send) HETCOMM_UNDER_BATON {
     for (; sent_ < messages_.size(); ++sent_) {
@@ -62,7 +63,7 @@ class ProtocolQueue {
 
  private:
   std::vector<ProtocolMessage> messages_;
-  size_t sent_ = 0;  // those that have left
+  size_t sent_ = 0;  // messages that have left
 };
 
 }  // namespace hetcomm

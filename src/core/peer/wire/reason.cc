@@ -40,7 +40,7 @@ PeerReason::PeerReason(int peer, const WireHeader& header, ConstByteSpan text)
     : peer_(peer),
       code_(static_cast<Code>(static_cast<int32_t>(header.value))),
       text_(text.first(std::min(text.size(), kMaxReasonBytes))) {
-  // Whatever comes is a failure.
+  // Every code from the wire is treated as a failure.
   if (static_cast<int32_t>(code_) >= 0) code_ = Code::kAborted;
 }
 

@@ -1,7 +1,7 @@
-// Messages that were sent on a connection which may lose them while the peer lives, kept until the
-// peer acknowledged them, so that they can be sent again on the next connection. One growing ring
-// of bytes; pushing copies, nothing else. Room is made before the message leaves, which cannot be
-// taken back.
+// Retention: copies of the messages sent on a connection that may lose them while the peer lives.
+// They are kept until the peer has acknowledged them, and can be sent again on the next connection.
+// The store is one growing ring of bytes, and a push only copies. Room is made before the message
+// leaves, because a message that has left cannot be taken back.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Retention {
     end_ = used;
   }
 
-  // After make_room().
+  // Requires make_room().
   void push(const WireHeader& header, const ExtentView& payload) HETCOMM_UNDER_BATON {
     const Record record{header, payload.length};
     append(&record, sizeof(record));
@@ -52,8 +52,8 @@ class Retention {
     if (count_ == 0) begin_ = end_ = 0;
   }
 
-  // Calls |use(const WireHeader&, ConstByteSpan payload)| in order for those after |sequence|,
-  // until it returns false. Returns whether it never did.
+  // Calls |use(const WireHeader&, ConstByteSpan payload)| in order for the messages after
+  // |sequence|, until it returns false. Returns whether it never did.
   template <typename Use>
   bool replay(uint32_t sequence, Use&& use) const HETCOMM_UNDER_BATON {
     uint64_t at = begin_;
@@ -70,7 +70,7 @@ class Retention {
     return true;
   }
 
-  // Most bytes of one of them.
+  // The most bytes of one kept message.
   uint64_t largest() const HETCOMM_UNDER_BATON {
     uint64_t most = 0;
     uint64_t at = begin_;
@@ -120,7 +120,7 @@ class Retention {
     return record;
   }
 
-  std::vector<std::byte> ring_;  // size is a power of two
+  std::vector<std::byte> ring_;  // its size is a power of two
   uint64_t begin_ = 0;
   uint64_t end_ = 0;
   size_t count_ = 0;

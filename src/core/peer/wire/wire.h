@@ -1,7 +1,6 @@
 // The wire format of core: the 32-byte header in front of every message, and the fixed payloads of
-// the rendezvous protocol. Little endian (the handshake refuses peers of another byte order).
-// Everything read here is checked by its user against local tables; nothing is believed because it
-// arrived.
+// the rendezvous protocol. Little endian (the handshake refuses peers of another byte order). The
+// user of each value checks it against local tables: nothing is trusted because it arrived.
 #pragma once
 
 #include <bit>
@@ -19,26 +18,26 @@ enum class MessageKind : uint8_t {
   kOpen = 1,
   kEager,       // a whole message; value: addressee_value()
   kEagerFirst,  // the beginning of one; value: addressee_value(), with the total length
-  kEagerMore,   // goes on with a message; value = offset; tag = 0: with the last kEagerFirst, else
-                // with the kPull of this id, whose bytes the sender copies after all
+  kEagerMore,   // the next part of a message; value = offset; tag = 0: of the last kEagerFirst;
+                // else of the kPull with this id, whose bytes the sender copies after all
   kPull,       // a whole eager message, which the receiver reads; value: addressee_value(), payload
                // PullBody
   kPush,       // the receiver cannot read a kPull; tag = sender's transfer id
   kPullPause,  // tag = class of messages, value = pause between those that the sender of this wants
                // to pull (pull_chooser.h)
-  kAnnounce,   // rendezvous asked for; value: addressee_value(), payload AnnounceBody
-  kGrant,      // receiver lets the sender put a chunk; payload GrantBody. tag: where the sender may
-               // offer parts of it instead; 0: nowhere. value = 1: it had better
+  kAnnounce,   // asks for a rendezvous; value: addressee_value(), payload AnnounceBody
+  kGrant,      // receiver lets the sender put a chunk; payload GrantBody; tag: where the sender may
+               // offer parts of it instead, 0: nowhere; value = 1: the receiver prefers offers
   kDone,       // receiver has all of a transfer; tag = sender's transfer id
   kStop,  // receiver ends a transfer early; tag = sender's transfer id, value = code, payload: why
-          // (reason.h). Without payload it says of kAborted that the communicator was aborted
+          // (reason.h). kAborted without payload: the communicator was aborted
   kWithdraw,  // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
               // value and payload as in kStop
   kUpdate,    // only acknowledged and credit; not sequenced
-  kWake,      // nothing: who sleeps looks at what it shares with the sender
-  kRailDown,  // tag = rail that the sender has given up: it is fenced before what follows
+  kWake,      // empty: wakes a sleeping receiver to look at the memory it shares with the sender
+  kRailDown,  // tag = rail that the sender has given up and fenced before what follows
   // One-sided; tag = the initiator's id.
-  kPut,          // payload AccessBody and the bytes; value = what to notify with
+  kPut,          // payload AccessBody and the bytes; value = the notification's value
   kAnnouncePut,  // payload AnnouncePutBody; value as kPut
   kGet,          // payload AccessBody
   kGetData,      // all of a get; value = its length
@@ -47,17 +46,17 @@ enum class MessageKind : uint8_t {
   kAtomicDone,   // value = the word before
   kRefused,      // the owner has not done what was asked: value = code
   // Closing a rail that a better one has replaced; tag = rail.
-  kRailUnused,  // the sender uses it no more, and asks the peer to close it
-  kRailClosed,  // the answer: nothing is under way on it, and the sender has closed it
+  kRailUnused,  // the sender no longer uses it, and asks the peer to close it
+  kRailClosed,  // the answer: the sender has nothing in flight on it, and has closed it
   // Closing the connections of a pair that is idle.
-  kCloseIdle,  // nothing of the sender's is under way: may it close them?
-  kMayClose,  // the answer, which names the connection that it goes over by tag; value = 1: nothing
-              // is, and the sender holds back until the end of it or kWake; 0: no
+  kCloseIdle,  // the sender has nothing in flight: may it close them?
+  kMayClose,   // the answer; tag = the connection that carries it; value = 1: yes, the sender has
+               // nothing in flight and sends nothing until the end of it or kWake; 0: no
   // To the lower rank, which makes connections: data goes between its transports |tag| and the
   // sender's transports |value| (masks, as AnnounceBody::transports).
   kRailsWanted,
   // Tracks (track.h).
-  // From the sending end. tag = the track's, value = TrackTerms::plan, payload TrackOpenBody.
+  // From the sending end; tag = the track's, value = TrackTerms::plan, payload TrackOpenBody.
   kTrackOpen,
   kTrackLength,  // tag = run_id(); value = length of a message that is shorter than its receive
   kTrackAt,      // tag = the track; value = number of the next run of the sending end
@@ -69,24 +68,25 @@ enum class MessageKind : uint8_t {
   kReshardText,  // a piece of the text of the kReshardNote that follows
   kReshardNote,  // tag = the plan's, value = ReshardAction, payload ReshardNoteBody
   // Operations wait to use a registered memory of the receiver; tag = its id.
-  kAskMemory,  // is it registered?
-  kNoMemory,   // the answer, where it is not: value = code
+  kAskMemory,  // asks whether it is registered
+  kNoMemory,   // the answer if it is not: value = code
   kPastLast,   // not a message; the fuzzer tries all kinds before it
 };
 
-// An unmatched message costs its receiver so much beside its bytes. Both sides count alike.
+// The fixed cost of an unmatched message to its receiver, in addition to its bytes. Both sides
+// count it alike.
 inline constexpr uint64_t kMessageCost = 272;
-// Announcements for messages that a pair may have unanswered. A further send waits at the sender. A
-// announcement costs the receiver a record and no credit, so that messages which are received out
-// of order cannot wait for each other. A record is an Incoming of at most 256 bytes: a peer makes
-// the receiver hold at most 2 MiB of them.
+// Announcements of messages that a pair may have unanswered. A further send waits at the sender. An
+// announcement costs the receiver a record and no credit, so messages that are received out of
+// order cannot wait for each other. A record is an Incoming of at most 256 bytes: a peer makes the
+// receiver hold at most 2 MiB of them.
 inline constexpr uint64_t kMaxAnnounced = 8192;
 
-// One-sided operations that this rank may have asked of one owner and not know to be over. A
-// further one waits at the initiator.
+// One-sided operations that this rank may have asked of one owner without knowing that they are
+// over. A further one waits at the initiator.
 inline constexpr uint32_t kMaxAsked = 1024;
 // One-sided operations that an owner holds for one initiator. An initiator that asks for more is
-// hostile. The owner may hold what has no place at the initiator any more:
+// hostile. The owner may hold operations that no longer have a place at the initiator:
 //   - a get that the owner has withdrawn and the initiator has ended at the same time, until the
 //     initiator acknowledges the withdrawal: at most kMaxAsked;
 //   - a transfer that the initiator has ended, until the connection or the device here has let go
@@ -96,8 +96,8 @@ inline constexpr uint32_t kMaxAsked = 1024;
 // large transfers, and |kMaxKeptAnswers| of bytes that were read for it.
 inline constexpr uint32_t kMaxHeld = 4 * kMaxAsked;
 // On a connection that may lose messages, the bytes that may wait for the peer's acknowledgement
-// when one more get is answered at once. Beyond that the bytes of a get stay where they are until
-// the initiator fetches them.
+// when one more get is answered at once. Beyond that the bytes of a get stay in place until the
+// initiator fetches them.
 inline constexpr uint64_t kMaxKeptAnswers = 4 << 20;
 
 // flags
@@ -109,18 +109,18 @@ inline constexpr uint8_t kFlagPlaced = 8;  // kPut: the bytes are in place alrea
 struct WireHeader {
   MessageKind kind;
   uint8_t flags = 0;
-  uint16_t channel = 0;   // low half of the number of the receiver's channel
+  uint16_t channel = 0;   // low half of the receiver's channel number
   uint32_t sequence = 0;  // per direction of a pair; kOpen and kUpdate have none
   uint64_t tag = 0;
-  uint32_t acknowledged = 0;  // last sequence received from the peer; all up to it were dealt with
-  uint32_t credit = 0;        // bytes of credit given back so far, modulo 2^32
+  uint32_t acknowledged = 0;  // last sequence received; all up to it have been handled
+  uint32_t credit = 0;        // bytes of credit returned so far, modulo 2^32
   uint64_t value = 0;
 };
 static_assert(sizeof(WireHeader) == kHeaderBytes);
 
-// The header of a message for a communicator has the number of the receiver's channel, of 32 bits,
-// and the message's length, of 48: |value| holds the length with the upper half of the number above
-// it.
+// The header of a message for a communicator has the receiver's channel number (32 bits) and the
+// length of the message (48 bits). |value| holds the length, with the upper half of the number
+// above it.
 inline constexpr unsigned kLengthBits = 48;
 inline constexpr uint64_t kMaxMessageBytes = (uint64_t{1} << kLengthBits) - 1;
 inline uint64_t addressee_value(uint32_t channel, uint64_t length) {
@@ -153,50 +153,50 @@ inline MessageHeader encode_header(const WireHeader& header) {
 
 struct AnnounceBody {
   uint64_t sender_id;  // the sender's transfer
-  uint64_t rail;       // rail on which |source| was exposed; meaningless without it
-  RemoteKey source;    // all-zero: the receiver cannot read by itself
-  // The sender's transports that are near the data: it goes over their connections while some work.
-  // One bit for each, by its number.
+  uint64_t rail;       // rail on which |source| was exposed; unused if that is zero
+  RemoteKey source;    // all-zero: the receiver cannot read the data itself
+  // The sender's transports that are near the data, one bit per transport number. The data goes
+  // over their connections while some of them work.
   uint64_t transports = ~uint64_t{0};
 };
 
 struct PullBody {
-  uint64_t sender_id;  // as in an announcement, as the next two
+  uint64_t sender_id;  // as in an announcement, like the next two
   uint64_t rail;
   RemoteKey source;
-  uint64_t copy_ns_per_mib;  // what copying messages of the class costs the sender; 0: unknown
+  uint64_t copy_ns_per_mib;  // sender's cost of copying messages of the class; 0: unknown
 };
 
 struct GrantBody {
   uint64_t sender_id;
   uint64_t rail;
-  uint64_t offset;  // of the chunk in the message
+  uint64_t offset;  // offset of the chunk in the message
   uint64_t length;
-  uint64_t accepted;  // bytes of the whole message that the receiver takes
+  uint64_t accepted;  // bytes of the whole message that the receiver accepts
   RemoteKey target;
 };
 
-// A grant as it came.
+// A grant as it arrived.
 struct Grant : GrantBody {
   uint64_t offers_to = 0;     // 0: nothing may be offered
-  bool wants_offers = false;  // it had better be
+  bool wants_offers = false;  // the receiver prefers offers
 };
 
 struct OfferBody {
-  RemoteKey region;  // of the sender
-  uint64_t offset;   // in the chunk
+  RemoteKey region;  // a region of the sender
+  uint64_t offset;   // offset in the chunk
   uint32_t length;
   uint32_t region_offset;
   uint32_t region_bytes;
-  uint32_t number;  // the sender's, for the offer
+  uint32_t number;  // the sender's number for the offer
 };
 
-// |refused|: the receiver cannot map the region, and the sender puts the bytes.
+// |refused|: the receiver cannot map the region, so the sender puts the bytes.
 inline uint64_t taken_value(uint32_t number, bool refused) {
   return number | static_cast<uint64_t>(refused) << 32;
 }
 
-// The transfers of a track are known by the track's number and their place in it, in place of a
+// The transfers of a track are identified by the track's number and their place in it instead of a
 // sender's transfer id. The two cannot be confused: ids of a SlotTable leave the top bit free.
 inline constexpr unsigned kRunBits = 40;
 inline constexpr uint32_t kMaxTrackNumber = (1u << (63 - kRunBits)) - 1;
@@ -209,49 +209,49 @@ inline uint32_t track_of(uint64_t id) {
 }
 inline uint64_t run_of(uint64_t id) { return id & ((uint64_t{1} << kRunBits) - 1); }
 
-// The end of a track that its rank has closed.
+// Names the end of a track that its rank has closed.
 inline uint64_t closed_end(uint32_t track, bool receiving) {
   return uint64_t{track} << 1 | static_cast<uint64_t>(receiving);
 }
 
 struct TrackClosedBody {
-  uint64_t runs;       // that its rank had started: they end by themselves
-  uint64_t unmatched;  // 1: no end of the receiver's rank belongs to it, as plans differ
+  uint64_t runs;       // runs that its rank had started; they end on their own
+  uint64_t unmatched;  // 1: no end of the receiver's rank belongs to it, since plans differ
 };
 
-// The content of a note about the sender's plan, or, in an answer, about the receiver's.
+// The content of a note. It is about the sender's plan or, in an answer, about the receiver's.
 enum class ReshardAction : uint64_t {
   kStarted = 1,  // the sender has started it
-  kDiffers,      // answer: the sender's in its place has the hash |content|
-  kLacks,        // answer: the sender has none; the text says what it has
-  kHas,          // answer, later: it has made it
-  kGone,         // it is destroyed
+  kDiffers,      // answer: the sender's plan at this place has hash |content|
+  kLacks,        // answer: the sender has no such plan; the text lists what it has
+  kHas,          // later answer: the sender has made the plan
+  kGone,         // the plan is destroyed
   kGivenUp,      // no data of |execution| moves: |code| and the text say why
   kLabelled,     // |execution| has the label |step|, |micro_batch|
   kPastLast
 };
 struct ReshardNoteBody {
   uint32_t channel;        // number of the receiver's channel
-  uint32_t reply_channel;  // number of the sender's
-  uint32_t number;         // of the plan, among those of one tag and these two ranks: its owner's
-  int32_t origin;          // kGivenUp: rank of the communicator on which it ended
+  uint32_t reply_channel;  // number of the sender's channel
+  uint32_t number;         // the owner's number of the plan, for one tag and these two ranks
+  int32_t origin;          // kGivenUp: rank of the communicator where it ended
   uint64_t content;        // hash of what the ranks have to agree on
-  uint64_t execution;      // number, among those of the plan
+  uint64_t execution;      // number of the execution among those of the plan
   uint64_t step;
   uint64_t micro_batch;
   int32_t code;
-  uint16_t confirmed;  // kDiffers: the sender has heard of it from the receiver
+  uint16_t confirmed;  // kDiffers: the receiver has told the sender of it
   uint16_t older;      // ReshardBoard::note_told()
 };
 
 struct TrackOpenBody {
   uint32_t channel;   // number of the receiver's channel
-  uint32_t number;    // the sender's, for the track
-  uint16_t depth;     // transfers under way at a time, at most
-  uint16_t has_rate;  // 1: the sender holds the data to a rate
-  uint32_t use;       // as in TrackTerms, as the next two
+  uint32_t number;    // the sender's number of the track
+  uint16_t depth;     // most transfers in flight at a time
+  uint16_t has_rate;  // 1: the sender limits the data to a rate
+  uint32_t use;       // as in TrackTerms, like the next two
   uint64_t content;
-  uint64_t most_bytes;  // of a message
+  uint64_t most_bytes;  // most bytes of a message
   uint64_t transports;  // as in an announcement
 };
 
@@ -264,7 +264,7 @@ struct AccessBody {
 
 struct AnnouncePutBody {
   AccessBody range;
-  uint64_t ahead;  // bytes in front of the range that are part of the put and in place already
+  uint64_t ahead;  // bytes in front of the range that belong to the put and are in place
   AnnounceBody announcement;
 };
 
@@ -276,7 +276,7 @@ struct AtomicBody {
   uint64_t compare;
 };
 
-// Copies a body out of an untrusted payload. False when the size is wrong.
+// Copies a body out of an untrusted payload. Returns false when the size is wrong.
 template <typename Body>
 bool decode_body(ConstByteSpan payload, Body* body) {
   if (payload.size() != sizeof(Body)) return false;
