@@ -89,7 +89,7 @@ test-timing: torch opencl ## the tests of time: latency, shares, rates, processo
 	@$(call run_tests,dev,tests-timing,--label-regex '^timing$$')
 
 .PHONY: test-all
-# ThreadSanitizer makes tests ten times slower; it runs those of threads.
+# ThreadSanitizer makes tests ten times slower; it runs those with the label tsan.
 test-all: torch opencl ## every test, those of time and the long ones too, and under the sanitizers
 	@$(call run_tests,asan,all,)
 	@$(call run_tests,tsan,tests-tsan,--label-regex '^tsan$$')

@@ -10,6 +10,7 @@ All operations give a :class:`Request`; what failed raises :class:`Error` with t
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from hetcomm._error import Error
@@ -27,6 +28,8 @@ def __getattr__(name: str) -> Any:
         from hetcomm import _core
 
         return getattr(_core, name)
+    if name == "reshard":
+        return importlib.import_module("hetcomm.reshard")
     if name == "__version__":
         from hetcomm import _core
 

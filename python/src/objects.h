@@ -673,8 +673,8 @@ class Communicator {
   static void close_with_plans(const nb::object& self) {
     // Close the plans that redistribute() keeps.
     const nb::object modules = nb::module_::import_("sys").attr("modules");
-    const nb::object reshard = modules.attr("get")("hetcomm.reshard");
-    if (!reshard.is_none()) reshard.attr("close_plans")(self);
+    const nb::object closing = modules.attr("get")("hetcomm._closing");
+    if (!closing.is_none()) closing.attr("closing")(self);
     nb::cast<Communicator&>(self).close();
   }
   void close() {

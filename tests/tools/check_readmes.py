@@ -91,6 +91,8 @@ def check_readme(readme, root):
     text = readme.read_text(encoding="utf-8")
     where = readme.relative_to(root).as_posix()
     faults = check_programs(readme, text, where)
+    if where == "README.md" and (root / "examples").is_dir() and not PROGRAM.search(text):
+        faults.append(f"{where}: shows no whole program")
     rows = file_tables(text)
     if not rows:
         return faults

@@ -32,29 +32,29 @@ uint32_t speed_of(const Attributes& port) {
 }
 
 uint64_t rate_of(const ibv_port_attr& port) {
-  const uint64_t tracks = port.active_width == 1   ? 1
-                          : port.active_width == 2 ? 4
-                          : port.active_width == 4 ? 8
-                          : port.active_width == 8 ? 12
-                                                   : 2;
+  const uint64_t lanes = port.active_width == 1   ? 1
+                         : port.active_width == 2 ? 4
+                         : port.active_width == 4 ? 8
+                         : port.active_width == 8 ? 12
+                                                  : 2;
   switch (speed_of(port)) {
     case 1:
-      return tracks * 2'500;
+      return lanes * 2'500;
     case 2:
-      return tracks * 5'000;
+      return lanes * 5'000;
     case 4:
     case 8:
-      return tracks * 10'000;
+      return lanes * 10'000;
     case 16:
-      return tracks * 14'000;
+      return lanes * 14'000;
     case 32:
-      return tracks * 25'000;
+      return lanes * 25'000;
     case 64:
-      return tracks * 50'000;
+      return lanes * 50'000;
     case 256:
-      return tracks * 200'000;
+      return lanes * 200'000;
     default:
-      return tracks * 100'000;
+      return lanes * 100'000;
   }
 }
 

@@ -321,8 +321,8 @@ struct alignas(kOperationAlign) Operation {
   // Seldom used.
   Transfer transfer;
   CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
-  Internal internal;
   Slot slot;
+  Internal internal;
   Order order;
   Access access;
 
@@ -343,7 +343,7 @@ struct alignas(kOperationAlign) Operation {
 };
 // Matching touches the first line; posting and completing a common message touches five.
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
-              offsetof(Operation, transfer) == 256);
+              offsetof(Operation, transfer) == 256 && offsetof(Operation, internal) <= 320);
 
 // One line for people: the operation, its peer and its length.
 std::string describe(const Operation& operation) HETCOMM_UNDER_BATON;

@@ -57,7 +57,7 @@ struct RankProfile {
 
 // Cards have it too, so that ranks that would not understand each other's profiles learn of it
 // when the job is created.
-inline constexpr uint16_t kProfileVersion = 15;
+inline constexpr uint16_t kProfileVersion = 16;
 
 std::vector<std::byte> encode_profile(const RankProfile& own);
 // Takes the place of the profile or card of a rank that cannot take part. |version| is that of the
