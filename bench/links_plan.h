@@ -14,8 +14,8 @@ namespace bench {
 using HostPair = std::pair<int, int>;
 using HostRound = std::vector<HostPair>;
 
-// Up to this many hosts every pair is measured alone. Beyond, the pairs of a round are measured at
-// the same time, which is as good as alone for hosts of one cluster.
+// With at most this many hosts, every pair is measured on its own. With more, all pairs of a round
+// are measured concurrently, which is just as accurate for hosts of one cluster.
 inline constexpr int kMaxAlone = 8;
 // Up to this many hosts all pairs are measured, and each host with several others has a round of
 // its own. Beyond, each host is measured with the hosts at distances 1, 2, 4, 8, ... in the list of

@@ -13,7 +13,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The borders of all boxes in each dimension.
+// The boundaries of all boxes, per dimension.
 using Cuts = std::vector<std::vector<uint64_t>>;
 
 Cuts cuts_of(const Layout& source, const Layout& destination) {

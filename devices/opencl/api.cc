@@ -20,7 +20,7 @@ struct Opened {
   Status status;
 };
 
-// Finds a loader of OpenCL that this process has loaded under another name, such as
+// Finds an OpenCL loader that this process has loaded under another name, such as
 // libOpenCL-1a2b3c.so.1.0.0 of a Python wheel. Gives its path, or "" if there is none.
 int note_loader(dl_phdr_info* info, size_t /*size*/, void* out_path) {
   const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";

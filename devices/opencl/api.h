@@ -1,4 +1,4 @@
-// The functions of OpenCL, from the loader library of this process (libOpenCL.so.1), which leads to
+// The OpenCL functions, from the loader library of this process (libOpenCL.so.1), which leads to
 // the run-times of all vendors. Nothing is loaded before the first open().
 #pragma once
 
@@ -70,8 +70,8 @@ struct Api {
   static Result<const Api*> open();
 };
 
-// Translates a status of OpenCL. A status that means that a device has failed is kept for
-// take_failure().
+// Converts an OpenCL status to a Code. If it indicates a lost device, or a lack of memory or
+// resources, it is kept for take_failure().
 Code code_of(cl_int status);
 // Returns the last status that code_of() kept on this thread and clears it. CL_SUCCESS: none.
 cl_int take_failure();

@@ -1,4 +1,4 @@
-// Recognizes objects of OpenCL: each begins with the address of its vendor's table of functions
+// Recognizes OpenCL objects: each begins with the address of its vendor's table of functions
 // (cl_khr_icd). OpenCL dereferences any handle without checking it. So a name is passed to it only
 // if it looks like an object.
 #pragma once

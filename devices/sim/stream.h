@@ -102,7 +102,7 @@ class SimStream final {
   void submit(SimCopy copy);
   // Number of copies submitted so far. An event that is recorded now waits for this count.
   uint64_t submitted();
-  // Submits a call of |work| to the stream.
+  // Submits |work|, which is called once all earlier copies are done.
   void submit(std::function<void()> work);
   const std::shared_ptr<SimTimeline>& timeline() const { return timeline_; }
 

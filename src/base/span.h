@@ -94,7 +94,8 @@ inline std::byte* single_piece(Extents extents, uint64_t offset, uint64_t length
   return static_cast<std::byte*>(extents[0].iov_base) + offset;
 }
 
-// Copies the extents from |offset| on into |target|. The caller has checked that there is enough.
+// Copies bytes from the extents, starting at |offset|, to fill |target|. The caller has checked
+// that the extents are long enough.
 inline void gather(Extents extents, uint64_t offset, ByteSpan target) {
   std::byte* to = target.data();
   if (const std::byte* from = single_piece(extents, offset, target.size()); from != nullptr) {

@@ -512,7 +512,7 @@ Status LaunchedJob::start(StoreSite* site, uint64_t deadline_ns) {
                                .ticket = ticket};
   if (site != nullptr) {
     HETCOMM_RETURN_IF_ERROR(start_server(options.credentials, *site));
-    // A wildcard address can be connected to: it leads to this host.
+    // This may be a wildcard address; connecting to it reaches this host.
     options.addresses = {server_->address()};
   } else {
     Result<std::vector<Address>> hosts = resolve_master(config_, launch_);

@@ -60,7 +60,7 @@ bool is_plain_host(const hetcomm_buffer_t& buffer) {
   return buffer.memory == nullptr && buffer.offset != 0;
 }
 
-// Posts an atomic on one word, if nothing prevents it.
+// Fast path for an atomic on one word. Returns false if the call does not qualify.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain_atomic(hetcomm_remote_memory_t* remote,
                                                      uint64_t offset, uint64_t* out_previous,

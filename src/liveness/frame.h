@@ -22,7 +22,7 @@ enum class FrameType : uint8_t {
               // listens, if the answering rank knows more than all do
   kLetter,    // a message for the receiver alone; |number| counts, |code| is a LetterType
   kLetterTaken,   // the sender has taken letters up to |number|
-  kGoodbyeTaken,  // the sender knows that the receiver leaves
+  kGoodbyeTaken,  // acknowledges the receiver's goodbye
   kRelease,       // the sender needs the connection no more; with |code| 1 it agrees and closes
   kHere,          // |text|: where the sender listens, in a job that does not tell it to all
 };

@@ -77,7 +77,7 @@ class Observer {
   // |notice| is kAborted or kFailed and comes from |notice.subject|.
   virtual void on_notice(const Frame& notice) = 0;
   virtual void on_letter(int from, const Frame& letter) = 0;
-  // Follows inquire(): others have lately heard of |rank|.
+  // Follows inquire(): others have recently heard from |rank|.
   virtual void on_vouch(int rank) = 0;
   // Comes repeatedly while |rank| is suspected, so that data of it can be reported by on_data().
   virtual void on_suspect(int rank) = 0;
@@ -162,7 +162,7 @@ class Judge {
     uint64_t next_beat_ns = 0;
     uint64_t next_release_ns = 0;
   };
-  // A rank with which this one has a connection, wants one or had one lately.
+  // A rank with which this one has a connection, wants one or had one recently.
   struct Peer {
     int rank = 0;
     std::vector<ConnectionId> connections;  // those that are up, the newest last
@@ -251,7 +251,7 @@ class Judge {
   void check_ready();
   bool mostly_silent(int more = 0) const;
   bool is_newest(ConnectionId id, const Peer& peer) const { return peer.connections.back() == id; }
-  // Returns whether at least |ranks| have answered lately.
+  // Returns whether at least |ranks| have answered recently.
   bool are_responsive(int ranks, uint64_t now) const;
 
   Setup setup_;

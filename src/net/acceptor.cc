@@ -276,7 +276,7 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
                                      [&](const auto& entry) { return entry.get() == &pending; });
   const std::unique_ptr<Pending> owned = std::move(*position);
   pending_.erase(position);
-  // There is room for one more, so a listener that a limit had paused goes on.
+  // A slot is free again: resume the listener if the limit had paused it.
   resume();
   if (!outcome.ok()) {
     reject(*owned, outcome);

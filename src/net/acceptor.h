@@ -93,7 +93,8 @@ class Acceptor final : public Watcher {
   ~Acceptor();
 
   const Address& address() const { return address_; }
-  // Judges connections by |credentials| from now on. Called once, for an acceptor created as held.
+  // Starts accepting, and checks peers against |credentials|. Call once, on an acceptor created as
+  // held.
   Status open(const Credentials& credentials);
   // Drops handshakes that took too long and resumes listening after a pause; |now_ns| is monotonic
   // time.

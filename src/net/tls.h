@@ -57,7 +57,7 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
-  // Null when there is no memory. [any-thread]
+  // Null if out of memory. [any-thread]
   std::unique_ptr<TlsSession> connect(int fd) const { return open(fd, false); }
   std::unique_ptr<TlsSession> accept(int fd) const { return open(fd, true); }
   // The name required in the peer's certificate; empty: any.

@@ -122,11 +122,11 @@ struct ProgramOptions {
   int rank = 0;
   // Approximate bytes of its tensors in a bundle, over all ranks. All ranks specify the same.
   uint64_t bundle_bytes = 0;
-  // Minimum length of rows that need not be packed, in messages to and from ranks of this host, and
-  // of other hosts.
+  // Rows of at least this many bytes are sent without packing: the first holds for messages between
+  // ranks of one host, the second for messages between hosts.
   uint64_t least_row_near = 4u << 10;
   uint64_t least_row_far = 32u << 10;
-  std::vector<bool> near;  // by rank
+  std::vector<bool> near;  // by rank: it is on this host
 };
 
 Program make_program(const std::vector<Passage>& passages, const ProgramOptions& options);

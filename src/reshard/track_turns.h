@@ -37,7 +37,8 @@ class TrackTurns {
       settle(counted);  // the track may have room for it now
     return counted.started == execution * counted.messages + place && counted.track.has_room();
   }
-  // The next message is about to start. settle() follows when it has its place in the track.
+  // Records that the next message of the track is about to start. Call settle() once that message
+  // has its number.
   void started(size_t index) HETCOMM_UNDER_BATON { ++tracks_[index]->started; }
   void settle(size_t index) HETCOMM_UNDER_BATON {
     if (!skipped_.empty()) [[unlikely]]

@@ -26,7 +26,7 @@ struct NumaFree {
 using NumaMemory = std::unique_ptr<std::byte[], NumaFree>;
 
 // Returns at least |bytes| of page-aligned, uninitialised memory near |node|. For kAnyNumaNode it
-// comes from the heap. Null: there is no memory.
+// comes from the heap. Null: out of memory.
 NumaMemory allocate_near(size_t bytes, int node);
 
 }  // namespace hetcomm

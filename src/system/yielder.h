@@ -13,7 +13,7 @@ namespace hetcomm {
 
 class Yielder {
  public:
-  // Yields, unless yields took long lately; then it does nothing but pause and returns false.
+  // Yields, unless recent yields took long; then it only pauses and returns false.
   // [any-thread]
   bool yield();
 

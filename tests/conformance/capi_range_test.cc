@@ -1,10 +1,10 @@
-// The bounds of registered memory, as its owner and as a mapping enforce them. Exported bytes that
-// claim a longer memory get past the checks of the rank that uses them.
+// Bounds checks on registered memory, by its owner and by a mapping. Exported bytes are changed to
+// claim a longer memory, so that the rank that uses them does not refuse the access itself.
 //
-//   * a put, get or atomic that ends one byte behind the memory, or anywhere behind it, is refused
-//     with OUT_OF_RANGE, small ones and those in parts; the last byte can be used
+//   * a put, get or atomic that ends past the memory, by one byte or more, is refused with
+//     OUT_OF_RANGE, whether it is small or goes in parts; the last byte can be used
 //   * the same holds with a mapping of that memory
-//   * the bytes behind the memory are then neither changed nor read
+//   * the bytes past the memory are then neither changed nor read
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -58,7 +58,7 @@ class Owned {
     bytes.resize(size);
     return bytes;
   }
-  // Returns whether all bytes behind it, up to the end of the page, are unchanged.
+  // Returns whether all bytes past it, up to the end of the page, are unchanged.
   bool is_whole_behind() const {
     return std::all_of(at_ + size_, at_ + room_, [](std::byte b) { return b == kBehind; });
   }

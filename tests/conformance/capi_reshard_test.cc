@@ -276,7 +276,7 @@ TEST_P(Resharding, EachElementArrivesAndNothingElseIsWritten) {
   });
 }
 
-// Transports take these rows as they lie.
+// Rows this long are sent in place, without packing.
 TEST_P(Resharding, LongRowsGoAsTheyLie) {
   run_job(GetParam(), 4, [](Member& me) {
     Task task;
@@ -299,7 +299,7 @@ TEST_P(Resharding, LongRowsGoAsTheyLie) {
       part.begin[0] = half * 32;
       part.end[0] = part.begin[0] + 32;
       part.end[1] = 40'000;
-      part.strides[0] = 40'003;  // a gap behind each row
+      part.strides[0] = 40'003;  // a gap after each row
       part.strides[1] = 1;
       rows.parts.push_back(part);
     }

@@ -224,7 +224,7 @@ Operation* start(Communicator& communicator, const Shape& shape, Buffers& buffer
   return operation;
 }
 
-// Waits for rank 0's note about operation |sequence|, which rank 1 has not called.
+// Delivers rank 0's notes about operation |sequence|, which rank 1 has not started.
 void hear(CoreMember& me, Communicator& on, uint64_t sequence, Early early) {
   uint64_t team = 0;
   for (const int rank : on.ranks()) team = mix64(team, static_cast<uint64_t>(rank) + 1);

@@ -245,7 +245,7 @@ TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheSendWasCancelled) {
   }
   EXPECT_EQ(finish(send_), Code::kCancelled);
   EXPECT_GE(peer_->withdrawals, 1U);
-  // The peer has not let go. Its answers no longer mean anything.
+  // The peer still holds the withdrawn regions. Its answers must now be ignored.
   for (const PlayedMessage& each : first) answer(each);
   drive();
   for (uint64_t seed = 100; seed < 103; ++seed) {
@@ -258,7 +258,7 @@ TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheSendWasCancelled) {
     EXPECT_EQ(finish(send_), Code::kOk);
   }
   expect_contents({first[0], first[2], first[3]}, 3);
-  // The peer is asked again whether it has let go.
+  // The peer is asked again whether it has released the regions.
   peer_->lets_go = true;
   const std::vector<PlayedMessage> last = offered(200);
   {

@@ -918,7 +918,8 @@ extern "C" const char* fuzz_incomplete() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using hetcomm::test::Job;
-  // Before the job, so that what the cryptography library keeps is given up after it.
+  // Initializes the cryptography library before the static |job|, so that its cleanup at exit runs
+  // after ~Job.
   static const hetcomm::Secret first = hetcomm::secret_from({});
   static_cast<void>(first);
   static std::unique_ptr<Job> job;

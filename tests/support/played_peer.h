@@ -1,6 +1,6 @@
-// A rank of core whose peer is played by the test: the test sends the peer's messages one by one
-// and sees the messages of the rank. The transport of this file has one connection and no region. A
-// further rank lives for the control plane.
+// Fixture with one real rank whose peer is simulated by the test: the test sends the peer's
+// messages one by one and sees those of the rank. The transport in this file has one connection,
+// and regions only with PlayedOptions::maps. A real rank 1 also runs, for the control plane only.
 //
 //   class Owner : public WithPlayedPeer { ... };
 //   say({.kind = MessageKind::kGet, .tag = 7}, AccessBody{...});
@@ -127,13 +127,13 @@ class PlayedTransport final : public Transport, public RegionPublisher {
 
   PlayedEndpoint* endpoint = nullptr;
   std::deque<PlayedMessage> to_deliver;  // sequences and acknowledgements are filled in
-  bool takes = true;                     // accepts messages of the rank
+  bool takes = true;                     // accepts messages from the rank
   bool acknowledges = true;              // otherwise always acknowledges 0
   bool holds_back = false;               // repeats the last acknowledgement
   uint32_t acknowledged = 0;             // last one sent
   bool puts = false;                     // fills granted memory with 0x77
   uint64_t put_bytes = UINT64_MAX;       // most bytes of it reported as arrived
-  bool records = false;                  // keeps messages of the rank in |heard|
+  bool records = false;                  // keeps messages from the rank in |heard|
   std::vector<PlayedMessage> heard;
   uint32_t sequence = 0;  // of the peer's last message
   uint32_t credit = 0;    // given back by the peer

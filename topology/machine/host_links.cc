@@ -163,7 +163,7 @@ std::span<const uint8_t> HostLinks::nics_of(size_t device) const {
 
 HostLinks host_links(const Machine& machine, const std::vector<std::vector<int>>& devices,
                      const std::vector<int>& others) {
-  std::vector<int> told;  // as indices of Machine::nics
+  std::vector<int> told;  // NICs to report, as indices of Machine::nics
   const auto tell = [&](const std::vector<int>& nics) {
     for (const int nic : nics) {
       const bool is_new = std::find(told.begin(), told.end(), nic) == told.end();

@@ -57,9 +57,9 @@ class HostTopology {
   // that it does not use and no NICs that are down. This takes a tenth of the time. [any-thread]
   Result<const HostView*> own_view();
 
-  // Returns false if view() cannot change how ranks of this host alone communicate: no variable
-  // asks for it, the context has no device at a known place, and the host is plain as defined in
-  // live.h. Reads two files. [any-thread]
+  // Whether view() can affect communication between ranks of this host. False if no variable asks
+  // for it, the context has no device at a known place, and the host is plain as defined in live.h.
+  // Reads two files. [any-thread]
   bool matters_within_host() const;
 
  private:

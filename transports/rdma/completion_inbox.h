@@ -46,7 +46,7 @@ class CompletionInbox {
   // The position of the oldest completion. It holds until pop() or clear().
   size_t begin() const { return next_; }
   // Passes the completions of queue pair |number|, from position |from| on, to |use|. Returns the
-  // position behind the last completion, for the next call.
+  // position after the last completion, for the next call.
   template <typename Use>
   size_t take_all_of(uint32_t number, size_t from, Use&& use) {
     for (; from < inbox_.size(); ++from) {

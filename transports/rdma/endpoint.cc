@@ -127,7 +127,7 @@ void RdmaEndpoint::release(const RemoteKey& key) {
 }
 
 bool RdmaEndpoint::cancel(Bulk& bulk) {
-  // A broken connection has let go of everything in flight, and on_failed follows.
+  // A broken connection has released everything in flight, and on_failed follows.
   if (state_ == State::kFailed) return true;
   if (bulks_.cancel(bulk)) return false;
   break_off("a transfer under way was cancelled");

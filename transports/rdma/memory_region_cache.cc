@@ -298,7 +298,7 @@ Status MemoryRegionCache::attach(const DeviceRange& range, DeviceWay way) {
   device->way = way;
   MemoryRegion& whole = device->whole;
   whole.id_ = {reinterpret_cast<uint64_t>(range.placeholder), range.length, IBV_ACCESS_LOCAL_WRITE};
-  // The range is noted first, so that the device lets go of it whatever happens.
+  // The range is noted first, so that the device releases it whatever happens.
   const auto at = devices_.emplace(whole.id_.address, std::move(device)).first;
   const auto taken_back = [&](Status why) {
     devices_.erase(at);

@@ -17,7 +17,7 @@ class PublishedRegions {
   PublishedRegions& operator=(const PublishedRegions&) = delete;
 
   Result<RemoteKey> add(const Region& region);
-  // On return no peer reaches the region. If the device does not let go of it, the port is broken.
+  // On return no peer reaches the region. If the device does not release it, the port is broken.
   void remove(const RemoteKey& key);
 
  private:

@@ -56,7 +56,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool may_sleep_on();
   void end_sleep();
   bool peer_fences() const { return bell_.fences(); }
-  // True: the peer has, or is about to have, a mapping of region |id|, and is told to let go.
+  // True: the peer has, or is about to have, a mapping of region |id|, and is told to unmap it.
   bool ask_to_let_go(uint64_t id);
 
  private:

@@ -1,5 +1,5 @@
-// The regions of both sides on one connection: asks for the peer's, maps them, lets go of them, and
-// hands over this side's. mapping.h has the protocol.
+// The regions of both sides on one connection: asks for the peer's, maps and unmaps them, and hands
+// over this side's. mapping.h has the protocol.
 //
 // A socket that fails ends the exchange: its other end tells the endpoint what has happened.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace hetcomm::shm {
 
-// This side's regions that a peer maps. True: the peer has been asked to let go.
+// This side's regions that a peer maps. True: the peer has been asked to unmap it.
 using SharedRegions = std::unordered_map<uint64_t, bool>;
 
 class RegionExchange {
@@ -38,13 +38,13 @@ class RegionExchange {
   // Takes a bounded number of parcels that have arrived. kPeerLost: the peer has closed the socket.
   // Other failures: the peer has broken the protocol.
   Status receive(EndpointHandler& handler);
-  // Sends parcels that wait for room in the socket.
+  // Sends parcels that were queued because the socket was full.
   void flush();
   bool waiting() const { return port_.waiting(); }
   bool socket_failed() const { return socket_failed_; }
 
   // True: the peer has, or is about to have, a mapping of this side's region |id|, and is told to
-  // let go. False: it has none.
+  // unmap it. False: it has none.
   bool ask_to_let_go(uint64_t id);
   bool shares_any() const { return !shared_.empty(); }
   // Returns this side's regions that the peer maps, and forgets them.

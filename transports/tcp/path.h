@@ -28,7 +28,7 @@ struct PathSample {
     kWindowClosed,  // the peer's window holds it back
   };
   enum class Answer : uint8_t {
-    kNone,  // the peer's control plane has said nothing lately
+    kNone,  // the peer's control plane has said nothing recently
     kFull,  // its kernel has no room
     kRoom,  // its kernel has room
   };

@@ -73,7 +73,7 @@ class TcpStream final : public Watcher {
     if (!opened_) [[unlikely]]
       end_opening();
   }
-  // Returns how far the data behind the opening has come. It is final after drop_output() or
+  // Returns how far the data after the opening has come. It is final after drop_output() or
   // close().
   Passage passage() const;
   // Says why the data has not arrived; empty: no reason is known.

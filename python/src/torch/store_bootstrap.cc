@@ -89,8 +89,8 @@ bool StoreBootstrap::finds_reason() {
   return true;
 }
 
-// Polls, because the store can wait for all of several keys but not for one of two. Besides, a wait
-// that times out makes TCPStore write warnings.
+// Polls, because the store can wait for all of several keys but not for one of two. In addition, a
+// wait that times out makes TCPStore write warnings.
 hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
                                       std::chrono::milliseconds limit) {
   const auto start = std::chrono::steady_clock::now();

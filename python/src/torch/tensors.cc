@@ -100,7 +100,7 @@ hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& t
 
 namespace {
 
-// Makes a Packed of |contiguous|, which |work| keeps.
+// Wraps |contiguous| as a Packed, and keeps it alive in |work|.
 Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   if (contiguous.is_cpu()) {
     work.keep(contiguous);

@@ -64,8 +64,8 @@ class Side {
   // have to make; there is room for them.
   void append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
                    StreamDirection direction, std::vector<StagedRows>* rows) const;
-  // Replaces the data to send by a copy whose elements are multiplied by |factor|. False when there
-  // is no memory for the copy.
+  // Replaces the data to send by a copy whose elements are multiplied by |factor|. False if out of
+  // memory.
   bool scale(Staging& staging, reduce::Type type, uint64_t element_bytes,
              double factor) HETCOMM_UNDER_BATON;
 

@@ -48,7 +48,7 @@ class SlotCopies {
     staging_->start(job.copy, direction, rows_, job);
     rows_.clear();
   }
-  // Returns |size| bytes for this operation; null if there is no memory.
+  // Returns |size| bytes for this operation; null if out of memory.
   std::byte* take_memory(uint64_t size) HETCOMM_UNDER_BATON {
     memory_ = staging_->stand_in(size, {});
     return memory_.get();

@@ -1,8 +1,8 @@
 // Communicator: a numbered set of ranks of a job, with match tables of its own.
 //
-// It knows its ranks, and answers for them to the job and to the rooms below. Its Poster starts
-// data calls, its RegisteredMemories have the memories, and its teams carry out collective
-// operations.
+// The job and the layers below call it as a JobMember. Poster makes and starts the operations of
+// data calls, RegisteredMemories keeps track of registered and imported memories, and Collectives
+// carries out collective operations.
 #pragma once
 
 #include <atomic>

@@ -494,7 +494,7 @@ Operation* Poster::begin_for_peer(OperationKind kind, int peer, Registration& re
   return operation;
 }
 
-// False: there is no memory. Its buffers have been checked.
+// False: out of memory. The operation's buffers have been checked.
 bool Poster::fill_internal(const InternalMessage& message, Operation& operation) {
   std::string text;
   operation.clear_pieces();

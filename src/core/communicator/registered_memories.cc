@@ -13,7 +13,7 @@
 namespace hetcomm {
 namespace {
 
-// The interval of checks whether peers have let go of mapped memory.
+// The interval of checks whether peers have released mapped memory.
 constexpr uint64_t kLetGoIntervalNs = 200'000;
 
 }  // namespace

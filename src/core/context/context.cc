@@ -435,7 +435,7 @@ std::vector<std::shared_ptr<Job>> Context::jobs() {
 
 Context::~Context() {
   engine_.stop();
-  control_thread_.reset();  // goodbyes leave first
+  control_thread_.reset();  // first sends pending goodbyes
   if (alive_ != nullptr) munmap(alive_, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
 }
 
@@ -445,7 +445,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
   bool stalled = false;
   const uint64_t next =
       engine_.pool().sweep(now_ns, [&](Operation& operation) HETCOMM_UNDER_BATON -> uint64_t {
-        // An operation that is about to be started is noted then.
+        // Operations not yet started are skipped; their times are recorded once they have started.
         if (operation.state() != OperationState::kPending ||
             operation.phase == OperationPhase::kSubmitted) {
           return kForever;

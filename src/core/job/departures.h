@@ -62,7 +62,7 @@ class Departure {
   std::vector<OrderPlace> orders_;                          // each order once
   Departure* next_released_ = nullptr;                      // in Departures::released_
   bool is_released_ = false;                                // it is in that list
-  std::list<std::unique_ptr<Departure>>::iterator self_{};  // in the list of all
+  std::list<std::unique_ptr<Departure>>::iterator self_{};  // position in Departures::all_
 };
 
 class Departures {

@@ -86,7 +86,7 @@ void PeerEvents::handle(const liveness::Mail& mail) {
   }
 }
 
-// Other codes say what became of the rank that gives up: it is lost for this one.
+// A peer that gives up for any reason other than kUnreachable is lost to this rank.
 void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
   const bool unreachable =
       mail.value == static_cast<uint64_t>(-static_cast<int64_t>(Code::kUnreachable));

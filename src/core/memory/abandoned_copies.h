@@ -64,7 +64,7 @@ class AbandonedCopies {
     std::list<AbandonedCopy> copies_;
     bool is_incomplete_ = false;  // one could not be noted: it may touch everything
   };
-  // Something that is kept. It is destroyed when nothing uses it any more.
+  // A resource that abandoned copies may still use. It is destroyed once none of them does.
   class Kept {
    public:
     virtual ~Kept() = default;

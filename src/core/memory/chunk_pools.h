@@ -158,7 +158,7 @@ class ChunkPools {
   void set_node(size_t index, int node) HETCOMM_UNDER_BATON;
   const Place& place(size_t number) const HETCOMM_UNDER_BATON { return places_[number]; }
   // Frees what could not be freed when its use ended. Each call looks at a few of the regions that
-  // readers have not let go of.
+  // readers have not released.
   void tidy() HETCOMM_UNDER_BATON;
   // Makes blocks for device |index| before its users' streams are held back: nothing can be pinned
   // while they are.
@@ -208,7 +208,7 @@ class ChunkPools {
   BlockPublisher* publisher_ = nullptr;
   uint32_t waits_for_files_ = 0;
   std::vector<std::unique_ptr<Block>> leaving_;  // to be freed when nothing is held back
-  Keys withdrawn_;                               // keys that readers have been asked to let go of
+  Keys withdrawn_;                               // keys that readers have been asked to release
   size_t next_withdrawn_ = 0;                    // the next of these to look at
 };
 

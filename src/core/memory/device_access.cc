@@ -130,7 +130,7 @@ bool DeviceAccess::reaches(const Operation& operation, size_t index) {
   return true;
 }
 
-// Operations that use the memory go on until they end. New ones are staged.
+// Operations in flight on the memory run to completion. Later ones are staged on this path.
 void DeviceAccess::give_up(const Operation& operation, size_t index, const Status& why) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (!is_on_device(piece)) continue;

@@ -86,7 +86,7 @@ class DeviceAccess final : public MemoryUser {
     std::string name;
     uint64_t far_devices;
     std::vector<Verdict> verdicts;  // by device; one that was added later has none at first
-    // A trial that has failed lately with one device may fail with all. None is made before this
+    // A trial that failed recently with one device may fail with all. None is made before this
     // time.
     uint64_t resume_ns = 0;
     Status failure;

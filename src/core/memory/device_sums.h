@@ -47,7 +47,7 @@ struct DeviceSum {
 
 class DeviceSums {
  public:
-  // kMeasured: the place that was quicker lately.
+  // kMeasured: the place that was quicker recently.
   enum class Mode : uint8_t { kMeasured, kHost, kDevice };
   // With kMeasured, shorter results are calculated on the host.
   static constexpr uint64_t kMinBytes = 128u << 10;

@@ -143,7 +143,7 @@ void PinnedMemory::free() {
     devices_->calls().make_or_put_off(
         {.kind = Kind::kFreeHost, .device = maker_, .object = bytes_});
   }
-  // The memory stays until the last device has let go of it.
+  // The memory stays until the last device has unpinned it.
   for (size_t i = 0; i < pinning_.size(); ++i) {
     EndingCall call{.kind = Kind::kUnpinHost, .device = pinning_[i], .object = bytes_};
     if (i + 1 == pinning_.size()) call.memory = std::move(plain_);

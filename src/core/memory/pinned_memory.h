@@ -42,7 +42,7 @@ class PinnedMemory {
   enum class Sharing : bool { kNo, kYes };
 
   // Takes |size| bytes, from |maker|'s allocator if |maker| is not null and has one, otherwise near
-  // |node|. False: there is no memory. The devices outlive this. May throw std::bad_alloc.
+  // |node|. False: out of memory. The devices outlive this. May throw std::bad_alloc.
   bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
   // Does so if |*pins|, unless users' streams are held back: pinning might wait for them. Then, or

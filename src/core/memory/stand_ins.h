@@ -64,7 +64,7 @@ class StandIns {
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;
 
-  // |size| bytes; empty when there is no memory. May throw std::bad_alloc.
+  // |size| bytes; empty if out of memory. May throw std::bad_alloc.
   Memory take(uint64_t size, const Place& place) HETCOMM_UNDER_BATON;
 
  private:

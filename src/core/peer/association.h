@@ -192,7 +192,7 @@ class Association {
   }
 
   // --- memory ---
-  // Memory ran out at a point where the pair cannot end at once. Nothing behind the gap may leave,
+  // Memory ran out at a point where the pair cannot end at once. Nothing after the gap may leave,
   // and the pair is lost at the end of the pass.
   void starve() HETCOMM_UNDER_BATON;
   bool is_starved() const HETCOMM_UNDER_BATON { return starved_; }

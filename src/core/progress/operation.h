@@ -111,7 +111,8 @@ class CompositeOperation {
   virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
   // The ranks of the job that it waits for, as far as this rank knows.
   virtual std::vector<int> awaited() const HETCOMM_UNDER_BATON = 0;
-  // A remark on these ranks besides those of transports: "; rank 1 has no such plan"; or empty.
+  // A remark on these ranks in addition to those of transports: "; rank 1 has no such plan"; or
+  // empty.
   virtual std::string remark() const HETCOMM_UNDER_BATON = 0;
   // How it ends at its deadline, from what is known of these ranks.
   virtual Code code_at_deadline() const HETCOMM_UNDER_BATON = 0;

@@ -1,5 +1,5 @@
-// Operations that have completed lately. A thread that waits for any of many operations looks here
-// first, and need not look at all of them.
+// Operations that have completed recently. A thread that waits for any of many operations looks
+// here first, and need not look at all of them.
 //
 // This is a hint: an entry may be overwritten, or an operation may complete while it is being
 // marked. The waiter finds such an operation by looking at all whenever one has ended.

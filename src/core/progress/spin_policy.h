@@ -35,7 +35,7 @@ class SpinPolicy {
   void end_near_work() { near_work_.fetch_sub(1, std::memory_order_relaxed); }
   uint64_t ticks_in_us(uint64_t us) const { return us * ticks_per_us_; }
 
-  // False when yields took long lately; then it has only paused. Where ranks share cores, the
+  // False when recent yields took long; then it has only paused. Where ranks share cores, the
   // thread that runs instead is most likely the one waited for.
   bool let_others_run() {
     if (!yields()) return yielder_.yield();

@@ -27,7 +27,8 @@ uint32_t unpacked(Type type, const std::vector<std::byte>& bytes, size_t index) 
   return pattern;
 }
 
-// All values, the midpoints between them, and the float32 next to each of these.
+// All values of |format|, the midpoints between them and some other numbers, each with its float32
+// neighbours and negated, and NaNs.
 std::vector<float> hard_numbers(const NarrowFormat& format) {
   std::vector<float> numbers;
   const float infinity = std::numeric_limits<float>::infinity();

@@ -487,7 +487,8 @@ TEST(TcpPath, ReceiptsAreReadByAnyThread) {
       }
       PathReceipt receipt;
       if (transport.abilities().receipts->receipt(0, now, &receipt)) ++found;
-      EXPECT_FALSE(transport.abilities().receipts->receipt(1, now, &receipt));  // of another peer
+      // The stream belongs to another peer.
+      EXPECT_FALSE(transport.abilities().receipts->receipt(1, now, &receipt));
     }
   });
   for (int round = 0; round < 50; ++round) {

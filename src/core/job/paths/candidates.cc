@@ -122,7 +122,7 @@ void assign_roles(std::vector<Candidate*> of_kind,
   if (!all_served) KindPairing(std::move(of_kind)).assign_substitutes(options.most);
 }
 
-// Sorts, in this order, by what works, what has not failed lately, what shares the load, the
+// Sorts, in this order, by what works, what has not failed recently, what shares the load, the
 // quicker kind and, within a kind, what is known to lead to others.
 void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
   const auto best_of_kind = [&](const Candidate& of) {

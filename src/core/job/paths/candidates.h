@@ -34,7 +34,7 @@ struct Candidate {
   const PeerInfo::Offer* offer;  // null there
   Status reach;
   double score_us = 0;   // estimated time of a 64 KiB message
-  bool cooling = false;  // it failed lately
+  bool cooling = false;  // it failed recently
   PairingRole role = PairingRole::kUnused;
   uint64_t mbit_per_s = 0;  // what it is meant to carry
 };

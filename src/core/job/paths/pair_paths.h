@@ -106,7 +106,7 @@ class PairPaths final : public PairConnector,
   std::string explain_candidates(int rank, Pair* pair) HETCOMM_UNDER_BATON;
   // Whether some connection of the pair goes over |ends|. |pair| may be null.
   static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
-  // |needs|: between which transports data goes. |with_failures|: what has failed lately counts.
+  // |needs|: between which transports data goes. |with_failures|: what failed recently counts.
   std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs,
                                     bool with_failures = true) HETCOMM_UNDER_BATON;
   // Any data, and between which transports data of |pair| has gone so far. |pair| may be null.

@@ -28,7 +28,7 @@ struct Pairing {
   double score_us = 0;    // estimated time of a 64 KiB message
   PairingRole role = PairingRole::kUnused;
   uint64_t mbit_per_s = 0;  // what it is meant to carry; 0: no rate is known
-  bool cooling = false;     // it failed lately
+  bool cooling = false;     // it failed recently
   bool in_use = false;
 };
 

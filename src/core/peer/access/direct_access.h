@@ -144,7 +144,7 @@ class DirectAccesses {
     return barrier_ == FailureBarrier::kAsked;
   }
   bool is_barrier_up() const HETCOMM_UNDER_BATON { return barrier_ != FailureBarrier::kNone; }
-  // The set of connections has changed.
+  // Resumes all direct accesses after the set of connections has changed.
   void go_on() HETCOMM_UNDER_BATON;
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
   bool empty() const HETCOMM_UNDER_BATON { return operations_.empty(); }

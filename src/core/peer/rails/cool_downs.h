@@ -1,4 +1,4 @@
-// CoolDowns: how the connections to one peer have fared lately, by their ends. Ends whose
+// CoolDowns: how the connections to one peer have fared recently, by their ends. Ends whose
 // connection failed cool down before they are tried again, longer each time. Under the baton.
 #pragma once
 
@@ -17,7 +17,7 @@ class CoolDowns {
  public:
   explicit CoolDowns(uint64_t first_ns) : first_ns_(first_ns) {}
 
-  // A connection between |ends| failed lately, and none has opened since: other ends come first.
+  // A connection between |ends| failed recently, and none opened since: other ends come first.
   bool is_cooling(const RailEnds& ends, uint64_t now_ns) const HETCOMM_UNDER_BATON {
     const auto known = std::find_if(known_.begin(), known_.end(),
                                     [&](const Known& each) { return each.ends == ends; });

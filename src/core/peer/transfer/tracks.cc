@@ -420,7 +420,8 @@ void Tracks::move_paced() {
   }
 }
 
-// The peer, which is the |other| of the track, is too far behind. The number is not taken.
+// Refuses |run| because the peer is too far behind; no run number is consumed. |other| is the
+// peer's role in the text.
 void Tracks::refuse_far(Track& track, Operation& run, std::string_view other, uint64_t items) {
   refuse(run, Code::kBusy, text_or_none([&]() HETCOMM_UNDER_BATON {
            return fmt::format("{}: the {}, rank {}, is {} items behind", describe(run), other,

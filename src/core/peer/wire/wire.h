@@ -236,7 +236,7 @@ struct ReshardNoteBody {
   uint32_t number;         // the owner's number of the plan, for one tag and these two ranks
   int32_t origin;          // kGivenUp: rank of the communicator where it ended
   uint64_t content;        // hash of what the ranks have to agree on
-  uint64_t execution;      // number of the execution among those of the plan
+  uint64_t execution;      // index of the execution within the plan
   uint64_t step;
   uint64_t micro_batch;
   int32_t code;
