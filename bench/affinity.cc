@@ -33,8 +33,8 @@ std::string topology_of(hetcomm_context_t* context) {
   return text;
 }
 
-// The device of the context that rank number |local| of the host uses, or host memory if there is
-// no other. |*address| is set to the device's PCI address if it has one.
+// Returns the context's device for the rank with index |local| on the host, or host memory if there
+// is no other. Sets |*address| to the device's PCI address if it has one.
 int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address) {
   int32_t count = 0;
   require(hetcomm_device_count(context, &count), "counting devices");
@@ -102,7 +102,7 @@ std::vector<std::string> texts_of(const std::vector<Json>& all, const char* memb
   return texts;
 }
 
-// One communicator for each way, and the measurements over them.
+// One communicator for each configuration, and the measurements over them.
 class Ways {
  public:
   Ways(Launcher launcher, const Work& work, const Choice& choice, int32_t device)
@@ -170,7 +170,8 @@ Part take_part(const Session& session, hetcomm_communicator_t* communicator) {
   return {told["local"].get<size_t>(), told["pairs"].get<std::vector<RankPair>>()};
 }
 
-// The NICs of this rank. The single NIC for all devices is the near one of the host's first rank.
+// Selects the NICs for this rank. The single NIC for all devices is the near one of the host's
+// first rank.
 Choice choose(const Session& session, hetcomm_communicator_t* communicator, size_t local,
               const std::string& address) {
   const DeviceNics device = device_nics(topology_of(session.context()), address, local);
@@ -219,7 +220,7 @@ std::vector<std::string> notes_of(const std::vector<Json>& all) {
   return notes;
 }
 
-// Rank 0's result, from the reports of all ranks.
+// Builds rank 0's result from the reports of all ranks.
 AffinityResult result_of(const std::vector<Json>& all, const std::vector<RankPair>& pairs) {
   AffinityResult result;
   for (const auto& [from, to] : pairs) {

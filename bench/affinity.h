@@ -1,9 +1,10 @@
 // hetcomm_bench affinity: measures the gain when each device uses the NIC next to it. The devices
-// of one host send to those of another, all at the same time: each over its near NIC, each over a
-// far one, and all over one NIC of their host. (H2, table 3, compares the first with the second.)
+// of one host send to those of another concurrently: each over its near NIC, each over a far one,
+// and all over one NIC of their host. (H2, table 3, compares near with far NICs.)
 //
-// Each rank represents one device. For each of the three ways it has a context and a communicator,
-// bound by HETCOMM_NIC to the NICs of that way. The ways are measured in turn.
+// Each rank represents one device. Each rank has a context and a communicator for each of the three
+// configurations, bound by HETCOMM_NIC to the NICs of the configuration. The configurations are
+// measured in turn.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,15 @@
 namespace bench {
 
 struct AffinityOptions {
-  double seconds = 0.5;  // of one round of transfers
-  int rounds = 5;        // of each way; results are medians
+  double seconds = 0.5;  // duration of one round of transfers
+  int rounds = 5;        // rounds per configuration; results are medians
 };
 
-// The rates of one device by the three ways: near, far, all on one.
+// The rates of one device in the three configurations: near, far, all on one NIC.
 struct AffinityRow {
   static constexpr int kWays = 3;
-  int from = 0;  // ranks
-  int to = 0;
+  int from = 0;  // sending rank
+  int to = 0;    // receiving rank
   std::string device;
   std::string nics[kWays];
   std::string distances[kWays];
@@ -36,12 +37,12 @@ struct AffinityResult {
   std::vector<std::string> notes;  // human-readable
 };
 
-// Runs one rank of a job that |launcher| started. |progress| gets lines at rank 0. Ends the process
-// on any failure.
+// Runs one rank of a job that |launcher| started. |progress| receives lines at rank 0. Ends the
+// process on any failure.
 AffinityResult measure_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
                                 const std::function<void(const std::string&)>& progress);
 
-// A table with the gain of near over far, and of near over one NIC for all devices.
+// Returns a table with the gain of near over far, and of near over one NIC for all devices.
 std::string affinity_table(const AffinityResult& result);
 std::string affinity_json(const AffinityResult& result);
 

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Index of the class of distance, nearest first.
+// Returns the index of the class of distance, nearest first.
 size_t class_of(const std::string& distance) {
   constexpr const char* kClasses[] = {"switch", "root complex", "NUMA node"};
   const auto* const found = std::find(std::begin(kClasses), std::end(kClasses), distance);
@@ -26,7 +26,7 @@ std::vector<NicOption> options_of(const Json& user) {
   return nics;
 }
 
-// The ranks of each host. Hosts are in the order of their first ranks.
+// Returns the ranks on each host. Hosts are in the order of their first ranks.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<std::string>& hosts) {
   std::map<std::string, size_t> places;
   std::vector<std::vector<int>> ranks;

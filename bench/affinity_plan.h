@@ -1,5 +1,5 @@
-// Selects the NICs of a host's devices when hetcomm_bench affinity compares near with far ones, and
-// the ranks that exchange data. Pure.
+// For hetcomm_bench affinity, which compares near NICs with far ones: selects each device's NICs
+// and the ranks that exchange data. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +15,29 @@ struct NicOption {
   std::string distance;  // from the device: "switch", "root complex", "NUMA node" or "other"
 };
 
-// The device of one rank's data, and the NICs that it may use, best first.
+// The device with one rank's data, and the NICs that it may use, best first.
 struct DeviceNics {
   std::string name;  // "acc3 0000:3b:00.0", or "numa0"
   std::vector<NicOption> nics;
 };
 
-// Reads the document that hetcomm_context_topology() writes. |pci_address| is the address of the
-// rank's device. If it is empty, rank number |local| of the host takes the accelerator of that
-// number, or the NUMA node if there are no accelerators. Both numbers wrap around. An empty name
+// Parses the document that hetcomm_context_topology() writes. |pci_address| is the address of the
+// rank's device. If it is empty, the rank with index |local| on the host uses the accelerator with
+// that index, or the NUMA node if there are no accelerators. Indices wrap around. An empty name
 // means that the host has no NIC.
 DeviceNics device_nics(const std::string& topology, const std::string& pci_address, size_t local);
 
-// Returns the index in |device|.nics of the first NIC of the largest distance, or 0 if all are
-// equally near. Devices with several such NICs have them in different orders, so that they are
-// shared evenly.
+// Returns the index in |device|.nics of the first NIC at the largest distance, or 0 if all are
+// equally near. Devices with several such NICs list them in different orders, which spreads the
+// load.
 size_t far_choice(const DeviceNics& device);
 
-// |hosts| has the label of each rank's host. Returns which ranks send to which: number i of the
-// first host to number i of the second, of the third to the fourth, and so on. On a single host the
+// Returns which ranks send to which; |hosts| has the label of each rank's host. Rank i of the first
+// host sends to rank i of the second, the third host to the fourth, and so on. On a single host the
 // first rank sends to the second, the third to the fourth, and so on.
 std::vector<RankPair> affinity_pairs(const std::vector<std::string>& hosts);
 
-// The number of each rank among the ranks of its host.
+// Returns the index of each rank among the ranks on its host.
 std::vector<size_t> local_numbers(const std::vector<std::string>& hosts);
 
 }  // namespace bench

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kMixed = "mixed";
 constexpr const char* kLeftOut = " is left out of ";
 
-// Notes have to be single lines.
+// Converts |text| to one line, as required for notes.
 std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -143,7 +143,7 @@ void add_rows(const Implementation& implementation, std::vector<Row> rows, Repor
   std::move(rows.begin(), rows.end(), std::back_inserter(report->rows));
 }
 
-// Why there is no peer to compare with.
+// Returns why there is no peer to compare with.
 std::string nobody(const Report& report) {
   std::string why;
   for (const std::string& note : report.notes) {
@@ -273,7 +273,7 @@ std::string compare(const std::vector<Implementation>& implementations,
 }
 
 void compare_variants(std::vector<Row> rows, int rounds, Report* report) {
-  // The placement of the cores was not probed, so all rounds have one placement.
+  // The placement of the cores was not probed, so all rounds count as one placement.
   constexpr const char* kAnywhere = "as they are";
   std::vector<std::vector<Trial>> variants;
   for (Row& row : rows) {

@@ -1,6 +1,6 @@
 // Compares hetcomm with its peers on a machine whose speed varies. Every round measures each
 // implementation once, in a rotating order, and probes the cores' placement before and after each
-// launch. Only figures of one round and one placement are compared.
+// launch. Only figures from the same round and the same placement are compared.
 #pragma once
 
 #include <functional>
@@ -20,18 +20,19 @@ struct Trial {
   std::vector<Row> rows;
 };
 
-// Runs |works| by hetcomm (the first implementation) and the others, |rounds| times. Fills in rows
-// (medians in the most frequent placement), placements and ratios. |tell| gets the progress.
-// Returns "", or why hetcomm itself could not be measured. A peer that fails is left out and noted.
+// Runs |works| with hetcomm (the first implementation) and the others, |rounds| times. Fills in
+// rows (medians in the most frequent placement), placements and ratios. |tell| receives the
+// progress. Returns "", or why hetcomm itself could not be measured. A peer that fails is left out,
+// with a note in the report.
 std::string compare(const std::vector<Implementation>& implementations,
                     const std::vector<Work>& works, int rounds, double silence_seconds,
                     const std::function<void(const std::string&)>& tell, Report* report);
 
-// Adds to |report| the medians of works that one process of ours measured in turn, and the ratios
+// Adds to |report| the medians of works that one hetcomm process measured in turn, and the ratios
 // of a test's first variant to the others. Pure.
 void compare_variants(std::vector<Row> rows, int rounds, Report* report);
 
-// Ratios of |ours| to |theirs|, one for each placement and point in both. Pure.
+// Returns the ratios of |ours| to |theirs|, one for each placement and point in both. Pure.
 std::vector<Ratio> ratios_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs);
 
 // Returns for each point the row of |trials| in |placement| with the median figure in avg_us,

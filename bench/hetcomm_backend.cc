@@ -30,7 +30,7 @@ HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* c
 HetcommBackend::~HetcommBackend() {
   free_memory();
   hetcomm_group_destroy(group_);
-  // The device may notice a moment later that its stream is idle.
+  // The device may report slightly late that its stream is idle.
   hetcomm_status_t status = HETCOMM_BUSY;
   while ((status = hetcomm_stream_destroy(ordered_.stream)) == HETCOMM_BUSY) {
   }
@@ -85,7 +85,7 @@ hetcomm_memory_t* HetcommBackend::allocate(uint64_t size) {
   return memory;
 }
 
-// The buffers of the |exposed| side, if any, are in memory that can be registered.
+// Makes the buffers. Those on the |exposed| side, if any, are in memory that can be registered.
 void HetcommBackend::make_buffers(uint64_t bytes, int slots, const Exposed* exposed) {
   bytes_ = bytes;
   send_.clear();
@@ -131,7 +131,7 @@ void HetcommBackend::expose(uint64_t bytes, int slots, Exposed exposed) {
       hetcomm_memory_register(exposed_, communicator_, access, HETCOMM_REGISTER_CALLER_PROGRESS),
       "registering memory");
   remote_ = exchange(exposed_);
-  // One rank after the other: a rank that waits for a word serves its peer.
+  // Warm up one rank after the other: a rank that waits for a word serves its peer.
   if (rank() == 0) warm_up(exposed);
   if (rank() == 0) send_word(1, 0);
   receive_word(1 - rank());
@@ -166,7 +166,7 @@ hetcomm_remote_memory_t* HetcommBackend::exchange(hetcomm_memory_t* memory) {
   return remote;
 }
 
-// The owner may have to help with the first operations, until its memory is mapped.
+// Performs the first operations, for which the owner may have to help until its memory is mapped.
 void HetcommBackend::warm_up(Exposed exposed) {
   const uint64_t direct = direct_operations();
   for (int i = 0; i < kMaxFirstOperations && direct_operations() == direct; ++i) {
@@ -301,7 +301,8 @@ std::string HetcommBackend::path() {
     } else if (since.bulk_by_get * 2 > since.messages_received) {
       how = "pull";
     }
-    // Paths of device memory. Direct bytes of one-sided operations were direct at both ends.
+    // Name the path of device memory. Direct bytes of one-sided operations were direct at both
+    // ends.
     const char* device = since.device_bytes_staged > 0                         ? "+staged"
                          : since.device_bytes_direct > 0 && remote_ == nullptr ? "+direct"
                                                                                : "";

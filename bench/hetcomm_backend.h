@@ -38,8 +38,8 @@ class HetcommBackend {
   int64_t wrong(int slot, uint64_t seed);
   volatile uint8_t* watch(int slot) const { return host_.watch(slot); }
   uint8_t* send_slot(int slot) const { return host_.send_slot(slot); }
-  // "shm/eager", "shm/direct": the path since prepare or expose of this rank's messages to the
-  // nearest rank, or of its operations on the peer's memory.
+  // Returns the path, such as "shm/eager" or "shm/direct", that this rank's messages to the nearest
+  // rank, or its operations on the peer's memory, have taken since prepare() or expose().
   std::string path();
 
   void send(int peer, int slot) { wait(post_send(peer, slot)); }
@@ -52,15 +52,15 @@ class HetcommBackend {
     requests_.clear();
   }
 
-  // Time of one copy of |shares| of a buffer out of device memory, and into it, repeated for about
-  // |seconds|. 0 for host memory.
+  // Returns the time of one copy of |shares| of a buffer out of device memory and back into it,
+  // repeated for about |seconds|. 0 for host memory.
   double copy_us(double seconds, const CopyShares& shares);
 
-  // Posts |count| sends behind a receive that has not ended, and adds the duration of each call to
-  // |samples|. The other of the two ranks calls it with the same count.
+  // Posts |count| sends behind a pending receive, and adds the duration of each call to |samples|.
+  // Both ranks call it with the same count.
   void measure_posts(int count, Samples* samples);
 
-  // Average size of the chunks staged since prepare, as seen by this rank. 0: none were staged.
+  // Returns the average size of the chunks that this rank has staged since prepare(). 0: none.
   double staged_chunk_bytes() const;
 
   // --- one-sided: with the other of the first two ranks
@@ -96,7 +96,7 @@ class HetcommBackend {
     requests_.push_back(request);
   }
   uint64_t previous(int slot) const { return previous_[static_cast<size_t>(slot)]; }
-  // A completed operation has taken effect at the owner.
+  // Waits for all operations. A completed operation has taken effect at the owner.
   void reap() { wait_all(); }
   void finish() { wait_all(); }
   void progress() { require(hetcomm_context_progress(session_.context()), "driving"); }
@@ -138,10 +138,10 @@ class HetcommBackend {
   static constexpr uint64_t kWord = 2;
   static constexpr uint64_t kExport = 3;
   static constexpr size_t kMaxTransports = 8;
-  // The most operations to try until the peer's memory is mapped.
+  // Limit on the operations that are tried until the peer's memory is mapped.
   static constexpr int kMaxFirstOperations = 100;
 
-  // Orders the operations by the stream, if there is one.
+  // Returns options that order the operations by the stream, if there is one.
   const hetcomm_operation_options_t* in_order(hetcomm_group_t* group) {
     if (ordered_.stream == nullptr) return nullptr;
     ordered_.group = group;
@@ -196,7 +196,7 @@ class HetcommBackend {
   int32_t device_ = HETCOMM_DEVICE_HOST;
   uint64_t bytes_ = 0;
   HostBuffers host_;                         // unused unless the device is the host
-  std::vector<hetcomm_memory_t*> memories_;  // of the device, and the exposed memory
+  std::vector<hetcomm_memory_t*> memories_;  // device memory, and the exposed memory
   std::vector<hetcomm_buffer_t> send_;
   std::vector<hetcomm_buffer_t> receive_;
   std::vector<hetcomm_request_t*> requests_;

@@ -1,5 +1,5 @@
 // One library in one configuration that can be measured: hetcomm itself or a peer. Each measurement
-// launches processes of its own, so that measurements share nothing but the machine.
+// launches its own processes, so that measurements share nothing but the machine.
 #pragma once
 
 #include <functional>
@@ -14,18 +14,18 @@
 
 namespace bench {
 
-// Parses one line of output. Returns true if it held a measurement.
+// Parses one line of output. Returns whether the line held a measurement.
 using LineParser = std::function<bool(std::string_view line, Measurement* out_measurement)>;
 
 struct Implementation {
   PeerInfo info;
-  // The only transport that it has ("tcp" for Gloo). "": the requested one.
+  // The only transport that the library supports ("tcp" for Gloo). "": the requested one.
   std::string only_transport;
-  // It has no messages: a single measurement applies to every point.
+  // The library has no messages: a single measurement applies to every point.
   bool is_stream = false;
   // Each point is a separate launch.
   bool point_by_point = false;
-  // Returns why it cannot do |work|, or "" if it can.
+  // Returns why the implementation cannot carry out |work|, or "" if it can.
   std::function<std::string(const Work& work)> refusal;
   std::function<Launch(const Work& work)> launch;
   std::function<LineParser(const Work& work)> parser;  // empty: measurement lines (workload.h)
@@ -33,14 +33,14 @@ struct Implementation {
 
 using RowFunction = std::function<void(const Row& row)>;
 
-// Carries out |work|. |on_row| gets each point when it is done. Returns "", or the error.
+// Carries out |work|. |on_row| receives each point when it is done. Returns "", or the error.
 std::string measure(const Implementation& implementation, const Work& work, double silence_seconds,
                     const RowFunction& on_row);
 
-// hetcomm: launches this program again, once for each rank.
+// Returns hetcomm as an implementation that launches this program again, once for each rank.
 Implementation make_hetcomm();
 
-// The core for a rank of ours in one launch, bound as |work| asks.
+// Returns the core for |rank| of hetcomm in one launch, bound as |work| requests.
 int cpu_of_rank(const Work& work, int rank);
 
 }  // namespace bench

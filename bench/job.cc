@@ -56,7 +56,7 @@ std::vector<Process> ranks_on_this_host(const std::vector<std::string>& command,
                            {"MASTER_ADDR", "127.0.0.1"},
                            {"MASTER_PORT", port}};
     if (!secret.empty()) process.environment.emplace_back("HETCOMM_SECRET", secret);
-    // The ranks start together, so a rank that is missing after a minute will not come.
+    // The ranks start together, so a rank that is missing after a minute will not arrive.
     if (!is_set("HETCOMM_BOOTSTRAP_TIMEOUT")) {
       process.environment.emplace_back("HETCOMM_BOOTSTRAP_TIMEOUT", "60s");
     }

@@ -1,5 +1,5 @@
 // Jobs of several ranks: detects the launcher of this process, makes the ranks meet, and starts
-// ranks of a tool on this host. hetcomm_bench and hetcomm_info share this.
+// ranks of a tool on this host. Shared by hetcomm_bench and hetcomm_info.
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ bool is_set(const char* name);
 std::string create_bootstrap(Launcher launcher, hetcomm_context_t* context,
                              hetcomm_bootstrap_t** out_bootstrap);
 
-// |count| processes that run |command| and meet as ranks 0 to |count| - 1 over a port of this host.
-// They share a fresh secret unless the user has set one.
+// Returns |count| processes that run |command| and meet as ranks 0 to |count| - 1 over a port of
+// this host. They share a fresh secret unless the user has set one.
 std::vector<Process> ranks_on_this_host(const std::vector<std::string>& command, int count);
 
 }  // namespace bench

@@ -29,7 +29,7 @@ namespace {
 constexpr double kGraceSeconds = 5;
 constexpr size_t kKeptErrorBytes = 8000;
 
-// Running process groups, for the signal handler.
+// Limit on running process groups, which the signal handler ends.
 constexpr size_t kMaxGroups = 256;
 std::array<std::atomic<pid_t>, kMaxGroups> running_groups;
 
@@ -134,7 +134,8 @@ pid_t start(const Process& process, int out_fd, int error_fd) {
 // --- ports
 // ----------------------------------------------------------------------------------------
 
-// Reads /proc, since the server would take a test connection for the client.
+// Whether a server listens. Reads /proc, since the server would mistake a test connection for the
+// client.
 bool is_listening(int port) {
   const std::string wanted = fmt::format(":{:04X}", port);
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -172,7 +173,7 @@ class Running {
     }
     for (const Process& process : launch_.processes) {
       if (process.after_port != 0) wait_for_listener(process.after_port);
-      // A client whose server has ended would get no answer.
+      // A client would get no answer from a server that has ended.
       if (!failure_.empty()) break;
       const pid_t child = start(process, out_[1], error_[1]);
       if (child < 0) return fmt::format("no process can be started: {}", std::strerror(errno));
@@ -218,7 +219,7 @@ class Running {
     return std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.alive; });
   }
 
-  // Returns false when all processes have ended.
+  // Processes output and limits once. Returns false when all processes have ended.
   bool step(double silence_seconds) {
     read_some(50);
     reap();
@@ -235,14 +236,14 @@ class Running {
   }
 
   void reap() {
-    // A killed rank makes others fail, so it is the cause among those that have ended together.
+    // A killed rank makes others fail, so among ranks that ended together it is the cause.
     size_t cause = 0;
     int cause_status = 0;
     for (size_t i = 0; i < children_.size(); ++i) {
       int status = 0;
       if (!children_[i].alive || waitpid(children_[i].pid, &status, WNOHANG) <= 0) continue;
       children_[i].alive = false;
-      // Processes that the child itself started are killed with it.
+      // Also kill processes that the child itself started.
       kill(-children_[i].pid, SIGKILL);
       forget_group(children_[i].pid);
       if (status == 0 || (cause_status != 0 && !WIFSIGNALED(status))) continue;
@@ -314,7 +315,7 @@ class Running {
     return true;
   }
 
-  // A closed descriptor becomes -1, which poll ignores.
+  // Reads from |*fd|. A closed descriptor becomes -1, which poll ignores.
   static ssize_t read_or_close(int* fd, char* buffer, size_t size) {
     const ssize_t count = read(*fd, buffer, size);
     if (count == 0) {

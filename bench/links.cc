@@ -25,12 +25,12 @@ std::string value_of(const char* name) {
 
 // --- rounds ----------------------------------------------------------------------------------
 
-// One round, the same on all ranks: pairs of ranks, and whether latency or rate is measured.
+// One round, equal on all ranks: pairs of ranks, and whether latency or rate is measured.
 struct Round {
   bool latency = false;
   double seconds = 0;
   std::vector<RankPair> pairs;
-  std::vector<double> values;  // of each pair: nanoseconds, or bytes per second
+  std::vector<double> values;  // one per pair: nanoseconds, or bytes per second
 };
 
 Json encode(const std::vector<Round>& rounds) {
@@ -97,11 +97,12 @@ Json run_rounds(hetcomm_communicator_t* communicator, int own, const std::vector
 struct Host {
   std::string label;
   std::string cluster;
-  int first = 0;    // rank
-  int second = -1;  // another rank, or -1
+  int first = 0;    // the host's first rank
+  int second = -1;  // another rank on the host, or -1
 };
 
-// Contradictions end the process, since a model of them would be useless.
+// Groups the ranks by host. Contradictory labels end the process, since their model would be
+// useless.
 std::vector<Host> hosts_of(const std::vector<std::pair<std::string, std::string>>& ranks) {
   std::vector<Host> hosts;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -128,7 +129,7 @@ std::vector<Host> hosts_of(const std::vector<std::pair<std::string, std::string>
   return hosts;
 }
 
-// Plans the measurements, tells the ranks, and gathers their results.
+// Plans the measurements, sends the plan to the ranks, and gathers their results.
 class Survey {
  public:
   Survey(hetcomm_communicator_t* communicator, int ranks, const LinksOptions& options,
@@ -166,8 +167,8 @@ class Survey {
     return {from.first, pair.first == pair.second ? from.second : host(pair.second).first};
   }
 
-  // Hosts with two ranks, to measure inside the host: one at a time, or all at once if there are
-  // many.
+  // Returns the hosts with two ranks, to measure transfers within each host: one at a time, or all
+  // at once if there are many.
   std::vector<HostRound> insides() const {
     HostRound all;
     for (int i = 0; i < count(); ++i) {
@@ -291,9 +292,9 @@ class Survey {
     return out;
   }
 
-  // The declared clusters, or else those that the library infers from the measurements so far. A
-  // sample of pairs may lack a pair of two declared clusters, and the library could not make a
-  // model yet.
+  // Returns the declared clusters, or else those that the library infers from the measurements so
+  // far. A sample of pairs may lack a pair of two declared clusters, so the library may not be able
+  // to make a model yet.
   std::vector<int> clusters() const {
     if (!hosts_.front().cluster.empty()) return declared_clusters();
     const Json model = Json::parse(infer_links(document().dump(), HETCOMM_TOPOLOGY_JSON));
@@ -334,7 +335,7 @@ class Survey {
     return notes;
   }
 
-  // Medians of several measurements. A stream that stalls once is no fault of the model.
+  // Measures repeatedly and returns medians, so that one stalled stream does not distort the model.
   std::vector<Round> measured_repeatedly(const std::vector<Round>& plan) {
     constexpr size_t kTimes = 3;
     std::vector<std::vector<Round>> times;

@@ -1,9 +1,9 @@
 // hetcomm_bench links: measures the links between the hosts of a job and infers a link model. One
-// rank of each host takes part. A second rank of the same host, if there is one, serves to measure
-// the inside of the host.
+// rank of each host takes part. A second rank on the same host, if there is one, serves to measure
+// transfers within the host.
 //
-// Rank 0 plans rounds of transfers, tells all ranks, and gathers the receivers' measurements. The
-// library infers the model.
+// Rank 0 plans rounds of transfers, sends the plan to all ranks, and gathers the receivers'
+// measurements. The library infers the model.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace bench {
 
 struct LinksOptions {
   double seconds = 0.4;  // duration of one round of transfers
-  size_t check = 0;      // further rounds, with which the model is compared
+  size_t check = 0;      // further rounds, which are compared with the model
   uint32_t seed = 0;     // seed for the choice of further rounds
 };
 
@@ -33,8 +33,8 @@ struct LinksResult {
   double worst = 0;  // the greatest deviation in |comparison|, relative to the measurement
 };
 
-// All ranks of the communicator call it. |progress| gets lines at rank 0. Ends the process on any
-// failure.
+// Measures on all ranks of the communicator, which must all call it. |progress| receives lines at
+// rank 0. Ends the process on any failure.
 LinksResult measure_links(const Session& session, hetcomm_communicator_t* communicator,
                           const LinksOptions& options,
                           const std::function<void(const std::string&)>& progress);

@@ -14,7 +14,7 @@ namespace {
 constexpr int kSlots = 8;  // messages of one transfer in flight
 constexpr uint64_t kFirstBytes = 16u << 10;
 constexpr uint64_t kMaxBytes = 4u << 20;
-constexpr uint64_t kMaxBytesOfRank = 64u << 20;  // of all receive buffers
+constexpr uint64_t kMaxBytesOfRank = 64u << 20;  // total of a rank's receive buffers
 constexpr uint64_t kDataTag = 1;
 constexpr uint64_t kLatencyTag = 2;
 
@@ -28,8 +28,8 @@ void require_completion(const hetcomm_completion_t& completion) {
   if (completion.status != HETCOMM_OK) fail(completion.text);
 }
 
-// The size of the messages of one sender. It doubles while a window of them takes less than 100 ms,
-// or while the larger size is faster.
+// Chooses the message size of one sender. It doubles while a window of messages takes less than
+// 100 ms, or while the larger size is faster.
 class MessageSize {
  public:
   MessageSize(uint64_t most, int64_t started_ns) : most_(most), window_began_(started_ns) {}
@@ -115,11 +115,12 @@ class FlowBuffer {
   uint64_t size_ = 0;
 };
 
-// The owner of a request. A sender's slot sends data, then one message of a byte, which ends it.
+// The owner of a request. A sender's slot sends data, then a message of one byte, which ends the
+// transfer.
 struct Slot {
   hetcomm_request_t* request = nullptr;
-  size_t sender = SIZE_MAX;    // index of the sender, or
-  size_t receiver = SIZE_MAX;  // index of the receiver
+  size_t sender = SIZE_MAX;    // index of the sender; SIZE_MAX: the slot receives
+  size_t receiver = SIZE_MAX;  // index of the receiver; SIZE_MAX: the slot sends
   uint64_t bytes = 0;
   bool ends = false;
   FlowBuffer memory;  // used by receives
@@ -162,7 +163,7 @@ class FlowRunner {
     MessageSize size;
   };
 
-  // The limit is the same on all ranks of a round.
+  // Returns the largest message size, the same on all ranks in a round.
   static uint64_t most_bytes(const std::vector<RankPair>& pairs) {
     uint64_t bytes = kMaxBytes;
     for (const auto& [from, to] : pairs) {
@@ -208,7 +209,7 @@ class FlowRunner {
             "sending");
   }
 
-  // The first slot rotates, so that no slot is always served before the others.
+  // Waits for a slot. The first slot to be checked rotates, so that none is always served first.
   Slot& wait() {
     const size_t count = slots_.size();
     first_ = (first_ + 1) % count;
@@ -286,7 +287,7 @@ uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pai
   constexpr size_t kMin = 8;
   constexpr size_t kWarmUp = 3;
   constexpr int64_t kEnoughNs = 200'000'000;
-  // The word tells whether another message follows.
+  // The word indicates whether another message follows.
   uint64_t more = 1;
   if (own == pair.second) {
     while (more != 0) {

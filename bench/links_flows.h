@@ -21,20 +21,20 @@ struct Flow {
 
 // Location of a rank's buffers. Device 0 is host memory.
 struct FlowMemory {
-  hetcomm_context_t* context = nullptr;  // of the device
+  hetcomm_context_t* context = nullptr;  // the device's context
   int32_t device = 0;
 };
 
-// Runs the part of rank |own| in transfers that all of |pairs| make for |seconds|. Returns the
-// rates of the transfers that it receives. Messages grow while that makes them faster. So slow
-// links get short messages, and links with a long latency are filled. The second half of the time
-// counts.
+// Runs rank |own|'s part of concurrent transfers between all |pairs| for |seconds|. Returns the
+// rates of the transfers that this rank receives. Messages grow while that makes them faster, so
+// that slow links get short messages and links with a long latency are filled. Only the second half
+// of the time is measured.
 std::vector<Flow> run_flows(hetcomm_communicator_t* communicator, int own,
                             const std::vector<RankPair>& pairs, double seconds,
                             const FlowMemory& memory = {});
 
 // Returns half of the median round-trip time of a short message, in nanoseconds, on the first rank
-// of the pair, and 0 on the second. |own| is one of the two.
+// of the pair, and 0 on the second. |own| is either rank.
 uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pair);
 
 }  // namespace bench

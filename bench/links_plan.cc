@@ -21,7 +21,7 @@ std::vector<std::vector<int>> clusters_of(const std::vector<int>& cluster_of) {
   return clusters;
 }
 
-// Pairs all of |from| with all of |to| if these are at most |most| pairs, else one with one.
+// Pairs all of |from| with all of |to| if this gives at most |most| pairs, else one with one.
 HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, size_t most) {
   HostRound round;
   if (from.size() * to.size() <= most) {
@@ -43,7 +43,7 @@ HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, siz
   return round;
 }
 
-// Pairs each host with up to kMaxFan others at the same time. Others of its own cluster come first,
+// Pairs each host with up to kMaxFan others at the same time. Hosts in the same cluster come first,
 // since no trunk slows them.
 void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds) {
   const int hosts = static_cast<int>(cluster_of.size());
@@ -74,8 +74,8 @@ void add_groups(const std::vector<int>& hosts, std::vector<std::vector<int>>& gr
   }
 }
 
-// As add_fans(), in a number of rounds that does not grow with the hosts. Hosts form groups within
-// the clusters, and one host of each group takes its turn in a round.
+// Does the same as add_fans(), but the number of rounds does not grow with the hosts. Hosts form
+// groups within the clusters, and one host of each group has its turn in a round.
 void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
                         std::vector<HostRound>& rounds) {
   std::vector<std::vector<int>> groups;
@@ -95,8 +95,8 @@ void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
   }
 }
 
-// Hosts of all clusters but |own|: the first of each, then the second of each and so on, until
-// there are |wanted|.
+// Returns hosts from all clusters but |own|: the first of each, then the second of each and so on,
+// until there are |wanted|.
 std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
                                 const std::vector<int>& own, size_t wanted) {
   std::vector<int> others;
@@ -151,8 +151,8 @@ void add_sampled_clusters(const std::vector<std::vector<int>>& clusters,
   if (!inside.empty()) rounds.push_back(std::move(inside));
 }
 
-// 1, 2, 4, 8, ... and their multiples by 3, 5 and 7. So clusters that alternate in the list of
-// hosts also get pairs of their own.
+// Returns 1, 2, 4, 8, ... and their multiples by 3, 5 and 7, so that clusters that alternate in the
+// list of hosts also have pairs within each cluster.
 std::vector<int> sampled_distances(int hosts) {
   std::vector<int> distances;
   for (const int factor : {1, 3, 5, 7}) {

@@ -76,8 +76,8 @@ bool write_file(const std::string& path, const std::string& text) {
   return false;
 }
 
-// Called before a long measurement, whose result would be lost if it could not be written. Does not
-// change an existing file.
+// Whether |path| can be written. Called before a long measurement, whose result would otherwise be
+// lost. Does not change an existing file.
 bool can_write(const std::string& path) {
   if (path.empty()) return true;
   const bool existed = access(path.c_str(), F_OK) == 0;
@@ -130,7 +130,7 @@ std::string host_text() {
   return fmt::format("{}, {} usable core{}", name, usable, usable == 1 ? "" : "s");
 }
 
-// Other programs that compute here change the results, so the report notes them.
+// Adds a note to the report if other programs load this host, since they change the results.
 void note_load(Report* report) {
   constexpr double kQuiet = 0.5;
   double load = 0;
@@ -184,8 +184,8 @@ int drive_alone(const Options& options, const std::vector<Work>& works, Report r
   return finish(options, std::move(report));
 }
 
-// hetcomm first, then every requested peer that is available. Missing peers are named on standard
-// error and in the report.
+// Returns hetcomm first, then every requested peer that is available. Missing peers are named on
+// standard error and in the report.
 std::vector<Implementation> collect(const Options& options, Builder& builder, Report* report) {
   std::vector<Implementation> implementations = {make_hetcomm()};
   for (const std::string& name : options.comparison.with) {
@@ -236,7 +236,7 @@ int run_words(int argc, char** argv) {
 }
 
 int run_between_hosts(const Options& options, Report report) {
-  // The time limit covers the time in which the hosts find each other. A listener waits for ever.
+  // The time limit includes the time in which the hosts find each other. A listener waits forever.
   if (options.meeting.silence_given) {
     setenv("HETCOMM_BOOTSTRAP_TIMEOUT", fmt::format("{}s", options.meeting.silence_seconds).c_str(),
            1);
@@ -301,7 +301,7 @@ Work work_of_job(const Options& options) {
   return work;
 }
 
-// One rank of a job. Rank 0 reports.
+// Runs one rank of a job. Rank 0 reports.
 int run_affinity_in_job(Launcher launcher, const Options& options) {
   AffinityOptions affinity;
   if (options.seconds > 0) affinity.seconds = options.seconds;
@@ -318,7 +318,7 @@ int run_affinity_in_job(Launcher launcher, const Options& options) {
   return print(options, json ? affinity_json(result) : affinity_table(result)) ? kOk : kFailed;
 }
 
-// One rank of a job. Rank 0 reports.
+// Runs one rank of a job. Rank 0 reports.
 int run_share_in_job(Launcher launcher, const Options& options) {
   ShareOptions share;
   if (options.sizes.first_given) share.item_bytes = options.sizes.first_bytes;
@@ -336,7 +336,7 @@ int run_share_in_job(Launcher launcher, const Options& options) {
   return print(options, json ? share_json(rows) : share_table(rows)) ? kOk : kFailed;
 }
 
-// One rank of a job. Rank 0 reports.
+// Runs one rank of a job. Rank 0 reports.
 int run_queue_in_job(Launcher launcher, const Options& options) {
   if (options.queue.patterns == std::vector<std::string>{"share"}) {
     return run_share_in_job(launcher, options);
@@ -368,7 +368,7 @@ int run_queue_in_job(Launcher launcher, const Options& options) {
              : kFailed;
 }
 
-// One rank of a job (rank 0 reports), or a simulation without a job.
+// Runs one rank of a job (rank 0 reports), or a simulation without a job.
 int run_reshard(Launcher launcher, const Options& options) {
   ReshardOptions reshard;
   reshard.cases = options.reshard.cases;
@@ -390,7 +390,7 @@ int run_reshard(Launcher launcher, const Options& options) {
   return good ? kOk : kFailed;
 }
 
-// One rank of a job. Rank 0 reports.
+// Runs one rank of a job. Rank 0 reports.
 int run_links_in_job(Launcher launcher, const Options& options) {
   LinksOptions links;
   if (options.seconds > 0) links.seconds = options.seconds;
@@ -436,7 +436,7 @@ void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
 }
 
 int run_program(int argc, char** argv) {
-  // Exceeding the limit of file sizes (ulimit -f) is then an error instead of a fatal signal.
+  // Exceeding the file size limit (ulimit -f) is then an error instead of a fatal signal.
   std::signal(SIGXFSZ, SIG_IGN);
   if (argc > 1 && std::strcmp(argv[1], "--runner") == 0) return run_words(argc, argv);
   Options options;

@@ -32,10 +32,10 @@ constexpr const char* kPost = "post_latency";
 constexpr const char* kPointer = "pointer_latency";
 // Tests that can be ordered in a stream.
 constexpr const char* kStreamTests[] = {"latency", "bandwidth", "bibandwidth", "msgrate", kPost};
-// "all" excludes these too. Each is requested by its name, or all of them as "collectives".
+// Tests that "all" excludes. Each is requested by its name, or all of them as "collectives".
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
-// Each of these measures a job instead of sizes, so it has to be the only test.
+// Tests that measure a job instead of sizes. Each must be the only test.
 constexpr const char* kJobTests[] = {"links", "affinity", "queue", "reshard"};
 constexpr const char* kPatterns[] = {"stream", "1f1b", "share"};
 constexpr const char* kComputes[] = {"timer", "burn"};
@@ -44,7 +44,7 @@ constexpr const char* kPins[] = {"pinned", "pageable"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
-// Limit of the buffers of one direction of one rank. It limits the messages in flight.
+// Limit on one rank's buffers in one direction. It limits the messages in flight.
 constexpr uint64_t kMaxWindowBytes = uint64_t{128} << 20;
 constexpr double kSecondsAlone = 0.05;
 constexpr double kSecondsInRound = 0.02;
@@ -624,7 +624,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   uint64_t last = options.sizes.last_given ? options.sizes.last_bytes
                   : compared               ? defaults.last_bytes_compared
                                            : defaults.last_bytes;
-  // One end was given: the other default may lie on the wrong side of it.
+  // Only one end was given: the default of the other may be beyond it.
   if (first > last)
     (options.sizes.first_given ? last : first) = options.sizes.first_given ? first : last;
   const double factor = options.sizes.factor > 0 ? options.sizes.factor
@@ -643,13 +643,12 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   work.progress = options.progress;
   work.stream = options.stream;
   work.ranks = options.ranks > 0 ? options.ranks : defaults.ranks;
-  // Two threads of the receiver are busy at the same time, so binding must not put them on one
-  // core.
+  // Two threads of the receiver are busy at the same time, so they must not be bound to one core.
   work.bind = options.bind;
   return work;
 }
 
-// Adds |work| once for each setting in which its test measures it.
+// Adds |work| once for each setting that its test measures.
 void add_settings(Work work, const Options& options, std::vector<Work>* works) {
   if (is_staging(work.workload.test)) {
     for (const uint64_t chunk : options.settings.chunks) {

@@ -14,16 +14,16 @@
 
 namespace bench {
 
-// How two hetcomm_bench find each other.
+// How two hetcomm_bench processes find each other.
 struct MeetingOptions {
-  std::string host;     // connect to a waiting hetcomm_bench; "": no
-  bool listen = false;  // wait for one
+  std::string host;     // host with a waiting hetcomm_bench to connect to; "": none
+  bool listen = false;  // wait for another hetcomm_bench
   int port = 29555;
   double silence_seconds = 300;
   bool silence_given = false;
 };
 
-// Message sizes. 0: the test's own.
+// Message sizes. 0: the test's default.
 struct SizeOptions {
   uint64_t first_bytes = 0;
   uint64_t last_bytes = 0;
@@ -32,14 +32,14 @@ struct SizeOptions {
   double factor = 0;
 };
 
-// Settings of hetcomm, each measured. Empty: hetcomm's choice.
+// Settings of hetcomm, each measured separately. Empty: hetcomm's choice.
 struct SettingOptions {
-  std::vector<uint64_t> chunks;  // of staging; 0: hetcomm's choice
-  std::vector<int> depths;       // of staging; 0: hetcomm's choice
+  std::vector<uint64_t> chunks;  // staging chunk sizes; 0: hetcomm's choice
+  std::vector<int> depths;       // staging depths; 0: hetcomm's choice
   std::vector<int> rails;
   std::vector<std::string> algorithms;  // of collective operations
   std::vector<std::string> pins;        // of staging memory: "pinned", "pageable"
-  bool interleave = false;              // settings in turn, as often as there are rounds
+  bool interleave = false;              // measure the settings in turn in every round
 };
 
 // Test "queue". Empty: its defaults.
@@ -82,7 +82,7 @@ struct Options {
   ComparisonOptions comparison;
   OutputOptions output;
 
-  // 0 or empty: the test's own
+  // Settings of the passes. 0 or empty: the test's default.
   int64_t iterations = 0;
   int64_t warmup = -1;
   double seconds = 0;
@@ -101,7 +101,7 @@ struct Options {
   bool measures_affinity() const { return asks_for("affinity"); }
   bool measures_queue() const { return asks_for("queue"); }
   bool measures_reshard() const { return asks_for("reshard"); }
-  // Whether the only test measures a job.
+  // Whether the only requested test measures a whole job.
   bool measures_job() const {
     return measures_links() || measures_affinity() || measures_queue() || measures_reshard();
   }
@@ -112,12 +112,13 @@ struct Options {
 
 enum class Parsed { kRun, kDone, kWrong };
 
-// kDone: --help or --version was answered. kWrong: the error was printed on standard error.
+// Parses the command line. kDone: --help or --version was answered. kWrong: the error was printed
+// on standard error.
 Parsed parse_options(int argc, char** argv, Options* options);
 
-// The works that |options| request. Works that are measured in turn are repeated accordingly.
-// |elsewhere|: the ranks are on other hosts or were launched by others, so hetcomm chooses the
-// transport unless it was given.
+// Returns the works that |options| request. Works that are measured in turn are repeated
+// accordingly. |elsewhere|: the ranks are on other hosts or have another launcher, so hetcomm
+// chooses the transport unless it was given.
 std::vector<Work> make_works(const Options& options, bool elsewhere);
 
 // Converts "64K", "1M", "4096" to bytes.

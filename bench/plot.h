@@ -1,4 +1,4 @@
-// A plot holds the contents of a report's drawing as panels with lines, before anything is drawn.
+// A plot: the contents of a report's drawing as panels with lines.
 #pragma once
 
 #include <string>
@@ -25,17 +25,17 @@ struct Series {
 
 struct Panel {
   std::string title;
-  std::string unit;  // of the vertical axis, with "median" if that applies
+  std::string unit;  // unit of the vertical axis, with "median" if that applies
   std::vector<Series> series;
 };
 
-// One panel for each test. Values are medians: of the rounds if implementations were measured in
-// turn, else of single messages (of windows, for bandwidths and rates). If no median was measured,
-// the name of a series says "average".
+// Returns one panel for each test. Values are medians: over the rounds if implementations were
+// measured in turn, else over single messages (over windows, for bandwidths and rates). If no
+// median was measured, the name of a series contains "average".
 std::vector<Panel> panels_of(const Report& report);
 
-// A colour for each implementation, the same in every drawing. hetcomm's is red. If hetcomm is
-// alone, its settings have colours of their own.
+// Returns a colour for each implementation, the same in every drawing. hetcomm's is red. If only
+// hetcomm is drawn, each of its settings has its own colour.
 std::string colour_of(const Series& series, const std::vector<Panel>& panels);
 
 }  // namespace bench

@@ -10,7 +10,7 @@
 namespace bench {
 namespace {
 
-// Colours that most colour-blind readers can distinguish too.
+// Colours that most colour-blind readers can also distinguish.
 struct NamedColour {
   const char* implementation;
   const char* colour;
@@ -25,7 +25,7 @@ constexpr const char* kOtherColours[] = {"#d65f9e", "#5f7f00", "#00798c", "#a05a
 constexpr const char* kSettingColours[] = {"#0072b2", "#e69f00", "#009e73", "#7a3e9d",
                                            "#56b4e9", "#8c564b", "#444444", "#b0a000"};
 
-// "openmpi-5.0.11/no-cma" is "openmpi".
+// Returns "openmpi" for "openmpi-5.0.11/no-cma".
 std::string implementation_of(const std::string& name) {
   const std::string base = name.substr(0, name.find('/'));
   for (size_t dash = base.find('-'); dash != std::string::npos; dash = base.find('-', dash + 1)) {

@@ -9,7 +9,7 @@
 
 namespace bench {
 
-// Measures all points of |work| on rank 0. A time is for 1000 calls of hetcomm_buffer_pointer.
+// Measures all points of |work| on rank 0. Each time covers 1000 calls of hetcomm_buffer_pointer.
 void run_pointer(const Session& session, const Work& work,
                  const std::function<void(const Measurement&)>& report);
 

@@ -1,5 +1,5 @@
-// The post_latency test: measures how long a call takes that posts a message behind pending work of
-// a device's stream. The pending work should not make it longer.
+// The post_latency test: measures the duration of a call that posts a message behind pending work
+// of a device's stream. The pending work should not lengthen the call.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace bench {
 
-// Measures all points of |work|. |report| gets rank 0's measurements.
+// Measures all points of |work|. |report| receives rank 0's measurements.
 void run_post(const Session& session, hetcomm_communicator_t* communicator, const Work& work,
               const std::function<void(const Measurement&)>& report);
 

@@ -1,19 +1,20 @@
-// The probe measures the distance of the first two usable cores: the time in which a cache line
-// goes from one to the other. Virtual machines are moved between real cores while they run, which
-// changes the latency of every library. Figures from different placements cannot be compared.
+// Measures the distance of the first two usable cores: the time in which a cache line moves from
+// one to the other. Virtual machines migrate between real cores while they run, which changes the
+// latency of every library. Figures from different placements cannot be compared.
 #pragma once
 
 #include <string>
 
 namespace bench {
 
-// Returns one way, in microseconds, or kUnknown with a single core. Takes about 10 ms, at most 100.
+// Returns the one-way time in microseconds, or kUnknown with a single core. Takes about 10 ms, at
+// most 100 ms.
 double probe_hand_over_us();
 
-// "near" (below 0.12 us), "far" (below 0.37 us), "remote", or "unknown".
+// Returns "near" (below 0.12 us), "far" (below 0.37 us), "remote", or "unknown".
 const char* placement_of(double hand_over_us);
 
-// The placement for a measurement between two probes. "mixed" if they differ.
+// Returns the placement for a measurement between two probes, or "mixed" if they differ.
 const char* placement_between(double before_us, double after_us);
 
 }  // namespace bench

@@ -25,7 +25,7 @@ double now_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// Processor time of this process.
+// Returns the processor time of this process.
 double processor_us() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -52,7 +52,7 @@ class Compute {
     steps_ =
         static_cast<int64_t>(us * static_cast<double>(kTrial) / hetcomm::present::median(times));
   }
-  // Runs |part| of the computation of an item.
+  // Runs |part| of an item's computation.
   void run(double part = 1) {
     if (burns_) {
       burn(static_cast<int64_t>(static_cast<double>(steps_) * part));
@@ -114,7 +114,7 @@ class Buffers {
   ~Buffers() {
     for (hetcomm_memory_t* memory : memories_) require(hetcomm_memory_destroy(memory), "freeing");
   }
-  // Buffers are used in turn.
+  // Returns the next buffer in rotation.
   const hetcomm_buffer_t& next() { return all_[next_++ % all_.size()]; }
 
  private:
@@ -124,7 +124,7 @@ class Buffers {
   size_t next_ = 0;
 };
 
-// One direction between the two ranks, by a queue or by messages.
+// One direction between the two ranks, with a queue or with messages.
 class Way {
  public:
   Way(hetcomm_communicator_t* communicator, int peer, bool sends, uint64_t bytes, int depth,
@@ -150,7 +150,7 @@ class Way {
   Way& operator=(const Way&) = delete;
   ~Way() { require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
 
-  // Begins transfers by the queue. As many pulls as the depth are posted ahead of take().
+  // Begins transfers by the queue. Up to depth_ pulls are posted ahead of take().
   void begin(int items) {
     left_ = sends_ ? 0 : items;
     while (!sends_ && left_ > 0 && static_cast<int>(running_.size()) < depth_) post();
@@ -211,7 +211,7 @@ class Way {
   int left_ = 0;  // pulls not yet posted
 };
 
-// The two directions, from the view of one rank.
+// The two directions from one rank's view.
 struct Ways {
   Ways(hetcomm_communicator_t* communicator, const Session& session, int32_t device,
        const QueueOptions& options)
@@ -256,7 +256,7 @@ class Pass {
       ways_.backward.finish();
     });
   }
-  // One item at a time, back and forth. Returns the microseconds of one way.
+  // Transfers one item at a time, back and forth. Returns the one-way time in microseconds.
   double one_way() {
     return timed([&] {
              ways_.forward.begin(items_);
@@ -296,8 +296,8 @@ class Pass {
       note_item();
     }
   }
-  // Two stages send to each other at the same time. Each posts its receive together with the send,
-  // since blocking sends in both directions would wait for each other.
+  // Exchanges items between two stages that send to each other at the same time. Each stage posts
+  // its receive together with the send, since blocking sends in both directions would deadlock.
   static void exchange(Way& out, Way& in) {
     hetcomm_request_t* const receive = in.start_receiving();
     out.send_now();
@@ -331,8 +331,8 @@ class Pass {
     }
   }
   void note_item() { done_us_.push_back(now_us()); }
-  // The period of this rank's items while the pipeline is full. Filling and draining it do not
-  // count.
+  // Returns the period of this rank's items while the pipeline is full. Filling and draining it are
+  // not counted.
   template <typename Body>
   double timed(Body&& body) {
     done_us_.clear();
@@ -349,7 +349,7 @@ class Pass {
   std::vector<double> done_us_;  // when each item was done
 };
 
-// The larger of the two ranks' values, on both ranks.
+// Returns the larger of the two ranks' values, on both ranks.
 double larger(hetcomm_communicator_t* communicator, double own) {
   double result = 0;
   hetcomm_request_t* request = nullptr;

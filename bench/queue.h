@@ -1,5 +1,6 @@
 // hetcomm_bench queue: measures the gain of a queue between two ranks of a pipeline. One rank
-// computes and sends, the other receives and computes, by a queue and by blocking messages in turn.
+// computes and sends, the other receives and computes, with a queue and with blocking messages in
+// turn.
 //
 //   stream   rank 0 computes an item and pushes it; rank 1 pulls it and computes
 //   1f1b     rank 0 computes |warmup| items ahead; rank 1 answers each item with one; rank 0 works
@@ -22,10 +23,10 @@ struct QueueOptions {
   uint64_t item_bytes = uint64_t{1} << 20;
   std::vector<std::string> patterns;  // "stream", "1f1b"
   std::vector<std::string> computes;  // "timer", "burn"
-  std::vector<int> warmups;           // of 1f1b
-  std::vector<double> ratios;         // computation over one-way communication
+  std::vector<int> warmups;           // for 1f1b
+  std::vector<double> ratios;         // computation time over one-way communication time
   int depth = 4;
-  int items = 0;  // of a pass; 0: as many as fill |seconds|
+  int items = 0;  // items per pass; 0: as many as fill |seconds|
   double seconds = 1;
   int rounds = 3;
 };
@@ -39,25 +40,25 @@ struct QueueRow {
   uint64_t item_bytes = 0;
   double compute_us = 0;        // t, measured alone
   double communication_us = 0;  // c: one item, from its push until a waiting pull completes
-  double processor_us = 0;      // of one rank, for an item alone; the larger of the two ranks
+  double processor_us = 0;      // for a single item; maximum over the two ranks
   double queue_us = 0;
   double baseline_us = 0;
 
   double ideal_us() const;    // the period with overlap at no cost
   double ideal_gain() const;  // (t + c) over ideal_us()
   double gain() const { return queue_us > 0 ? baseline_us / queue_us : 0; }
-  // The overlapped part of the communication in percent, as in OSU's non-blocking tests.
+  // Returns the overlapped part of the communication in percent, as in OSU's non-blocking tests.
   double overlap() const;
 };
 
-// Runs one rank of a job of two that |launcher| started. Returns rows on rank 0 and none on the
-// other. |progress| gets lines at rank 0. Ends the process on any failure.
+// Runs one rank of a two-rank job that |launcher| started. Returns rows on rank 0 and none on rank
+// 1. |progress| receives lines at rank 0. Ends the process on any failure.
 std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
                                     const QueueOptions& options,
                                     const std::function<void(const std::string&)>& progress);
 
 std::string queue_table(const std::vector<QueueRow>& rows);
-// In the format of OSU's non-blocking tests: size, overall, compute, pure communication, overlap.
+// Formats rows like OSU's non-blocking tests: size, overall, compute, pure communication, overlap.
 std::string queue_osu(const std::vector<QueueRow>& rows);
 std::string queue_json(const std::vector<QueueRow>& rows);
 

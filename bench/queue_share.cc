@@ -40,7 +40,7 @@ class End {
   End& operator=(const End&) = delete;
   ~End() { require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
 
-  // Pushes for |seconds|. Returns the bytes per second that left after the first tenth of that
+  // Pushes for |seconds|. Returns the bytes per second that were sent after the first tenth of that
   // time.
   double push_for(double seconds) {
     const double start = now_s();
@@ -103,12 +103,12 @@ class End {
   std::deque<hetcomm_request_t*> requests_;
 };
 
-// The rank that pulls from queue |i|.
+// Returns the rank that pulls from queue |i|.
 int puller_of(size_t i, int ranks) {
   return 1 + static_cast<int>(i % static_cast<size_t>(ranks - 1));
 }
 
-// Runs all queues of this rank at the same time, one thread for each. Returns the rates of rank 0.
+// Runs all queues of this rank at the same time, one thread for each. Returns the rates on rank 0.
 std::vector<double> run_pass(hetcomm_communicator_t* communicator, int rank, int ranks,
                              const ShareOptions& options) {
   const bool pushes = rank == 0;

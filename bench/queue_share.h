@@ -14,7 +14,7 @@ namespace bench {
 
 struct ShareOptions {
   uint64_t item_bytes = uint64_t{1} << 20;
-  std::vector<uint32_t> weights;  // of each queue
+  std::vector<uint32_t> weights;  // one per queue
   int depth = 8;
   double seconds = 1;  // duration of a pass
   int rounds = 3;
@@ -27,11 +27,11 @@ struct ShareRow {
   uint64_t item_bytes = 0;
   double bytes_per_second = 0;
   double share = 0;   // of all bytes
-  double wanted = 0;  // its weight over the sum of all weights
+  double wanted = 0;  // the queue's weight over the sum of all weights
 };
 
-// Runs one rank of a job of two or more that |launcher| started. Returns rows on rank 0 and none on
-// the others. |progress| gets lines at rank 0. Ends the process on any failure.
+// Runs one rank of a job with two or more ranks that |launcher| started. Returns rows on rank 0 and
+// none on the others. |progress| receives lines at rank 0. Ends the process on any failure.
 std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
                                     const ShareOptions& options,
                                     const std::function<void(const std::string&)>& progress);

@@ -32,7 +32,7 @@ void run_work(Session& session, const Work& work, int number,
     HetcommBackend backend(session, communicator, work);
     run_workload(backend, work.workload, report);
   }
-  // No rank leaves while another one still measures, or has memory that this one must release.
+  // No rank exits while another rank is measuring, or has memory that this one must release.
   require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");
   session.destroy_communicator(communicator);
 }
@@ -46,7 +46,7 @@ std::vector<std::string> kinds_of(const std::vector<Work>& works) {
   return kinds;
 }
 
-// Works with the same settings of the context share a session.
+// Whether two works have the same context settings and thus share a session.
 bool share_a_session(const Work& a, const Work& b) {
   return a.progress == b.progress && a.staging_chunk == b.staging_chunk &&
          a.staging_depth == b.staging_depth && a.rails == b.rails && a.pin == b.pin;
@@ -73,7 +73,7 @@ std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {
 // --- text between two hosts
 // ------------------------------------------------------------------------
 
-// Exchanges lines over the "control" communicator of a session of its own.
+// Exchanges lines over the "control" communicator of a separate session.
 class Control {
  public:
   // |timeout_ns| limits the wait for the other host.
@@ -137,7 +137,7 @@ std::vector<Work> decode_works(const std::string& text) {
   return works;
 }
 
-// A row is encoded as the number of its work and a measurement line.
+// Encodes each row as the index of its work and a measurement line.
 std::string encode_rows(const std::vector<Row>& rows) {
   std::string text;
   for (const Row& row : rows) text += encode(row.measured) + '\n';
@@ -219,8 +219,8 @@ std::vector<Row> run_as_listener(int port) {
 
 std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works) {
   set_variables(1, host, port);
-  // Once the listener's store was found, the listener is running. Waiting longer than this means
-  // that it has failed.
+  // The listener is running once its store was found. Waiting longer than this means that it has
+  // failed.
   constexpr uint64_t kMeetingNs = 30'000'000'000;
   Control control(std::getenv("HETCOMM_BOOTSTRAP_TIMEOUT") == nullptr ? kMeetingNs : 0);
   setenv("HETCOMM_BOOTSTRAP_TIMEOUT", "30s", 0);

@@ -7,27 +7,28 @@
 
 namespace bench {
 
-// Columns as in perftest, then columns of this library, then ratios.
+// Renders columns as in perftest, then columns of this library, then ratios.
 std::string render_table(const Report& report);
-// Tables as in the OSU micro-benchmarks, one for each test, transport and implementation.
+// Renders tables as in the OSU micro-benchmarks, one for each test, transport and implementation.
 std::string render_osu(const Report& report);
-// One line for each row. The first line has the names of the JSON fields.
+// Renders one line for each row. The first line has the names of the JSON fields.
 std::string render_csv(const Report& report);
-// One object: "meta" and "rows".
+// Renders one object: "meta" and "rows".
 std::string render_json(const Report& report);
 
-// Latency and bandwidth by size, one line for each implementation, as an SVG document.
+// Renders latency and bandwidth by size, one line for each implementation, as an SVG document.
 std::string render_svg(const Report& report);
 
-// Ratios as tables, with geometric mean and worst size. "" if nothing was compared.
+// Renders ratios as tables, with geometric mean and worst size. "" if nothing was compared.
 std::string render_ratios(const Report& report);
 
 // --- shared by the renderers ---------------------------------------------------------------------
 
-// Rows of one table: same test, transport, memory, window rule, progress and implementation.
+// Groups the rows of one table: same test, transport, memory, window rule, progress and
+// implementation.
 std::vector<std::vector<Row>> group_rows(const std::vector<Row>& rows);
 
-// Titles of a test for people: in the tables of the OSU benchmarks and over a drawing.
+// Human-readable titles of a test: in OSU tables and above a drawing.
 struct Titles {
   const char* test;
   const char* osu;
@@ -35,11 +36,11 @@ struct Titles {
 };
 const Titles& titles_of(const std::string& test);
 
-// "8", "64K", "1M".
+// Returns a size as text: "8", "64K", "1M".
 std::string size_text(uint64_t bytes);
 // Returns enough digits to tell two values apart, or "-" for kUnknown.
 std::string number_text(double value);
-// Lines that open a report, without the comment sign.
+// Returns the lines that open a report, without the comment sign.
 std::vector<std::string> header_lines(const Report& report);
 
 }  // namespace bench

@@ -1,5 +1,5 @@
-// CSV and JSON have the same fields under the same names, made from one list. CSV has numbers as
-// the table prints them, JSON has them as measured.
+// CSV and JSON fields have the same names, made from one list. CSV has numbers as the table prints
+// them, JSON has them as measured.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns null if it was not measured: JSON has neither NaN nor infinity.
+// Returns null if |value| was not measured: JSON has neither NaN nor infinity.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json word(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
@@ -93,7 +93,7 @@ Json comparison_object(const Report& report) {
   return comparison;
 }
 
-// Returns |value| as a field of CSV. No value contains a quote or a line break.
+// Returns |value| as a CSV field. No value contains a quote or a line break.
 std::string field_text(const Json& value) {
   if (value.is_null()) return "";
   if (value.is_number_float()) return number_text(value.get<double>());

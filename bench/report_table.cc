@@ -83,7 +83,7 @@ std::vector<Column> staging_columns() {
       {"of cores(%)", [](const Row& row) { return number_text(staging_processor_percent(row)); }}};
 }
 
-// The columns of nccl-tests: bytes per time, and the part that crosses the busiest link.
+// Returns a column of nccl-tests: bytes per time, or the part that crosses the busiest link.
 double collective_gbps(const Row& row, double us, bool bus) {
   const double factor = bus ? bus_factor(find_collective(row.test)->operation, row.ranks) : 1;
   return factor * static_cast<double>(row.measured.point.bytes) / us * 1e-3;

@@ -31,7 +31,7 @@ void wait(hetcomm_request_t* request) {
   }
 }
 
-// The largest of all ranks' values, on all ranks.
+// Returns the largest of all ranks' values, on all ranks.
 double largest(hetcomm_communicator_t* communicator, double own) {
   double result = 0;
   hetcomm_request_t* request = nullptr;
@@ -43,8 +43,8 @@ double largest(hetcomm_communicator_t* communicator, double own) {
   return result;
 }
 
-// Fills in |*row| from |description|, a plan as JSON. For auto, |*barred| gets the reasons why auto
-// may not choose other strategies, by strategy.
+// Fills in |*row| from |description|, a plan as JSON. For auto, |*barred| receives the reasons, by
+// strategy, why auto must not choose other strategies.
 void read_plan(const std::string& description, ReshardRow* row,
                std::map<std::string, std::string>* barred) {
   const Json plan = Json::parse(description, nullptr, false);
@@ -71,7 +71,7 @@ void summarize(std::vector<double> times, ReshardRow* row) {
   row->slowest_us = times.back();
 }
 
-// Notes in |rows|, starting at |first|, which strategies auto may not choose.
+// Notes in |rows|, starting at |first|, which strategies auto must not choose.
 void note_barred(const std::map<std::string, std::string>& barred, size_t first,
                  std::vector<ReshardRow>* rows) {
   for (size_t i = first; i < rows->size(); ++i) {
@@ -80,7 +80,7 @@ void note_barred(const std::map<std::string, std::string>& barred, size_t first,
   }
 }
 
-// Element |index| of a term of a sum. Sums of few terms are exact.
+// Returns element |index| of a term in a sum. Sums of few terms are exact.
 float element(uint64_t index) { return static_cast<float>(index % 4093); }
 
 // Calls use(index in the rank's memory, index in the tensor) for each element of |rank|.
@@ -125,7 +125,7 @@ class Part {
     return memory_ == nullptr ? hetcomm_buffer_host(values.data(), bytes())
                               : hetcomm_buffer_memory(memory_, 0, bytes());
   }
-  // Copy between |values| and the device.
+  // store() copies |values| to the device, and load() copies them back.
   void store() {
     if (memory_ == nullptr) return;
     require(hetcomm_memory_write(memory_, 0, values.data(), bytes()), "filling");
@@ -241,7 +241,7 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
       });
       from.store();
       to.store();
-      // Checks that all elements have arrived with the right values.
+      // Checks that all elements have arrived with the correct values.
       const auto check = [&](const std::string& strategy) {
         to.load();
         for_each_element(destination, session.rank(), shape, [&](uint64_t place, uint64_t index) {
@@ -296,7 +296,7 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
   std::vector<ReshardCase> cases = options.cases;
   if (cases.empty()) {
     cases = all_cases(kSide);
-    // Cases with replicas and sums.
+    // Also measure cases with replicas and sums.
     for (const char* const word : {"4x4:2x2r4", "1x1r16:4x4", "4x1r4:1x4r4", "1x1:1x1r16",
                                    "1x4:1x2r8", "2x2p4:4x4", "4x1p4:1x4", "4x4:1x1"}) {
       (void)parse_case(word, &cases.emplace_back());

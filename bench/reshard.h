@@ -1,8 +1,8 @@
-// hetcomm_bench reshard: measures how long a tensor takes from one layout to another, by every
-// strategy, as compared in HetAuto's appendix E.
+// hetcomm_bench reshard: measures how long each strategy takes to move a tensor from one layout to
+// another, as compared in HetAuto's appendix E.
 //
-// A job measures: the first half of the ranks has the tensor, and the second half gets it. Without
-// a job, plans for two clusters are simulated on models of links (reshard_flows.h).
+// With a job, the first half of the ranks has the tensor, and the second half receives it. Without
+// a job, plans for two clusters are simulated on link models (reshard_flows.h).
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@
 namespace bench {
 
 struct ReshardOptions {
-  std::vector<ReshardCase> cases;       // empty: all cases for the number of ranks in a half
+  std::vector<ReshardCase> cases;       // empty: all cases for half the number of ranks
   std::vector<std::string> strategies;  // empty: all
   uint64_t bytes = uint64_t{64} << 20;
   uint64_t slice_bytes = 0;
-  double seconds = 0.5;  // of each strategy in each case
+  double seconds = 0.5;  // time for each strategy in each case
   int rounds = 5;
 };
 
-// One strategy in one case. Times are in microseconds until the last rank is done.
+// Results of one strategy in one case. Times are in microseconds until the last rank is done.
 struct ReshardRow {
   std::string scenario;  // name of a simulation's scenario; else ""
   std::string layouts;   // "4x1:1x4"
   std::string strategy;
-  std::string chosen;  // the strategy of the plan; for auto, the strategy that it chose
-  std::string memory;  // of the two sides; "" for a simulation
+  std::string chosen;  // the plan's strategy; for auto, the one that auto chose
+  std::string memory;  // memory of the two sides; "" for a simulation
   uint64_t bytes = 0;
-  std::string refused;  // why there is no plan; if set, there are no times
-  std::string barred;   // why auto may not choose it
+  std::string refused;  // why there is no plan; the times are then unset
+  std::string barred;   // why auto must not choose the strategy
   double forecast_us = 0;
   double low_us = 0;  // quartiles
   double median_us = 0;
@@ -44,18 +44,18 @@ struct ReshardRow {
   int runs = 0;
 };
 
-// Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none elsewhere.
+// Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none on the others.
 std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
                                         const ReshardOptions& options,
                                         const std::function<void(const std::string&)>& progress);
 
-// Returns rows of simulated clusters of 16 ranks each, without a job.
+// Returns rows for simulated clusters of 16 ranks each, without a job.
 std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
                                          const std::function<void(const std::string&)>& progress);
 
 std::string reshard_table(const std::vector<ReshardRow>& rows);
 std::string reshard_json(const std::vector<ReshardRow>& rows);
-// Box plots: a panel for each case, a box for each strategy.
+// Draws box plots: a panel for each case, a box for each strategy.
 std::string reshard_svg(const std::vector<ReshardRow>& rows);
 
 }  // namespace bench

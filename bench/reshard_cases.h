@@ -1,9 +1,9 @@
-// Cases of resharding: layouts as command line words, and handles for them. hetcomm_bench and
-// hetcomm_info share this.
+// Cases of resharding: layouts as command line words, and handles for them. Shared by hetcomm_bench
+// and hetcomm_info.
 //
-// A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] on D * S ranks whose batch is cut in D
-// pieces and whose sequence is cut in S (HetAuto, appendix E). With R replicas, or as a sum of P
-// terms, the number of ranks is multiplied by R or P.
+// A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] on D * S ranks whose batch is cut into
+// D pieces and whose sequence is cut into S pieces (HetAuto, appendix E). With R replicas, or as a
+// sum of P terms, the number of ranks is multiplied by R or P.
 #pragma once
 
 #include <cstdint>
@@ -28,29 +28,29 @@ struct ReshardCase {
   ReshardSide destination;
 };
 
-// Returns "", or the error in |word|.
+// Parses one side. Returns "", or the error in |word|.
 std::string parse_side(const std::string& word, ReshardSide* side);
-// Parses "4x1:1x4r2".
+// Parses a case such as "4x1:1x4r2".
 std::string parse_case(const std::string& word, ReshardCase* reshard_case);
 std::string word_of(const ReshardSide& side);
 std::string word_of(const ReshardCase& reshard_case);
 
-// All pairs of different D and S with D * S = |ranks|.
+// Returns all pairs of different D and S with D * S = |ranks|.
 std::vector<ReshardCase> all_cases(uint64_t ranks);
 
 inline constexpr const char* kStrategies[] = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
-// Returns the number of the strategy |name|, or -1 if there is none.
+// Returns the number of the strategy called |name|, or -1 if there is none.
 int32_t strategy_number(const std::string& name);
 
-// Batch, sequence and hidden of about |bytes| bytes in float32. Sides of up to 16 ranks can cut
-// them.
+// Returns batch, sequence and hidden for about |bytes| bytes in float32. Sides with up to 16 ranks
+// can cut them.
 std::vector<uint64_t> shape_for(uint64_t bytes);
 
 // Owns the handle of a layout.
 class LayoutHandle {
  public:
-  // |ranks| has as many entries as |side| has ranks. Throws std::runtime_error with the reason.
+  // |ranks| has one entry for each rank of |side|. Throws std::runtime_error with the reason.
   LayoutHandle(const std::vector<uint64_t>& shape, const ReshardSide& side,
                const std::vector<int32_t>& ranks);
   LayoutHandle(const LayoutHandle&) = delete;

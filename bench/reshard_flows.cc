@@ -137,7 +137,8 @@ class Simulation {
   }
 
  private:
-  // The next message of |track| leaves when its data has arrived and the sender has time.
+  // Offers the next message of |track|, which starts when its data has arrived and the sender is
+  // free.
   void offer(Track& track) {
     if (track.moves || track.next == slices_ || track.starts_us != kNever) return;
     if (track.stage > 0) {
@@ -160,7 +161,8 @@ class Simulation {
     ++track.next;
     offer(track);
   }
-  // Max-min fair shares: the resource with the least for each of its flows is shared out first.
+  // Computes max-min fair shares: the resource with the least for each of its flows is shared out
+  // first.
   void share() {
     std::vector<double> left(static_cast<size_t>(network_.resources()));
     std::vector<int> flows(left.size(), 0);

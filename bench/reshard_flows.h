@@ -1,6 +1,6 @@
-// Simulates the duration of a plan of resharding on a model of links. Every message is a flow.
-// Flows that share a link share its rate max-min fairly. A slice continues at a rank when all of it
-// has arrived there. The simulation does not use hetcomm's forecasts.
+// Simulates the duration of a resharding plan on a link model. Every message is a flow. Flows that
+// share a link share its rate max-min fairly. A rank forwards a slice once all of it has arrived
+// there. The simulation does not use hetcomm's forecasts.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,26 @@ namespace bench {
 // Two clusters with the same number of ranks.
 struct Scenario {
   std::string name;
-  uint64_t bytes = 0;             // of the tensor
-  int ranks = 0;                  // of each cluster
-  int ranks_per_host = 1;         // they share a NIC
-  double nic_bytes_per_s = 0;     // each direction
-  double inside_bytes_per_s = 0;  // of a host's memory
-  double trunk_bytes_per_s = 0;   // between the clusters, each direction
-  double latency_us = 0;          // in a cluster
+  uint64_t bytes = 0;             // tensor size
+  int ranks = 0;                  // ranks in each cluster
+  int ranks_per_host = 1;         // ranks that share a NIC
+  double nic_bytes_per_s = 0;     // NIC rate in each direction
+  double inside_bytes_per_s = 0;  // rate of a host's memory
+  double trunk_bytes_per_s = 0;   // rate between the clusters, each direction
+  double latency_us = 0;          // latency within a cluster
   double trunk_latency_us = 0;
 };
 
-// Includes slow and wide trunks, hosts of several ranks, long latencies and short tensors.
+// Returns scenarios with slow and wide trunks, hosts with several ranks, long latencies and short
+// tensors.
 std::vector<Scenario> scenarios(int ranks, uint64_t bytes);
 
-// The plan as JSON, or "" with the reason in |*refused|. Throws std::runtime_error.
+// Returns the plan as JSON, or "" with the reason in |*refused|. Throws std::runtime_error.
 std::string draft(const Scenario& scenario, const LayoutHandle& source,
                   const LayoutHandle& destination, const std::string& strategy,
                   std::string* refused);
 
-// Microseconds until the last byte of |plan|, in the format of draft(), has arrived.
+// Returns the microseconds until the last byte of |plan|, in the format of draft(), has arrived.
 double simulate(const Scenario& scenario, const std::string& plan);
 
 }  // namespace bench

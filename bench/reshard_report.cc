@@ -1,4 +1,4 @@
-// Formats rows of resharding: a table, JSON, and box plots.
+// Formats resharding rows as a table, JSON, and box plots.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -21,7 +21,7 @@ std::string case_of(const ReshardRow& row) {
   return row.scenario.empty() ? row.layouts : row.scenario + ", " + row.layouts;
 }
 
-// The smallest median among the strategies that auto may choose.
+// Returns the smallest median among the strategies that auto may choose.
 double best_us(const std::vector<ReshardRow>& rows, const std::string& name) {
   double best = 0;
   for (const ReshardRow& row : rows) {

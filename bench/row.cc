@@ -48,7 +48,7 @@ double staging_forecast_mbps(const Row& row) {
   const double chunks = std::ceil(bytes / chunk);
   const double slower_us = std::max(measured.copy_us, measured.wire_us);
   const int copies = row.memory.find("host") == std::string::npos ? 2 : 1;
-  // One chunk passes all stages. Then the slowest stage completes one more chunk in each turn.
+  // One chunk passes all stages. The slowest stage then completes one more chunk in each turn.
   const double first_us = (copies * measured.copy_us + measured.wire_us) / chunks;
   const double all = chunks * measured.point.window;
   return bytes * measured.point.window / (first_us + (all - 1) * slower_us / chunks);

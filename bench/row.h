@@ -19,46 +19,46 @@ struct Row {
   std::string path;  // "eager", "put", "get"; "": unknown
   std::string memory;
   std::string progress;
-  uint64_t staging_chunk = 0;  // requested size; 0: hetcomm's choice
+  uint64_t staging_chunk = 0;  // requested chunk size; 0: hetcomm's choice
   int staging_depth = 0;       // requested depth; 0: hetcomm's choice
-  int rails = 0;               // requested number; 0: hetcomm's choice
+  int rails = 0;               // requested number of rails; 0: hetcomm's choice
   std::string algorithm;       // of a collective operation; "": hetcomm's choice
-  std::string pin;             // of staging memory, as requested; "": not requested
-  bool stream = false;         // ordered in a stream
+  std::string pin;             // requested kind of staging memory; "": not requested
+  bool stream = false;         // operations are ordered in a stream
   int ranks = 2;
   double avg_us = kUnknown;          // total time over iterations
   double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together
   double messages_per_s = kUnknown;
-  std::string variant;  // of works that are measured in turn
+  std::string variant;  // variant name if works are measured in turn
   int round = 0;
   Measurement measured;
 };
 
 Row make_row(const Work& work, const std::string& impl, const Measurement& measured);
 
-// The share of the transfer that the computation hid, in percent. 100: both together took as long
+// Returns the percentage of the transfer that the computation hid. 100: both together took as long
 // as the computation alone.
 double overlap_percent(const Measurement& measured);
 
-// Forecasts the rate of staging from the rates of copying and sending alone. Staging copies, sends
-// and copies chunks at the same time. So the slower one decides, except for the first and the last
-// chunk.
+// Forecasts the rate of staging from the rates of copying and sending alone. Staging copies chunks
+// and sends chunks at the same time. So the slower activity limits the rate, except for the first
+// and the last chunk.
 double staging_forecast_mbps(const Row& row);
-// Returns the rate of staging in percent of the slower of copying and sending.
+// Returns the rate of staging as a percentage of the slower of copying and sending.
 double staging_percent(const Row& row);
-// Returns the rate of staging in percent of the limit of one processor for each of the two ranks.
-// Stages that use the ranks' own processors cannot all run at the same time.
+// Returns the rate of staging as a percentage of the limit that one processor for each of the two
+// ranks sets. Stages that use the ranks' own processors cannot all run at the same time.
 double staging_processor_percent(const Row& row);
 
 // Whether smaller figures (times) are better than larger ones (rates).
 inline bool smaller_is_better(const std::string& test) {
   return is_latency(test) || test == "overlap" || find_collective(test) != nullptr;
 }
-// Whether messages or operations count, not bytes.
+// Whether the test counts messages or operations instead of bytes.
 inline bool is_rate(const std::string& test) {
   return test == "msgrate" || test == "fetch_add_rate";
 }
-// The figure that rates a row: an average, a bandwidth, or the median (overlap).
+// Returns the figure that rates a row: an average, a bandwidth, or the median (overlap).
 inline double figure(const Row& row) {
   if (row.test == "overlap") return row.measured.p50_us;
   return smaller_is_better(row.test) ? row.avg_us : row.bandwidth_mbps;
@@ -67,10 +67,10 @@ inline double figure(const Row& row) {
 struct PeerInfo {
   std::string name;     // "openmpi-5.0.11/no-cma"
   std::string version;  // as reported by the peer
-  std::string origin;   // where it was found
+  std::string origin;   // where the peer was found
 };
 
-// hetcomm compared with one peer at one point, over the rounds in which both had one placement.
+// The ratio between hetcomm and one peer at one point, over the rounds with the same placement.
 // Above 1 hetcomm is better.
 struct Ratio {
   std::string peer;
@@ -80,14 +80,14 @@ struct Ratio {
   std::string placement;
   Point point;
   int rounds = 0;
-  double ours = kUnknown;  // medians
-  double theirs = kUnknown;
+  double ours = kUnknown;    // hetcomm's median
+  double theirs = kUnknown;  // the peer's median
   double median = kUnknown;
   double smallest = kUnknown;
   double largest = kUnknown;
 };
 
-// The number of launches with the cores in one placement.
+// The number of launches with one placement of the cores.
 struct PlacementCount {
   std::string placement;
   int launches = 0;

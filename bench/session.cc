@@ -14,7 +14,7 @@
 namespace bench {
 namespace {
 
-// Index of |wanted|, a kind or a device as in HETCOMM_DEVICES, in |devices|.
+// Returns the index of |wanted|, a kind or a device as in HETCOMM_DEVICES, in |devices|.
 std::optional<size_t> place_of(const std::vector<std::string>& devices, const std::string& wanted) {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] == wanted) return i;
@@ -25,7 +25,7 @@ std::optional<size_t> place_of(const std::vector<std::string>& devices, const st
   return std::nullopt;
 }
 
-// The devices of HETCOMM_DEVICES, and the missing ones of |wanted|.
+// Returns the devices in HETCOMM_DEVICES, and those in |wanted| that it lacks.
 std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
   std::vector<std::string> devices;
   std::istringstream items(is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "");
@@ -38,7 +38,8 @@ std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
   return devices;
 }
 
-// A store takes one of 16 ports, starting at MASTER_PORT. The next session's ports follow them.
+// Moves MASTER_PORT past the ports of earlier sessions. A store uses one of 16 ports, starting at
+// MASTER_PORT.
 void move_master_port(int number) {
   constexpr int kPortsOfOneStore = 17;
   static const int first = is_set("MASTER_PORT") ? std::atoi(std::getenv("MASTER_PORT")) : 0;

@@ -1,4 +1,4 @@
-// One rank's objects of hetcomm: context, bootstrap and communicator, from the environment or from
+// One rank's hetcomm objects: context, bootstrap and communicator, from the environment or from
 // MPI. Any failure ends the process with a text, since a benchmark has no fallback.
 #pragma once
 
@@ -20,9 +20,9 @@ void require(hetcomm_status_t status, const char* what);
 
 class Session {
  public:
-  // Makes a context for |work|, with further |settings| of the form "NAME=value;NAME=value" and
-  // with |devices|, each a kind or a device as in HETCOMM_DEVICES. Several sessions of one job have
-  // different numbers, the same on all ranks, so that their stores use different ports.
+  // Makes a context for |work|, with additional |settings| of the form "NAME=value;NAME=value" and
+  // with |devices|, each a kind or a device as in HETCOMM_DEVICES. Each session of a job has its
+  // own |number|, the same on all ranks, so that the sessions' stores use different ports.
   Session(Launcher launcher, int number, const Work& work, const std::vector<std::string>& devices,
           std::string settings = "");
   ~Session();
@@ -32,12 +32,12 @@ class Session {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   hetcomm_context_t* context() const { return context_; }
-  // The device |name|, or the first one of the kind |name|. "host": HETCOMM_DEVICE_HOST. Ends the
-  // process if there is none.
+  // Returns the device called |name|, or the first one of the kind |name|. "host":
+  // HETCOMM_DEVICE_HOST. Ends the process if there is none.
   int32_t find_device(const std::string& name) const;
 
-  // Collective. |transport| "auto": every usable one. The caller owns the communicator.
-  // |timeout_ns| limits the wait for the others; 0: the library's default.
+  // Creates a communicator, which the caller owns. Collective. |transport| "auto": every usable
+  // one. |timeout_ns| limits the wait for the other ranks; 0: the library's default.
   hetcomm_communicator_t* create_communicator(const std::string& name, const std::string& transport,
                                               uint64_t timeout_ns = 0);
   void destroy_communicator(hetcomm_communicator_t* communicator);

@@ -13,7 +13,7 @@
 namespace bench {
 namespace {
 
-// The average number of processors that this process uses from now on.
+// Measures the average number of processors that this process uses from now on.
 class ProcessorShare {
  public:
   double value() const {
@@ -32,7 +32,7 @@ class ProcessorShare {
   const int64_t processor_begin_ = processor_ns();
 };
 
-// One stage alone, for both ranks. Known to rank 0.
+// One stage measured alone, for both ranks. Set on rank 0.
 struct Stage {
   double us = 0;            // per message, on the slower side
   double processor_us = 0;  // per message, of all threads
@@ -56,7 +56,7 @@ std::string staged_test(std::string_view test) {
   return test.starts_with(kPrefix) ? std::string(test.substr(kPrefix.size())) : "bandwidth";
 }
 
-// Returns the least that |rank| copies for one operation of |test|.
+// Returns the minimum that |rank| copies for one operation of |test|.
 CopyShares shares_of(const std::string& test, int rank, int ranks) {
   const double part = 1.0 / ranks;
   if (test == "allreduce") return {.to_host = 1, .from_host = 1};
@@ -90,7 +90,7 @@ Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
                                       shares_of(workload.test, backend.rank(), backend.ranks()));
     return Stage{.us = us, .processor_us = us * share.value()};
   };
-  // One rank after the other, so that their copies do not disturb each other.
+  // Measure one rank after the other, so that their copies do not disturb each other.
   if (backend.rank() == 1) {
     backend.receive_word(0);
     return of_both(backend, own());
@@ -100,7 +100,7 @@ Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
   return of_both(backend, mine);
 }
 
-// The smaller chunk size if the sides differ. Known to rank 0.
+// Returns the smaller chunk size if the sides differ. Set on rank 0.
 double chunk_of_both(HetcommBackend& backend, double chunk) {
   if (backend.rank() == 1) {
     backend.send_word(0, chunk);

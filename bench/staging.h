@@ -1,6 +1,7 @@
-// The tests of staging: device memory that the transport cannot reach goes through chunks of host
+// The staging tests: device memory that the transport cannot reach passes through chunks of host
 // memory. They measure copying alone, the same message from host to host, and both together, which
-// should take no longer than the slower of the two. They do the same for collective operations.
+// should take no longer than the slower of the two. Collective operations are measured in the same
+// way.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,7 @@
 
 namespace bench {
 
-// Measures all points of |work|. |report| gets rank 0's measurements.
+// Measures all points of |work|. |report| receives rank 0's measurements.
 void run_staging(const Session& session, hetcomm_communicator_t* communicator, const Work& work,
                  const std::function<void(const Measurement&)>& report);
 

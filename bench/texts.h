@@ -1,4 +1,4 @@
-// Texts that the ranks of a job exchange while they plan a measurement.
+// Sends and receives the texts that the ranks of a job exchange to plan a measurement.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace bench {
 void send_text(hetcomm_communicator_t* communicator, int rank, std::string text);
 std::string receive_text(hetcomm_communicator_t* communicator, int rank);
 
-// The label of this rank's host: HETCOMM_HOST_LABEL, else the host's own name.
+// Returns the label of this rank's host: HETCOMM_HOST_LABEL, else the host name.
 std::string own_host_label();
 
 }  // namespace bench

@@ -1,5 +1,5 @@
-// One piece of work: a workload, and the settings with which hetcomm or a peer carries it out. It
-// is passed to other processes as words of the form key=value.
+// One unit of work: a workload, and the settings with which hetcomm or a peer carries it out. It is
+// passed to other processes as words of the form key=value.
 #pragma once
 
 #include <algorithm>
@@ -14,38 +14,38 @@ namespace bench {
 
 struct Work {
   Workload workload;
-  std::string transport = "auto";      // "shm", "tcp", ...; "auto": what hetcomm chooses
-  std::string first_memory = "host";   // rank 0: "host" or the kind of a device
+  std::string transport = "auto";      // "shm", "tcp", ...; "auto": hetcomm's choice
+  std::string first_memory = "host";   // memory of rank 0: "host" or the kind of a device
   std::string second_memory = "host";  // memory of all other ranks
   std::string progress;                // "caller", "thread"; "": HETCOMM_PROGRESS
   uint64_t staging_chunk = 0;          // HETCOMM_STAGING_CHUNK; 0: keep the variable
   int staging_depth = 0;               // HETCOMM_STAGING_DEPTH; 0: keep the variable
   int rails = 0;                       // HETCOMM_RAILS; 0: keep the variable
   std::string pin;                     // "pinned", "pageable"; "": HETCOMM_STAGING_PIN
-  std::string algorithm;               // of a collective operation; "": hetcomm's choice
+  std::string algorithm;               // collective algorithm; "": hetcomm's choice
   bool stream = false;                 // operations are ordered in a stream of the device
   int ranks = 2;
   bool bind = true;  // one core for each rank, if there are enough cores
-  // Name and round of works that are measured in turn.
+  // Name and round, if works are measured in turn.
   std::string variant;
   int round = 0;
 };
 
-// Tests of device memory that goes through host memory.
+// Tests whose device memory is staged through host memory.
 inline constexpr const char* kStagingTests[] = {"staging", "staged_allreduce", "staged_allgather"};
 inline bool is_staging(std::string_view test) {
   return std::find(std::begin(kStagingTests), std::end(kStagingTests), test) !=
          std::end(kStagingTests);
 }
 
-// "host", or "host:sim-handle" if the sides differ.
+// Returns "host", or "host:sim-handle" if the sides differ.
 std::string memory_text(const Work& work);
 
 std::vector<std::string> encode_words(const Work& work);
 bool decode_work_word(std::string_view word, Work* work);
 
-// Sizes from |first| to |last|, each |factor| times the previous one. The number of messages in
-// flight is |window|, reduced so that buffers fit in |most_bytes|, but at least one.
+// Returns sizes from |first| to |last|, each |factor| times the previous one. The number of
+// messages in flight is |window|, reduced so that buffers fit in |most_bytes|, but at least one.
 std::vector<Point> make_points(uint64_t first, uint64_t last, double factor, int window,
                                uint64_t most_bytes);
 

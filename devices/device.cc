@@ -60,10 +60,10 @@ const char* missing_entry(const DeviceTable& table) {
   return nullptr;
 }
 
-// Stands for every stream and every event of a device that has none.
+// Serves as every stream and event of devices without streams.
 char no_stream;
 
-// Fills in the streams and events of a table without them. The device's copies are complete when
+// Fills in the streams and events of a table without them. Such a device's copies are complete when
 // the call returns.
 void add_streams(DeviceTable& table) {
   const bool tells_more = table.event_notify != nullptr || table.stream_native != nullptr ||
@@ -132,7 +132,7 @@ uint64_t element_bytes(int32_t datatype) {
 
 namespace {
 
-// Whether sums of this type are calculated in float32.
+// Whether sums of |type| are calculated in float32.
 bool is_narrow_float(hetcomm_datatype_t type) {
   return type >= HETCOMM_FLOAT16 && type <= HETCOMM_FLOAT8_E5M2;
 }
@@ -191,7 +191,7 @@ Result<DeviceTable> complete_table(const DeviceTable* given) {
                               given->struct_size, kMin));
   }
   DeviceTable table{};
-  // A partly given entry counts as missing.
+  // A partly provided entry counts as missing.
   const uint64_t whole = given->struct_size - given->struct_size % sizeof(void*);
   std::memcpy(&table, given, std::min<uint64_t>(whole, sizeof(table)));
   table.struct_size = sizeof(table);

@@ -1,8 +1,8 @@
-// The one interface to devices, as core and the transports see it: a table of functions over an
-// opaque device. Kinds of devices fill hetcomm_device_table_t, whose header says what each entry
-// promises; a plug-in may be one of them.
+// The only interface to devices for core and the transports: a table of functions over an opaque
+// device. Each kind of device fills hetcomm_device_table_t, whose header defines what each entry
+// promises; a plug-in may provide a kind.
 //
-// An optional entry that a device leaves out is null, whichever header it was built with.
+// An optional entry that a device leaves out is null, whichever header the device was built with.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace hetcomm {
 using DeviceTable = hetcomm_device_table_t;
 using DeviceRows = hetcomm_device_rows_t;
 using DeviceReduction = hetcomm_device_reduction_t;
-// A device of a context. The table outlives the instance.
+// A device in a context. The table outlives the instance.
 using Device = hetcomm_device_t;
 
 inline DeviceRows one_row(uint64_t offset, uint64_t bytes) {
@@ -34,11 +34,11 @@ inline bool have_one_shape(const DeviceRows& one, const DeviceRows& other) {
          one.extents[1] == other.extents[1];
 }
 
-// Gives the bytes from the beginning of the first row to the end of the last one, or 0 if there are
-// no rows. Returns false if they exceed the address space.
+// Computes the number of bytes from the beginning of the first row to the end of the last one, or 0
+// if there are no rows. Returns false if they exceed the address space.
 bool span_of(const DeviceRows& rows, uint64_t* out_size);
 
-// Returns the bytes of an element of a hetcomm_datatype_t, or 0 for an unknown type.
+// Returns the size in bytes of an element of a hetcomm_datatype_t, or 0 for an unknown type.
 uint64_t element_bytes(int32_t datatype);
 
 // Sizes in bytes of the three buffers of a reduction.
@@ -48,22 +48,22 @@ struct ReductionSizes {
   uint64_t out = 0;
 };
 
-// Gives the sizes. INVALID_ARGUMENT: the types, the operator and the divisor do not fit together.
-// OUT_OF_RANGE: the elements exceed the address space.
+// Computes the sizes. INVALID_ARGUMENT: the types, the operator and the divisor do not fit
+// together. OUT_OF_RANGE: the elements exceed the address space.
 Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes);
 
 // Whether |name| is allowed as the name of a kind of devices.
 bool is_device_kind(std::string_view name);
 
-// The device's human-readable name. Falls back to the name of its kind.
+// Returns the device's human-readable name, or the name of its kind if it has none.
 const char* name_of(const Device& device);
 
-// Explains |status|, with which a call to |device| has just failed. Adds the vendor's text if the
+// Explains |status|, which a call to |device| has just returned. Adds the vendor's text if the
 // device failed.
 std::string failure_text(const Device& device, hetcomm_status_t status);
 
-// A copy of |given|, which may be of another version of the header. Adds streams and events if they
-// are missing. UNSUPPORTED: it lacks a required entry, which the text names.
+// Copies |given|, which may have another header version, and adds streams and events if they are
+// missing. UNSUPPORTED: |given| lacks a required entry, which the text names.
 Result<DeviceTable> complete_table(const DeviceTable* given);
 
 }  // namespace hetcomm

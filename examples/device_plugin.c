@@ -1,12 +1,12 @@
-/* A device of another vendor, as a plug-in: the smallest one that is whole.
+/* A minimal but complete device plug-in, for a vendor that hetcomm does not know.
  *
  *     cc -std=c99 -shared -fPIC device_plugin.c -o libexample.so $(pkg-config --cflags hetcomm)
  *     HETCOMM_DEVICE_PLUGINS=./libexample.so HETCOMM_DEVICES=example hetcomm_info
  *
- * The "accelerator" is a part of the host's memory that has handles for names, as OpenCL's buffers
- * have. Its copies are over when the call returns, so it needs no streams and no events. A real
- * plug-in calls its vendor in place of malloc() and memcpy(). Where its vendor copies in a queue,
- * it also fills stream_create() and the other entries of streams and events. */
+ * The "accelerator" is a part of host memory that is named by handles, like OpenCL's buffers. Its
+ * copies are complete when the call returns, so it needs no streams and no events. A real plug-in
+ * calls its vendor's library in place of malloc() and memcpy(). If its vendor copies in a queue, it
+ * also fills stream_create() and the other entries for streams and events. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 #include <hetcomm/device_plugin.h>
 
-/* A handle is FIRST_HANDLE plus the number of its slot, times STEP: no CPU address looks so. */
+/* A handle is FIRST_HANDLE plus its slot index times STEP: no CPU address has this form. */
 #define FIRST_HANDLE ((uint64_t)0xe5 << 56)
 #define STEP ((uint64_t)1 << 40)
 #define MOST_ALLOCATIONS 4096
@@ -57,7 +57,7 @@ static hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_a
   return status;
 }
 
-/* The slot that |address| lies in, or -1. Called with the lock held. */
+/* Returns the slot that contains |address|, or -1. Called with the lock held. */
 static int slot_of(const example_device_t* own, const void* address) {
   const uint64_t handle = (uint64_t)(uintptr_t)address;
   const uint64_t slot = (handle - FIRST_HANDLE) / STEP;
@@ -143,7 +143,7 @@ static const hetcomm_device_table_t kTable = {
 
 static hetcomm_status_t create(const char* kind, const char* options, hetcomm_device_t* out_device,
                                char* text, uint64_t text_size) {
-  (void)kind; /* there is one only */
+  (void)kind; /* the plug-in has only one kind */
   if (options[0] != '\0') {
     snprintf(text, (size_t)text_size, "'%.200s': it has no options", options);
     return HETCOMM_INVALID_ARGUMENT;
@@ -159,7 +159,7 @@ static hetcomm_status_t create(const char* kind, const char* options, hetcomm_de
   return HETCOMM_OK;
 }
 
-/* For hetcomm_device_from_native(): a real plug-in keeps |native|, its vendor's context, and
+/* Serves hetcomm_device_from_native(): a real plug-in retains |native|, its vendor's context, and
  * finds the memory that the framework has allocated in it. */
 static hetcomm_status_t create_from_native(const char* kind, void* native,
                                            hetcomm_device_t* out_device, char* text,

@@ -1,5 +1,5 @@
-/* Every rank puts a block into memory of the next one, which learns of it by a notification: no
- * receive is posted, and nothing but the put travels.
+/* Every rank puts a block into the next rank's memory, and the put notifies that rank: no receive
+ * is posted, and no other message is sent.
  *
  *   torchrun --no-python --nproc-per-node 4 build/release/bin/example_notify
  * or by hand, as ring.c shows.                                                                   */
@@ -25,7 +25,7 @@ static void wait_for(hetcomm_request_t* request) {
   exit(1);
 }
 
-/* Tells the rank before this one where it may put, and learns the same of the next one. */
+/* Sends this rank's memory to the previous rank, and receives the next rank's memory. */
 static hetcomm_remote_memory_t* exchange(hetcomm_communicator_t* world, hetcomm_memory_t* window,
                                          int32_t before, int32_t next) {
   unsigned char mine[HETCOMM_EXPORT_MAX_BYTES];
@@ -57,7 +57,7 @@ int main(void) {
   int32_t rank, size;
   check(hetcomm_communicator_rank(world, &rank, &size), "rank");
 
-  /* Ranks of one host map memory of this allocator where it grants HETCOMM_ACCESS_ALL. */
+  /* Ranks on one host map this allocator's memory if it grants HETCOMM_ACCESS_ALL. */
   hetcomm_memory_t* window;
   void* bytes;
   check(hetcomm_memory_allocate(context, HETCOMM_DEVICE_HOST, kBytes, &window), "allocate");
@@ -80,14 +80,14 @@ int main(void) {
   hetcomm_request_t* put;
   check(hetcomm_put(next, 0, hetcomm_buffer_host(block, kBytes), &options, &put), "put");
 
-  /* Comes once, when all bytes are in place. */
+  /* The notification arrives once, when all bytes are in place. */
   hetcomm_notification_t note;
   check(hetcomm_memory_wait_notification(window, HETCOMM_TIMEOUT_DEFAULT, &note), "notification");
   printf("rank %d of %d was put '%c' by rank %d, with the value %d\n", rank, size,
          ((char*)bytes)[note.length - 1], note.source, (int)note.value);
   wait_for(put);
 
-  /* Nobody ends its memory while another may still put. */
+  /* No rank may release its memory while another may still put into it. */
   check(hetcomm_communicator_barrier(world, HETCOMM_TIMEOUT_DEFAULT), "barrier");
   check(hetcomm_remote_memory_destroy(next), "release");
   check(hetcomm_memory_unregister(window, HETCOMM_TIMEOUT_DEFAULT), "unregister");

@@ -1,6 +1,6 @@
-/* Two pipeline stages of different degrees: the first one cuts its activations by batch, the second
- * one by sequence. Activations go on and gradients come back, micro-batch by micro-batch, each as
- * soon as it is there.
+/* Two pipeline stages of different degrees: the first stage cuts its activations by batch, the
+ * second by sequence. Activations are sent forward and gradients back, one micro-batch at a time,
+ * each as soon as it is available.
  *
  *   mpirun --oversubscribe -n 6 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 \
  *     build/release/bin/example_pipeline
@@ -28,7 +28,7 @@ static void wait_for(hetcomm_request_t* request) {
   exit(1);
 }
 
-/* The layout of a stage that cuts |dimension| evenly on |count| ranks from |first| on. */
+/* Returns the layout of a stage that cuts |dimension| evenly over |count| ranks from |first|. */
 static hetcomm_layout_t* stage(const uint64_t* shape, uint32_t dimension, int32_t first,
                                int32_t count) {
   const uint64_t axis = (uint64_t)count;
@@ -65,7 +65,7 @@ static hetcomm_request_t* start(hetcomm_reshard_t* reshard, const float* from, f
   return request;
 }
 
-/* A value for each element of the whole tensor, which a rank holds in part. */
+/* Returns the value of an element in |rank|'s part of the tensor. */
 static float value(int batch, int32_t rank, uint64_t element) {
   return (float)(batch * 1000 + rank * 100) + (float)(element % 97);
 }
@@ -109,7 +109,7 @@ int main(void) {
     if (i >= kInFlight) {
       if (in[slot] != NULL) wait_for(in[slot]);
       wait_for(out[slot]);
-      /* The second stage has sent back what it got. */
+      /* The second stage has returned the values that it received. */
       for (uint64_t e = 0; is_first && e < elements; ++e) {
         if (received[slot][e] == value(i - kInFlight, rank, e)) continue;
         fprintf(stderr, "rank %d: a gradient is wrong\n", rank);
@@ -123,7 +123,7 @@ int main(void) {
       in[slot] = start(backward, NULL, received[slot], elements);
     } else {
       wait_for(start(forward, NULL, received[slot], elements));
-      memcpy(sent[slot], received[slot], elements * sizeof(float)); /* computes */
+      memcpy(sent[slot], received[slot], elements * sizeof(float)); /* stands for computing */
       out[slot] = start(backward, sent[slot], NULL, elements);
       in[slot] = NULL;
     }

@@ -1,4 +1,4 @@
-/* Every rank sends a block to the next one and receives one from the one before it.
+/* Every rank sends a block to the next rank and receives one from the previous rank.
  *
  *   torchrun --no-python --nproc-per-node 4 build/release/bin/example_ring
  * or by hand:

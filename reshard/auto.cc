@@ -13,7 +13,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The name of a pair of clusters between which |plan| sends more than the whole tensor.
+// Returns the name of a pair of clusters between which |plan| sends more than the whole tensor.
 std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& links) {
   std::map<std::pair<int, int>, uint64_t> elements;
   for (size_t i = 0; i < plan.hops.size(); ++i) {
@@ -64,7 +64,7 @@ Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64
   }
   Choice choice;
   std::optional<MovePlan> best;
-  // The best plan with second copies: it is used if every strategy is refused.
+  // The best plan that sends second copies, which is used if every strategy is refused.
   std::optional<MovePlan> second_best;
   Forecast of_second_best;
   const auto consider = [&](const char* name, Result<MovePlan> plan) {

@@ -1,4 +1,4 @@
-// The quickest plan of all strategies, by forecast.
+// Chooses the plan with the shortest forecast time over all strategies.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct Choice {
   std::vector<Considered> considered;  // in the order that decides ties
 };
 
-// Considers every strategy that covers the two layouts. A strategy that would send more than one
-// copy of the tensor from one cluster to another is refused. |links| knows all ranks.
+// Considers every strategy that covers the two layouts. Refuses a strategy that would send more
+// than one copy of the tensor from one cluster to another. |links| knows all ranks.
 // |rank|: the returned plan has only the moves of this rank.
 Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64_t element_bytes,
                          const Links& links, uint64_t slices = 8,

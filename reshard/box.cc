@@ -8,7 +8,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The dimension in which the boxes begin at the most places.
+// Returns the dimension in which the boxes have the most distinct beginnings.
 size_t widest_dimension(const std::vector<Box>& boxes) {
   size_t best = 0;
   size_t most = 0;

@@ -25,24 +25,24 @@ struct Box {
 
   uint64_t extent(size_t dimension) const { return end[dimension] - begin[dimension]; }
   bool is_empty() const;
-  // At most 2^64 - 1: no box of a checked layout is larger.
+  // Returns the number of elements: at most 2^64 - 1, since no box of a checked layout is larger.
   uint64_t elements() const;
   bool contains(const Box& other) const;
   bool overlaps(const Box& other) const;
   bool operator==(const Box&) const = default;
 };
 
-// The box of a whole tensor with this shape.
+// Returns the box of a whole tensor with this shape.
 Box whole_of(const std::vector<uint64_t>& shape);
 
-// The intersection of two boxes with the same number of dimensions. It is empty if they do not
-// overlap.
+// Returns the intersection of two boxes with the same number of dimensions. It is empty if they do
+// not overlap.
 Box intersection(const Box& one, const Box& other);
 
-// Two of |boxes| that overlap, by their indices, the smaller one first.
+// Returns the indices of two of |boxes| that overlap, the smaller index first.
 std::optional<std::pair<size_t, size_t>> find_overlap(const std::vector<Box>& boxes);
 
-// "[0:4, 8:16]", as Python writes slices.
+// Returns a text like "[0:4, 8:16]", in the style of Python slices.
 std::string to_text(const Box& box);
 
 }  // namespace hetcomm::reshard

@@ -51,7 +51,7 @@ void for_each_piece(const Box& box, const Cuts& cuts, size_t dimension, Box& pie
   }
 }
 
-// True when |one| and |other| together form one box, which |one| becomes.
+// Merges |other| into |one| if they form one box. Returns whether they do.
 bool join(Box& one, const Box& other) {
   size_t along = one.dimensions;
   for (size_t d = 0; d < one.dimensions; ++d) {
@@ -64,8 +64,8 @@ bool join(Box& one, const Box& other) {
   return true;
 }
 
-// Joins pieces between the same parts, along the last dimensions first. |boxes| are in the order of
-// indices.
+// Joins pieces between the same parts, along the last dimensions first. |boxes| are sorted by
+// index.
 void join_all(std::vector<Box>& boxes) {
   for (bool joined = true; joined;) {
     joined = false;

@@ -37,7 +37,7 @@ Result<MovePlan> plan_as(Strategy strategy, const Tensor& tensor, const Wishes& 
   return plan_direct(source, destination, rank);
 }
 
-// The index of the tensor with the most bytes.
+// Returns the index of the tensor with the most bytes.
 size_t largest_of(const std::vector<Tensor>& tensors) {
   size_t largest = 0;
   uint64_t most = 0;
@@ -50,7 +50,7 @@ size_t largest_of(const std::vector<Tensor>& tensors) {
   return largest;
 }
 
-// A tensor without elements has no moves with any strategy.
+// Returns the plan of a tensor without elements, which has no moves with any strategy.
 MovePlan plan_of_nothing(const Tensor& tensor, Strategy strategy) {
   MovePlan plan;
   plan.strategy = name_of(strategy == Strategy::kAuto ? Strategy::kDirect : strategy);

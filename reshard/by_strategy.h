@@ -1,4 +1,4 @@
-// Plans by the name of a strategy, for one tensor or for many.
+// Makes plans by the name of a strategy, for one or many tensors.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline constexpr int32_t kStrategies = 6;
 std::string_view name_of(Strategy strategy);
 std::optional<Strategy> strategy_named(std::string_view name);
 
-// A caller's wishes for a plan.
+// A caller's preferences for a plan.
 struct Wishes {
   Strategy strategy = Strategy::kAuto;
   uint64_t outer = 0;            // as in plan_gather_p2p_scatter()
@@ -35,24 +35,24 @@ struct Wishes {
   const Links* links = nullptr;  // null: the links are unknown
 };
 
-// The number of slices in which a tensor of |bytes| goes through a plan with |hops|. With several
+// Returns the number of slices into which a plan with |hops| cuts a tensor of |bytes|. With several
 // hops, slices are smaller than |bundle_bytes|, so that the hops overlap.
 uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes);
 
-// A tensor that goes from one layout to another.
+// A tensor that moves from one layout to another.
 struct Tensor {
   const Layout* source = nullptr;
   const Layout* destination = nullptr;
   uint64_t element_bytes = 0;
 };
 
-// Without links, |kAuto| is batched send-receive, or direct for sums. A forecast is made only for a
-// plan of all ranks with links. |loads| accumulates, as for plan_bsr().
+// Makes a plan. Without links, |kAuto| is batched send-receive, or direct for sums. A forecast is
+// made only for a plan of all ranks with links. |loads| accumulates, as for plan_bsr().
 Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& loads,
                          std::optional<int> rank = std::nullopt);
 
-// A plan for each of |tensors|. |kAuto| is decided for the tensor with the most bytes, and the
-// others follow if its strategy covers them. A failure names the tensor.
+// Makes a plan for each of |tensors|. |kAuto| is decided for the tensor with the most bytes, and
+// the other tensors use the same strategy if it covers them. An error names the tensor.
 Result<std::vector<Choice>> make_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
                                        std::optional<int> rank = std::nullopt);
 

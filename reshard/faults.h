@@ -1,4 +1,4 @@
-// How the functions of this folder report that something cannot be done.
+// Reports that an operation of this folder cannot be done.
 #pragma once
 
 #include <string>

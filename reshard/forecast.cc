@@ -7,9 +7,9 @@
 namespace hetcomm::reshard {
 namespace {
 
-// bytes / rate in nanoseconds, rounded up.
+// Returns bytes / rate in nanoseconds, rounded up.
 uint64_t ns_of(uint64_t bytes, uint64_t bytes_per_s) {
-  // Three digits at a time: rates are at most 10^15, so nothing overflows within 500 years.
+  // Divides three digits at a time: rates are at most 10^15, so nothing overflows within 500 years.
   static_assert(topology::kMaxBytesPerS <= UINT64_MAX / 1000);
   uint64_t ns = bytes / bytes_per_s;
   uint64_t rest = bytes % bytes_per_s;
@@ -38,7 +38,7 @@ Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& lin
       if (ends.first != ends.second) messages[ends] += move.box.elements() * element_bytes;
     }
     HopForecast hop;
-    std::map<int, uint64_t> messages_of;  // sent or received, by rank
+    std::map<int, uint64_t> messages_of;  // messages sent or received, by rank
     std::vector<uint64_t> carried(resources.size());
     for (const auto& [ends, bytes] : messages) {
       const topology::Route& route = links.route(ends.first, ends.second);

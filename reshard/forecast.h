@@ -1,5 +1,5 @@
-// Predicts how long a plan will take by a link model, in whole nanoseconds: all ranks compute the
-// same.
+// Predicts from a link model how long a plan takes, in whole nanoseconds. All ranks compute the
+// same result.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace hetcomm::reshard {
 
-// The moves of one hop all start at once.
+// The forecast for one hop, whose moves all start at once.
 struct HopForecast {
   uint64_t ns = 0;
   uint64_t messages = 0;
-  uint64_t bytes = 0;         // between different ranks
+  uint64_t bytes = 0;         // bytes that move between different ranks
   int slowest_resource = -1;  // index of the model's resource that is busy longest
   bool operator==(const HopForecast&) const = default;
 };
@@ -26,13 +26,14 @@ struct Forecast {
   bool operator==(const Forecast&) const = default;
 };
 
-// The processor time that a message costs its sender and its receiver, each.
+// The processor time that a message costs the sender, and also the receiver.
 inline constexpr uint64_t kMessageNs = 5'000;
 
-// A hop takes as long as the resource with the most to carry, or as its longest transfer alone,
-// whichever is longer. Every message after the first then adds its cost, on the rank with the most
-// messages. Hops overlap by slices: the longest counts in full, the others by the time of one of
-// |slices|. |plan| is that of all ranks, and |links| knows all of them.
+// Forecasts |plan|. A hop takes as long as the resource with the most bytes, or as its longest
+// transfer alone, whichever is longer. Every message after the first adds kMessageNs, on the rank
+// with the most messages. Hops overlap by slices: the longest hop counts in full, and each other
+// hop counts with the time of one of |slices|. |plan| has the moves of all ranks, and |links| knows
+// all ranks.
 Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& links,
                   uint64_t slices = 8);
 

@@ -42,7 +42,7 @@ Status check_shape(const Layout& layout) {
   return {};
 }
 
-// Whether elements of |part| can share a place. All of them lie within kMaxElements.
+// Whether elements of |part| can share a place. All its elements are within kMaxElements.
 Meeting find_repeat(const Part& part) {
   Places places;
   places.dimensions = part.box.dimensions;
@@ -67,7 +67,7 @@ Status check_part(const Layout& layout, const Part& part) {
     return invalid(fmt::format("{}: the box has {} dimensions, the tensor {}", name_of(part),
                                part.box.dimensions, layout.shape.size()));
   }
-  // A tensor without elements has no other boxes.
+  // A tensor without elements has only empty boxes.
   const bool is_empty = part.box.is_empty();
   if (is_empty && !layout.whole().is_empty()) {
     return invalid(fmt::format("{}: the box is empty", name_of(part)));
@@ -91,7 +91,7 @@ Status check_part(const Layout& layout, const Part& part) {
       meeting == Meeting::kMeet ? "would" : "might, for all that can be told in time,"));
 }
 
-// The boxes of |parts|.
+// Returns the boxes of |parts|.
 std::vector<Box> boxes_of(const std::vector<const Part*>& parts) {
   std::vector<Box> boxes;
   boxes.reserve(parts.size());
@@ -99,7 +99,7 @@ std::vector<Box> boxes_of(const std::vector<const Part*>& parts) {
   return boxes;
 }
 
-// The first region of |where|, in the order of indices, that none of |boxes| contains.
+// Returns the first region of |where|, in index order, that none of |boxes| contains.
 std::optional<Box> find_hole(Box where, const std::vector<Box>& boxes, size_t dimension = 0) {
   if (boxes.empty()) return where;
   if (dimension == where.dimensions) return std::nullopt;
@@ -124,7 +124,7 @@ std::optional<Box> find_hole(Box where, const std::vector<Box>& boxes, size_t di
   return std::nullopt;
 }
 
-// The parts of one copy of one term.
+// Checks the parts of one copy of one term.
 Status check_copy(const Layout& layout, const std::vector<const Part*>& parts) {
   if (const auto overlap = find_overlap(boxes_of(parts))) {
     return invalid(

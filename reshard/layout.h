@@ -1,10 +1,10 @@
-// A Layout defines which rank holds which boxes of a tensor, and where they lie in its memory.
+// A Layout defines which rank holds which boxes of a tensor, and where they are in its memory.
 //
 // Several ranks may hold the same elements: each set of boxes that holds the tensor once is a copy
 // (replica), and copies may be cut in different ways. A tensor may be a sum that has not been
-// formed yet. Then it has several terms (partial sums), each laid out as a separate tensor.
+// formed yet. If so, it has several terms (partial sums), each laid out as a separate tensor.
 //
-// Plain data. check() validates it; everything else in this folder takes layouts that have passed
+// Plain data. check() validates it; all other code in this folder expects layouts that have passed
 // check().
 #pragma once
 
@@ -19,13 +19,13 @@
 
 namespace hetcomm::reshard {
 
-// The strides of a box stored alone in its memory, last dimension fastest (C order).
+// Returns the strides of a box that is stored without gaps, last dimension fastest (C order).
 Numbers dense_strides(const Box& box);
 
 struct Layout {
   std::vector<uint64_t> shape;  // elements in each dimension
-  // The shape with the padding that boxes may reach into. Elements beyond |shape| belong to no
-  // rank, and are neither read nor written. Empty: the same as |shape|.
+  // The shape with the padding that boxes may reach into. Elements outside |shape| belong to no
+  // rank, and are neither read nor written. Empty: equal to |shape|.
   std::vector<uint64_t> padded_shape;
   uint32_t terms = 1;    // the tensor is the sum of this many terms
   uint32_t divisor = 1;  // divisor of their sum; 1 if there is one term
@@ -38,26 +38,27 @@ struct Layout {
   Box whole() const { return whole_of(shape); }
 };
 
-// More than a job has, so that hostile input costs little.
+// Limit on the number of parts; no job needs more. It bounds the cost of hostile input.
 inline constexpr size_t kMaxParts = size_t{1} << 22;
 inline constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 
-// INVALID_ARGUMENT with a text that names the first offending rank and box: a hole, an overlap, a
-// box outside of the tensor, a rank that holds an element twice, strides that let elements overlap.
-// The first copy of every term has to be whole; further ones may hold some elements only. A tensor
-// with a dimension of 0 needs no boxes, and has empty ones only.
+// Checks |layout|. INVALID_ARGUMENT with a text that names the first offending rank and box: a
+// hole, an overlap, a box outside of the tensor, a rank that holds an element twice, or strides
+// that let elements overlap. The first copy of every term must be complete; other copies may hold
+// only some elements. A tensor with a dimension of 0 needs no boxes, and has only empty ones.
 Status check(const Layout& layout);
 
-// The part of |part| without the padding. May be empty.
+// Returns the box of |part| without the padding. May be empty.
 Box clip(const Layout& layout, const Part& part);
 
-// The number of elements from the beginning of |rank|'s memory to the last one that it holds.
+// Returns the number of elements from the beginning of |rank|'s memory to the last one that it
+// holds.
 uint64_t elements_needed(const Layout& layout, int rank);
 
-// "rank 0, box [0:4]".
+// Returns a text like "rank 0, box [0:4]".
 std::string name_of(const Part& part);
 
-// A table for people: one line per part, in their order.
+// Returns a table for people: one line per part, in order.
 std::string to_table(const Layout& layout);
 
 }  // namespace hetcomm::reshard

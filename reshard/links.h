@@ -1,4 +1,4 @@
-// The routes between ranks, by a link model. Routes between equal ends are looked up once.
+// The routes between ranks, from a link model. Routes between equal ends are looked up once.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ class Links {
 
   const topology::LinkModel& model() const { return model_; }
   size_t ranks() const { return end_of_.size(); }
-  // The index of the cluster of a rank in the model.
+  // Returns the index of the rank's cluster in the model.
   int cluster(int rank) const { return clusters_[end_of_[static_cast<size_t>(rank)]]; }
-  // Empty between a rank and itself.
+  // Returns the route between two ranks, which is empty between a rank and itself.
   const topology::Route& route(int from, int to) const { return routes_[place(from, to)]; }
-  // The rate of one transfer alone.
+  // Returns the rate of one transfer alone.
   uint64_t bytes_per_s(int from, int to) const { return rates_[place(from, to)]; }
 
  private:

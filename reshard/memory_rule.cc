@@ -12,7 +12,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The part of |part| within |box|, in elements of its rank's memory.
+// Returns the part of |part| within |box|, in elements of its rank's memory.
 Places places_of(const Part& part, const Box& box) {
   Places places;
   places.offset = part.offset;
@@ -24,14 +24,14 @@ Places places_of(const Part& part, const Box& box) {
   return places;
 }
 
-// A part of a destination, without the padding.
+// A part of a destination, without its padding.
 struct Held {
   const Part* part = nullptr;
   Box box;
 };
 
 // Whether all of |held| are pieces of one array that do not overlap: they have the same strides,
-// and their offsets match indices. Meshes give many such parts.
+// and their offsets correspond to indices. Meshes produce many such parts.
 bool are_pieces_of_one_array(const std::vector<Held>& held) {
   const Part& first = *held.front().part;
   const size_t dimensions = first.box.dimensions;
@@ -40,7 +40,7 @@ bool are_pieces_of_one_array(const std::vector<Held>& held) {
     if (each.part->strides != first.strides) return false;
     base = std::min(base, each.part->offset);
   }
-  std::vector<size_t> order;  // the longest stride first
+  std::vector<size_t> order;  // longest stride first
   for (size_t d = 0; d < dimensions; ++d) {
     if (first.strides[d] > 0) order.push_back(d);
   }
@@ -70,7 +70,7 @@ bool are_pieces_of_one_array(const std::vector<Held>& held) {
   return find_repeat(array) == Meeting::kApart && !find_overlap(pieces);
 }
 
-// Sweeps through the memory, and compares the boxes that are open at a time.
+// Sweeps through the memory, and compares the boxes that are open at the same time.
 Status check_places(std::vector<Held> held) {
   std::stable_sort(held.begin(), held.end(), [](const Held& one, const Held& other) {
     return one.part->offset < other.part->offset;
@@ -86,7 +86,7 @@ Status check_places(std::vector<Held> held) {
     for (const Open& other : open) {
       const Meeting meeting = find_meeting(other.places, places);
       if (meeting == Meeting::kApart) continue;
-      // The error names the one that is listed later.
+      // The error names the box that is listed later.
       const bool in_order = other.held->part < each.part;
       const Part& later = in_order ? *each.part : *other.held->part;
       const Part& before = in_order ? *other.held->part : *each.part;
@@ -104,13 +104,13 @@ Status check_places(std::vector<Held> held) {
   return {};
 }
 
-// Whether the elements that both boxes contain lie at the same places, and no two different
+// Whether the elements that both boxes contain are at the same places, and no two different
 // elements share a place.
 bool stays(const PlacedBox& one, const PlacedBox& other, int64_t distance) {
   if (one.term != other.term) return false;
   Places both;
   both.dimensions = one.places.dimensions;
-  int64_t apart = 0;  // distance of the first elements, if it is one array
+  int64_t apart = 0;  // distance of the first elements, if the boxes are in one array
   for (size_t d = 0; d < one.box.dimensions; ++d) {
     const bool is_single = one.box.extent(d) == 1 && other.box.extent(d) == 1;
     if (is_single && one.box.begin[d] == other.box.begin[d]) {
@@ -125,7 +125,7 @@ bool stays(const PlacedBox& one, const PlacedBox& other, int64_t distance) {
     both.extents[d] =
         std::max(one.box.end[d], other.box.end[d]) - std::min(one.box.begin[d], other.box.begin[d]);
   }
-  // The last extent covers the bytes of an element.
+  // The last extent is the bytes of an element.
   both.extents[one.box.dimensions] = one.places.extents[one.box.dimensions];
   both.strides[one.box.dimensions] = 1;
   const int64_t offsets = static_cast<int64_t>(other.places.offset) + distance -
@@ -180,7 +180,7 @@ Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t dista
                      bool may_stay) {
   const auto at = [](uint64_t place) { return static_cast<int64_t>(place); };
   for (const PlacedBox& box : one.boxes) {
-    // Goes backwards through those of |other| that begin before the end of this one.
+    // Iterates backwards over boxes of |other| that begin before the end of this box.
     auto next = std::partition_point(
         other.boxes.begin(), other.boxes.end(),
         [&](const PlacedBox& each) { return at(each.begin) + distance < at(box.end); });

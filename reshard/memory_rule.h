@@ -1,6 +1,6 @@
-// The rule on memory: no element of a rank's destinations is written twice, and none overwrites a
-// source. Sources may share memory. Where ranges of memory meet, the boxes are compared exactly, so
-// that interleaved ones may share a buffer.
+// The memory rule: no element of a rank's destinations is written twice, and none overwrites a
+// source. Sources may share memory. Where ranges of memory overlap, the boxes are compared exactly,
+// so that interleaved boxes may share a buffer.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace hetcomm::reshard {
 
-// Refuses a destination in which boxes of a rank overlap in its memory. INVALID_ARGUMENT: the text
-// names the rank and the box.
+// Refuses a destination in which boxes of a rank overlap in its memory. INVALID_ARGUMENT with a
+// text that names the rank and the box.
 Status check_destination(const Layout& layout);
 
 // A box of a rank, in bytes from the beginning of its buffer.
@@ -24,19 +24,19 @@ struct PlacedBox {
   Places places;
   uint64_t begin = 0;
   uint64_t end = 0;
-  uint64_t furthest = 0;  // maximum end of this box and of those before it
+  uint64_t furthest = 0;  // maximum end of this box and all earlier ones
 };
 
 // The boxes of one rank in its buffer, sorted by begin.
 struct Footprint {
   std::vector<PlacedBox> boxes;
   uint64_t begin = 0;
-  uint64_t end = 0;  // equal to |begin|: nothing is held
+  uint64_t end = 0;  // equal to |begin| if no boxes are held
 };
 Footprint footprint_of(const Layout& layout, int rank, uint64_t element_bytes);
 
-// Whether |one| and |other|, whose buffer begins |distance| bytes further, share a byte.
-// |may_stay|: an element that both have at the same place is ignored. Allocates nothing.
+// Whether |one| and |other|, whose buffer begins |distance| bytes later, share a byte. |may_stay|:
+// ignores elements that both have at the same place. Allocates nothing.
 Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t distance,
                      bool may_stay = false);
 

@@ -28,7 +28,7 @@ uint64_t count_of(const Indices& indices) {
   return count;
 }
 
-// Appends the indices at the places [begin, end) of |from|.
+// Appends the indices at positions [begin, end) of |from|.
 void take(const Indices& from, uint64_t begin, uint64_t end, Indices* into) {
   uint64_t place = 0;
   for (const Range& range : from) {
@@ -113,8 +113,8 @@ uint64_t pieces_of(const Placement& placement, uint64_t ranks) {
   return placement.kind == Kind::kStrided ? placement.split * ranks : ranks;
 }
 
-// Takes piece |number| of |pieces| of the elements from |begin| to |end| of |indices|. Each piece
-// has the quotient rounded up while elements last, as torch.chunk() cuts.
+// Appends piece |number| of |pieces| of the elements from |begin| to |end| of |indices| to |kept|.
+// Each piece has the rounded-up quotient while elements last, as in torch.chunk().
 void take_piece(const Indices& indices, uint64_t begin, uint64_t end, uint64_t pieces,
                 uint64_t number, Indices* kept) {
   const uint64_t size = (end - begin + pieces - 1) / pieces;
@@ -122,7 +122,7 @@ void take_piece(const Indices& indices, uint64_t begin, uint64_t end, uint64_t p
        kept);
 }
 
-// Cuts |indices|, and keeps the piece of rank |place| of |ranks| along the axis.
+// Cuts |indices|, and returns the piece for rank |place| of |ranks| along the axis.
 Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t ranks,
                     uint64_t place, Uneven uneven) {
   const uint64_t count = count_of(indices);
@@ -148,7 +148,7 @@ Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t
     take_piece(indices, 0, count, pieces, place, &kept);
     take_piece(indices, 0, count, pieces, pieces - 1 - place, &kept);
   } else if (placement.kind == Kind::kStrided) {
-    // First cuts as the later axis does, then cuts each of these pieces along this axis.
+    // First cuts like the later axis, then cuts each of these pieces along this axis.
     const uint64_t size = (count + placement.split - 1) / placement.split;
     for (uint64_t i = 0; i < placement.split; ++i) {
       take_piece(indices, std::min(count, i * size), std::min(count, (i + 1) * size), ranks, place,

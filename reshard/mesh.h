@@ -14,15 +14,15 @@ namespace hetcomm::reshard {
 
 // Ranks in a grid: |ranks| lists them in the order of the axes, the last one fastest.
 struct Mesh {
-  std::vector<uint64_t> axes;  // the number of ranks along each
+  std::vector<uint64_t> axes;  // number of ranks along each axis
   std::vector<int> ranks;
 };
 
-// How one axis of a mesh cuts the tensor. Axes act from the first to the last: each one cuts the
-// piece that the earlier ones have left on a rank.
+// How one axis of a mesh cuts the tensor. Axes apply from first to last: each one cuts the piece
+// that earlier axes have left to a rank.
 struct Placement {
   enum class Kind : uint8_t {
-    kReplicate,  // all ranks along the axis hold the same
+    kReplicate,  // all ranks along the axis hold the same data
     kShard,      // rank i has piece i of |dimension|
     kZigzag,     // |dimension| is cut in twice as many pieces as ranks; rank i has piece i from the
                  // beginning and piece i from the end (context parallelism with causal attention)
@@ -35,7 +35,7 @@ struct Placement {
   Kind kind = Kind::kReplicate;
   size_t dimension = 0;
   uint64_t split = 1;
-  // kShard: the elements of each rank, which may be 0. Empty: equal pieces.
+  // kShard only: the number of elements for each rank, which may be 0. Empty: equal pieces.
   std::vector<uint64_t> sizes;
 };
 
@@ -50,29 +50,29 @@ inline Placement strided_shard(size_t dimension, uint64_t split) {
 inline Placement partial() { return {Placement::Kind::kPartial, 0, 1, {}}; }
 inline Placement average() { return {Placement::Kind::kAverage, 0, 1, {}}; }
 
-// How to cut a dimension that the number of pieces does not divide.
+// How to cut a dimension into a number of pieces that does not divide it.
 enum class Uneven : uint8_t {
   kRefuse,  // it is an error
-  kCeil,    // pieces of the quotient rounded up while elements last, then empty ones (torch.chunk)
+  kCeil,    // pieces of the rounded-up quotient while elements last, then empty ones (torch.chunk)
 };
 
-// Where a rank's piece lies in its memory. Empty strides: alone, and in C order.
+// Where a rank's piece is in its memory. Empty strides: stored without gaps, in C order.
 struct View {
   uint64_t offset = 0;
   std::vector<uint64_t> strides;  // of the rank's piece, in elements
 };
 
-// The layout of a tensor of |shape|. The rank's pieces of each dimension are contiguous in its
-// memory. A rank that gets nothing has no part.
-// INVALID_ARGUMENT: the mesh names a rank twice, an axis has no ranks or no placement, a dimension
-// does not exist or cannot be cut; the text names the axis.
+// Returns the layout of a tensor of |shape|. The rank's pieces of each dimension are contiguous in
+// its memory. A rank that gets no elements has no part.
+// INVALID_ARGUMENT: the mesh names a rank twice, an axis has no ranks or no placement, or a
+// dimension does not exist or cannot be cut; the text names the axis.
 Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
                          const std::vector<Placement>& placements, Uneven uneven = Uneven::kRefuse,
                          const View& view = {});
 
-// Activations of |batch| samples, |sequence| tokens and |hidden| features, cut as
-// [b / d, s / (c t), h]: data, context and tensor parallel degree, the last with sequence
-// parallelism (HetAuto, section 5.2).
+// The parallel degrees of activations with |batch| samples, |sequence| tokens and |hidden|
+// features, cut as [b / d, s / (c t), h]: data, context and tensor parallel degree, where the
+// tensor parallel degree includes sequence parallelism (HetAuto, section 5.2).
 struct Degrees {
   uint64_t data = 1;
   uint64_t context = 1;

@@ -14,18 +14,18 @@
 
 namespace hetcomm::reshard {
 
-// Copies |box| from one part of a hop's layout to one of the next, over the network if the two
-// belong to different ranks.
+// Copies |box| from one part of a hop's layout to a part of the next layout, over the network if
+// the two parts belong to different ranks.
 struct Move {
   uint32_t from = 0;  // index of the part
   uint32_t to = 0;
   Box box;
-  bool adds = false;  // adds to existing data; the first term of a sum is copied
+  bool adds = false;  // adds to existing data; false for the first term of a sum
   bool operator==(const Move&) const = default;
 };
 
-// A part of an intermediate layout may share memory with a part of the source or of the
-// destination. Then it needs no scratch memory.
+// The part of the source or of the destination whose memory a part of an intermediate layout
+// shares, so that it needs no scratch memory.
 enum class Alias : uint8_t { kNone, kSource, kDestination };
 struct Scratch {
   Alias alias = Alias::kNone;
@@ -34,7 +34,7 @@ struct Scratch {
 };
 
 struct Hop {
-  // The layout that the hop leads to. For the last hop: the destination's layout.
+  // The layout that the hop produces. For the last hop: the destination's layout.
   Layout to;
   // The memory of each part of |to|. Empty for the last hop.
   std::vector<Scratch> scratch;
@@ -49,14 +49,15 @@ struct MovePlan {
   std::vector<Hop> hops;
   bool operator==(const MovePlan&) const = default;
 
-  // The layout where hop |index| starts.
+  // Returns the layout from which hop |index| starts.
   const Layout& from(size_t index) const { return index == 0 ? source : hops[index - 1].to; }
   const Layout& destination() const { return hops.back().to; }
 };
 
-// The number of messages of a hop: pairs of different ranks with at least one move between them.
+// Returns the number of messages in a hop: pairs of different ranks with at least one move between
+// them.
 size_t count_messages(const MovePlan& plan, size_t hop);
-// The number of elements that all hops move between different ranks.
+// Returns the number of elements that all hops move between different ranks.
 uint64_t count_elements(const MovePlan& plan);
 
 }  // namespace hetcomm::reshard

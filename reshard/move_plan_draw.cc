@@ -17,7 +17,7 @@ namespace {
 
 using present::Svg;
 
-// The elements that one rank sends another in a hop.
+// The elements that one rank sends to another in a hop.
 struct Flow {
   uint64_t elements = 0;
   std::vector<const Move*> moves;

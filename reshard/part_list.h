@@ -1,5 +1,5 @@
-// PartList: the parts of a layout. Copies share them until one is changed, so a plan needs no copy
-// of its layouts, which many plans have in common.
+// PartList: the parts of a layout. Copies of the list share the parts until one is changed, so a
+// plan does not copy its layouts, which many plans have in common.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,19 @@
 
 namespace hetcomm::reshard {
 
-// One box that one rank holds. Its element with index |i| within the box, counted from the box's
-// beginning, lies offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory
-// for the tensor.
+// One box that one rank holds. The element with index |i|, counted from the box's beginning, is
+// offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory for the tensor.
 struct Part {
   int rank = 0;
   Box box;
-  uint32_t copy = 0;  // ranks with the same number hold the term once
+  uint32_t copy = 0;  // parts with the same number hold the term once
   uint32_t term = 0;  // term of the sum; 0 if the tensor is not a sum
   uint64_t offset = 0;
   Numbers strides{};
   bool operator==(const Part&) const = default;
 };
 
-// Read like a std::vector; edit() returns the vector to change.
+// Reads like a std::vector; edit() returns the vector to change.
 class PartList {
  public:
   PartList() = default;
@@ -46,7 +45,7 @@ class PartList {
     return size() == other.size() && (empty() || *parts_ == *other.parts_);
   }
 
-  // This list's private vector. Nothing else uses the list during the call.
+  // Returns this list's private vector. No other code uses the list during the call.
   std::vector<Part>& edit() {
     if (parts_ == nullptr) {
       parts_ = std::make_shared<std::vector<Part>>();

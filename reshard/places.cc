@@ -7,8 +7,8 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|. The two have no common
-// divisor.
+// Returns the x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|. The two have no
+// common divisor.
 uint64_t inverse_of(uint64_t factor, uint64_t modulus) {
   auto last = static_cast<int64_t>(modulus);
   auto rest = static_cast<int64_t>(factor % modulus);
@@ -35,7 +35,7 @@ uint64_t product_modulo(uint64_t one, uint64_t other, uint64_t modulus) {
   return product;
 }
 
-// Sums of steps, each of which is taken at most |most| times.
+// Searches sums of steps, each of which is taken at most |most| times.
 class Steps {
  public:
   void add(uint64_t length, uint64_t most) {
@@ -57,9 +57,9 @@ class Steps {
   struct Step {
     uint64_t length = 0;
     uint64_t most = 0;
-    uint64_t reach = 0;  // of this step and the later ones
+    uint64_t reach = 0;  // maximum total of this step and the later ones
     // The number of times that this step is taken is fixed modulo |period|, so that the later
-    // steps, which |divisor| divides, can make up the rest.
+    // steps, which |divisor| divides, can reach the remaining distance.
     uint64_t divisor = 0;
     uint64_t common = 1;  // divisor of this length and of |divisor|
     uint64_t period = 1;
@@ -112,7 +112,7 @@ class Steps {
     if (index == count_) return Meeting::kApart;
     const Step& step = steps_[index];
     if (left > step.reach || left % step.common != 0) return Meeting::kApart;
-    // The last step divides the rest, and may be taken often enough.
+    // The last step divides the remaining distance, and may be taken often enough.
     if (index + 1 == count_) return Meeting::kMeet;
     const uint64_t rest = steps_[index + 1].reach;
     uint64_t number = left > rest ? (left - rest + step.length - 1) / step.length : 0;
@@ -134,7 +134,8 @@ class Steps {
   uint32_t tries_ = 0;
 };
 
-// In the order of the strides, each step is longer than all shorter ones together can reach.
+// Whether, in the order of the strides, each step is longer than the total reach of all shorter
+// ones.
 bool is_nested(const Places& places) {
   std::array<std::pair<uint64_t, uint64_t>, Places::kMaxExtents> steps;  // stride, most
   size_t count = 0;
@@ -152,8 +153,8 @@ bool is_nested(const Places& places) {
 
 }  // namespace
 
-// The steps of |one| lead from its first element to the place. The reversed steps of |other| lead
-// from there to the last element of |other|.
+// Whether the two meet. The steps of |one| lead from its first element to the shared place. The
+// reversed steps of |other| lead from that place to the last element of |other|.
 Meeting find_meeting(const Places& one, const Places& other, int64_t distance) {
   Steps steps;
   auto total = static_cast<int64_t>(other.end() - 1) + distance - static_cast<int64_t>(one.offset);
@@ -165,8 +166,8 @@ Meeting find_meeting(const Places& one, const Places& other, int64_t distance) {
   return steps.reach(total);
 }
 
-// Two elements at one place differ in some dimension first. By that dimension's step, made once or
-// more often, and by those of the later ones, made in either direction, nothing is gained.
+// Finds two elements at one place. For the first dimension in which they differ, takes its step at
+// least once, and the steps of later dimensions in either direction, and searches for a total of 0.
 Meeting find_repeat(const Places& places) {
   if (is_nested(places)) return Meeting::kApart;
   for (size_t first = 0; first < places.dimensions; ++first) {

@@ -1,10 +1,10 @@
 // Places: elements at regular distances in memory, and whether some of them share a place.
 //
 // Elements share a place if a sum of steps, each taken a bounded number of times, equals a given
-// distance. Steps that follow each other without a gap are merged into one. The rest is searched,
-// longest step first. The search skips distances that cannot be reached, and those that the other
-// steps do not divide. Rows and planes leave nothing to search. A bound ends searches that no
-// memory of a model needs.
+// distance. Steps that follow each other without a gap are merged into one. The remaining steps are
+// searched, longest step first. The search skips distances that cannot be reached, and those that
+// the other steps do not divide. Rows and planes need no search. A bound on tries ends searches
+// that the memory of a model never needs.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace hetcomm::reshard {
 // Element (i, j, ...) lies at offset + i * strides[0] + j * strides[1] + ... All of them lie within
 // 2^56.
 struct Places {
-  // The extents of a box, and the bytes of an element.
+  // A box has up to kMaxDimensions extents, and the bytes of an element count as one more.
   static constexpr size_t kMaxExtents = kMaxDimensions + 1;
   using Sizes = std::array<uint64_t, kMaxExtents>;
   uint64_t offset = 0;
@@ -26,7 +26,7 @@ struct Places {
   Sizes extents{};  // at least 1
   Sizes strides{};
 
-  // One past the last place.
+  // Returns one past the last place.
   uint64_t end() const {
     uint64_t last = offset;
     for (size_t d = 0; d < dimensions; ++d) last += (extents[d] - 1) * strides[d];

@@ -13,7 +13,7 @@ namespace {
 
 Status wrong(std::string text) { return Status(Code::kInternal, std::move(text)); }
 
-// The tensor, cut into cells that no box cuts.
+// The tensor, divided into cells that no box boundary crosses.
 class Grid {
  public:
   explicit Grid(size_t dimensions) : cuts_(dimensions) {}
@@ -24,7 +24,7 @@ class Grid {
       cuts_[d].push_back(box.end[d]);
     }
   }
-  // The number of cells.
+  // Sorts the cuts and returns the number of cells.
   uint64_t finish() {
     uint64_t cells = 1;
     for (std::vector<uint64_t>& cuts : cuts_) {
@@ -36,13 +36,13 @@ class Grid {
     }
     return cells;
   }
-  // Calls |use| with the number of each cell of |box|, whose borders are cuts, until it returns
-  // false.
+  // Calls |use| with the number of each cell of |box|, whose boundaries are cuts, until |use|
+  // returns false.
   template <typename Use>
   bool for_each_cell(const Box& box, Use&& use) const {
     return visit(box, 0, 0, use);
   }
-  // The cell with |number| as a box.
+  // Returns the cell with |number| as a box.
   Box cell(uint64_t number) const {
     Box box;
     box.dimensions = cuts_.size();
@@ -71,7 +71,7 @@ class Grid {
   std::vector<std::vector<uint64_t>> cuts_;
 };
 
-// The memory of a part of a layout: 0 the source's, 1 the destination's, 2 scratch.
+// The memory of a part of a layout: 0 for the source, 1 for the destination, 2 for scratch.
 using MemoryName = std::tuple<int, size_t, uint32_t>;
 
 class Proof {
@@ -154,7 +154,7 @@ class Proof {
                               cells, most_cells));
   }
 
-  // The part of |box| inside the tensor.
+  // Returns the part of |box| inside the tensor.
   Box inside(Box box) const {
     for (size_t d = 0; d < box.dimensions; ++d) {
       box.begin[d] = std::min(box.begin[d], plan_.source.shape[d]);
@@ -163,7 +163,7 @@ class Proof {
     return box;
   }
 
-  // The memory of part |part| of the layout before hop |layout|.
+  // Returns the memory of part |part| in the layout before hop |layout|.
   MemoryName name_of(size_t layout, uint32_t part) const {
     if (layout == 0) return {0, 0, part};
     if (layout == plan_.hops.size()) return {1, 0, part};

@@ -1,5 +1,5 @@
-// Proves that a plan is correct, by following every element. It shares no code with the strategies
-// except their output data.
+// Proves that a plan is correct, by following every element. The proof shares no code with the
+// strategies, only their output data.
 #pragma once
 
 #include <vector>
@@ -10,14 +10,14 @@ namespace hetcomm::reshard {
 
 // Fails with the first fault in |plan|, naming hop, ranks and box: a destination element that is
 // not written, is written twice, comes from a wrong element or lacks a term of the sum; a read
-// before the write; a write to the source.
-// Cuts the tensor at the borders of all boxes: OUT_OF_RESOURCES if that gives more than
+// before the write; or a write to the source.
+// Cuts the tensor at the boundaries of all boxes: OUT_OF_RESOURCES if that gives more than
 // |most_cells| cells.
 Status prove(const MovePlan& plan, uint64_t most_cells = uint64_t{1} << 24);
 
-// Proves that ranks finish if each carries out its own plan move by move, with the sender and the
-// receiver of a move acting at the same time: no plans wait for each other in a ring, and both
-// sides of a move include it. |plans|: those of all ranks, by rank.
+// Proves that all ranks finish if each carries out its own plan move by move, with the sender and
+// the receiver of a move acting at the same time: no plans wait for each other in a cycle, and both
+// ranks of a move include it. |plans|: the plans of all ranks, by rank.
 Status prove_progress(const std::vector<MovePlan>& plans);
 
 }  // namespace hetcomm::reshard

@@ -12,7 +12,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The part of |boxes| that is not in |taken|, as boxes again.
+// Returns the part of |boxes| that is not in |taken|.
 std::vector<Box> without(const std::vector<Box>& boxes, const Box& taken) {
   std::vector<Box> left;
   for (Box box : boxes) {

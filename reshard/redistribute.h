@@ -1,4 +1,4 @@
-// The moves that take a tensor from one layout to another in one step.
+// Computes the moves that take a tensor from one layout to another in one step.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 
 namespace hetcomm::reshard {
 
-// Returns the moves in the order of the parts of |to|. A rank copies data that it already holds
-// from its own memory. The rest of a part comes from one complete copy of |from|. The parts of |to|
-// take such copies in turn, so that all senders have the same load. Terms of a sum are added in
-// their order, unless |to| has the same number of terms.
-// |rank|: only the moves in which it takes part, in the same order.
+// Returns the moves in the order of the parts of |to|. If a rank already holds the data, it copies
+// the data from its own memory. The rest of a part comes from one complete copy of |from|. The
+// parts of |to| use the complete copies in turn, so that all senders have the same load. Terms of a
+// sum are added in order, unless |to| has the same number of terms.
+// |rank|: returns only the moves in which it takes part, in the same order.
 // UNSUPPORTED: the shapes differ, or |to| has a different number of terms other than 1.
 Result<std::vector<Move>> moves_between(const Layout& from, const Layout& to,
                                         std::optional<int> rank = std::nullopt);

@@ -8,7 +8,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The borders of all boxes of the layouts of |plan|, in one dimension.
+// Returns the boundaries of all boxes in the layouts of |plan|, in one dimension.
 std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
   const uint64_t extent = plan.source.shape[dimension];
   std::vector<uint64_t> cuts = {0, extent};
@@ -23,19 +23,19 @@ std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
   return cuts;
 }
 
-// How a tensor is cut into slices: each piece between two cuts of one dimension gives every slice a
-// share of it.
+// How a tensor is cut into slices: every piece between two consecutive cuts along |dimension| is
+// divided among all slices.
 struct Cuts {
   size_t dimension = 0;
   uint32_t slices = 1;
   std::vector<uint64_t> cuts;
 
-  // The part of [begin, end), a piece between two cuts, that belongs to |slice|.
+  // Returns the part of [begin, end), a piece between two cuts, that belongs to |slice|.
   std::pair<uint64_t, uint64_t> share(uint64_t begin, uint64_t end, uint32_t slice) const {
     const uint64_t size = end - begin;
     return {begin + size * slice / slices, begin + size * (slice + 1) / slices};
   }
-  // Calls |use| with the boxes of |box| that belong to |slice|.
+  // Calls |use| with each part of |box| that belongs to |slice|.
   template <typename Use>
   void for_each(const Box& box, uint32_t slice, Use&& use) const {
     if (slices == 1) return use(box);
@@ -48,8 +48,8 @@ struct Cuts {
   }
 };
 
-// The dimension whose narrowest piece is widest. Then every rank has a share of each slice, and a
-// slice has few boxes.
+// Chooses the dimension whose narrowest piece is widest, so that every rank has a share of each
+// slice, and a slice has few boxes.
 Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   Cuts best;
   uint64_t widest = 0;
@@ -68,7 +68,7 @@ Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   return best;
 }
 
-// Drops dimensions of one element, and joins contiguous ones.
+// Removes dimensions of one element, and joins contiguous ones.
 StridedBox simplified(const StridedBox& box) {
   StridedBox result = box;
   result.dimensions = 0;
@@ -92,7 +92,7 @@ StridedBox simplified(const StridedBox& box) {
 // densely stored.
 class Sums {
  public:
-  // Returns the place in kSum of |box| of part |part| of |layout|, which lies between two cuts.
+  // Returns the location in kSum of |box| in part |part| of |layout|. |box| is between two cuts.
   StridedBox place(const Layout& layout, const Cuts& cuts, uint32_t slice, uint32_t part,
                    const Box& box) {
     std::vector<Piece>& pieces = parts_[part];
@@ -119,7 +119,7 @@ class Sums {
     return simplified(result);
   }
   uint64_t elements() const { return elements_; }
-  // Calls use(part, box, its elements in kSum) for each piece.
+  // Calls use(part, box, sum_elements) for each piece, with its elements in kSum.
   template <typename Use>
   void for_each(Use&& use) const {
     for (const auto& [part, pieces] : parts_) {
@@ -167,7 +167,7 @@ class Slicer {
   }
 
  private:
-  // The place of |box| in part |part| of the layout before hop |layout|.
+  // Returns the location of |box| in part |part| of the layout before hop |layout|.
   StridedBox place(size_t layout, uint32_t part, const Box& box) const {
     const Part* of = &plan_.from(layout).parts[part];
     StridedBox result;
@@ -259,7 +259,7 @@ class Slicer {
   const MovePlan& plan_;
   const Cuts cuts_;
   const bool rounds_;
-  std::vector<std::vector<uint64_t>> scratch_;  // begin, by hop and part
+  std::vector<std::vector<uint64_t>> scratch_;  // offsets, by hop and part
   Slicing slicing_;
 };
 

@@ -1,7 +1,7 @@
-// The share of one rank in a move plan: messages and strided copies, in slices.
+// The share of one rank in a move plan: messages and strided copies, by slice.
 //
 // The tensor is cut into slices that are separate plans: in a hop, a slice needs only data of the
-// same slice from the previous hop. Each rank has a share of every slice. All ranks go through the
+// same slice from the previous hop. Each rank has a share of every slice. All ranks process the
 // phases, each a hop of a slice, in one order. A rank at the earliest phase can always continue,
 // even if only one message fits between two ranks.
 #pragma once
@@ -14,11 +14,11 @@
 
 namespace hetcomm::reshard {
 
-// kSum: where a phase forms sums in a wider type, before they are rounded.
+// kSum: memory in which a phase forms sums in a wider type, before they are rounded.
 enum class Space : uint8_t { kSource, kDestination, kScratch, kSum };
 
-// Elements at regular distances: the one with index i lies at offset + sum(i[d] * strides[d]).
-// Their order, also within a message, is that of the indices, the last one fastest.
+// Elements at regular distances: the one with index i is at offset + sum(i[d] * strides[d]).
+// Elements are ordered by index, last dimension fastest, also within a message.
 struct StridedBox {
   Space memory = Space::kScratch;
   uint64_t offset = 0;
@@ -34,7 +34,7 @@ struct StridedBox {
 struct Message {
   int peer = 0;
   uint64_t elements = 0;
-  std::vector<StridedBox> boxes;  // where the bytes are taken from; empty for a receive
+  std::vector<StridedBox> boxes;  // memory that the bytes are sent from; empty for a receive
   bool operator==(const Message&) const = default;
 };
 
@@ -64,13 +64,13 @@ struct Slicing {
   int rank = 0;
   uint64_t scratch_elements = 0;
   uint64_t largest_message = 0;  // in elements
-  std::vector<Phase> phases;     // without phases in which the rank has nothing to do
+  std::vector<Phase> phases;     // without phases in which this rank has no work
   bool operator==(const Slicing&) const = default;
 };
 
-// |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made if the tensor has
-// too few elements. All ranks specify the same number. |rounds|: sums are formed in kSum, and put
-// in place when all terms of the slice have been added.
+// Returns the share of |rank| in |plan|, which has at least the moves of |rank|. |slices|: at least
+// 1, and the same on all ranks; fewer are made if the tensor has too few elements. |rounds|: sums
+// are formed in kSum, and put in place when all terms of the slice have been added.
 Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard

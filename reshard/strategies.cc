@@ -15,7 +15,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// An intermediate layout of dense parts.
+// Returns an intermediate layout for dense parts.
 Layout empty_like(const Layout& other) {
   Layout layout;
   layout.shape = other.shape;
@@ -30,7 +30,7 @@ void add_dense(Layout& layout, int rank, const Box& box) {
   layout.parts.push_back(part);
 }
 
-// Makes the plan that goes from |source| over |between| to |destination|.
+// Makes the plan that goes from |source| through |between| to |destination|.
 class MovePlanner {
  public:
   MovePlanner(const Layout& destination, std::optional<int> rank)
@@ -56,7 +56,7 @@ class MovePlanner {
   }
 
  private:
-  // A part of |layout| that belongs to the same rank and contains all of |part|.
+  // Returns a part of |layout| that belongs to the same rank and contains all of |part|.
   static std::optional<uint32_t> find_holder(const Layout& layout, const Part& part) {
     for (uint32_t i = 0; layout.terms == 1 && i < layout.parts.size(); ++i) {
       const Part& other = layout.parts[i];
@@ -72,7 +72,7 @@ class MovePlanner {
     return {};
   }
 
-  // The place of |part| of the layout before hop |layout|.
+  // Returns the memory of |part| in the layout before hop |layout|.
   Scratch memory_of(size_t layout, uint32_t part) const {
     if (layout == 0) return {Alias::kSource, part};
     const Hop& hop = plan_.hops[layout - 1];
@@ -87,7 +87,7 @@ class MovePlanner {
     for (const Move& move : moves.value()) {
       const Scratch from = memory_of(index, move.from);
       const Scratch to = memory_of(index + 1, move.to);
-      // Elements of the source are already there, and nothing writes to them.
+      // Elements of the source are already in place, and nothing writes to them.
       const bool is_there = to.alias == Alias::kSource || (from == to && to.alias != Alias::kNone);
       if (!is_there) plan_.hops.back().moves.push_back(move);
     }
@@ -103,7 +103,7 @@ Status check_shapes(const Layout& source, const Layout& destination) {
   return moves_between(empty_like(source), empty_like(destination)).status();
 }
 
-// The number of different ranges of the first dimension in the first copy.
+// Returns the number of different ranges of the first dimension in the first copy.
 uint64_t pieces_of_batch(const Layout& layout) {
   std::vector<std::pair<uint64_t, uint64_t>> ranges;
   for (const Part& part : layout.parts) {
@@ -116,7 +116,7 @@ uint64_t pieces_of_batch(const Layout& layout) {
   return static_cast<uint64_t>(std::unique(ranges.begin(), ranges.end()) - ranges.begin());
 }
 
-// The layout in which the first rank of each group holds the group's slab.
+// Returns the layout in which the first rank of each group holds the group's slab.
 Result<Layout> gathered(const Layout& layout, uint64_t outer) {
   const uint64_t batch = layout.shape[0];
   if (batch % outer != 0) {
@@ -182,21 +182,21 @@ std::vector<Box> cut(const Box& box, uint64_t pieces) {
   return result;
 }
 
-// The number of copies of |layout|; ranks may partially hold further ones.
+// Returns the number of copies of |layout|; ranks may hold further copies in part.
 uint64_t copies_of(const Layout& layout) {
   std::set<uint32_t> copies;
   for (const Part& part : layout.parts) copies.insert(part.copy);
   return std::max<uint64_t>(copies.size(), 1);
 }
 
-// The layout in which each of the ranks that hold the same data in |destination| has a piece of it.
+// Returns the layout in which each rank with the same data in |destination| has a piece of it.
 Layout scattered(const Layout& source, const Layout& destination) {
   std::map<std::pair<Numbers, Numbers>, std::vector<int>> groups;
   for (const bool first : {true, false}) {
     for (const Part& part : destination.parts) {
       const Box box = clip(destination, part);
       if (box.is_empty() || (part.copy == 0) != first) continue;
-      // Copies that are cut differently have no pieces of their own.
+      // Copies that are cut differently have no separate pieces.
       if (!first && !groups.contains({box.begin, box.end})) continue;
       groups[{box.begin, box.end}].push_back(part.rank);
     }
@@ -208,7 +208,7 @@ Layout scattered(const Layout& source, const Layout& destination) {
     box.dimensions = destination.shape.size();
     box.begin = range.first;
     box.end = range.second;
-    // The same number for each receiver, and for each sender if that is a small number.
+    // The same number of pieces for each receiver, and for each sender if that takes few pieces.
     constexpr uint64_t kMaxPieces = 64;
     uint64_t pieces = std::lcm(senders, ranks.size());
     if (pieces > kMaxPieces) pieces = ranks.size();

@@ -9,29 +9,30 @@
 
 namespace hetcomm::reshard {
 
-// One message from each rank that holds something to each that needs it (HetAuto, section 5.2,
-// strategy 1).
+// Sends one message from each rank that holds elements to each that needs them (HetAuto, section
+// 5.2, strategy 1).
 Result<MovePlan> plan_direct(const Layout& source, const Layout& destination,
                              std::optional<int> rank = std::nullopt);
 
-// The first rank of the source collects the tensor and sends it to the first rank of the
-// destination, which distributes it (HetAuto, strategy 2).
+// Collects the tensor at the first source rank, which sends it to the first destination rank, which
+// distributes it (HetAuto, strategy 2).
 Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
                              std::optional<int> rank = std::nullopt);
 
-// The first dimension (the batch) is cut into |outer| slabs. In each slab, the ranks that hold the
-// same range of the other dimensions gather at the first of them. These exchange their data with
-// the same ranks of the other side, which scatter it (HetAuto, strategy 3 and appendix E).
+// Cuts the first dimension (the batch) into |outer| slabs. In each slab, the ranks that hold the
+// same range of the other dimensions gather at the first of them. These first ranks send their data
+// to the corresponding ranks of the destination, which scatter it (HetAuto, strategy 3 and appendix
+// E).
 // |outer| 0: the greatest common divisor of the numbers of pieces into which the two layouts cut
 // the batch.
-// UNSUPPORTED: a box crosses the border of a slab, or the ranks of a group do not hold a slab
-// without holes.
+// UNSUPPORTED: a box crosses a slab boundary, or the ranks of a group do not hold a slab without
+// holes.
 Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
                                          uint64_t outer = 0,
                                          std::optional<int> rank = std::nullopt);
 
-// Ranks of the destination that hold the same data each receive a distinct piece, from as many
-// ranks of the source as hold it. They gather the rest among themselves (H2, section 5:
+// Divides data that several destination ranks hold: each of them receives a distinct piece, from as
+// many source ranks as hold the data. They gather the rest among themselves (H2, section 5:
 // send-receive and all-gather).
 Result<MovePlan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
                                          std::optional<int> rank = std::nullopt);

@@ -16,7 +16,7 @@ struct LostBox {
   int rank;  // the old rank number
 };
 
-// |whole| without |hole|, which lies inside it. The boxes do not overlap.
+// Returns |whole| without |hole|, which is inside it, as boxes that do not overlap.
 std::vector<Box> without(const Box& whole, const Box& hole) {
   std::vector<Box> rest;
   Box middle = whole;
@@ -35,7 +35,7 @@ std::vector<Box> without(const Box& whole, const Box& hole) {
   return rest;
 }
 
-// The elements of |part| inside |box|, at their places in memory.
+// Returns the elements of |part| inside |box|, at their places in memory.
 Part narrowed(const Part& part, const Box& box) {
   Part result = part;
   result.box = box;
@@ -64,7 +64,7 @@ Status check_numbers(const Layout& layout, const std::vector<int>& rank_now) {
   return {};
 }
 
-// The parts of one term, without those of lost ranks.
+// The parts of one term, excluding those of lost ranks.
 class Term {
  public:
   void add(const Layout& layout, const Part& part, int rank_now) {
@@ -76,7 +76,8 @@ class Term {
     const Box box = clip(layout, part);
     if (part.copy == 0 && !box.is_empty()) lost_.push_back({box, part.rank});
   }
-  // Other copies take over data that the first one has lost. Returns what no copy holds.
+  // Replaces data that the first copy has lost by other copies. Returns the boxes that no copy
+  // holds.
   std::vector<LostBox> repair() {
     std::vector<LostBox> orphans;
     while (!lost_.empty()) {
@@ -89,7 +90,7 @@ class Term {
   std::vector<Part>& parts() { return parts_; }
 
  private:
-  // A part of another copy becomes part of the first one, as far as it helps.
+  // Adds parts of another copy to the first one where they replace |lost|.
   bool take_over(const LostBox& lost) {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part part = parts_[i];

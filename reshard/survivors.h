@@ -1,5 +1,5 @@
-// Layouts after ranks were lost. Surviving ranks may have other numbers, and copies take over the
-// data of lost ranks, if there are any.
+// Layouts after ranks were lost. Surviving ranks may have other numbers, and other copies replace
+// the data of lost ranks where there are any.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,11 @@
 
 namespace hetcomm::reshard {
 
-// |layout| has passed check(). rank_now[r] is the new number of rank r; -1: it is lost. The result
-// passes check(), and every surviving rank holds in it what it held, in the same places of its
-// memory. PEER_LOST names the first box that only lost ranks held, and one of them.
-// INVALID_ARGUMENT: a rank of the layout has no number in |rank_now|, or two have the same.
+// Returns |layout|, which has passed check(), without the lost ranks. rank_now[r] is the new number
+// of rank r; -1: it is lost. The result passes check(), and every surviving rank holds the same
+// elements in the same places of its memory. PEER_LOST names the first box that only lost ranks
+// held, and one of them. INVALID_ARGUMENT: a rank of the layout has no number in |rank_now|, or two
+// have the same number.
 Result<Layout> layout_of_survivors(const Layout& layout, const std::vector<int>& rank_now);
 
 }  // namespace hetcomm::reshard

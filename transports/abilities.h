@@ -1,8 +1,8 @@
-// Abilities that some transports have and others lack, in interfaces of their own.
+// Interfaces for abilities that only some transports have.
 //
-// An Endpoint and a Transport hand them out as pointers. A pointer is null where the ability is
-// missing. It stays the same for the life of the endpoint or transport, so core asks for it once
-// and keeps it. The rules for calls are those of transport.h.
+// An Endpoint and a Transport return them as pointers. A pointer is null if the ability is missing.
+// It does not change during the life of the endpoint or transport, so core asks for it once and
+// caches it. Calls follow the rules in transport.h.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,20 @@ namespace hetcomm {
 // Writes to memory that the peer has exposed, or published with Capabilities::regions.
 class PutStarter {
  public:
-  // Starts a put. kOk: accepted, and on_bulk_complete follows. kWouldBlock: nothing was started,
-  // and on_writable will follow. Puts and messages are not ordered with each other.
+  // Starts a put. kOk: the put was accepted, and on_bulk_complete follows. kWouldBlock: nothing was
+  // started, and on_writable follows. Puts and messages are not ordered with respect to each other.
   virtual Code put(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
-  // Takes back an accepted put. On return its local memory is quiet, and on_bulk_complete will not
-  // come. The peer may have received any part of it. True: bytes in flight to a region may still
-  // arrive, so the connection breaks, and on_failed follows.
+  // Cancels an accepted put. After the return its local memory is no longer accessed, and
+  // on_bulk_complete is not called. The peer may have received any part of it. Returns true if
+  // bytes in flight to a region may still arrive: the connection then breaks, and on_failed
+  // follows.
   virtual bool cancel(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PutStarter() = default;
 };
 
-// Starts reading memory of the peer, by the rules of PutStarter.
+// Starts reads from the peer's memory, under the rules of PutStarter.
 class GetStarter {
  public:
   virtual Code get(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
@@ -45,8 +46,8 @@ class GetStarter {
 
 class ImmediateReader {
  public:
-  // Reads at most a few hundred KiB. The read is complete on return, and no upcall follows. It may
-  // be called from inside an upcall. kCancelled: the peer has revoked the key.
+  // Reads at most a few hundred KiB. The read is complete on return, and no upcall follows. May be
+  // called from inside an upcall. kCancelled: the peer has revoked the key.
   virtual Code get_now(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -56,18 +57,18 @@ class ImmediateReader {
 // Lets the peer use memory of this process.
 class MemoryExposer {
  public:
-  // Lets the peer write (kPutTarget, with Capabilities::put) or read (kGetSource, with
-  // Capabilities::get) |extents|, which stay valid until revoke or release. The list of extents is
-  // valid during the call only. on_put passes |cookie| back.
+  // Lets the peer write to |extents| (kPutTarget, with Capabilities::put) or read from them
+  // (kGetSource, with Capabilities::get). Their memory stays valid until revoke() or release(). The
+  // list itself is valid during the call only. on_put passes |cookie| back.
   virtual Result<RemoteKey> expose(Extents extents, Access access,
                                    uint64_t cookie) HETCOMM_UNDER_BATON = 0;
-  // Ends the peer's access before it returns: the transport drops the bytes that the peer still
-  // sends, and the peer discards those that it still reads. A transport that can end the access
-  // only together with the connection does that, and on_failed follows.
+  // Ends the peer's access before it returns. The transport drops bytes that the peer still sends,
+  // and the peer discards bytes that it still reads. A transport that can end the access only by
+  // ending the connection does so, and on_failed follows.
   virtual void revoke(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
-  // Returns a key that the peer has used for the last time: all puts were reported, or its core has
-  // said that it has read everything. A transport may rely on that, and keep the memory reachable
-  // for the next use. A transport that does not keep it revokes the key.
+  // Releases a key that the peer has finished using: all puts were reported, or the peer's core has
+  // confirmed that it has read everything. A transport may rely on that and keep the memory
+  // reachable for the next use. A transport that does not keep the memory revokes the key.
   virtual void release(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -76,100 +77,100 @@ class MemoryExposer {
 
 class RegionMapper {
  public:
-  // Asks for region |key| of the peer, of |length| bytes, to be mapped into this process. on_mapped
-  // follows unless the connection breaks first. A region of another length is not mapped. Core asks
-  // once per key.
+  // Asks to map region |key| of the peer, of |length| bytes, into this process. on_mapped follows
+  // unless the connection breaks first. A region whose length differs is not mapped. Core asks once
+  // per key.
   virtual void map(const RemoteKey& key, uint64_t length) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~RegionMapper() = default;
 };
 
-// Endpoints that call on_doubt have this.
+// Settles doubts about a path. Endpoints that call on_doubt have this ability.
 class DoubtResolver {
  public:
-  // Passes on the peer's receipt() of |stream|. If it proves that the connection is cut, the
-  // connection breaks later in the usual way.
+  // Passes on the peer's receipt() for |stream|. If the receipt proves that the connection is cut,
+  // the connection breaks later in the usual way.
   virtual void resolve(const StreamId& stream, const PathReceipt& receipt) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DoubtResolver() = default;
 };
 
-// Each pointer is set exactly where the endpoint's capabilities say so, and is valid as long as the
-// endpoint.
+// Each pointer is non-null exactly if the endpoint has one of the capabilities listed, and is valid
+// as long as the endpoint.
 struct EndpointAbilities {
-  PutStarter* puts = nullptr;                 // put, or regions
-  GetStarter* gets = nullptr;                 // get, or regions
+  PutStarter* puts = nullptr;                 // put or regions
+  GetStarter* gets = nullptr;                 // get or regions
   ImmediateReader* immediate_gets = nullptr;  // gets_now
-  MemoryExposer* exposer = nullptr;           // put, or get
+  MemoryExposer* exposer = nullptr;           // put or get
   RegionMapper* mapper = nullptr;             // map
-  DoubtResolver* doubts = nullptr;            // no capability tells of it
+  DoubtResolver* doubts = nullptr;            // not announced by a capability
 };
 
 // --- abilities of a transport ----------------------------------------------------------------
 
-// Memory that peers reach at any time. With Capabilities::regions or ::map.
+// Publishes memory that peers can reach at any time. With Capabilities::regions or ::map.
 class RegionPublisher {
  public:
-  // Lets every member of |region| that is or becomes connected over this transport put to it and
-  // get from it with the key. kUnsupported: the transport cannot grant these rights.
+  // Lets every member of |region| that is or becomes connected over this transport put to the
+  // region and get from it with the key. kUnsupported: the transport cannot grant these rights.
   virtual Result<RemoteKey> publish(const Region& region) HETCOMM_UNDER_BATON = 0;
-  // Withdraws a region: no further peer gets it, and its file is no longer used. True: no peer
-  // reaches it either, and operations in flight to it fail. False: the peers have been told to let
-  // go, and core has to ask again.
+  // Withdraws a region: no further peer receives it, and its file is no longer used. Returns true
+  // if no peer can reach the region and operations in flight to it fail. Returns false if peers
+  // have been told to unmap it: core has to call again.
   virtual bool withdraw(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~RegionPublisher() = default;
 };
 
-// A copy of a device that has not ended in time. It may touch |bytes| bytes at |host|, which are
-// kept permanently. The holder releases |event| when the copy has completed.
+// A device copy that did not complete in time. It may access |bytes| bytes at |host|, which are
+// never freed. The holder releases |event| when the copy has completed.
 struct HangingCopy {
-  void* event = nullptr;  // null: no event
+  void* event = nullptr;  // null: none
   const void* host = nullptr;
   uint64_t bytes = 0;
 };
 
-// Memory of devices that connections reach directly. With Capabilities::device_memory.
+// Makes device memory directly reachable for connections. With Capabilities::device_memory.
 class DeviceAttacher {
  public:
-  // Says whether connections reach memory of |device| without copies through the host. The
-  // transport tries it: memory is reachable if bytes that were written to it are read back. The
-  // text says for each way how it works or why not. OUT_OF_RESOURCES: a later trial may end
-  // differently. The call blocks for milliseconds, or for 0.1 s per way where hardware does not
-  // answer. It blocks for seconds where a copy of the device does not end; |*hanging| is then that
-  // copy. Core makes the call before the first memory of |device| is attached, also from inside
+  // Determines whether connections can reach the memory of |device| without copies through the
+  // host. The transport tests it: memory is reachable if bytes written to it are read back. The
+  // text states for each method how it works or why it does not. OUT_OF_RESOURCES: a later trial
+  // may give another result. The call blocks for milliseconds, or for 0.1 s per method if hardware
+  // does not answer. It blocks for seconds if a device copy does not complete; |*hanging| is then
+  // that copy. Core calls this before it attaches the first memory of |device|, also from inside
   // upcalls.
   virtual Status check_device(const Device& device, HangingCopy* hanging) HETCOMM_UNDER_BATON = 0;
-  // From now on extents and regions inside the range's placeholder mean its memory, which stays
-  // until detach(). Core calls it only for devices that check_device() has found reachable.
+  // Makes extents and regions inside the range's placeholder refer to the range's memory, which
+  // stays until detach(). Core calls it only for devices that check_device() has found reachable.
   virtual Status attach(const DeviceRange& range) HETCOMM_UNDER_BATON = 0;
-  // Core no longer uses the range. After the return the transport no longer reaches the memory.
+  // Ends the use of the range. After the return the transport no longer accesses the memory.
   virtual void detach(const std::byte* placeholder) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DeviceAttacher() = default;
 };
 
-// Transports whose endpoints call on_doubt have this.
+// Reports received data. Transports whose endpoints call on_doubt have this ability.
 class ReceiptSource {
  public:
-  // Reports how much has arrived here on |stream| of a connection to |peer|. False: there is no
-  // such stream. [any-thread], concurrently with all other calls.
+  // Reports how much data this process has received on |stream| of a connection to |peer|. Returns
+  // false if the stream does not exist. [any-thread], concurrently with all other calls.
   virtual bool receipt(int peer, const StreamId& stream, PathReceipt* out) const = 0;
 
  protected:
   ~ReceiptSource() = default;
 };
 
-// Each pointer is set exactly where the transport's capabilities say so, and is valid as long as
-// the transport.
+// Each pointer is non-null exactly if the transport has one of the capabilities listed, and is
+// valid as long as the transport.
 struct TransportAbilities {
-  RegionPublisher* regions = nullptr;       // regions, or map
+  RegionPublisher* regions = nullptr;       // regions or map
   DeviceAttacher* devices = nullptr;        // device_memory
-  const ReceiptSource* receipts = nullptr;  // no capability tells of it
+  const ReceiptSource* receipts = nullptr;  // not announced by a capability
 };
 
 }  // namespace hetcomm

@@ -1,4 +1,4 @@
-// The types that the interfaces of transports use: extents, keys, regions, capabilities, bulks.
+// Types used by the transport interfaces: extents, keys, regions, capabilities, bulks.
 #pragma once
 
 #include <array>
@@ -12,18 +12,18 @@
 
 namespace hetcomm {
 
-// Core's header of a message. A transport carries it as it is and does not look into it.
+// Core's header of a message. A transport carries it unchanged without interpreting it.
 inline constexpr size_t kHeaderBytes = 32;
 using MessageHeader = std::array<std::byte, kHeaderBytes>;
 
 // The target of a connection: a rank, and one of its transports of the same kind.
 struct Destination {
   int rank = 0;
-  size_t transport = 0;  // its number among the peer's transports
+  size_t transport = 0;  // index among the peer's transports of this kind
   bool operator==(const Destination&) const = default;
 };
 
-// A view of |length| bytes of a list of extents, starting at |offset|. They are host memory, or
+// A view of |length| bytes in a list of extents, starting at |offset|. Extents are host memory or
 // placeholders of attached device memory (DeviceRange). The list outlives the view.
 struct ExtentView {
   Extents extents;
@@ -31,9 +31,9 @@ struct ExtentView {
   uint64_t length = 0;
 };
 
-// Names memory that the other side exposed or published. Its transport makes the key, and core's
-// messages carry it. Only the transport knows what the words mean. All words 0: no key. A transport
-// treats a key from the wire as hostile.
+// Identifies memory that the other side has exposed or published. The other side's transport
+// creates the key, and core's messages carry it. Only the transport interprets the words. All words
+// 0: no key. A transport treats a key from the wire as hostile.
 struct RemoteKey {
   std::array<uint64_t, 3> words{};
   // Compares word by word, since the array's own comparison is a call.
@@ -42,7 +42,7 @@ struct RemoteKey {
   }
 };
 
-// The peer's use of exposed memory: it writes, or it reads.
+// How the peer uses exposed memory: as the target of puts or the source of gets.
 enum class Access : uint8_t { kPutTarget, kGetSource };
 
 // Memory of this process that |members| may reach at any time, until it is withdrawn.
@@ -55,13 +55,13 @@ struct Region {
   bool readable = false;
   // Members that have mapped it may use the processor's atomic instructions on it.
   bool atomic = false;
-  // File that |address| is a mapping of, which other processes may map too. -1: there is none. The
-  // file stays open until withdraw() is called.
+  // File of which |address| is a mapping and which other processes may also map. -1: there is none.
+  // The file stays open until withdraw() is called.
   int file = -1;
   uint64_t file_offset = 0;
-  // Says for each rank whether the region is for it. A transport that hands memory over to single
-  // peers asks this first. A transport whose keys work for all peers alike relies on core, which
-  // tells the key to members only.
+  // Whether each rank may access the region. A transport that hands memory to individual peers
+  // checks this first. A transport whose keys work for all peers alike relies on core, which gives
+  // the key to members only.
   std::vector<bool> members;
 
   bool is_for(int rank) const {
@@ -70,8 +70,9 @@ struct Region {
   }
 };
 
-// Memory of a device that connections reach directly. In extents and regions |placeholder| stands
-// for it. The process has nothing at these addresses, so code that touches them by mistake faults.
+// Device memory that connections reach directly. In extents and regions |placeholder| represents
+// it. The process has nothing mapped at these addresses, so code that accesses them by mistake
+// faults.
 struct DeviceRange {
   Device device;
   const void* address = nullptr;
@@ -80,11 +81,12 @@ struct DeviceRange {
 };
 
 // A region of the peer that is mapped into this process for reading and writing. Only regions that
-// grant every access are mapped.
+// grant every kind of access can be mapped.
 struct MappedRegion {
   std::byte* address = nullptr;
   uint64_t length = 0;
-  // The pages stay mapped while this or a copy of it exists, whatever happens to the connection.
+  // Keeps the pages mapped while this object or a copy of it exists, whatever happens to the
+  // connection.
   std::shared_ptr<const void> hold{};
 };
 
@@ -96,34 +98,34 @@ struct Capabilities {
   bool get = false;
   // get_now() takes about as long as copying the bytes does.
   bool gets_now = false;
-  // Core uses get where put and get are possible. False: it measures which one is faster.
+  // Core uses get where both put and get are possible. False: core measures which is faster.
   bool prefers_get = false;
-  // True: the target's endpoint reports each put with on_put. False: the initiator has to tell the
+  // The target's endpoint reports each put with on_put. False: the initiator has to inform the
   // target when all data has arrived.
   bool target_sees_put = false;
-  // True: messages and puts that were accepted arrive unless the peer dies, and a put completes at
-  // the initiator as soon as its source was read. False: they may be lost with the connection while
-  // the peer lives.
+  // Accepted messages and puts arrive unless the peer dies, and a put completes at the initiator as
+  // soon as its source has been read. False: they may be lost with the connection while the peer
+  // lives.
   bool lossless = false;
-  // Put and get reach regions (RegionPublisher) as well, without the target's help. Such a put
+  // Put and get can also access regions (RegionPublisher), without the target's help. Such a put
   // completes when its bytes are in place, and is not reported to the target.
   bool regions = false;
-  // Device memory can be attached (DeviceAttacher) if check_device() says so.
+  // Device memory can be attached (DeviceAttacher) if check_device() confirms it.
   bool device_memory = false;
   // Regions with a file can be mapped into the peer's process (RegionMapper).
   bool map = false;
-  // No one in between can read or change the data: it does not leave the host, or it is encrypted
-  // and both ends have proved their identity. HETCOMM_REQUIRE_TLS refuses transports without this.
+  // No intermediary can read or change the data: it does not leave the host, or it is encrypted and
+  // both ends have proved their identity. HETCOMM_REQUIRE_TLS rejects transports without this.
   bool protected_in_transit = false;
   // The transport connects ranks of one host only.
   bool within_host = false;
-  // Connecting to an address that no one has may block the transport for seconds.
+  // Connecting to an address that no host uses may block the transport for seconds.
   bool waits_for_addresses = false;
-  // Largest number of extents of one expose().
+  // Largest number of extents in one expose() call.
   uint32_t max_exposed_extents = UINT32_MAX;
   // Longest payload of one message.
   uint32_t max_payload_bytes = 0;
-  // Messages up to this size are better sent at once than after a request.
+  // Messages up to this size are better sent immediately than after a request.
   uint64_t eager_limit_bytes = 0;
   // Preferred size of one put or get.
   uint64_t chunk_bytes = 0;
@@ -133,8 +135,8 @@ struct Capabilities {
   uint64_t bandwidth_bytes_per_s = 0;
 };
 
-// One put or get. Core owns it, and keeps it and its local memory until on_bulk_complete is called,
-// or until cancel() or the endpoint's destruction has returned. Until then the transport owns
+// One put or get. Core owns it, and preserves it and its local memory until on_bulk_complete is
+// called, or until cancel() or the endpoint's destructor returns. Until then the transport owns
 // |next| and |scratch|.
 struct Bulk {
   ExtentView local;
@@ -145,27 +147,28 @@ struct Bulk {
   std::array<uint64_t, 4> scratch{};
 };
 
-// The fate of the data that this side has sent over a connection after its first message, or
-// requested there by get. Messages and bulk data count separately.
+// The fate of the data that this side has sent over a connection, or requested by get, after its
+// first message. Messages and bulk data count separately.
 enum class Passage : uint8_t {
-  kNothing,  // there was none
+  kNothing,  // no such data
   kPassed,   // some has arrived at the peer's host, which acknowledged it
   kBlocked,  // no message, or no bulk data, is known to have arrived
 };
 
-// Names one stream of a connection. Both sides use the same name.
+// Identifies one stream of a connection. Both sides use the same name.
 struct StreamId {
   std::array<std::byte, 16> connection{};
   uint8_t index = 0;
   bool operator==(const StreamId& other) const = default;
 };
-// The amount of data that has arrived at the receiving end of a stream.
+// The amount of data that has arrived at a stream's receiving end.
 struct PathReceipt {
-  // Time of the question, by the clock of the rank that asked. The answer is as old as that.
+  // Time of the request, on the clock of the requesting rank. The answer is considered as old as
+  // that.
   uint64_t asked_ns = 0;
-  // Bytes that the kernel has received on the stream since it began.
+  // Bytes that the kernel has received on the stream since it was opened.
   uint64_t received_bytes = 0;
-  // True: the process leaves bytes unread, and the kernel takes no more.
+  // Whether the kernel accepts no more data because the process leaves bytes unread.
   bool full = false;
 };
 

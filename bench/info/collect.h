@@ -48,11 +48,11 @@ struct Report {
   std::vector<TransportRow> transports;
 };
 
-// Version and build; needs no context and cannot fail.
+// Collects version and build. Needs no context and cannot fail.
 void collect_library(Report& report);
-// Variables without their current values. Needs no context either.
+// Returns the variables without their current values. Needs no context.
 std::vector<VariableRow> describe_variables();
-// Everything else. Prints the reason on standard error and returns false if a call fails.
+// Collects everything else. If a call fails, prints the reason on standard error and returns false.
 bool collect_machine(hetcomm_context_t* context, Report& report);
 
 }  // namespace hetcomm_info

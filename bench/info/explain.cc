@@ -39,7 +39,7 @@ std::string host_name() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
 }
 
-// Splits |text| into lines, without empty ones.
+// Splits |text| into lines, without the empty ones.
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size();) {
@@ -214,8 +214,8 @@ bool print_views(hetcomm_communicator_t* communicator, const View& view, bool js
 
 // --- one rank of a job
 
-// Finds the job of this rank. If the tool's MPI module is missing, the variables of mpirun still
-// give rank and size.
+// Joins the job of this rank. If the tool's MPI module is missing, mpirun's variables still give
+// rank and size.
 std::string find_job(bench::Launcher launcher, hetcomm_context_t* context,
                      hetcomm_bootstrap_t** out_bootstrap) {
   std::string failure = bench::create_bootstrap(launcher, context, out_bootstrap);
@@ -225,7 +225,7 @@ std::string find_job(bench::Launcher launcher, hetcomm_context_t* context,
   return found ? "" : failure;
 }
 
-// Whether the context has |device|. Prints an error if not.
+// Whether the context has |device|. Prints an error if it does not.
 bool has_device(hetcomm_context_t* context, int32_t device) {
   int32_t count = 0;
   const hetcomm_status_t status = hetcomm_device_count(context, &count);
@@ -268,7 +268,7 @@ int join(bench::Launcher launcher, const Question& question) {
     return kFailure;
   }
   if (peer.has_value() && *peer >= view.size) {
-    // All ranks were asked the same, so only one of them answers.
+    // All ranks received the same question, so only one of them answers.
     if (view.rank == 0) {
       std::fprintf(stderr, "hetcomm_info: there is no rank %d: this job has ranks 0 to %d\n", *peer,
                    view.size - 1);

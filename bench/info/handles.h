@@ -1,4 +1,4 @@
-// Owners of the library's handles. They report failed calls of this tool in one way.
+// Owners of the library's handles. They report this tool's failed calls in a uniform format.
 #pragma once
 
 #include <cstdio>
@@ -19,7 +19,7 @@ inline void report_failure(const char* what, hetcomm_status_t status) {
                hetcomm_last_error());
 }
 
-// A failed goodbye is only reported: it was sent anyway.
+// A failed goodbye is only reported: the goodbye was sent nevertheless.
 struct Destroy {
   void operator()(hetcomm_context_t* context) const {
     const hetcomm_status_t status = hetcomm_context_destroy(context);

@@ -1,4 +1,4 @@
-// The manual page.
+// Prints the manual page.
 #pragma once
 
 #include <string>

@@ -128,7 +128,7 @@ int report(const Options& options) {
   collect_library(report);
   const Context context = create_context();
   if (context == nullptr || !collect_machine(context.get(), report)) {
-    // Version and build, which a bug report needs most, are still known.
+    // Version and build, which a bug report needs most, are still available.
     if (!options.json() && options.sections.all()) {
       std::printf("hetcomm %s, ABI %u\n%s\n", report.version.c_str(), report.abi_version,
                   report.build.c_str());

@@ -19,19 +19,21 @@ namespace {
 constexpr const char* kPlugins = "HETCOMM_DEVICE_PLUGINS";
 constexpr const char* kDevices = "HETCOMM_DEVICES";
 constexpr unsigned kMaxSeconds = 60;
-constexpr int kCameBack = 113;  // a plug-in that ends the process causes another status
+constexpr int kCameBack = 113;  // exit status if no plug-in ended the process
 
-// A program with more rights than its caller loads nothing that the caller names.
+// Returns the variable's value, except in a program with more rights than its caller, which must
+// load nothing that the caller names.
 std::string value_of(const char* variable) {
   const char* const value = secure_getenv(variable);
   return value != nullptr ? value : "";
 }
 
-// Describes how a process ends while it makes a context with these, or returns "" if it does not.
+// Describes how a process ends while it makes a context with these settings, or returns "" if it
+// survives.
 std::string end_of(const std::string& plugins, const std::string& devices) {
   std::fflush(nullptr);
   const pid_t child = fork();
-  if (child < 0) return "";  // it cannot be tried
+  if (child < 0) return "";  // trial impossible
   if (child == 0) {
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
@@ -77,7 +79,7 @@ bool probe_plugins() {
     well = false;
   }
   if (!well) {
-    // Their kinds may be missing now.
+    // The kinds of the removed plug-ins may be missing now.
     std::fprintf(stderr, "hetcomm_info: what follows is without %s and %s\n", kPlugins, kDevices);
     unsetenv(kPlugins);
     unsetenv(kDevices);

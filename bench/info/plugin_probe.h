@@ -1,11 +1,12 @@
-// Plug-ins may end the process, so children try them first.
+// Tries plug-ins in child processes first, since a plug-in may end its process.
 #pragma once
 
 namespace hetcomm_info {
 
-// Tries what HETCOMM_DEVICE_PLUGINS and HETCOMM_DEVICES name. Anything that ends the process is
-// reported on standard error and removed from the environment, so that the rest can be shown.
-// Returns false if that happened. Call with one thread and without a context.
+// Tries the plug-ins and devices that HETCOMM_DEVICE_PLUGINS and HETCOMM_DEVICES name. An entry
+// that ends its process is reported on standard error and removed from the environment, so that the
+// rest can be shown. Returns false if an entry was removed. Must be called with one thread and
+// without a context.
 bool probe_plugins();
 
 }  // namespace hetcomm_info

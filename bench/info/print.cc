@@ -19,7 +19,7 @@ constexpr size_t kMinLastColumn = 20;
 using Rows = std::vector<std::vector<std::string>>;
 using Json = nlohmann::ordered_json;
 
-// An empty value is shown as "-", since otherwise a column would look shifted.
+// Returns |value|, or "-" if it is empty, since an empty cell would make a column look shifted.
 std::string shown(const std::string& value) { return value.empty() ? "-" : value; }
 
 Rows variable_rows(const Report& report) {

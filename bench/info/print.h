@@ -9,7 +9,7 @@
 
 namespace hetcomm_info {
 
-// Columns of the terminal on standard output, or 100.
+// Returns the width of the terminal on standard output in columns, or 100.
 size_t output_width();
 
 // Splits |text| into lines of at most |width| columns, at spaces if possible.
@@ -19,9 +19,10 @@ std::vector<std::string> wrap(std::string_view text, size_t width);
 // |width| and is wrapped. The others are as wide as their contents, but wrapped at 24 columns.
 std::string table(const std::vector<std::vector<std::string>>& rows, size_t width);
 
-// One page, transports first and only variables with non-default values; or the requested sections.
+// Returns one page with transports first and only variables with non-default values, or the
+// requested sections.
 std::string as_text(const Report& report, const Sections& sections, size_t width);
-// Everything, or the requested sections.
+// Returns everything, or the requested sections, as JSON.
 std::string as_json(const Report& report, const Sections& sections);
 
 }  // namespace hetcomm_info

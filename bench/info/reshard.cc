@@ -25,7 +25,7 @@ std::string read_file(const std::string& name) {
   return text.str();
 }
 
-// The labels of the hosts of a link model, in the model's order.
+// Returns the labels of a link model's hosts, in the model's order.
 std::vector<std::string> hosts_of(const std::string& model, const std::string& name) {
   const auto json = nlohmann::json::parse(model, nullptr, false);
   std::vector<std::string> labels;

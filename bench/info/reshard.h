@@ -1,4 +1,4 @@
-// The command `reshard`: a plan for two layouts, without a job.
+// The command `reshard`: plans the transfer between two layouts, without a job.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The command `topology`: the machine as the library sees it.
+// The command `topology`: shows the machine as the library sees it.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@
 
 namespace bench {
 
-// Byte |i| of message |seed| is byte i % 8 of word i / 8.
+// Returns a word of the pattern: byte |i| of message |seed| is byte i % 8 of word i / 8.
 inline uint64_t pattern_word(uint64_t index, uint64_t seed) {
   return (index + seed * 0x100000001b3U + 1) * 0x9e3779b97f4a7c15U;
 }
@@ -24,7 +24,7 @@ inline void fill_pattern(uint8_t* bytes, uint64_t size, uint64_t seed) {
   }
 }
 
-// Number of wrong bytes.
+// Returns the number of wrong bytes.
 inline int64_t count_wrong(const uint8_t* bytes, uint64_t size, uint64_t seed) {
   int64_t wrong = 0;
   for (uint64_t at = 0; at < size; at += 8) {
@@ -38,8 +38,8 @@ inline int64_t count_wrong(const uint8_t* bytes, uint64_t size, uint64_t seed) {
   return wrong;
 }
 
-// |slots| buffers of |bytes| each in one piece of memory. Each has pages (from 4 KiB up) or cache
-// lines of its own.
+// Holds |slots| buffers of |bytes| each in one block of memory. Each buffer has its own pages (from
+// 4 KiB up) or cache lines.
 class SlotMemory {
  public:
   SlotMemory() = default;
@@ -54,7 +54,7 @@ class SlotMemory {
 
   uint8_t* slot(int index) const { return memory_ + static_cast<uint64_t>(index) * stride_; }
 
-  // The distance between two slots, and the size of all of them together.
+  // Returns the distance between two slots. size() returns the size of all slots together.
   static uint64_t stride(uint64_t bytes) {
     const uint64_t unit = bytes < kPage ? 64 : kPage;
     return std::max<uint64_t>((bytes + unit - 1) / unit * unit, unit);
@@ -84,19 +84,19 @@ class SlotMemory {
   std::unique_ptr<uint8_t, Free> own_;
 };
 
-// The buffers that the peer reaches by one-sided operations: the buffers that it puts into, or
-// those that it gets from.
+// The buffers that the peer accesses by one-sided operations: the target of its puts, or the source
+// of its gets.
 enum class Exposed { kReceive, kSend };
 
 // The buffers of both directions of a rank, for every back end with messages in host memory.
 class HostBuffers {
  public:
-  // A back end with one-sided operations sets this, see loops/one_sided.h.
+  // A back end with one-sided operations sets this to true, see loops/one_sided.h.
   static constexpr bool kOneSided = false;
-  // A back end with collective operations sets this, see loops/collectives.h.
+  // A back end with collective operations sets this to true, see loops/collectives.h.
   static constexpr bool kCollectives = false;
-  // Collective operations use the slots directly. A back end with other memory copies the slots
-  // there before the measurement, and back before the check.
+  // Does nothing: collective operations use the slots directly. A back end with other memory copies
+  // the slots to the device before the measurement, and back before the check.
   void slots_to_device() {}
   void slots_from_device() {}
 
@@ -115,7 +115,7 @@ class HostBuffers {
     theirs = SlotMemory(bytes, slots, static_cast<uint8_t*>(memory));
     own = SlotMemory(bytes, slots);
   }
-  // Memory may not suffice for both sets at the same time.
+  // Frees the buffers, since memory may not suffice for two sets at the same time.
   void give_back() {
     send_ = SlotMemory();
     receive_ = SlotMemory();
@@ -130,8 +130,8 @@ class HostBuffers {
   int64_t wrong(int slot, uint64_t seed) const {
     return count_wrong(receive_slot(slot), bytes_, seed);
   }
-  // The receive buffer while another core or the kernel may be filling it. nullptr if the CPU
-  // cannot read it.
+  // Returns the receive buffer while another core or the kernel may be filling it, or nullptr if
+  // the CPU cannot read it.
   volatile uint8_t* watch(int slot) const { return receive_slot(slot); }
 
  private:

@@ -47,7 +47,7 @@ inline constexpr CollectiveInfo kCollectiveInfos[] = {
     {"alltoall", Collective::kAlltoall, false, false, true, false},
 };
 
-// Returns null if |test| is another test.
+// Returns null if |test| is no collective test.
 inline const CollectiveInfo* find_collective(std::string_view test) {
   for (const CollectiveInfo& info : kCollectiveInfos) {
     if (test == info.test) return &info;
@@ -55,7 +55,7 @@ inline const CollectiveInfo* find_collective(std::string_view test) {
   return nullptr;
 }
 
-// Bytes over the busiest link per byte of the size: the factor of the bus bandwidth.
+// Returns the factor of the bus bandwidth: bytes over the busiest link per byte of the size.
 inline double bus_factor(Collective operation, int ranks) {
   const double n = ranks;
   switch (operation) {
@@ -76,7 +76,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
   CollectiveLoops(Backend& backend, const Workload& workload)
       : Shared(backend, workload), info_(*find_collective(workload.test)) {}
 
-  // As Loops::measure. The size may be a little smaller: whole elements in whole parts.
+  // Measures like Loops::measure. The size may be slightly smaller: whole elements in whole parts.
   Measurement measure(const Point& point) {
     point_ = point;
     point_.window = 1;
@@ -122,7 +122,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
 
   uint64_t elements() const { return point_.bytes / sizeof(float); }
   uint64_t part() const { return elements() / static_cast<uint64_t>(backend_.ranks()); }
-  // Small whole numbers, whose sums are exact.
+  // Returns a small whole number, so that sums are exact.
   static float input(int rank, uint64_t index) {
     return static_cast<float>(rank + 1 + static_cast<int>(index % 13));
   }
@@ -134,7 +134,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     std::memcpy(&value, bytes + index * sizeof(float), sizeof value);
     return value;
   }
-  // The position and number of elements of this rank's input, and those of the result.
+  // Returns the start of this rank's input. receive_side() returns the start of its result.
   uint8_t* send_side() const {
     if (info_.operation == Collective::kBroadcast) return backend_.receive_slot(0);
     if (in_place_ && info_.operation == Collective::kAllgather) {
@@ -188,7 +188,8 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     }
   }
 
-  // Number of elements that one more operation, with fresh input, gets wrong on all ranks together.
+  // Runs one more operation with fresh input. Returns the number of wrong elements on all ranks
+  // together.
   int64_t verify() {
     fill();
     this->barrier();

@@ -45,7 +45,8 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
                                              : Test::kOverlap;
   }
 
-  // Every rank calls it for the same points in the same order. The result is set on rank 0.
+  // Measures one point. Every rank calls it for the same points in the same order. The result is
+  // set on rank 0.
   Measurement measure(const Point& point) {
     point_ = point;
     if (test_ == Test::kOverlap) point_.window = 1;
@@ -154,14 +155,15 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     }
   }
 
-  // Sends one word each way, one after the other: a library may hold a send until it is received.
+  // Sends one word in each direction, one after the other, since a library may hold a send until it
+  // is received.
   void acknowledge(int peer) {
     if (backend_.rank() == 0) backend_.send_word(peer, 0);
     backend_.receive_word(peer);
     if (backend_.rank() != 0) backend_.send_word(peer, 0);
   }
 
-  // |iterations| counts the messages that one rank sends to all others together.
+  // Runs |iterations| messages, counted as those that one rank sends to all others together.
   template <class Clock>
   void message_rate_pass(int64_t iterations, Clock& clock) {
     const int others = backend_.ranks() - 1;
@@ -186,7 +188,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     if (test_ == Test::kLatency || test_ == Test::kOverlap) return 1;
     return test_ == Test::kMessageRate ? step() : point_.window;
   }
-  // Least number of messages of a pass.
+  // Returns the smallest number of messages in a pass.
   int step() const {
     if (test_ == Test::kLatency) return 1;
     return test_ == Test::kMessageRate ? point_.window * (backend_.ranks() - 1) : point_.window;
@@ -229,7 +231,8 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
 
   static constexpr uint64_t kExtraPatterns = 3;
 
-  // The pattern of |sender|'s messages in |slot|, different for each. kWatchedSeed for the first.
+  // Returns the seed for |sender|'s messages in |slot|, different for each. The first message has
+  // seed kWatchedSeed.
   static uint64_t seed_of(uint64_t round, int sender, int slot) {
     return (round * 1024 + static_cast<uint64_t>(sender)) * 65536 + static_cast<uint64_t>(slot);
   }

@@ -24,7 +24,7 @@ class Measuring {
 
   void barrier() { sum(0); }
 
-  // Rank |root|'s value, on every rank.
+  // Returns rank |root|'s value on every rank.
   double share(double value, int root = 0) {
     if (backend_.rank() != root) return backend_.receive_word(root);
     for (int peer = 0; peer < backend_.ranks(); ++peer) {
@@ -33,7 +33,7 @@ class Measuring {
     return value;
   }
 
-  // Sum and maximum over all ranks, on every rank. No rank returns before all have called.
+  // Returns the sum over all ranks, on every rank. No rank returns before all have called.
   double sum(double value) {
     return combine(value, [](double a, double b) { return a + b; });
   }
@@ -108,7 +108,7 @@ class Measuring {
     for (int64_t iterations = step;;
          iterations = whole_steps(static_cast<double>(iterations) * 4)) {
       double seconds = timed(iterations);
-      // Once more: an interrupted pass looks like one that is long enough.
+      // Repeat the pass: an interrupted one looks long enough.
       if (seconds >= workload_.seconds / 8) seconds = std::min(seconds, timed(iterations));
       if (seconds >= workload_.seconds / 8 || iterations * 4 > kMaxIterations) {
         return whole_steps(workload_.seconds / std::max(seconds, 1e-9) *

@@ -4,11 +4,12 @@
 // In addition to the functions of loops.h, a back end has
 //   static constexpr bool kOneSided = true
 //   expose(bytes, slots, exposed)     instead of prepare: the peer reaches one side's buffers
-//   put(slot)                         starts a put, and goes on
-//   start_put(slot), start_get(slot)  the same, one of several at once
-//   start_add(slot)                   adds 1 to the word of the slot; previous(slot): what it was
-//   reap()                            ends what was started, as far as this side is concerned
-//   finish()                          the same, and waits until it has happened at the owner
+//   put(slot)                         starts a put without waiting
+//   start_put(slot), start_get(slot)  starts one of several concurrent puts or gets
+//   start_add(slot)                   adds 1 to the word of the slot
+//   previous(slot)                    the word before the addition
+//   reap()                            completes all started operations on this side
+//   finish()                          completes all started operations on both sides
 //   progress()                        drives communication once, without waiting
 //   watch(slot)                       host memory only
 // and, if kNotifies,
@@ -37,7 +38,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     ping_pong_ = is_latency(workload.test) && (kind_ == Kind::kPut || kind_ == Kind::kNotifiedPut);
   }
 
-  // As Loops::measure.
+  // Measures like Loops::measure.
   Measurement measure(const Point& point) {
     point_ = point;
     if (is_latency(workload_.test)) point_.window = 1;
@@ -66,8 +67,9 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
   using Shared::workload_;
 
   enum class Kind { kPut, kNotifiedPut, kGet, kAdd };
-  // Number of reads of the memory, some 300 ns, between two calls that drive communication. If such
-  // a call is in progress when the message arrives, it adds time that memory alone would not take.
+  // Number of reads of the memory, about 300 ns in total, between two calls that drive
+  // communication. If such a call is in progress when the message arrives, it adds time that
+  // polling alone would not take.
   static constexpr int kLooks = 1000;
 
   int step() const { return point_.window; }
@@ -121,7 +123,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     }
   }
 
-  // Bytes that differ from those of the previous message and are never 0.
+  // Returns bytes that differ from those of the previous message and are never 0.
   uint64_t next_stamp() { return (0x80 | (++stamps_ & 0x7f)) * 0x0101010101010101; }
   uint64_t stamped_bytes() const { return std::min<uint64_t>(point_.bytes, sizeof(uint64_t)); }
 
@@ -173,12 +175,13 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
 
   static constexpr uint64_t kExtraPatterns = 3;
 
-  // The pattern of |source|'s data in |slot|, different for each.
+  // Returns the seed for |source|'s data in |slot|, different for each.
   static uint64_t seed_of(uint64_t round, int source, int slot) {
     return (round * 2 + static_cast<uint64_t>(source)) * 65536 + static_cast<uint64_t>(slot);
   }
 
-  // The words for additions start at 0. Old bytes cannot pass for new ones.
+  // Writes fresh patterns, so that old bytes cannot pass for new ones. Words for additions start at
+  // 0.
   void write_patterns(uint64_t round) {
     if (backend_.rank() > 1 || (!workload_.check && kind_ != Kind::kAdd)) return;
     for (int slot = 0; slot < point_.window; ++slot) {
@@ -222,7 +225,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     return wrong;
   }
 
-  // As Loops::verify. The barriers separate the owner's own accesses from those of its peer.
+  // Verifies like Loops::verify. The barriers separate the owner's accesses from those of its peer.
   int64_t verify() {
     this->barrier();
     double wrong = static_cast<double>(count_received(0));

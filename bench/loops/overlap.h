@@ -24,7 +24,7 @@ class Overlap {
   Overlap(Backend& backend, const Workload& workload, uint64_t bytes)
       : backend_(backend), workload_(workload), bytes_(bytes) {}
 
-  // Rank 0 sends once for every positive word that it receives, and stops at 0.
+  // Answers as rank 0: sends once for every positive word that it receives, and stops at 0.
   void receive(Measurement* measurement) {
     measurement->idle_us = idle_us();
     const double target_us = std::max(kMinComputeUs, kComputeOverTransfer * measurement->idle_us);
@@ -55,14 +55,13 @@ class Overlap {
   static constexpr int kIdleTransfers = 20;
   static constexpr int kWarmupTransfers = 10;
 
-  // Times from the word that starts the sender until the data arrived, and until everything was
-  // done.
+  // Durations from the start word until the data has arrived, and until everything is done.
   struct Transfer {
     double done_us;
     double overall_us;
   };
 
-  // Returns the time of a transfer to a waiting rank.
+  // Returns the duration of a transfer to a waiting rank.
   double idle_us() {
     Samples samples(kIdleTransfers, 1);
     for (int i = 0; i < kWarmupTransfers; ++i) receive_while_computing(0);
@@ -72,7 +71,7 @@ class Overlap {
     return median(samples);
   }
 
-  // A rare interrupted transfer must not decide how much was hidden.
+  // Returns the median, so that a rare interrupted transfer does not decide the hidden share.
   static double median(Samples& samples) {
     Measurement summary;
     samples.summarize(&summary);
@@ -85,13 +84,15 @@ class Overlap {
     return static_cast<int64_t>(target_us / (compute_us(kTrial) / kTrial)) + 1;
   }
 
-  // Number of repetitions that fill the time. Each computes alone, then computes while it receives.
+  // Returns the number of repetitions that fill the time. Each computes alone, then computes while
+  // receiving.
   int64_t fitting(double target_us) const {
     return std::clamp<int64_t>(static_cast<int64_t>(workload_.seconds * 1e6 / (2.3 * target_us)), 5,
                                1000);
   }
 
-  // About a microsecond of arithmetic that uses no memory and that no compiler can remove.
+  // Computes for about a microsecond, with arithmetic that uses no memory and that no compiler can
+  // remove.
   void compute_unit() {
     uint64_t value = arithmetic_;
     for (int i = 0; i < kUnitSteps; ++i) value = value * 0x5851f42d4c957f2dU + 0x14057b7ef767814fU;
@@ -105,8 +106,8 @@ class Overlap {
     return static_cast<double>(now_ns() - started) * 1e-3;
   }
 
-  // The last byte of every page, and of the message. Once all have the new value, the data is
-  // complete.
+  // Returns the number of watched bytes: the last byte of every page, and of the message. Once all
+  // have the new value, the data is complete.
   uint64_t watched_count() const { return (bytes_ + kWatchStride - 1) / kWatchStride; }
   uint64_t watched_offset(uint64_t index) const {
     return std::min((index + 1) * kWatchStride, bytes_) - 1;
@@ -121,7 +122,7 @@ class Overlap {
     return data[offset] == sent_byte(offset);
   }
 
-  // With |units| 0 it only waits.
+  // Receives one message while computing |units|. With 0 units it only waits.
   Transfer receive_while_computing(int64_t units) {
     volatile uint8_t* data = backend_.watch(0);
     const uint64_t count = watched_count();

@@ -18,7 +18,7 @@ inline int64_t now_ns() {
   return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
 }
 
-// Stands for a pass without a clock in its loop: everything compiles to nothing.
+// A replacement for a clock in passes without one: everything compiles to nothing.
 struct NoSamples {
   void start() {}
   void stop() {}
@@ -35,7 +35,7 @@ class Samples {
   void add_us(double time_us) { times_us_.push_back(time_us); }
 
   bool empty() const { return times_us_.empty(); }
-  // Sorts, and fills in minimum, maximum, percentiles and deviation.
+  // Sorts the samples, and fills in minimum, maximum, percentiles and deviation.
   void summarize(Measurement* measurement) {
     if (times_us_.empty()) return;
     std::sort(times_us_.begin(), times_us_.end());
@@ -53,7 +53,8 @@ class Samples {
   }
 
  private:
-  // Nearest rank: the smallest sample that at least |fraction| of all do not exceed.
+  // Returns the sample at the nearest rank: the smallest one that at least |fraction| of all do not
+  // exceed.
   double percentile(double fraction) const {
     const double rank = std::ceil(fraction * static_cast<double>(times_us_.size()));
     return times_us_[static_cast<size_t>(std::max(rank, 1.0)) - 1];

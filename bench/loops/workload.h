@@ -1,4 +1,4 @@
-// A workload tells a benchmark process what to measure, and the process answers with measurement
+// A workload defines what a benchmark process measures, and the process answers with measurement
 // lines. The words of a workload are on the command line, and every measured point is one line of
 // standard output. hetcomm's own ranks and the runners of the other libraries use the same format,
 // so that one driver can interleave them. Standard library only: a runner is compiled where the
@@ -36,10 +36,10 @@ struct Workload {
   std::vector<Point> points;
 };
 
-// The results of one point. Times are of one message, one way, in microseconds, except total_us.
-// kUnknown: not measured. |iterations| counts the messages of one sender, |messages| those of all
-// senders. total_us is the time in which all of them were delivered (latency: halved, so that it
-// counts one direction).
+// The results of one point. Times are for one message in one direction, in microseconds, except
+// total_us. kUnknown: not measured. |iterations| counts the messages from one sender, |messages|
+// those from all senders. total_us is the time until all messages were delivered (latency: halved,
+// so that it counts one direction).
 struct Measurement {
   Point point;
   int64_t iterations = 0;
@@ -52,24 +52,21 @@ struct Measurement {
   double p99_us = kUnknown;
   double p999_us = kUnknown;
   double stdev_us = kUnknown;
-  // overlap: transfer with a waiting receiver, computing alone, both together
-  double idle_us = kUnknown;
-  double compute_us = kUnknown;
-  double overall_us = kUnknown;
-  // staging: copying alone on the slower side, and the same message from host to host
-  double copy_us = kUnknown;
-  double wire_us = kUnknown;
-  double processor_us = kUnknown;  // of all threads of both ranks, in these stages separately
-  double chunk_bytes = kUnknown;   // average size of the staged chunks
-  // collective operations: one operation in place, and its wrong elements
-  double in_place_us = kUnknown;
-  double in_place_wrong = kUnknown;
-  std::string path;  // path of the bytes, if the implementation reports it
+  double idle_us = kUnknown;         // overlap: transfer with a waiting receiver
+  double compute_us = kUnknown;      // overlap: computing alone
+  double overall_us = kUnknown;      // overlap: transfer and computing together
+  double copy_us = kUnknown;         // staging: copying alone on the slower side
+  double wire_us = kUnknown;         // staging: the same message from host to host
+  double processor_us = kUnknown;    // staging: both stages alone, all threads of both ranks
+  double chunk_bytes = kUnknown;     // average size of the staged chunks
+  double in_place_us = kUnknown;     // collective operations: one operation in place
+  double in_place_wrong = kUnknown;  // collective operations: wrong elements of that operation
+  std::string path;                  // path of the bytes, if the implementation reports it
 };
 
 // --- kinds of tests, by their names --------------------------------------------------------------
 
-// Tests with one message or operation at a time, judged by its duration.
+// Whether the test has one message or operation at a time and is judged by its duration.
 inline bool is_latency(std::string_view test) {
   constexpr std::string_view kEnd = "latency";
   return test.size() >= kEnd.size() && test.substr(test.size() - kEnd.size()) == kEnd;
@@ -201,7 +198,7 @@ inline std::string encode(const Measurement& measurement) {
   return line;
 }
 
-// Returns false if |line| is other output of the process.
+// Parses a measurement line. Returns false if |line| is other output of the process.
 inline bool decode(std::string_view line, Measurement* out_measurement) {
   if (line.substr(0, 2) != "R ") return false;
   Measurement measurement;

@@ -15,8 +15,8 @@ constexpr const char* kModule = "libhetcomm_bench_mpi.so";
 
 void* module = nullptr;
 
-// Searches next to the program's own library, where the build and the installation put it, then
-// where the loader looks.
+// Loads the module. Searches next to the program's own library, where build and installation put
+// the module, then in the loader's search path.
 void* load_module() {
   const std::string program = own_path();
   const std::string bin = program.substr(0, program.rfind('/'));

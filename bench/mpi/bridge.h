@@ -11,7 +11,7 @@ namespace bench {
 // Starts MPI if necessary. Returns "", or why there is no bootstrap.
 std::string mpi_bootstrap(hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap);
 
-// Ends MPI if it was started. Collective.
+// Ends MPI if mpi_bootstrap() started it. Collective.
 void mpi_finish();
 
 }  // namespace bench

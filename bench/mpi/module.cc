@@ -1,5 +1,5 @@
 // The part of hetcomm_bench that is linked with MPI; see bridge.h.
-// Some releases still have C++ bindings, which need a library of their own.
+// Some releases still have C++ bindings, which need an additional library.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <hetcomm/mpi.h>

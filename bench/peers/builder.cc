@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// FNV-1a.
+// Mixes |text| into |*hash| by FNV-1a.
 void mix(uint64_t* hash, std::string_view text) {
   for (const char byte : text) {
     *hash = (*hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3U;
@@ -56,7 +56,7 @@ Builder::~Builder() {
 std::string Builder::folder() {
   std::error_code error;
   if (!peers_folder_.empty()) {
-    // In the folder of the peers. If there is none, it is not created.
+    // Use the peers' folder. It is not created if it does not exist.
     const fs::path kept = fs::path(peers_folder_) / "runners";
     fs::create_directory(kept, error);
     if (access(kept.c_str(), W_OK) == 0) return kept;
@@ -95,8 +95,8 @@ std::string Builder::build(const std::string& runner, const std::vector<std::str
   const std::string program = fmt::format("{}/{}-{:016x}", root, runner, hash);
   if (access(program.c_str(), X_OK) == 0) return program;
 
-  // Compiled under another name and renamed, so that a second hetcomm_bench never runs a partial
-  // program.
+  // The program is compiled under another name and renamed, so that a second hetcomm_bench never
+  // runs a partial program.
   const std::string unfinished = fmt::format("{}.{}", program, getpid());
   compile.command.insert(compile.command.end(), {"-o", unfinished});
   Launch launch;

@@ -1,6 +1,6 @@
 // Compiles runners: programs that need the headers of a library that hetcomm does not depend on.
-// This program contains their sources. The result is kept in the folder of the peers, under a name
-// that depends on source and command. Without such a folder it is kept in a temporary one that this
+// This program contains their sources. The result is stored in the peers' folder, under a name that
+// depends on source and command. Without that folder it is stored in a temporary one, which this
 // object removes.
 #pragma once
 
@@ -22,7 +22,7 @@ class Builder {
   std::string build(const std::string& runner, const std::vector<std::string>& command,
                     const std::vector<std::string>& libraries, std::string* error);
 
-  // Plain C++ compiler: $CXX, c++, g++ or clang++, or "" if there is none.
+  // Returns the plain C++ compiler: $CXX, c++, g++ or clang++, or "" if there is none.
   static std::string compiler();
 
  private:

@@ -31,7 +31,7 @@ std::string version_of_package() {
   return answer.empty() ? "unknown" : answer.substr(0, answer.find('\n'));
 }
 
-// The date of the source that the distribution packaged, if its version contains one.
+// Returns the date of the source that the distribution packaged, if |version| contains one.
 std::string short_version(const std::string& version) {
   const size_t git = version.find("git");
   return git == std::string::npos ? version : version.substr(git + 3, 8);

@@ -1,6 +1,6 @@
-// memcpy: one core copies each message once, between buffers of its own. For puts and gets one side
-// is a file in memory that another process has mapped and filled. This bounds a library that copies
-// with one core. Two cores that copy at the same time may exceed it.
+// memcpy: one core copies each message once, between its own buffers. For puts and gets one side is
+// an in-memory file that another process has mapped and filled. This bounds a library that copies
+// with one core. Two cores that copy at the same time may exceed this bound.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ std::string refuse(const Work& work) {
   return "memcpy measures bandwidth only";
 }
 
-// A file in memory that a separate process touches first, as its owner would.
+// An in-memory file that a separate process touches first, as its owner would.
 class SharedMemory {
  public:
   explicit SharedMemory(uint64_t size) : size_(static_cast<size_t>(size)) {
@@ -76,7 +76,7 @@ void copy_windows(const HostBuffers& buffers, int window, int64_t iterations) {
     for (int slot = 0; slot < window; ++slot) {
       std::memcpy(buffers.receive_slot(slot), buffers.send_slot(slot),
                   static_cast<size_t>(buffers.bytes()));
-      // The copies are not read, and the compiler must not notice that.
+      // Nothing reads the copies. This keeps the compiler from removing them.
       __asm__ volatile("" ::: "memory");
     }
   }
@@ -92,7 +92,7 @@ int64_t choose_iterations(const HostBuffers& buffers, const Workload& workload, 
   if (workload.iterations > 0) return (workload.iterations + window - 1) / window * window;
   for (int64_t iterations = window;; iterations *= 4) {
     double seconds = timed(buffers, window, iterations);
-    // Once more: an interrupted pass looks like one that is long enough.
+    // Repeat the pass: an interrupted one looks long enough.
     if (seconds >= workload.seconds / 8)
       seconds = std::min(seconds, timed(buffers, window, iterations));
     if (seconds < workload.seconds / 8) continue;

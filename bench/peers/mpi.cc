@@ -38,8 +38,8 @@ std::string word_after(const std::string& text, const std::string& mark) {
              : text.substr(start, text.find_first_of(" \t\n,)", start) - start);
 }
 
-// |path| is a prefix, a folder with programs, or an mpicc. Returns false with the reason in
-// |complaint|.
+// Identifies the MPI at |path|: a prefix, a folder with programs, or an mpicc. Returns false with
+// the reason in |complaint|.
 bool identify(const fs::path& path, Mpi* mpi, fs::path* mpicc, std::string* complaint) {
   std::error_code error;
   *mpicc = fs::is_directory(path, error)
@@ -113,7 +113,7 @@ std::vector<Variant> variants_of(const Mpi& mpi) {
 void add_open_mpi_placement(const Work& work, bool crowded, bool old,
                             std::vector<std::string>* command) {
   if (crowded) {
-    // With more ranks than cores a waiting rank has to let others run.
+    // With more ranks than cores a waiting rank must yield to others.
     command->insert(command->end(), {"--mca", "mpi_yield_when_idle", "1"});
     if (old) {
       command->emplace_back("--oversubscribe");
@@ -132,7 +132,7 @@ Launch launch_mpi(const Mpi& mpi, const Variant& variant, const Work& work) {
   const bool crowded = static_cast<size_t>(work.ranks) > usable_cpus().size();
   if (mpi.kind == Kind::kOpenMpi) {
     add_open_mpi_placement(work, crowded, mpi.version.substr(0, 2) == "4.", &process.command);
-    // Otherwise it refuses to run as root.
+    // Open MPI otherwise refuses to run as root.
     process.environment.emplace_back("OMPI_ALLOW_RUN_AS_ROOT", "1");
     process.environment.emplace_back("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
   } else if (mpi.kind == Kind::kIntel) {

@@ -19,16 +19,16 @@ struct PeerOptions {
 // Names that --compare accepts, for messages.
 inline constexpr const char* kPeerNames = "ucx, mpi, gloo, iperf3, memcpy, perftest";
 
-// All available implementations of the peer |name|. They share |builder|. |complaint| says why
-// there is none, or which part of it is missing.
+// Returns all available implementations of the peer |name|. They share |builder|. |complaint|
+// explains why there is none, or which part of it is missing.
 std::vector<Implementation> find_peers(const std::string& name, const PeerOptions& options,
                                        Builder& builder, std::string* complaint);
 
-// Folder of installed peers: |options.folder|, else build/peers of the source tree of the current
-// folder or of this program. "" if there is none.
+// Returns the folder of installed peers: |options.folder|, else build/peers of the source tree
+// around the current folder or this program. "" if there is none.
 std::string peers_folder(const PeerOptions& options);
 
-// Each finds the implementations that its name says.
+// Each finds the implementations of the library in its name.
 std::vector<Implementation> find_mpi(const PeerOptions& options, Builder& builder,
                                      std::string* complaint);
 std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builder,
@@ -38,23 +38,23 @@ std::vector<Implementation> find_iperf3(const PeerOptions& options, std::string*
 std::vector<Implementation> find_memcpy();
 std::vector<Implementation> find_perftest(std::string* complaint);
 
-// Main function of the memcpy peer's process: it copies, and prints measurement lines.
+// Runs the memcpy peer's process: copies, and prints measurement lines.
 int run_memcpy(const Workload& workload);
 
-// The given path for |name|, or "" if none.
+// Returns the given path for |name|, or "" if none.
 std::string given_path(const PeerOptions& options, const std::string& name);
 
 // Returns "" if the environment has no such variable.
 std::string variable(const char* name);
-// The first NIC that hetcomm's rdma transport would use, as "mlx5_0" or "mlx5_0:1". "": the
-// transport's own choice.
+// Returns the first NIC that hetcomm's rdma transport would use, as "mlx5_0" or "mlx5_0:1". "": the
+// transport decides.
 std::string first_nic();
 
-// Refuse what a runner lacks: one-sided operations or device memory.
+// Each returns why a runner without one-sided operations or device memory refuses |work|, or "".
 std::string refuse_one_sided(const Work& work);
 std::string refuse_devices(const Work& work);
 std::string refuse_collectives(const Work& work);
-// Refuses works that need more than two ranks in host memory.
+// Returns why a runner refuses works that need more than two ranks in host memory, or "".
 std::string refuse_beyond_pairs(const Work& work);
 
 }  // namespace bench

@@ -1,6 +1,5 @@
-// perftest: the verbs alone, without a library above them. Its tools measure one size with one
-// server and one client, here both on this host and over one adapter. So each point is a separate
-// launch.
+// perftest: verbs without a library above them. Its tools measure one size with one server and one
+// client, here both on this host and over one adapter. So each point is a separate launch.
 #include "bench/peers/perftest.h"
 
 #include <algorithm>
@@ -35,7 +34,7 @@ constexpr Tool kTools[] = {
 
 constexpr int64_t kLatencyIterations = 1000;
 constexpr int64_t kFewestIterations = 5;
-// Number of bytes for a bandwidth: a moment for an adapter, seconds in emulation.
+// Number of bytes for a bandwidth, which takes a moment on an adapter and seconds in emulation.
 constexpr int64_t kBandwidthBytes = 256 << 20;
 constexpr int64_t kMaxIterations = 5000;
 
@@ -62,8 +61,8 @@ std::vector<std::string> command_for(const Workload& workload, const std::string
   if (!is_latency(workload.test)) {
     command.insert(command.end(), {"-t", std::to_string(point.window)});
   }
-  // The tool runs by count, not by time. By time it would count only what has completed by then,
-  // which may be no long message at all.
+  // The tool runs by count instead of by time. By time it would count only what has completed by
+  // then, which may be no long message at all.
   int64_t count = workload.iterations;
   if (count == 0 && is_latency(workload.test)) count = kLatencyIterations;
   if (count == 0) {

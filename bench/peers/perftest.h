@@ -8,11 +8,11 @@
 
 namespace bench {
 
-// Parses a line of a perftest tool's table, of |workload|'s only point. Returns false for other
+// Parses a line of a perftest tool's table for |workload|'s only point. Returns false for other
 // lines.
 bool parse_perftest(const Workload& workload, std::string_view line, Measurement* out_measurement);
 
-// The tool for |test|, with its options, or "" if there is none.
+// Returns the tool for |test|, with its options, or "" if there is none.
 std::string perftest_tool(const std::string& test);
 
 }  // namespace bench

@@ -23,7 +23,7 @@ namespace bench {
   std::_Exit(1);
 }
 
-// Words that belong to no workload go to the back end: Backend::take_word.
+// Runs the loops. Passes words that belong to no workload to Backend::take_word.
 template <class Backend>
 int run_backend(Backend& backend, int count, char** words) {
   Workload workload;

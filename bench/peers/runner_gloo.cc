@@ -21,8 +21,8 @@
 namespace bench {
 namespace {
 
-// A store for two processes: set() sends the value at once to the other one, which keeps it until
-// get().
+// A store for two processes: set() immediately sends the value to the other process, which keeps it
+// until get().
 class MeetingStore final : public gloo::rendezvous::Store {
  public:
   MeetingStore(const std::string& name, int rank) { meeting_.open(name, rank); }
@@ -39,7 +39,7 @@ class MeetingStore final : public gloo::rendezvous::Store {
     }
     return values_[key];
   }
-  // get() waits instead.
+  // Returns at once, since get() waits instead.
   void wait(const std::vector<std::string>&) override {}
 
  private:
@@ -69,8 +69,8 @@ class GlooBackend : public HostBuffers {
     word_in_ = context_->createUnboundBuffer(&word_received_, sizeof word_received_);
   }
   void stop() {
-    // The rank that leaves first must not cut off the other's last message. A send waits for its
-    // receive.
+    // The rank that exits first must not cut off the other rank's last message. A send waits for
+    // its receive.
     if (rank_ == 0) send_word(1, 0);
     receive_word(1 - rank_);
     if (rank_ == 1) send_word(0, 0);

@@ -1,5 +1,5 @@
-// The loops over MPI. The MPI's own launcher starts this, and sets rank and placement.
-// Some releases still have C++ bindings, which need a library of their own.
+// The loops over MPI. MPI's launcher starts this program, and sets rank and placement.
+// Some releases still have C++ bindings, which need an additional library.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>

@@ -158,7 +158,8 @@ class UcxBackend : public HostBuffers {
     check(ucp_ep_rkey_unpack(endpoint_, peer_key.data(), &key_), "ucp_ep_rkey_unpack");
   }
 
-  // Both ranks call this together, so that neither frees what the other may still write.
+  // Releases the exposed memory. Both ranks call this together, so that neither frees memory that
+  // the other may still write.
   void hide() {
     if (memory_ == nullptr) return;
     finish();
@@ -179,7 +180,7 @@ class UcxBackend : public HostBuffers {
     return ucp_tag_recv_nbx(worker_, data, static_cast<size_t>(length), tag, kAllBits, &plain);
   }
 
-  // nullptr: the operation was completed at once, without a request.
+  // Keeps a request. nullptr: the operation completed immediately, without a request.
   void keep(void* request) {
     if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "operation");
     if (request != nullptr) requests_.push_back(request);

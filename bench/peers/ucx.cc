@@ -24,7 +24,7 @@ struct Ucx {
 struct Variant {
   const char* suffix;
   const char* transports;
-  std::string_view over;  // hetcomm's transport next to which it is measured
+  std::string_view over;  // hetcomm's transport that it is measured against
 };
 constexpr Variant kVariants[] = {
     {"/posix", "posix,self", "shm"},
@@ -99,7 +99,7 @@ std::string version_of(const Ucx& ucx) {
   ask.command = {ucx.prefix + "/bin/ucx_info", "-v"};
   ask.environment = ucx.environment;
   const std::string answer = capture(ask);
-  // For newer and older releases.
+  // Supports newer and older releases.
   for (const std::string_view mark : {"Library version: ", "# Version "}) {
     const size_t at = answer.find(mark);
     if (at == std::string::npos) continue;
@@ -122,7 +122,7 @@ std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builde
     const std::string lib = ucx.prefix + "/lib";
     compile.push_back("-I" + ucx.prefix + "/include");
     libraries = {"-L" + lib, "-Wl,-rpath," + lib + ",--disable-new-dtags"};
-    // Its modules are next to it, and its own tools would otherwise load another UCX of the system.
+    // The UCX modules are next to the library, and its tools would otherwise load the system's UCX.
     ucx.environment = {{"UCX_MODULE_DIR", lib + "/ucx"}, {"LD_LIBRARY_PATH", lib}};
   }
   libraries.insert(libraries.end(), {"-lucp", "-lucs"});

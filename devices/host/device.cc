@@ -1,8 +1,8 @@
 // The host as a device: the CPU's own memory behind the same table as every accelerator.
 //
-// Each allocation is a mapping of its own file, so that other processes of the host can map it.
-// This holds while the files use only a part of the descriptors that the process may have. The rest
-// comes from the heap. A file beyond the limit of file sizes is refused, and the text says so.
+// Each allocation is a mapping of its own file, so that other processes on the host can map it. The
+// files may use only a part of the descriptors that the process may have. Further allocations come
+// from the heap. A file above the file size limit is refused with an explanatory text.
 //
 // A copy is complete when the call that starts it returns. So a stream has no state and an event is
 // complete from the start: both handles are the device itself, and nothing is allocated for them.
@@ -45,24 +45,24 @@ struct HostDevice {
     uint64_t size_bytes;
   };
   size_t most_files = 0;
-  uint64_t most_bytes = 0;  // per file; larger memory comes from the heap
+  uint64_t most_bytes = 0;  // file size limit; larger allocations come from the heap
   std::mutex mutex;
   std::unordered_map<void*, Shared> shared;  // by address
 };
 
 uint64_t whole_pages(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
-// Returns whether memory of |size_bytes| is better taken from a file than from the heap.
+// Whether |size_bytes| should be allocated from a file instead of the heap.
 bool shall_share(const HostDevice& device, uint64_t size_bytes) {
   return size_bytes > 0 && size_bytes <= device.most_bytes &&
          device.shared.size() < device.most_files;
 }
 
-// Null: the memory has to come from the heap.
+// Maps a new file. Null: the memory must come from the heap.
 void* map_new_file(HostDevice& device, uint64_t size) {
   Result<UniqueFd> file = create_memory_file("hetcomm-memory", size);
   if (!file.ok()) return nullptr;
-  // A peer that maps it must never find less than it was told.
+  // A peer that maps the file must never find less memory than announced.
   if (fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return nullptr;
   }
@@ -78,10 +78,10 @@ void* map_new_file(HostDevice& device, uint64_t size) {
   return address;
 }
 
-// Why the last allocation of this thread was refused. Ok: not refused, or only out of memory.
+// Why this thread's last allocation was refused. Ok: not refused, or only out of memory.
 thread_local Status kept_refusal;
 
-// Returns null if the allocation is refused (kept_refusal is set) or has to come from the heap.
+// Allocates from a file. Returns null if refused (kept_refusal is set) or if the heap must be used.
 void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
   const std::lock_guard lock(device.mutex);
   kept_refusal = {};
@@ -91,7 +91,7 @@ void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
   return kept_refusal.ok() ? map_new_file(device, size) : nullptr;
 }
 
-// False when |address| is from the heap.
+// Frees memory from a file. Returns false if |address| is from the heap.
 bool free_shared(HostDevice& device, void* address) {
   const std::lock_guard lock(device.mutex);
   const auto found = device.shared.find(address);
@@ -127,7 +127,7 @@ hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address)
   }
   if (!kept_refusal.ok()) return HETCOMM_OUT_OF_RESOURCES;
   const uint64_t alignment = size_bytes >= kPageAlignedFrom ? kPage : kAlignment;
-  // An empty allocation has an address of its own too.
+  // An empty allocation also has its own address.
   const uint64_t wanted = size_bytes == 0 ? 1 : size_bytes;
   void* const address = std::aligned_alloc(alignment, (wanted + alignment - 1) & ~(alignment - 1));
   if (address == nullptr) return HETCOMM_OUT_OF_MEMORY;
@@ -156,7 +156,7 @@ hetcomm_status_t stream_create(void* device, void** out_stream) {
 
 void stream_destroy(void*, void*) {}
 
-// Both sides are host memory and may overlap.
+// Copies host memory; both sides may overlap.
 hetcomm_status_t copy(void* to, const void* from, uint64_t size_bytes) {
   if (size_bytes == 0) return HETCOMM_OK;
   if (to == nullptr || from == nullptr) return HETCOMM_INVALID_ARGUMENT;
@@ -164,7 +164,7 @@ hetcomm_status_t copy(void* to, const void* from, uint64_t size_bytes) {
   return HETCOMM_OK;
 }
 
-// False when [address + offset, + size_bytes) wraps around the end of the address space.
+// Returns false if [address + offset, + size_bytes) wraps around the end of the address space.
 bool range_exists(const void* address, uint64_t offset, uint64_t size_bytes) {
   uint64_t begin = 0;
   uint64_t end = 0;

@@ -1,5 +1,5 @@
-// The OpenCL functions, from the loader library of this process (libOpenCL.so.1), which leads to
-// the run-times of all vendors. Nothing is loaded before the first open().
+// The OpenCL functions, from the loader library (libOpenCL.so.1), which dispatches to the run-times
+// of all vendors. Nothing is loaded before the first open().
 #pragma once
 
 #ifndef CL_TARGET_OPENCL_VERSION
@@ -65,17 +65,17 @@ struct Api {
   HETCOMM_OPENCL_FUNCTIONS(HETCOMM_OPENCL_POINTER)
 #undef HETCOMM_OPENCL_POINTER
 
-  // NOT_FOUND: this process cannot load OpenCL; the text says why. The result lives as long as the
-  // process. [any-thread]
+  // Loads OpenCL unless it is loaded. NOT_FOUND: this process cannot load OpenCL, for the reason in
+  // the text. The result lives as long as the process. [any-thread]
   static Result<const Api*> open();
 };
 
-// Converts an OpenCL status to a Code. If it indicates a lost device, or a lack of memory or
-// resources, it is kept for take_failure().
+// Converts an OpenCL status to a Code. A status that indicates a lost device, or a lack of memory
+// or resources, is stored for take_failure().
 Code code_of(cl_int status);
-// Returns the last status that code_of() kept on this thread and clears it. CL_SUCCESS: none.
+// Returns and clears the last status that code_of() stored on this thread. CL_SUCCESS: none.
 cl_int take_failure();
-// "CL_OUT_OF_RESOURCES", or the number of an unknown status.
+// Returns a name such as "CL_OUT_OF_RESOURCES", or the number of an unknown status.
 std::string name_of(cl_int status);
 inline Status status_of(cl_int status, const char* call) {
   if (status == CL_SUCCESS) return {};

@@ -34,7 +34,7 @@ Code Context::find(const void* address, void** out_base, uint64_t* out_size) {
 
 namespace {
 
-// The bytes from |address| to the end of its allocation.
+// Returns the number of bytes from |address| to the end of its allocation.
 uint64_t rest_of(const void* address, const void* base, uint64_t size) {
   return size - static_cast<uint64_t>(static_cast<const std::byte*>(address) -
                                       static_cast<const std::byte*>(base));

@@ -1,6 +1,6 @@
 // An OpenCL context with the objects that the library keeps in it: buffers, pinned host memory,
-// notices, kernels. Buffers (cl_mem) name its memory, as do pointers where the vendor supports
-// them.
+// notices, kernels. Its memory is named by buffers (cl_mem), and by pointers where the vendor
+// supports them.
 #pragma once
 
 #include <cstddef>
@@ -39,9 +39,9 @@ class ContextReference {
 
 class Context {
  public:
-  // A new context of |device|.
+  // Makes a new context for |device|.
   static Code make(const Api& api, cl_device_id device, std::unique_ptr<Context>* out_context);
-  // |context| contains |device|.
+  // Adopts |context|, which contains |device|.
   Context(const Api& api, ContextReference context, cl_device_id device)
       : context_(std::move(context)),
         queue_(api, get(), device),
@@ -58,14 +58,15 @@ class Context {
   Notices& notices() { return notices_; }
   Reductions& reductions() { return reductions_; }
 
-  // The next four functions accept any kind of name of memory. [any-thread]
-  // Gives the allocation that contains |address|, which may be any number.
+  // The next four functions accept any kind of memory name. [any-thread]
+  // Finds the allocation that contains |address|, which may be any number.
   Code find(const void* address, void** out_base, uint64_t* out_size);
-  // Begins to use memory that others have allocated. release() of buffers() ends that.
+  // Retains memory that the library has not allocated. buffers().release() releases it.
   Code retain(void* address, uint64_t size);
-  // Returns why retain() refuses the memory. "": it does not, or the vendor's call has failed.
+  // Returns why retain() refuses the memory. "": it does not refuse, or the vendor's call has
+  // failed.
   const char* rule_against(void* address, uint64_t size);
-  // Locates the |size| bytes from |address| + |offset| on for a copy.
+  // Locates the |size| bytes from |address| + |offset| for a copy.
   Code locate(const void* address, uint64_t offset, uint64_t size, Place* out_place);
 
  private:

@@ -55,8 +55,8 @@ Result<std::vector<cl_platform_id>> find_platforms(const Api& api) {
   return platforms;
 }
 
-// All devices that |options| may mean, in the order of their numbers. A platform without devices is
-// skipped and is no error.
+// Returns all devices that |options| may mean, sorted by their numbers. A platform without devices
+// is skipped without an error.
 Result<std::vector<cl_device_id>> find_devices(const Api& api, const Options& options) {
   Result<std::vector<cl_platform_id>> platforms = find_platforms(api);
   if (!platforms.ok()) return platforms.status();
@@ -184,8 +184,8 @@ namespace {
 
 bool is_one_row(const DeviceRows& rows) { return rows.extents[0] == 1 && rows.extents[1] == 1; }
 
-// Whether the rows lie in consecutive pictures of one size. No row may cross the end of its line,
-// and no line the end of its picture.
+// Whether the rows are in consecutive pictures of the same size. No row may cross the end of its
+// line, and no line the end of its picture.
 bool are_pictures(const DeviceRows& rows) {
   const uint64_t pitch = rows.strides[1];
   const uint64_t slice = rows.extents[0] > 1 ? rows.strides[0] : pitch * rows.extents[1];
@@ -204,8 +204,8 @@ DeviceRows part_of(const DeviceRows& rows, uint64_t i, uint64_t j,
   return part;
 }
 
-// Copies |extents| of rows by calls of copy(i, j, extents of the part that begins there), until one
-// fails. It copies everything at once if it is one plane, else plane by plane, else row by row.
+// Copies |extents| of rows by calls to copy(i, j, extents of the part that begins there), until one
+// fails. Copies everything at once if it is one plane, else plane by plane, else row by row.
 template <typename IsPlane, typename Copy>
 Code copy_in_parts(const uint64_t (&extents)[2], IsPlane&& is_plane, Copy&& copy) {
   const std::array<uint64_t, 2> whole = {extents[0], extents[1]};
@@ -248,8 +248,8 @@ Code OpenClDevice::copy_row(Stream& stream, const Place& place, uint64_t size, s
 
 namespace {
 
-// Rows that lie in consecutive pictures, in OpenCL's terms. The inner distance locates a row in its
-// picture, the outer one locates a picture.
+// Rows in consecutive pictures, in OpenCL's terms. The inner distance locates a row in its picture,
+// the outer one locates a picture.
 struct Pictures {
   explicit Pictures(const DeviceRows& rows)
       : pitch(rows.strides[1]),
@@ -265,7 +265,7 @@ struct Pictures {
 
 }  // namespace
 
-// |rows| begin at |place|. They are one row or a part of pictures.
+// Copies |rows|, which begin at |place|, to or from |host|. They are one row or a part of pictures.
 Code OpenClDevice::copy_plane(Stream& stream, const Place& place, const DeviceRows& rows,
                               std::byte* host, bool to_host) {
   if (is_one_row(rows)) return copy_row(stream, place, rows.row_bytes, host, to_host);
@@ -284,7 +284,7 @@ Code OpenClDevice::copy_plane(Stream& stream, const Place& place, const DeviceRo
   return code_of(status);
 }
 
-// As copy_plane(), between two places that are named in the same way.
+// Does the same as copy_plane() between two places that are named in the same way.
 Code OpenClDevice::copy_plane_between(Stream& stream, const Place& from,
                                       const DeviceRows& from_rows, const Place& to,
                                       const DeviceRows& to_rows) {
@@ -401,8 +401,8 @@ Code OpenClDevice::reduce(void* stream, const DeviceReduction& what) {
   return code_of(status);
 }
 
-// A copy reports its failure through its own event. One copy's event serves directly. Several
-// copies get a marker that fails if any of them fails.
+// Records an event. A copy reports its failure through its own event. One copy's event is used
+// directly. Several copies get a marker that fails if any of them fails.
 Code OpenClDevice::event_record(void* stream, void** out_event) {
   if (stream == nullptr || out_event == nullptr) return Code::kInvalidArgument;
   auto& [queue, copies] = *static_cast<Stream*>(stream);
@@ -437,7 +437,7 @@ Code OpenClDevice::event_query(void* event) {
       api_.GetEventInfo(own, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
   if (status != CL_SUCCESS) return code_of(status);
   if (state < 0) return code_of(state);
-  // Other queues see what a copy has written only after a wait for its event.
+  // Other queues see a copy's result only after a wait for its event.
   return state == CL_COMPLETE ? event_wait(event) : Code::kPending;
 }
 
@@ -446,7 +446,7 @@ Code OpenClDevice::event_wait(void* event) {
   const auto own = static_cast<cl_event>(event);
   const cl_int status = api_.WaitForEvents(1, &own);
   if (status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) return code_of(status);
-  // The status of the failed command says more than that of the wait.
+  // The failed command's status is more specific than that of the wait.
   cl_int state = status;
   api_.GetEventInfo(own, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
   return code_of(state < 0 ? state : status);
@@ -465,7 +465,7 @@ namespace {
 
 OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
 
-// Returns the table's status for |code|. The device keeps the vendor's error.
+// Returns the table's status for |code|. The device stores the vendor's error.
 hetcomm_status_t told(void* device, Code code) {
   if (code == Code::kDeviceLost || code == Code::kOutOfMemory || code == Code::kOutOfResources) {
     of(device).note_failure(take_failure());
@@ -505,7 +505,7 @@ hetcomm_status_t find(void* device, const void* address, void** out_base, uint64
                             : HETCOMM_NOT_FOUND;
 }
 
-// Each context is asked about pointers, since a vendor answers for one context only.
+// Locates a pointer. Each context is queried, since a vendor answers for one context only.
 hetcomm_status_t locate(void* const* devices, uint64_t count, const void* address,
                         hetcomm_device_place_t* out_place) {
   const bool may_be_buffer = Buffers::may_be_known(address);
@@ -598,7 +598,7 @@ hetcomm_status_t allocate_host(void* device, uint64_t size_bytes, void** out_hos
   });
 }
 
-// A device that is the CPU copies from any memory equally well.
+// Returns 1 for a CPU device, which copies from any memory equally well.
 int32_t host_memory_suffices(void* device) { return of(device).is_cpu() ? 1 : 0; }
 
 void free_host(void* device, void* host) {

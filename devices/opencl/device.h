@@ -1,5 +1,5 @@
-// An OpenCL device of any vendor: a context with one device. Its buffers are the memory, its queues
-// the streams. The context is made on first use.
+// An OpenCL device from any vendor: a context with one device. Its buffers are the memory, its
+// queues the streams. The context is made on first use.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,9 @@ struct Stream {
 // The instance behind the table. All functions may be called by any thread.
 class OpenClDevice {
  public:
-  // A device with a context of its own. NOT_FOUND: no device matches the options.
+  // Creates a device with its own context. NOT_FOUND: no device matches the options.
   static Result<std::unique_ptr<OpenClDevice>> create(const Options& options);
-  // The first device of a caller's context, which is retained.
+  // Creates a device from the first one in a caller's context, which is retained.
   static Result<std::unique_ptr<OpenClDevice>> create_from(void* context);
   OpenClDevice(const OpenClDevice&) = delete;
   OpenClDevice& operator=(const OpenClDevice&) = delete;
@@ -36,17 +36,17 @@ class OpenClDevice {
   const Api& api() const { return api_; }
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
-  // The vendor's error of the device's last failure. CL_SUCCESS: it has not failed.
+  // Returns the vendor's error from the device's last failure. CL_SUCCESS: no call has failed.
   cl_int failure() const { return failure_.load(std::memory_order_relaxed); }
   void note_failure(cl_int status) {
     if (status != CL_SUCCESS) failure_.store(status, std::memory_order_relaxed);
   }
-  // Null if there is no context yet.
+  // Returns the context, or null if there is none yet.
   Context* context() const { return context_.load(std::memory_order_acquire); }
   // Makes the context if there is none yet.
   Code open(Context** out_context);
 
-  // A stream is a Stream. An event is OpenCL's own event.
+  // Creates a Stream as the stream. An event is a native OpenCL event.
   Code stream_create(void** out_stream);
   void stream_destroy(void* stream);
   // May throw std::bad_alloc.

@@ -15,12 +15,12 @@ namespace hetcomm::opencl {
 // All functions may be called by any thread.
 class HostMemory {
  public:
-  // |context| and its |queue| outlive this.
+  // |context| and its |queue| must outlive this object.
   HostMemory(const Api& api, cl_context context, SetupQueue& queue)
       : api_(api), context_(context), queue_(queue) {}
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
-  // All memory was freed before.
+  // All memory must have been freed before.
   ~HostMemory() = default;
 
   Code allocate(uint64_t size, void** out_host);

@@ -15,7 +15,7 @@ Buffers::~Buffers() {
   }
 }
 
-// Some vendors accept a buffer of any size and allocate its memory on first use.
+// Touches the buffer, since some vendors accept any size and allocate memory on first use.
 Code Buffers::touch(cl_mem buffer, uint64_t size) {
   cl_command_queue queue = nullptr;
   const Code opened = queue_.open(&queue);
@@ -23,7 +23,8 @@ Code Buffers::touch(cl_mem buffer, uint64_t size) {
   const std::byte zero{0};
   cl_int status =
       api_.EnqueueWriteBuffer(queue, buffer, CL_TRUE, size - 1, 1, &zero, 0, nullptr, nullptr);
-  // A blocking call may return before the buffer has the byte, and other queues do not wait for it.
+  // A blocking call may return before the buffer holds the byte, and other queues do not wait for
+  // it.
   if (status == CL_SUCCESS) status = api_.Finish(queue);
   return status == CL_SUCCESS ? Code::kOk : Code::kOutOfMemory;
 }
@@ -33,7 +34,7 @@ Code Buffers::allocate(uint64_t size, void** out_name) {
   const uint64_t whole = std::max<uint64_t>(size, 1);  // OpenCL has no empty buffers
   const cl_mem buffer = api_.CreateBuffer(context_, CL_MEM_READ_WRITE, whole, nullptr, &status);
   if (buffer == nullptr) {
-    // The caller chose no other argument than the size.
+    // The size is the only argument that the caller chose.
     const Code code = code_of(status);
     return code == Code::kInvalidArgument ? Code::kOutOfMemory : code;
   }
@@ -75,7 +76,7 @@ Code Buffers::retain(void* name, uint64_t size) {
   return Code::kOk;
 }
 
-// |buffer| looks like an object of this vendor.
+// Checks |buffer|, which looks like an object from this vendor.
 Code Buffers::check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole,
                           const char** out_rule) const {
   const auto ask = [&](cl_mem_info what, auto* answer) {

@@ -1,5 +1,5 @@
 // The buffers of one OpenCL context that the library knows: its own allocations and the buffers
-// that a caller has named.
+// that a caller has registered.
 //
 // A name of memory is a cl_mem. OpenCL dereferences any handle without checking it. So a name is
 // passed to OpenCL only if it is known here or looks like an object of this vendor.
@@ -21,7 +21,7 @@ namespace hetcomm::opencl {
 // All functions may be called by any thread.
 class Buffers {
  public:
-  // |context| and its |queue| outlive this.
+  // |context| and its |queue| must outlive this object.
   Buffers(const Api& api, cl_context context, SetupQueue& queue)
       : api_(api), context_(context), queue_(queue) {}
   Buffers(const Buffers&) = delete;
@@ -30,17 +30,17 @@ class Buffers {
   ~Buffers();
 
   Code allocate(uint64_t size, void** out_name);
-  // Keeps a buffer of the caller's until it has been released as often.
+  // Retains a caller's buffer until release() has been called as many times as retain().
   Code retain(void* name, uint64_t size);
   void release(void* name);
   Code find(const void* name, uint64_t* out_size);
-  // False: no context of this process knows a buffer |name|. The call costs one load.
+  // Whether a context of this process may know a buffer |name|. Costs one load.
   static bool may_be_known(const void* name) {
     return names_[place_of(name)].load(std::memory_order_acquire) != 0;
   }
-  // Returns why retain() refuses the buffer. "": it does not.
+  // Returns why retain() refuses the buffer. "": it does not refuse.
   const char* rule_against(void* name, uint64_t size);
-  // Gives the buffer |name| if [offset, offset + size) of it can be copied.
+  // Returns the buffer |name| if [offset, offset + size) of it can be copied.
   Code check(const void* name, uint64_t offset, uint64_t size, cl_mem* out_buffer);
 
  private:
@@ -50,7 +50,7 @@ class Buffers {
   };
   Code touch(cl_mem buffer, uint64_t size);
   Code check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole, const char** out_rule) const;
-  // Number of known names in each place.
+  // Size of |names_|. Each entry counts the known names in one place.
   static constexpr size_t kPlaces = 4096;
   static size_t place_of(const void* name) {
     return (reinterpret_cast<uintptr_t>(name) >> 4) * 0x9e3779b97f4a7c15u >> 52;

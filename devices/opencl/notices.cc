@@ -39,7 +39,7 @@ void CL_CALLBACK Notices::on_complete(cl_event /*event*/, cl_int /*status*/, voi
   if (!shared.closed) {
     const uint64_t one = 1;
     const ssize_t put = write(own->file, &one, sizeof(one));
-    static_cast<void>(put);  // a full eventfd wakes its reader, too
+    static_cast<void>(put);  // a full eventfd also wakes its reader
   }
   if (--shared.outstanding == 0) shared.none_left.notify_all();
 }

@@ -1,4 +1,4 @@
-// Notifies eventfds of events: OpenCL calls back when an event completes.
+// Signals eventfds when OpenCL events complete, from OpenCL's callbacks.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@ class Notices {
   explicit Notices(const Api& api) : api_(api), shared_(std::make_shared<Shared>()) {}
   Notices(const Notices&) = delete;
   Notices& operator=(const Notices&) = delete;
-  // Waits a moment for pending notices. None touches a file afterwards.
+  // Waits briefly for pending notices. None of them touches a file afterwards.
   ~Notices();
 
   // Adds 1 to the eventfd |file| when |event| has completed. [any-thread]

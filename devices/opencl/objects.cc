@@ -21,8 +21,8 @@ __attribute__((no_sanitize("address", "thread"))) uintptr_t word_at(const void* 
   return *static_cast<const volatile uintptr_t*>(address);
 }
 
-// Asks the kernel by a call that no sandbox forbids. The kernel reads the set of signals before it
-// refuses the invalid operation.
+// Whether |address| is readable. Asks the kernel by a call that no sandbox forbids. The kernel
+// reads the set of signals before it refuses the invalid operation.
 bool is_readable(const void* address) {
   constexpr int kNothingKnown = -1;
   constexpr size_t kSetBytes = 8;
@@ -42,7 +42,7 @@ bool read_word(const void* address, uintptr_t* out_word) {
   return true;
 }
 
-// The tables of functions of the known vendors. The first |count| are set.
+// The function tables of the known vendors. The first |count| are set.
 struct Vendors {
   static constexpr size_t kMax = 32;
   std::array<std::atomic<uintptr_t>, kMax> tables{};
@@ -66,7 +66,7 @@ bool are_of_one_vendor(const void* known, const void* name) {
   return read_word(known, &own) && read_word(name, &other) && own == other;
 }
 
-// Two threads may note the same vendor twice, which does no harm.
+// Records the vendor. Two threads may record the same vendor twice, which is harmless.
 void note_vendor(const void* known) {
   uintptr_t table = 0;
   if (!read_word(known, &table) || table == 0 || is_table(table)) return;

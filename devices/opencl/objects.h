@@ -8,11 +8,11 @@ namespace hetcomm::opencl {
 // Whether |name|, which may be any number, looks like an object of the vendor of |known|.
 bool are_of_one_vendor(const void* known, const void* name);
 
-// Tells looks_like_object() the vendor of the object |known|.
+// Registers the vendor of the object |known| for looks_like_object().
 void note_vendor(const void* known);
 
-// Whether |name|, which may be any number, looks like an object of a noted vendor. It is not memory
-// of a device. [any-thread]
+// Whether |name|, which may be any number, looks like an object of a registered vendor.
+// |name| must not be memory of a device. [any-thread]
 bool looks_like_object(const void* name);
 
 }  // namespace hetcomm::opencl

@@ -1,4 +1,4 @@
-// Selects an OpenCL device: the text behind "opencl:" in HETCOMM_DEVICES.
+// Selects an OpenCL device: the text after "opencl:" in HETCOMM_DEVICES.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 namespace hetcomm::opencl {
 
 struct Options {
-  std::string platform;  // a part of its name, case-insensitive; empty: all platforms
-  uint32_t index = 0;    // among the devices of the matching platforms
+  std::string platform;  // part of the platform's name, case-insensitive; empty: all platforms
+  uint32_t index = 0;    // index among the devices of the matching platforms
 };
 
-// "1", "platform=pocl" or "platform=intel:1"; "" is the first device of all.
+// Parses "1", "platform=pocl" or "platform=intel:1"; "" is the first device of all.
 Result<Options> parse_options(std::string_view text);
 // Whether |name| contains |part|, case-insensitive.
 bool contains_word(std::string_view name, std::string_view part);

@@ -1,4 +1,4 @@
-// Location of bytes in a context's memory.
+// The location of bytes in a context's memory.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hetcomm::opencl {
 
-// Bytes of a context's memory, which start at |offset| of |buffer|, or of |pointer| if |buffer| is
+// Bytes in a context's memory that start at |offset| in |buffer|, or from |pointer| if |buffer| is
 // null.
 struct Place {
   cl_mem buffer = nullptr;

@@ -52,7 +52,7 @@ Code Pointers::find(const void* pointer, void** out_base, uint64_t* out_size) co
       ask(CL_MEM_ALLOC_BASE_PTR_INTEL, &base) && base != nullptr) {
     ask(CL_MEM_ALLOC_SIZE_INTEL, &size);
   }
-  // Vendors may also reject a foreign pointer by these. NVIDIA has several statuses for that.
+  // Vendors may also reject a foreign pointer with these statuses. NVIDIA has several.
   if (status <= CL_INVALID_VALUE && status >= CL_INVALID_DEVICE_PARTITION_COUNT) {
     return Code::kNotFound;
   }

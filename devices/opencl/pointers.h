@@ -1,6 +1,6 @@
-// Memory of a context that pointers name: "unified shared memory" (USM), where the vendor has the
-// extension cl_intel_unified_shared_memory. Its allocator keeps owning it. Host USM and USM that
-// host and devices share count as host memory here: the CPU may touch them.
+// Context memory that is named by pointers: "unified shared memory" (USM), where the vendor has the
+// extension cl_intel_unified_shared_memory. The allocator still owns it. Host USM and USM that host
+// and devices share count as host memory here: the CPU may touch them.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,16 @@ namespace hetcomm::opencl {
 // All functions may be called by any thread.
 class Pointers {
  public:
-  // |context| contains |device| and outlives this.
+  // |context| contains |device| and must outlive this object.
   Pointers(const Api& api, cl_context context, cl_device_id device);
 
-  // Whether the vendor has such memory.
+  // Whether the vendor supports USM.
   bool exist() const { return get_info_ != nullptr; }
-  // Gives the device's allocation that contains |pointer|, which may be any number. kNotFound:
+  // Finds the device's allocation that contains |pointer|, which may be any number. kNotFound:
   // there is none. Another code: the vendor's call failed. The vendor may still report a freed
   // allocation.
   Code find(const void* pointer, void** out_base, uint64_t* out_size) const;
-  // Starts to copy |size| bytes. Either side may be host memory. Requires an allocation of this
-  // kind.
+  // Starts to copy |size| bytes. Either side may be host memory. The vendor must support USM.
   cl_int copy(cl_command_queue queue, void* to, const void* from, uint64_t size,
               cl_event* out_event) const {
     return copy_(queue, CL_FALSE, to, from, size, 0, nullptr, out_event);
@@ -30,7 +29,7 @@ class Pointers {
 
   // Whether kernels accept pointers as arguments.
   bool are_arguments() const { return set_argument_ != nullptr; }
-  // Makes |pointer| an argument of a kernel. Requires are_arguments() and such an allocation.
+  // Passes |pointer| as an argument of a kernel. Requires are_arguments() and a USM allocation.
   cl_int set_argument(cl_kernel kernel, cl_uint index, const void* pointer) const {
     return set_argument_(kernel, index, pointer);
   }
@@ -38,7 +37,7 @@ class Pointers {
  private:
   const cl_context context_;
   const cl_device_id device_;
-  clGetMemAllocInfoINTEL_fn get_info_ = nullptr;  // null: the vendor has no such memory
+  clGetMemAllocInfoINTEL_fn get_info_ = nullptr;  // null: the vendor does not support USM
   clEnqueueMemcpyINTEL_fn copy_ = nullptr;
   clSetKernelArgMemPointerINTEL_fn set_argument_ = nullptr;
 };

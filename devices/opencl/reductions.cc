@@ -25,7 +25,8 @@ struct Element {
 constexpr std::string_view kPlainLoad = "p[i]";
 constexpr std::string_view kPlainStore = "p[i] = v";
 
-// Integers are calculated unsigned and wrap around. |memory| is empty if there is no kernel.
+// Returns the element for |type|. Integers are calculated unsigned and wrap around. |memory| is
+// empty if there is no kernel.
 Element element_of(int32_t type, int32_t reduction) {
   const bool compares = reduction == HETCOMM_REDUCE_MIN || reduction == HETCOMM_REDUCE_MAX;
   const auto integer = [&](std::string_view with_sign, std::string_view without, bool has_sign,
@@ -72,7 +73,7 @@ Element element_of(int32_t type, int32_t reduction) {
   }
 }
 
-// The expression for the result of a and b.
+// Returns the expression for the result of a and b.
 std::string_view expression_of(int32_t reduction, bool is_bool) {
   switch (reduction) {
     case HETCOMM_REDUCE_SUM:
@@ -110,7 +111,7 @@ kernel void reduce(global const FIRST* first, ulong first_at, global const SECON
 }
 )";
 
-// Gives the sizes of an element at each place. Kernels require alignment to them.
+// Returns the element size at each place. Kernels require alignment to these sizes.
 std::array<uint64_t, 3> sizes_at(const DeviceReduction& what) {
   return {element_bytes(what.first_datatype), element_bytes(what.datatype),
           element_bytes(what.out_datatype)};
@@ -139,7 +140,7 @@ Reductions::Variant Reductions::variant_of(const DeviceReduction& what) {
   return {what.datatype, what.reduction, what.first_datatype, what.out_datatype, division};
 }
 
-// Whether the device calculates exactly as the host does.
+// Whether the device's results are exactly those of the host.
 bool Reductions::can_calculate(const Variant& variant) const {
   const auto& [type, reduction, first, out, division] = variant;
   const Element element = element_of(type, reduction);
@@ -154,7 +155,7 @@ bool Reductions::can_calculate(const Variant& variant) const {
          (known & needed) == needed;
 }
 
-// Leaves the kernel null if compilation fails.
+// Compiles a kernel, or leaves it null if compilation fails.
 void Reductions::compile(const Variant& variant, cl_program* out_program, cl_kernel* out_kernel) {
   const auto& [type, reduction, first, out, division] = variant;
   const Element second_element = element_of(type, reduction);
@@ -192,8 +193,8 @@ void Reductions::compile(const Variant& variant, cl_program* out_program, cl_ker
   }
 }
 
-// Runs the kernel once with zero elements. Vendors finish it at this point, which may wait for what
-// users' queues hold back.
+// Runs the kernel once with zero elements. Vendors complete the compilation at this point, which
+// may wait for commands that users' queues hold back.
 bool Reductions::runs(cl_kernel kernel) const {
   constexpr size_t kItems = 64;
   const cl_ulong none = 0;
@@ -235,7 +236,8 @@ void Reductions::run_compiler() {
   compiling_ = false;
 }
 
-// Call with the mutex held. Returns false if no thread can be started now.
+// Starts the compiler thread. Must be called with the mutex held. Returns false if no thread can be
+// started now.
 bool Reductions::start_compiler() {
   if (compiling_) return true;
   if (compiler_.joinable()) compiler_.join();  // it has no work left

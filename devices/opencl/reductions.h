@@ -1,4 +1,4 @@
-// Kernels that reduce memory of a context, element by element. A kernel is compiled when it is
+// Kernels that reduce memory in a context, element by element. A kernel is compiled when it is
 // first needed, on a thread that lives as long as there are kernels to compile.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace hetcomm::opencl {
 // All functions may be called by any thread.
 class Reductions {
  public:
-  // |context|, |device| and |pointers| outlive this.
+  // |context|, |device| and |pointers| must outlive this object.
   Reductions(const Api& api, cl_context context, cl_device_id device, const Pointers& pointers)
       : api_(api), context_(context), device_(device), pointers_(pointers) {}
   Reductions(const Reductions&) = delete;
@@ -29,11 +29,11 @@ class Reductions {
   // Waits for the kernel that is being compiled.
   ~Reductions();
 
-  // The places of the first operand, the second one and the result.
+  // The places of the first operand, the second operand and the result.
   using Places = std::array<Place, 3>;
 
-  // Whether |what|, whose parts fit together, can be reduced. kUnsupported: it cannot be, or not
-  // yet. May throw std::bad_alloc.
+  // Checks whether |what|, a consistent reduction, can be performed. kUnsupported: not at all, or
+  // not yet. May throw std::bad_alloc.
   Code prepare(const DeviceReduction& what, const Places& places);
   // Starts a reduction that prepare() has accepted.
   cl_int start(cl_command_queue queue, const DeviceReduction& what, const Places& places,

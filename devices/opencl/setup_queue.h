@@ -11,7 +11,7 @@ namespace hetcomm::opencl {
 
 class SetupQueue {
  public:
-  // |context| and |device| outlive this.
+  // |context| and |device| must outlive this object.
   SetupQueue(const Api& api, cl_context context, cl_device_id device)
       : api_(api), context_(context), device_(device) {}
   SetupQueue(const SetupQueue&) = delete;
@@ -20,7 +20,7 @@ class SetupQueue {
     if (queue_ != nullptr) api_.ReleaseCommandQueue(queue_);
   }
 
-  // [any-thread]
+  // Makes the queue on the first call. [any-thread]
   Code open(cl_command_queue* out_queue) {
     const std::lock_guard lock(mutex_);
     cl_int status = CL_SUCCESS;

@@ -53,7 +53,8 @@ Code UserQueue::hold(cl_event* out_hold) {
   return Code::kOk;
 }
 
-// Some vendors end the process on any other status. The operation itself reports its failure.
+// Ends the hold with success, since some vendors end the process on any other status. The operation
+// itself reports its failure.
 void UserQueue::end_hold(const Api& api, cl_event hold) {
   api.SetUserEventStatus(hold, CL_COMPLETE);
   api.ReleaseEvent(hold);

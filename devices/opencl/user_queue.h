@@ -1,5 +1,4 @@
-// A queue of the user's. The library observes its progress and holds it back, but copies nothing
-// there.
+// A user's queue. The library observes its progress and can block it, but copies nothing in it.
 #pragma once
 
 #include "devices/opencl/api.h"
@@ -10,15 +9,15 @@ namespace hetcomm::opencl {
 // Any thread may call any function. None of them waits.
 class UserQueue {
  public:
-  // Keeps the queue |native|, which has to belong to |context|.
+  // Retains the queue |native|, which must belong to |context|.
   static Code open(const Api& api, cl_context context, void* native, UserQueue** out_queue);
   UserQueue(const UserQueue&) = delete;
   UserQueue& operator=(const UserQueue&) = delete;
   ~UserQueue() { api_.ReleaseCommandQueue(queue_); }
 
-  // Gives an event that completes when everything now in the queue has completed.
+  // Records an event that completes when everything now in the queue has completed.
   Code record(cl_event* out_event);
-  // Makes later commands of the queue wait for |*out_hold|, an event that end_hold() sets.
+  // Makes later commands in the queue wait for |*out_hold|, an event that end_hold() sets.
   Code hold(cl_event* out_hold);
   static void end_hold(const Api& api, cl_event hold);
 

@@ -51,9 +51,9 @@ enum class Function : uint8_t {
 
 constexpr uint32_t kPendingBit = 1u << 31;
 constexpr uint32_t kLostBit = 1u << 30;
-constexpr hetcomm_status_t kMin = -29;  // the last status with a bit of its own
+constexpr hetcomm_status_t kMin = -29;  // the last status with its own bit
 
-// The bit of a status, or 0 if no device may return it.
+// Returns the bit of a status, or 0 if no device may return it.
 constexpr uint32_t bit(hetcomm_status_t status) {
   if (status == HETCOMM_PENDING) return kPendingBit;
   if (status == HETCOMM_DEVICE_LOST) return kLostBit;
@@ -99,7 +99,7 @@ class CheckedDevice {
     if (status == HETCOMM_DEVICE_LOST) odd_.store(0, std::memory_order_relaxed);
     return status;
   }
-  // Notes that |function| has broken its promise by returning |status|.
+  // Records that |function| has broken its promise by returning |status|.
   hetcomm_status_t refuse(Function function, hetcomm_status_t status) {
     odd_.store(uint64_t{index_of(function) + 1} << 32 | static_cast<uint32_t>(status),
                std::memory_order_relaxed);
@@ -115,14 +115,14 @@ class CheckedDevice {
   const DeviceTable inner_;
   void* const instance_;
   DeviceTable table_;
-  // The last broken promise, as packed by refuse(). 0: no promise was broken since the device
-  // itself last failed.
+  // The last broken promise, as packed by refuse(). 0: no promise was broken since the device's own
+  // last failure.
   std::atomic<uint64_t> odd_{0};
 };
 
 CheckedDevice& of(void* device) { return *static_cast<CheckedDevice*>(device); }
 
-// The table's entry for a function. It calls the device's own function with its own instance.
+// A table entry that calls the device's own function with its own instance.
 template <auto kEntry>
 struct Pass;
 template <typename Result, typename... Args, Result (*DeviceTable::*kEntry)(void*, Args...)>
@@ -152,7 +152,7 @@ hetcomm_status_t allocate(void* device, uint64_t size, void** out_address) {
   return HETCOMM_OK;
 }
 
-// Copies between devices of two tables share this function.
+// Copies between devices. Devices from two tables share this function.
 hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const DeviceRows* from_rows, void* to_device, void* to,
                                    const DeviceRows* to_rows) {
@@ -197,7 +197,7 @@ void CheckedDevice::take() {
   if (inner_.*kEntry != nullptr) table_.*kEntry = Through<kEntry, kFunction>::call;
 }
 
-// |Entry| is a function that returns no status.
+// A table entry for |Entry|, a function that returns no status.
 template <auto kEntry>
 void pass(const DeviceTable& inner, DeviceTable& table) {
   if (inner.*kEntry != nullptr) table.*kEntry = Pass<kEntry>::call;
@@ -250,7 +250,7 @@ CheckedDevice::CheckedDevice(const DeviceTable& inner, void* instance)
   };
 }
 
-// The broken promise comes first: the vendor's text may be older.
+// Writes the broken promise first: the vendor's text may be older.
 void CheckedDevice::write_error(char* text, uint64_t size) const {
   if (size == 0) return;
   text[0] = '\0';

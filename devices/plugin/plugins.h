@@ -16,17 +16,18 @@ namespace hetcomm {
 
 class Plugins {
  public:
-  // Loads the shared libraries in the comma-separated list |paths|. None may bring one of the
+  // Loads the shared libraries in the comma-separated list |paths|. None may provide one of the
   // |taken| kinds. on_load(path) is called before a library's code runs, so that a crash can be
-  // attributed. A failure names the library. [any-thread]
+  // attributed. The text of a failure names the library. [any-thread]
   static Result<Plugins> load(std::string_view paths, const std::vector<std::string_view>& taken,
                               const std::function<void(std::string_view)>& on_load);
 
   bool has(std::string_view kind) const { return find(kind) != nullptr; }
   std::vector<std::string> kinds() const;
-  // A device of |kind|, which is one of kinds(). The caller destroys it.
+  // Makes a device of |kind|, which is one of kinds(). The caller destroys it.
   Result<Device> create(std::string_view kind, std::string_view options) const;
-  // Makes a device for a framework's object. UNSUPPORTED: the plug-in makes none from these.
+  // Makes a device for a framework's object. UNSUPPORTED: the plug-in cannot make devices from
+  // objects.
   Result<Device> create_from_native(std::string_view kind, void* native) const;
 
  private:

@@ -121,7 +121,7 @@ Code SimDevice::copy_rows_between(void* stream, const void* from, const DeviceRo
 
 namespace {
 
-// Calculates exactly as the host does.
+// Reduces with exactly the host's results.
 void run(const DeviceReduction& what, const std::byte* first, const std::byte* second,
          std::byte* out) {
   const auto type = static_cast<reduce::Type>(what.datatype);
@@ -317,8 +317,8 @@ namespace {
 
 SimDevice& of(void* device) { return *static_cast<SimDevice*>(device); }
 
-// The table is called through plain function pointers, so a failed allocation becomes a status
-// here.
+// Calls |call| and turns a failed allocation into a status, since the table consists of plain
+// function pointers.
 template <typename Call>
 hetcomm_status_t guarded(Call&& call) {
   try {

@@ -1,6 +1,5 @@
-// An accelerator stand-in that behaves like a real one to its users (memory that the CPU cannot
-// touch, copies that take time, streams, events), without hardware. README.md says what is
-// modelled.
+// A simulated accelerator that behaves like a real one (memory that the CPU cannot touch, copies
+// that take time, streams, events), without hardware. README.md describes what is modelled.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@ namespace hetcomm {
 // An event handle points to a SimEvent, which its device recycles.
 struct SimEvent {
   std::shared_ptr<SimTimeline> timeline;  // null while the event is free
-  uint64_t count = 0;                     // copies that must be done
+  uint64_t count = 0;                     // copies that must be complete
 };
 
 // The instance behind the tables of "sim-handle" and "sim-address". All functions except the
@@ -40,7 +39,7 @@ class SimDevice final {
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
   int numa_node() const { return numa_node_; }  // -1: unknown
-  bool unified() const { return unified_; }     // whether it says that any host memory suffices
+  bool unified() const { return unified_; }     // whether it reports that any host memory suffices
   SimMemory& memory() { return *memory_; }
 
   Code stream_create(void** out_stream);
@@ -51,11 +50,11 @@ class SimDevice final {
                       uint64_t size);
   Code copy_rows_to_host(void* stream, void* host, const void* address, const DeviceRows* rows);
   Code copy_rows_from_host(void* stream, void* address, const DeviceRows* rows, const void* host);
-  // Runs at memory speed, whatever the bandwidth to the host.
+  // Copies at memory speed, regardless of the bandwidth to the host.
   Code copy_rows_between(void* stream, const void* from, const DeviceRows* from_rows,
                          SimDevice& to_device, void* to, const DeviceRows* to_rows);
 
-  // Runs on the thread of the stream, at the speed of the host.
+  // Reduces on the stream's thread, at host speed.
   Code reduce(void* stream, const DeviceReduction* what);
 
   Code event_record(void* stream, void** out_event);
@@ -64,14 +63,15 @@ class SimDevice final {
   void event_release(void* event);
   static Code event_notify(void* event, int file);
 
-  // A region that was pinned twice needs two unpins. A device that pins reads other host memory
-  // when a copy is submitted, like vendors that stage it in memory of their own.
+  // Pins host memory; a region that is pinned twice must be unpinned twice. A device that pins
+  // reads unpinned host memory when a copy is submitted, like vendors that stage it in their own
+  // memory.
   Code pin_host(const void* host, uint64_t size);
   void unpin_host(const void* host);
   size_t pinned_regions();
 
-  // A user's stream is one of this device's streams. While one is open, calls that change the
-  // device's host memory and calls that free its memory wait for it, as with many vendors.
+  // Opens one of this device's streams as a user stream. While one is open, calls that change the
+  // device's host memory and calls that free its memory wait for the stream, as with many vendors.
   Code user_stream_open(void* native, void** out_user_stream);
   void user_stream_close(void* user_stream);
   static Code user_stream_hold(void* user_stream, void** out_hold);
@@ -96,14 +96,14 @@ class SimDevice final {
   const std::unique_ptr<SimMemory> memory_;
   SimBus to_device_;
   SimBus to_host_;
-  SimBus inside_{0};  // within the device and to other devices
+  SimBus inside_{0};  // transfers within the device and to other devices
 
   std::mutex mutex_;
   std::deque<SimEvent> events_;  // stable addresses
   std::vector<SimEvent*> free_events_;
-  std::map<const std::byte*, Pin> pins_;  // by start
+  std::map<const std::byte*, Pin> pins_;  // by start address
   std::vector<SimStream*> user_streams_;
-  // Destroyed first: their threads end before the members above are destroyed.
+  // Destroyed first: the streams' threads end before the members above are destroyed.
   std::vector<std::unique_ptr<SimStream>> streams_;
 };
 

@@ -13,12 +13,13 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-// Smaller ranges keep their pages: giving them back would cost more than it frees.
+// Smaller ranges keep their pages: returning them to the kernel would cost more than it frees.
 constexpr uint64_t kGiveBackFrom = 1u << 20;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
-// Bytes that an allocation takes in the arena. An empty one takes space too, so that it has a name.
+// Returns the bytes that an allocation occupies in the arena. An empty allocation also occupies
+// space, so that it has a name.
 constexpr uint64_t footprint(uint64_t size) {
   return size == 0 ? Arena::kGranule : round_up(size, Arena::kGranule);
 }
@@ -130,8 +131,8 @@ Result<std::unique_ptr<SimMemory>> HandleMemory::create(uint64_t capacity) {
   return std::unique_ptr<SimMemory>(std::make_unique<HandleMemory>(std::move(arena).value()));
 }
 
-// Two devices that live at the same time have different arenas. So they have different instances,
-// unless 16 bits collide.
+// Derives the instance from the arena. Two devices that live at the same time have different
+// arenas. So they have different instances, unless 16 bits collide.
 HandleMemory::HandleMemory(Arena arena)
     : arena_(std::move(arena)),
       instance_((number_of(arena_.at(0)) / kPage * 0x9e3779b97f4a7c15u >> 48) & kInstanceMask) {}
@@ -214,7 +215,7 @@ Code HandleMemory::resolve(const void* name, uint64_t offset, uint64_t size,
 
 int HandleMemory::file_of(const std::byte* /*bytes*/, uint64_t* /*out_offset*/) const { return -1; }
 
-// The memory is a file, which stands for a dma-buf. README.md gives the limits of that.
+// Creates the memory as a file, which represents a dma-buf. README.md describes the limits.
 Result<std::unique_ptr<SimMemory>> AddressMemory::create(uint64_t capacity) {
   Result<Arena> arena = Arena::create_file(capacity);
   if (!arena.ok()) return arena.status();

@@ -1,7 +1,7 @@
 // Memory of a simulated device: its real bytes, and the two ways in which vendors name memory.
 //
-// All functions are thread-safe. The real bytes of a device stay mapped as long as it lives, so a
-// copy that outlives its allocation (a caller's mistake) touches garbage, never another object.
+// All functions are thread-safe. The real bytes stay mapped as long as the device lives, so a copy
+// that outlives its allocation (a caller's mistake) touches garbage, never another object.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace hetcomm {
 
-// Owns one mapping, and the file behind it if there is one.
+// Owns one mapping, and its file if there is one.
 class Mapping {
  public:
   Mapping() = default;
@@ -26,9 +26,10 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
 
-  // |protection| as for mmap(2). Takes address space only; pages are allocated on first touch.
+  // Reserves address space only, with |protection| as for mmap(2); pages are allocated on first
+  // touch.
   static Result<Mapping> create(uint64_t size, int protection);
-  // Maps a new file in memory, for reading and writing.
+  // Maps a new in-memory file for reading and writing.
   static Result<Mapping> create_file(uint64_t size);
   std::byte* base() const { return base_; }
   uint64_t size() const { return size_; }
@@ -47,9 +48,10 @@ class Arena {
   static Result<Arena> create(uint64_t capacity);
   static Result<Arena> create_file(uint64_t capacity);
 
-  // Gives the offset of a free range of |size| bytes, on a multiple of kGranule.
+  // Allocates a free range of |size| bytes and returns its offset, a multiple of kGranule.
   Code take(uint64_t size, uint64_t* out_offset);
-  // Returns a range of the |size| with which it was taken. Large ranges go back to the kernel.
+  // Frees a range with the |size| of its allocation. The pages of large ranges are returned to the
+  // kernel.
   void give_back(uint64_t offset, uint64_t size);
   std::byte* at(uint64_t offset) const { return bytes_.base() + offset; }
   uint64_t capacity() const { return bytes_.size(); }
@@ -64,25 +66,25 @@ class Arena {
   explicit Arena(Mapping bytes);
 
   Mapping bytes_;
-  std::map<uint64_t, uint64_t> free_;  // offset -> size; neighbours are merged
+  std::map<uint64_t, uint64_t> free_;  // offset -> size; adjacent ranges are merged
 };
 
-// Memory whose names are like a vendor's.
+// Memory whose names look like a vendor's.
 class SimMemory {
  public:
   virtual ~SimMemory() = default;
 
   virtual Code allocate(uint64_t size, void** out_name) = 0;
-  // Ignores a name that is not allocated.
+  // Frees the allocation; ignores a |name| that is not allocated.
   virtual void free(void* name) = 0;
-  // kNotFound when |name| lies in no allocation of this device.
+  // Finds the allocation that contains |name|. kNotFound: this device has none.
   virtual Code find(const void* name, void** out_base, uint64_t* out_size) = 0;
-  // Returns false if |name| never belongs to this device. Costs a comparison.
+  // Whether |name| may belong to this device. Costs a comparison.
   virtual bool may_name(const void* name) const = 0;
   // Finds the real bytes of [name + offset, + size). kInvalidArgument: not a name of this device.
   // kStaleHandle: it was freed before. kOutOfRange: the bytes exceed one allocation.
   virtual Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) = 0;
-  // The file whose mapping contains |bytes|, which resolve() gave. -1: there is none.
+  // Returns the file whose mapping contains |bytes|, a result of resolve(). -1: there is none.
   virtual int file_of(const std::byte* bytes, uint64_t* out_offset) const = 0;
 };
 
@@ -104,7 +106,7 @@ class HandleMemory final : public SimMemory {
   bool may_name(const void* name) const override;
   Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
   int file_of(const std::byte* bytes, uint64_t* out_offset) const override;
-  // Whether |name| looks like a name of some device of this kind.
+  // Whether |name| looks like a name from any device of this kind.
   static bool is_handle(const void* name);
 
  private:
@@ -124,7 +126,7 @@ class HandleMemory final : public SimMemory {
   std::vector<uint32_t> free_slots_;
 };
 
-// "sim-address": a name is an address in an inaccessible range. The bytes lie elsewhere.
+// "sim-address": a name is an address in an inaccessible range. The real bytes are elsewhere.
 class AddressMemory final : public SimMemory {
  public:
   static Result<std::unique_ptr<SimMemory>> create(uint64_t capacity);
@@ -140,14 +142,14 @@ class AddressMemory final : public SimMemory {
  private:
   struct Place {
     uint64_t base;    // offset of the allocation in the device
-    uint64_t size;    // of the allocation
+    uint64_t size;    // size of the allocation
     uint64_t inside;  // offset of the name in the allocation
   };
   Code place_of(const void* name, Place* out_place) const;  // call with mutex_ held
 
   std::mutex mutex_;
   Arena arena_;
-  Mapping forbidden_;                         // as large as the arena, same offsets
+  Mapping forbidden_;                         // as large as the arena, with the same offsets
   std::map<uint64_t, uint64_t> allocations_;  // offset -> size
 };
 

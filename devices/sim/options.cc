@@ -10,7 +10,8 @@
 namespace hetcomm {
 namespace {
 
-// The limits catch a forgotten unit ("bandwidth=10", "latency=5") before it looks like a hang.
+// One option. The limits catch a forgotten unit ("bandwidth=10", "latency=5") before it looks like
+// a hang.
 struct Option {
   std::string_view name;
   Result<uint64_t> (*parse)(std::string_view);
@@ -33,7 +34,7 @@ constexpr std::array<Option, 5> kOptions = {{
 
 constexpr std::string_view kPci = "pci=";
 
-// Cuts "pci=0000:3b:00.0" off the front of |text|. Its value contains colons.
+// Removes "pci=0000:3b:00.0" from the front of |text|. Its value contains colons.
 Status take_pci(std::string_view& text, SimOptions& options) {
   constexpr size_t kFunctionDigits = 1;
   text.remove_prefix(kPci.size());

@@ -18,7 +18,8 @@
 namespace hetcomm {
 namespace {
 
-// The unit in which streams share a bus; small enough that two of them look simultaneous.
+// The unit in which streams share a bus, small enough that transfers of two streams look
+// concurrent.
 constexpr uint64_t kSlice = 128u << 10;
 // A stream books no slice further ahead than this, so that a large copy does not block the others.
 constexpr uint64_t kBookAheadNs = 200'000;
@@ -26,7 +27,7 @@ constexpr uint64_t kBookAheadNs = 200'000;
 constexpr uint64_t kPollNs = 50'000;
 constexpr size_t kFirstRing = 64;
 
-// Returns at |deadline_ns| plus the kernel's wake-up delay.
+// Sleeps until |deadline_ns| plus the kernel's wake-up delay.
 void sleep_until(uint64_t deadline_ns) {
   const timespec wake = {.tv_sec = static_cast<time_t>(deadline_ns / 1'000'000'000),
                          .tv_nsec = static_cast<long>(deadline_ns % 1'000'000'000)};
@@ -34,18 +35,18 @@ void sleep_until(uint64_t deadline_ns) {
   }
 }
 
-// Returns at |deadline_ns| as exactly as a loaded processor allows.
+// Waits until |deadline_ns|, as exactly as a loaded processor allows.
 void wait_until(uint64_t deadline_ns) {
   uint64_t now = now_ns();
   if (deadline_ns > now + kPollNs) sleep_until(deadline_ns - kPollNs);
-  // A real device takes no processor, so every other runnable thread goes first.
+  // A real device uses no processor, so every other runnable thread has priority.
   for (now = now_ns(); now < deadline_ns; now = now_ns()) sched_yield();
 }
 
 void add_one(int eventfd) {
   const uint64_t one = 1;
   const ssize_t put = write(eventfd, &one, sizeof(one));
-  static_cast<void>(put);  // a full eventfd wakes its reader, too
+  static_cast<void>(put);  // a full eventfd also wakes its reader
 }
 
 std::byte* row_of(const SimSide& side, const SimCopy& copy, uint64_t row) {

@@ -1,12 +1,12 @@
-// Streams of a simulated device: one worker thread each, which copies in order at the speed of the
-// simulated bus and sleeps while there is nothing to do.
+// Streams of a simulated device. Each has one worker thread, which copies in order at the speed of
+// the simulated bus and sleeps while it is idle.
 //
 //   submit --> queue --> worker: latency, then slices: book the bus, copy --> wait for the bus
 //   --> done
 //
 // Time is counted in absolute deadlines. A copy begins when it was submitted or when the previous
-// copy was due, whichever is later. It does not matter how late the worker thread got the
-// processor. So lateness never adds up, and a long series of copies takes the time that it should.
+// copy was due, whichever is later, regardless of when the worker thread was scheduled. So delays
+// never accumulate, and a long series of copies takes its nominal time.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ class SimBus {
  public:
   explicit SimBus(uint64_t bandwidth_bytes_per_s) : bandwidth_(bandwidth_bytes_per_s) {}
 
-  // Books the next free time for |size| bytes, not before |earliest_ns|. Returns the time at which
-  // it ends.
+  // Books the next free time for |size| bytes, not before |earliest_ns|. Returns the end of the
+  // booked time.
   uint64_t book(uint64_t earliest_ns, uint64_t size);
   bool limited() const { return bandwidth_ != 0; }
 
@@ -39,14 +39,14 @@ class SimBus {
   std::atomic<uint64_t> free_at_ns_{0};
 };
 
-// A timeline counts the completed copies of a stream. Events share it and outlive the stream.
+// Counts the completed copies in a stream. Events share the timeline and outlive the stream.
 class SimTimeline {
  public:
   bool reached(uint64_t count) const { return done_.load(std::memory_order_acquire) >= count; }
   void wait_for(uint64_t count);
   // Adds 1 to the eventfd |file| when |count| copies are done.
   void notify(uint64_t count, int file);
-  // Called by the stream's worker only.
+  // Counts one more copy. Called by the stream's worker only.
   void advance();
 
  private:
@@ -91,16 +91,17 @@ struct SimCopy {
 
 class SimStream final {
  public:
-  // kOutOfResources when the process may not have one more thread.
+  // Starts a stream. kOutOfResources: the process cannot create another thread.
   static Result<std::unique_ptr<SimStream>> start(uint64_t latency_ns);
   // Waits until everything submitted is done, then ends the worker.
   ~SimStream();
   SimStream(const SimStream&) = delete;
   SimStream& operator=(const SimStream&) = delete;
 
-  // Both sides stay valid until the copy is done. Thread-safe.
+  // Submits a copy. Both sides must stay valid until it is done. Thread-safe.
   void submit(SimCopy copy);
-  // Number of copies submitted so far. An event that is recorded now waits for this count.
+  // Returns the number of copies submitted so far. An event that is recorded now waits for this
+  // count.
   uint64_t submitted();
   // Submits |work|, which is called once all earlier copies are done.
   void submit(std::function<void()> work);
@@ -119,8 +120,8 @@ class SimStream final {
   std::mutex mutex_;
   std::condition_variable wakeup_;
   std::vector<SimCopy> ring_;  // size is a power of two; grows, never shrinks
-  uint64_t submitted_ = 0;     // copies ever submitted; the next one's place is submitted_ % size
-  uint64_t taken_ = 0;         // copies ever taken out
+  uint64_t submitted_ = 0;     // copies ever submitted; the next one's index is submitted_ % size
+  uint64_t taken_ = 0;         // copies ever removed from the ring
   bool stopping_ = false;
   std::thread worker_;
 };

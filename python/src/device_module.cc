@@ -42,7 +42,7 @@ nb::dlpack::dtype type_named(const std::string& name) {
 
 namespace {
 
-// A vendor's stream. It keeps its context.
+// A vendor's stream. It keeps its context alive.
 class Stream {
  public:
   Stream(nb::object context, int32_t device, uint64_t native, bool held)
@@ -51,7 +51,7 @@ class Stream {
     hetcomm_context_t* const handle = nb::cast<Context&>(context_).handle();
     hetcomm_status_t status;
     {
-      const nb::gil_scoped_release unlocked;  // it may wait for the device
+      const nb::gil_scoped_release unlocked;  // may wait for the device
       status =
           hetcomm_stream_wrap(handle, device, reinterpret_cast<void*>(native), flags, &stream_);
     }
@@ -59,8 +59,8 @@ class Stream {
   }
   ~Stream() {
     const nb::gil_scoped_release unlocked;
-    // Its operations have ended. The vendor may report a little later that the stream has reached
-    // them.
+    // The stream's operations have ended. The vendor may report slightly later that the stream has
+    // reached them.
     constexpr int kTries = 1000;
     for (int i = 0; i < kTries && hetcomm_stream_destroy(stream_) == HETCOMM_BUSY; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -93,7 +93,7 @@ DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t 
   hetcomm_context_t* const handle = nb::cast<Context&>(context).handle();
   hetcomm_status_t status;
   {
-    const nb::gil_scoped_release unlocked;  // it asks the vendor
+    const nb::gil_scoped_release unlocked;  // calls into the vendor's library
     status = hetcomm_memory_wrap(handle, device, reinterpret_cast<void*>(address), offset + size,
                                  &memory);
   }

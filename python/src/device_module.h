@@ -1,4 +1,4 @@
-// Devices for Python: memory and streams of vendors, given by their addresses.
+// Devices for Python: vendor memory and streams, named by their addresses.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -8,7 +8,7 @@
 
 namespace hetcomm_python {
 
-// The type of elements that torch and NumPy call |name|. Raises ValueError for an unknown name.
+// Returns the element type that torch and NumPy call |name|. Raises ValueError for an unknown name.
 nanobind::dlpack::dtype type_named(const std::string& name);
 
 void bind_devices(nanobind::module_& module, nanobind::class_<Context>& context);

@@ -2,11 +2,11 @@
 // communicators.
 //
 // A buffer is any contiguous object in host memory with DLPack or Python's buffer protocol, or
-// device memory that another module has named (DeviceArray). Arguments are taken without conversion
-// (noconvert), since results must not go to a converted copy. An object that refuses to be exported
-// raises its own exception. A request keeps its buffers until it is done. A request that is dropped
-// earlier is cancelled. Any number of threads may wait for one request, and all of them get its
-// result. No call that may wait holds Python's lock.
+// device memory that another module has named (DeviceArray). Arguments are accepted without
+// conversion (noconvert), since results must not be written to a converted copy. An object that
+// refuses to be exported raises its own exception. A request keeps its buffers until it is done. A
+// request that is destroyed earlier is cancelled. Any number of threads may wait for one request,
+// and all of them get its result. No call that may wait holds the GIL.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ inline nb::object take_exception(nb::python_error& error) {
   throw nb::python_error();
 }
 
-// "ValueError: text of the exception".
+// Formats an exception as "ValueError: text of the exception".
 inline std::string described(const nb::object& exception) {
   std::string text = Py_TYPE(exception.ptr())->tp_name;
   const nb::object said = nb::steal(PyObject_Str(exception.ptr()));
@@ -75,7 +75,7 @@ inline std::string described(const nb::object& exception) {
 // are ordered in a stream.
 class DeviceArray {
  public:
-  // |memory| and |stream|, which may be null, live as long as |owner|. The array begins at
+  // |memory| and |stream|, which may be null, must live as long as |owner|. The array begins at
   // |offset|.
   DeviceArray(hetcomm_memory_t* memory, uint64_t bytes, nb::dlpack::dtype type,
               hetcomm_stream_t* stream, nb::object owner, uint64_t offset = 0)
@@ -115,13 +115,13 @@ class AnyArray {
     return array_;
   }
   nb::dlpack::dtype dtype() const { return on_device_ ? on_device_->dtype() : get().dtype(); }
-  // Null for an array in host memory.
+  // Returns null for an array in host memory.
   const DeviceArray* on_device() const { return on_device_; }
   const nb::object& device_array() const { return other_; }
 
  private:
   Array array_;
-  nb::object other_;  // the owner of |on_device_|, or the refusal; then |array_| is unused
+  nb::object other_;  // owner of |on_device_|, or the refusal; |array_| is then unused
   const DeviceArray* on_device_ = nullptr;
 };
 
@@ -131,17 +131,17 @@ using Output = AnyArray<nb::ndarray<nb::c_contig, nb::device::cpu>>;
 // Only a versioned capsule says whether memory is read-only. Older versions of nanobind reject it.
 inline constexpr bool kVersionedCapsules = NB_VERSION_MAJOR >= 3;
 
-// Makes a name that is never freed.
+// Interns a name that is never freed.
 inline nb::handle interned(const char* name) { return PyUnicode_InternFromString(name); }
 
-// Returns an empty object if there is no such attribute.
+// Returns the attribute, or an empty object if |object| lacks it.
 inline nb::object find_attribute(nb::handle object, nb::handle name) {
   nb::object found = nb::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
   if (!found.is_valid()) PyErr_Clear();
   return found;
 }
 
-// Returns an empty object if an exception is pending.
+// Calls |dlpack|. Returns an empty object if an exception is pending.
 inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   if (!versioned) return nb::steal(PyObject_CallNoArgs(dlpack.ptr()));
   static const nb::handle kNames = nb::make_tuple(interned("max_version")).release();
@@ -150,8 +150,8 @@ inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   return nb::steal(PyObject_Vectorcall(dlpack.ptr(), arguments, 0, kNames.ptr()));
 }
 
-// Calls an object's method __dlpack__. An object that does not know versions is called without one.
-// An object with read-only memory may be exportable only with one.
+// Calls an object's __dlpack__ method. An object that does not support versions is called without
+// one. An object with read-only memory may be exportable only with a version.
 inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   const bool versioned = kVersionedCapsules && writable;
   nb::object capsule = call_dlpack(dlpack, versioned);
@@ -166,14 +166,14 @@ inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   return capsule;
 }
 
-// Whether |object| is an array or a buffer of pyopencl.
+// Whether |object| is a pyopencl array or buffer.
 inline bool is_pyopencls(nb::handle object) {
   static const nb::handle kNames[] = {interned("base_data"), interned("int_ptr")};
   return find_attribute(object, kNames[0]).is_valid() ||
          find_attribute(object, kNames[1]).is_valid();
 }
 
-// Makes an array of |given| for a call of |self|. Returns an empty object if an exception is
+// Makes an array from |given| for a call on |self|. Returns an empty object if an exception is
 // pending.
 inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
   const nb::object module = nb::steal(PyImport_ImportModule("hetcomm.opencl"));
@@ -182,8 +182,8 @@ inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
   return nb::steal(PyObject_CallMethod(module.ptr(), "array_of", "OO", owner, given.ptr()));
 }
 
-// torch exports tensors with the negative bit as if the bit were not set. Returns false if an
-// exception is pending.
+// Whether the memory of |exporter| holds its values: torch exports tensors with the negative bit as
+// if the bit were not set. Returns false if an exception is pending.
 inline bool holds_its_values(nb::handle exporter) {
   static const nb::handle kIsNegative = interned("is_neg");
   const nb::object method = find_attribute(exporter, kIsNegative);
@@ -200,9 +200,9 @@ inline bool holds_its_values(nb::handle exporter) {
 
 }  // namespace hetcomm_python
 
-// If an object refuses DLPack, nanobind tries other protocols. The buffer protocol describes the
-// memory correctly. torch's function to_dlpack ignores conjugation and gradients. So objects
-// without the buffer protocol are asked here.
+// Converts an argument. If an object refuses DLPack, nanobind tries other protocols. The buffer
+// protocol describes the memory correctly, but torch's function to_dlpack ignores conjugation and
+// gradients. So objects without the buffer protocol are exported here.
 template <typename Array>
 struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
   using AnyArray = hetcomm_python::AnyArray<Array>;
@@ -243,7 +243,7 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
   }
 
  private:
-  // Takes an array made from the argument. An empty object means that an exception is pending.
+  // Adopts an array made from the argument. An empty object means that an exception is pending.
   void adopt(object made) noexcept {
     if (made.is_valid() && isinstance<hetcomm_python::DeviceArray>(made)) {
       value.set_device_array(std::move(made));
@@ -281,7 +281,7 @@ inline void check(hetcomm_status_t status) {
   if (status != HETCOMM_OK) fail(status);
 }
 
-// Converts seconds to the nanoseconds of the C ABI. None: the default; infinity: no limit.
+// Converts seconds to nanoseconds for the C ABI. None: the default; infinity: no limit.
 inline uint64_t nanoseconds(std::optional<double> seconds) {
   if (!seconds) return HETCOMM_TIMEOUT_DEFAULT;
   if (!(*seconds < 1e9)) return HETCOMM_TIMEOUT_INFINITE;
@@ -305,7 +305,7 @@ std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Array>& arrays) {
   return buffers;
 }
 
-// The stream of the buffers on devices, or null if all are in host memory.
+// Returns the stream of the buffers on devices, or null if all are in host memory.
 inline hetcomm_stream_t* common_stream(hetcomm_stream_t* one, hetcomm_stream_t* other) {
   if (one != nullptr && other != nullptr && one != other) {
     throw nb::value_error("arrays of one call are in the order of different streams");
@@ -387,7 +387,7 @@ class Context {
     options.settings = settings ? settings->c_str() : nullptr;
     check(hetcomm_context_create(&options, &handle_));
   }
-  // A context at |address| that belongs to |owner|.
+  // Wraps a context at |address| that belongs to |owner|.
   Context(uint64_t address, nb::object owner)
       : handle_(reinterpret_cast<hetcomm_context_t*>(address)), owner_(std::move(owner)) {}
   ~Context() {
@@ -427,7 +427,7 @@ class Request {
   Request(hetcomm_request_t* handle, nb::object kept) : handle_(handle), kept_(std::move(kept)) {}
   ~Request() {
     if (done_) return;
-    // The library must no longer use the buffers when they are freed.
+    // The library must stop using the buffers before they are freed.
     const nb::gil_scoped_release unlocked;
     static_cast<void>(hetcomm_request_cancel(handle_));
     static_cast<void>(hetcomm_request_wait(handle_, HETCOMM_TIMEOUT_INFINITE, nullptr));
@@ -461,9 +461,9 @@ class Request {
   }
 
  private:
-  // Completes the request with the result of |call|. Returns false if it is still pending. The
-  // library reports to one thread only. The other threads wait for that thread, which needs
-  // Python's lock to pass the report on.
+  // Completes the request with the result of |call|. Returns false if the request is still pending.
+  // The library reports to one thread only. The other threads wait for that thread, which needs the
+  // GIL to share the report.
   template <typename Call>
   bool ask(Call&& call) {
     hetcomm_completion_t completion{};
@@ -507,19 +507,19 @@ class Request {
 
   hetcomm_request_t* const handle_;
   nb::object kept_;
-  // Python's lock guards these and is held when changes_ is incremented. So a thread that decides
+  // Guarded by the GIL, which is also held when changes_ is incremented. So a thread that decides
   // to sleep cannot miss the change that wakes it.
   bool done_ = false;
-  int asking_ = 0;  // threads that wait for the library's answer or have not yet stored it
+  int asking_ = 0;  // threads that are waiting for, or still storing, the library's report
   int sleeping_ = 0;
   hetcomm_status_t status_ = HETCOMM_OK;
   Completion completion_{};
-  std::atomic<uint32_t> changes_{0};  // of the members above, while a thread sleeps
+  std::atomic<uint32_t> changes_{0};  // changes to the members above while a thread sleeps
 };
 
 using RequestPtr = std::unique_ptr<Request>;
 
-// Functions of the caller by which ranks find each other. They are called on the thread that makes
+// The caller's functions by which ranks find each other. They are called on the thread that makes
 // the communicator. That thread raises their exceptions.
 class StoreCallbacks {
  public:
@@ -550,12 +550,12 @@ class StoreCallbacks {
     }
   }
 
-  // get(key, seconds) returns the bytes, or None if they did not arrive in time.
+  // Calls get(key, seconds), which returns the bytes, or None if they did not arrive in time.
   static hetcomm_status_t call_get(void* self, const char* key, void* value, size_t* inout_size,
                                    uint64_t timeout_ns) {
     auto& own = *static_cast<StoreCallbacks*>(self);
     const nb::gil_scoped_acquire locked;
-    // An interrupted rank tells the others by put and waits for no rank.
+    // An interrupted rank notifies the others by put and waits for no rank.
     if (own.interrupted()) return HETCOMM_BOOTSTRAP_FAILED;
     try {
       const nb::object found = own.get_(nb::str(key), static_cast<double>(timeout_ns) * 1e-9);
@@ -589,7 +589,7 @@ class StoreCallbacks {
   }
 
  private:
-  // Keeps the first exception, but replaces it by the first one that stops the program.
+  // Stores the first exception, but replaces it by the first one that stops the program.
   hetcomm_status_t failed(const char* name, nb::python_error& error) {
     nb::object exception = take_exception(error);
     if (!raised_.is_valid() || (!interrupted() && stops_program(exception))) {
@@ -599,7 +599,7 @@ class StoreCallbacks {
     return HETCOMM_BOOTSTRAP_FAILED;
   }
 
-  // KeyboardInterrupt, SystemExit and the like.
+  // Whether the exception is KeyboardInterrupt, SystemExit or similar.
   static bool stops_program(const nb::object& exception) {
     return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_Exception) == 0;
   }
@@ -621,7 +621,7 @@ class Communicator {
     const nb::gil_scoped_release unlocked;
     static_cast<void>(hetcomm_communicator_destroy(handle_));
   }
-  // A communicator at |address| that belongs to |owner|. close() only forgets it.
+  // Wraps a communicator at |address| that belongs to |owner|. close() only drops the address.
   static std::unique_ptr<Communicator> borrow(uint64_t address, nb::object owner) {
     auto made = std::make_unique<Communicator>(reinterpret_cast<hetcomm_communicator_t*>(address),
                                                std::move(owner));
@@ -660,7 +660,7 @@ class Communicator {
     return handle_;
   }
   bool closed() const { return handle_ == nullptr; }
-  // The Python object of the context, or None if another object owns the context.
+  // Returns the Python object of the context, or None if another object owns the context.
   nb::object context() const {
     if (nb::isinstance<Context>(parent_)) return parent_;
     if (nb::isinstance<Communicator>(parent_)) return nb::cast<Communicator&>(parent_).context();
@@ -669,7 +669,7 @@ class Communicator {
   int32_t rank() const { return place().first; }
   int32_t size() const { return place().second; }
 
-  // |self| is the Python object of this communicator.
+  // Closes the communicator and its plans. |self| is its Python object.
   static void close_with_plans(const nb::object& self) {
     // Close the plans that redistribute() keeps.
     const nb::object modules = nb::module_::import_("sys").attr("modules");

@@ -187,7 +187,7 @@ LayoutPtr layout_from_degrees(uint64_t batch, uint64_t sequence, uint64_t hidden
   return std::make_unique<Layout>(handle, 3);
 }
 
-// The remaining layout. |ranks|[r] is the new number of the former rank r, or -1.
+// Returns the remaining layout. |ranks|[r] is the new rank of the former rank r, or -1.
 LayoutPtr after_loss(const Layout& layout, const std::vector<int32_t>& ranks) {
   hetcomm_layout_t* handle = nullptr;
   check(hetcomm_layout_after_loss(layout.handle(), ranks.data(), ranks.size(), &handle));
@@ -200,7 +200,7 @@ using TensorTuple = std::tuple<const Layout*, const Layout*, std::string, std::s
 constexpr const char* kStrategies[] = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
-// Requests keep it alive, so no execution is in progress when it is destroyed.
+// A plan. Requests keep it alive, so no execution is in progress when it is destroyed.
 class Plan {
  public:
   Plan(const Communicator& communicator, const std::vector<TensorTuple>& tensors,
@@ -239,7 +239,7 @@ class Plan {
       types_.push_back({tensor.source_type, tensor.destination_type});
     }
   }
-  // Rebuilds the plan in |communicator|. |ranks|[r] is the new number of the former rank r.
+  // Rebuilds the plan in |communicator|. |ranks|[r] is the new rank of the former rank r.
   std::unique_ptr<Plan> rebuild(const Communicator& communicator,
                                 const std::vector<int32_t>& ranks) const {
     hetcomm_communicator_t* const other = communicator.handle();
@@ -292,7 +292,7 @@ class Plan {
     return buffers;
   }
 
-  // Counts the calls that use the handle without Python's lock. Python's lock guards the count.
+  // Counts the calls that use the handle without the GIL. The GIL guards the count.
   class Use {
    public:
     explicit Use(const Plan& plan) : plan_(plan) { ++plan_.uses_; }

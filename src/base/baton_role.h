@@ -17,7 +17,7 @@ extern BatonRole baton_role;
 
 }  // namespace hetcomm
 
-// The caller holds the baton.
+// Marks a function whose caller holds the baton.
 #define HETCOMM_UNDER_BATON HETCOMM_REQUIRES(::hetcomm::baton_role)
-// Only the holder of the baton touches the member.
+// Marks a member that only the holder of the baton touches.
 #define HETCOMM_GUARDED_BY_BATON HETCOMM_GUARDED_BY(::hetcomm::baton_role)

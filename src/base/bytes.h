@@ -45,7 +45,7 @@ class ByteReader {
  public:
   explicit ByteReader(ConstByteSpan bytes) : rest_(bytes) {}
 
-  // Zero after a failure.
+  // Returns 0 after a failure.
   template <typename T>
   requires std::is_integral_v<T> T read() {
     const ConstByteSpan raw = read_raw(sizeof(T));
@@ -53,7 +53,8 @@ class ByteReader {
     for (size_t i = 0; i < raw.size(); ++i) value |= std::to_integer<uint64_t>(raw[i]) << (8 * i);
     return static_cast<T>(value);
   }
-  // Empty after a failure; fails when the length exceeds |limit|. Borrowed from the input.
+  // Returns bytes borrowed from the input; empty after a failure. Fails when their number exceeds
+  // |limit|.
   ConstByteSpan read_bytes(size_t limit) {
     const uint32_t length = read<uint32_t>();
     if (length > limit) {
@@ -66,14 +67,15 @@ class ByteReader {
     const ConstByteSpan bytes = read_bytes(limit);
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  // Leaves |out| as it is after a failure.
+  // Leaves |out| unchanged after a failure.
   template <size_t kSize>
   void read_into(std::array<std::byte, kSize>& out) {
     const ConstByteSpan bytes = read_raw(kSize);
     std::copy(bytes.begin(), bytes.end(), out.begin());
   }
-  // Reads the number of elements that follow, each of at least |bytes_each| bytes. Fails when it
-  // exceeds |limit| or what is left, so that a caller may reserve room for that many.
+  // Reads the number of elements that follow, each of at least |bytes_each| bytes. Fails when the
+  // number exceeds |limit| or the rest of the input, so that a caller may reserve room for that
+  // many.
   template <typename T>
   requires std::is_integral_v<T> size_t read_count(size_t limit, size_t bytes_each = 1) {
     return check_count(read<T>(), limit, bytes_each);
@@ -95,10 +97,10 @@ class ByteReader {
   }
 
   bool failed() const { return failed_; }
-  // True when all reads succeeded and nothing is left over.
+  // Returns whether all reads succeeded and consumed the whole input.
   bool finished() const { return !failed_ && rest_.empty(); }
   size_t left() const { return rest_.size(); }
-  // Marks the input as bad, for a caller that has found a wrong value in it.
+  // Fails the reader. Call this on finding a wrong value in the input.
   void fail() {
     failed_ = true;
     rest_ = {};

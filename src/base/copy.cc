@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// Each copies whole lines to a target that starts at a line. The first three do so past the caches.
+// Copies whole lines to a target that starts at a line. The first three variants bypass the caches.
 using CopyLines = void (*)(std::byte* target, const std::byte* source, size_t length);
 
 __attribute__((target("avx512f"))) void copy_lines_512(std::byte* target, const std::byte* source,
@@ -83,7 +83,7 @@ CopyLines best_copy_lines() {
 void copy_streaming(std::byte* target, const std::byte* source, size_t length) {
   static const CopyLines copy_lines = best_copy_lines();
   copy_with(copy_lines, target, source, length);
-  // Streaming stores are not ordered with the stores by which other threads learn of the data.
+  // Streaming stores are not ordered with the stores that tell other threads of the data.
   _mm_sfence();
 }
 

@@ -1,5 +1,5 @@
-// A position in an extent list. Kept between calls, so that walking a list in many pieces costs one
-// pass over it, however long it is.
+// A position in an extent list. Keeping it between calls means that walking a list in many pieces
+// costs one pass over the list, however long it is.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,12 @@ struct ExtentCursor {
       ++index;
     }
   }
-  // Seeking backwards starts again from the front.
+  // Moves to |target|. Seeking backwards restarts from the front.
   void seek(Extents extents, uint64_t target) {
     if (target < position) *this = {};
     advance(extents, target - position);
   }
-  // Returns the next piece, of 1 to |most| bytes, and moves past it. The list has bytes left.
+  // Returns the next piece, of 1 to |most| bytes, and moves past it. The list must have bytes left.
   iovec next(Extents extents, uint64_t most) {
     advance(extents, 0);  // past empty extents
     const iovec& extent = extents[index];
@@ -38,7 +38,7 @@ struct ExtentCursor {
     advance(extents, length);
     return piece;
   }
-  // Calls |use(std::byte* piece, size_t length)| for the next |length| bytes, which exist, and
+  // Calls |use(std::byte* piece, size_t length)| for the next |length| bytes, which must exist, and
   // moves past them.
   template <typename Use>
   void take(Extents extents, uint64_t length, Use&& use) {
@@ -56,7 +56,7 @@ struct Pieces {
   uint64_t bytes = 0;
 };
 
-// Fills |out| with pieces for at most |length| bytes from |cursor| on.
+// Fills |out| with the pieces of at most |length| bytes, starting at |cursor|.
 inline Pieces collect(Extents extents, const ExtentCursor& cursor, uint64_t length,
                       std::span<iovec> out) {
   Pieces pieces;

@@ -1,4 +1,4 @@
-// Tables whose entries are used again: a list of the free indices, next to the table.
+// Tables that reuse their entries: a list of the free indices accompanies each table.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace hetcomm {
 
-// Returns the last index of |free|. It stays there until the caller has what it needs and takes it
-// out. If |free| is empty, an entry is added at the end of |table|. |free| has room for every entry
-// of the table, so putting an index back never fails.
+// Returns the last index in |free|. The index stays there until the caller has acquired everything
+// it needs and removes the index. If |free| is empty, an entry is added at the end of |table|.
+// |free| has room for every entry of the table, so returning an index never fails.
 template <typename Table>
 uint32_t next_free_index(Table& table, std::vector<uint32_t>& free) {
   if (free.empty()) {

@@ -12,7 +12,7 @@ using HostId = std::array<std::byte, 16>;
 // The id of a host whose kernel does not report one.
 inline constexpr HostId kUnknownHost{};
 
-// Both ids are known, and they differ.
+// Returns whether both ids are known and differ.
 inline bool are_different_hosts(const HostId& one, const HostId& other) {
   return one != other && one != kUnknownHost && other != kUnknownHost;
 }

@@ -6,10 +6,10 @@
 
 namespace hetcomm {
 
-// |text| without the spaces at its ends.
+// Returns |text| without leading and trailing spaces.
 std::string_view trimmed(std::string_view text);
 
-// The elements between commas, without the blanks around them and without empty ones.
+// Returns the elements between commas, without surrounding blanks and without empty elements.
 std::vector<std::string_view> split_list(std::string_view list);
 
 }  // namespace hetcomm

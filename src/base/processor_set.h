@@ -1,4 +1,4 @@
-// Sets of processors, as many as the kernel has.
+// Sets of processors, for as many processors as the kernel supports.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,19 @@ class ProcessorSet {
   ProcessorSet() = default;
   // One bit for each processor, starting at the lowest bit of the first word.
   explicit ProcessorSet(std::vector<uint64_t> words) : words_(std::move(words)) { drop_zeros(); }
-  // Reads the kernel's form, such as "0-31,64,80-95". Empty if |list| is not of that form or has
-  // numbers of kMax or more.
+  // Parses the kernel's format, such as "0-31,64,80-95". Returns nothing if |list| is malformed or
+  // has numbers of kMax or more.
   static std::optional<ProcessorSet> parse(std::string_view list);
 
   bool has(size_t processor) const;
   bool empty() const { return words_.empty(); }
   void add(size_t processor);
   void add(const ProcessorSet& others);
-  // Removes those that are not among |others|.
+  // Removes the processors that are not in |others|.
   void keep(const ProcessorSet& others);
-  // The kernel's form; "" for the empty set.
+  // Returns the set in the kernel's format; "" for the empty set.
   std::string text() const;
-  // The words in the form that the constructor takes. The last one is not 0.
+  // Returns the words in the form that the constructor takes. The last word is not 0.
   const std::vector<uint64_t>& words() const { return words_; }
   bool operator==(const ProcessorSet&) const = default;
 

@@ -1,4 +1,4 @@
-// Reserves room at the end of a list before something else is done.
+// Reserves room at the end of a list in advance.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sorting of objects that others refer to by index.
+// Sorts objects that are referred to by index.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace hetcomm {
 
-// Sorts |list| and returns, for each old index, the new one.
+// Sorts |list| and returns the new index for each old one.
 template <typename T, typename Less>
 std::vector<int> sort_and_map(std::vector<T>& list, Less less) {
   std::vector<size_t> order(list.size());

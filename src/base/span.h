@@ -18,7 +18,7 @@ using ByteSpan = std::span<std::byte>;
 using ConstByteSpan = std::span<const std::byte>;
 using Extents = std::span<const iovec>;
 
-// Copies |length| bytes (one to two words) as the first and the last word.
+// Copies |length| bytes (one to two words) as the first and the last word, which may overlap.
 template <typename Word>
 void copy_ends(std::byte* to, const std::byte* from, size_t length) {
   Word first = 0;
@@ -29,7 +29,7 @@ void copy_ends(std::byte* to, const std::byte* from, size_t length) {
   std::memcpy(to + length - sizeof(Word), &last, sizeof(Word));
 }
 
-// memcpy, without the call where there is little to copy.
+// Copies like memcpy, but without a call for short lengths.
 inline void copy_bytes(void* target, const void* source, size_t length) {
   auto* to = static_cast<std::byte*>(target);
   const auto* from = static_cast<const std::byte*>(source);
@@ -77,7 +77,7 @@ void for_each_piece(Extents extents, uint64_t offset, uint64_t length,
   }
 }
 
-// Copies |source| into the extents from |offset| on. The caller has checked that it fits.
+// Copies |source| into the extents, starting at |offset|. The caller has checked that it fits.
 inline void scatter(Extents extents, uint64_t offset, ConstByteSpan source) {
   const std::byte* from = source.data();
   for_each_piece(extents, offset, source.size(), [&](std::byte* piece, size_t length) {
@@ -86,7 +86,7 @@ inline void scatter(Extents extents, uint64_t offset, ConstByteSpan source) {
   });
 }
 
-// Returns [offset, offset + length) if it lies in the first piece, as in most lists, else null.
+// Returns the start of [offset, offset + length) if it lies in the first piece, else null.
 inline std::byte* single_piece(Extents extents, uint64_t offset, uint64_t length) {
   if (extents.empty() || offset > extents[0].iov_len || length > extents[0].iov_len - offset) {
     return nullptr;

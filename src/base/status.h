@@ -47,7 +47,7 @@ enum class [[nodiscard]] Code : int32_t{
     kWouldBlock = 1000,
 };
 
-// Name without prefix ("PEER_LOST") and one-line text; static storage.
+// Return the name without prefix ("PEER_LOST") and the one-line text, in static storage.
 const char* code_name(Code code);
 const char* code_text(Code code);
 
@@ -61,7 +61,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
-  // The text, or the code's default text when none was given.
+  // Returns the text, or the code's default text if none was given.
   std::string_view text() const { return text_ ? std::string_view(*text_) : code_text(code_); }
   // Returns the failure with "what: " before its text. No effect on success.
   Status annotate(std::string_view what) const;
@@ -97,9 +97,9 @@ inline bool may_pass(const Status& status) {
   return status.code() == Code::kOutOfMemory || status.code() == Code::kOutOfResources;
 }
 
-// "what: strerror(error)" with the code that fits the errno (descriptors, memory, permission, ...).
+// Returns "what: strerror(error)" with the code that fits the errno (descriptors, memory, ...).
 Status status_from_errno(int error, std::string_view what);
-// Says that the thread |name| could not be started, and which limit may be the reason.
+// Returns the failure to start the thread |name|, with the limit that may be the reason.
 Status status_of_no_thread(std::string_view name, const std::system_error& error);
 
 #define HETCOMM_RETURN_IF_ERROR(expression)                        \

@@ -1,5 +1,5 @@
-// Texts that accompany an outcome: useful, but not worth failing for. Texts of peers, made
-// harmless.
+// Texts that accompany an outcome, which are useful but not worth failing for, and texts from
+// peers, made harmless.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ std::string text_or_none(Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS
   }
 }
 
-// Returns |code| with the text that |make| returns, or with the code's default text when memory
-// runs out. clang does not analyse it, for the same reason.
+// Returns |code| with the text that |make| returns, or with the code's default text if out of
+// memory. clang does not analyse the function: |make| may need the baton.
 template <typename Make>
 Status status_or_code(Code code, Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   try {
@@ -36,18 +36,18 @@ Status status_or_code(Code code, Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_
   }
 }
 
-// The decimal number that |text| begins with, in any locale, or 0 if there is none.
+// Returns the decimal number at the start of |text|, in any locale, or 0 if there is none.
 double leading_number(std::string_view text);
 
-// |ns| as people write it: "3 s", "500 ms", "2.5 s", "40 us".
+// Formats |ns| as people write it: "3 s", "500 ms", "2.5 s", "40 us".
 std::string duration_text(uint64_t ns);
 
 // Makes |text| from any source safe for terminals and logs. Control characters and bytes that are
 // not UTF-8 are written as \xNN, so that none of them can control a terminal or fake a log line.
 std::string printable(std::string_view text);
-// The beginning of printable(text) that fits |most_bytes| and ends with a whole character.
+// Returns the beginning of printable(text) that fits |most_bytes| and ends with a whole character.
 std::string printable_beginning(std::string_view text, size_t most_bytes);
-// Does what printable() does, but keeps line ends.
+// Returns what printable() does, but keeps line ends.
 std::string printable_lines(std::string_view text);
 
 }  // namespace hetcomm

@@ -1,8 +1,9 @@
 // Macros for clang's thread-safety analysis. They are empty for other compilers.
 //
 // A capability is something that a thread holds: a lock, or the right to do something. A function
-// says which capabilities its caller holds, takes or gives up, and a member says which one guards
-// it. clang checks that at compile time. The macros change neither code nor layout.
+// declares which capabilities its caller holds, acquires or releases, and a member declares which
+// one guards it. clang checks the declarations at compile time. The macros change neither code nor
+// layout.
 #pragma once
 
 #if defined(__clang__)
@@ -11,26 +12,26 @@
 #define HETCOMM_THREAD_ATTRIBUTE(x)
 #endif
 
-// The class is a capability, which messages of the compiler call |name|.
+// Declares the class to be a capability, called |name| in compiler messages.
 #define HETCOMM_CAPABILITY(name) HETCOMM_THREAD_ATTRIBUTE(capability(name))
-// The class takes a capability (or takes one over) in its constructor and gives it up in its
-// destructor.
+// Declares that the class acquires (or adopts) a capability in its constructor and releases it in
+// its destructor.
 #define HETCOMM_SCOPED_CAPABILITY HETCOMM_THREAD_ATTRIBUTE(scoped_lockable)
 
-// The member is touched only by a thread that holds the capability.
+// Marks a member that only a thread with the capability touches.
 #define HETCOMM_GUARDED_BY(capability) HETCOMM_THREAD_ATTRIBUTE(guarded_by(capability))
 
-// The caller holds the capability, before and after the call.
+// Marks a function whose caller holds the capability before and after the call.
 #define HETCOMM_REQUIRES(...) HETCOMM_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
-// The caller does not hold the capability.
+// Marks a function whose caller does not hold the capability.
 #define HETCOMM_EXCLUDES(...) HETCOMM_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
-// The call takes the capability.
+// Marks a function that acquires the capability.
 #define HETCOMM_ACQUIRE(...) HETCOMM_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
-// The call takes the capability if it returns true.
+// Marks a function that acquires the capability if it returns true.
 #define HETCOMM_TRY_ACQUIRE(...) HETCOMM_THREAD_ATTRIBUTE(try_acquire_capability(true, __VA_ARGS__))
-// The call gives the capability up. The destructor of a scoped capability uses it without
-// arguments.
+// Marks a function that releases the capability. The destructor of a scoped capability uses the
+// macro without arguments.
 #define HETCOMM_RELEASE(...) HETCOMM_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 
-// The body of the function is not analysed. A comment next to it says why.
+// Excludes the function's body from the analysis. A comment next to the macro gives the reason.
 #define HETCOMM_NO_THREAD_SAFETY_ANALYSIS HETCOMM_THREAD_ATTRIBUTE(no_thread_safety_analysis)

@@ -1,5 +1,5 @@
-// A bootstrap lets ranks find each other: it has rank, size, secret, and an exchange of bytes. It
-// is used only while a communicator is created, on the calling thread, and may block up to the
+// A bootstrap lets ranks find each other: it provides rank, size, secret, and an exchange of bytes.
+// It is used only while a communicator is created, on the calling thread, and may block up to the
 // deadline.
 #pragma once
 
@@ -31,37 +31,37 @@ class Bootstrap {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // This host's end of the connection to rank 0's store: an address that leads to the other ranks.
+  // Returns the local address of the connection to rank 0's store, which leads to the other ranks.
   // Family AF_UNSPEC if there is no such connection.
   virtual Address local_address() const = 0;
-  // All ranks are known to run on this host.
+  // Returns whether all ranks are known to run on this host.
   virtual bool stays_on_host() const { return false; }
   // Sets the user's time limit for the following calls, which failures name. A call still ends at
   // its deadline.
   virtual void set_time_limit(uint64_t limit_ns) = 0;
-  // Key of the job: a digest of the configured secret, or, without one, the random key that the
-  // job's store (or rank 0, through the exchange) handed out. If ranks have different secrets, this
-  // call or the next allgather fails on all of them with kPermissionDenied.
+  // Returns the job's key: a digest of the configured secret, or, without one, the random key that
+  // the job's store (or rank 0, through the exchange) handed out. If ranks have different secrets,
+  // this call or the next allgather fails on all of them with kPermissionDenied.
   virtual Result<Secret> secret(uint64_t deadline_ns) = 0;
   // Returns the key immediately if a secret is configured here, and nothing if the key is handed
   // out.
   virtual std::optional<Secret> configured_key() const = 0;
-  // Returns rank 0's |mine| on all ranks. The others' values are ignored. |scope| as for
+  // Returns rank 0's |mine| on all ranks. Values from other ranks are ignored. |scope| as for
   // allgather().
   virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
                                                    uint64_t deadline_ns) = 0;
   // Gathers each rank's |mine| (at most 64 KiB), in rank order. |scope| names the exchange
   // ("world/epoch 0"), unique per job. Collective. Fails with kBootstrapFailed naming the ranks
-  // that did not come by |deadline_ns|.
+  // that did not join by |deadline_ns|.
   virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
                                                                 ConstByteSpan mine,
                                                                 uint64_t deadline_ns) = 0;
-  // Returns false if every exchange is between all ranks (an allgather callback). Then the two
-  // calls below fail with kUnsupported.
+  // Returns whether groups of ranks can exchange values. If not, every exchange is between all
+  // ranks (an allgather callback), and the two calls below fail with kUnsupported.
   virtual bool exchanges_by_groups() const = 0;
-  // Gathers |mine| of the members of |group|, of which this rank is one, in the order of the ranks.
-  // Every rank is in one of the groups that exchange values in |scope|. Or, if |group| has a step,
-  // each member has heard before from all ranks up to the next member. All ranks then see a failure
+  // Gathers |mine| from the members of |group|, which include this rank, in rank order. Every rank
+  // is in one of the groups that exchange values in |scope|. Or, if |group| has a step, each member
+  // has already received values from all ranks up to the next member. All ranks then see a failure
   // to agree on the secret.
   virtual Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
                                                                       const RankGroup& group,
@@ -71,23 +71,23 @@ class Bootstrap {
   virtual Result<std::vector<std::byte>> broadcast_among(const std::string& scope,
                                                          const RankGroup& group, ConstByteSpan mine,
                                                          uint64_t deadline_ns) = 0;
-  // The relay passes values of a large job on to other ranks (digest_exchange.h).
+  // Returns the relay, which passes a large job's values on to other ranks (digest_exchange.h).
   virtual Relay& relay() = 0;
-  // Null if the caller named the ranks; then it has to name them anew when some are lost.
+  // Null if the caller named the ranks; the caller must then name them anew when some are lost.
   virtual SurvivorFinder* survivor_finder() = 0;
 };
 
-// Finds out which ranks of a bootstrap are left.
+// Determines which ranks of a bootstrap are left.
 class SurvivorFinder {
  public:
   // Returns the ranks of the bootstrap that are now known to be lost.
   using FindLost = std::function<std::vector<bool>()>;
 
-  // Returns a bootstrap of the ranks that are left, in their order. These are the ranks that call
-  // this, as soon as one of them knows all others to be lost. |find_lost| is called repeatedly, on
-  // this thread. |scope| as for allgather(). The bootstrap itself stays as it is. Fails with
-  // kBootstrapFailed, on all ranks when one is neither here nor lost by |deadline_ns|, and at once
-  // when rank 0 is lost.
+  // Returns a bootstrap of the ranks that are left, in their order: those that call this, as soon
+  // as one of them knows all others to be lost. |find_lost| is called repeatedly, on this thread.
+  // |scope| as for allgather(). This bootstrap remains unchanged. Fails with kBootstrapFailed on
+  // all ranks if a rank has neither called nor been lost by |deadline_ns|, and immediately if rank
+  // 0 is lost.
   virtual Result<std::unique_ptr<Bootstrap>> survivors(const std::string& scope,
                                                        const FindLost& find_lost,
                                                        uint64_t deadline_ns) = 0;
@@ -96,10 +96,10 @@ class SurvivorFinder {
   ~SurvivorFinder() = default;
 };
 
-// RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or another launcher's variables (launch.h), and the
-// TCP store (store.h).
+// Creates a bootstrap from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or another launcher's
+// variables (launch.h), and the TCP store (store.h).
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& config, Log& log);
-// The caller's put/get and/or allgather.
+// Creates a bootstrap from the caller's put/get and/or allgather.
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_callbacks(
     const Config& config, Log& log, const hetcomm_bootstrap_options_t& options);
 

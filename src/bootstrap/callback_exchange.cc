@@ -134,7 +134,7 @@ class PutGetExchange final : public CallbackExchange {
     std::vector<std::byte> all;
     if (options_.rank == group.first) {
       const Frame collected = collect(place, std::move(value), deadline_ns);
-      // Leaders read each other's values themselves: together these are too large for one put.
+      // Leaders read each other's values directly: together the values are too large for one put.
       const bool verdict_only = place.reads_alone() && is_success(*collected);
       HETCOMM_RETURN_IF_ERROR(put(place.all(), verdict_only ? *encode_success({}) : *collected));
       all = *collected;
@@ -215,7 +215,7 @@ class PutGetExchange final : public CallbackExchange {
   // Returns a reply like the store's, with all values or the reason why there are none. The
   // collector hands it out. |mine| is empty in a member that reads its own value back.
   Frame collect(const Place& place, std::vector<std::byte> mine, uint64_t deadline_ns) {
-    // The collector gives up a little earlier, so that its reason reaches the others in time.
+    // The collector stops a little earlier, so that its reason reaches the other ranks in time.
     const uint64_t now = now_ns();
     const uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
     const uint64_t own_deadline = deadline_ns == kForever
@@ -252,7 +252,7 @@ class PutGetExchange final : public CallbackExchange {
                            format_ranks(missing, options_.size))));
   }
 
-  // The values of the members from |first| on, fetched by one call.
+  // The values of the members starting at |first|, fetched by one call.
   struct Fetched {
     int first = 0;
     std::vector<std::byte> values;
@@ -266,7 +266,8 @@ class PutGetExchange final : public CallbackExchange {
     }
   };
 
-  // A failure here recurs when the ranks are asked one by one, which shows the rank.
+  // Fetches by one call. A failure recurs when the ranks are asked one by one, which shows the
+  // rank.
   Fetched fetch_from(const Place& place, size_t first, uint64_t deadline_ns) {
     const RankGroup& group = place.members.group;
     const auto count = static_cast<size_t>(group.count) - first;

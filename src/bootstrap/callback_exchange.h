@@ -1,8 +1,8 @@
-// Exchanges values among ranks by the caller's functions. With allgather, each exchange takes two
-// calls: sizes, and then values padded to the largest. With put and get, rank r puts <scope>/r, and
-// the lowest rank collects them and puts <scope>/all, so that n ranks cost O(n) calls. A value says
-// whether its rank exchanges with all others or by groups, so that ranks that disagree see this in
-// each other's values.
+// Exchanges values among ranks through the caller's functions. With allgather, each exchange takes
+// two calls: sizes, and then values padded to the largest. With put and get, rank r puts <scope>/r,
+// and the lowest rank collects these values and puts <scope>/all, so that n ranks cost O(n) calls.
+// Each value indicates whether its rank exchanges with all others or by groups, so that ranks that
+// disagree see this in each other's values.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +31,13 @@ class CallbackExchange {
   virtual ~CallbackExchange() = default;
   // Returns whether groups of ranks can exchange values. Otherwise only all ranks together can.
   virtual bool has_groups() const = 0;
-  // Returns the value of the first of |members| to all of them. The others' values are ignored.
+  // Returns the value of the first of |members| to all of them. Their other values are ignored.
   virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, const Members& members,
                                                    ConstByteSpan mine, uint64_t deadline_ns) = 0;
   // Returns all values of |members| to all of them.
   virtual Result<Values> allgather(const std::string& scope, const Members& members,
                                    ConstByteSpan mine, uint64_t deadline_ns) = 0;
-  // Called by rank 0 when the value that it broadcast to all under |scope| is no longer needed.
+  // Drops the value that rank 0 broadcast to all under |scope|, once it is no longer needed.
   virtual Status forget(const std::string& scope) = 0;
 };
 

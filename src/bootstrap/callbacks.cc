@@ -1,9 +1,10 @@
 // Bootstrap by the caller's functions.
 //
 // Rank 0 broadcasts the secret to all, so the ranks need not wait for each other. The next exchange
-// shows whether they agree about it: there each rank's value carries a mark of its secret. Others
-// may read the exchanged values. So the mark of a configured secret is salted by rank 0 and slow to
-// compute, and a random key is deleted once that exchange has ended: by then all ranks have it.
+// shows whether they agree on the secret: in it each rank's value carries a mark of its secret.
+// Others may read the exchanged values. So the mark of a configured secret is salted by rank 0 and
+// slow to compute, and a random key is deleted once that exchange has ended: by then all ranks have
+// the key.
 #include <algorithm>
 #include <optional>
 
@@ -28,7 +29,7 @@ namespace {
 
 using Values = std::vector<std::vector<std::byte>>;
 
-constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;  // the broadcast of rank 0
+constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;  // the broadcast from rank 0
 constexpr size_t kMarkBytes = 2 * kSecretBytes - 1;             // with a digest of the job's name
 static_assert(kMaxStoreValue + kMarkBytes <= kMaxExchangeValue);
 
@@ -51,8 +52,8 @@ class CallbackBootstrap final : public Bootstrap {
   void set_time_limit(uint64_t /*limit_ns*/) override {}
 
   // Collective on its first use. A rank whose secret differs from rank 0's, or that alone has none,
-  // goes on with its own. The next exchange reports this to all ranks, so that it can be told apart
-  // from a network fault.
+  // continues with its own. The next exchange reports the disagreement to all ranks, so that it can
+  // be told apart from a network fault.
   Result<Secret> secret(uint64_t deadline_ns) override {
     if (secret_) return *secret_;
     Result<Secret> mine = configured_ ? Result<Secret>(*configured_) : random_secret();
@@ -184,7 +185,7 @@ class CallbackBootstrap final : public Bootstrap {
     return {};
   }
 
-  // The exchange has ended, successfully or not, so no rank waits for the key any longer.
+  // Deletes the key. The exchange has ended, successfully or not, so no rank waits for the key.
   void delete_key() {
     if (key_scope_.empty()) return;
     if (Status status = exchange_->forget(key_scope_); !status.ok()) {
@@ -193,7 +194,7 @@ class CallbackBootstrap final : public Bootstrap {
     key_scope_.clear();
   }
 
-  // Each value begins with its rank's mark.
+  // Checks the marks with which the values begin.
   Status check_agreement(const RankGroup& group, const Values& all) const {
     if (mark_.empty()) return {};
     const std::vector<std::byte>& mine = mark_;
@@ -244,7 +245,7 @@ class CallbackBootstrap final : public Bootstrap {
   const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
   std::vector<std::byte> mark_;  // of this rank's secret
-  std::string key_scope_;        // rank 0: the key was published under it and not deleted yet
+  std::string key_scope_;        // rank 0: the scope of a published key that is not deleted yet
   bool compare_next_ = false;    // the ranks have not compared their secrets yet
   ScopeNames scopes_;
   Relay relay_;

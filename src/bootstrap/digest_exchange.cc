@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr size_t kPieceBytes = 60 * 1024;  // of a value that rank 0 broadcasts
+constexpr size_t kPieceBytes = 60 * 1024;  // piece of a value that rank 0 broadcasts
 constexpr size_t kInlineBytes = 256;       // a value sent together with its size
 constexpr uint64_t kMarginNs = 1'000'000'000;
 
@@ -93,7 +93,8 @@ class LargeExchange {
 
  private:
   bool leads() const { return rank_ == block_.first; }
-  // Later steps have more time, so that a failure reaches their ranks.
+  // Returns the deadline minus |margins| safety margins. Earlier steps time out sooner, which
+  // leaves time to report a failure to the other ranks.
   uint64_t earlier(int margins) const {
     return deadline_ns_ - static_cast<uint64_t>(margins) * margin_ns_;
   }
@@ -176,7 +177,7 @@ class LargeExchange {
         "leaders of blocks of {} ranks, each of which may wait for its block", leaders_.step));
   }
 
-  // Rank 0 tells all what is handed down, or why nothing is.
+  // Returns what rank 0 tells all ranks: the value that is handed down, or why there is none.
   Bytes make_verdict() {
     if (failure_.ok() && value_->size() > kMaxHandout) failure_ = too_large(value_->size());
     if (!failure_.ok()) return encode_result(failure_);
@@ -209,7 +210,7 @@ class LargeExchange {
     return pull(relay_, *handout, sources_, deadline_ns_);
   }
 
-  // The number of ranks that have this one as their first source.
+  // Returns the number of ranks that have this rank as their first source.
   size_t readers() const {
     const bool next_member = rank_ + 1 < block_.first + block_.count;
     const bool next_leader = maker_ == nullptr && leads() && rank_ + leaders_.step < size_;

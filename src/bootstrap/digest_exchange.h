@@ -34,22 +34,22 @@ class DigestMaker {
       const std::vector<std::vector<std::byte>>& parts) const = 0;
 };
 
-// Gathers |card| of every rank and returns the digest of all, the same bytes on each rank.
-// Collective. A failure of |maker|, or a rank that does not come by |deadline_ns|, fails the call
-// on all ranks with that text. A rank that gets no digest after all others have come fails alone.
+// Gathers |card| from every rank and returns the digest of all cards, the same bytes on each rank.
+// Collective. A failure of |maker|, or a rank that does not join by |deadline_ns|, fails the call
+// on all ranks with that text. A rank that gets no digest after all others have joined fails alone.
 Result<std::vector<std::byte>> exchange_digest(Bootstrap& bootstrap, const std::string& scope,
                                                ConstByteSpan card, const DigestMaker& maker,
                                                uint64_t deadline_ns);
-// Hands rank 0's |mine| (64 MiB at most) to all ranks. In a large job the leaders of blocks pass it
-// on to each other, and then each leader to its block. Collective. Fails like exchange_digest().
+// Distributes rank 0's |mine| (64 MiB at most) to all ranks. In a large job the leaders of blocks
+// pass it to each other, and then each leader passes it to its block. Collective. Fails like
+// exchange_digest().
 Result<std::vector<std::byte>> hand_down(Bootstrap& bootstrap, const std::string& scope,
                                          ConstByteSpan mine, uint64_t deadline_ns);
 
-// Why this rank last dropped a connection of another rank that read from its relay; ok if it
-// dropped none.
+// Returns why this rank last dropped another rank's connection to its relay; ok if it dropped none.
 Status last_refused_reader(Bootstrap& bootstrap);
 
-// The number of ranks in a block of a large job of |size| ranks: a power of two near sqrt(size)/2.
+// Returns the ranks per block in a large job of |size| ranks: a power of two near sqrt(size)/2.
 int block_size_of(int size);
 
 }  // namespace hetcomm

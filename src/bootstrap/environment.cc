@@ -36,17 +36,17 @@ constexpr int kExtraPorts = 16;
 constexpr size_t kExtraSessions = 64;
 // A request may wait this long in a store without a secret, unless the job's own limit is longer.
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
-// Descriptors of rank 0's store in addition to one for each client: poller, event, spare ones.
+// Descriptors of rank 0's store in addition to one per client: poller, event, spare descriptors.
 constexpr uint64_t kStoreDescriptors = 8;
 // When rank 0 fails, it tells all ranks that connect within this time.
 constexpr uint64_t kAnswerFailureNs = 2'000'000'000;
-// Pause between two tries to listen; doubles.
+// Pause between two attempts to listen; doubles.
 constexpr uint64_t kFirstListenPauseNs = 50'000'000;
 constexpr uint64_t kLastListenPauseNs = 1'000'000'000;
 // Pause between two questions about survivors; doubles.
 constexpr uint64_t kFirstPauseNs = 1'000'000;
 constexpr uint64_t kLastPauseNs = 100'000'000;
-// The store may take this long for an answer that it need not wait for.
+// The store may take this long for an answer for which it need not wait.
 constexpr uint64_t kAnswerNs = 10'000'000'000;
 constexpr uint64_t kLastQuestionNs = 500'000'000;  // before the deadline
 constexpr std::string_view kAdvice =
@@ -71,7 +71,7 @@ Result<std::vector<Address>> resolve_master(const Config& config, const Launch& 
   return addresses;
 }
 
-// The ports of the store, best first.
+// Returns the ports of the store, best first.
 Result<std::vector<uint16_t>> store_ports(const Config& config, const Launch& launch) {
   const uint64_t fixed = config.number(variable::kStorePort);
   if (fixed > 65535) {
@@ -149,13 +149,13 @@ Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, con
   return hosts;
 }
 
-// The identity of the store that the ranks of |launch| look for.
+// Returns the identity of the store that the ranks of |launch| look for.
 Identity store_identity(const Launch& launch) {
   return identity_of(fmt::format("{}/{}", launch.master_port, launch.job.name), "store", 0);
 }
 
-// Here rank 0 listens for the others before anything else, so that it can tell them about any later
-// failure.
+// The place where rank 0 listens for the other ranks before anything else, so that it can tell them
+// about any later failure.
 class StoreSite {
  public:
   StoreSite(const Config& config, Log& log, const Launch& launch)
@@ -166,7 +166,7 @@ class StoreSite {
   Status listen(uint64_t deadline_ns);
   const std::vector<uint16_t>& ports() const { return ports_; }
   StoreListeners take() { return std::exchange(listeners_, {}); }
-  // Tells |why| to the others, and returns it.
+  // Tells |why| to the other ranks, and returns it.
   Status answer(const Status& why);
 
  private:
@@ -181,7 +181,8 @@ class StoreSite {
   StoreListeners listeners_;
 };
 
-// After a failure |hosts_| are the hosts at which the others may look for the store.
+// Chooses |hosts_|. After a failure they are the hosts where the other ranks may look for the
+// store.
 Status StoreSite::choose_hosts() {
   Result<std::vector<Address>> masters = resolve_master(config_, launch_);
   Result<std::vector<Address>> hosts =
@@ -242,7 +243,7 @@ Status StoreSite::answer(const Status& why) {
   return why;
 }
 
-// Describes the job in errors of ranks that did not find their store. There may have been a store
+// Describes the job in errors of ranks that did not find their store. They may have found a store
 // of another job.
 std::string describe(const JobName& job) {
   if (job.name.empty()) return "this job has no name (HETCOMM_JOB)";
@@ -250,7 +251,7 @@ std::string describe(const JobName& job) {
                      printable(job.name), job.source);
 }
 
-// The job that one launch of this process belongs to: its ranks, its store and its key.
+// The job to which one launch of this process belongs: its ranks, its store and its key.
 class LaunchedJob {
  public:
   LaunchedJob(const Config& config, Log& log, const Launch& launch,
@@ -276,15 +277,15 @@ class LaunchedJob {
     return configured_ ? std::optional(secret_of_job(*configured_, launch_.job.name))
                        : std::nullopt;
   }
-  // Gathers among |members|, of which this is |rank|.
+  // Gathers as |rank| among |members|.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank,
                                                      const Members& members, ConstByteSpan mine,
                                                      uint64_t deadline_ns);
   Result<std::vector<std::byte>> broadcast(const std::string& scope, int rank,
                                            const Members& members, ConstByteSpan mine,
                                            uint64_t deadline_ns);
-  // Returns which ranks of the job are left. |find_lost| covers all of them. |*round| gets a name
-  // for the result, which is the same on all ranks that got it.
+  // Returns which ranks of the job are left. |find_lost| covers all ranks. |*round| gets a name for
+  // the result, which is the same on all ranks that got it.
   Result<std::vector<bool>> survivors(const std::string& scope,
                                       const SurvivorFinder::FindLost& find_lost,
                                       uint64_t deadline_ns, std::string* round);
@@ -379,12 +380,12 @@ Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
   }
 }
 
-// The bootstrap of all ranks of a job, or of those that are left.
+// The bootstrap of all ranks of a job, or of the ranks that are left.
 class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
  public:
-  // |members| are ranks of |job|, ascending, with its own among them. |round| is the round that
-  // found them to be left; "" for all of the job. Exchanges are named by it, so that a rank that
-  // missed the end of an earlier round still meets the others.
+  // |members| are ranks of |job|, ascending, with this rank among them. |round| is the round that
+  // found them to be left; "" for all of the job. Exchanges are named after the round, so that a
+  // rank that missed the end of an earlier round still meets the others.
   EnvironmentBootstrap(std::shared_ptr<LaunchedJob> job, std::vector<int> members,
                        std::string round)
       : job_(std::move(job)),
@@ -458,8 +459,8 @@ Result<std::unique_ptr<Bootstrap>> EnvironmentBootstrap::survivors(const std::st
       std::make_unique<EnvironmentBootstrap>(job_, std::move(members), round + "/"));
 }
 
-// A job without a secret uses a publicly known key. It protects nothing, but strays fail
-// immediately.
+// Returns the credentials for the store. A job without a secret uses a publicly known key. It
+// protects nothing, but strays fail immediately.
 Credentials LaunchedJob::store_credentials() const {
   constexpr std::string_view kKnownKey = "hetcomm store of a job without a secret";
   return {.identity = store_identity(launch_),

@@ -18,15 +18,15 @@ std::string format_ranks(const std::vector<int>& ranks, int size);
 // blocks, or a group that receives its first rank's value.
 enum class ExchangeKind : uint8_t { kAll, kBlocks, kLeaders, kBroadcast };
 
-// The kind of an exchange in which all members of |group| have values.
+// Returns the kind of an exchange in which all members of |group| have values.
 constexpr ExchangeKind kind_of(const RankGroup& group) {
   return group.step > 1 ? ExchangeKind::kLeaders : ExchangeKind::kBlocks;
 }
 
 // Gives each use of a scope its own name, so that a repeated exchange (a communicator made again
-// after a failure) never meets leftovers of an earlier one. Ranks agree, because exchanges are
-// collective. Exchanges in which only some ranks of a scope take part are counted by |kind|. Long
-// scopes are shortened by a hash.
+// after a failure) never reads leftovers of an earlier one. Ranks agree on the names, because
+// exchanges are collective. Exchanges in which only some ranks of a scope take part are counted by
+// |kind|. Long scopes are shortened by a hash.
 class ScopeNames {
  public:
   std::string next(const std::string& scope, ExchangeKind kind = ExchangeKind::kAll);

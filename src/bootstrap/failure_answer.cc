@@ -19,21 +19,22 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxVisitors = 64;
-// A visitor is dropped after this time if others wait.
+// A visitor is dropped after this time if other peers wait.
 constexpr uint64_t kVisitNs = 250'000'000;
 constexpr int kPauseMs = 10;
 
-// One connection. It is sent the reason as soon as it has sent anything, and kept until it leaves.
+// One connection. The peer is sent the reason once it has sent anything, and kept until it
+// disconnects.
 class Visitor {
  public:
   Visitor(UniqueFd socket, uint64_t now) : socket_(std::move(socket)), begun_ns_(now) {}
 
   int fd() const { return socket_.get(); }
   uint64_t begun_ns() const { return begun_ns_; }
-  // The peer's claimed rank of the job, set once the peer was told.
+  // Returns the rank that the peer claims, set once the peer has been sent the reason.
   std::optional<int32_t> told() const { return told_; }
 
-  // Returns false if the peer has left or accepts no data.
+  // Returns false if the peer has disconnected or accepts no data.
   bool serve(const std::vector<std::byte>& answer, const Identity& identity) {
     while (true) {
       std::array<std::byte, 1024> chunk;

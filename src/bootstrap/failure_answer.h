@@ -1,5 +1,5 @@
-// If rank 0 fails before its store can serve, it tells the others why, at the place where they look
-// for the store.
+// Tells the other ranks why rank 0 failed before its store could serve, at the place where they
+// look for the store.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace hetcomm {
 
 // Answers all peers that have connected to |listeners|, or connect within |time_ns|, with |why|
 // (encode_end in net/handshake.h). Blocks for that time, or until |ranks| different ranks of
-// |identity| confirm the answer. Needs one free descriptor; without any it waits for one.
+// |identity| confirm the answer. Needs one free descriptor, and waits until there is one.
 void answer_with_failure(const StoreListeners& listeners, const Identity& identity,
                          const Status& why, int ranks, uint64_t time_ns);
 

@@ -1,6 +1,6 @@
-// The last reply to each rank. A connection may end before the rank has read the reply, and then
-// the rank sends its request again on another connection. A rank that sends a different request has
-// read the reply.
+// The last reply to each rank. If a connection ends before the rank has read the reply, the rank
+// sends its request again on another connection. A rank that sends a different request has read the
+// reply.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class LastReplies {
   // |max_bytes| bounds the sum of all replies. A reply shared by several ranks counts once.
   explicit LastReplies(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Replaces the kept reply of |rank| by |reply| to |request|. Keeps nothing if there is no room.
+  // Replaces the reply kept for |rank| by |reply| to |request|. Keeps nothing if there is no room.
   void keep(int32_t rank, std::vector<std::byte> request, const Frame& reply);
   // Returns the reply that |rank| got to |request|; null if it is not kept.
   Frame find(int32_t rank, const std::vector<std::byte>& request) const;

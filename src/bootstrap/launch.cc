@@ -26,7 +26,7 @@ struct Names {
   Launcher launcher;
 };
 
-// The innermost launcher first: an mpirun inside a step of Slurm also sees Slurm's variables.
+// The innermost launcher first: an mpirun inside a Slurm step also sees Slurm's variables.
 constexpr Names kNames[] = {
     {"RANK", "WORLD_SIZE", Names::Launcher::kTorch},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", Names::Launcher::kMpi},
@@ -47,7 +47,7 @@ bool is_set(const char* name) { return !variable(name).empty(); }
 // A batch script has a rank and a number of tasks too, but is not a task: only steps have nodes.
 bool in_slurm_step() { return is_set("SLURM_STEP_NODELIST") || is_set("SLURM_STEP_NUM_TASKS"); }
 
-// Chooses torchrun's if none is set: the error then names its variables.
+// Returns torchrun's names if no launcher's are set: the error then reports those.
 const Names& choose_names() {
   if (is_set("RANK") || is_set("WORLD_SIZE")) return kNames[0];
   for (const Names& names : kNames) {
@@ -77,8 +77,8 @@ Result<int> number(const char* name, int low, int high, std::optional<int> fallb
   return value;
 }
 
-// Slurm counts how often it has restarted a job. Leftovers of an earlier start have the same ids
-// but are another job. The first start has no count.
+// Appends Slurm's count of restarts. Leftovers of an earlier start have the same ids but are
+// another job. The first start has no count.
 JobName of_slurm_start(std::string name, std::string source) {
   const std::string_view count = variable("SLURM_RESTART_COUNT");
   if (count.empty() || count == "0") return {std::move(name), std::move(source)};
@@ -119,7 +119,7 @@ std::string read_master_address(Names::Launcher launcher) {
   return one_host ? "127.0.0.1" : "";
 }
 
-// Steps of one allocation may run side by side.
+// Returns a port derived from the job and its step: steps of one allocation may run in parallel.
 int derived_port() {
   uint64_t id = 0;
   uint64_t step = 0;

@@ -10,7 +10,7 @@ struct RankGroup {
   int count = 0;
 
   int rank(int index) const { return first + index * step; }
-  // The place of |rank| in the group, of which it is a member.
+  // Returns the index of |rank|, which is a member, within the group.
   int index_of(int rank) const { return (rank - first) / step; }
   bool has(int rank) const {
     return rank >= first && (rank - first) % step == 0 && index_of(rank) < count;

@@ -1,9 +1,9 @@
-// The relay of a rank is a small store in its own process. Through it the rank passes values of the
-// previous rank on to the next one (relay_chain.h). Only this rank puts values there; others can
-// get them.
+// A rank's relay is a small store in its own process. Through the relay the rank passes values from
+// the previous rank on to the next one (relay_chain.h). Only this rank puts values there; others
+// can get them.
 //
-// It starts with the first exchange of a large job and ends with the bootstrap. A value stays as
-// long as a rank of its exchange may wait for it.
+// The relay starts with the first exchange of a large job and ends with the bootstrap. It keeps a
+// value as long as a rank of the exchange may wait for the value.
 #pragma once
 
 #include <array>
@@ -26,9 +26,9 @@
 
 namespace hetcomm {
 
-// The address of a rank's relay, and the data that distinguishes it from another process there.
+// The address of a rank's relay, and data that tells the relay from another process there.
 struct RelayContact {
-  ListeningPlace place;  // without addresses: the rank has no relay
+  ListeningPlace place;  // no addresses: the rank has no relay
   std::array<std::byte, 16> instance{};
 
   bool exists() const { return !place.addresses.empty(); }
@@ -37,7 +37,7 @@ struct RelayContact {
   static Result<RelayContact> decode(ByteReader& reader);
 };
 
-// Used by one thread at a time.
+// A rank's relay, used by one thread at a time.
 class Relay {
  public:
   // |config| is copied; |log| outlives this.
@@ -47,23 +47,23 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  // The largest job in which every rank receives the value of each.
+  // Returns the size of the largest job in which every rank receives each rank's value.
   int small_job() const;
-  // Starts to listen, once, as |rank|. |route| as in NetworkListener. A rank that cannot listen
-  // logs why and has no relay.
+  // Starts listening as |rank|; only the first call has an effect. |route| as in NetworkListener. A
+  // rank that cannot listen logs the reason and has no relay.
   void start(const Secret& secret, int rank, const Address& route);
   const RelayContact& contact() const { return contact_; }
 
-  // Lets others get |value| until |until_ns|, and until the next call of keep().
+  // Serves |value| to others until |until_ns|, and until the next call of keep().
   void keep(std::string key, std::vector<std::byte> value, uint64_t until_ns);
   // Announces that |count| ranks will ask for |key|, and for nothing after it.
   void expect_readers(std::string key, size_t count);
-  // Returns a client of the relay of |rank| at |contact|. Fails if |rank| has no relay that this
+  // Returns a client for the relay of |rank| at |contact|. Fails if |rank| has no relay that this
   // rank can reach.
   Result<std::unique_ptr<StoreClient>> client_of(int rank, const RelayContact& contact) const;
-  // Bytes that were sent to others.
+  // Returns the number of bytes sent to others.
   uint64_t sent_bytes() const { return server_ ? server_->sent_bytes() : 0; }
-  // Why this relay last dropped a connection of another rank; ok if it dropped none.
+  // Returns why this relay last dropped another rank's connection; ok if it dropped none.
   Status last_rejection() const { return server_ ? server_->last_rejection() : Status(); }
 
  private:

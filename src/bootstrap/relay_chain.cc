@@ -81,13 +81,13 @@ class Puller {
  private:
   struct Source {
     RelaySource of;
-    bool is_out = false;  // it is not asked again
+    bool is_out = false;  // the source is not asked again
     std::string why{};
   };
 
   bool is_complete() const { return has_list_ && next_ == pieces_of(handout_.size); }
 
-  // Asks |source| for one piece after another, until it fails or its time is over.
+  // Asks |source| for one piece after another, until the source fails or its time is over.
   void pull_from(Source& source) {
     Result<std::unique_ptr<StoreClient>> made = relay_.client_of(source.of.rank, source.of.contact);
     if (!made.ok()) {
@@ -124,7 +124,7 @@ class Puller {
     return has_list_ ? piece_key(handout_, next_) : list_key(handout_);
   }
 
-  // Takes the bytes received for next_key() and passes them on. Returns false if they are wrong.
+  // Accepts the bytes received for next_key() and passes them on. Returns false if they are wrong.
   bool take(std::vector<std::byte> bytes) {
     const std::string key = next_key();
     if (!has_list_) {
@@ -166,13 +166,13 @@ class Puller {
   Relay& relay_;
   const Handout handout_;
   const uint64_t deadline_ns_;
-  const uint64_t until_ns_;  // others may ask until then
+  const uint64_t until_ns_;  // other ranks may ask until this time
   const uint64_t patience_ns_;
   const uint64_t third_ns_;
   std::vector<Source> sources_;
   bool has_list_ = false;
   std::vector<std::byte> list_;
-  size_t next_ = 0;  // piece
+  size_t next_ = 0;  // index of the next piece
   std::vector<std::byte> value_;
 };
 

@@ -32,32 +32,32 @@
 
 namespace hetcomm {
 
-// Clients of a store without a secret keep a connection that they do not use for this time.
+// Clients of a store without a secret keep an unused connection for this time.
 inline constexpr uint64_t kQuietNs = 10'000'000'000;
 
-// Serves from its own thread until it is destroyed. Then it tells waiting clients that it closes,
-// and lets pending replies leave, for a few seconds at most. |log| outlives it.
+// Serves from its own thread until it is destroyed. The destructor tells waiting clients that the
+// store closes, and sends pending replies, for a few seconds at most. |log| outlives the server.
 class StoreServer {
  public:
   // Bounds apply to sessions whose proof is worthless, because the key is publicly known.
   struct Bounds {
-    size_t sessions = 0;               // at a time; beyond this the longest quiet one is closed
+    size_t sessions = 0;               // at a time; with more, the longest quiet one is closed
     uint64_t quiet_ns = 3 * kQuietNs;  // a session to which no reply is owed ends after this time
     uint64_t wait_ns = kForever;       // the longest that a request may wait
   };
   struct Options {
     Credentials credentials;
-    Secret job_key{};              // what kJobKey hands out
+    Secret job_key{};              // the key sent in reply to kJobKey
     std::vector<Address> hosts;    // all of them are listened on, at one port
     std::vector<uint16_t> ports;   // the first that is free on all hosts is used
     std::optional<Bounds> bounds;  // set: the key in |credentials| is publicly known
     std::shared_ptr<const TlsContext> tls{};
     int ranks = 0;  // of the job; 0: unknown
     // If set, the answer to clients when the process has no descriptors left. The store then keeps
-    // a spare one.
+    // a spare descriptor.
     std::optional<Status> exhausted{};
-    // If set, this is a relay (relay.h), of |rank|. Clients can only get. It listens where
-    // transports do, according to |config|, and not at |hosts|.
+    // If set, this is the relay (relay.h) of |rank|. Clients can only get values. The relay listens
+    // where transports do, according to |config|, and not at |hosts|.
     struct Relay {
       const Config& config;
       Address route;  // as in NetworkListener
@@ -66,25 +66,25 @@ class StoreServer {
     std::optional<Relay> relay{};
   };
   static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options);
-  // Starts with sockets that listen already; |options.hosts| is ignored.
+  // Starts with sockets that already listen; |options.hosts| is ignored.
   static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options,
                                                     StoreListeners listeners);
   ~StoreServer();
 
-  // The address of the first host. A relay has none.
+  // Returns the address of the first host. A relay has none.
   const Address& address() const { return address_; }
-  // The place at which a relay listens.
+  // Returns the place at which a relay listens.
   const ListeningPlace& place() const { return place_; }
-  // Keeps |value| in a relay, or forgets the value of |key|. Any thread may call these two.
+  // Keep |value| in a relay, or drop the value of |key|. [any-thread]
   void keep(std::string key, std::vector<std::byte> value);
   void forget(std::string key);
   // Tells wait_for_readers() how many clients will ask for |key|.
   void expect_readers(std::string key, size_t count);
-  // Waits until they have asked, |time_ns| at most.
+  // Waits until those clients have asked, for |time_ns| at most.
   void wait_for_readers(uint64_t time_ns);
-  // Bytes of all sent replies.
+  // Returns the number of bytes in all sent replies.
   uint64_t sent_bytes() const;
-  // Why a relay last dropped a connection; ok if it dropped none. [any-thread]
+  // Returns why a relay last dropped a connection; ok if it dropped none. [any-thread]
   Status last_rejection() const;
 
  private:
@@ -96,15 +96,14 @@ class StoreServer {
   int owner_pid_;
 };
 
-// Blocking; used by one thread at a time. Connects when a call needs it, and reconnects after a
-// failure.
+// A client of the store, with blocking calls, used by one thread at a time. Connects when a call
+// needs a connection, and reconnects after a failure.
 class StoreClient {
  public:
   struct Options {
     Credentials credentials;
     int rank = 0;
-    std::vector<Address>
-        addresses;  // where the store may be; foreign services among them are skipped
+    std::vector<Address> addresses;  // where the store may be; foreign services there are skipped
     // A connection that was quiet for longer is replaced before use. This time is shorter than the
     // store's own bound, so that the store never closes a connection that is about to be used.
     uint64_t quiet_ns = kForever;
@@ -112,11 +111,11 @@ class StoreClient {
     // If set, the client is for the relay of this rank, not for rank 0's store. A relay listens
     // already, so a refusal ends the search.
     std::optional<int32_t> relay{};
-    // A ticket shown to the store, which rejects a different process that claims a rank it has
-    // served.
+    // A ticket shown to the store, which rejects a different process that claims an already served
+    // rank.
     std::optional<StoreTicket> ticket{};
 
-    // Names the service that the client looks for: "rank 0's store".
+    // Returns the name of the service that the client looks for: "rank 0's store".
     std::string service() const;
   };
   StoreClient(Log& log, Options options);
@@ -127,34 +126,34 @@ class StoreClient {
   // Finds the store, which may start later. Does not wait for a store that was found before.
   Status connect(uint64_t deadline_ns);
   Status put(const std::string& key, ConstByteSpan value, uint64_t deadline_ns);
-  // Waits for the key. TIMED_OUT if no client puts it.
+  // Waits for the value of the key. TIMED_OUT if no client puts it.
   Result<std::vector<std::byte>> get(const std::string& key, uint64_t deadline_ns);
   // Like get() above, but the store waits for the key only for |wait_ns|.
   Result<std::vector<std::byte>> get(const std::string& key, uint64_t wait_ns,
                                      uint64_t deadline_ns);
-  // Returns all ranks' values; BOOTSTRAP_FAILED names the ranks that did not come.
+  // Returns all ranks' values; BOOTSTRAP_FAILED names the ranks that did not join.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns) {
     return gather(scope, options_.rank, Members::all(size), mine, deadline_ns);
   }
-  // Gathers as |rank|, one of |members|.
+  // Gathers as |rank| among |members|.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank,
                                                      const Members& members, ConstByteSpan mine,
                                                      uint64_t deadline_ns);
-  // Returns the value of the first of |members|, of which this is |rank|. The others' values are
-  // ignored. Like a gather, it fails if ranks do not come.
+  // Returns the value of the first of |members|, which include |rank|. Their other values are
+  // ignored. Fails if ranks do not join, as a gather does.
   Result<std::vector<std::byte>> broadcast(const std::string& scope, int rank,
                                            const Members& members, ConstByteSpan mine,
                                            uint64_t deadline_ns);
-  // Asks once in a round (SurvivorRounds), for a rank to which the ranks |lost| are lost. Returns
-  // the ranks that are left; empty while that is undecided. |last|: the round fails if it is
-  // undecided now.
+  // Asks once in a round (SurvivorRounds), on behalf of a rank that has lost the ranks |lost|.
+  // Returns the ranks that are left; empty while that is undecided. With |last|, the round fails if
+  // it is still undecided.
   Result<std::vector<bool>> survivors(const std::string& scope, const std::vector<bool>& lost,
                                       bool last, uint64_t deadline_ns);
   Result<Secret> job_key(uint64_t deadline_ns);
   // Returns false after a call that did not reach the store or got no reply.
   bool connected() const { return socket_.valid(); }
-  // The local end of the first connection to the store.
+  // Returns the local end of the first connection to the store.
   const Address& local_address() const { return local_; }
 
  private:
@@ -179,7 +178,7 @@ class StoreClient {
   uint64_t requests_ = 0;
   std::string peer_;
   Address local_;
-  uint64_t limit_ns_ = 0;  // 0: none is known
+  uint64_t limit_ns_ = 0;  // 0: unknown
   bool found_ = false;     // the store has been found once
   StoreId id_{};           // of the store that was found
   uint64_t used_ns_ = 0;   // when the connection was last used

@@ -23,7 +23,7 @@ constexpr size_t kReceiveChunk = 1 << 20;
 // Number of times that a request without a reply is sent again, on another connection.
 constexpr int kRepeats = 4;
 
-// Returns the time limit that the store is told. It is a little less than the remaining time, so
+// Returns the time limit sent to the store. It is a little less than the remaining time, so
 // that the store's reply, which names the missing ranks, arrives in time.
 uint64_t time_for_store(uint64_t deadline_ns) {
   if (deadline_ns == kForever) return kForever;
@@ -32,7 +32,7 @@ uint64_t time_for_store(uint64_t deadline_ns) {
   return left - std::min<uint64_t>(left / 8, 500'000'000);
 }
 
-// " within 3 s"
+// Returns " within 3 s".
 std::string within(uint64_t limit_ns) {
   return limit_ns == 0 || limit_ns == kForever ? " in time" : " within " + duration_text(limit_ns);
 }
@@ -233,7 +233,7 @@ Result<std::vector<std::byte>> StoreClient::call(StoreRequest request, size_t re
   return std::vector<std::byte>(payload->begin(), payload->end());
 }
 
-// Replaces a connection that the store may end, or has ended to make room for others.
+// Replaces a connection that the store may end, or has ended to make room for other clients.
 Status StoreClient::refresh(uint64_t deadline_ns) {
   if (!socket_.valid() || options_.quiet_ns == kForever) return {};
   const uint64_t now = now_ns();
@@ -246,13 +246,13 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
   return connect(deadline_ns);
 }
 
-// A connection may end between two requests: the store has ended a quiet one, or the network has
-// forgotten it. Every request may be sent again: the store recognizes it as the same one and
-// repeats the reply to a finished exchange.
+// Repeats the request on another connection. A connection may end between two requests: the store
+// has ended a quiet one, or the network has forgotten it. Every request may be sent again: the
+// store recognizes the repetition and repeats the reply to a finished exchange.
 Result<std::vector<std::byte>> StoreClient::exchange_again(StoreRequest request, size_t reply_limit,
                                                            uint64_t deadline_ns) {
   for (int i = 0;; ++i) {
-    // Each try has less time left.
+    // Each attempt has less time left.
     request.timeout_ns = std::min(request.timeout_ns, time_for_store(deadline_ns));
     Result<std::vector<std::byte>> body =
         exchange(encode_request(request), reply_limit, deadline_ns);

@@ -31,7 +31,7 @@ constexpr uint64_t kConfirmNs = 5 * kSecond;
 constexpr uint64_t kSilentNs = kSecond;  // an attempt that takes longer has met no service
 constexpr uint64_t kLookNs = kSecond / 10;
 
-// The answer of an address.
+// The outcome of an attempt at one address.
 enum class Verdict : uint8_t {
   kNone,     // nothing yet
   kClosed,   // no process listens there
@@ -63,10 +63,10 @@ class Target final : public ConnectHandler, public Watcher {
   const Status& reason() const { return reason_; }
   bool found() const { return greeted_; }
   bool closed() const { return closed_; }
-  // Returns whether its last decision about this rank was at |since_ns| or later.
+  // Returns whether the last decision about this rank was made at |since_ns| or later.
   bool has_answered_since(uint64_t since_ns) const { return answer_ns_ >= since_ns; }
   bool has_failed() const { return !error_.empty() && connector_ == nullptr && !socket_.valid(); }
-  // Returns whether it has given a result at |since_ns| or later, or does not answer.
+  // Returns whether the target has given a result at |since_ns| or later, or does not answer.
   bool has_result_since(uint64_t since_ns, uint64_t now) const {
     const bool tries = connector_ != nullptr || socket_.valid();
     return result_ns_ >= since_ns || (tries && now >= begun_ns_ + kSilentNs);
@@ -195,7 +195,7 @@ class Target final : public ConnectHandler, public Watcher {
     socket_.reset();
   }
 
-  // An answer that decides about this rank stays until the next one.
+  // Records a verdict. An answer that decides about this rank stays until the next such answer.
   void note(Verdict verdict, const Status& why) {
     const uint64_t now = now_ns();
     result_ns_ = now;
@@ -217,7 +217,7 @@ class Target final : public ConnectHandler, public Watcher {
     remember(std::string(why.text()));
   }
 
-  // The connector's text names the address, by which the report groups. Only the rest is kept.
+  // Keeps the text without the address, which the connector adds and by which the report groups.
   void remember(std::string text) {
     const std::string name = address_.to_string() + ": ";
     if (const size_t at = text.find(name); at != std::string::npos) text.erase(0, at + name.size());
@@ -240,13 +240,13 @@ class Target final : public ConnectHandler, public Watcher {
   bool closed_ = false;  // the last attempt met no process
   Verdict verdict_ = Verdict::kNone;
   Status reason_;
-  uint64_t limit_ns_;  // for the next attempt
+  uint64_t limit_ns_;  // time limit of the next attempt
   uint64_t pause_ns_ = kFirstRetryNs;
   uint64_t begun_ns_ = 0;
   uint64_t attempt_end_ns_ = 0;
   uint64_t next_attempt_ns_ = 0;
   uint64_t result_ns_ = 0;  // 0: none yet
-  uint64_t answer_ns_ = 0;  // when |verdict_| was last given
+  uint64_t answer_ns_ = 0;  // time at which |verdict_| was last given
 };
 
 using Targets = std::vector<std::unique_ptr<Target>>;
@@ -304,7 +304,7 @@ class Confirmation {
   uint64_t confirm_ns_ = kForever;
 };
 
-// "29500, 29502-29516"
+// Returns "29500, 29502-29516".
 std::string ranges(const std::set<int>& ports) {
   std::string text;
   for (auto port = ports.begin(); port != ports.end();) {
@@ -317,8 +317,8 @@ std::string ranges(const std::set<int>& ports) {
   return text;
 }
 
-// "10.0.0.1:29500: not a hetcomm peer; 10.0.0.1:29501-29516: Connection refused". Services that
-// answered and refused come first: these are likely to be the store.
+// Returns "10.0.0.1:29500: not a hetcomm peer; 10.0.0.1:29501-29516: Connection refused". Services
+// that answered and refused come first: they are likely to be the store.
 std::string describe(const Targets& targets) {
   using Error = std::pair<bool, std::string>;  // not denied, text
   std::map<Error, std::map<std::string, std::set<int>>> places;
@@ -338,8 +338,8 @@ std::string describe(const Targets& targets) {
   return text;
 }
 
-// A foreign service on one port proves nothing, since the store may only be late. But if nothing
-// else answered, a failed proof is the likely reason.
+// Returns the failure of the search. A foreign service on one port proves nothing, since the store
+// may only be late. But if nothing else answered, a failed proof is the likely reason.
 Status failure_of(const Targets& targets, const StoreClient::Options& options,
                   std::string_view within) {
   const bool all_denied = std::all_of(targets.begin(), targets.end(),

@@ -11,10 +11,10 @@ struct FoundStore {
   StoreId id{};
 };
 
-// Returns a connection to the store, which has greeted this rank. Tries all addresses in parallel
-// and repeatedly until |deadline_ns|: rank 0 may start later, and the store of an earlier job may
-// still be there. Refused ports are retried soon. Services that turned out to be foreign are
-// retried seldom, so that they are not disturbed.
+// Returns a connection to the store, after the store has greeted this rank. Tries all addresses in
+// parallel and repeatedly until |deadline_ns|: rank 0 may start later, and the store of an earlier
+// job may still be there. Refused ports are retried soon. Services that turned out to be foreign
+// are retried seldom, so that they are not disturbed.
 //
 // The search ends before the deadline
 //  * when a store with another secret has turned this rank away, every address has given its

@@ -24,12 +24,12 @@ inline constexpr size_t kFrameHeaderBytes = 4;
 inline constexpr size_t kMaxRequestBytes = 64 + kMaxStoreKey + kMaxStoreValue;
 inline constexpr size_t kMaxReplyText = 4096;
 
-// A process that looks for the store shows its ticket with its claim (Hello::extra). Ranks draw it
-// for each bootstrap, so that the store knows those that it has served before. The store answers
-// each proved connection with a greeting before any request: its id, or the reason why it does not
-// serve this client.
+// A process that looks for the store shows its ticket with its claim (Hello::extra). Ranks draw a
+// ticket for each bootstrap, so that the store recognizes the processes that it has served before.
+// The store answers each proved connection with a greeting before any request: its id, or the
+// reason why it does not serve this client.
 using StoreTicket = std::array<std::byte, 16>;
-// Drawn by each store, so that a client that connects again knows the one that it had.
+// Drawn by each store, so that a reconnecting client recognizes its previous store.
 using StoreId = std::array<std::byte, 16>;
 
 enum class StoreOperation : uint8_t {
@@ -52,14 +52,14 @@ struct Members {
   ExchangeForm form = ExchangeForm::kWhole;
 
   static Members all(int ranks) { return {.group = {.count = ranks}, .ranks = ranks}; }
-  // Some of |ranks| ranks. Others exchange values in the same scope.
+  // Returns |group| as some of |ranks| ranks. Other groups exchange values in the same scope.
   static Members of(const RankGroup& group, int ranks) {
     return {.group = group, .ranks = ranks, .form = ExchangeForm::kGroups};
   }
 };
 
-// The error that rank |rank| of scope |scope| exchanges values in |form|, and others in the other
-// form.
+// Returns the error that rank |rank| of scope |scope| exchanges values in |form|, and other ranks
+// in the other form.
 Status disagreement_on_form(std::string_view rank, std::string_view scope, ExchangeForm form);
 
 struct StoreRequest {
@@ -69,11 +69,9 @@ struct StoreRequest {
   int32_t size = 0;         // kSurvivors: number of ranks. kGather, kBroadcast: of members
   uint64_t timeout_ns = 0;  // kGet, kGather: limit of the reply. kSurvivors: 0 ends the round
   uint64_t limit_ns = 0;    // kGather: the time limit that failures name; 0: timeout_ns
-  // kGather, kBroadcast: the first rank of the group, the distance of its ranks, and the number of
-  // all ranks, which failures mention.
-  int32_t first = 0;
-  int32_t step = 1;
-  int32_t ranks = 0;
+  int32_t first = 0;        // kGather, kBroadcast: the first rank of the group
+  int32_t step = 1;         // kGather, kBroadcast: the distance between ranks of the group
+  int32_t ranks = 0;        // kGather, kBroadcast: number of ranks in the job, for failure texts
   ExchangeForm form = ExchangeForm::kWhole;
   std::string key;  // kGather, kBroadcast, kSurvivors: the scope
   // kSurvivors: the set of lost ranks. kBroadcast: only the first member has one.
@@ -90,7 +88,7 @@ std::vector<std::byte> encode_ranks(const std::vector<bool>& ranks);
 // Returns a set of |size| ranks, or an empty vector if |bytes| are not a valid set.
 std::vector<bool> decode_ranks(ConstByteSpan bytes, int32_t size);
 
-// A whole frame, shared by all who get the same reply.
+// A whole frame, shared by all clients that get the same reply.
 using Frame = std::shared_ptr<const std::vector<std::byte>>;
 
 std::vector<std::byte> encode_request(const StoreRequest& request);

@@ -36,19 +36,20 @@ namespace {
 constexpr size_t kMaxClients = 1 << 15;
 constexpr uint64_t kDrainNs = 5'000'000'000;
 constexpr uint64_t kSweepNs = 1'000'000'000;
-// A session that was quiet for less is not closed to make room: it may be about to send a request.
+// A session that was quiet for less time is not closed to make room: its client may be about to
+// send a request.
 constexpr uint64_t kYoungNs = 1'000'000'000;
-// Limit on the reasons of rejections that are logged immediately, counted per host. The acceptor
-// logs further ones at debug.
+// Limit on the reasons for rejections that are logged immediately, counted per host. The acceptor
+// logs further reasons at debug.
 constexpr size_t kMaxReasons = 64;
 // Total size of the replies that are kept for ranks that may not have read them.
 constexpr size_t kMaxLastReplies = 64u << 20;
 
-// "10.0.0.1:4000" without its port, which differs for each try.
+// Returns "10.0.0.1:4000" without its port, which differs for each attempt.
 std::string host_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
-// Returns the part of |request| that is the same when its rank sends it again: all but its times.
-// The value is left out, because it is large and the rest identifies the exchange.
+// Returns the part of |request| that is the same when its rank sends it again: everything but its
+// times. The value is left out, because it is large and the rest identifies the exchange.
 std::vector<std::byte> exchange_of(const StoreRequest& request) {
   StoreRequest same = request;
   same.timeout_ns = 0;
@@ -111,7 +112,7 @@ class StoreServer::Loop final : public AcceptHandler,
   }
 
  private:
-  // A process that looks for the store: the rank that it has proved to be, and its ticket.
+  // A process that looks for the store: the rank that it has proved, and its ticket.
   struct Process {
     int32_t rank = 0;
     StoreTicket ticket{};
@@ -156,8 +157,8 @@ class StoreServer::Loop final : public AcceptHandler,
   StoreTable table_;
   std::unordered_map<ClientId, KnownClient> known_;     // sessions of processes that are known
   std::map<Process, std::set<ClientId>> connections_;   // the sessions of each process
-  std::unordered_map<int32_t, StoreTicket> exchanged_;  // ranks that have got all values
-  LastReplies last_replies_{kMaxLastReplies};           // to the processes in exchanged_
+  std::unordered_map<int32_t, StoreTicket> exchanged_;  // ranks that have received all values
+  LastReplies last_replies_{kMaxLastReplies};           // replies to the processes in exchanged_
   std::set<std::string> reasons_;                       // logged reasons of rejections
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::unique_ptr<NetworkListener> network_;  // used by a relay instead
@@ -182,7 +183,7 @@ Status StoreServer::Loop::listen(const Options& options, StoreListeners listener
   HETCOMM_RETURN_IF_ERROR(fill_random(id_));
   if (options.relay) return listen_as_relay(options);
   for (UniqueFd& socket : listeners.sockets) {
-    // A whole job may connect at once.
+    // All ranks of a job may connect simultaneously.
     const size_t pending = std::max(kMaxPending, static_cast<size_t>(std::max(ranks_, 0)));
     auto acceptor = Acceptor::adopt(poller_, log_, std::move(socket),
                                     {.credentials = options.credentials,
@@ -271,7 +272,7 @@ void StoreServer::Loop::wait_for_readers(uint64_t time_ns) {
                      [&] { return readers_.size() >= expected_readers_; });
 }
 
-// The thread takes no signals: they belong to the program.
+// Starts the thread without signals: they belong to the program.
 Status StoreServer::Loop::start_thread() {
   const SignalsBlocked blocked;
   try {
@@ -355,7 +356,7 @@ void StoreServer::Loop::wait_and_deliver(uint64_t until_ns) {
   reap();
 }
 
-// Runs outside of all upcalls of sessions and of the table.
+// Destroys closed sessions. Runs outside of all upcalls from sessions and from the table.
 void StoreServer::Loop::reap() {
   while (!closed_.empty()) {
     const ClientId client = closed_.back();
@@ -375,8 +376,8 @@ void StoreServer::Loop::end_quiet(uint64_t now) {
   }
 }
 
-// Returns whether the store takes one more client. If an old one must go instead, it is gone after
-// this round.
+// Returns whether the store accepts one more client. If an old client must make room, its session
+// ends with this round.
 bool StoreServer::Loop::make_room() {
   const size_t limit = bounds_ ? bounds_->sessions : kMaxClients;
   if (sessions_.size() - closed_.size() < limit) return true;
@@ -420,9 +421,10 @@ void StoreServer::Loop::forget_process(ClientId client) {
   known_.erase(found);
 }
 
-// A process reconnects when its connection has broken, which the store may not know yet. Nothing
-// waits on the old connection any longer. A process that tries several addresses at once has
-// several connections, and only a request shows which one it uses.
+// Drops the older connections of |process|. A process reconnects when its connection has broken,
+// which the store may not have noticed yet. Nothing waits on the old connection any longer. A
+// process that tries several addresses in parallel has several connections, and only a request
+// shows which one it uses.
 void StoreServer::Loop::drop_older(ClientId client, const Process& process) {
   for (const ClientId each : connections_.at(process)) {
     if (each >= client) break;
@@ -431,7 +433,7 @@ void StoreServer::Loop::drop_older(ClientId client, const Process& process) {
   }
 }
 
-// Returns the reply to |request| if the process of |client| has got it before.
+// Returns the reply to |request| if the process of |client| has received it before.
 Frame StoreServer::Loop::begin_request(ClientId client, const StoreRequest& request) {
   const auto found = known_.find(client);
   if (found == known_.end()) return nullptr;
@@ -458,7 +460,7 @@ void StoreServer::Loop::on_exchanged(ClientId client) {
   known.completed = true;
 }
 
-// Each reason of each host is logged immediately; strangers cannot fill the log.
+// Logs each host's reasons immediately, once each, so that strangers cannot fill the log.
 void StoreServer::Loop::on_rejection(const Rejection& rejection) {
   // Strangers that send nothing and peers that gave up are not worth a warning.
   if (!rejection.spoke || rejection.why.code() == Code::kPeerLost) return;
@@ -470,7 +472,7 @@ void StoreServer::Loop::on_rejection(const Rejection& rejection) {
       reasons_.size() < kMaxReasons &&
       reasons_.insert(host_of(rejection.peer) + "\n" + std::string(rejection.why.text())).second;
   if (is_new) log_.warn("store: rejected {}: {}", who, rejection.why.text());
-  // A neighbouring job's rank is told that this is another job, and goes on.
+  // A rank of a neighbouring job learns that this is another job, and continues its search.
   if (!rejection.claimed_rank || rejection.denial == Denial::kIdentity) return;
   if (ranks_ > 0 && *rejection.claimed_rank >= ranks_) return;
   table_.note_turned_away(*rejection.claimed_rank, rejection.peer, rejection.why);

@@ -62,7 +62,7 @@ void StoreSession::read_some() {
   while (!closed_ && in_.size() - used >= kFrameHeaderBytes) {
     const ConstByteSpan rest = ConstByteSpan(in_).subspan(used);
     const auto length = ByteReader(rest).read<uint32_t>();
-    // A client sends strictly one request at a time and takes its replies. Others are dropped.
+    // A client sends one request at a time and reads its replies. Other clients are dropped.
     if (length > kMaxRequestBytes || !out_.empty()) {
       close("the client broke the protocol");
       return;

@@ -20,9 +20,9 @@ class StoreSession final : public Watcher {
  public:
   class Owner {
    public:
-    // Returns false if the client has to be dropped.
+    // Handles a request. Returns false if the client must be dropped.
     virtual bool on_request(ClientId client, const std::string& name, ConstByteSpan body) = 0;
-    // The session may be destroyed after this round of events.
+    // Reports that the session is closed. It may be destroyed after this round of events.
     virtual void on_closed(ClientId client, std::string_view why) = 0;
 
    protected:
@@ -40,7 +40,7 @@ class StoreSession final : public Watcher {
   // client that does not read its reply is quiet since the last byte was sent.
   uint64_t quiet_since_ns() const { return waits_ ? kForever : quiet_since_ns_; }
 
-  // Call only between two rounds of events.
+  // Drops the client. Call this only between two rounds of events.
   void drop(std::string_view why) { close(why); }
   void send(const Frame& frame);
   void on_events(uint32_t events) override;

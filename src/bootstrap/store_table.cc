@@ -17,7 +17,8 @@ std::string seconds(uint64_t ns) {
   return fmt::format("{} s", std::max<uint64_t>(1, (ns + 999'999'999) / 1'000'000'000));
 }
 
-// The name of the gather that |request| belongs to. Different gathers have different names.
+// Returns the name of the gather to which |request| belongs. Different gathers have different
+// names.
 std::string gather_name(const StoreRequest& request) {
   if (request.form == ExchangeForm::kWhole) return "all " + request.key;
   return fmt::format("{}{}/{} {}", request.operation == StoreOperation::kBroadcast ? "from " : "",
@@ -150,7 +151,7 @@ void StoreTable::start_gather(const std::string& name, const StoreRequest& reque
   ++scope.gathers;
 }
 
-// Returns why |request| does not fit the others of its gather.
+// Returns why |request| does not fit the other requests of its gather.
 Status StoreTable::conflict_of(const Gather& gather, const std::string& who,
                                const StoreRequest& request) {
   const int rank = request.group().rank(request.rank);
@@ -250,7 +251,7 @@ void StoreTable::end_gather(const std::string& name, std::string why) {
   ended_[std::move(key)] = std::move(ended);
 }
 
-// A gather of |scope| neither runs nor is remembered any longer.
+// Records that a gather of |scope| neither runs nor is remembered any longer.
 void StoreTable::forget_gather_of(const std::string& scope) {
   const auto found = scopes_.find(scope);
   if (--found->second.gathers == 0) scopes_.erase(found);
@@ -314,7 +315,7 @@ void StoreTable::time_out(ClientId client) {
                                turned_away_text(missing), hint_)));
 }
 
-// Returns why the first of |ranks| that was turned away was; empty if none was.
+// Returns why the first turned-away rank of |ranks| was turned away; empty if none was.
 std::string StoreTable::turned_away_text(const std::vector<int>& ranks) const {
   for (const int rank : ranks) {
     const auto found = turned_away_.find(rank);

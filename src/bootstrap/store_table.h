@@ -2,13 +2,13 @@
 // server feeds it decoded requests, and replies leave through a sink. A broadcast is a gather whose
 // reply is the first member's value.
 //
-// A gather's entries belong to the connections that wait in it: an entry leaves with its
+// A gather's entries belong to the connections that wait in it: an entry is removed with its
 // connection, so that a process that was restarted can take its place. The first member whose time
-// is over ends the gather for all, with the same text; so does a rank that comes twice. Ended
+// is over ends the gather for all, with the same text; so does a rank that joins twice. Ended
 // gathers are remembered, so that a late member learns the reason instead of waiting.
 //
 // Gathers of several groups may share a scope. If ranks disagree on whether a scope is exchanged by
-// groups, all of them are told so.
+// groups, all of them receive that error.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,10 @@ using ClientId = uint64_t;
 
 class ReplySink {
  public:
-  // Must not call back into the table.
+  // Sends |frame| to |client|. Must not call back into the table.
   virtual void send_reply(ClientId client, const Frame& frame) = 0;
-  // |client| gets all values of an exchange. Called before its reply. Must not call back either.
+  // Reports that |client| gets all values of an exchange. Called before the reply is sent. Must not
+  // call back into the table.
   virtual void on_exchanged(ClientId client) = 0;
 
  protected:
@@ -48,7 +49,7 @@ class StoreTable {
     size_t ended = 1 << 15;  // gathers that are remembered
   };
 
-  // A key and its value from the store's own process. No value: forget the key.
+  // A key and its value from the store's own process. No value: the key is dropped.
   struct Word {
     std::string key;
     std::optional<std::vector<std::byte>> value;
@@ -69,12 +70,12 @@ class StoreTable {
   // Returns texts on the ranks that gathers still wait for: one line for each gather after
   // kFirstReportNs, again after twice that time, and so on.
   std::vector<std::string> take_reports(uint64_t now_ns);
-  // The hint ends every text on ranks that did not come.
+  // Sets the hint, which ends every text on ranks that did not join.
   void set_hint(std::string hint) { hint_ = std::move(hint); }
 
   static constexpr uint64_t kFirstReportNs = 10'000'000'000;
-  // Notes that a process claiming to be |rank| of all ranks was turned away at its address |who|.
-  // The failure of an exchange that it did not join says so, with the code of |why| if that is
+  // Records that a process claiming to be |rank| of all ranks was turned away at its address |who|.
+  // The failure of an exchange that it did not join reports this, with the code of |why| if that is
   // PERMISSION_DENIED or UNSUPPORTED.
   void note_turned_away(int32_t rank, std::string who, Status why);
   // Fails all waiting requests.
@@ -96,7 +97,7 @@ class StoreTable {
     uint64_t report_ns = 0;
     std::map<int32_t, Entry> entries;  // by place in the group
   };
-  // State of a scope while a gather of it runs or is remembered.
+  // State of a scope while one of its gathers runs or is remembered.
   struct Scope {
     ExchangeForm form = ExchangeForm::kWhole;
     size_t gathers = 0;    // running or remembered

@@ -1,10 +1,10 @@
-// The store decides in rounds which ranks of a job are left, together with those that ask.
+// Rounds in which the store and the ranks that ask it determine which ranks of a job are left.
 //
-// A round has a name. Every live rank asks repeatedly and says which others it knows to be lost.
-// Once each rank has asked or is lost to one that asked, the round is decided: the ranks that are
-// not lost are left, and every rank that asks gets this answer, however late. A rank that is lost
-// to another one is lost, whether it asks or not. If one rank gives up a round, it has failed for
-// all.
+// A round has a name. Every live rank asks repeatedly and reports which others it knows to be lost.
+// Once each rank has asked or was reported lost by one that asked, the round is decided: the ranks
+// that are not lost are left, and every rank that asks gets this answer, however late. A rank that
+// was reported lost is lost, whether it asks or not. If one rank abandons a round, the round has
+// failed for all.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class SurvivorRounds {
   // Rounds that are remembered; the oldest is forgotten first.
   static constexpr size_t kRounds = 64;
 
-  // Handles a request of kSurvivors. Returns the set of ranks that are left; nothing while that is
+  // Handles a kSurvivors request. Returns the set of ranks that are left; nothing while that is
   // undecided.
   Result<std::vector<std::byte>> ask(const StoreRequest& request);
 

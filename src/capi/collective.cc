@@ -78,7 +78,8 @@ Range range_of(const hetcomm_buffer_t& buffer) {
   return {nullptr, base + buffer.offset, buffer.length};
 }
 
-// The parts of an all-to-all arrive in any order, possibly before others have been sent.
+// Checks that an all-to-all's buffers are apart: parts arrive in any order, possibly before others
+// are sent.
 Status check_apart(const Arguments& arguments) {
   const Status refusal(Code::kInvalidArgument,
                        "send buffers overlap receive buffers; use separate memory");
@@ -103,7 +104,7 @@ Status check_apart(const Arguments& arguments) {
   add(receives, true);
   std::sort(uses.begin(), uses.end(),
             [](const Use& one, const Use& other) { return one.range.before(other.range); });
-  const Use* last[2] = {nullptr, nullptr};  // the one that reaches furthest: sent, received
+  const Use* last[2] = {nullptr, nullptr};  // the use that reaches furthest: sent, received
   for (const Use& use : uses) {
     const Use* const other = last[use.is_receive ? 0 : 1];
     if (other != nullptr && other->range.overlaps(use.range)) return refusal;
@@ -115,9 +116,9 @@ Status check_apart(const Arguments& arguments) {
   return {};
 }
 
-// In place, a buffer matches its counterpart: all of it, this rank's part of it, or this rank's
-// buffer of an array. Buffers may not overlap in any other way. Other checks refuse lengths that do
-// not match.
+// Checks buffers used in place. Each matches its counterpart: all of it, this rank's part of it, or
+// this rank's buffer of an array. Buffers may not overlap in any other way. Other checks refuse
+// lengths that do not match.
 Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) {
   const bool sends_whole = arguments.send_count == 1 && arguments.kind != Kind::kReduceScatter &&
                            arguments.kind != Kind::kScatter;
@@ -139,7 +140,7 @@ Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) 
   return {};
 }
 
-// The kind of the operation determines how many buffers there are.
+// Posts a collective operation, whose kind determines how many buffers there are.
 Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
                 const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) {
   HETCOMM_REQUIRE_HANDLE(communicator);

@@ -37,7 +37,7 @@ using hetcomm::Status;
 namespace variable = hetcomm::variable;
 namespace capi = hetcomm::capi;
 
-// The transports of this build: registration is explicit.
+// Returns the transports of this build: registration is explicit.
 std::vector<std::unique_ptr<hetcomm::TransportFactory>> all_transports() {
   std::vector<std::unique_ptr<hetcomm::TransportFactory>> factories;
   factories.push_back(hetcomm::make_self_factory());
@@ -100,15 +100,15 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   return {};
 }
 
-// Checks an |address| that the CPU will touch.
+// Checks an |address| that the CPU will access.
 Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
   const Code code = devices.check_plain(reinterpret_cast<uintptr_t>(address));
   if (code == Code::kOk) return {};
   return Status(code, std::string(capi::text_of_plain(code)));
 }
 
-// Checks, as far as possible, that |size| bytes from |address| on can be memory of device |index|.
-// |*allocation| is the beginning of the allocation that contains them.
+// Checks, as far as possible, that |size| bytes starting at |address| can be memory of device
+// |index|. |*allocation| is the beginning of the allocation that contains them.
 Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void* address,
                      uint64_t size, const void** allocation) {
   *allocation = address;
@@ -148,7 +148,7 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
   return {};
 }
 
-// A device's use of memory that was named to it, until a Memory takes over ending it.
+// A device's use of caller-named memory; a Memory may later take over the duty to end the use.
 class Retained {
  public:
   Retained(const Device& device, void* address) : device_(device), address_(address) {}
@@ -168,7 +168,7 @@ class Retained {
   void hand_over() { held_ = false; }
 
  private:
-  // The rule by which the device refuses, if the device can name it.
+  // Returns the rule by which the device refuses, if the device reports it.
   std::string why(hetcomm_status_t status, uint64_t size) const {
     const char* const kind = device_.table->kind;
     std::array<char, 256> rule{};

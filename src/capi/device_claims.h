@@ -1,6 +1,6 @@
-// Tells processes of one host that they use the same device: most often ranks that were all given
-// the first one. A device is identified by its PCI address; devices without one have no claim. A
-// claim is a socket that only this host sees, and it ends with the process.
+// Detects that processes on one host use the same device: most often all ranks were given the first
+// device. A device is identified by its PCI address; devices without one have no claim. A claim is
+// a socket that is visible only on this host, and ends with the process.
 #pragma once
 
 #include <mutex>
@@ -14,8 +14,8 @@ namespace hetcomm::capi {
 
 class DeviceClaims {
  public:
-  // Warns if another process has claimed |device|, and claims it otherwise. An obstacle to claiming
-  // is not a failure. [any-thread]
+  // Warns if another process has claimed |device|, and claims it otherwise. Errors while claiming
+  // are ignored. [any-thread]
   void claim(const Device& device, Log& log);
 
  private:

@@ -33,7 +33,7 @@ Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
                                   printable(kind), fmt::join(known, ", ")));
 }
 
-// Wraps a plug-in's device in the wall.
+// Wraps a plug-in's device in the checks for plug-ins.
 Result<Device> checked(Result<Device> made) {
   if (!made.ok()) return made;
   Result<Device> device = make_checked_device(*made);
@@ -41,7 +41,7 @@ Result<Device> checked(Result<Device> made) {
   return device;
 }
 
-// "sim-handle" or "sim-address:bandwidth=10G:latency=2us"
+// Makes a device from an item like "sim-handle" or "sim-address:bandwidth=10G:latency=2us".
 Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   const size_t colon = item.find(':');
   const std::string_view kind = item.substr(0, colon);

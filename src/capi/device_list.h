@@ -1,4 +1,4 @@
-// The devices of a context before it takes them over: those that HETCOMM_DEVICES names.
+// The devices that HETCOMM_DEVICES names, before a context takes ownership of them.
 #pragma once
 
 #include <string_view>
@@ -12,7 +12,7 @@
 
 namespace hetcomm::capi {
 
-// Destroys the devices that no context has taken over.
+// Owns devices, and destroys those that no context has taken.
 class DeviceList {
  public:
   DeviceList() = default;
@@ -22,7 +22,7 @@ class DeviceList {
 
   // Adds the host, and the devices that HETCOMM_DEVICES and HETCOMM_DEVICE_PLUGINS request.
   Status make(const Config& config, Log& log);
-  // The caller destroys them.
+  // Transfers ownership of the devices to the caller, which destroys them.
   std::vector<Device> take() { return std::exchange(devices_, {}); }
 
  private:
@@ -32,7 +32,7 @@ class DeviceList {
 // Whether the library itself provides devices of |kind|.
 bool is_own_kind(std::string_view kind);
 
-// The device of |kind| for an object that a framework already uses.
+// Wraps an object of |kind| that a framework already uses as a device.
 Result<Device> make_native_device(std::string_view kind, void* native, const Config& config,
                                   Log& log);
 

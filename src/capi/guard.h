@@ -1,5 +1,5 @@
-// Shared by every entry point of the C ABI: the wall that no exception passes, the calling thread's
-// error text, the reading of option structs, and the handle types.
+// Code shared by every entry point of the C ABI: the wall that stops all exceptions, the calling
+// thread's error text, the reading of option structs, and the handle types.
 #pragma once
 
 #include <cstring>
@@ -38,7 +38,7 @@ enum class Tag : uint64_t {
   kStream = 0x6865746373747265,
 };
 
-// The memories for allocations that callers have named by plain pointers. [any-thread]
+// The memories for allocations that callers have specified by plain pointers. [any-thread]
 class PointerMemories {
  public:
   PointerMemories();
@@ -46,7 +46,7 @@ class PointerMemories {
   PointerMemories& operator=(const PointerMemories&) = delete;
   ~PointerMemories();
 
-  // The memory for the allocation at |place|.
+  // Returns the memory for the allocation at |place|.
   hetcomm_memory* find(Context& context, const DeviceKinds::Place& place);
 
  private:
@@ -126,7 +126,7 @@ inline hetcomm_status_t fail(const Status& status) noexcept {
   return fail(status.code(), status.text());
 }
 const char* last_error_text() noexcept;
-// The text of a completion, kept until this thread's next one.
+// Stores the text of a completion until this thread's next one, and returns it.
 const char* keep_text(const std::string& text) noexcept;
 hetcomm_status_t report_exception(const std::exception* exception) noexcept;
 

@@ -28,9 +28,9 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
   return HETCOMM_OK;
 }
 
-// The common call, without options and with one plain |buffer| of a put or get. act(there) performs
-// it over mapped memory and touches |plain|, an address of the caller. False for everything else,
-// which post_access() handles.
+// Handles the common call, without options and with one plain |buffer| for a put or get. act(there)
+// performs it over mapped memory and accesses |plain|, an address of the caller. Returns false for
+// all other calls, which post_access() handles.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain(hetcomm_remote_memory_t* remote, uint64_t offset,
                                               uint64_t length, const hetcomm_buffer_t* buffer,
@@ -60,7 +60,7 @@ bool is_plain_host(const hetcomm_buffer_t& buffer) {
   return buffer.memory == nullptr && buffer.offset != 0;
 }
 
-// Fast path for an atomic on one word. Returns false if the call does not qualify.
+// Handles an atomic on one word on the fast path. Returns false if the call does not qualify.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain_atomic(hetcomm_remote_memory_t* remote,
                                                      uint64_t offset, uint64_t* out_previous,

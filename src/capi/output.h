@@ -14,7 +14,7 @@
 
 namespace hetcomm::capi {
 
-// Sizes of the structures when they were first released; these never change.
+// Sizes of the structures when they were first released, which never change.
 template <typename Output>
 inline constexpr size_t kFirstSize = 0;
 template <>
@@ -47,8 +47,8 @@ Status check_output(const Output& output) {
                                                         ", and has to be its sizeof");
 }
 
-// Writes as much of |value| as fits the caller's structure at |out|, whose size was checked. Zeroes
-// anything beyond |value|.
+// Writes as much of |value| as fits in the caller's structure at |out|, whose size was checked.
+// Zeroes all bytes past |value|.
 template <typename Output>
 void write_output(Output value, size_t size, std::byte* out) {
   value.struct_size = size;
@@ -63,8 +63,8 @@ Status write_output(const Output& value, Output* out) {
   return {};
 }
 
-// Writes as much of |text| as fits |capacity| bytes with a closing NUL, and the size that all of it
-// needs.
+// Writes as much of |text| as fits in |capacity| bytes with a terminating NUL, and the size needed
+// for all of it.
 inline Status write_text(std::string_view text, size_t capacity, char* out_text, size_t* out_size) {
   if (capacity > 0 && out_text == nullptr) {
     return {Code::kInvalidArgument, "out_text is NULL and capacity is not 0"};

@@ -23,8 +23,8 @@ using hetcomm::Status;
 namespace capi = hetcomm::capi;
 using capi::post;
 
-// The common call: one buffer in host memory, no options, and no errors. Null for everything else,
-// which post() handles.
+// Posts the common call: one buffer in host memory, no options, and no errors. Returns null for all
+// other calls, which post() handles.
 template <OperationKind kKind>
 [[gnu::always_inline]] inline Operation* post_plain(hetcomm_communicator_t* communicator,
                                                     int32_t peer, uint64_t tag, uint64_t ignore,
@@ -44,7 +44,7 @@ template <OperationKind kKind>
   return own.poster().post_plain<kKind>(peer, tag, ignore, buffer);
 }
 
-// A null operation, with the status to return, when the handle cannot be used.
+// Returns the request's operation. If the handle cannot be used, returns null and sets |*status|.
 OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
   OperationRef found = hetcomm::decode_handle(request);
   if (found.operation == nullptr) [[unlikely]] {
@@ -76,7 +76,8 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   out->text = "";
 }
 
-// True when the caller must give the slot back: it does not belong to a prepared operation.
+// Reports an operation. Returns whether the caller must release the slot, because the operation is
+// not a prepared one.
 [[gnu::always_inline]] inline bool report(Operation& operation, hetcomm_completion_t* out) {
   if (out != nullptr) {
     fill_completion(operation, out);
@@ -89,7 +90,7 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   return false;
 }
 
-// Reports a complete operation and gives the slot back. False when another thread was faster.
+// Reports a complete operation and releases the slot. False when another thread was faster.
 [[gnu::always_inline]] inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
   Operation& operation = *ref.operation;
   Engine& engine = *operation.slot.engine;
@@ -110,7 +111,7 @@ hetcomm_status_t stale() {
   return capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
 }
 
-// Like find(), for a caller that asks about the request's end.
+// Like find(), but refuses a prepared request that was not started.
 OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) {
   const OperationRef found = find(request, status);
   if (found.operation == nullptr || !found.is(OperationState::kPrepared)) return found;
@@ -118,7 +119,7 @@ OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) 
   return {};
 }
 
-// Absolute time at which a wait times out.
+// Returns the absolute time at which a wait times out.
 uint64_t wait_deadline(uint64_t timeout_ns) {
   if (timeout_ns == HETCOMM_TIMEOUT_DEFAULT || timeout_ns == HETCOMM_TIMEOUT_INFINITE) {
     return hetcomm::kForever;
@@ -150,12 +151,12 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
 using Requests = std::span<hetcomm_request_t* const>;
 
 struct Found {
-  OperationRef ref;  // null: none
+  OperationRef ref;  // null: no operation
   size_t index = 0;
 };
 
-// Finds a request in |all| that an earlier call has marked and that has completed recently. None:
-// the caller must check all.
+// Finds a request in |all| that an earlier call has marked and that has completed recently. If it
+// returns no request, the caller must check all of them.
 Found find_recent(Requests all) {
   // Callers set ended requests to null, mostly from the front or from the back.
   size_t front = 0;
@@ -181,11 +182,12 @@ Found find_recent(Requests all) {
   return found;
 }
 
-// Where this thread's last call found one: requests before it have usually ended earlier.
+// Index at which this thread's last call found a request. Earlier requests have usually ended
+// before.
 thread_local size_t last_found = 0;
 
-// Finds a request that has ended. If there is none, all can be waited for, and each operation knows
-// its place in the list.
+// Finds a request that has ended. If there is none, all requests can be waited for, and each
+// operation stores its index in the list.
 Status find_or_mark(Requests all, Engine** engine, Found* found) {
   if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "more than 2^32 - 2 requests");
   const size_t first = last_found < all.size() ? last_found : 0;
@@ -217,7 +219,7 @@ Status find_or_mark(Requests all, Engine** engine, Found* found) {
              : Status(Code::kInvalidArgument, "none of the requests can be waited for");
 }
 
-// The first that is no longer pending.
+// Returns the first request that is no longer pending.
 Found find_done(Requests all) {
   for (size_t i = 0; i < all.size(); ++i) {
     const OperationRef ref = hetcomm::decode_handle(all[i]);
@@ -393,7 +395,7 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
       HETCOMM_RETURN_IF_ERROR(find_or_mark(all, &engine, &found));
     }
     if (found.ref.operation == nullptr) {
-      uint64_t seen = 0;  // the first look checks all
+      uint64_t seen = 0;  // the first check covers all requests
       const auto look = [&] {
         const uint64_t ends = engine->ends() + 1;
         if (ends != std::exchange(seen, ends)) found = find_done(all);
@@ -455,7 +457,7 @@ hetcomm_status_t hetcomm_request_destroy(hetcomm_request_t* request) noexcept {
       Communicator::of(operation).release(operation);
       return {};
     }
-    // Complete, or a prepared one that is idle; otherwise another thread is reporting it right now.
+    // Complete, or prepared and idle. Otherwise another thread is reporting the operation.
     const bool ours = operation.claim(ref.generation) ||
                       (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);

@@ -17,13 +17,13 @@ struct PointerMemories::Table {
     uint64_t allocation_id = 0;
   };
   std::mutex mutex;
-  // Under |mutex|: |known| by device and first byte; |gone|: memories whose allocations are gone
-  // but that operations still use.
+  // Guarded by |mutex|. |known|: by device and first byte. |gone|: memories whose allocations no
+  // longer exist but that operations still use.
   std::map<std::pair<size_t, void*>, Known> known;
   std::vector<std::unique_ptr<hetcomm_memory>> gone;
   size_t sweep_at = 1;  // |gone| is swept when it reaches this size
 
-  // Amortized constant cost for each memory that is kept.
+  // Stores a memory at amortized constant cost.
   void keep(std::unique_ptr<hetcomm_memory>& memory) {
     gone.push_back(std::move(memory));
     if (gone.size() < sweep_at) return;
@@ -58,8 +58,8 @@ Status check_range(uint64_t before, uint64_t length, uint64_t size) {
                 "the range ends past the allocation's " + std::to_string(size) + " bytes");
 }
 
-// Either the pointer may or may not be host memory, or it was device memory: device number |index|
-// has answered |code|.
+// Returns the refusal for a pointer that may or may not be host memory, or for device memory for
+// which device |index| has answered |code|.
 Status refusal(const DeviceSet& devices, Code code, size_t index) {
   const Device& device = devices.device(index);
   const char* const kind = device.table->kind;

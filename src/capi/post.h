@@ -1,11 +1,11 @@
-// Posts operations through the C ABI: the checks and the wall that all data calls share.
+// Posts operations through the C ABI: the checks and the exception wall that all data calls share.
 #pragma once
 
 #include "src/capi/guard.h"
 
 namespace hetcomm::capi {
 
-// Why a call cannot be carried out; with a literal text, so that the check costs nothing.
+// Why a call cannot be carried out. The text is a literal, so that the check costs nothing.
 struct Refusal {
   Code code = Code::kOk;
   std::string_view text;
@@ -13,13 +13,13 @@ struct Refusal {
 inline constexpr std::string_view kForbiddenText =
     "a plain pointer leads to memory of a device, which only its hetcomm_memory_t names: "
     "hetcomm_buffer_memory() makes a buffer of it, hetcomm_memory_wrap() a memory";
-// Says why a plain pointer was refused with |code| (DeviceSet::check_plain).
+// Returns why a plain pointer was refused with |code| (DeviceSet::check_plain).
 inline std::string_view text_of_plain(Code code) {
   return code == Code::kInvalidArgument
              ? kForbiddenText
              : "a device failed, and cannot tell whether a plain pointer leads to its memory";
 }
-// Checks |buffers| of a call on an object of the context that has |devices|.
+// Checks |buffers| for a call on an object of the context that has |devices|.
 inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* buffers,
                              size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -38,7 +38,7 @@ inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* b
   }
   return {};
 }
-// Null means no group.
+// Checks |group|. Null means no group.
 inline Refusal check_group(const hetcomm_group_t* group, const Communicator* communicator) {
   if (group == nullptr) return {};
   if (!is_good(group)) {
@@ -50,7 +50,7 @@ inline Refusal check_group(const hetcomm_group_t* group, const Communicator* com
   return {};
 }
 
-// Null means no stream.
+// Checks |stream|. Null means no stream.
 inline Refusal check_stream(const hetcomm_stream_t* stream, Communicator* communicator) {
   if (stream == nullptr) return {};
   if (!is_good(stream)) {
@@ -65,7 +65,7 @@ inline Refusal check_stream(const hetcomm_stream_t* stream, Communicator* commun
 // Checks |arguments|, reads their options, and posts (or only prepares) the operation.
 hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool prepared,
                       hetcomm_request_t** out_request) noexcept;
-// Posts on an unchecked handle.
+// Posts an operation on a handle that has not been checked.
 inline hetcomm_status_t post(hetcomm_communicator_t* communicator, const PostArguments& arguments,
                              bool prepared, hetcomm_request_t** out_request) noexcept {
   if (communicator == nullptr) return fail(Code::kInvalidArgument, "communicator is null");

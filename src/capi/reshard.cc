@@ -55,7 +55,7 @@ std::vector<uint64_t> copy_of(size_t count, const uint64_t* numbers) {
   return {numbers, numbers + count};
 }
 
-// A scalar is a tensor with one dimension of one element.
+// Returns the shape. A scalar is a tensor with one dimension of one element.
 std::vector<uint64_t> shape_of(size_t dimensions, const uint64_t* shape) {
   return dimensions == 0 ? std::vector<uint64_t>{1} : copy_of(dimensions, shape);
 }
@@ -109,7 +109,7 @@ hetcomm_part_t given_of(const Part& part) {
   return given;
 }
 
-// |ranks|: number of ranks along the axis.
+// Converts a placement. |ranks|: number of ranks along the axis.
 Result<Placement> placement_of(const hetcomm_placement_t& given, uint64_t ranks, size_t axis) {
   if (given.kind < HETCOMM_PLACEMENT_REPLICATE || given.kind > HETCOMM_PLACEMENT_AVERAGE) {
     return Status(Code::kInvalidArgument,
@@ -225,7 +225,7 @@ Result<reshard::Links> links_of(const hetcomm_reshard_links_t& given) {
   return reshard::Links::create(std::move(model).value(), ends);
 }
 
-// |links| knows all ranks of |orders|.
+// Checks that |links| knows all ranks of |orders|.
 Status check_known(const std::vector<reshard::TensorOrder>& orders, const reshard::Links& links) {
   for (const reshard::TensorOrder& order : orders) {
     for (const Layout* layout : {order.source.get(), order.destination.get()}) {

@@ -9,7 +9,8 @@ using hetcomm::Status;
 using hetcomm::UserStream;
 namespace capi = hetcomm::capi;
 
-// Jobs now create what they cannot create while streams of device |index| are held back.
+// Creates, in all jobs, the objects that they cannot create while streams of device |index| are
+// held back.
 void prepare(hetcomm::Context& context, size_t index) {
   if (context.devices().has_user_streams(index)) return;
   context.devices().note_user_streams(index);

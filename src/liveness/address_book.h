@@ -1,6 +1,6 @@
-// The addresses at which the control planes of all ranks listen. In a small job every rank has told
-// all its addresses. In a large one the digest has told one of each rank; the others are learned
-// from that rank, or from those that know it.
+// The addresses at which the control planes of all ranks listen. In a small job every rank has sent
+// all its addresses. In a large job the digest has one address of each rank; the others are learned
+// from that rank, or from ranks that know them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace hetcomm::liveness {
 
 class AddressBook {
  public:
-  // At most this many addresses of one rank are kept.
+  // The largest number of addresses kept for one rank.
   static constexpr size_t kMaxAddresses = 8;
 
   // |places| are addresses without ports; a rank's own has the index |place_of[rank]|.
@@ -22,14 +22,14 @@ class AddressBook {
       : places_(std::move(places)), place_of_(std::move(place_of)), ports_(std::move(ports)) {}
   AddressBook() = default;
 
-  // Returns all addresses that |rank| has told, or else the one of the digest.
+  // Returns all addresses that |rank| has sent, or else the one from the digest.
   std::vector<Address> find(int rank) const;
-  // |rank| listens at |addresses|, which are all that it has.
+  // Records that |rank| listens at |addresses|, which are all that it has.
   void learn(int rank, std::vector<Address> addresses);
 
-  // The addresses of |rank| for learn_text() on another rank; empty if only one is known.
+  // Encodes the addresses of |rank| for learn_text() on another rank; empty if only one is known.
   std::string text(int rank) const;
-  // Returns false, and learns nothing, where |text| cannot be read.
+  // Records the addresses in |text|. Returns false, and records nothing, if |text| is malformed.
   bool learn_text(int rank, const std::string& text);
 
  private:
@@ -42,7 +42,7 @@ class AddressBook {
 };
 
 void encode_addresses(const std::vector<Address>& addresses, ByteWriter& writer);
-// At most AddressBook::kMaxAddresses.
+// Decodes at most AddressBook::kMaxAddresses addresses.
 Result<std::vector<Address>> decode_addresses(ByteReader& reader);
 
 }  // namespace hetcomm::liveness

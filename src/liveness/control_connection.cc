@@ -75,7 +75,7 @@ Status ControlConnection::hand_over(int own_process) {
   return {};
 }
 
-// Reads bytes; takes the peer's descriptor with the first of them.
+// Reads bytes, and the peer's descriptor with the first of them.
 ssize_t ControlConnection::receive(void* data, size_t size) {
   if (!awaits_process_) return socket_.receive(data, size);
   char byte = 0;
@@ -103,7 +103,7 @@ ssize_t ControlConnection::receive(void* data, size_t size) {
 }
 
 bool ControlConnection::send(const Frame& frame) {
-  if (ended_ || closing_) return true;  // nobody reads it any longer
+  if (ended_ || closing_) return true;  // nobody reads from it any longer
   if (out_.size() > kMaxWaiting) {
     wants_room_ = true;
     return false;
@@ -188,8 +188,8 @@ void ControlConnection::parse() {
   in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-// If a socket is closed with unread data, the kernel resets the connection, and sent frames may be
-// lost. So this side first announces its end and waits for the peer's.
+// Announces this side's end and waits for the peer's. If a socket is closed with unread data, the
+// kernel resets the connection, and sent frames may be lost.
 void ControlConnection::close() {
   if (ended_ || closing_) return;
   closing_ = true;
@@ -203,7 +203,7 @@ void ControlConnection::finish_closing() {
   ::shutdown(socket_.get(), SHUT_WR);
 }
 
-// A forked child may hold the descriptor too. The shutdown still shows the peer the end.
+// Shuts the socket down, so that the peer sees the end even if a forked child holds the descriptor.
 void ControlConnection::shut_down() {
   if (!socket_.valid()) return;
   poller_.remove(socket_.get(), *this);

@@ -24,16 +24,16 @@ namespace hetcomm::liveness {
 class ControlConnection;
 
 // Upcalls come from the poller or from read_out(), never from inside send() or close(). A handler
-// that is told of the end destroys the connection only after the upcall has returned.
+// that is told of the end of a connection destroys it only after the upcall has returned.
 class ControlConnectionHandler {
  public:
   virtual void on_frame(ControlConnection& connection, Frame& frame) = 0;
   virtual void on_room(ControlConnection& connection) = 0;
-  // The connection broke, and |why| says how.
+  // Reports that the connection broke, and why.
   virtual void on_ended(ControlConnection& connection, const std::string& why) = 0;
-  // Follows close(): all that was sent has left.
+  // Reports, after close(), that all sent frames have left the socket.
   virtual void on_closed(ControlConnection& connection) = 0;
-  // The peer has handed over a descriptor of its process.
+  // Receives a descriptor of the peer's process.
   virtual void on_process(ControlConnection& connection, UniqueFd process) = 0;
 
  protected:
@@ -49,26 +49,26 @@ class ControlConnection final : private Watcher {
   ControlConnection(const ControlConnection&) = delete;
   ControlConnection& operator=(const ControlConnection&) = delete;
 
-  // Takes |socket| over. |own_process| is the pidfd to hand over on a local socket, -1 for none.
+  // Takes over |socket|. |own_process| is the pidfd to send over a local socket, -1 for none.
   Status start(StreamSocket socket, int own_process);
   ConnectionId id() const { return id_; }
   int rank() const { return rank_; }
   bool is_local() const { return local_; }
-  // Both ends belong to this process.
+  // Returns whether both ends belong to this process.
   bool is_of_this_process() const;
   const Address& peer_address() const { return peer_address_; }
 
-  // Returns false if too many bytes wait already.
+  // Queues |frame|. Returns false if too many bytes are queued already.
   bool send(const Frame& frame);
-  // Lets the frames that were sent leave, then closes the socket. on_closed() follows, unless the
-  // owner destroys the connection first.
+  // Sends the queued frames, then closes the socket. on_closed() follows, unless the owner destroys
+  // the connection first.
   void close();
-  // Reads all that has come and hands it over.
+  // Reads all data that has arrived and delivers its frames.
   void read_out();
   uint64_t last_acknowledged_ns(uint64_t now) const;
 
  private:
-  // At most this many bytes wait for a slow peer. News and letters wait in lists of their own.
+  // The most bytes queued for a slow peer. News and letters are queued in lists of their own.
   static constexpr size_t kMaxWaiting = 16 * 1024;
 
   void on_events(uint32_t events) override;
@@ -90,9 +90,9 @@ class ControlConnection final : private Watcher {
   Address peer_address_;
   std::vector<std::byte> out_;
   std::vector<std::byte> in_;
-  std::string broken_;  // a failed write, which the next event reports
+  std::string broken_;  // failure of a write, which the next event reports
   bool local_ = false;
-  bool awaits_process_ = false;  // the first byte brings the peer's descriptor
+  bool awaits_process_ = false;  // the peer's descriptor arrives with the first byte
   bool wants_write_ = false;
   bool wants_room_ = false;
   bool closing_ = false;

@@ -2,8 +2,8 @@
 // letters between ranks. It carries no user data. The context's control thread does the work and
 // puts the results into the mailbox.
 //
-// Every call returns at once, unless its comment says otherwise. Any thread may call it, but only
-// one at a time.
+// Every call returns immediately, unless its comment says otherwise. Any thread may call it, but
+// only one at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ class Plane;
 
 class ControlPlane {
  public:
-  // Makes a control plane that listens. Waits for the control thread.
+  // Makes a listening control plane. Waits for the control thread.
   static Result<std::unique_ptr<ControlPlane>> create(ControlThread& thread, Log& log,
                                                       const Config& config, Setup setup);
-  // The destructor says goodbye, which goes on in the background.
+  // Says goodbye, which continues in the background.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
@@ -39,13 +39,13 @@ class ControlPlane {
   // Results and letters arrive here.
   Mailbox& mailbox() { return *mailbox_; }
 
-  // Profiles that other ranks have sent.
+  // Profiles that this rank has received from other ranks.
   ProfileBook& profiles() { return *profiles_; }
 
   // The addresses at which peers find this rank.
   const std::vector<Address>& addresses() const { return addresses_; }
-  // Takes connections of ranks that fit the credentials, and connects to the neighbours. Waits for
-  // the control thread.
+  // Accepts connections from ranks that fit the credentials, and connects to the neighbours. Waits
+  // for the control thread.
   Status start(Membership membership);
   // Neighbours that are not connected, and why.
   struct Missing {
@@ -60,29 +60,30 @@ class ControlPlane {
   // Asks |rank|, the lower one, to connect, because this rank has lost all connections with it, up
   // to number |lost|.
   void knock(int rank, uint64_t lost);
-  // Takes the knock back: |rank| has connected.
+  // Withdraws the knock, since |rank| has connected.
   void forget_knock(int rank);
-  // Tells |rank|, the higher one, that this rank cannot connect to it. Tells |rank|, the lower one,
-  // that its connections are dropped until it has sent its profile again.
+  // Tells |rank|, if it is higher, that this rank cannot connect to it. Tells |rank|, if it is
+  // lower, that its connections are dropped until it has sent its profile again.
   void refuse(int rank, std::string_view why);
-  // Tells |rank| that this rank exchanges no more messages with it, with code and text of |why|.
+  // Tells |rank| that this rank exchanges no more messages with it, with the code and the text of
+  // |why|.
   void give_up(int rank, const Status& why);
   // Tells |rank| that this rank has called a collective operation of |communicator|.
   void tell_call(int rank, uint32_t communicator, ConstByteSpan note);
-  // Asks the witness of |rank|. Its control thread answers, and the answer comes as kAnswer with
-  // |value|. An equal question replaces one that waits to be sent.
+  // Asks the witness of |rank|. Its control thread answers, and the answer arrives as kAnswer with
+  // |value|. A question replaces an equal one that is still queued.
   void ask(int rank, ConstByteSpan question, uint64_t value);
-  // Sends this rank's profile to |rank|, which answers with its own. The answer comes as kProfile.
-  // If it does not come, ask again.
+  // Sends this rank's profile to |rank|, which answers with its own. The answer arrives as
+  // kProfile. If it does not arrive, ask again.
   void ask_profile(int rank);
-  // |rank| listens at |addresses|, as its profile says.
+  // Records that |rank| listens at |addresses|, according to its profile.
   void learn_addresses(int rank, std::vector<Address> addresses);
-  // These two tell all ranks.
+  // Tell all ranks of an abort or of a failure.
   void publish_abort(uint32_t communicator, std::string_view reason);
   void publish_collectives_failed(uint32_t communicator, const Status& why);
-  // Notes that data of |rank| has come, which is a sign of life.
+  // Records that data from |rank| has arrived, which is a sign of life.
   void note_data(int rank);
-  // Asks the others about |rank|, to which this one cannot connect.
+  // Asks the other ranks about |rank|, to which this rank cannot connect.
   void inquire(int rank);
 
  private:

@@ -23,13 +23,13 @@ class Resident {
   virtual ~Resident() = default;
   virtual void tick(uint64_t now_ns) = 0;
   virtual uint64_t next_timer_ns() const = 0;
-  // Returns whether it has nothing more to do; the thread then destroys it.
+  // Returns whether the resident has nothing more to do; the thread then destroys it.
   virtual bool finished(uint64_t now_ns) const = 0;
 };
 
 class ControlThread {
  public:
-  // The thread stays on |processors|, as narrow_thread() says; an empty set leaves it where it is.
+  // Restricts the thread to |processors| by narrow_thread(); an empty set leaves it unrestricted.
   static Result<std::unique_ptr<ControlThread>> create(const ProcessorSet& processors = {});
   // The destructor waits until all residents have finished.
   ~ControlThread();

@@ -21,9 +21,9 @@ enum class FrameType : uint8_t {
   kVouch,     // an answer: |subject| gave a sign of life |value| nanoseconds ago; |text|: where it
               // listens, if the answering rank knows more than all do
   kLetter,    // a message for the receiver alone; |number| counts, |code| is a LetterType
-  kLetterTaken,   // the sender has taken letters up to |number|
+  kLetterTaken,   // the sender has received letters up to |number|
   kGoodbyeTaken,  // acknowledges the receiver's goodbye
-  kRelease,       // the sender needs the connection no more; with |code| 1 it agrees and closes
+  kRelease,       // the sender no longer needs the connection; with |code| 1 it agrees and closes
   kHere,          // |text|: where the sender listens, in a job that does not tell it to all
 };
 inline constexpr auto kLastFrameType = FrameType::kHere;
@@ -56,12 +56,12 @@ inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kMaxFrameText = 400;
 inline constexpr size_t kMaxProfileText = 16 * 1024;  // of a kProfile letter
 
-// Appends |frame|; its text is cut at the longest that its type may have.
+// Appends |frame|, with its text cut at the longest that its type may have.
 void encode(const Frame& frame, std::vector<std::byte>& out);
 
-// kMore: not all of the frame has come yet. kGarbage: the bytes are no frame.
+// kMore: a part of the frame has not arrived yet. kGarbage: the bytes are no frame.
 enum class Decoded : uint8_t { kFrame, kMore, kGarbage };
-// Takes a frame from the front of |bytes| and sets |*used| to its length. |size| is the number of
+// Decodes the frame at the front of |bytes| and sets |*used| to its length. |size| is the number of
 // ranks.
 Decoded decode(ConstByteSpan bytes, int size, Frame* frame, size_t* used);
 

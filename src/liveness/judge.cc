@@ -10,7 +10,7 @@ namespace {
 
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-// The peer's operations end with this text.
+// Returns the text with which the peer's operations end.
 std::string given_up_text(int rank, int peer) {
   return fmt::format(
       "rank {} gave up rank {} after a network cut longer than HETCOMM_DETECTION_TIME; rebuild the "
@@ -72,7 +72,7 @@ bool Judge::may_rest(const Peer& one, uint64_t now) const {
   return idle && now >= last + setup_.timing.detection_ns;
 }
 
-// Without this, each tick would look at every rank that was ever met.
+// Moves peers to rest. Otherwise each tick would look at every rank that was ever met.
 void Judge::let_rest(uint64_t now) {
   for (auto at = peers_.begin(); at != peers_.end();) {
     const Peer& one = at->second;
@@ -182,11 +182,11 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   }
 }
 
-// A process listens where the rank was proved. This is neither a sign of life nor silence.
+// Records that a process listens where the rank was proved: neither a sign of life nor silence.
 void Judge::on_reached(int rank, uint64_t now) {
   Peer* one = find(rank);
   if (one == nullptr || !one->proved) return;
-  // A process that was stopped for a while answers in the end. After this time it counts as silent.
+  // A process that was stopped for a while answers later. After this time it counts as silent.
   constexpr uint64_t kLongest = 20;
   if (one->suspect_ns != kNever && now > one->suspect_ns + kLongest * setup_.timing.detection_ns) {
     return;
@@ -200,7 +200,7 @@ void Judge::on_data(int rank, uint64_t now) {
   if (one == nullptr || over()) return;
   one->own_life_ns = one->life_ns = now;
   last_heard_ns_ = now;
-  // Without a connection the suspicion stays, so that one is made again.
+  // Without a connection the suspicion stays, so that the rank is connected again.
   if (!one->connections.empty()) trust(*one);
 }
 
@@ -311,7 +311,7 @@ void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
   conclude(rank, now);
 }
 
-// Acts upon the fate of |rank|. If memory runs out, tick() does so later.
+// Acts upon the fate of |rank|. If out of memory, tick() does so later.
 void Judge::conclude(int rank, uint64_t now) {
   const bool others = std::exchange(behind_, true);
   settle(rank, now);
@@ -440,7 +440,7 @@ void Judge::question(const Frame& frame, ConnectionId from, uint64_t now) {
                     .value = age,
                     .text = vouches ? network_.addresses_of(rank) : std::string()};
   if (newer < 0) {
-    // The sender has missed questions of others, so it is told the newest number.
+    // The sender has missed questions from other ranks, so it is told the newest number.
     const Frame question{.type = FrameType::kSuspect, .subject = rank, .number = round.asked};
     (void)network_.send(from, vouches ? vouch : question);
   } else if (vouches) {
@@ -510,7 +510,7 @@ void Judge::send_letters(int rank, Peer& one, uint64_t now) {
   }
 }
 
-// An attempt to connect has ended, so the next rank with waiting letters has its turn.
+// Gives the next rank with waiting letters its turn, after a connection attempt has ended.
 void Judge::send_next_letters(uint64_t now) {
   while (!waits_for_turn_.empty() && !over()) {
     const int rank = *waits_for_turn_.begin();
@@ -544,9 +544,9 @@ void Judge::take_letter(const Frame& frame, ConnectionId from, Peer& one, uint64
   }
 }
 
-// Two ranks that talk for the first time have exchanged their profiles. Most of them have nothing
-// more to say by a control connection. Those that have said something else keep it. The one that
-// was |asked| lets the other one offer its end.
+// Handles a profile exchange between two ranks that talk for the first time. Most of them have
+// nothing more to say by a control connection. Those that have said something else keep it. The
+// rank that was |asked| lets the other rank offer its end.
 void Judge::introduced(ConnectionId id, Peer& one, bool asked, uint64_t now) {
   one.introduced_ns = 0;
   if (asked) return;
@@ -595,13 +595,14 @@ void Judge::choose_neighbours(uint64_t now) {
     one.wanted = true;
     const bool known = std::find(before.begin(), before.end(), rank) != before.end();
     if (known || !one.connections.empty() || one.suspect_ns != kNever) continue;
-    // This rank takes the watch over from others, so all times begin now.
+    // This rank takes over the watch from other ranks, so all times begin now.
     one.wanted_ns = one.own_life_ns = one.life_ns = now;
   }
 }
 
-// If two ranks want each other, the lower one connects first. Then the higher one connects too,
-// because a refusal is evidence only at an address that has taken a connection before.
+// Connects to the neighbours. If two ranks want each other, the lower one connects first. Then the
+// higher one connects too, because a refusal is evidence only at an address that has taken a
+// connection before.
 void Judge::connect_neighbours(uint64_t now) {
   for (const int rank : wants_) {
     if (!alive(rank)) continue;
@@ -646,7 +647,7 @@ void Judge::check_ready() {
   observer_.on_ready();
 }
 
-// Connects to further ranks until two answer, or all are tried. Neighbours may be stopped, or gone
+// Connects to further ranks until two answer, or all are tried. Neighbours may be stopped, or lost
 // with their host.
 void Judge::seek_others(uint64_t now) {
   if (!ready_ || now < next_extra_ns_) return;
@@ -668,7 +669,7 @@ void Judge::seek_others(uint64_t now) {
   }
 }
 
-// Returns whether a connection with the rank is of use.
+// Returns whether a connection with the rank is needed.
 bool Judge::needs(const Peer& one, uint64_t now) const {
   const bool spare = are_responsive(3, now) && !mostly_silent(2);
   const uint64_t used_ns = std::max(one.used_ns, one.introduced_ns);
@@ -676,7 +677,7 @@ bool Judge::needs(const Peer& one, uint64_t now) const {
   return one.wanted || !spare || !rests || !one.letters.waiting().empty();
 }
 
-// Returns whether each end has made a connection. That of the higher rank is then one too many.
+// Returns whether each end has made a connection. The higher rank's connection is then redundant.
 bool Judge::joined_by_both(const Peer& one) const {
   const auto initiated = [this](ConnectionId id) {
     const auto found = connections_.find(id);
@@ -722,8 +723,8 @@ bool Judge::are_responsive(int ranks, uint64_t now) const {
   return ranks <= 0;
 }
 
-// Returns whether most ranks that this one was connected to are silent, or would be with |more|
-// silent ones. This rank may then be the one that is cut off.
+// Returns whether most ranks to which this one was connected are silent, or would be with |more|
+// silent ranks. This rank may then be the one that is cut off.
 bool Judge::mostly_silent(int more) const {
   auto silent = static_cast<int>(dead_here_.size());
   int all = silent + connected_;
@@ -800,8 +801,8 @@ void Judge::believe_silence(uint64_t now) {
   }
 }
 
-// This process did not run (SIGSTOP, a pause of its machine). Then the silence of others means
-// nothing.
+// Restarts all times, after this process did not run (SIGSTOP, a pause of its machine). The silence
+// of others then means nothing.
 void Judge::start_anew(uint64_t now) {
   last_heard_ns_ = now;
   for (auto& [rank, round] : rounds_) round.unanswered_ns = kNever;
@@ -877,8 +878,8 @@ void Judge::pursue(int rank, Peer& one, uint64_t now) {
   }
 }
 
-// Declares |rank| dead when no rank has heard of it for a detection time, and all ranks that answer
-// were asked.
+// Declares |rank| dead when no rank has heard from it for a detection time, and all ranks that
+// answer were asked.
 void Judge::judge(int rank, Peer& one, bool publish, uint64_t now) {
   const Timing& timing = setup_.timing;
   const bool asked = now >= one.suspect_ns + timing.detection_ns / 2;

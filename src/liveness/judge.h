@@ -1,7 +1,7 @@
 // The judge of a rank knows which other ranks live, and decides which are dead.
 //
-// It is a state machine without clock, threads or sockets. Time comes as an argument, the Network
-// has the connections, and the Observer hears of decisions. docs/liveness.md has the rules and the
+// It is a state machine without clock, threads or sockets. Time is an argument, the Network has the
+// connections, and the Observer receives the decisions. docs/liveness.md has the rules and the
 // reasons for them. Each other rank goes through these states:
 //
 //             no sign of life for T/3, or its connection broke
@@ -47,17 +47,18 @@ enum class ConnectFailure : uint8_t {
 // The network makes the control connections of one rank. Its functions never call the judge.
 class Network {
  public:
-  // Connects to |rank|, which ends in the judge's on_connection_up() or on_connect_failed().
+  // Connects to |rank|. The judge's on_connection_up() or on_connect_failed() reports the result.
   virtual void connect(int rank) = 0;
-  // Sends |frame| after all earlier ones. Returns false if there is no room; on_writable() follows.
+  // Sends |frame| after all earlier frames. Returns false if there is no room; on_writable()
+  // follows.
   virtual bool send(ConnectionId connection, const Frame& frame) = 0;
-  // Closes |connection|. Frames that were sent still leave, and no further upcall comes for it.
+  // Closes |connection|. Frames already sent still leave, and no further upcall reports on it.
   virtual void close(ConnectionId connection) = 0;
   // Returns the time at which the peer's kernel last acknowledged something on |connection|, or was
   // last seen to run its process.
   virtual uint64_t last_acknowledged_ns(ConnectionId connection) = 0;
-  // Where |rank| listens, in the form that learn_addresses() reads; empty if this rank knows no
-  // more than all ranks do.
+  // Returns where |rank| listens, in the form that learn_addresses() reads; empty if this rank
+  // knows no more than all ranks do.
   virtual std::string addresses_of(int rank) = 0;
   virtual void learn_addresses(int rank, const std::string& addresses) = 0;
 
@@ -65,21 +66,22 @@ class Network {
   ~Network() = default;
 };
 
-// An observer hears of decisions, news and letters. It never calls the judge.
+// An observer receives decisions, news and letters. It never calls the judge.
 class Observer {
  public:
-  // All neighbours are connected.
+  // Reports that all neighbours are connected.
   virtual void on_ready() = 0;
   virtual void on_dead(int rank, const std::string& why) = 0;
   virtual void on_left(int rank) = 0;
-  // The others consider this rank dead, so it cannot go on.
+  // Reports that the others consider this rank dead, so it cannot continue.
   virtual void on_declared_dead(const std::string& why) = 0;
-  // |notice| is kAborted or kFailed and comes from |notice.subject|.
+  // Reports a kAborted or kFailed from |notice.subject|.
   virtual void on_notice(const Frame& notice) = 0;
   virtual void on_letter(int from, const Frame& letter) = 0;
-  // Follows inquire(): others have recently heard from |rank|.
+  // Reports, after inquire(), that others have recently heard from |rank|.
   virtual void on_vouch(int rank) = 0;
-  // Comes repeatedly while |rank| is suspected, so that data of it can be reported by on_data().
+  // Called repeatedly while |rank| is suspected, so that the owner can report its data by
+  // on_data().
   virtual void on_suspect(int rank) = 0;
 
  protected:
@@ -90,11 +92,11 @@ class Observer {
 struct Timing {
   uint64_t detection_ns = 0;
   uint64_t suspicion_ns() const { return detection_ns / 3; }
-  // The time between signs of life, between questions, and between attempts to connect.
+  // Returns the time between signs of life, between questions, and between connection attempts.
   uint64_t beat_ns() const { return detection_ns / 10; }
   uint64_t repair_ns() const { return detection_ns / 8; }
   uint64_t tick_ns() const { return detection_ns / 20; }
-  // A tick that is late by this much shows that this process did not run.
+  // Returns the lateness of a tick that shows that this process did not run.
   uint64_t pause_ns() const { return detection_ns / 6; }
 };
 
@@ -114,17 +116,17 @@ class Judge {
   void start(uint64_t now);
   // Returns the neighbours that are not connected yet.
   std::vector<int> missing() const;
-  // Why the last connection with |rank| ended or could not be made; empty if none has.
+  // Returns why the last connection with |rank| ended or could not be made; empty if none has.
   std::string last_failure(int rank) const;
-  // The ranks that each tick looks at.
+  // Returns the number of ranks that each tick examines.
   size_t active_peers() const { return peers_.size(); }
   Fate fate(int rank) const { return fates_[static_cast<size_t>(rank)]; }
   void post(int rank, LetterType type, uint64_t value, std::string text, uint64_t now);
   // Drops a knock that is no longer needed.
   void forget_knock(int rank);
-  // Spreads a kAborted or kFailed of this rank.
+  // Spreads a kAborted or kFailed notice from this rank.
   void publish(Frame notice);
-  // Asks the others about |rank| for a detection time, because this rank cannot connect to it.
+  // Asks the others about |rank| for one detection time, because this rank cannot connect to it.
   void inquire(int rank, uint64_t now);
   // Says goodbye to all and ends the upcalls. The owner destroys the judge once has_left() is true.
   void leave();
@@ -134,13 +136,14 @@ class Judge {
   void on_connection_up(ConnectionId connection, int rank, bool initiated, uint64_t now);
   void on_connection_down(ConnectionId connection, std::string_view why, uint64_t now);
   void on_connect_failed(int rank, ConnectFailure failure, std::string_view why, uint64_t now);
-  // The kernel of |rank| took a connection, but its process has not answered: it may be stopped.
+  // Records that the kernel of |rank| took a connection, but its process, perhaps stopped, is
+  // silent.
   void on_reached(int rank, uint64_t now);
-  // Data of |rank| came over a data connection.
+  // Records that data from |rank| arrived over a data connection.
   void on_data(int rank, uint64_t now);
   void on_frame(ConnectionId connection, const Frame& frame, uint64_t now);
   void on_writable(ConnectionId connection);
-  // The process of |rank| has exited, and all that its connections held was read.
+  // Records that the process of |rank| has exited, and that all its connections were read.
   void on_exit(int rank, uint64_t now);
 
   void tick(uint64_t now);
@@ -148,17 +151,18 @@ class Judge {
 
  private:
   static constexpr uint64_t kNever = UINT64_MAX;
-  // Limits of connection attempts in progress: to one suspected rank, and to all ranks for letters.
+  // The most connection attempts in progress to one suspected rank.
   static constexpr int kMaxAttempts = 3;
+  // The most connection attempts in progress for letters, to all ranks.
   static constexpr int kMaxLetterConnections = 16;
-  // At most this many answers of one rank are awaited.
+  // The most answers that are awaited from one rank.
   static constexpr int kMaxAnswers = 64;
 
   struct Connection {
     int rank = 0;
     bool initiated = false;
     bool goodbye_taken = false;
-    uint64_t news = 0;  // items of the news that were sent
+    uint64_t news = 0;  // number of news items that were sent
     uint64_t next_beat_ns = 0;
     uint64_t next_release_ns = 0;
   };
@@ -174,20 +178,20 @@ class Judge {
     uint64_t heard_ns = 0;         // time of its last frame
     uint64_t own_life_ns = 0;      // its last sign of life to this rank
     uint64_t reached_ns = 0;       // time at which its kernel took a connection without a proof
-    uint64_t life_ns = 0;          // the newest of these and of the vouches of others
+    uint64_t life_ns = 0;          // the newest of these two and of the vouches from others
     uint64_t suspect_ns = kNever;  // start of the suspicion
     uint64_t wanted_ns = 0;
     uint64_t next_connect_ns = 0;
     uint64_t next_try_ns = 0;  // next attempt to reach a rank that is connected but not |reached|
     uint64_t next_question_ns = 0;
     uint64_t inquiry_end_ns = 0;
-    uint64_t used_ns = 0;          // time of the last letter that is no profile
+    uint64_t used_ns = 0;          // time of the last letter other than a profile
     uint64_t introduced_ns = 0;    // time from which a connection may be for an introduction
-    uint64_t next_letters_ns = 0;  // time to resend letters that were not taken
+    uint64_t next_letters_ns = 0;  // time to resend letters that were not acknowledged
     std::string why;               // reason for which the last connection ended or failed
     Letters letters;
   };
-  // The state that the judge keeps of a peer with which nothing has happened for a detection time.
+  // The state kept for a peer with which nothing has happened for a detection time.
   struct RestingPeer {
     Letters::Numbers letters;
     uint64_t life_ns = 0;  // its last sign of life to this rank
@@ -198,7 +202,7 @@ class Judge {
   struct Round {
     uint32_t asked = 0;
     uint32_t vouched = 0;
-    uint64_t asked_ns = 0;            // time of the last question of others
+    uint64_t asked_ns = 0;            // time of the last question from another rank
     uint64_t unanswered_ns = kNever;  // time of the first question without an answer
   };
 
@@ -271,7 +275,7 @@ class Judge {
   News news_;
   std::vector<int> wants_;
   uint64_t last_tick_ns_ = kNever;
-  uint64_t repair_at_ns_ = kNever;  // the graph has changed and is repaired then
+  uint64_t repair_at_ns_ = kNever;  // time to repair the graph after a change
   uint64_t next_extra_ns_ = 0;
   int last_extra_ = 0;          // distance on the ring of the rank that was last sought
   uint64_t last_heard_ns_ = 0;  // time of the last sign of life of any rank

@@ -1,5 +1,5 @@
 // Letters are messages for one rank that must arrive. They are numbered, kept until the receiver
-// has taken them and sent again over every new connection. The receiver drops those that it has.
+// acknowledges them, and sent again over every new connection. The receiver drops duplicates.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace hetcomm::liveness {
 
 class Letters {
  public:
-  // A letter beyond this number drops the oldest one. Its sender repeats it as long as it matters.
+  // The most letters kept; one more drops the oldest. Its sender repeats it as long as it matters.
   static constexpr size_t kMaxWaiting = 64;
 
   const Frame& add(int sender, LetterType type, uint64_t value, std::string text) {
@@ -38,7 +38,7 @@ class Letters {
       return letter.code == static_cast<uint8_t>(type);
     });
   }
-  // Drops the letters up to |number|. Returns whether one of them is not a profile.
+  // Drops the letters up to |number|. Returns whether any of them is not a profile.
   bool taken(uint32_t number) {
     bool other = false;
     while (!waiting_.empty() && static_cast<int32_t>(waiting_.front().number - number) <= 0) {
@@ -49,7 +49,7 @@ class Letters {
   }
   const std::deque<Frame>& waiting() const { return waiting_; }
 
-  // Returns whether the letter has not come before.
+  // Returns whether the letter has not arrived before.
   bool is_new(uint32_t number) const {
     return static_cast<int32_t>(number - numbers_.received) > 0;
   }

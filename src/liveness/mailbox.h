@@ -26,9 +26,9 @@ struct Mail {
                     // |value| is the status, negated
     kCall,          // |rank| called a collective operation on |communicator|; |text|: the note
     kAnswer,        // |rank| answers the question of |value| by |text|
-    kVouched,       // others have heard of |rank|, about which this rank asked
+    kVouched,       // others have heard from |rank|, about which this rank asked
     kProfile,       // |rank| has sent its profile, which is in the ProfileBook
-    kSuspected,     // |rank| is silent; the job reports whether data has come from it
+    kSuspected,     // |rank| is silent; the job reports whether data has arrived from it
   };
   Type type = Type::kReady;
   int rank = 0;
@@ -41,16 +41,16 @@ struct Mail {
 
 class Mailbox {
  public:
-  // |doorbell| is an eventfd that wakes the reader. It outlives the mailbox.
+  // Creates a mailbox. |doorbell| is an eventfd that wakes the reader and outlives the mailbox.
   explicit Mailbox(int doorbell) : doorbell_(doorbell) {}
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
   bool waiting() const { return newest_.load(std::memory_order_relaxed) != nullptr; }
-  // [control thread]
+  // Adds |mail|. [control thread]
   void push(std::unique_ptr<Mail> mail);
-  // Takes all waiting mail, the oldest first. [the job's thread]
+  // Returns all waiting mail, the oldest first, and removes it. [the job's thread]
   std::unique_ptr<Mail> take();
 
  private:

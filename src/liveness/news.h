@@ -16,16 +16,16 @@ namespace hetcomm::liveness {
 
 class News {
  public:
-  // At most this many aborts and failures are kept, the newest ones. Fates are always kept.
+  // Only this many aborts and failures are kept, the newest ones. Fates are always kept.
   static constexpr size_t kMaxNotices = 4096;
 
   struct Item {
     Frame frame;
-    int from;  // rank that told it; -1: this rank
+    int from;  // rank that reported it; -1: this rank
   };
 
   bool knows(const Frame& frame) const { return known_.count(key(frame)) != 0; }
-  // Returns false if the fact is known already.
+  // Adds a fact. Returns false if it is already known.
   bool add(Frame frame, int from) {
     const Key name = key(frame);
     if (known_.count(name) != 0) return false;
@@ -34,7 +34,7 @@ class News {
     try {
       known_.insert(name);
     } catch (const std::bad_alloc&) {
-      items_.pop_back();  // the list is as it was
+      items_.pop_back();  // restores the list
       throw;
     }
     if (notice && ++notices_ > kMaxNotices) drop_oldest_notice();
@@ -42,13 +42,13 @@ class News {
   }
 
   uint64_t end() const { return items_.size(); }
-  // An item that was dropped has the type kBeat.
+  // Returns an item. One that was dropped has the type kBeat.
   const Item& at(uint64_t position) const { return items_[position]; }
 
  private:
   using Key = std::tuple<uint8_t, uint8_t, int32_t, uint32_t>;
   static Key key(const Frame& frame) {
-    // A rank can be told dead first and left later. Of other facts the first telling counts.
+    // A rank can be reported dead first and left later. Of other facts the first report counts.
     const bool fate = frame.type == FrameType::kFate;
     return {static_cast<uint8_t>(frame.type), fate ? frame.code : uint8_t{0}, frame.subject,
             fate ? 0 : frame.number};

@@ -34,8 +34,9 @@ bool holds_bytes(const Frame& frame) {
   return holds_note(frame) || frame.type == FrameType::kVouch || frame.type == FrameType::kHere;
 }
 
-// The incarnation is random: another process of this network namespace could take the name only by
-// chance. Ranks of the host know it, since they know incarnation and port of this rank.
+// Returns the name of the local socket. The incarnation is random: another process of this network
+// namespace could take the name only by chance. Ranks on the host know the name, since they know
+// incarnation and port of this rank.
 Address local_address(uint32_t incarnation, uint16_t port) {
   return Address::local(fmt::format("hetcomm-control-{:08x}-{}", incarnation, port));
 }
@@ -119,8 +120,8 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
 }
 
 // Listens on every interface that may be used, so that the control plane lives as long as any rail,
-// and on a local socket where local sockets are allowed. Otherwise ranks of this host connect over
-// the network and learn of the exit of this process by their connections.
+// and on a local socket where local sockets are allowed. Otherwise ranks on this host connect over
+// the network and learn of the exit of this process from their connections.
 Status Plane::listen(const Config& config) {
   const Result<PortRange> ports = port_range(config);
   if (!ports.ok()) return ports.status();
@@ -165,7 +166,7 @@ Status Plane::listen_at(const Address& address) {
   return {};
 }
 
-// Sockets go first, because this object handles their events.
+// Destroys the sockets first, because this object handles their events.
 Plane::~Plane() {
   processes_.clear();
   exited_.clear();
@@ -243,7 +244,7 @@ uint64_t Plane::next_timer_ns() const {
 
 // --- connections ----------------------------------------------------------------
 
-// Each attempt begins with another address, because the path to the first one may be gone.
+// Rotates the addresses for each attempt, because the path to the first one may be broken.
 std::vector<Address> Plane::candidates(int rank) {
   const bool near =
       members_.hosts[static_cast<size_t>(rank)] == members_.hosts[static_cast<size_t>(setup_.rank)];
@@ -301,8 +302,9 @@ void Plane::attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) 
   }
 }
 
-// A loopback address proves nothing, because each container has its own. An address that several
-// hosts may have, such as a bridge's, proves something only after the rank was reached there.
+// Returns whether the rank was proved at |address|. A loopback address proves nothing, because each
+// container has its own. An address that several hosts may have, such as a bridge's, proves
+// something only after the rank was reached there.
 bool Plane::was_proved_at(int rank, const Address& address) const {
   if (address.is_loopback() && address.family() != AF_UNIX) return false;
   const auto [begin, end] = proved_at_.equal_range(rank);
@@ -414,9 +416,9 @@ void Plane::on_closed(ControlConnection& connection) {
   closing_.erase(found);
 }
 
-// If the exit cannot be watched (an older kernel, no room), the end of the connection must do. A
-// peer that hands over another process harms only itself. This rank refuses a descriptor that
-// stands for no running process.
+// Watches the peer's process. If the exit cannot be watched (an older kernel, no room), the end of
+// the connection is the only evidence. A peer that sends another process's descriptor harms only
+// itself. This rank refuses a descriptor that stands for no running process.
 void Plane::on_process(ControlConnection& connection, UniqueFd process) {
   if (connection.is_of_this_process()) return;  // its rank ends with it
   if (!is_running_process(process.get())) {
@@ -432,8 +434,8 @@ void Plane::on_process(ControlConnection& connection, UniqueFd process) {
   processes_.emplace(connection.rank(), std::move(watch));
 }
 
-// The kernel closes the files of a process before it reports the exit. So everything that the
-// process sent is here.
+// Handles the exit of a process. The kernel closes the files of a process before it reports the
+// exit, so everything that the process sent is here.
 void Plane::process_exited(int rank) {
   std::vector<ControlConnection*> connections;
   for (const auto& [id, connection] : connections_) {
@@ -525,8 +527,8 @@ void Plane::ask_profile(int rank, uint64_t now) {
   if (judge_ != nullptr) judge_->post(rank, LetterType::kProfile, 1, members_.profile, now);
 }
 
-// The answer is sent after the profile of |from| has been stored for the job: |from| may connect as
-// soon as it has the answer.
+// Stores the profile of |from| for the job before it sends the answer: |from| may connect as soon
+// as it has the answer.
 void Plane::take_profile(int from, const Frame& letter) {
   if (!tells_addresses()) return;  // all ranks know all profiles in this job
   profiles_->put(from, letter.text);

@@ -1,5 +1,6 @@
-// A plane makes the control connections of one rank's judge: it listens, connects, proves the
-// secret, watches processes of its host, and tells the judge of it. It lives on the control thread.
+// A plane makes the control connections for one rank's judge: it listens, connects, proves the
+// secret, watches the processes on its host, and reports to the judge. It lives on the control
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -36,18 +37,18 @@ class Plane final : public Resident,
 
   // Returns the addresses at which peers find this rank.
   std::vector<Address> addresses() const;
-  // Takes connections and connects to the neighbours.
+  // Accepts connections and connects to the neighbours.
   Status start(Membership membership);
-  // |rank| listens at |addresses|, as it has told.
+  // Records that |rank| listens at |addresses|, as it has reported.
   void learn(int rank, std::vector<Address> addresses) {
     members_.addresses.learn(rank, std::move(addresses));
   }
   // Sends this rank's profile to |rank|, which answers with its own.
   void ask_profile(int rank, uint64_t now_ns);
   Judge& judge() { return *judge_; }
-  // Says why this rank last dropped an incoming connection; ok if it dropped none.
+  // Returns why this rank last dropped an incoming connection; ok if it dropped none.
   Status last_rejection() const;
-  // Says goodbye. finished() is true when all neighbours have heard it, or after a second.
+  // Says goodbye. finished() is true when all neighbours have received it, or after a second.
   void leave();
 
   void tick(uint64_t now_ns) override;
@@ -73,7 +74,7 @@ class Plane final : public Resident,
   Status adopt(StreamSocket socket, int rank, bool initiated, ConnectionId* id);
   void introduce(ConnectionId id, int rank, bool initiated);
   void attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket);
-  // Returns whether |rank| has taken a connection at |address|, on any port.
+  // Returns whether |rank| has accepted a connection at |address|, on any port.
   bool was_proved_at(int rank, const Address& address) const;
   ConnectFailure judge_failure(int rank, const Connector& connector) const;
   std::unique_ptr<ControlConnection> take(ConnectionId id);
@@ -117,10 +118,10 @@ class Plane final : public Resident,
   std::shared_ptr<ProfileBook> profiles_;
   std::shared_ptr<const TlsContext> tls_;  // null: TLS is off
   std::unique_ptr<Judge> judge_;           // null before start()
-  uint32_t link_local_scope_ = 0;          // of all link-local IPv6 addresses that peers have told
+  uint32_t link_local_scope_ = 0;          // of all link-local IPv6 addresses received from peers
   PortRange ports_;
   const UniqueFd own_process_ = describe_own_process();  // for peers on this host
-  bool same_user_ = true;  // the local socket takes peers of this user only
+  bool same_user_ = true;  // the local socket accepts only peers of this user
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   Membership members_;
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;
@@ -128,10 +129,10 @@ class Plane final : public Resident,
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
   // Processes of this host's ranks. Each stays watched after its connection has broken.
   std::map<int, std::unique_ptr<ExitWatch>> processes_;
-  // Places at which a rank has taken connections, as texts without a port.
+  // Places at which a rank has accepted connections, as texts without a port.
   std::multimap<int, std::string> proved_at_;
-  std::vector<std::unique_ptr<ControlConnection>> garbage_;  // ended in an upcall of theirs
-  std::vector<std::unique_ptr<ConnectAttempt>> done_;        // ended in an upcall of theirs
+  std::vector<std::unique_ptr<ControlConnection>> garbage_;  // ended in one of their upcalls
+  std::vector<std::unique_ptr<ConnectAttempt>> done_;        // ended in one of their upcalls
   std::vector<std::unique_ptr<ExitWatch>> exited_;
   ConnectionId next_connection_id_ = 1;
   size_t attempts_made_ = 0;

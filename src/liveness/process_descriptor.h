@@ -5,11 +5,11 @@
 
 namespace hetcomm::liveness {
 
-// Returns one of this process, invalid if the kernel has none.
+// Returns a descriptor of this process, invalid if the kernel has none.
 UniqueFd describe_own_process();
 
-// Returns whether |fd| stands for a process that runs. It may have been stopped, and may belong to
-// another PID namespace. Returns false for other descriptors.
+// Returns whether |fd| stands for a process that has not exited. The process may be stopped, and
+// may belong to another PID namespace. Returns false for other descriptors.
 bool is_running_process(int fd);
 
 }  // namespace hetcomm::liveness

@@ -1,6 +1,6 @@
-// Profiles that other ranks have sent to this one, between the control thread, which takes them,
-// and the job, which reads them. A rank that connects has sent its profile before, so the job finds
-// it here even if it has not read its mail yet.
+// Profiles received from other ranks, passed from the control thread, which receives them, to the
+// job, which reads them. A rank that connects has sent its profile before, so the job finds the
+// profile here even if it has not read its mail yet.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ class ProfileBook {
     const std::lock_guard lock(mutex_);
     profiles_[rank] = std::move(profile);
   }
-  // The profile of |rank|; empty if none has come since it was last removed.
+  // Returns the profile of |rank|; empty if none has arrived since it was last removed.
   std::string find(int rank) {
     const std::lock_guard lock(mutex_);
     const auto found = profiles_.find(rank);

@@ -7,14 +7,14 @@
 namespace hetcomm::liveness {
 namespace {
 
-// The search for a rank on another host passes over this many live ranks at most.
+// The search for a rank on another host skips this many live ranks at most.
 constexpr int kMaxPassed = 4;
 
 }  // namespace
 
 Ring::Ring(const std::vector<uint32_t>& hosts) : position_(hosts.size()), host_(hosts.size()) {
   std::map<uint32_t, int> numbers;
-  std::vector<int> index(hosts.size());  // number of a rank on its host
+  std::vector<int> index(hosts.size());  // index of a rank on its host
   std::vector<int> count;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     const auto [found, added] = numbers.emplace(hosts[rank], static_cast<int>(numbers.size()));

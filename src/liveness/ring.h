@@ -2,9 +2,9 @@
 // same on all ranks that know the same facts.
 //
 // The ranks stand in a fixed ring, in which those of different hosts alternate. A rank is watched
-// by four others: its nearest live neighbours at distance 1 and about sqrt(n), both ways. A
-// neighbour on another host is preferred if one is within a few steps. The graph stays connected
-// when any single rank goes, and two ranks are a few times sqrt(n) connections apart at most.
+// by four others: its nearest live neighbours at distance 1 and about sqrt(n), in both directions.
+// A neighbour on another host is preferred if one is within a few steps. The graph stays connected
+// when any single rank is lost, and two ranks are a few times sqrt(n) connections apart at most.
 #pragma once
 
 #include <cstdint>

@@ -13,12 +13,12 @@
 
 namespace hetcomm::liveness {
 
-// A witness answers questions of other ranks at once, regardless of what the threads of this rank
-// do.
+// A witness answers questions from other ranks immediately, regardless of what the threads of this
+// rank do.
 class Witness {
  public:
   virtual ~Witness() = default;
-  // Returns the answer to |question| of rank |from|, in at most kMaxFrameText bytes. The control
+  // Returns the answer to |question| from rank |from|, in at most kMaxFrameText bytes. The control
   // thread, which calls this, does not send an empty answer.
   virtual std::string testify(int from, ConstByteSpan question) = 0;
 };
@@ -34,7 +34,7 @@ struct Setup {
   std::shared_ptr<Witness> witness{};          // null: this rank answers no questions
 };
 
-// A control plane has to know this about all ranks when it starts.
+// Facts about all ranks that a control plane needs when it starts.
 struct Membership {
   Credentials credentials;  // complete
   AddressBook addresses;

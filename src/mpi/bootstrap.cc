@@ -33,7 +33,7 @@ MPI_Comm to_comm(void* user_data) {
   return comm;
 }
 
-// The text of a failure goes to standard error: hetcomm_last_error belongs to libhetcomm. Nothing
+// Writes the text of a failure to standard error: hetcomm_last_error belongs to libhetcomm. Nothing
 // is written to a pipe without a reader, since that would end the process by SIGPIPE.
 hetcomm_status_t fail(hetcomm_status_t status, const char* text) {
   pollfd error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
@@ -82,7 +82,7 @@ MPI_Comm duplicate_of(MPI_Comm comm) {
   return MPI_COMM_NULL;
 }
 
-// Number of processes according to variable |name|, 0 if it is not set.
+// Returns the number of processes according to variable |name|, 0 if it is not set.
 long promised(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? 0 : std::strtol(text, nullptr, 10);

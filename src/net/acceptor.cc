@@ -19,10 +19,10 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kAcceptBatch = 64;
 constexpr uint64_t kWarningIntervalNs = 60'000'000'000;
-// A peer this many times slower than the slowest recent honest one is dropped to make room.
+// A peer this many times slower than the slowest recent honest peer is dropped to make room.
 constexpr uint64_t kSlownessAllowed = 4;
 
-// Errors of accept() that mean that this process or host is short of a resource.
+// Returns whether an error of accept() means that this process or host is short of a resource.
 bool is_exhaustion(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -70,7 +70,7 @@ class Acceptor::Pending final : public Watcher {
   const Handshake& handshake() const { return handshake_; }
   uint64_t start_ns() const { return start_ns_; }
   const std::string& name() const { return name_; }
-  // Returns whether it has sent something that is still unread.
+  // Returns whether the peer has sent something that is still unread.
   bool has_input() const {
     char byte = 0;
     return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
@@ -149,7 +149,7 @@ void Acceptor::accept_ready(uint64_t now) {
   }
 }
 
-// False when the pending connections are at their limit and all of them are young.
+// Returns false when the pending connections are at their limit and all of them are young.
 bool Acceptor::make_room(uint64_t now) {
   if (pending_.size() < options_.max_pending) return true;
   const uint64_t oldest_ns = pending_.front()->start_ns();
@@ -167,7 +167,7 @@ uint64_t Acceptor::min_pending_ns() const {
   return std::clamp(kSlownessAllowed * slowest_ns_, kMinPendingNs, kMaxMinPendingNs);
 }
 
-// Drops the oldest connection that had its time and has sent nothing that is still unread.
+// Drops the oldest connection that had its time and has no unread input.
 bool Acceptor::drop_silent(uint64_t now) {
   const uint64_t least_ns = min_pending_ns();
   for (auto at = pending_.begin(); at != pending_.end(); ++at) {
@@ -192,7 +192,7 @@ void Acceptor::note_no_shortage() {
   turning_away_ = false;
 }
 
-// The connection stays in the listen queue, which stays readable. Without a pause this would spin.
+// Pauses accepting. The waiting connection keeps the listen queue readable, so polling would spin.
 void Acceptor::note_shortage(int error, uint64_t now) {
   // The kernel looks for a free descriptor first and for a connection afterwards.
   if (!someone_waits()) return note_no_shortage();
@@ -210,7 +210,7 @@ void Acceptor::note_shortage(int error, uint64_t now) {
   pause(now + kExhaustedPauseNs);
 }
 
-// Uses the spare descriptor for one connection after another.
+// Answers one connection after another, using the spare descriptor.
 void Acceptor::turn_away() {
   const std::vector<std::byte> answer =
       encode_end(options_.credentials.identity, *options_.exhausted);
@@ -287,8 +287,8 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
   handler_.on_accept(owned->take_socket(), owned->handshake().peer());
 }
 
-// A stranger that connects and sends nothing (a port scan, a health check, a peer that gave up) is
-// not worth a warning.
+// Reports a connection that the caller drops. A stranger that connects and sends nothing (a port
+// scan, a health check, a peer that gave up) is not worth a warning.
 void Acceptor::reject(const Pending& pending, const Status& why) {
   const Handshake& handshake = pending.handshake();
   report_rejection({.peer = pending.name(),
@@ -300,7 +300,7 @@ void Acceptor::reject(const Pending& pending, const Status& why) {
                     .spoke = handshake.peer_spoke()});
 }
 
-// Each stranger is logged at debug, and one line a minute at warn.
+// Logs each stranger at debug, and one line a minute at warn.
 void Acceptor::report_rejection(const Rejection& rejection) {
   const std::string& name = rejection.peer;
   const Status& why = rejection.why;

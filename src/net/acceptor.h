@@ -24,21 +24,21 @@
 namespace hetcomm {
 
 inline constexpr size_t kMaxPending = 128;
-// Beyond kMaxPending the oldest connection is dropped, but not before it had this time. A burst of
-// honest peers waits in the listen queue instead of pushing each other out.
+// With more than kMaxPending connections the oldest is dropped, but not before it had this time. A
+// burst of honest peers waits in the listen queue instead of pushing each other out.
 inline constexpr uint64_t kMinPendingNs = 250'000'000;
-// On a busy machine honest peers need longer. They get several times what the slowest recent one
+// On a busy machine honest peers need longer. Each gets several times what the slowest recent peer
 // needed, up to this time.
 inline constexpr uint64_t kMaxMinPendingNs = 2'000'000'000;
 // An acceptor that found no free descriptor stops listening for this time.
 inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
-// An acceptor with a spare descriptor that has found no other for this time tells so to every
-// client.
+// An acceptor with a spare descriptor that has found no other for this time reports the shortage to
+// every client.
 inline constexpr uint64_t kExhaustedLimitNs = 3'000'000'000;
 
 class AcceptHandler {
  public:
-  // |socket| is non-blocking; |peer| is proved. May destroy the acceptor.
+  // Receives the non-blocking |socket| of the proved |peer|. May destroy the acceptor.
   virtual void on_accept(StreamSocket socket, const Hello& peer) = 0;
 
  protected:
@@ -48,15 +48,15 @@ class AcceptHandler {
 // A connection that was dropped before it had proved itself.
 struct Rejection {
   std::string peer;                     // its address
-  std::optional<int32_t> claimed_rank;  // the rank that it says it is, unproved
+  std::optional<int32_t> claimed_rank;  // the rank that the peer claims, unproved
   Status why;
   Denial denial = Denial::kNone;
-  bool spoke = false;  // it has sent something
+  bool spoke = false;  // the peer has sent something
 };
 
 class RejectionHandler {
  public:
-  // Must not destroy the acceptor.
+  // Receives a rejection. Must not destroy the acceptor.
   virtual void on_rejection(const Rejection& rejection) = 0;
 
  protected:
@@ -70,24 +70,24 @@ class Acceptor final : public Watcher {
     Role role = Role::kTcp;
     int32_t rank = 0;
     bool any_identity = false;
-    std::shared_ptr<const TlsContext> tls{};  // null: without TLS; else only TLS is accepted
-    // Connections wait in the kernel's queue until open(): for ranks whose address peers may learn
-    // before the rank itself knows what a peer has to prove.
+    std::shared_ptr<const TlsContext> tls{};  // null: without TLS; otherwise only TLS is accepted
+    // Leaves connections in the kernel's queue until open(): for ranks whose address peers may
+    // learn before the rank itself knows what a peer has to prove.
     bool held = false;
     PortRange ports{};       // for an address whose port is 0
-    std::string device{};    // interface over which connections come; empty: any
-    bool same_user = false;  // local sockets: other users are refused before they say anything
+    std::string device{};    // interface that connections arrive over; empty: any
+    bool same_user = false;  // local sockets: refuses other users before they send anything
     size_t max_pending = kMaxPending;
-    // If set, each rejection is reported here instead of to the log at debug. It outlives the
+    // If set, receives each rejection, and the acceptor logs none of them at warn. Outlives the
     // acceptor.
     RejectionHandler* rejections = nullptr;
-    // If set, the acceptor keeps a spare descriptor and answers with |exhausted| when there has
-    // been no other for kExhaustedLimitNs.
+    // If set, the acceptor keeps a spare descriptor and answers with |exhausted| when no other
+    // descriptor has been free for kExhaustedLimitNs.
     std::optional<Status> exhausted{};
   };
   static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
                                                   Options options, AcceptHandler& handler);
-  // Like create(), but with a socket that listens already (listen_on).
+  // Like create(), but with a socket that already listens (listen_on).
   static Result<std::unique_ptr<Acceptor>> adopt(Poller& poller, Log& log, UniqueFd listener,
                                                  Options options, AcceptHandler& handler);
   ~Acceptor();
@@ -101,10 +101,10 @@ class Acceptor final : public Watcher {
   void expire(uint64_t now_ns);
   // Returns the time at which expire() must run, kForever if nothing is pending.
   uint64_t next_timer_ns() const;
-  // Why the last dropped connection was dropped; ok if none was.
+  // Returns why the last dropped connection was dropped; ok if none was.
   const Status& last_rejection() const { return last_rejection_; }
-  // There has been no free descriptor for kExhaustedLimitNs while a client waited for one, and
-  // recent clients were told so.
+  // Returns whether no descriptor has been free for kExhaustedLimitNs while a client waited for
+  // one, and recent clients received that answer.
   bool exhausted() const { return turning_away_; }
 
   void on_events(uint32_t events) override;
@@ -123,7 +123,7 @@ class Acceptor final : public Watcher {
   void admit(UniqueFd socket, uint64_t now);
   void pause(uint64_t until);
   void resume();
-  // Takes |pending| out and hands its socket over, or closes it. An upcall does this last.
+  // Removes |pending| and hands its socket over, or closes it. An upcall calls this last.
   void finish(Pending& pending, const Status& outcome);
   void reject(const Pending& pending, const Status& why);
   void report_rejection(const Rejection& rejection);
@@ -136,7 +136,7 @@ class Acceptor final : public Watcher {
   UniqueFd spare_;
   Address address_;
   std::deque<std::unique_ptr<Pending>> pending_;  // oldest first
-  uint64_t resume_ns_ = kForever;                 // not kForever: paused until then
+  uint64_t resume_ns_ = kForever;                 // end of the pause; kForever: not paused
   uint64_t slowest_ns_ = 0;                       // slowest recent proof; decays
   uint64_t exhausted_since_ns_ = kForever;
   bool turning_away_ = false;
@@ -145,7 +145,7 @@ class Acceptor final : public Watcher {
   uint64_t unreported_ = 0;  // strangers since the last warning
 };
 
-// Last rejection of the first of |acceptors| that has dropped a connection; ok if none has.
+// Returns the last rejection of the first of |acceptors| that has dropped a connection; ok if none.
 Status last_rejection_of(const std::vector<std::unique_ptr<Acceptor>>& acceptors);
 
 }  // namespace hetcomm

@@ -20,12 +20,12 @@ class Address {
  public:
   Address() = default;
   static Address from_sockaddr(const sockaddr* address, socklen_t length);
-  // Abstract local socket: no file; scoped to the network namespace. At most 106 bytes; a longer
-  // name gives an address that nothing can be bound or connected to.
+  // Returns an abstract local address: no file; scoped to the network namespace. At most 106 bytes;
+  // a longer name gives an address that nothing can be bound or connected to.
   static Address local(std::string_view abstract_name);
-  // "10.0.0.1", "::1", numeric only.
+  // Parses a numeric address: "10.0.0.1", "::1".
   static Result<Address> parse_numeric(std::string_view text, uint16_t port);
-  // A host name, through the resolver; may block. Best first, at least one.
+  // Resolves a host name; may block. Returns at least one address, best first.
   static Result<std::vector<Address>> resolve(const std::string& host, uint16_t port);
 
   int family() const { return storage_.ss_family; }
@@ -34,25 +34,25 @@ class Address {
   bool is_loopback() const;
   // Returns how many leading bits two IP addresses of one family have in common.
   size_t common_prefix_bits(const Address& other) const;
-  // Compares without regard to ports.
+  // Returns whether the addresses are equal apart from their ports.
   bool is_same_host(const Address& other) const;
-  // IPv4 169.254.0.0/16, IPv6 fe80::/10.
+  // Returns whether the address is in IPv4 169.254.0.0/16 or IPv6 fe80::/10.
   bool is_link_local() const;
-  // A link-local IPv6 address leads nowhere without its scope: the number of an interface. 0: none
-  // is known, as for an address that a peer has sent.
+  // Returns whether the address needs a scope: a link-local IPv6 address leads nowhere without the
+  // number of its interface. Scope 0 means unknown, as for an address that a peer has sent.
   bool needs_scope() const { return family() == AF_INET6 && is_link_local(); }
   uint32_t scope() const;
-  // Returns this address, with |scope| if it needs one and has none.
+  // Returns this address, with |scope| added if it needs a scope and has none.
   Address with_scope(uint32_t scope) const;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t length() const { return length_; }
-  // "10.0.0.1:4000", "[fe80::1%eth0]:4000", "local:name".
+  // Returns "10.0.0.1:4000", "[fe80::1%eth0]:4000", "local:name".
   std::string to_string() const;
 
   // Returns the bytes of an IP address in network order; none for other families.
   ConstByteSpan host_bytes() const;
 
-  // A link-local scope is not sent.
+  // Encodes the address without its link-local scope.
   void encode(ByteWriter& writer) const;
   static Result<Address> decode(ByteReader& reader);
 
@@ -71,23 +71,25 @@ struct InterfaceAddress {
 };
 using ChosenInterfaces = Result<std::vector<InterfaceAddress>>;
 
-// Addresses of this host that fit HETCOMM_INTERFACE and HETCOMM_FAMILY, best first: named order,
-// then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last. When nothing is
-// named, loopback is kept, so that single-host jobs work without a network. Fails, listing what
-// exists, when nothing fits. |route| is an address that is known to lead to the other ranks, if
-// there is one. When nothing is named, it is taken even if its interface has no carrier yet.
+// Chooses the addresses of this host that fit HETCOMM_INTERFACE and HETCOMM_FAMILY, best first:
+// named order, then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last. When
+// nothing is named, loopback is kept, so that single-host jobs work without a network. Fails,
+// listing what exists, when nothing fits. |route| is an address that is known to lead to the other
+// ranks, if there is one. When nothing is named, |route| is chosen even if its interface has no
+// carrier yet.
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route = {});
 
-// The scope of all link-local IPv6 addresses that ranks tell each other. If the first address in
-// |chosen| is link-local, it is the scope of its interface, which then leads to the other ranks on
-// the same link. 0: link-local addresses are of no use.
+// Returns the scope of all link-local IPv6 addresses that ranks send each other. If the first
+// address in |chosen| is link-local, this is the scope of its interface, which then leads to the
+// other ranks on the same link. 0: link-local addresses cannot be used.
 uint32_t link_local_scope(const std::vector<InterfaceAddress>& chosen);
-// Returns whether |address| can be told to peers of a rank with that scope.
+// Returns whether |address| can be sent to the peers of a rank with |link_local_scope|.
 inline bool can_be_told(const Address& address, uint32_t link_local_scope) {
   return !address.needs_scope() || (link_local_scope != 0 && address.scope() == link_local_scope);
 }
 
-// This host answers on |interface| for IPv4 addresses of its other interfaces (arp_ignore is 0).
+// Returns whether this host answers on |interface| for IPv4 addresses of its other interfaces
+// (arp_ignore is 0).
 bool answers_for_others(const std::string& interface);
 
 // Ports to listen on, both ends included.
@@ -95,7 +97,7 @@ struct PortRange {
   uint16_t first = 0;  // 0: the kernel picks one
   uint16_t last = 0;
 };
-// HETCOMM_PORTS: "20000-20999" or "20000"; INVALID_ARGUMENT for anything else.
+// Parses HETCOMM_PORTS: "20000-20999" or "20000"; INVALID_ARGUMENT for anything else.
 Result<PortRange> port_range(const Config& config);
 
 }  // namespace hetcomm

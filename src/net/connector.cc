@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kRetryNs = 5'000'000;
 
-// Weighs failures: the heavier one explains better why there is no connection.
+// Returns the weight of a failure: a heavier one explains better why there is no connection.
 int weight(Code code) {
   switch (code) {
     case Code::kPermissionDenied:
@@ -61,7 +61,7 @@ void Connector::close_socket() {
   retry_ns_ = kForever;
 }
 
-// The remaining time, divided by the number of remaining candidates.
+// Returns the remaining time, divided by the number of remaining candidates.
 uint64_t Connector::attempt_share(uint64_t now) const {
   if (deadline_ns_ == kForever) return kHandshakeTimeoutNs;
   const uint64_t left = deadline_ns_ > now ? deadline_ns_ - now : 0;

@@ -20,26 +20,27 @@ namespace hetcomm {
 
 class ConnectHandler {
  public:
-  // |socket| is proved and non-blocking, or tells why there is none: each address that was tried,
-  // with its error.
+  // Delivers the proved, non-blocking |socket|, or the failure: each address that was tried, with
+  // its error.
   virtual void on_connect(Result<StreamSocket> socket) = 0;
 
  protected:
   ~ConnectHandler() = default;
 };
 
-// The local end of connections; without entries the routes decide.
+// The local end of connections. Without entries, routing decides.
 struct LocalEnd {
   std::vector<Address> addresses;  // with port 0; the one most similar to the peer's is used
   std::string device;              // the interface; empty: any that has the address
 };
 
-// If |tls| is given, a connection is made by TLS or not at all.
+// Makes its connection by TLS only, if |tls| is given.
 //
-// Tries |candidates| in order, each with its share of the time that is left. on_connect comes once,
-// from the poller or expire(), never from create(). Destroying it first cancels. It may be
-// destroyed inside on_connect. The failure's code is PERMISSION_DENIED or UNSUPPORTED if a
-// candidate said so, OUT_OF_RESOURCES if this process lacks something, else PEER_LOST.
+// Tries |candidates| in order, each with its share of the remaining time. on_connect() is called
+// once, from the poller or expire(), never from create(). Destroying the Connector before that
+// cancels the attempt. It may be destroyed inside on_connect(). The failure's code is
+// PERMISSION_DENIED or UNSUPPORTED if a candidate said so, OUT_OF_RESOURCES if this process lacks a
+// resource, else PEER_LOST.
 class Connector final : public Watcher {
  public:
   static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,
@@ -49,28 +50,28 @@ class Connector final : public Watcher {
                                            LocalEnd from = {});
   ~Connector();
 
-  // Sends nothing to a local listener of another user; the attempt fails with PERMISSION_DENIED.
+  // Sends nothing to local listeners of other users; such an attempt fails with PERMISSION_DENIED.
   void require_same_user() { same_user_ = true; }
 
-  // Moves to the next candidate, or gives up, when time is over; also delivers failures that
+  // Moves to the next candidate, or fails, when the time is over. Also delivers failures that
   // happened immediately.
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
 
-  // The last process that has proved itself at the address of another one: with the job's secret,
+  // The last process that has proved itself at another process's address: with the job's secret,
   // but not the expected incarnation. The expected process no longer listens there.
   struct OtherProcess {
     Address address;
     uint64_t incarnation = 0;
   };
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
-  // Candidates whose host has answered that no process listens there.
+  // Returns the candidates whose host has answered that no process listens there.
   const std::vector<Address>& refused() const { return refused_; }
-  // How the last attempt failed, if the other side said so.
+  // Returns how the last attempt failed, if the other side gave a reason.
   Denial denial() const { return denial_; }
   const Status& denial_reason() const { return denial_reason_; }
-  // The candidate whose kernel has accepted the connection or has a full queue, and whose process
-  // has not answered yet. Null: there is none.
+  // Returns the candidate whose kernel has accepted the connection or has a full queue, but whose
+  // process has not answered yet. Null: there is none.
   const Address* reached() const {
     const bool taken = handshake_.has_value() || retry_ns_ != kForever;
     return taken && next_candidate_ < candidates_.size() ? &candidates_[next_candidate_] : nullptr;
@@ -88,7 +89,7 @@ class Connector final : public Watcher {
   void attempt_failed(const Status& why);
   void close_socket();
   uint64_t attempt_share(uint64_t now) const;
-  // An upcall does this last.
+  // Delivers |result|. An upcall calls this last.
   void report(Result<StreamSocket> result);
   void report_failure();
 
@@ -112,7 +113,7 @@ class Connector final : public Watcher {
   Status denial_reason_;
   std::string failures_;
   Code code_ = Code::kPeerLost;
-  bool exhausted_ = false;  // no candidate is left; the failure has to be reported
+  bool exhausted_ = false;  // no candidate is left; the failure is not reported yet
   bool reported_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Credentials name a job and its processes and hold the secret that these prove to each other.
+// Credentials name a job and its processes and hold the secret that the processes prove.
 #pragma once
 
 #include <array>
@@ -21,14 +21,14 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// Key of the proof, SHA-256 of the user's secret. Never logged. Copies share one memory page, which
-// core dumps leave out and which is wiped when the last copy goes.
+// Key of the proof: SHA-256 of the user's secret. Never logged. Copies share one memory page, which
+// is excluded from core dumps and wiped when the last copy is destroyed.
 class Secret {
  public:
   static constexpr size_t kBytes = 32;
   using Bytes = std::array<std::byte, kBytes>;
 
-  // All zeros, which is never a real key.
+  // Makes a key of all zeros, which is never a real key.
   Secret() = default;
   explicit Secret(const Bytes& bytes);
 
@@ -48,7 +48,7 @@ struct Credentials {
   // different one. Null if ranks have none.
   std::shared_ptr<const std::vector<uint64_t>> incarnations{};
 
-  // Zero when |rank| has none.
+  // Returns 0 if |rank| has no incarnation.
   uint64_t incarnation_of(int32_t rank) const {
     const auto index = static_cast<size_t>(rank);
     return incarnations != nullptr && rank >= 0 && index < incarnations->size()

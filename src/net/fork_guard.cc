@@ -28,7 +28,7 @@ Guarded& guarded() {
   return *instance;
 }
 
-// Held during a fork, so that the child finds the list consistent.
+// Holds the mutex during a fork, so that the child finds the list consistent.
 void before_fork() { guarded().mutex.lock(); }
 void after_fork_in_parent() { guarded().mutex.unlock(); }
 void after_fork_in_child() {

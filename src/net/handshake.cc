@@ -79,7 +79,7 @@ bool starts_like(ConstByteSpan bytes, std::string_view magic) {
   return std::memcmp(bytes.data(), magic.data(), std::min(bytes.size(), magic.size())) == 0;
 }
 
-// The start of a TLS record: an alert, or a handshake message.
+// Returns whether |bytes| start a TLS record: an alert, or a handshake message.
 bool is_tls_record(ConstByteSpan bytes) {
   return !bytes.empty() && (bytes[0] == std::byte{21} || bytes[0] == std::byte{22}) &&
          (bytes.size() < 2 || bytes[1] == std::byte{3});
@@ -97,7 +97,7 @@ Prefix read_prefix(ConstByteSpan bytes) {
   return prefix;
 }
 
-// Checks whether this side and one with |prefix| can talk. The text says why not.
+// Checks whether this side and a side with |prefix| can talk. The text gives the reason if not.
 Status check_protocol(const Prefix& prefix) {
   if (prefix.lowest > kProtocolVersion || prefix.highest < kLowestVersion) {
     return Status(Code::kUnsupported,
@@ -118,7 +118,8 @@ Status check_protocol(const Prefix& prefix) {
   return {};
 }
 
-// An unproved answer can only report codes that a process may end with.
+// Maps the code in an unauthenticated answer. Only codes with which a process may legitimately give
+// up are trusted. Any other becomes kBootstrapFailed.
 Code code_of_end(int32_t value) {
   switch (static_cast<Code>(value)) {
     case Code::kInvalidArgument:
@@ -240,7 +241,7 @@ Handshake::Step Handshake::advance() {
   return state_ == State::kDone ? Step::kDone : Step::kFailed;
 }
 
-// Makes one transition. Returns false if it has to wait or has failed.
+// Makes one transition. Returns false if the handshake has to wait or has failed.
 bool Handshake::step() {
   switch (state_) {
     case State::kSendHello:
@@ -375,14 +376,14 @@ bool Handshake::fill_in(size_t size) {
   return fail(failure(error, "handshake: receive")) != Step::kFailed;
 }
 
-// The text of TLS says more than the number.
+// Returns the failure. The TLS text is more specific than the number.
 Status Handshake::failure(int error, std::string_view what) const {
   return tls_ != nullptr && !tls_->error().ok() ? tls_->error() : status_from_errno(error, what);
 }
 
-// A foreign peer is at the other end, perhaps a process of the job that has TLS switched on. That
-// process is told by a message of the plain protocol, which it recognizes. Its bytes are read
-// first, as for a refusal.
+// Answers a foreign peer, perhaps a process of the job that has TLS switched on. A message of the
+// plain protocol, which that process recognizes, tells it the reason. Its bytes are read first, as
+// for a refusal.
 bool Handshake::refuse_foreign_peer() {
   if (tls_ != nullptr || !is_tls_record(in_)) {
     return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",
@@ -399,7 +400,8 @@ bool Handshake::refuse_foreign_peer() {
       Denial::kOther);
 }
 
-// A foreign service may send less than a prefix and then wait, so each byte is judged as it comes.
+// Judges each byte as it arrives, since a foreign service may send less than a prefix and then
+// wait.
 bool Handshake::read_hello_prefix() {
   const bool complete = fill_in(kPrefixBytes);
   if (state_ == State::kFailed) return false;
@@ -471,8 +473,8 @@ Handshake::Refusal Handshake::judge_claim() const {
   return Refusal::kNone;
 }
 
-// Reads the rest of a hello that it could not understand first: closing with unread bytes would
-// reset the connection, and the initiator might not see the reason.
+// Reads the rest of a hello that it could not understand before it closes: closing with unread
+// bytes would reset the connection, and the initiator might not see the reason.
 bool Handshake::finish_refusal() {
   std::array<std::byte, kClaimBytes + kMaxHelloExtra> unread;
   [[maybe_unused]] const ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -533,7 +535,7 @@ bool Handshake::read_end() {
                    Denial::kEnded);
 }
 
-// The zeros reveal nothing of the secret. If they are lost, the acceptor knows less.
+// Sends zeros, which reveal nothing of the secret. If they are lost, the acceptor knows less.
 bool Handshake::leave_unconvinced() {
   constexpr std::array<std::byte, kProofBytes> kNotConvinced{};
   [[maybe_unused]] const ssize_t sent = send_some(kNotConvinced.data(), kNotConvinced.size());

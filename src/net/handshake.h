@@ -3,9 +3,9 @@
 // Both sides prove knowledge of the job secret by HMAC-SHA256 over the whole transcript: magic,
 // protocol range, feature bits, byte order, role, job, epoch, instance, both ranks and
 // incarnations, both nonces and the initiator's extra bytes. A replayed hello fails, because the
-// other nonce is fresh; a reflected proof fails, because each direction has a label of its own.
-// Until the proof holds, nothing that the peer sends is believed and no memory beyond a fixed
-// buffer is used.
+// other nonce is fresh; a reflected proof fails, because each direction has its own label. Until
+// the proof holds, nothing that the peer sends is believed and no memory beyond a fixed buffer is
+// used.
 //
 //   initiator                         acceptor
 //     hello (nonce, who, extra)  -->
@@ -13,21 +13,22 @@
 //                                     nonce, proof)                initiator checks the proof first
 //     proof                      -->                                acceptor checks, then believes
 //
-// An initiator that is not convinced sends 32 zero bytes in place of its proof. They tell the
-// acceptor why it leaves. An initiator that leaves without them gave up or ended. An acceptor that
-// does not fit the hello (another version, role, job, epoch, instance, rank or incarnation) says so
-// inside its challenge. After a failure the socket is shut down, so that the other side fails too.
+// An initiator that rejects the challenge sends 32 zero bytes in place of its proof, which tell the
+// acceptor the reason. An initiator that disconnects without them abandoned the attempt or exited.
+// An acceptor that does not fit the hello (another version, role, job, epoch, instance, rank or
+// incarnation) says so inside its challenge. After a failure the socket is shut down, so that the
+// other side fails too.
 //
 // A process that cannot take part answers with encode_end(), in place of a challenge or of the
-// first record of TLS. It proves nothing: the initiator believes the text if the identity is its
-// own, and nothing else.
+// first TLS record. This answer proves nothing: the initiator believes only its text, and only if
+// the identity is its own.
 //
 // A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads an
-// unexpected one knows that the process it looks for no longer listens there.
+// unexpected incarnation knows that the process it seeks no longer listens there.
 //
-// A handshake reads exactly its own bytes, so that later bytes of the stream are left for the user.
+// A handshake reads only its own bytes, so that later bytes of the stream are left for the user.
 //
-// If there is a TLS session, its handshake comes first, and all of this goes through it.
+// With TLS, the TLS handshake comes first, and the exchange above goes through the TLS session.
 #pragma once
 
 #include <sys/types.h>
@@ -65,7 +66,7 @@ struct Hello {
   std::vector<std::byte> extra;
 };
 
-// Why a handshake has failed, for code that has to choose what to do next.
+// The reason for which a handshake failed, for code that has to choose what to do next.
 enum class Denial : uint8_t {
   kNone,      // not failed, or the other side gave no reason
   kSecret,    // the two sides have different secrets
@@ -74,14 +75,14 @@ enum class Denial : uint8_t {
   kOther      // another version, role, rank or process, or another service
 };
 
-// The sender's rank according to a hello, unproved. Nothing if |bytes| are not a complete hello of
-// |identity|.
+// Returns the rank that the sender of a hello claims, unproved, or nothing if |bytes| are not a
+// complete hello of |identity|.
 std::optional<int32_t> claimed_rank(ConstByteSpan bytes, const Identity& identity);
 
-// The answer of a process of |identity| that cannot take part because of |why|.
+// Encodes the answer of a process of |identity| that cannot take part because of |why|.
 std::vector<std::byte> encode_end(const Identity& identity, const Status& why);
 
-// The hello of |source| to |destination|, both of the instance that |credentials| name.
+// Makes the hello from |source| to |destination|, both of the instance that |credentials| name.
 Hello make_hello(const Credentials& credentials, Role role, int32_t source, int32_t destination);
 
 class TlsSession;
@@ -91,26 +92,27 @@ class Handshake {
  public:
   enum class Step : uint8_t { kWantRead, kWantWrite, kDone, kFailed };
 
-  // |mine| is what this side claims and asks for. |tls|, if any, is a session on |fd| and outlives
-  // this.
+  // Makes the initiator's side. |mine| is what this side claims and requests. |tls|, if any, is a
+  // session on |fd| and outlives the handshake.
   static Handshake initiator(int fd, const Secret& secret, Hello mine, TlsSession* tls = nullptr);
-  // Accepts only hellos of |role| that fit the identity and the incarnations of |credentials|, with
-  // |rank| as destination. |any_identity|: identities and incarnations are not compared (the
-  // store).
+  // Makes the acceptor's side. Accepts only hellos of |role| that fit the identity and the
+  // incarnations of |credentials|, with |rank| as destination. With |any_identity|, identities and
+  // incarnations are not compared (the store).
   static Handshake acceptor(int fd, const Credentials& credentials, Role role, int32_t rank,
                             bool any_identity = false, TlsSession* tls = nullptr);
 
-  // Goes as far as it can without blocking. After kDone or kFailed it must not be called again.
+  // Advances as far as possible without blocking. Must not be called after kDone or kFailed.
   Step advance();
-  // After kFailed: why ("peer does not prove the job secret", "not a hetcomm peer", ...).
+  // Returns the reason for kFailed ("peer does not prove the job secret", "not a hetcomm peer",
+  // ...).
   const Status& error() const { return error_; }
   Denial denial() const { return denial_; }
-  // After kDone on the acceptor: the proved claim of the initiator. After kFailed it is unproved.
+  // Returns the initiator's claim, on the acceptor: proved after kDone, unproved after kFailed.
   const Hello& peer() const { return hello_; }
-  // The acceptor has read the whole claim.
+  // Returns whether the acceptor has read the whole claim.
   bool has_claim() const { return has_claim_; }
-  // Initiator, also after kFailed: the incarnation that the acceptor has proved; empty before its
-  // proof was checked.
+  // Returns the incarnation that the acceptor has proved to this initiator, also after kFailed;
+  // empty before the proof was checked.
   std::optional<uint64_t> acceptor_incarnation() const { return acceptor_incarnation_; }
   // Returns whether the peer has sent anything, which tells a port scan from a failed proof.
   bool peer_spoke() const;
@@ -130,8 +132,8 @@ class Handshake {
     kDone,
     kFailed
   };
-  // Why an acceptor refuses, sent inside the proved part of its challenge. Only encode_end() uses
-  // kEnded.
+  // The reason for which an acceptor refuses, sent inside the proved part of its challenge. Only
+  // encode_end() uses kEnded.
   enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank, kIncarnation, kEnded };
   friend std::vector<std::byte> encode_end(const Identity& identity, const Status& why);
 

@@ -13,7 +13,7 @@ const unsigned char* raw(ConstByteSpan bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-// A failed computation must never pass for a digest, so the process cannot go on.
+// Aborts if a computation failed: its output must never pass for a digest.
 void require(bool worked) {
   if (!worked) std::abort();
 }

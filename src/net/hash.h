@@ -13,12 +13,12 @@ using Digest = std::array<std::byte, 32>;
 
 Digest sha256(ConstByteSpan bytes);
 Digest hmac_sha256(ConstByteSpan key, ConstByteSpan bytes);
-// A digest of |key| that takes some 16 MiB and 50 ms to compute (scrypt), for places where others
-// can read it. Each guess at a weak key costs as much. OUT_OF_MEMORY if there is no room.
+// Returns a digest of |key| that takes some 16 MiB and 50 ms to compute (scrypt), for places where
+// others can read it. Each guess at a weak key costs as much. OUT_OF_MEMORY if there is no room.
 Result<Digest> slow_digest(ConstByteSpan key, ConstByteSpan salt);
 // Overwrites a key that is no longer needed. The compiler does not optimise this away.
 void wipe(ByteSpan bytes);
-// Takes the same time regardless of where the two differ. False when the lengths differ.
+// Compares in a time independent of where the two differ. Returns false when the lengths differ.
 bool equal_in_constant_time(ConstByteSpan a, ConstByteSpan b);
 
 }  // namespace hetcomm

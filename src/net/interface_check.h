@@ -1,4 +1,4 @@
-// Tells the user about entries of HETCOMM_INTERFACE that name nothing.
+// Warns the user of entries in HETCOMM_INTERFACE that match nothing.
 #pragma once
 
 #include "src/system/config.h"
@@ -6,7 +6,7 @@
 
 namespace hetcomm {
 
-// Warns once about every entry that matches no interface that is up, and lists those that are up.
+// Warns once of each entry that matches no interface that is up, and lists the interfaces that are.
 void warn_of_unknown_interfaces(const Config& config, Log& log);
 
 }  // namespace hetcomm

@@ -99,7 +99,8 @@ Result<std::vector<Pattern>> parse_patterns(std::string_view text) {
   return patterns;
 }
 
-// All addresses whose interface is up and has a carrier, and |route|, in the kernel's order.
+// Returns all addresses whose interface is up and has a carrier, and |route|, in the kernel's
+// order.
 Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   Result<std::vector<ListedAddress>> all = list_addresses_of_host();
   if (!all.ok()) return all.status();
@@ -117,8 +118,8 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
-// The known addresses if the kernel lists no interfaces: loopback, and |route|, an address of this
-// host that leads to the other ranks.
+// Returns the known addresses if the kernel lists no interfaces: loopback, and |route|, an address
+// of this host that leads to the other ranks.
 std::vector<InterfaceAddress> known_addresses(const Address& route) {
   std::vector<InterfaceAddress> result;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
@@ -169,7 +170,7 @@ void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
   if (leads_out) *all = std::move(kept);
 }
 
-// Position of the first pattern that matches |entry|; 0 if the user named none.
+// Returns the index of the first pattern that matches |entry|; 0 if the user named none.
 std::optional<size_t> choose(const std::vector<Pattern>& patterns, const InterfaceAddress& entry) {
   if (patterns.empty()) return 0;
   for (size_t i = 0; i < patterns.size(); ++i) {

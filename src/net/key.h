@@ -11,13 +11,13 @@
 
 namespace hetcomm {
 
-// The key of a user's secret: SHA-256 under a label of its own.
+// Returns the key of a user's secret: SHA-256 under its own label.
 Secret secret_from(ConstByteSpan user_secret);
 Result<Secret> random_secret();
-// The key that ranks of job |name| prove, so that those of another job with this secret fail.
+// Returns the key that ranks of job |name| prove, so that another job with this secret fails.
 Secret secret_of_job(const Secret& secret, std::string_view name);
 
-// The id of communicator |communicator_name| of job |job_name| in generation |epoch|.
+// Returns the identity of communicator |communicator_name| of job |job_name| in generation |epoch|.
 Identity identity_of(std::string_view job_name, std::string_view communicator_name, uint32_t epoch);
 
 }  // namespace hetcomm

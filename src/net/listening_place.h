@@ -1,5 +1,5 @@
 // A listening place has the addresses at which a process listens. A transport that connects by IP
-// sends it to its peers, which pick the addresses that they can try.
+// sends it to its peers, which choose the addresses that they can try.
 #pragma once
 
 #include <optional>
@@ -20,16 +20,16 @@ struct ListeningPlace {
 
   // Writes the first kMaxPlaceAddresses addresses.
   void encode(ByteWriter& writer) const;
-  // Nullopt if the input, which may be hostile, is not a place with 1 to kMaxPlaceAddresses
+  // Returns nothing if the input, which may be hostile, is not a place with 1 to kMaxPlaceAddresses
   // addresses.
   static std::optional<ListeningPlace> decode(ByteReader& reader);
 };
 
-// The addresses of |theirs| that can be tried from |mine|: those of a family that this rank listens
-// on too. Excluded are the loopback of another host, and addresses that both hosts have, as in
-// private networks of containers. A link-local IPv6 address of theirs gets the scope of the one in
-// |mine|, since both are of the link that leads to rank 0. Without one in |mine| it cannot be
-// tried. UNSUPPORTED when none is left; the text gives the reason for each.
+// Returns the addresses in |theirs| that can be tried from |mine|: those of a family that this rank
+// also listens on. Excluded are the loopback of another host, and addresses that both hosts have,
+// as in private networks of containers. A link-local IPv6 address in |theirs| gets the scope of the
+// one in |mine|, since both belong to the link that leads to rank 0. If |mine| has none, the
+// address cannot be tried. UNSUPPORTED when no address is left; the text gives the reason for each.
 Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
                                               const ListeningPlace& theirs);
 

@@ -38,7 +38,7 @@ Result<UniqueFd> listen_at(const Address& address, int backlog, const std::strin
 
 }  // namespace
 
-// The start of the search depends on the process, so that ranks that start together seldom collide.
+// Starts the search at a port that depends on the process, so that ranks seldom collide.
 Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports,
                            const std::string& device) {
   if (ports.first == 0 || address.port() != 0 || address.family() == AF_UNIX) {

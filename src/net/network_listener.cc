@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-// Position of |family| in lists by family.
+// Returns the index of |family| in lists by family.
 size_t index_of(int family) { return family == AF_INET ? 0 : 1; }
 
 // Returns the address to listen on for |family|, or one of no family if none of |family| was

@@ -19,25 +19,25 @@ namespace hetcomm {
 
 class NetworkListener final {
  public:
-  // |options| are those of each Acceptor: held, and with the ports of HETCOMM_PORTS. |interface| is
-  // the only one of |chosen| that it listens on; empty: all of them. |name| starts the texts. A
-  // family that cannot be listened on is logged and left out. Fails when none is left or none was
+  // Applies |options| to each Acceptor: held, and with the ports of HETCOMM_PORTS. |interface| is
+  // the only one of |chosen| to listen on; empty: all of them. |name| starts the texts. A family
+  // that cannot be listened on is logged and left out. Fails when no family is left or none was
   // chosen.
   static Result<std::unique_ptr<NetworkListener>> create(
       Poller& poller, Log& log, const Config& config, const ChosenInterfaces& chosen,
       std::string_view interface, std::string_view name, Acceptor::Options options,
       AcceptHandler& handler);
 
-  // Returns the addresses that peers are told.
+  // Returns the addresses that are sent to peers.
   const ListeningPlace& place() const { return place_; }
-  // The interface of each address of place().
+  // Returns the interface of each address in place().
   const std::vector<std::string>& interfaces() const { return interfaces_; }
 
-  // Judges connections by |credentials| from now on. Called once.
+  // Starts checking connections against |credentials|. Called once.
   Status open(const Credentials& credentials);
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
-  // Why the last dropped connection was dropped; ok if none was.
+  // Returns why the last dropped connection was dropped; ok if none was.
   Status last_rejection() const;
 
  private:

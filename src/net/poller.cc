@@ -48,7 +48,7 @@ void Poller::remove(int fd, Watcher& watcher) {
   epoll_event unused{};
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &unused);
   // Drops events that the kernel has reported and poll() has not delivered. If the watcher has
-  // other descriptors, their events come again, because they are level-triggered.
+  // other descriptors, the kernel reports their events again, because they are level-triggered.
   for (int i = batch_next_; i < batch_size_; ++i) {
     epoll_event& event = batch_[static_cast<size_t>(i)];
     if (event.data.ptr == &watcher) event.data.ptr = nullptr;

@@ -1,5 +1,5 @@
-// epoll behind a small interface. There is one per context. It is used under the progress baton,
-// except wait(), which touches only the epoll descriptor.
+// A small interface to epoll. There is one poller per context. It is used under the progress baton,
+// except for wait(), which touches only the epoll descriptor.
 #pragma once
 
 #include <sys/epoll.h>
@@ -14,8 +14,8 @@ namespace hetcomm {
 
 class Watcher {
  public:
-  // |events| as from epoll (EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR). May add, change and remove any
-  // descriptors and destroy any watchers, itself included.
+  // Handles |events| from epoll (EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR). May add, change and remove
+  // any descriptors and destroy any watchers, itself included.
   virtual void on_events(uint32_t events) = 0;
 
  protected:
@@ -27,11 +27,11 @@ class Poller {
   static Result<Poller> create();
   Poller(Poller&&) = default;
 
-  // Level-triggered. |watcher| stays until remove(fd).
+  // Watches |fd|, level-triggered. |watcher| stays registered until remove(fd).
   Status add(int fd, uint32_t events, Watcher& watcher);
   Status modify(int fd, uint32_t events, Watcher& watcher);
-  // Safe inside on_events; no event of |watcher| is delivered afterwards. Call before closing the
-  // descriptor.
+  // Stops watching |fd|. Safe inside on_events; no event of |watcher| is delivered afterwards. Call
+  // this before closing the descriptor.
   void remove(int fd, Watcher& watcher);
 
   // Delivers pending events without waiting. Returns the number of events delivered.

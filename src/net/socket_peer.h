@@ -1,4 +1,4 @@
-// The kernel knows who is at the other end of a connected local socket: its process and user.
+// Identifies the process and the user at the other end of a connected local socket.
 #pragma once
 
 #include <sys/types.h>
@@ -9,18 +9,18 @@
 
 namespace hetcomm {
 
-// The peer's address, for messages; "unknown" if there is none.
+// Returns the peer's address, for messages; "unknown" if there is none.
 std::string peer_name(int fd);
 
 // The process at the other end of a local socket, as recorded by the kernel when that process
 // connected or listened.
 struct LocalPeer {
-  pid_t process = 0;  // 0: of another PID namespace
+  pid_t process = 0;  // 0: in another PID namespace
   uid_t user = 0;     // effective; users unknown to this namespace look the same
 };
 Result<LocalPeer> local_peer(int fd);
-// kPermissionDenied, with process and user, when the other end of local socket |fd| belongs to a
-// different effective user than this process.
+// Returns kPermissionDenied, with process and user, when the other end of local socket |fd| belongs
+// to a different effective user than this process.
 Status check_same_user(int fd);
 
 }  // namespace hetcomm

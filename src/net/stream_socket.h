@@ -36,7 +36,7 @@ class StreamSocket {
     tls_.reset();
     fd_.reset();
   }
-  // Takes only the descriptor, of a socket without TLS.
+  // Releases the descriptor of a socket without TLS.
   UniqueFd take_fd() && { return std::move(fd_); }
 
   ssize_t receive(const iovec* pieces, size_t count) {
@@ -67,13 +67,14 @@ class StreamSocket {
 
   bool buffered() const { return tls_ != nullptr && tls_->buffered(); }
   bool flushed() const { return tls_ == nullptr || tls_->flushed(); }
-  // False: there is no room yet. True for a broken connection, which receive() reports.
+  // Returns false if there is no room yet, and true for a broken connection, which receive()
+  // reports.
   bool flush() { return tls_ == nullptr || tls_->flush(); }
   // Tells the peer that the end that follows is intended. Best effort; nothing is sent afterwards.
   void say_goodbye() {
     if (tls_ != nullptr) tls_->say_goodbye();
   }
-  // Describes |error| of receive() or send(). The text of TLS says more than the number.
+  // Describes |error| from receive() or send(). The TLS text is more specific than the number.
   std::string describe(int error) const;
 
  private:

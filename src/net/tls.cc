@@ -34,7 +34,7 @@ using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using X509Ptr = std::unique_ptr<X509, Freer<X509_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 
-// The text of OpenSSL's newest error.
+// Returns the text of OpenSSL's newest error.
 std::string library_text() {
   const unsigned long error = ERR_peek_last_error();
   const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
@@ -50,7 +50,7 @@ BioPtr memory_bio(const std::string& text) {
   return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// Replaces OpenSSL's own callback, which asks on the terminal.
+// Replaces OpenSSL's own callback, which would ask on the terminal.
 int no_pass_phrase(char*, int, int, void*) { return -1; }
 
 int bio_write(BIO* bio, const char* data, int size) {

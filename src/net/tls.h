@@ -1,4 +1,4 @@
-// TLS 1.3 with certificates of both sides, on sockets that do not block.
+// TLS 1.3 with certificates on both sides, on non-blocking sockets.
 //
 // A TlsContext holds this process's key and certificate and the authority that signs all of them. A
 // TlsSession is the state of one connection: first shake_hands() until it is done, then receive()
@@ -11,7 +11,7 @@
 //   * A socket that can no longer be written can still be read: what the peer sent before its end
 //     counts.
 //   * Bytes that were taken from the kernel and not yet received are known (buffered()), and so is
-//     an end that was found behind bytes.
+//     an end that was found after bytes.
 //   * The peer's end counts as one only if it was announced inside TLS. A connection that just
 //     stops is an error: anybody on the path can cut it.
 //   * No renegotiation (TLS 1.3 has none), no tickets, no resumption, no early data.
@@ -34,7 +34,7 @@
 #include "src/system/config.h"
 #include "src/system/log.h"
 
-// Types of OpenSSL, so that its headers stay in tls.cc and tls_session.cc.
+// OpenSSL types, so that its headers stay in tls.cc and tls_session.cc.
 struct bio_method_st;
 struct bio_st;
 struct ssl_ctx_st;
@@ -50,17 +50,18 @@ bool tls_required(const Config& config);
 
 class TlsContext : public std::enable_shared_from_this<TlsContext> {
  public:
-  // Follows HETCOMM_TLS and its related variables; null when TLS is off. Fails if it is on and
-  // unavailable, or off and HETCOMM_REQUIRE_TLS is on; the text names the variable.
+  // Creates a context according to HETCOMM_TLS and its related variables; null when TLS is off.
+  // Fails if TLS is on and unavailable, or off while HETCOMM_REQUIRE_TLS is on; the text names the
+  // variable.
   static Result<std::shared_ptr<const TlsContext>> create(const Config& config, Log& log);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
-  // Null if out of memory. [any-thread]
+  // Opens a session; null if out of memory. [any-thread]
   std::unique_ptr<TlsSession> connect(int fd) const { return open(fd, false); }
   std::unique_ptr<TlsSession> accept(int fd) const { return open(fd, true); }
-  // The name required in the peer's certificate; empty: any.
+  // Returns the name required in the peer's certificate; empty: any.
   const std::string& expected_name() const { return expected_name_; }
 
  private:
@@ -84,15 +85,15 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
-  // Goes as far as it can without blocking. kDone: the peer's certificate is good. (The peer may
-  // still refuse this side's, which then shows at the first receive().)
+  // Advances as far as possible without blocking. kDone: the peer's certificate is good. (The peer
+  // may still refuse this side's certificate, which then shows at the first receive().)
   Step shake_hands();
   bool established() const { return established_; }
   // Returns the failure; ok if there is none.
   const Status& error() const { return error_; }
   bool peer_spoke() const { return peer_spoke_; }
 
-  // See StreamSocket. An errno other than EAGAIN is final, and error() says more.
+  // See StreamSocket. An errno other than EAGAIN is final, and error() has details.
   ssize_t receive(const iovec* pieces, size_t count);
   ssize_t send(const iovec* pieces, size_t count);
   bool buffered() const;
@@ -102,7 +103,7 @@ class TlsSession {
   void say_goodbye();
   // Reads what the kernel has, beyond the current record, to save system calls.
   void read_ahead();
-  // "TLSv1.3, TLS_AES_128_GCM_SHA256"
+  // Returns "TLSv1.3, TLS_AES_128_GCM_SHA256".
   std::string describe() const;
 
   // OpenSSL's callbacks read and write the socket by these two.
@@ -127,7 +128,7 @@ class TlsSession {
   const int fd_;
   ssl_st* ssl_ = nullptr;
   bool established_ = false;
-  bool received_ = false;  // data
+  bool received_ = false;  // data was received
   bool peer_spoke_ = false;
   bool plain_peer_ = false;
   bool drained_ = true;    // the last read found nothing or left nothing
@@ -140,7 +141,7 @@ class TlsSession {
   int write_error_ = 0;
   int errno_ = 0;  // errno of the failure
   Status error_;
-  std::vector<char> out_;  // the rest of records that the kernel did not take
+  std::vector<char> out_;  // bytes of records that the kernel has not accepted yet
   size_t out_done_ = 0;
 };
 

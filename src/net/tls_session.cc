@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 // Records of one send() that go to the kernel together.
 constexpr size_t kBatchBytes = 128u << 10;
-// Far more than one call can leave: the records of a handshake, or one record of data.
+// Far more than one call can leave unsent: the records of a handshake, or one record of data.
 constexpr size_t kMaxKept = 1u << 20;
 // Every message of the plain protocol starts with this byte (handshake.cc); no TLS record does.
 constexpr char kFirstOfPlain = '\x89';
@@ -57,9 +57,9 @@ TlsSession::~TlsSession() { SSL_free(ssl_); }
 
 // --- the socket's side -------------------------------------------------------------------------
 
-// Accepts all bytes and keeps those that the kernel does not take now. A broken socket is not
-// reported to the library as a failure, since it could no longer read then: what the peer sent
-// before its end still counts.
+// Accepts all bytes and keeps those that the kernel does not accept now. A broken socket is not
+// reported to OpenSSL as a failure, since OpenSSL could no longer read then: everything that the
+// peer sent before its end still counts.
 int TlsSession::put(const char* data, int size) {
   const size_t length = static_cast<size_t>(size);
   size_t sent = 0;
@@ -124,8 +124,9 @@ bool TlsSession::flush() {
   return true;
 }
 
-// A peer that refuses this side's certificate says why and leaves, perhaps before this side has
-// sent its first bytes. Then the next receive() reports it, and data sent until then is lost.
+// Returns whether a failed write counts as an error: not before data was received. A peer that
+// refuses this side's certificate says why and disconnects, perhaps before this side has sent its
+// first bytes. The next receive() then reports the refusal, and data sent until then is lost.
 bool TlsSession::is_broken() const { return write_error_ != 0 && received_; }
 
 // --- the handshake -----------------------------------------------------------------------------
@@ -149,8 +150,8 @@ TlsSession::Step TlsSession::shake_hands() {
   return established_ ? Step::kDone : Step::kWantRead;
 }
 
-// Tells the peer in a form that it understands. Its bytes are read first: closing with unread bytes
-// would reset the connection, and the answer might be lost.
+// Tells the peer in a form that it understands. The peer's bytes are read first: closing with
+// unread bytes would reset the connection, and the answer might be lost.
 void TlsSession::refuse_plain_peer() {
   std::array<char, 1024> unread;
   [[maybe_unused]] ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -193,13 +194,13 @@ ssize_t TlsSession::receive(const iovec* pieces, size_t count) {
   return -1;
 }
 
-// Also true if only part of a record is here. The next attempt then finds that the rest is missing,
-// which the kernel announces when it comes.
+// Returns true also if only part of a record is here. The next attempt then finds that the rest is
+// missing, whose arrival the kernel announces.
 bool TlsSession::buffered() const {
   return end_ != End::kNone || (!drained_ && SSL_has_pending(ssl_) != 0);
 }
 
-// Several records leave by one system call, which saves more than their copy costs.
+// Sends several records by one system call, which saves more than their copy costs.
 ssize_t TlsSession::send(const iovec* pieces, size_t count) {
   if (end_ == End::kFailed) {
     errno = errno_;
@@ -223,7 +224,7 @@ ssize_t TlsSession::send(const iovec* pieces, size_t count) {
   return result;
 }
 
-// Small pieces share a record. A long piece is sent without a copy.
+// Puts small pieces into a shared record. A long piece is sent without a copy.
 ssize_t TlsSession::write_pieces(const iovec* pieces, size_t count) {
   std::array<char, kRecordBytes> record;
   size_t gathered = 0;
@@ -257,7 +258,7 @@ ssize_t TlsSession::write_pieces(const iovec* pieces, size_t count) {
   return result();
 }
 
-// Writes all or nothing, since put() accepts everything. Returns false with errno set.
+// Writes all of |data| or nothing, since put() accepts everything. Returns false with errno set.
 bool TlsSession::write_record(const void* data, size_t size) {
   size_t written = 0;
   const int result = SSL_write_ex(ssl_, data, size, &written);
@@ -289,7 +290,7 @@ std::string TlsSession::describe() const {
 
 // --- failure -----------------------------------------------------------------------------------
 
-// Returns true if |result| of a call means an end, and false if it waits for the peer.
+// Returns true if |result| of a call means an end, and false if the call waits for the peer.
 bool TlsSession::note_failure(int result) {
   const int kind = SSL_get_error(ssl_, result);
   if (kind == SSL_ERROR_WANT_READ) return false;

@@ -21,10 +21,10 @@
 
 namespace hetcomm::present {
 
-// This type of object finds members fast.
+// A type whose objects find members fast.
 using Json = nlohmann::json;
 
-// An object of a file, read field by field. The first fault is kept, with its path. Every later
+// Reads an object of a file, field by field. Keeps the first fault, with its path. Every later
 // field reads as absent.
 class Fields {
  public:
@@ -35,7 +35,7 @@ class Fields {
     if (!json_.is_object()) fail("", "is no object");
   }
 
-  // Any other field name is an error.
+  // Reports any other field name as an error.
   void allow_only(std::initializer_list<std::string_view> names) {
     if (!json_.is_object()) return;
     for (const auto& [name, value] : json_.items()) {
@@ -45,7 +45,7 @@ class Fields {
     }
   }
 
-  // The field's value. Null if there is none, and after a failure.
+  // Returns the field's value, or null if there is none, and after a failure.
   const Json* find(const char* name) const {
     if (!failure_.ok() || !json_.is_object()) return nullptr;
     const auto found = json_.find(name);
@@ -64,13 +64,13 @@ class Fields {
     return {};
   }
 
-  // Returns 0 if there is no such field.
+  // Returns the field's number, or 0 if there is no such field.
   uint64_t number(const char* name, uint64_t most) {
     const Json* field = find(name);
     return field == nullptr ? 0 : number_of(*field, name, most);
   }
 
-  // Index of the field's text in |words|; |absent| if there is no such field.
+  // Returns the index of the field's text in |words|; |absent| if there is no such field.
   template <typename Enum, size_t kCount>
   Enum word(const char* name, const char* const (&words)[kCount], Enum absent) {
     if (!has(name)) return absent;

@@ -5,7 +5,7 @@
 
 namespace hetcomm::present {
 
-// True if brackets are nested more deeply than |most|.
+// Returns whether brackets are nested more deeply than |most|.
 bool nests_deeper_than(int most, std::string_view json);
 
 }  // namespace hetcomm::present

@@ -8,8 +8,8 @@
 
 namespace hetcomm::present {
 
-// The number of letters to insert, leave out, replace, or swap with their neighbour to turn |a|
-// into |b|.
+// Returns the number of letters to insert, delete, replace, or swap with their neighbour to turn
+// |a| into |b|.
 size_t distance_between(std::string_view a, std::string_view b);
 
 // Returns the nearest of |known|, or "" if more than a third of the letters, and more than two,

@@ -6,9 +6,9 @@
 
 namespace hetcomm::present {
 
-// "200 Gbit/s"; "rate unknown" for 0.
+// Returns "200 Gbit/s"; "rate unknown" for 0.
 std::string rate_text(uint64_t mbit_per_s);
-// "12.5 GB/s"; GB are 10^9 bytes.
+// Returns "12.5 GB/s"; GB are 10^9 bytes.
 std::string byte_rate_text(uint64_t bytes_per_s);
 
 }  // namespace hetcomm::present

@@ -5,10 +5,10 @@
 
 namespace hetcomm::present {
 
-// The middle value, or the mean of the two middle values; NaN if there are no |values|.
+// Returns the middle value, or the mean of the two middle values; NaN if there are no |values|.
 double median(std::vector<double> values);
 
-// Takes positive |values|; NaN if there are none.
+// Returns the geometric mean of positive |values|; NaN if there are none.
 double geometric_mean(const std::vector<double>& values);
 
 }  // namespace hetcomm::present

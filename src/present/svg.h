@@ -1,4 +1,4 @@
-// Pictures.
+// Writes pictures in SVG.
 #pragma once
 
 #include <string>
@@ -6,12 +6,11 @@
 
 namespace hetcomm::present {
 
-// A picture in SVG 1.1 on a white background. Elements lie on top of those that were added before
-// them.
+// A picture in SVG 1.1 on a white background. Later elements cover earlier ones.
 //
 // Lengths are in pixels and y grows downwards; they are written with one decimal at most.
-// |attributes| are written as they are: R"(fill="#555")". Text and hints may have any characters. A
-// hint is shown when the pointer is over the element, and over text that lies on it.
+// |attributes| are written unchanged: R"(fill="#555")". Text and hints may have any characters. A
+// hint is shown when the pointer is over the element, and over text that lies on the element.
 class Svg {
  public:
   struct Size {
@@ -31,7 +30,7 @@ class Svg {
   // Adds an element that only its attributes describe, such as a path or a circle.
   void shape(std::string_view tag, std::string_view attributes, std::string_view hint = {});
 
-  // Ends the picture.
+  // Ends the picture and returns it.
   std::string take() &&;
 
  private:

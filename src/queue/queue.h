@@ -16,9 +16,9 @@ class Queue {
   static constexpr uint32_t kDefaultDepth = 4;
   static constexpr uint32_t kMaxWeight = 1000;
 
-  // |peer|: the other rank of |communicator|, which exists. |share| applies to a pushing end; a
-  // weight of 0 means 1. Fails if |terms| or |share| are out of range or the context has no
-  // progress thread. May throw std::bad_alloc.
+  // Opens one end. |peer|: the other rank of |communicator|, which exists. |share| applies to a
+  // pushing end; a weight of 0 means 1. Fails if |terms| or |share| are out of range or the context
+  // has no progress thread. May throw std::bad_alloc.
   static Result<std::unique_ptr<Queue>> create(Communicator& communicator, int32_t peer,
                                                Track::End end, const TrackTerms& terms,
                                                TrackShare share);
@@ -32,12 +32,12 @@ class Queue {
   Track& track() { return track_; }
   int32_t peer() const { return peer_; }
   bool pushes() const { return track_.is_sending(); }
-  // The reason for refusing an item with room for |bytes|.
+  // Returns the reason for refusing an item with room for |bytes|.
   Status check(bool pushes, uint64_t bytes) const;
-  // False: items are still pending after |timeout_ns|; 0: HETCOMM_TIMEOUT.
+  // Waits for pending items. False: some are still pending after |timeout_ns|; 0: HETCOMM_TIMEOUT.
   bool drain(uint64_t timeout_ns);
   void cancel();
-  // kBusy while items are pending. Nothing else is called afterwards.
+  // Closes the end, unless items are pending: kBusy. No function may be called afterwards.
   Status close();
 
  private:

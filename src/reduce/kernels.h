@@ -32,7 +32,7 @@ struct Kernels {
 // The kernels are those of the SIMD target that Highway has chosen.
 Kernels make_kernels();
 
-// The parts of the kernels, each in the file of its name.
+// Fill in parts of the kernels, each in the file of its name.
 void add_integers(Kernels& kernels);
 void add_floats(Kernels& kernels);
 void add_narrow_floats(Kernels& kernels);

@@ -93,7 +93,7 @@ HWY_INLINE void store_few(std::byte* to, uint64_t value, size_t bytes) {
 
 using Words = hn::Repartition<uint64_t, SmallBytes>;
 
-// Fewer than 16 bytes.
+// Loads fewer than 16 bytes.
 HWY_INLINE hn::Vec<SmallBytes> load_partial(const std::byte* from, size_t bytes) {
   uint64_t low = 0;
   uint64_t high = 0;

@@ -22,7 +22,7 @@ bool is_narrow(Type type) { return type >= Type::kFloat16 && type <= Type::kFloa
 
 std::byte* bytes_of(float* numbers) { return reinterpret_cast<std::byte*>(numbers); }
 
-// |sum| = |sum| op in[0] op in[1] ...; if not |begun|, |sum| has no value yet.
+// Computes |sum| = |sum| op in[0] op in[1] ...; if not |begun|, |sum| has no value yet.
 void add_block(const Reduction& reduction, float* sum, const std::byte* const* in, size_t inputs,
                size_t at_byte, size_t elements, bool begun) {
   std::array<float, kBlockElements> wide;
@@ -73,7 +73,7 @@ void combine_many(Type type, Operator op, std::byte* out, const std::byte* const
   }
 }
 
-// Made at the first use and never changed.
+// Returns the kernels, which are made at the first use and never changed.
 const Kernels& kernels() {
   static const Kernels kKernels = make_kernels();
   return kKernels;

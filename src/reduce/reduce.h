@@ -46,16 +46,16 @@ enum class Operator : int32_t {
 
 inline constexpr size_t kMaxInputs = 8;
 
-// Bytes of an element.
+// Returns the number of bytes in an element.
 size_t size_of(Type type);
 
-// MIN and MAX are not defined for complex types, AND, OR and XOR for integers and bool only,
-// AVERAGE and PREMUL_SUM for all but bool. Callers of the functions below pass only defined
-// combinations.
+// Returns whether |op| is defined for |type|. MIN and MAX are not defined for complex types. AND,
+// OR and XOR are defined for integers and bool only, AVERAGE and PREMUL_SUM for all but bool.
+// Callers of the functions below pass only defined combinations.
 bool is_defined(Type type, Operator op);
 
-// out[i] = in[0][i] op in[1][i] op ..., left to right, of 1 to kMaxInputs inputs. AVERAGE and
-// PREMUL_SUM are SUM here.
+// Computes out[i] = in[0][i] op in[1][i] op ..., left to right, for 1 to kMaxInputs inputs. Treats
+// AVERAGE and PREMUL_SUM as SUM.
 //
 // bool: any byte but 0 is true, the result is 0 or 1; SUM and MAX are OR, PRODUCT and MIN are AND.
 // Integers wrap around. MIN and MAX are NaN if an element is. float16, bfloat16 and float8 are
@@ -63,12 +63,12 @@ bool is_defined(Type type, Operator op);
 void combine(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
              size_t elements);
 
-// PREMUL_SUM scales before it sums: out = in * factor. float32 and narrower are multiplied by the
-// float32 next to |factor|. Integers are multiplied by a whole factor exactly and wrap around; the
-// product with another factor is rounded to float64, then towards zero, and saturates.
+// Scales inputs before PREMUL_SUM sums them: out = in * factor. float32 and narrower are multiplied
+// by the float32 next to |factor|. Integers are multiplied by a whole factor exactly and wrap
+// around; the product with another factor is rounded to float64, then towards zero, and saturates.
 void scale(Type type, std::byte* out, const std::byte* in, size_t elements, double factor);
 
-// AVERAGE divides after it sums: out = in / ranks. Integers round towards zero.
+// Divides after AVERAGE has summed: out = in / ranks. Integers round towards zero.
 void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks);
 
 // A Reduction says how the inputs of several ranks become one result.
@@ -79,18 +79,18 @@ struct Reduction {
   double factor = 1;   // PREMUL_SUM of types that round: the factor of each input
 };
 
-// Whether a step of the operator rounds to less than float32: sums and products of float16,
+// Returns whether a step of the operator rounds to less than float32: sums and products of float16,
 // bfloat16 and float8. Their results do not depend on where steps are taken if the intermediate
 // values are float32.
 bool rounds(Type type, Operator op);
 
-// out = in[0] op in[1] op ..., left to right, of any number of inputs; AVERAGE divides. |out| may
-// be one of the inputs but must not overlap them in any other way. Types that round are multiplied,
-// summed and divided in float32 and rounded once. |before|, if not null, is the result of the
-// inputs before these (reduce_wide), only for types that round.
+// Computes out = in[0] op in[1] op ..., left to right, for any number of inputs; AVERAGE divides.
+// |out| may be one of the inputs but must not overlap them in any other way. Types that round are
+// multiplied, summed and divided in float32 and rounded once. |before|, if not null, is the result
+// of the inputs before these (reduce_wide), only for types that round.
 void reduce(const Reduction& reduction, std::byte* out, const std::byte* const* in, size_t inputs,
             size_t elements, const float* before = nullptr);
-// This neither divides nor rounds. It is only for types that round. |out| may be |before|.
+// Reduces without dividing or rounding. Only for types that round. |out| may be |before|.
 void reduce_wide(const Reduction& reduction, float* out, const std::byte* const* in, size_t inputs,
                  size_t elements, const float* before = nullptr);
 

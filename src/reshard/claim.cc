@@ -40,7 +40,7 @@ Claim::Base Claim::base_of(const hetcomm_buffer_t& buffer) {
           .offset = address - allocation + buffer.offset};
 }
 
-// Calls use(index, tensor, whether it is a destination) for each source and destination in use.
+// Calls use(index, tensor, is_destination) for each source and destination in use.
 template <typename Call>
 void Claim::for_each(Call&& use) const {
   size_t index = 0;
@@ -82,7 +82,7 @@ const Footprint& Claim::boxes_of(const Use& use) const {
   return (use.is_destination ? program_.destinations : program_.sources)[use.tensor].boxes;
 }
 
-// One of the two is a destination.
+// Whether the two uses overlap. One of them is a destination.
 Meeting Claim::find_meeting(const Use& one, const Use& other) const {
   const bool may_stay = one.tensor == other.tensor && one.is_destination != other.is_destination &&
                         program_.sources[one.tensor].stays;
@@ -119,12 +119,12 @@ bool Claim::is_apart(std::string* text) {
 }
 
 bool Claim::is_apart_from(const Claim& other, std::string* text) const {
-  // One execution has ended before the other begins.
+  // The stream orders the executions, so they never overlap in time.
   if (stream_ != nullptr && stream_ == other.stream_) return true;
   const auto place_of = [](const Use& use) {
     return std::tie(use.base.device, use.base.allocation);
   };
-  auto first = other.uses_.begin();  // earlier ones end before |use| and all later uses begin
+  auto first = other.uses_.begin();  // earlier uses end before |use| and all later uses begin
   for (const Use& use : uses_) {
     const auto is_before = [&](const Use& each) {
       return place_of(each) < place_of(use) ||

@@ -1,9 +1,8 @@
 // Claim: the memory that one execution reads and writes. No byte of its destinations is written
 // twice, belongs to a source, or belongs to another pending execution of the plan.
-//
-// Ranges are compared first, in ascending order. Where ranges meet, the boxes in them are compared
-// exactly (reshard/memory_rule.h). Buffers at the same places as in the previous claim were already
-// compared.
+// Ranges are compared first, in ascending order. Where ranges overlap, the boxes in them are
+// compared exactly (reshard/memory_rule.h). Buffers at the same places as in the previous claim
+// have already been compared.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +24,23 @@ namespace hetcomm::reshard {
 
 class Claim {
  public:
-  // |program| outlives this. May throw std::bad_alloc; nothing else here does.
+  // |program| outlives this object. May throw std::bad_alloc; the other functions do not.
   explicit Claim(const Program& program);
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;
 
-  // Takes the buffers of all tensors, which are long enough. |stream|: the stream that orders the
+  // Sets the buffers of all tensors, which are long enough. |stream|: the stream that orders the
   // execution, if there is one. kInvalidArgument with |*text|: they overlap.
   Code place(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const UserStream* stream, std::string* text);
-  // Whether two executions can run concurrently. |*text| describes the overlap.
+  // Whether this execution and that of |other| can run concurrently. If not, |*text| describes the
+  // overlap.
   bool is_apart_from(const Claim& other, std::string* text) const;
 
  private:
-  // The beginning of a buffer, in host memory or in an allocation of a device.
+  // The beginning of a buffer, in host memory or in a device allocation.
   struct Base {
-    uint64_t device = 0;  // 0: host memory, which has one allocation
+    uint64_t device = 0;  // 0: host memory, which counts as a single allocation
     uint64_t allocation = 0;
     uint64_t offset = 0;
     bool operator==(const Base&) const = default;
@@ -53,7 +53,7 @@ class Claim {
     uint32_t tensor = 0;
     bool is_destination = false;
   };
-  // Uses whose ranges may still meet others.
+  // Uses whose ranges may still overlap later ones.
   using Open = std::vector<const Use*>;
 
   static Base base_of(const hetcomm_buffer_t& buffer);
@@ -66,7 +66,7 @@ class Claim {
   const Program& program_;
   const UserStream* stream_ = nullptr;
   std::vector<Base> bases_;  // sources first
-  bool is_known_ = false;    // buffers at these bases were compared and do not overlap
+  bool is_known_ = false;    // whether buffers at |bases_| were compared without overlap
   std::vector<Use> uses_;    // in memory order
   Open open_sources_;
   Open open_destinations_;
@@ -75,13 +75,13 @@ class Claim {
 // The claims of the pending executions of a plan. [any-thread]
 class Claims {
  public:
-  // May throw std::bad_alloc; nothing else here does.
+  // May throw std::bad_alloc; the other functions do not.
   explicit Claims(size_t most) { claims_.reserve(most); }
 
-  // kInvalidArgument with |*text|: |claim| overlaps another one, and is not entered. There are
-  // fewer than |most| claims. |claim| stays valid until it leaves.
+  // Adds |claim|. kInvalidArgument with |*text|: it overlaps another claim, and is not added. There
+  // are fewer than |most| claims. |claim| stays valid until leave().
   Code enter(const Claim& claim, std::string* text);
-  // A claim that has not entered may leave.
+  // Removes |claim|, if it was added.
   void leave(const Claim& claim);
 
  private:

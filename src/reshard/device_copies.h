@@ -1,5 +1,5 @@
-// Device copies: what one execution copies between device memory and host memory, and between
-// device memories, in jobs of many rows. Jobs are reused. Under the baton.
+// Device copies: copies of one execution between device memory and host memory, and between device
+// memories, in jobs of many rows. Jobs are reused. Under the baton.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ namespace hetcomm::reshard {
 // The purpose of a job.
 struct DeviceCopyUse {
   enum class Kind : uint8_t {
-    kPack,      // packs message |index|, which is sent
+    kPack,      // packs message |index| to send
     kUnpack,    // unpacks the arrivals [index, end), or arrivals from this rank's own memory
-    kFetchOwn,  // fetches the sources of those arrivals that are from this rank's own memory
+    kFetchOwn,  // fetches the sources of arrivals from this rank's own memory
   };
   Kind kind{};
   uint32_t phase = 0;
@@ -49,29 +49,29 @@ class DeviceCopies {
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
 
-  // Number of copies that |region| of |side| takes on its device.
+  // Returns the number of device copies that |region| of |side| takes.
   static uint64_t count(const SideMemory& side, const Region& region);
-  // Adds |region| of |side|, which is staged, and the host memory that holds its rows contiguously,
-  // to the next job of this direction. May throw std::bad_alloc.
+  // Adds |region| of |side|, which is staged, to the next job in this direction, with the host
+  // memory that holds its rows contiguously. May throw std::bad_alloc.
   void add(StreamDirection direction, const SideMemory& side, const Region& region,
            std::byte* host) HETCOMM_UNDER_BATON;
-  // Adds a copy of |from| of |source| to |to| of |target| to the next job of that kind. Their
+  // Adds a copy of |from| in |source| to |to| in |target| to the next job between devices. The
   // devices can copy the bytes directly; |rows| are the regions' common rows.
   void add(const SideMemory& source, const Region& from, const SideMemory& target, const Region& to,
            const CommonRows& rows) HETCOMM_UNDER_BATON;
   bool has_rows_between() const HETCOMM_UNDER_BATON { return !between_.empty(); }
-  // Starts the job between devices, as start() does.
+  // Starts the job between devices, like start().
   void start_between(const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   bool has_rows(StreamDirection direction) const HETCOMM_UNDER_BATON {
     return !rows_[static_cast<size_t>(direction)].empty();
   }
-  // Discards what was added.
+  // Discards the added rows.
   void clear() HETCOMM_UNDER_BATON {
     for (auto& rows : rows_) rows.clear();
     between_.clear();
   }
-  // Starts the job. The handler is told later when it ends. If it throws std::bad_alloc, nothing
-  // was started.
+  // Starts the job, and notifies the handler later, when it ends. If it throws std::bad_alloc, the
+  // job was not started.
   void start(StreamDirection direction, const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
 
  private:
@@ -81,7 +81,7 @@ class DeviceCopies {
 
   Staging& staging_;
   DeviceCopyHandler& handler_;
-  std::array<std::vector<StagedRows>, 2> rows_;  // rows of the next job of each direction
+  std::array<std::vector<StagedRows>, 2> rows_;  // rows of the next job in each direction
   std::vector<RowsBetween> between_;             // rows of the next job between devices
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<Job*> spare_;  // has room for all jobs

@@ -15,7 +15,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The bits of the cookie that identifies a message in flight.
+// The bits of the cookie that identify a message in flight.
 constexpr unsigned kPhaseShift = 32;
 constexpr uint64_t kSends = uint64_t{1} << 31;
 
@@ -23,7 +23,7 @@ uint64_t message_id(size_t phase, size_t index, bool sends) {
   return uint64_t{phase} << kPhaseShift | (sends ? kSends : 0) | index;
 }
 
-// Contiguous bytes.
+// Returns a region of contiguous bytes.
 Region flat(uint64_t offset, uint64_t bytes) {
   Region region;
   region.offset = offset;
@@ -232,7 +232,7 @@ void Execution::complete() {
   owner_.note_ready();
 }
 
-// Returns the memory of received messages that were not processed, and of unsent messages.
+// Releases the memory of received messages that were not processed, and of unsent messages.
 void Execution::drop_landings() {
   for (size_t i = 0; i < phases_.size(); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
@@ -258,12 +258,12 @@ void Execution::end_alone(const Status& why) {
   try_to_end();
 }
 
-// Ends its messages. It is over when nothing touches their memory any longer.
+// Cancels all messages. The execution is over when nothing accesses their memory any longer.
 void Execution::stop(const Status& why, std::string text) {
   state_ = State::kEnding;
   code_ = why.code();
   text_ = std::move(text);
-  // The first failure is the reason for all others, here and on other ranks.
+  // The first failure determines the reason for all others, here and on other ranks.
   const Status told = reason_for_others(shared_.commons.rank, why);
   for (MessageState& state : messages_) {
     // Some messages end immediately.
@@ -277,8 +277,8 @@ void Execution::try_to_end() {
   if (state_ == State::kEnding && under_way_ == 0 && copies_ == 0) complete();
 }
 
-// The caller cancels it, its deadline passes, or its communicator ends. |text| begins with the
-// description.
+// Ends the execution because it is cancelled, its deadline passes, or its communicator ends. |text|
+// begins with the description of the execution.
 void Execution::end(Code code, const std::string& text) {
   if (state_ == State::kEnding || state_ == State::kOver) return;
   const std::string head = text_or_none([&]() HETCOMM_UNDER_BATON { return describe() + ": "; });
@@ -324,7 +324,7 @@ void Execution::compare_labels() {
   if (state_ == State::kEnding || state_ == State::kOver) return;
   const auto* const other = shared_.talk.find_other(number_, label_);
   if (other == nullptr) return;
-  // A rank without a label has not announced that yet.
+  // A rank without a label has not told the others so yet.
   if (!label_.is_set()) shared_.talk.tell(number_, label_);
   const Label theirs = other->second;
   const int32_t rank = shared_.communicator.rank_of(other->first.second);
@@ -336,8 +336,8 @@ void Execution::compare_labels() {
        }));
 }
 
-// If this rank has a label, no data leaves before the receiver's label is known. On a closed track
-// no data leaves, and the message ends.
+// Whether data may be sent. If this rank has a label, none is sent before the receiver's label is
+// known. On a closed track no data is sent, and the message ends.
 bool Execution::may_send_to(Track& track) const {
   return !label_.is_set() || shared_.talk.told(track.peer(), number_) != nullptr ||
          !track.closed().ok();
@@ -374,7 +374,7 @@ std::vector<int> Execution::awaited() const {
 
 // --- messages ----------------------------------------------------------------
 
-// Posts in the order of phases, so that data needed first gets memory first.
+// Posts receives in phase order, so that the earliest phases get memory first.
 void Execution::post_receives(size_t end, bool oldest) {
   while (receive_phase_ < end && state_ == State::kMoving) {
     const ProgramPhase& phase = shared_.program.phases[receive_phase_];
@@ -400,7 +400,7 @@ void Execution::post_sends(size_t index, bool oldest) {
   }
 }
 
-// False: it is not the message's turn, or there is no room. |must|: see Landing.
+// Posts a message. False: its turn has not come, or there is no room. |must|: see Landing.
 bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const ProgramPhase& phase = shared_.program.phases[phase_index];
   const ProgramMessage& message = sends ? phase.sends[index] : phase.receives[index];
@@ -408,10 +408,10 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
       messages_[phases_[phase_index].first_message + (sends ? index : phase.sends.size() + index)];
   Track& track = shared_.turns.track(message.track);
   const bool fetches = sends && state.way == Way::kStaged;
-  // Data of a device may be fetched before the message's turn.
+  // Device data may be fetched before the message's turn.
   const bool has_turn = shared_.turns.has_turn(message.track, number_, message.place) &&
                         (!sends || may_send_to(track));
-  if (state_ != State::kMoving) return false;  // no memory to skip others
+  if (state_ != State::kMoving) return false;  // out of memory while skipping messages
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
     if (!take_memory(message, state, sends, must)) {
@@ -471,7 +471,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   return true;
 }
 
-// The pieces of a message that is sent or received in place.
+// Lists the pieces of a message that is sent or received in place.
 void Execution::list_buffers(const ProgramMessage& message) {
   for (const Region& region : message.regions) {
     const SideMemory* const side = side_memory_of(region);
@@ -483,7 +483,7 @@ void Execution::list_buffers(const ProgramMessage& message) {
   }
 }
 
-// False: there is no room. |must|: see Landing.
+// Allocates the memory for |message|. False: there is no room. |must|: see Landing.
 bool Execution::take_memory(const ProgramMessage& message, MessageState& state, bool sends,
                             bool must) {
   Landing& landing = sends ? shared_.packed : shared_.landed;
@@ -537,10 +537,10 @@ void Execution::on_end(Operation& message) {
   --under_way_;
   const Code code = message.outcome.code;
   const bool whole = sends || message.outcome.bytes_received == message.length;
-  // A received message stays in its memory until it is processed.
+  // The memory of a received message is kept until the message is processed.
   if (sends || code != Code::kOk || state_ != State::kMoving) let_go(own, sends);
   if (state_ == State::kEnding) {
-    owner_.note_ready();  // its track may have room
+    owner_.note_ready();  // the message's track may have room
     try_to_end();
     return;
   }
@@ -562,7 +562,7 @@ void Execution::on_end(Operation& message) {
 
 // --- copies -------------------------------------------------------------------
 
-// |sums|: the phase's memory for sums, if it has any.
+// Returns |region| as a side of a copy. |sums|: the phase's memory for sums, if it has any.
 CopySide Execution::side_of(const Region& region, std::byte* sums) {
   const ElementType type = shared_.program.tensors[region.tensor].type_of(region.memory);
   if (region.memory == Space::kSum) return {sums, &region, type};
@@ -570,13 +570,13 @@ CopySide Execution::side_of(const Region& region, std::byte* sums) {
   return {side_memory_of(region)->host(), &region, type};
 }
 
-// Null: the region is in memory of the execution.
+// Returns the memory of |region|; null if it is private memory of the execution.
 const SideMemory* Execution::side_memory_of(const Region& region) const {
   if (region.memory == Space::kScratch || region.memory == Space::kSum) return nullptr;
   return region.memory == Space::kSource ? &sources_[region.tensor] : &destinations_[region.tensor];
 }
 
-// Null: the region is in memory that the processor can touch.
+// Returns the staged memory of |region|; null if the processor can access the region.
 const SideMemory* Execution::staged_side_of(const Region& region) const {
   const SideMemory* const side = side_memory_of(region);
   return side != nullptr && side->is_staged() ? side : nullptr;
@@ -586,7 +586,7 @@ bool Execution::converts(const Region& region) const {
   return shared_.program.tensors[region.tensor].converts(region.memory);
 }
 
-// Bytes of |region| in a message.
+// Returns the bytes of |region| in a message.
 uint64_t Execution::packed_bytes(const Region& region) const {
   if (!converts(region)) return region.bytes();
   const TypePair& types = shared_.program.tensors[region.tensor].types;
@@ -626,16 +626,15 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
   budget_ -= std::min(budget_, message.bytes);
 }
 
-// Whether an arrival from this rank's own memory bypasses the host. Returns the rows in which it is
-// copied.
+// Whether an arrival from this rank's own memory bypasses the host. |*rows|: the rows to copy.
 bool Execution::stays_on_device(const ProgramArrival& arrival, CommonRows* rows) const {
   return arrival.receive < 0 && !arrival.adds && arrival.from.memory == Space::kSource &&
          arrival.to.memory == Space::kDestination && copies_between_[arrival.to.tensor] &&
          !converts(arrival.from) && find_common_rows(arrival.from, arrival.to, rows);
 }
 
-// Host memory that an arrival from this rank's own memory needs: room for its bytes, before and
-// after conversion. 0: none of it lies on a device, or it is already in place.
+// Returns the bytes of host memory that an arrival from this rank's own memory needs, before and
+// after conversion. 0: none of the arrival is on a device, or it is already in place.
 uint64_t Execution::room_of(const ProgramArrival& arrival) const {
   if (arrival.receive >= 0) return 0;
   const SideMemory* const from = staged_side_of(arrival.from);
@@ -650,7 +649,7 @@ uint64_t Execution::room_of(const ProgramArrival& arrival) const {
   return std::max(arrival.from.bytes(), arrival.to.bytes());
 }
 
-// The cost of an arrival, in bytes of |budget_|.
+// Returns the cost of an arrival, in bytes of |budget_|.
 uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   uint64_t copies = 0;
   if (CommonRows rows; stays_on_device(arrival, &rows)) {
@@ -686,12 +685,12 @@ void Execution::arrive(size_t index, bool must) {
     let_go(messages_[state.first_message + phase.sends.size() + i], false);
   }
   let_go_of_sums(state);
-  // Other phases may wait for it, or for the memory.
+  // Other phases may wait for this phase, or for the memory.
   owner_.note_ready();
 }
 
 // Processes the arrivals before |end|. Device data that stays on this rank passes through the host
-// unless the device can copy it. False: there is no room for that.
+// unless the device can copy it directly. False: there is no room for it in host memory.
 bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   const std::vector<ProgramArrival>& arrivals = shared_.program.phases[phase_index].arrivals;
   const size_t begin = phases_[phase_index].next_arrival;
@@ -736,7 +735,7 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
       device_copies_.add(StreamDirection::kFromHost, *to, arrival.to, next_stored);
       next_stored += room;
     } else if (room > 0) {
-      // At the end of the arrival's room, so that it can be converted in place.
+      // Placed at the end of the arrival's memory, so that it can be converted in place.
       device_copies_.add(StreamDirection::kToHost, *from, arrival.from,
                          next_fetched + room - arrival.from.bytes());
       next_fetched += room;
@@ -779,8 +778,8 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
   arrival.adds ? add(from, to) : copy(from, to);
 }
 
-// Puts an arrival from this rank's own memory, which the processor can touch, in place. A sum is
-// complete by then, and is divided before it is rounded.
+// Puts an arrival from this rank's own memory, which the processor can access, in place. If it is a
+// sum, it is complete, and is divided before it is rounded.
 void Execution::put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) {
   const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
   const CopySide from = side_of(arrival.from, sums);

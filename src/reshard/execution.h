@@ -3,9 +3,9 @@
 //   fresh --> loading --> moving --> storing --> over --> fresh
 //       (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
-// Phases run concurrently, each as soon as its input is there; messages of a track start in their
-// order. Objects are reused, so that an execution allocates nothing once there are enough. Under
-// the baton, except bind().
+// Phases run concurrently, each as soon as its input has arrived. Messages of a track start in
+// order. Objects are reused, so that an execution allocates nothing once enough objects exist.
+// Under the baton, except bind().
 #pragma once
 
 #include <cstdint>
@@ -43,32 +43,32 @@ struct ExecutionCommons {
   Claims claims;
   TrackTurns turns;
   ReshardTalk talk;
-  Landing packed;  // messages to send
-  Landing landed;  // received messages
+  Landing packed;  // memory for messages to send
+  Landing landed;  // memory for received messages
 };
 
 // Owns executions.
 class ExecutionOwner {
  public:
-  // CompositeOperation's functions of the same names, for |execution|.
+  // Correspond to the functions of CompositeOperation with the same names, for |execution|.
   virtual void lined_up(Execution& execution) HETCOMM_UNDER_BATON = 0;
   virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
   virtual void withdraw(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   virtual Status known_end(const Execution& execution) const HETCOMM_UNDER_BATON = 0;
-  // |execution|, of which this rank has moved no data, ends for |why|. True: only it ends, and the
-  // other ranks have been told.
+  // Ends |execution|, of which this rank has moved no data, for |why|. True: no other execution
+  // ends, and the other ranks have been told.
   virtual bool give_up(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
-  // An execution has something to do.
+  // Records that an execution has work to do.
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
-  // An execution has failed for |why|: no other can continue.
+  // Stops all executions, because one has failed for |why| and no other can continue.
   virtual void break_off(const Status& why) HETCOMM_UNDER_BATON = 0;
   // Returns the status that rank |rank| of the job is told when an execution ends for |why|.
   virtual Status told_to(int rank, const Status& why) const HETCOMM_UNDER_BATON = 0;
-  // |execution|, which was lined up, leaves without having begun.
+  // Removes |execution|, which was lined up and has not begun.
   virtual void leave_line(Execution& execution) HETCOMM_UNDER_BATON = 0;
-  // An execution that was bound no longer counts as in progress. [any-thread]
+  // Records that a bound execution is no longer in progress. [any-thread]
   virtual void note_over() = 0;
-  // An execution was destroyed, or is fresh again. [any-thread]
+  // Returns the permit of an execution that was destroyed or is fresh again. [any-thread]
   virtual void give_permit() = 0;
 
  protected:
@@ -86,18 +86,19 @@ class Execution final : public CompositeOperation,
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
 
-  // A place was taken for this execution. reset() or the destructor gives it back. [any-thread]
+  // Gives this execution a permit, which reset() or the destructor returns. [any-thread]
   void own_place() { has_place_ = true; }
   // Claims the memory of a fresh execution. |stream|: the stream that orders it, if there is one.
-  // The claim ends when the execution is over. kInvalidArgument with |*text|: it overlaps.
+  // The claim ends when the execution is over. kInvalidArgument with |*text|: the memory overlaps.
   // [any-thread]
   Code claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const UserStream* stream, std::string* text);
-  // A fresh execution takes the buffers of all tensors, which have been checked. From now on
-  // |operation| represents it, and it counts as in progress. May throw std::bad_alloc. [any-thread]
+  // Stores the buffers of all tensors, which have been checked, in a fresh execution. Afterwards
+  // |operation| represents the execution, which counts as in progress. May throw std::bad_alloc.
+  // [any-thread]
   void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
             const Label& label, Operation& operation);
-  // Its number among all executions, valid once it is called.
+  // Returns the number among all executions, which is valid once the execution is called.
   uint64_t number() const HETCOMM_UNDER_BATON { return number_; }
   bool has_number() const HETCOMM_UNDER_BATON { return has_number_; }
   void set_number(uint64_t number) HETCOMM_UNDER_BATON {
@@ -109,7 +110,7 @@ class Execution final : public CompositeOperation,
   bool is_lined_up() const HETCOMM_UNDER_BATON { return is_lined_up_; }
   void set_lined_up(bool is) HETCOMM_UNDER_BATON { is_lined_up_ = is; }
 
-  // The executions of one redistribution start in the order of their calls.
+  // Returns the key that orders executions: those of one redistribution start in call order.
   const void* order() const override HETCOMM_UNDER_BATON { return &owner_; }
   void lined_up() override HETCOMM_UNDER_BATON { owner_.lined_up(*this); }
   Status begin(Operation& operation) override HETCOMM_UNDER_BATON {
@@ -118,30 +119,30 @@ class Execution final : public CompositeOperation,
   void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON {
     owner_.withdraw(*this, status_or_code(code, [&] { return text; }));
   }
-  // Begins. The execution already has a number.
+  // Begins the execution, which already has a number.
   void start() HETCOMM_UNDER_BATON;
-  // Does all work that is possible now. |oldest|: it is the oldest pending execution. True: there
-  // is more to do.
+  // Does all work that is possible now. |oldest|: this is the oldest pending execution. Returns
+  // whether there is more work.
   bool advance(bool oldest) HETCOMM_UNDER_BATON;
-  // The execution fails, and the redistribution with it.
+  // Fails the execution, and the redistribution with it.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
-  // A track was closed, on which no further message starts. The execution fails if it still had a
-  // message to start there.
+  // Fails the execution if it still had a message to start on a track that was closed. No further
+  // message starts on that track.
   void track_closed() HETCOMM_UNDER_BATON;
-  // Only this execution ends: another rank has given it up, and this rank has moved none of its
+  // Ends only this execution: another rank has given it up, and this rank has moved none of its
   // data.
   void end_alone(const Status& why) HETCOMM_UNDER_BATON;
-  // Some of its data has left this rank or arrived here, or may have.
+  // Whether some of the data has left this rank or arrived here, or may have.
   bool has_moved() const HETCOMM_UNDER_BATON;
-  // A peer's label may have arrived.
+  // Compares labels, after a peer's label may have arrived.
   void compare_labels() HETCOMM_UNDER_BATON;
   bool is_over() const HETCOMM_UNDER_BATON { return state_ == State::kOver; }
   bool has_succeeded() const HETCOMM_UNDER_BATON { return is_over() && code_ == Code::kOk; }
-  // Gives back the place of an execution that is over, and makes it fresh.
+  // Returns the permit of an execution that is over, and makes the execution fresh.
   void reset() HETCOMM_UNDER_BATON;
 
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
-  // The tracks with that rank are closed, and the redistribution is told.
+  // Always false: the tracks to a lost rank are closed, and the redistribution is told.
   bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
     return false;
   }
@@ -149,7 +150,7 @@ class Execution final : public CompositeOperation,
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
   std::string remark() const override HETCOMM_UNDER_BATON { return shared_.talk.lacking(); }
-  // The awaited peers may have no such plan.
+  // Returns the code for an expired deadline: the awaited peers may have no such plan.
   Code code_at_deadline() const override HETCOMM_UNDER_BATON {
     return shared_.talk.is_lacking() ? Code::kMismatch : Code::kTimedOut;
   }
@@ -157,31 +158,31 @@ class Execution final : public CompositeOperation,
 
  private:
   enum class State : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
-  // How the bytes of a message get from or to their places.
+  // How the bytes of a message are read or placed.
   enum class Way : uint8_t { kAsTheyLie, kPacked, kStaged };
   struct MessageState {
     Operation* operation = nullptr;  // null unless in flight
     std::byte* landing = nullptr;
-    std::byte* raw = nullptr;  // device data that is yet to be converted
+    std::byte* raw = nullptr;  // device data that has not been converted yet
     Way way = Way::kPacked;
     bool started = false;
-    bool copying = false;  // a copy from a device into |landing| or |raw| is in progress
+    bool copying = false;  // whether a copy from a device into |landing| or |raw| is in progress
     PieceLists lists;      // the operation's lists while it is not in flight
   };
   struct PhaseState {
-    uint32_t first_message = 0;  // index in |messages_|: first the sends, then the receives
+    uint32_t first_message = 0;  // index in |messages_|: sends, followed by receives
     uint32_t sends_left = 0;
     uint32_t receives_left = 0;
     uint32_t next_arrival = 0;
-    uint32_t copies = 0;  // pending copies of arrivals to devices
+    uint32_t copies = 0;  // pending device copies of arrivals
     bool may_begin = false;
     bool has_arrived = false;
     std::byte* sums = nullptr;
   };
-  // Number of phases, from the oldest on, that are looked at.
+  // Number of phases considered at once, starting with the oldest.
   static constexpr size_t kWindow = 32;
   // The processor copies this many bytes before other executions get their turn. Starting a device
-  // copy takes it as long as copying kBytesOfACopy bytes.
+  // copy takes the processor as long as copying kBytesOfACopy bytes.
   static constexpr uint64_t kMaxBytesAtOnce = 1u << 20;
   static constexpr uint64_t kBytesOfACopy = 16u << 10;
 
@@ -236,21 +237,21 @@ class Execution final : public CompositeOperation,
   Label label_;
   std::vector<SideMemory> sources_;       // by tensor
   std::vector<SideMemory> destinations_;  // by tensor
-  // By tensor: devices copy directly from its source to its destination.
+  // By tensor: whether devices copy directly from its source to its destination.
   std::vector<bool> copies_between_;
   Claim claim_;
   DeviceCopies device_copies_;
   HostBlocks::Block scratch_;
   std::vector<PhaseState> phases_;
   std::vector<MessageState> messages_;
-  std::vector<hetcomm_buffer_t> buffers_;  // buffers of a message that is being posted
-  size_t first_ = 0;                       // phases before it are done
-  size_t receive_phase_ = 0;               // the next receive to be posted
+  std::vector<hetcomm_buffer_t> buffers_;  // buffers of the message that is being posted
+  size_t first_ = 0;                       // all phases before this one are done
+  size_t receive_phase_ = 0;               // phase of the next receive to post
   size_t receive_index_ = 0;
   uint32_t under_way_ = 0;  // messages in flight
   uint32_t copies_ = 0;     // device copies in progress
   uint64_t budget_ = 0;     // bytes that may still be copied
-  bool no_room_ = false;    // a message whose turn has come waits for memory
+  bool no_room_ = false;    // whether a message whose turn has come is waiting for memory
   Code code_ = Code::kOk;
   std::string text_;
 };

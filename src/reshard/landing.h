@@ -1,5 +1,5 @@
-// Landing: host memory in which messages of one direction are packed or land, up to a bound. Under
-// the baton.
+// Landing: host memory of bounded size in which messages of one direction are packed or received.
+// Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,13 @@ namespace hetcomm::reshard {
 
 class Landing {
  public:
-  // |blocks| outlives this.
+  // |blocks| outlives this object.
   Landing(HostBlocks& blocks, uint64_t most_bytes) : blocks_(blocks), most_bytes_(most_bytes) {}
   Landing(const Landing&) = delete;
   Landing& operator=(const Landing&) = delete;
 
-  // Null if the bound does not allow it now. |must|: the bound is ignored, so that the oldest work
-  // can always continue. Throws std::bad_alloc.
+  // Returns memory of |bytes|; null if the bound does not allow it now. |must|: ignores the bound,
+  // so that the oldest work can always continue. Throws std::bad_alloc.
   std::byte* take(uint64_t bytes, bool must) HETCOMM_UNDER_BATON {
     if (used_bytes_ + bytes > most_bytes_ && !must) return nullptr;
     make_room(used_);

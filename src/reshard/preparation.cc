@@ -18,10 +18,10 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr uint64_t kSliceBytes = 16u << 20;    // of a message
-constexpr uint64_t kLandingBytes = 64u << 20;  // of each direction
+constexpr uint64_t kSliceBytes = 16u << 20;    // bytes of a message
+constexpr uint64_t kLandingBytes = 64u << 20;  // in each direction
 
-// Hashes words into one. Their order matters.
+// Hashes a sequence of words.
 class Mixer {
  public:
   void add(uint64_t word) { state_ = mix64(state_, word); }
@@ -53,7 +53,7 @@ std::set<int> ranks_of(const Layout& layout) {
   return ranks;
 }
 
-// The ranks that appear in some layout.
+// Returns the ranks that appear in some layout.
 std::vector<int> ranks_of(const std::vector<TensorOrder>& orders) {
   std::set<int> ranks;
   std::set<const Layout*> seen;  // many tensors of a model have the same layouts
@@ -76,7 +76,7 @@ Status check_ranks(const Layout& layout, const char* name, int32_t size) {
   return {};
 }
 
-// Adds the tensor's name to the text if there are several tensors.
+// Adds the tensor's name to the error text if there are several tensors.
 Status named(const Status& status, size_t tensor, size_t count) {
   return count == 1 ? status : status.annotate(fmt::format("tensor {}", tensor));
 }
@@ -94,7 +94,7 @@ Status check_types(const TypePair& types, const Layout& source) {
   return {};
 }
 
-// Checks each layout once: many tensors of a model have the same ones.
+// Checks each layout once, since many tensors of a model have the same layouts.
 class DestinationCheck {
  public:
   Status operator()(const Layout& layout) {
@@ -117,7 +117,8 @@ std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders) {
   return tensors;
 }
 
-// A message has about |slice_bytes|, and as many leave at once as the larger side has ranks.
+// Returns the bytes of a bundle: each message has about |slice_bytes|, and the larger side has one
+// per rank.
 uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, const OrderOptions& options) {
   size_t ranks = 1;
   const Layout* last[] = {nullptr, nullptr};

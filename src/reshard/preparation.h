@@ -1,5 +1,5 @@
-// How a redistribution is prepared: from what the ranks of a communicator want to move, to the
-// plans of all tensors, their proof, and this rank's work.
+// Prepares a redistribution: turns the tensors that the ranks of a communicator want to move into
+// the plans of all tensors, their proof, and this rank's work.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace hetcomm::reshard {
 
 // A tensor to be moved. All ranks specify the same.
 struct TensorOrder {
-  std::shared_ptr<const Layout> source;  // by ranks of the communicator
+  std::shared_ptr<const Layout> source;  // in ranks of the communicator
   std::shared_ptr<const Layout> destination;
   TypePair types;
 };
@@ -34,45 +34,45 @@ struct OrderOptions {
   Overflow overflow = Overflow::kSaturates;
   // Specific to this rank:
   uint64_t landing_bytes = 0;     // 0: chosen
-  uint32_t weight = 0;            // among users of network interfaces; 0: takes no part in sharing
+  uint32_t weight = 0;            // weight in sharing network interfaces; 0: does not take part
   uint64_t bytes_per_second = 0;  // 0: unlimited
 };
 
 // Facts about the plans of all ranks.
 struct Facts {
   Strategy strategy = Strategy::kAuto;  // strategy of the first tensor
-  bool is_of_all = true;                // all other tensors have the same strategy
-  uint64_t forecast_ns = 0;             // for all tensors; 0: the links are unknown
+  bool is_of_all = true;                // whether all other tensors have the same strategy
+  uint64_t forecast_ns = 0;             // for all tensors; 0: if the links are unknown
 };
 
 enum class PlanFormat : uint8_t { kText, kJson, kSvg };
 
-// Plans for all ranks without a communicator, and describes the plans. |links| may be null. Fails
-// like Order::create().
+// Makes plans for all ranks without a communicator, and describes the plans. |links| may be null.
+// Fails like Order::create().
 Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOptions& options,
                           const Links* links, PlanFormat format);
 
-// The same orders for the surviving ranks: see layout_of_survivors(). The text names the tensor.
+// Returns the orders for the surviving ranks: see layout_of_survivors(). An error names the tensor.
 Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
                                                      const std::vector<int>& rank_now);
 
 // The order of all ranks: tensors, layouts and options.
 class Order {
  public:
-  // |communicator| outlives this. INVALID_ARGUMENT, OUT_OF_RANGE or UNSUPPORTED with a text that
-  // names the tensor: ranks that do not exist, shapes that differ, types that cannot be converted,
-  // a strategy that does not cover the layouts. INTERNAL: the proof fails. Sends nothing to other
-  // ranks. May throw std::bad_alloc.
+  // Makes and proves the plans. |communicator| outlives this object. INVALID_ARGUMENT, OUT_OF_RANGE
+  // or UNSUPPORTED with a text that names the tensor: ranks that do not exist, shapes that differ,
+  // types that cannot be converted, or a strategy that does not cover the layouts. INTERNAL: the
+  // proof fails. Sends nothing to other ranks. May throw std::bad_alloc.
   static Result<std::unique_ptr<Order>> create(Communicator& communicator,
                                                std::vector<TensorOrder> tensors,
                                                const OrderOptions& options);
-  // Creates this rank's share. Called once.
+  // Creates this rank's redistribution. Called once.
   std::unique_ptr<Redistribution> prepare();
   const std::vector<TensorOrder>& tensors() const { return orders_; }
   const OrderOptions& options() const { return options_; }
-  // May take as long as planning.
+  // Returns facts about the plans. May take as long as planning.
   Result<Facts> facts() const;
-  // The plans of all ranks. May take as long as planning.
+  // Describes the plans of all ranks. May take as long as planning.
   Result<std::string> describe(PlanFormat format) const;
 
  private:

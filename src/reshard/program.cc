@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMaxRows = 1024;  // maximum number of rows of a message that is not packed
 constexpr uint64_t kScratchAlign = 64;
 
-// The bundles of a list of tensors. All ranks form the same ones.
+// The bundles of a list of tensors, which are identical on all ranks.
 struct Bundles {
   struct OfTensor {
     uint32_t first = 0;
@@ -24,7 +24,7 @@ struct Bundles {
   Bundles(const std::vector<Passage>& passages, uint64_t bundle_bytes) {
     const uint64_t most = std::max<uint64_t>(bundle_bytes, 1);
     uint32_t next = 0;
-    uint64_t filled = 0;  // bytes in the bundle before |next|, if it may take more
+    uint64_t filled = 0;  // bytes in the bundle before |next|, if there is room for more
     for (const Passage& passage : passages) {
       const uint64_t bytes =
           passage.plan->source.whole().elements() * reduce::size_of(passage.types.destination);
@@ -70,7 +70,7 @@ class Compiler {
     std::vector<std::pair<int, ProgramArrival>> arrivals;  // with the peer; -1: this rank itself
   };
 
-  // |sum_base|: the beginning of the tensor's sums in the phase's memory.
+  // Returns the region. |sum_base|: where the tensor's sums begin in the phase's memory.
   Region region(const StridedBox& box, uint32_t tensor, uint64_t sum_base = 0) const {
     const uint64_t base = box.memory == Space::kScratch ? scratch_base_
                           : box.memory == Space::kSum   ? sum_base
@@ -115,7 +115,7 @@ class Compiler {
 
   void add_phase(uint32_t tensor, const Phase& phase, Draft& draft) {
     const Conversion& conversion = program_.tensors[tensor];
-    // Everything sent in one hop has the same type.
+    // All data sent in one hop has the same type.
     const uint64_t element_bytes =
         reduce::size_of(conversion.sent_type(phase.hop == 0 ? Space::kSource : Space::kScratch));
     const uint64_t sum_base = draft.phase.sum_bytes;
@@ -125,7 +125,7 @@ class Compiler {
       for (const StridedBox& box : message.boxes) own.regions.push_back(region(box, tensor));
       own.bytes += message.elements * element_bytes;
     }
-    std::vector<uint64_t> begins;  // begin of this tensor's bytes in each message
+    std::vector<uint64_t> begins;  // where this tensor's bytes begin in each message
     for (const Message& message : phase.receives) {
       ProgramMessage& own = draft.receives[message.peer];
       begins.push_back(own.bytes);
@@ -203,7 +203,7 @@ class Compiler {
   }
 
   void number_messages() {
-    std::map<uint32_t, int32_t> last_of;  // latest phase of each bundle
+    std::map<uint32_t, int32_t> last_of;  // latest phase for each bundle
     int32_t index = 0;
     for (auto& [key, draft] : phases_) {
       ProgramPhase& phase = draft.phase;
@@ -253,7 +253,7 @@ class Compiler {
   const ProgramOptions& options_;
   const Bundles bundles_;
   Program program_;
-  uint64_t scratch_base_ = 0;                              // of the tensor being added
+  uint64_t scratch_base_ = 0;                              // base for the tensor being added
   std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // by bundle and hop
   std::map<std::tuple<int, uint32_t, bool>, uint32_t> track_numbers_;
 };
@@ -266,7 +266,7 @@ Conversion conversion_of(const MovePlan& plan, const TypePair& types) {
   conversion.sum_type = sum_type_of(types.source, types.destination);
   if (!conversion.is_sum) return conversion;
   conversion.divisor = plan.source.divisor;
-  // A sum that keeps its type overflows as collective operations do.
+  // A sum that keeps its type overflows like a collective operation.
   if (types.source == types.destination) conversion.types.overflow = Overflow::kIsNan;
   return conversion;
 }

@@ -1,8 +1,8 @@
-// A Program is the work of one rank to move a list of tensors: its slicings, joined and in bytes.
+// A Program is one rank's work to move a list of tensors: its slicings, combined and in bytes.
 //
-// Short tensors are combined, so that one message between two ranks carries many of them. A bundle
-// is the unit of this: a slice of a long tensor, or several short tensors. Bundles take the place
-// of slices in the order of a slicing (reshard/slicing.h). Pure.
+// Short tensors are combined, so that one message between two ranks carries many of them. They are
+// combined in bundles: a bundle is a slice of a long tensor, or several short tensors. Bundles
+// replace slices in the order of a slicing (reshard/slicing.h). Pure.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,10 @@ struct ProgramMessage {
   uint32_t track = 0;  // index of the track
   uint32_t place = 0;  // position among the messages of the track
   uint64_t bytes = 0;
-  // Where the bytes come from or go to. Empty for a received message if something is added.
+  // Memory to send from or receive into. Empty for a received message if any of its elements are
+  // added.
   std::vector<Region> regions;
-  // Long rows, few enough, that are neither converted nor added: the transports can use them in
+  // Few and long rows that are neither converted nor added, so the transports can use them in
   // place.
   bool is_direct = false;
 };
@@ -41,7 +42,7 @@ struct ProgramArrival {
 struct ProgramPhase {
   uint32_t bundle = 0;
   uint32_t hop = 0;
-  int32_t after = -1;  // the phase whose arrivals this one sends on; -1: none
+  int32_t after = -1;  // the phase whose arrivals this phase sends on; -1: none
   std::vector<ProgramMessage> sends;
   std::vector<ProgramMessage> receives;
   std::vector<ProgramArrival> arrivals;
@@ -61,13 +62,13 @@ struct ProgramTrack {
 struct ProgramSide {
   uint64_t bytes = 0;  // minimum size of the buffer; 0: this rank has no part
   uint64_t used_begin = 0;
-  uint64_t used_end = 0;    // equal to |used_begin|: nothing is used
+  uint64_t used_end = 0;    // equal to |used_begin| if nothing is used
   bool is_added = false;    // the processor adds this data, or adds to it
   uint64_t used_bytes = 0;  // total bytes of all regions
   uint64_t rows = 0;        // total rows of all regions
-  uint64_t planes = 0;      // planes of two row dimensions, which a device may copy at once
+  uint64_t planes = 0;      // planes with two row dimensions, which a device may copy at once
   Footprint boxes{};        // boxes of this rank
-  bool stays = false;       // elements at the same place in source and destination stay there
+  bool stays = false;       // elements with the same place in source and destination are not moved
 };
 
 // The element types of a tensor.
@@ -77,11 +78,11 @@ struct TypePair {
   Overflow overflow = Overflow::kSaturates;
 };
 
-// How the elements of a tensor are converted and summed on their way.
+// How the elements of a tensor are converted and summed.
 struct Conversion {
   TypePair types;
-  // The destination is the sum of terms, which are sent unconverted. Other elements are converted
-  // by the sender.
+  // The destination is the sum of terms, which are sent unconverted. If it is not a sum, the sender
+  // converts.
   bool is_sum = false;
   ElementType sum_type{};  // type in which the sum is formed
   uint32_t divisor = 1;    // divisor of the sum
@@ -91,12 +92,12 @@ struct Conversion {
            : memory == Space::kSum  ? sum_type
                                     : types.destination;
   }
-  // The type of elements sent from |memory|.
+  // Returns the type of elements sent from |memory|.
   ElementType sent_type(Space memory) const {
     return memory == Space::kSource && is_sum ? types.source : types.destination;
   }
   bool converts(Space memory) const { return type_of(memory) != sent_type(memory); }
-  // Whether sums need memory of their own, because they are rounded or divided once complete.
+  // Whether sums need separate memory, because they are rounded or divided once complete.
   bool rounds() const { return is_sum && (sum_type != types.destination || divisor > 1); }
 };
 Conversion conversion_of(const MovePlan& plan, const TypePair& types);
@@ -112,21 +113,21 @@ struct Program {
   uint64_t received_bytes = 0;
 };
 
-// One tensor on its way.
+// One tensor and its plan.
 struct Passage {
-  const MovePlan* plan = nullptr;  // contains at least the moves of the rank
+  const MovePlan* plan = nullptr;  // contains at least this rank's moves
   TypePair types;
 };
 
 struct ProgramOptions {
   int rank = 0;
-  // Approximate bytes of its tensors in a bundle, over all ranks. All ranks specify the same.
+  // Approximate bytes of one bundle's tensors, over all ranks. All ranks specify the same value.
   uint64_t bundle_bytes = 0;
   // Rows of at least this many bytes are sent without packing: the first holds for messages between
   // ranks of one host, the second for messages between hosts.
   uint64_t least_row_near = 4u << 10;
   uint64_t least_row_far = 32u << 10;
-  std::vector<bool> near;  // by rank: it is on this host
+  std::vector<bool> near;  // by rank: whether it is on this host
 };
 
 Program make_program(const std::vector<Passage>& passages, const ProgramOptions& options);

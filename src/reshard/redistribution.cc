@@ -14,12 +14,12 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Maximum number of consecutive executions given up: a rank that lags behind holds a note of each.
+// Maximum number of consecutive executions given up: a slow rank holds a note for each.
 constexpr size_t kMaxInRow = 1u << 13;
-constexpr size_t kMaxGivenUp = 1u << 16;  // maximum remembered: notes of them may still arrive
-constexpr size_t kMaxReason = 400;        // maximum bytes of the text of a refusal
+constexpr size_t kMaxGivenUp = 1u << 16;  // maximum remembered: notes about them may still arrive
+constexpr size_t kMaxReason = 400;        // maximum bytes of a refusal's text
 
-// The ranks of the job to which |program| has tracks.
+// Returns the job ranks to which |program| has tracks.
 std::vector<int> peers_of(const Program& program, const Communicator& communicator) {
   std::set<int> peers;
   for (const ProgramTrack& track : program.tracks) {
@@ -43,8 +43,8 @@ ReshardBoard::Terms board_terms(const Communicator& communicator,
   return own;
 }
 
-// The part of |share|, the share of all tracks together, that |track| gets. A rate is divided in
-// proportion to bytes.
+// Returns the part of |share| for |track|. A rate for all tracks is divided in proportion to their
+// bytes.
 TrackShare share_of(const ProgramTrack& track, const Program& program, const TrackShare& share) {
   if (!track.sends || share.bytes_per_second == 0 || program.sent_bytes == 0) return share;
   uint64_t bytes = 0;
@@ -79,7 +79,7 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
   return made;
 }
 
-// Afterwards the plan is on its board, or it is not on the board and has no tracks.
+// Adds the plan to its board and adds its tracks; on failure it is on no board and has no tracks.
 void Redistribution::add_tracks(const RedistributionTerms& terms) {
   const Program& own = shared_.program;
   shared_.talk.enter();
@@ -122,7 +122,7 @@ void Redistribution::open_tracks() {
       shared_.talk.close();
     }
     while (open-- > 0) {
-      // No message has begun, so this cannot fail.
+      // No message has begun, so this call cannot fail.
       [[maybe_unused]] const Code code = poster.close_track(turns.track(open));
     }
     throw;
@@ -171,7 +171,7 @@ Code Redistribution::check(const hetcomm_buffer_t* buffers, const std::vector<Pr
   return Code::kOk;
 }
 
-// False: the maximum number of executions is in progress.
+// Acquires a permit. False: the maximum number of executions is in progress.
 bool Redistribution::take_permit() {
   uint32_t taken = under_way_.load(std::memory_order_relaxed);
   while (taken < in_flight_) {
@@ -180,7 +180,7 @@ bool Redistribution::take_permit() {
   return false;
 }
 
-// Returns an execution that has a place; null: there is no place.
+// Returns a fresh execution that has a permit; null: no permit is left.
 std::unique_ptr<Execution> Redistribution::take() {
   std::unique_ptr<Execution> execution;
   {
@@ -216,7 +216,7 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
         "{} executions are under way, which is all that may be; wait for the oldest", in_flight_);
     return Code::kBusy;
   }
-  // The members of a group start together, and a stream that is not held back imposes no order.
+  // The members of a group start together, and a stream that is not held back guarantees no order.
   const bool in_order = !options.in_group && options.stream != nullptr && options.stream->is_held();
   code = execution->claim(sources, destinations, in_order ? options.stream : nullptr, text);
   if (code != Code::kOk) return code;
@@ -263,7 +263,7 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
 
 // --- executions ---------------------------------------------------------------
 
-// |execution| is called: it takes its number, and the other ranks are told.
+// Calls |execution|: gives it a number, and tells the other ranks.
 void Redistribution::call(Execution& execution) {
   if (execution.has_number()) return;
   execution.set_number(next_number_++);
@@ -275,7 +275,7 @@ void Redistribution::call(Execution& execution) {
 void Redistribution::lined_up(Execution& execution) {
   call(execution);
   execution.set_lined_up(true);
-  lined_up_.push_back(&execution);  // there is room for the maximum in progress
+  lined_up_.push_back(&execution);  // reserved for the maximum number in progress
 }
 
 void Redistribution::leave_line(Execution& execution) {
@@ -296,7 +296,7 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
     active_.reserve(active_.size() + 1);
     set_busy(true);
   } catch (const std::bad_alloc&) {
-    // The other ranks count on this execution.
+    // The other ranks expect this execution.
     break_off_and_sweep(Code::kOutOfMemory);
     return Code::kOutOfMemory;
   }
@@ -307,22 +307,23 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
   return {};
 }
 
-// |execution| will not begin. If it is cancelled or late, only it ends.
+// Withdraws |execution|, which will not begin. If it is cancelled or late, no other execution ends.
 void Redistribution::withdraw(Execution& execution, const Status& why) {
   call(execution);
   leave_line(execution);
   if (why.code() == Code::kCancelled || why.code() == Code::kTimedOut) {
     if (give_up(execution, why)) return;
   } else if (given_up_.contains(execution.number())) {
-    return;  // the other ranks know
+    return;  // the other ranks already know
   }
   break_off_and_sweep(why);
 }
 
-// Another rank's report about this execution has precedence over the end of the plan. No rank ends
-// its part of an execution that takes place before this rank has begun its own. So a peer that has
-// closed a track takes no part in executions that wait for a stream. They end once no other
-// execution is in progress, since one in progress may not need that peer.
+// Returns how |execution| is known to end, if so. Another rank's report about it has precedence
+// over the end of the plan. No rank ends its part of an execution that takes place before this rank
+// has begun its own part. So a peer that has closed a track takes no part in executions that wait
+// for a stream. They end once no other execution is in progress, since an active execution may not
+// need that peer.
 Status Redistribution::known_end(const Execution& execution) const {
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
     return found->second.status();
@@ -359,8 +360,8 @@ bool Redistribution::give_up(Execution& execution, const Status& why) {
   }
 }
 
-// The other ranks are told before any of its messages end here. |from|: the rank of the job that
-// reported it; -1: this rank gives it up. False: there is no room for it.
+// Records |given_up|, and tells the other ranks before any of its messages end here. |from|: the
+// job rank that reported it; -1: this rank gives it up. False: there is no room for the record.
 bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   if (in_row_ >= kMaxInRow) return false;
   try {
@@ -388,7 +389,7 @@ void Redistribution::refuse(std::string_view why) {
                          .text = printable_beginning(why, kMaxReason)};
   shared_.talk.introduce();
   ++next_number_;
-  if (given_up_.contains(given_up.execution)) return;  // another rank refuses it too
+  if (given_up_.contains(given_up.execution)) return;  // another rank refuses the execution too
   if (note_given_up(given_up, -1)) return;
   break_off_and_sweep(status_or_code(Code::kBusy, [&]() HETCOMM_UNDER_BATON {
     return fmt::format(
@@ -397,7 +398,7 @@ void Redistribution::refuse(std::string_view why) {
   }));
 }
 
-// |execution| has succeeded: from now on only later ones count.
+// Counts only executions after |execution|, which has succeeded, as consecutive.
 void Redistribution::begin_row(uint64_t execution) {
   if (in_row_ == 0) return;
   in_row_ = static_cast<size_t>(std::distance(given_up_.upper_bound(execution), given_up_.end()));
@@ -417,7 +418,7 @@ void Redistribution::peer_gave_up(int from, const GivenUp& given_up) {
   const bool is_over = execution == nullptr && given_up.execution < next_number_;
   const bool is_active = execution != nullptr && !execution->is_lined_up();
   const Status why = given_up.status();
-  // Some of its data has moved, so it cannot continue.
+  // If this rank has moved some of the data, the execution cannot be given up alone.
   if (is_over || (is_active && execution->has_moved()) || !note_given_up(given_up, from)) {
     break_off_and_sweep(why);
     return;
@@ -456,7 +457,7 @@ int Redistribution::progress() {
   return 1;
 }
 
-// Logs each execution once.
+// Logs a pause, once per execution.
 void Redistribution::note_pause(uint64_t pause_ns) {
   if (active_.empty()) return;
   const uint64_t oldest = active_.front()->number();
@@ -468,19 +469,19 @@ void Redistribution::note_pause(uint64_t pause_ns) {
       oldest, static_cast<double>(pause_ns) / 1e9);
 }
 
-// While no execution is pending, there is no need to call progress().
+// Records that there is work to do. While no execution is pending, progress() need not be called.
 void Redistribution::note_ready() {
   ready_ = true;
   if (busy_) communicator_.job().tasks().note_ready(*this);
 }
 
-// Called in an upcall, which must not sweep while executions are pending; progress() will.
+// Ends the plan from an upcall. While executions are pending, progress() sweeps later.
 void Redistribution::break_off_and_sweep(const Status& why) {
   break_off(why);
   if (!busy_) sweep_over();
 }
 
-// The status of executions that would begin after the plan has ended.
+// Returns the status for executions that would begin after the plan has ended.
 Status Redistribution::ended() const {
   if (differs_) return broken_;
   return status_or_code(broken_.code(), [&]() HETCOMM_UNDER_BATON {
@@ -489,7 +490,7 @@ Status Redistribution::ended() const {
   });
 }
 
-// Ends executions that wait for a user's stream and will not succeed.
+// Ends executions that wait for a user's stream and cannot succeed.
 void Redistribution::end_lined_up() {
   for (size_t i = lined_up_.size(); i-- > 0;) {
     const Status why = known_end(*lined_up_[i]);
@@ -498,8 +499,8 @@ void Redistribution::end_lined_up() {
   }
 }
 
-// Executions whose turn on that track has not come yet must not wait for ranks that are not told of
-// it.
+// Records that a track was closed, so that executions whose turn on it has not come do not wait for
+// ranks that are not told of the closing.
 void Redistribution::track_closed() {
   has_closed_track_ = is_track_closed_ = true;
   note_ready();
@@ -512,7 +513,7 @@ void Redistribution::sweep_over() {
   for (auto& execution : active_) {
     if (!execution->is_over()) continue;
     if (execution->has_succeeded()) begin_row(execution->number());
-    // There is room for the maximum number in progress; the rest is destroyed.
+    // The list has room for the maximum number in progress; further executions are destroyed.
     if (spare_.size() < spare_.capacity()) {
       execution->reset();
       spare_.push_back(std::move(execution));
@@ -522,7 +523,7 @@ void Redistribution::sweep_over() {
   }
   std::erase(active_, nullptr);
   if (active_.size() != before && !active_.empty()) note_ready();
-  // Device copies and messages with one rank may continue here without delaying other ranks.
+  // Device copies, and messages with one rank, may continue without delaying other ranks.
   if (!broken_.ok()) close_tracks(broken_);
   if (active_.empty()) set_busy(false);
   if (active_.empty() && has_closed_track_) end_lined_up();
@@ -547,7 +548,7 @@ void Redistribution::break_off(const Status& why) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 
-// Only ranks whose plan differs are told MISMATCH.
+// Returns the status for rank |rank|. MISMATCH is told only to ranks whose plan differs.
 Status Redistribution::told_to(int rank, const Status& why) const {
   if (!differs_ || why.code() != Code::kMismatch || differing_.contains(rank)) return why;
   return status_or_code(Code::kAborted, [&] { return std::string(why.text()); });

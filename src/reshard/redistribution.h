@@ -22,15 +22,15 @@
 
 namespace hetcomm::reshard {
 
-// All ranks specify the same.
+// All ranks specify the same values.
 struct RedistributionTerms {
-  uint64_t tag = 0;        // distinguishes redistributions between the same ranks, as with queues
+  uint64_t tag = 0;        // distinguishes redistributions between the same ranks, as for queues
   uint64_t content = 0;    // hash of everything that the ranks must agree on
   uint32_t in_flight = 1;  // maximum number of executions in progress
-  std::vector<int> ranks;  // ranks of the communicator that are in some layout
+  std::vector<int> ranks;  // ranks of the communicator that appear in some layout
   // Specific to this rank:
-  uint64_t landing_bytes = 0;  // of each direction
-  TrackShare share;            // a weight of 0: takes no part in sharing
+  uint64_t landing_bytes = 0;  // in each direction
+  TrackShare share;            // a weight of 0: does not take part in sharing
 };
 
 // Options of one execution.
@@ -38,7 +38,7 @@ struct ExecutionOptions {
   uint64_t timeout_ns = 0;  // 0: the communicator's timeout
   bool high_priority = false;
   UserStream* stream = nullptr;  // null: waits for no stream
-  bool in_group = false;         // a group, which the caller fills, starts it
+  bool in_group = false;         // the execution is in the caller's open group and starts with it
   Label label{};
 };
 
@@ -58,21 +58,22 @@ class Redistribution final : private QuietTask,
   // [any-thread]
   Communicator& communicator() { return communicator_; }
   const Program& program() const { return shared_.program; }
-  // Starts an execution, or leaves it to its group. |sources| and |destinations| have a buffer for
-  // each tensor, which is ignored if this rank has no part of the tensor. |*text| gives the reason
-  // for a refusal. May throw std::bad_alloc.
+  // Starts an execution, or leaves this to its group. |sources| and |destinations| have a buffer
+  // for each tensor, which is ignored if this rank has no part of the tensor. |*text| gives the
+  // reason for a refusal. May throw std::bad_alloc.
   Code start(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const ExecutionOptions& options, Operation** out, std::string* text);
-  // This rank's next execution will not take place, for |why|, and counts as started. May throw
-  // std::bad_alloc.
+  // Refuses this rank's next execution, for |why|; it counts as started. May throw std::bad_alloc.
   void refuse(std::string_view why);
-  // Number of pending executions.
+  // Returns the number of pending executions.
   uint32_t pending() const { return pending_.load(std::memory_order_acquire); }
-  // False: some are still pending after |timeout_ns|; 0: HETCOMM_TIMEOUT.
+  // Waits for the pending executions. False: some are still pending after |timeout_ns|; 0:
+  // HETCOMM_TIMEOUT.
   bool drain(uint64_t timeout_ns);
   // Ends the pending executions with kCancelled.
   void cancel();
-  // kBusy while executions are in progress. Nothing else is called afterwards.
+  // Closes the redistribution, unless executions are in progress: kBusy. No function may be called
+  // afterwards.
   Status close();
 
  private:
@@ -124,17 +125,17 @@ class Redistribution final : private QuietTask,
   std::atomic<uint32_t> under_way_{0};  // executions that are bound
   std::atomic<uint32_t> pending_{0};    // executions that have not ended
   uint64_t next_number_ = 0;            // number of the next execution that is called
-  Status broken_;                       // why no execution can go on
-  std::set<int> differing_;             // ranks of the job that have another plan
-  bool differs_ = false;                // |broken_| means that another rank has another plan
+  Status broken_;                       // why no execution can continue
+  std::set<int> differing_;             // job ranks that have another plan
+  bool differs_ = false;                // |broken_| reports that another rank has another plan
   bool tracks_open_ = false;
   bool has_closed_track_ = false;
-  bool is_track_closed_ = false;  // a track was closed, and pending executions have not been told
+  bool is_track_closed_ = false;  // whether pending executions must be told that a track was closed
   bool ready_ = false;
   bool busy_ = false;
-  uint64_t quiet_until_ = 0;              // earlier executions were noted in the log, or are over
-  std::map<uint64_t, GivenUp> given_up_;  // the latest ones, by number
-  size_t in_row_ = 0;                     // number of these since the last successful execution
+  uint64_t quiet_until_ = 0;              // earlier executions were logged as paused, or are over
+  std::map<uint64_t, GivenUp> given_up_;  // the latest abandoned executions, by number
+  size_t in_row_ = 0;                     // number given up since the last successful execution
   std::vector<Execution*> lined_up_;      // called, and waiting for a stream
   std::vector<std::unique_ptr<Execution>> active_;  // in ascending order
   std::vector<std::unique_ptr<Execution>> spare_;

@@ -24,7 +24,7 @@ void cast(const std::byte* from, std::byte* to, size_t elements) {
   }
 }
 
-// Clamps to the largest numbers of float8_e4m3fn. NaN stays NaN.
+// Clamps to the finite range of float8_e4m3fn. NaN stays NaN.
 void saturate(float* numbers, size_t count) {
   constexpr float kLargest = 448;
   for (size_t i = 0; i < count; ++i) {
@@ -62,7 +62,7 @@ void convert(ElementType from_type, const std::byte* from, ElementType to_type, 
   }
 }
 
-// Adds |elements| elements of a narrower type, block by block.
+// Adds |elements| elements that have a narrower type, block by block.
 void add_wider(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
                size_t elements) {
   constexpr size_t kBlock = 1024;
@@ -78,7 +78,7 @@ void add_wider(ElementType from_type, const std::byte* from, ElementType to_type
   }
 }
 
-// Calls use(from, to, elements) for each run that is contiguous on both sides.
+// Calls use(from, to, elements) for each run of elements that is contiguous on both sides.
 template <typename Use>
 void for_each_run(const CopySide& from, const CopySide& to, Use&& use) {
   const uint64_t from_bytes = reduce::size_of(from.type);
@@ -116,18 +116,18 @@ Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes,
 
 namespace {
 
-// Returns, from the innermost level outwards, how many bytes, rows, planes, ... of a region follow
-// each other, and at which distance.
+// Iterates over the levels of a region, from the innermost outwards: how many bytes, rows, planes,
+// ... follow each other, and at which distance.
 class Levels {
  public:
   explicit Levels(const Region& region)
       : region_(region), count_(region.row_bytes), left_(region.dimensions) {
     skip();
   }
-  // 1 at the end.
+  // Returns the count of the current level; 1 at the end.
   uint64_t count() const { return count_; }
   uint64_t stride() const { return stride_; }
-  // Takes |part|, which divides count().
+  // Removes a factor |part|, which divides count().
   void take(uint64_t part) {
     count_ /= part;
     stride_ *= part;
@@ -153,7 +153,7 @@ class Levels {
 
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out) {
   CommonRows rows{.row_bytes = 1};
-  // The search finds inner rows first.
+  // Inner rows are found first.
   size_t& count = rows.dimensions;
   Levels source(from);
   Levels target(to);

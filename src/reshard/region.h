@@ -1,5 +1,5 @@
-// Regions: rows of elements at regular distances in a rank's memory, and how the processor copies
-// them, converts them and adds them up. Pure.
+// Regions: rows of elements at regular distances in a rank's memory, and how the processor copies,
+// converts and adds them. Pure.
 #pragma once
 
 #include <array>
@@ -27,13 +27,13 @@ struct Region {
   Numbers strides{};
 
   uint64_t bytes() const { return rows * row_bytes; }
-  // Number of planes, which have at most two dimensions of rows.
+  // Returns the number of planes, which have at most two dimensions of rows.
   uint64_t planes() const {
     uint64_t count = 1;
     for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];
     return count;
   }
-  // One past the last byte.
+  // Returns the end: one past the last byte.
   uint64_t end() const {
     uint64_t last = offset;
     for (size_t d = 0; d < dimensions; ++d) last += (extents[d] - 1) * strides[d];
@@ -41,17 +41,17 @@ struct Region {
   }
 };
 
-// The region of |box| of |tensor|, whose elements have |element_bytes| bytes, |base| bytes after
-// the beginning of its memory.
+// Returns the region of |box| of |tensor|, whose elements have |element_bytes| bytes. |base|:
+// bytes from the beginning of its memory to offset 0 of |box|.
 Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes, uint64_t base);
 
-// Goes through the rows of a region, in order.
+// Iterates over the rows of a region, in order.
 class RowCursor {
  public:
   explicit RowCursor(const Region& region)
       : region_(region), offset_(region.offset), left_(region.row_bytes) {}
   uint64_t offset() const { return offset_; }
-  // Contiguous bytes from here; 0 at the end.
+  // Returns how many contiguous bytes follow; 0 at the end.
   uint64_t left() const { return left_; }
   // Advances by |bytes|, at most left().
   void advance(uint64_t bytes) {
@@ -82,8 +82,8 @@ class RowCursor {
   uint64_t left_;
 };
 
-// Rows that two regions have in common. Row (i, j, ...) begins i * from_strides[0] + ... bytes
-// after the first byte of one region, and i * to_strides[0] + ... bytes after that of the other.
+// Rows common to two regions. Row (i, j, ...) begins i * from_strides[0] + ... bytes after the
+// first byte of one region, and i * to_strides[0] + ... bytes after that of the other.
 struct CommonRows {
   static constexpr size_t kMaxExtents = 2 * std::tuple_size_v<Numbers>;
   using Sizes = std::array<uint64_t, kMaxExtents>;
@@ -93,7 +93,7 @@ struct CommonRows {
   Sizes from_strides{};
   Sizes to_strides{};
 
-  // Number of planes, which have at most two dimensions of rows.
+  // Returns the number of planes, which have at most two dimensions of rows.
   uint64_t planes() const {
     uint64_t count = 1;
     for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];
@@ -102,12 +102,12 @@ struct CommonRows {
 };
 
 // Finds the longest rows into which |from| and |to|, which have the same number of bytes, can both
-// be cut, so that rows at the same place in both have the same bytes. False: none were found.
-// Regions of one box of a tensor always have some.
+// be cut, so that rows with the same index have the same bytes. False: none were found. Two regions
+// of the same tensor box always have common rows.
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out);
 
-// Elements can be converted between the floating-point types of at most 32 bits, and between
-// float32 and float64. |from| and |to| may be equal.
+// Whether elements can be converted: between the floating-point types of at most 32 bits, and
+// between float32 and float64. |from| and |to| may be equal.
 bool can_convert(ElementType from, ElementType to);
 
 // One side of a copy: a region in the memory that begins at |base|.
@@ -117,19 +117,19 @@ struct CopySide {
   ElementType type{};
 };
 
-// A number that is too large for float8_e4m3fn, which has no infinity, becomes the largest one of
-// its sign, as in torch, or NaN, as in collective operations.
+// How to convert a number that is too large for float8_e4m3fn, which has no infinity: to the
+// largest number of its sign, as in torch, or to NaN, as in collective operations.
 enum class Overflow : uint8_t { kSaturates, kIsNan };
 
-// Copies the elements of |from| to |to|, which has the same number, and converts them if the types
-// differ.
+// Copies the elements of |from| to |to|, which has the same number of elements, and converts them
+// if the types differ.
 void copy(const CopySide& from, const CopySide& to, Overflow overflow = Overflow::kSaturates);
-// Adds the elements of |from| to those of |to|. The type of |to| is that of |from|, or can hold all
-// its numbers.
+// Adds the elements of |from| to those of |to|. The type of |to| is that of |from|, or can
+// represent all its values.
 void add(const CopySide& from, const CopySide& to);
 
-// The type in which sums of elements of |source| are formed for elements of |destination|: float32,
-// or float64 if either is float64; their own type if no conversion is needed.
+// Returns the type for sums of |source| elements that go to |destination| elements: float32, or
+// float64 if either is float64; their own type if no conversion is needed.
 ElementType sum_type_of(ElementType source, ElementType destination);
 
 }  // namespace hetcomm::reshard

@@ -15,7 +15,7 @@ std::byte* SideMemory::make_room(std::unique_ptr<std::byte[]>& memory, uint64_t&
 }
 
 bool SideMemory::worth_staging() const {
-  // A single row is one copy either way.
+  // A single row needs one copy in either case.
   if (side_->rows == 1) return true;
   if (!copies_rows()) return side_->used_bytes >= side_->rows * kLongRow;
   return side_->used_bytes >= side_->planes * kMinCopyBytes &&
@@ -57,7 +57,7 @@ void SideMemory::load(Staging& staging, CopyHandler& handler) {
                 side_->used_end - side_->used_begin, handler);
 }
 
-// Only written data goes back: the gaps belong to others.
+// Stores only written data, because other code owns the gaps.
 void SideMemory::store(Staging& staging, const std::vector<const Region*>& regions,
                        CopyHandler& handler) {
   std::vector<BufferPiece> pieces;

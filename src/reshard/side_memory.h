@@ -1,9 +1,9 @@
 // The memory of one tensor on one side (source or destination) of one execution.
 //
-// The processor touches only host memory. Device memory is staged: data to pack, or data that has
-// arrived, is copied message by message. If staging does not suffice, host memory represents the
-// device memory as a shadow, which is loaded before the execution or stored after it. Under the
-// baton.
+// The processor accesses only host memory. Device memory is staged: data to pack, or data that has
+// arrived, is copied message by message. If staging does not suffice or would be slow, host memory
+// serves as a shadow of the device memory. The shadow is loaded before the execution or stored
+// after it. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -23,27 +23,30 @@ namespace hetcomm::reshard {
 
 class SideMemory {
  public:
-  // |buffer| was checked against |side|, which outlives this. May throw std::bad_alloc.
+  // Sets the buffer, which was checked against |side|. |side| outlives this object. May throw
+  // std::bad_alloc.
   void bind(const hetcomm_buffer_t& buffer, const ProgramSide& side);
 
   bool has_shadow() const { return shadowed_; }
   bool is_staged() const { return memory_ != nullptr && !shadowed_; }
-  // Whether its device copies many rows at regular distances in one call.
+  // Whether the device copies many rows at regular distances in one call.
   bool copies_rows() const { return memory_->device().table->copy_rows_to_host != nullptr; }
-  // Whether a device copies these rows one by one almost at its full speed.
+  // Whether a device copies these rows one by one at almost full speed.
   static bool has_long_rows(const Region& region) { return region.row_bytes >= kLongRow; }
-  // The memory of the buffer, if it has a handle.
+  // Returns the memory of the buffer, if it has a handle.
   Memory* named_memory() const { return reinterpret_cast<Memory*>(buffer_.memory); }
   BufferPiece piece() const { return {named_memory(), buffer_.offset, buffer_.length}; }
-  // Address of byte 0 of the buffer, or of its place relative to the shadow. Not valid if it is
-  // staged.
+  // Returns the address of byte 0 of the buffer, or the address that corresponds to it relative to
+  // the shadow. Not valid if the memory is staged.
   std::byte* host() const { return reinterpret_cast<std::byte*>(base_); }
-  // The |length| bytes from |offset| on, in the form that a message takes.
+  // Returns the |length| bytes from |offset| in the form that a message uses.
   hetcomm_buffer_t part(uint64_t offset, uint64_t length) const;
 
-  // Hands its host memory to |abandoned| if abandoned copies may touch it; it is then not reused.
+  // Transfers the host memory to |abandoned| if abandoned copies may access it, so that it is not
+  // reused.
   void leave_to(AbandonedCopies& abandoned) noexcept;
-  // Starts to copy the used part; |handler| is told of the end. May throw std::bad_alloc.
+  // Starts to copy the used part, and notifies |handler| when the copy ends. May throw
+  // std::bad_alloc.
   void load(Staging& staging, CopyHandler& handler) HETCOMM_UNDER_BATON;
   // Stores |regions| of this tensor, which have been written in the shadow.
   void store(Staging& staging, const std::vector<const Region*>& regions,
@@ -51,7 +54,7 @@ class SideMemory {
 
  private:
   static constexpr uint64_t kLongRow = 64u << 10;
-  // A lower average does not justify a separate copy, or for rows a place among those of a copy.
+  // Minimum average bytes that justify a separate copy, or a place among the rows of a copy.
   static constexpr uint64_t kMinCopyBytes = 4u << 10;
   static constexpr uint64_t kMinRow = 64;
   bool worth_staging() const;
@@ -60,12 +63,12 @@ class SideMemory {
 
   hetcomm_buffer_t buffer_{};
   const ProgramSide* side_ = nullptr;
-  Memory* memory_ = nullptr;  // of a device that the processor cannot touch; null: host memory
+  Memory* memory_ = nullptr;  // memory of a device that the CPU cannot access; null: host memory
   uintptr_t base_ = 0;
   bool shadowed_ = false;
   std::unique_ptr<std::byte[]> shadow_;
   uint64_t shadow_bytes_ = 0;
-  std::unique_ptr<std::byte[]> rows_;  // the data to store, without gaps
+  std::unique_ptr<std::byte[]> rows_;  // data to store, without gaps
   uint64_t rows_bytes_ = 0;
   CopyJob job_;
 };

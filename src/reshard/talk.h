@@ -1,6 +1,6 @@
-// ReshardTalk: the messages about a redistribution between this rank and the ranks with which it
-// has tracks: that it has started, executions that were given up, and labels. Under the baton,
-// except the constructor.
+// ReshardTalk: the messages about a redistribution between this rank and the ranks to which it has
+// tracks. They report that the redistribution has started, executions that were given up, and
+// labels. Under the baton, except the constructor.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace hetcomm::reshard {
 
-// The caller's identification of an execution.
+// The caller's label for an execution.
 struct Label {
   uint64_t step = 0;
   uint64_t micro_batch = 0;
@@ -29,20 +29,20 @@ struct Label {
 struct GivenUp {
   uint64_t execution = 0;
   Code code = Code::kAborted;  // result on the rank that gave it up; kMismatch: it was refused
-  int32_t origin = 0;          // that rank's number in the communicator
+  int32_t origin = 0;          // number of that rank in the communicator
   std::string text;
 
-  // How the execution ends on the other ranks.
+  // Returns the status with which the execution ends on the other ranks.
   Status status() const;
 };
 
 class ReshardTalkClient {
  public:
-  // Rank |rank| of the job has another plan.
+  // Called when rank |rank| of the job has another plan.
   virtual void plan_differs(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
-  // Rank |from| of the job has reported |given_up|.
+  // Called when rank |from| of the job has reported |given_up|.
   virtual void peer_gave_up(int from, const GivenUp& given_up) HETCOMM_UNDER_BATON = 0;
-  // A peer's label of |execution| has arrived.
+  // Called when a peer's label for |execution| has arrived.
   virtual void label_came(uint64_t execution) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -51,38 +51,40 @@ class ReshardTalkClient {
 
 class ReshardTalk final : private BoardedReshard {
  public:
-  // |peers|: ranks of the job with which this rank has tracks, without duplicates. All arguments
-  // outlive this.
+  // |peers|: job ranks to which this rank has tracks, without duplicates. All arguments outlive
+  // this object.
   ReshardTalk(Communicator& communicator, ReshardTalkClient& client, ReshardBoard::Terms terms,
               std::vector<int> peers);
   ReshardTalk(const ReshardTalk&) = delete;
   ReshardTalk& operator=(const ReshardTalk&) = delete;
 
-  // Takes the plan's numbers, and receives reports of others from now on. May throw std::bad_alloc.
+  // Allocates the plan's numbers, and starts to receive reports from other ranks. May throw
+  // std::bad_alloc.
   void enter() HETCOMM_UNDER_BATON;
-  // The number that this rank uses for the plan with rank |rank| of the job, with which it has
-  // tracks.
+  // Returns the number that this rank uses for the plan with rank |rank| of the job, to which it
+  // has tracks.
   uint32_t number_with(int rank) const HETCOMM_UNDER_BATON;
-  // Processes earlier reports of others. May throw std::bad_alloc.
+  // Processes earlier reports from other ranks. May throw std::bad_alloc.
   void catch_up() HETCOMM_UNDER_BATON;
   void close() HETCOMM_UNDER_BATON;
-  // An execution of this rank is called: tells the peers of the plan, unless they know it.
+  // Tells the peers about the plan, unless they know it, because this rank calls an execution.
   void introduce() HETCOMM_UNDER_BATON;
-  // Tells all peers but |but|.
+  // Reports |given_up| to all peers except |but|.
   void tell(const GivenUp& given_up, int but) HETCOMM_UNDER_BATON;
   void tell(uint64_t execution, const Label& label) HETCOMM_UNDER_BATON;
 
-  // The label of |execution| that rank |rank| of the job has sent; null: none.
+  // Returns the label for |execution| that rank |rank| of the job has sent; null: none.
   const Label* told(int rank, uint64_t execution) const HETCOMM_UNDER_BATON;
-  // A peer whose label of |execution| differs from |own|, with that label; null: there is none.
+  // Returns a peer whose label for |execution| differs from |own|, with that label; null: there is
+  // none.
   const std::pair<const std::pair<uint64_t, int>, Label>* find_other(
       uint64_t execution, const Label& own) const HETCOMM_UNDER_BATON;
-  // Labels of |execution| are no longer needed.
+  // Discards the labels for |execution|.
   void forget_labels(uint64_t execution) HETCOMM_UNDER_BATON;
-  // Whether some peer has said that it has no such plan, and not since then that it has one.
+  // Whether the latest report from some peer is that it has no such plan.
   bool is_lacking() const HETCOMM_UNDER_BATON { return !lacking_.empty(); }
-  // For people: "; rank 1 has no plan with tag 0 and rank 0; it has tag 1"; empty if no peer lacks
-  // it.
+  // Returns a text for users like "; rank 1 has no plan with tag 0 and rank 0; it has tag 1"; empty
+  // if no peer lacks the plan.
   std::string lacking() const HETCOMM_UNDER_BATON;
 
  private:

@@ -1,6 +1,7 @@
-// TrackTurns: the tracks of a redistribution, and whose turn it is on each. The messages of all
-// executions cross a track in an order that both ends know: execution by execution, and within each
-// by place. Both ends skip the messages of an execution that was given up. Under the baton.
+// TrackTurns: the tracks of a redistribution, and the execution whose turn it is on each. All
+// executions send their messages on a track in an order that both ends know: execution by
+// execution, and by place within each execution. Both ends skip the messages of an abandoned
+// execution. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class TrackTurns {
   TrackTurns(const TrackTurns&) = delete;
   TrackTurns& operator=(const TrackTurns&) = delete;
 
-  // Adds a track that carries |messages| in each execution. |arguments| are those of Track.
+  // Adds a track that carries |messages| in each execution. |arguments| are passed to Track.
   template <typename... Arguments>
   void add(uint32_t messages, Arguments&&... arguments) {
     tracks_.push_back(std::make_unique<Counted>(messages, std::forward<Arguments>(arguments)...));
@@ -34,7 +35,7 @@ class TrackTurns {
   bool has_turn(size_t index, uint64_t execution, uint32_t place) HETCOMM_UNDER_BATON {
     Counted& counted = *tracks_[index];
     if (!skipped_.empty()) [[unlikely]]
-      settle(counted);  // the track may have room for it now
+      settle(counted);  // the track may now have room for the message
     return counted.started == execution * counted.messages + place && counted.track.has_room();
   }
   // Records that the next message of the track is about to start. Call settle() once that message
@@ -44,16 +45,16 @@ class TrackTurns {
     if (!skipped_.empty()) [[unlikely]]
       settle(*tracks_[index]);
   }
-  // Whether some message of |execution|, which was not given up, has yet to start on track |index|.
+  // Whether |execution|, which was not given up, still has to start a message on track |index|.
   bool has_yet_to_start(size_t index, uint64_t execution) const HETCOMM_UNDER_BATON {
     const Counted& counted = *tracks_[index];
     return counted.started < (execution + 1) * counted.messages;
   }
-  // Track |index| is about to be closed. False: it already was.
+  // Records that track |index| is about to be closed. False: it already was.
   bool take_closing(size_t index) HETCOMM_UNDER_BATON {
     return !std::exchange(tracks_[index]->is_closed, true);
   }
-  // No further message of |execution| starts. If it throws std::bad_alloc, it has done nothing.
+  // Skips the remaining messages of |execution|. If it throws std::bad_alloc, nothing has changed.
   void skip(uint64_t execution) HETCOMM_UNDER_BATON;
 
  private:
@@ -61,7 +62,7 @@ class TrackTurns {
     template <typename... Arguments>
     explicit Counted(uint32_t of_each, Arguments&&... arguments)
         : messages(of_each), track(std::forward<Arguments>(arguments)...) {}
-    const uint32_t messages;  // messages of each execution
+    const uint32_t messages;  // number of messages in each execution
     uint64_t started = 0;     // number of messages started or skipped, in all executions
     bool is_closed = false;
     Track track;

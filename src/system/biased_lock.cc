@@ -8,7 +8,8 @@ void BiasedLock::set_up(Bias bias) {
   sole_.store(biased ? kNobodyYet : kShared, std::memory_order_relaxed);
 }
 
-// kShared becomes visible only after the fence: a thread that sees it can trust |inside_|.
+// Ends the sole use. kShared becomes visible only after the fence, so a thread that sees it can
+// trust |inside_|.
 void BiasedLock::end_sole_use() {
   sole_.store(kEnding, std::memory_order_seq_cst);
   fence_.heavy();

@@ -6,12 +6,13 @@
 //
 //   nobody yet --first call as a user--> sole user --call of another thread--> ending --> shared
 //
-// Why it excludes: the sole user says that it is inside, and then checks that it still is the sole
-// user and that the word is free. The other thread takes that role away, fences on all processors,
-// and then checks whether the sole user is inside. One of the two sees the other.
+// Mutual exclusion: the sole user announces that it is inside, and then checks that it still is the
+// sole user and that the word is free. The other thread revokes that role, fences on all
+// processors, and then checks whether the sole user is inside. One of the two sees the other.
 //
-// try_lock() may fail although nobody holds the lock for longer than a moment. A thread that held
-// it or failed to enter checks afterwards for work that others left to it (see Engine).
+// try_lock() may fail although no thread holds the lock for longer than a moment. A thread that
+// held the lock or failed to take it checks afterwards for work that others left to it (see
+// Engine).
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,7 @@ class BiasedLock {
  public:
   enum class Bias : uint8_t { kNever, kSoleUser };
 
-  // Call before the first use. There is no sole user if the kernel lacks membarrier().
+  // Prepares the lock for its first use. There is no sole user if the kernel lacks membarrier().
   void set_up(Bias bias);
 
   // [any-thread]
@@ -33,20 +34,20 @@ class BiasedLock {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_shared();
   }
   // Tries like try_lock(). The first thread that calls it becomes the sole user, if no other thread
-  // has called anything. [any-thread]
+  // has called any member. [any-thread]
   bool try_lock_as_user() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_new_user();
   }
-  // Takes the lock if that costs nothing, which is so for the sole user. After a failure no other
-  // thread can take it that way, but the sole user may still be inside, and others may have left
-  // work to this thread. [any-thread]
+  // Takes the lock if that costs nothing, as it does for the sole user. After a failure no other
+  // thread can take the lock this way, but the sole user may still be inside, and others may have
+  // left work to this thread. [any-thread]
   bool try_enter_as_user() {
     if (sole_.load(std::memory_order_relaxed) == self()) [[likely]]
       return enter();
     return enter_new_user();
   }
-  // Call after try_enter_as_user() has failed: true if a thread that entered that way has not left
-  // yet.
+  // Returns whether a thread that entered by try_enter_as_user() is still inside. Call this after
+  // try_enter_as_user() has failed.
   bool sole_user_inside() const { return inside_.load(std::memory_order_acquire) != 0; }
   void unlock() {
     if (entered_) {
@@ -57,7 +58,8 @@ class BiasedLock {
     }
   }
 
-  // 1 while the lock is held, except by the sole user. Waiters sleep on it.
+  // Returns the word, which is 1 while the lock is held, except by the sole user. Waiters sleep on
+  // it.
   std::atomic<uint32_t>& word() { return word_; }
   bool looks_free() const {
     return word_.load(std::memory_order_relaxed) == 0 &&
@@ -65,12 +67,12 @@ class BiasedLock {
   }
 
  private:
-  // Values of |sole_| that are no thread.
+  // Values of |sole_| that stand for no thread.
   static constexpr uintptr_t kNobodyYet = 0;
   static constexpr uintptr_t kEnding = 1;
   static constexpr uintptr_t kShared = 2;
 
-  // A value that no other living thread has.
+  // Returns a value that no other living thread has.
   static uintptr_t self() {
     [[gnu::tls_model("initial-exec")]] static thread_local uint64_t anchor = 0;
     return reinterpret_cast<uintptr_t>(&anchor);

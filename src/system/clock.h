@@ -1,5 +1,5 @@
-// Monotonic time in nanoseconds. now_ns() is the kernel's clock (about 20 ns a call); ticks() is
-// the processor's counter (a few ns), to be compared with ticks only.
+// Monotonic time in nanoseconds. now_ns() is the kernel's clock (about 20 ns a call). ticks() is
+// the processor's counter (a few ns a call); ticks are comparable only with ticks.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ inline uint64_t ticks() {
 #endif
 }
 
-// Ticks per microsecond; the first call measures for about 2 ms.
+// Returns the ticks per microsecond. The first call measures for about 2 ms.
 uint64_t ticks_per_us();
 
 // Tells the processor that this is a spin loop.
@@ -43,7 +43,7 @@ inline void cpu_relax() {
 
 inline constexpr uint64_t kForever = UINT64_MAX;
 
-// |now| + |timeout| without wrap-around.
+// Returns |now| + |timeout| without wrap-around.
 inline uint64_t deadline_after(uint64_t now, uint64_t timeout) {
   return timeout > kForever - now ? kForever : now + timeout;
 }

@@ -31,7 +31,7 @@ constexpr std::string_view kDurationForms =
 constexpr std::string_view kSizeForms =
     "a size: a number of bytes, or with K, M or G, powers of 1024, such as 4096, 64K or 1.5M";
 
-// "<number><unit>" with an optional decimal fraction; |forms| describes that to users.
+// Parses "<number><unit>" with an optional decimal fraction; |forms| describes that to users.
 template <size_t N>
 Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
                                  std::string_view forms) {
@@ -48,7 +48,7 @@ Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N
   return Status(Code::kInvalidArgument, fmt::format("'{}' is not {}", text, forms));
 }
 
-// |number| as a user would write it: in the largest unit that keeps it whole.
+// Formats |number| as a user would write it: in the largest unit that keeps it whole.
 std::string written(VariableType type, uint64_t number) {
   static constexpr std::array<Unit, 6> kDurations = {{{"h", 3'600'000'000'000},
                                                       {"min", 60'000'000'000},
@@ -69,7 +69,7 @@ std::string written(VariableType type, uint64_t number) {
   return "0";
 }
 
-// "64K to 1G", "0, or 4K and more", "" where there are no limits.
+// Returns "64K to 1G", "0, or 4K and more", "" where there are no limits.
 std::string range_of(const Variable& info) {
   const auto& [least, most, zero] = info.limits;
   if (least == 0 && most == UINT64_MAX) return "";
@@ -92,8 +92,8 @@ bool is_choice(std::string_view choices, std::string_view text) {
   }
 }
 
-// The choice that |text| means, in any case; "1", "yes" and "true" mean "on", and likewise for
-// "off". "" if |text| means none.
+// Returns the choice that |text| means, in any case; "1", "yes" and "true" mean "on", and likewise
+// for "off". "" if |text| means none.
 std::string find_choice(std::string_view choices, std::string_view text) {
   std::string word(text);
   for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -122,7 +122,7 @@ bool is_name(std::string_view name) {
   });
 }
 
-// Names that belong to other parts of the project or to launch scripts and are not warned about.
+// Returns whether |name| belongs to other parts of the project or to launch scripts: no warning.
 bool is_foreign(std::string_view name) { return name.starts_with("HETCOMM_TEST_"); }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Configuration: the values of all variables (variable.h). A Config is read once, when a context is
-// created, from the environment and from the caller's settings, which win. Afterwards it does not
-// change.
+// created, from the environment and from the caller's settings, which take precedence. It does not
+// change afterwards.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace hetcomm {
 
-// The variables that a Config has. They outlive it.
+// The variables of a Config. They outlive it.
 using Variables = std::span<const Variable* const>;
 
-// Describes the allowed values for people: "64K to 1G (a size in bytes, such as 4096, 64K or 1M)";
-// "" for texts.
+// Returns the allowed values in readable form: "64K to 1G (a size in bytes, such as 4096, 64K or
+// 1M)"; "" for texts.
 std::string allowed_values(const Variable& info);
 
-// "10s", "500ms", "30us", "2min", "inf"; a bare number is seconds. Nanoseconds.
+// Parses "10s", "500ms", "30us", "2min", "inf" to nanoseconds; a bare number is seconds.
 Result<uint64_t> parse_duration(std::string_view text);
-// "64K", "1MiB", "4096"; K, M, G are powers of 1024. Bytes.
+// Parses "64K", "1MiB", "4096" to bytes; K, M, G are powers of 1024.
 Result<uint64_t> parse_size(std::string_view text);
 
 class Config {
@@ -33,10 +33,10 @@ class Config {
   // Reads the variables |all| from |environment| ("NAME=value" strings, nullptr at the end), then
   // from |settings| ("NAME=value;NAME=value", prefix optional). Warns on |log| about unknown
   // HETCOMM_ names, with the nearest known one. Fails when a value cannot be parsed or is out of
-  // its limits, naming the variable and what is allowed. A secret file in |settings| takes
-  // precedence over a secret in |environment|. If |caller| is a stranger, variables of the
-  // environment that name files or decide about trust are ignored, with one warning.
-  // PERMISSION_DENIED: one of them is about trust, and |settings| do not set it.
+  // range, naming the variable and the allowed values. A secret file in |settings| takes precedence
+  // over a secret in |environment|. If |caller| is a stranger, environment variables that name
+  // files or decide about trust are ignored, with one warning. Fails with PERMISSION_DENIED if one
+  // of these decides about trust and |settings| do not set it.
   static Result<Config> load(Variables all, const char* const* environment,
                              std::string_view settings, Log& log, Caller caller = Caller::kOwner);
 
@@ -48,7 +48,7 @@ class Config {
   bool is_set(const Variable& variable) const { return value(variable).set; }
   // Returns whether an on/off choice is on.
   bool is_on(const Variable& variable) const { return text(variable) == "on"; }
-  // Duration in ns, size in bytes, or integer.
+  // Returns a duration in ns, a size in bytes, or an integer.
   uint64_t number(const Variable& variable) const { return value(variable).number; }
   // Returns the value as `hetcomm_info` shows it: secrets only as "(set)" or "".
   const char* shown(const Variable& variable) const { return value(variable).shown.c_str(); }
@@ -61,7 +61,7 @@ class Config {
     bool set = false;
   };
   explicit Config(Variables all) : all_(all), values_(all.size()) {}
-  // Returns the number of variables if |variable| is not one of them.
+  // Returns the index of |variable|, or the number of variables if |variable| is not one of them.
   size_t index_of(const Variable& variable) const;
   Status check_ignored(std::vector<const Variable*> ignored, Log& log) const;
   Status assign(const Variable& info, std::string_view text, bool set);
@@ -71,7 +71,7 @@ class Config {
   std::vector<Value> values_;  // in the order of |all_|
 };
 
-// The known variable name that is nearest to |name| by edit distance, "" if none is near.
+// Returns the known variable name nearest to |name| by edit distance, or "" if none is near.
 std::string_view nearest_variable(Variables all, std::string_view name);
 
 }  // namespace hetcomm

@@ -18,7 +18,7 @@
 namespace hetcomm {
 namespace {
 
-// Returns 0 without /proc. If not even /proc can be opened, as many are open as |limit| allows.
+// Returns 0 without /proc. If even /proc cannot be opened, |limit| descriptors are open.
 uint64_t open_descriptors(uint64_t limit) {
   constexpr const char* kAll = "/proc/self/fd";
   struct stat info {};
@@ -56,7 +56,7 @@ uint64_t advised_descriptor_limit(uint64_t count) {
 
 Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
                            std::string_view purpose) {
-  // Two threads that raise the limit at once would not see each other's change.
+  // Two threads that raise the limit at the same time would not see each other's change.
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   rlimit limit{};

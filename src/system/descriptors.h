@@ -1,4 +1,4 @@
-// These functions tell how many files this process may still open, and raise its limit of them
+// Reports how many more files this process may open, and raises its limit on open files
 // (RLIMIT_NOFILE).
 #pragma once
 
@@ -13,10 +13,10 @@ namespace hetcomm {
 
 // Returns whether few descriptors are left below the limit (RLIMIT_NOFILE): an eighth of it, at
 // most 64. Reads /proc, which takes microseconds (before Linux 6.2, as many as there are
-// descriptors). Without /proc it returns false. [any-thread]
+// descriptors). Returns false without /proc. [any-thread]
 bool descriptors_run_short();
 
-// The soft limit is raised by this much more than what is needed, for the rest of the program.
+// The soft limit is raised by this much beyond what is needed, for the rest of the program.
 inline constexpr uint64_t kSpareDescriptors = 256;
 
 // Ensures that this process may open |count| more files for |purpose| ("rank 0's store of 100
@@ -27,8 +27,8 @@ inline constexpr uint64_t kSpareDescriptors = 256;
 Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
                            std::string_view purpose);
 
-// The number for `ulimit -n` that gives a process that has run out of descriptors |count| more.
-// [any-thread]
+// Returns the number for `ulimit -n` that gives |count| more descriptors to a process that has run
+// out of them. [any-thread]
 uint64_t advised_descriptor_limit(uint64_t count);
 
 }  // namespace hetcomm

@@ -14,7 +14,7 @@
 
 namespace hetcomm {
 
-// Sleeps while |word| equals |expected|, at most |timeout_ns|. May return early for no reason.
+// Sleeps while |word| equals |expected|, for at most |timeout_ns|. May wake spuriously.
 inline void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t timeout_ns) {
   timespec time{};
   time.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000);

@@ -10,7 +10,7 @@
 namespace hetcomm {
 namespace {
 
-// The kernel's text has 32 hexadecimal digits and dashes between them.
+// Parses the kernel's text, which has 32 hexadecimal digits with dashes between them.
 HostId read_boot_id() {
   HostId id{};
   const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));

@@ -5,7 +5,7 @@
 
 namespace hetcomm {
 
-// kUnknownHost where the kernel does not tell.
+// Returns the id of this host, or kUnknownHost if the kernel does not report one.
 HostId read_host_id();
 
 }  // namespace hetcomm

@@ -45,7 +45,7 @@ Result<std::vector<ListedAddress>> list_by_netlink() {
   return result;
 }
 
-// A socket that answers the ioctls about interfaces.
+// Returns a socket that answers the ioctls about interfaces.
 UniqueFd question_socket() {
   for (const int family : {AF_INET, AF_INET6}) {
     UniqueFd fd(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -60,7 +60,7 @@ ifreq named(const std::string& interface) {
   return request;
 }
 
-// Fills in flags and index. Returns false if the interface has gone.
+// Fills in flags and index. Returns false if the interface no longer exists.
 bool complete(int fd, ListedAddress* listed) {
   ifreq request = named(listed->interface);
   if (ioctl(fd, SIOCGIFFLAGS, &request) != 0) return false;
@@ -87,7 +87,7 @@ Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
     keep(&entry.ifr_addr, &listed.address);
     if (!complete(fd, &listed)) continue;
     ifreq request = named(listed.interface);
-    // If an interface has several addresses, the address selects the one that is asked for.
+    // If an interface has several addresses, the address selects the requested one.
     std::memcpy(&request.ifr_addr, &entry.ifr_addr, sizeof(request.ifr_addr));
     if (ioctl(fd, SIOCGIFNETMASK, &request) == 0) {
       request.ifr_netmask.sa_family = AF_INET;
@@ -98,8 +98,8 @@ Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
   return {};
 }
 
-// Adds all IPv6 addresses of /proc/net/if_inet6: address, index, length of the prefix, scope, flags
-// and name.
+// Adds all IPv6 addresses in /proc/net/if_inet6: address, index, prefix length, scope, flags and
+// name.
 void add_ipv6(int fd, std::vector<ListedAddress>* result) {
   constexpr const char* kList = "/proc/net/if_inet6";
   std::ifstream file(kList);

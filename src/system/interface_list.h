@@ -1,8 +1,8 @@
 // The network interfaces of this process's network namespace, and their addresses.
 //
 // The kernel lists them over a netlink socket (getifaddrs). Sandboxes refuse such sockets
-// (RestrictAddressFamilies of systemd, seccomp filters), so there is a second way: ioctls on an
-// ordinary socket (SIOCGIFCONF), which know IPv4 only, and /proc/net/if_inet6.
+// (RestrictAddressFamilies of systemd, seccomp filters), so there is a fallback: ioctls on an
+// ordinary socket (SIOCGIFCONF), which report only IPv4, and /proc/net/if_inet6.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,17 +17,17 @@ namespace hetcomm {
 
 // One address of an interface, or one interface without an address.
 struct ListedAddress {
-  std::string interface;       // "eth0"; an address with a label has the label: "eth0:1"
+  std::string interface;       // "eth0", or the address's label: "eth0:1"
   uint32_t flags = 0;          // IFF_*
   uint32_t index = 0;          // of the interface; 0: unknown
   sockaddr_storage address{};  // ss_family AF_UNSPEC: none
   sockaddr_storage netmask{};  // ss_family AF_UNSPEC: unknown
 };
 
-// Lists all interfaces, also those that are down, in the kernel's order. Fails if neither way lists
-// any; the text names AF_NETLINK. [any-thread]
+// Lists all interfaces, including those that are down, in the kernel's order. Fails if neither
+// netlink nor the fallback lists any; the text names AF_NETLINK. [any-thread]
 Result<std::vector<ListedAddress>> list_addresses_of_host();
-// Lists them by the second way. Fails if it finds none.
+// Lists the interfaces by the fallback. Fails if it finds none.
 Result<std::vector<ListedAddress>> list_addresses_without_netlink();
 
 }  // namespace hetcomm

@@ -1,4 +1,4 @@
-// Functions of a library that is loaded at run time, for a table of function pointers.
+// Loads functions from a library at run time, into a table of function pointers.
 #pragma once
 
 #include <dlfcn.h>
@@ -7,26 +7,27 @@
 
 namespace hetcomm {
 
-// Never unloaded: providers keep process-wide state, and objects they made may outlive their user.
+// A library that is never unloaded: providers keep process-wide state, and objects they made may
+// outlive their user.
 class Library {
  public:
-  // Returns false if it cannot be loaded; dlerror() says why.
+  // Returns false if the library cannot be loaded; dlerror() gives the reason.
   bool load(const char* name) {
     handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     return handle_ != nullptr;
   }
-  // Sets |out| to null if the library has no such function.
+  // Finds a function. Sets |out| to null if the library has no such function.
   template <typename Function>
   void find(const char* name, Function& out) const {
     out = reinterpret_cast<Function>(dlsym(handle_, name));
   }
-  // Finds a function as find() does, and notes it as missing if the library has none.
+  // Finds a function as find() does, and records it as missing if the library has none.
   template <typename Function>
   void need(const char* name, Function& out) {
     find(name, out);
     if (out == nullptr) missing_ += missing_.empty() ? name : std::string(", ") + name;
   }
-  // The missing needed functions; empty if there are none.
+  // Returns the names of the missing functions; empty if there are none.
   const std::string& missing() const { return missing_; }
 
  private:

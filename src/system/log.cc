@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kLevelNames = {"",     "error", "warn",
                                                          "info", "debug", "trace"};
 
-// "2026-11-28T02:40:01.123Z". UTC, so that logs of hosts in different time zones can be compared.
+// Returns "2026-11-28T02:40:01.123Z": UTC, so that logs from different time zones can be compared.
 std::string time_text() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -26,7 +26,7 @@ std::string time_text() {
                      now.tv_nsec / 1'000'000);
 }
 
-// Usually takes one write, so that lines of several processes do not mix.
+// Usually uses one write, so that lines from several processes do not mix.
 void write_to_standard_error(std::string_view line) {
   while (!line.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());

@@ -40,7 +40,7 @@ class Log {
   void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   void set_sink(hetcomm_log_function_t function, void* user_data);
   // Opens the file |name| (log_file.h). Earlier lines go to standard error. If the name needs the
-  // rank and |rank| is none, so do the lines before the rank is known.
+  // rank and |rank| is not set, lines also go there until the rank is known.
   Status set_file(std::string_view name, std::optional<int> rank);
   void set_rank(int rank);
 
@@ -80,7 +80,7 @@ class Log {
     try {
       write(level, fmt::format(format, std::forward<Args>(args)...));
     } catch (const std::bad_alloc&) {
-      // A failure to log a line makes nothing else fail.
+      // A failure to log a line must not make anything else fail.
     }
   }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kVariable = "HETCOMM_LOG_FILE";
 
-// Returns |name| with its marks replaced, or nothing if it needs a rank and there is none.
+// Returns |name| with its marks replaced, or nothing if it needs a rank and |rank| is not set.
 Result<std::optional<std::string>> expand(std::string_view name, std::string_view host,
                                           std::optional<int> rank) {
   std::string expanded;

@@ -1,5 +1,5 @@
-// A file that log lines are appended to. Its name may hold %h (the host), %p (the process id), %r
-// (the rank) and %% (a percent sign), so that every rank of a job can have a file of its own.
+// A file to which log lines are appended. Its name may hold %h (the host), %p (the process id), %r
+// (the rank) and %% (a percent sign), so that every rank of a job can have its own file.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,18 @@ namespace hetcomm {
 
 class LogFile {
  public:
-  // |name| may contain marks. Opens the file unless the name needs a rank and |rank| is none; then
-  // nothing is written until set_rank(). Fails with kInvalidArgument for an unknown mark, and as
-  // open() does. A pipe without a reader cannot be opened.
+  // Creates a file whose |name| may contain marks. Opens the file unless the name needs a rank and
+  // |rank| is not set; in that case nothing is written until set_rank(). Fails with
+  // kInvalidArgument for an unknown mark, and as open() does. A pipe without a reader cannot be
+  // opened.
   static Result<LogFile> create(std::string_view name, std::string_view host,
                                 std::optional<int> rank);
 
-  // Opens the file if it waits for the rank.
+  // Opens the file unless it is open already.
   Status set_rank(int rank);
   bool is_open() const { return fd_.valid(); }
   // Appends |line| and a line end in one piece. Returns false if nothing or only a part was
-  // written. The caller keeps the signals of the write away (write_signals.h).
+  // written. The caller blocks the signals of the write (write_signals.h).
   bool append(std::string_view line) const;
 
  private:

@@ -13,7 +13,7 @@ class AsymmetricFence {
  public:
   // Registers the process. Without the kernel's support both sides fence in full.
   void set_up();
-  // The frequent side.
+  // Fences on the frequent side.
   void light() const {
     if (asymmetric_) [[likely]] {
       std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -21,20 +21,20 @@ class AsymmetricFence {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
   }
-  // The rare side: a full fence on every processor that runs a thread of this process.
+  // Fences on the rare side: in full, on every processor that runs a thread of this process.
   void heavy() const;
-  // Returns whether the kernel supports it; then light() costs nothing.
+  // Returns whether the kernel supports asymmetric fences; light() then costs nothing.
   bool asymmetric() const { return asymmetric_; }
 
  private:
   bool asymmetric_ = false;
 };
 
-// Registers this process, so that the barriers of other processes reach it, and tries one. Returns
-// false if they are not available here.
+// Registers this process, so that barriers from other processes reach it, and tries one. Returns
+// false if barriers are not available here.
 bool register_global_membarrier();
-// A full fence on all processors that run a registered process, this one included. False: the
-// kernel refused it.
+// Fences in full on all processors that run a registered process, this one included. Returns false
+// if the kernel refused.
 [[nodiscard]] bool global_membarrier();
 
 }  // namespace hetcomm

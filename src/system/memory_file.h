@@ -1,7 +1,7 @@
-// Files in memory (memfd), which processes of one host map together.
+// Files in memory (memfd) that processes of one host map together.
 //
 // The limit on file sizes (RLIMIT_FSIZE, ulimit -f) applies to them too, and the kernel ends a
-// process that exceeds it by SIGXFSZ. So the limit is checked before a file grows.
+// process that exceeds the limit by SIGXFSZ. The limit is therefore checked before a file grows.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 namespace hetcomm {
 
 // Returns ok if a file of |size_bytes| is within the limit on file sizes. The text of
-// OUT_OF_RESOURCES has both sizes and names the limit. [any-thread]
+// OUT_OF_RESOURCES gives both sizes and names the limit. [any-thread]
 Status check_file_size(uint64_t size_bytes);
 
-// Returns a file of |size_bytes| that is closed on exec and can be sealed. |name| is what /proc
-// shows. Fails as check_file_size(), memfd_create() and ftruncate() do, and never by a signal.
+// Creates a file of |size_bytes| that is closed on exec and can be sealed. /proc shows |name|.
+// Fails as check_file_size(), memfd_create() and ftruncate() do, and never by a signal.
 // [any-thread]
 Result<UniqueFd> create_memory_file(const char* name, uint64_t size_bytes);
 

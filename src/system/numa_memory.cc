@@ -62,7 +62,7 @@ void NumaFree::operator()(std::byte* memory) const {
   }
 }
 
-// The heap may hand out pages that were touched before, so memory of a node is mapped anew.
+// Maps memory of a node anew, because the heap may return pages that were touched before.
 NumaMemory allocate_near(size_t bytes, int node) {
   const size_t size = whole_pages(bytes);
   if (size < bytes) return {};  // exceeds the address space

@@ -1,6 +1,6 @@
-// Memory near a NUMA node. The kernel is asked to take its pages from that node while it has some,
-// and from other nodes afterwards. Nothing depends on the answer. Kernels without NUMA, containers
-// that forbid the system call, and full or absent nodes only make memory more distant.
+// Memory near a NUMA node. The kernel is asked to take pages from that node while the node has free
+// ones, and from other nodes afterwards. Nothing depends on the answer. Kernels without NUMA,
+// containers that forbid the system call, and full or absent nodes only make memory more distant.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,22 @@ namespace hetcomm {
 // Stands for no particular node: memory may lie anywhere.
 inline constexpr int kAnyNumaNode = -1;
 
-// Asks for memory of |node| for the whole pages of [begin, begin + bytes) that nobody has touched
-// yet. For a shared mapping this applies to all processes. Returns 0, or the errno of the refusal.
-// kAnyNumaNode: does nothing.
+// Requests memory on |node| for the whole pages of [begin, begin + bytes) that have not been
+// touched yet. For a shared mapping this applies to all processes. Returns 0, or the errno of the
+// refusal. Does nothing for kAnyNumaNode.
 int prefer_numa_node(std::byte* begin, size_t bytes, int node);
 
-// Returns 0 if this process may ask for memory of |node|, or the errno of the refusal.
+// Returns 0 if this process may request memory on |node|, or the errno of the refusal.
 int try_numa_node(int node);
 
 struct NumaFree {
-  size_t mapped_bytes = 0;  // 0: it comes from the heap
+  size_t mapped_bytes = 0;  // 0: the memory comes from the heap
   void operator()(std::byte* memory) const;
 };
 using NumaMemory = std::unique_ptr<std::byte[], NumaFree>;
 
-// Returns at least |bytes| of page-aligned, uninitialised memory near |node|. For kAnyNumaNode it
-// comes from the heap. Null: out of memory.
+// Returns at least |bytes| of page-aligned, uninitialised memory near |node|, or heap memory for
+// kAnyNumaNode. Returns null if out of memory.
 NumaMemory allocate_near(size_t bytes, int node);
 
 }  // namespace hetcomm

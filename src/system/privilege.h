@@ -1,11 +1,11 @@
-// Tells whether the user who started this process may do all that the process may do.
+// Reports whether the user who started this process may do all that the process may do.
 #pragma once
 
 #include <cstdint>
 
 namespace hetcomm {
 
-// Who chose the environment variables and the working directory of a process.
+// The user who chose the environment variables and the working directory of a process.
 enum class Caller : uint8_t {
   kOwner,     // a user with the rights of the process
   kStranger,  // a user with fewer rights: the program is setuid, setgid or has file capabilities

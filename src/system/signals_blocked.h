@@ -1,5 +1,5 @@
-// Blocks signals in this thread while the object exists. A thread started in that time inherits the
-// mask, so the application's handlers never run on it. Signals raised by an instruction are not
+// Blocks signals in this thread while the object exists. A thread started during that time inherits
+// the mask, so the application's handlers never run on it. Signals raised by an instruction are not
 // blocked: their handlers belong to the thread that raised them.
 #pragma once
 

@@ -14,8 +14,8 @@ struct SmallFile {
   bool everybody_reads = false;
 };
 
-// A regular file of at most |max_bytes|, read without blocking (a pipe without a writer is an
-// error). Refuses a file that everybody can write. |what| starts every error text.
+// Reads a regular file of at most |max_bytes|, without blocking (a pipe without a writer is an
+// error). Refuses a file that everybody can write. Every error text starts with |what|.
 Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes, std::string_view what);
 // Reads a file with secrets. Refuses a file that others may have written too: one that belongs
 // neither to the effective user nor to root, or that its group can write.

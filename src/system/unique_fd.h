@@ -1,4 +1,4 @@
-// Owner of one file descriptor.
+// Owns one file descriptor.
 #pragma once
 
 #include <unistd.h>

@@ -8,27 +8,27 @@ namespace hetcomm {
 
 enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
 
-// This tells what a value names. Variables that name files or libraries are ignored in a program
-// that has more rights than its caller (privilege.h): the caller could use the program's rights to
-// read, write or run what its own rights do not allow. Variables that decide whom the process
-// trusts are ignored too.
+// The kind of thing that a value names. Variables that name files or libraries are ignored in a
+// program that has more rights than its caller (privilege.h): the caller could use the program's
+// rights to read, write or run what the caller's own rights do not allow. Variables that decide
+// whom the process trusts are ignored too.
 enum class Naming : uint8_t {
   kNoFile,
   kFile,   // a file or a library
-  kTrust,  // who is trusted, by a file or the value: guesses protect less
+  kTrust,  // whom the process trusts, by a file or the value: guesses protect less
 };
 
 // The meaning of the number 0, if it is special.
 enum class Zero : uint8_t { kNumber, kAllowed, kDefault };
 
-// The values that a number, a size or a duration may have, both ends included.
+// The range of a number, a size or a duration, both ends included.
 struct Limits {
   uint64_t least = 0;
   uint64_t most = UINT64_MAX;
   Zero zero = Zero::kNumber;  // kAllowed: 0 is valid too; kDefault: 0 means the default
 };
 
-// A Config knows a variable by its address.
+// A variable. A Config identifies it by its address.
 struct Variable {
   VariableType type;
   Naming names;
@@ -37,7 +37,7 @@ struct Variable {
   const char* choices;        // kChoice: "a|b|c"
   const char* meaning;        // one sentence
   Limits limits;
-  // The variable that is unset when the caller's settings give this one a value.
+  // The variable that is unset when the caller's settings give this one a non-empty value.
   const Variable* displaced;
 
   constexpr Variable(VariableType own_type, Naming own_names, const char* own_name,

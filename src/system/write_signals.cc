@@ -8,7 +8,7 @@
 namespace hetcomm {
 namespace {
 
-// Takes back one pending |signal| of this thread. Returns false if the kernel refuses that.
+// Consumes one pending |signal| of this thread. Returns false if the kernel refuses that.
 bool take_back(int signal) {
   sigset_t one;
   sigemptyset(&one);

@@ -1,13 +1,13 @@
-// Keeps the signals that a write can raise away from the program.
+// Protects the program from signals that a write can raise.
 //
 // The kernel raises SIGPIPE for a pipe or socket without a reader, and SIGXFSZ for a file that
 // would grow beyond its limit (ulimit -f). Both end the process by default, and a library must not
 // change how the process handles them. This object blocks them in its own thread while it exists.
-// Its destructor takes back the signals raised in that time. The call that raised a signal still
+// Its destructor consumes the signals raised during that time. The call that raised a signal still
 // fails with EPIPE or EFBIG.
 //
-// A signal that was pending before stays pending. If the kernel refuses to take a signal back, it
-// stays blocked in this thread.
+// A signal that was already pending stays pending. If the kernel refuses to hand a signal over,
+// that signal stays blocked in this thread.
 #pragma once
 
 #include <signal.h>

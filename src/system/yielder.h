@@ -1,6 +1,6 @@
-// Gives the processor to other threads, as long as it comes back at once.
+// Yields the processor to other threads, as long as it comes back promptly.
 //
-// A thread that waits gives up the processor for the thread that it waits for. If an unrelated
+// A waiting thread yields the processor to the thread that it waits for. If an unrelated
 // thread computes on the same processor, each yield costs a whole time slice (milliseconds), and
 // the scheduler may even charge the waiting thread for it. The duration of the last yields tells
 // the two cases apart.
@@ -13,7 +13,7 @@ namespace hetcomm {
 
 class Yielder {
  public:
-  // Yields, unless recent yields took long; then it only pauses and returns false.
+  // Yields, unless recent yields took long; in that case it only pauses and returns false.
   // [any-thread]
   bool yield();
 
@@ -23,18 +23,18 @@ class Yielder {
 
  private:
   static constexpr uint64_t kLateUs = 500;
-  // After one late yield there are no yields for the first of these times. The pause grows up to
-  // the second.
+  // After one late yield there are no yields for this time.
   static constexpr uint64_t kFirstPauseUs = 100'000;
+  // The longest time to which that pause grows.
   static constexpr uint64_t kLongestPauseUs = 800'000;
-  // After this many prompt yields in a row the unrelated thread has gone.
+  // After this many consecutive prompt yields the unrelated thread is considered gone.
   static constexpr uint32_t kEnoughPrompt = 256;
 
   void came_late(uint64_t at);
 
   std::atomic<uint64_t> silent_until_{0};  // ticks
   std::atomic<uint64_t> pause_us_{kFirstPauseUs};
-  std::atomic<uint32_t> prompt_{0};  // since the last late one
+  std::atomic<uint32_t> prompt_{0};  // prompt yields since the last late one
 };
 
 }  // namespace hetcomm

@@ -19,7 +19,7 @@
 
 namespace hetcomm_test {
 
-// Memory for outputs, filled with a pattern. Two outputs of one call lie in different halves.
+// Output memory, filled with a pattern. Two outputs of one call are in different halves.
 class Outputs {
  public:
   Outputs() { std::memset(bytes_, kPattern, sizeof(bytes_)); }
@@ -68,10 +68,10 @@ inline void expect_refused(const std::vector<BadCall>& calls) {
   }
 }
 
-// Sizes that no version of an options struct ever had.
+// Sizes that no version of any options struct ever had.
 constexpr size_t kWrongSizes[] = {0, 1, sizeof(size_t) - 1};
 
-// A context and a communicator of one rank. Both must still work after the table has run.
+// A context and a communicator with one rank. Both must still work after the table has run.
 class BadInput : public testing::Test {
  protected:
   BadInput() : rank_(store_, 0, 1, "DEVICES=sim-handle:memory=1M,sim-address:memory=1M") {}

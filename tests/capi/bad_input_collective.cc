@@ -1,5 +1,5 @@
-// Bad input to collective operations: faults that one rank can detect are refused, and the call
-// does not count.
+// Bad input to collective operations: faults that one rank can detect are refused, and the refused
+// call does not count as an operation.
 #include "tests/capi/bad_input.h"
 
 namespace hetcomm_test {
@@ -18,7 +18,7 @@ struct Arguments {
   const Options* options;
 };
 
-// Every function, behind one signature.
+// A wrapper that gives every function one signature.
 struct Function {
   const char* name;
   bool has_root;

@@ -41,7 +41,7 @@ class DevicePointer : public BadInput, public testing::WithParamInterface<int32_
     BadInput::TearDown();
   }
 
-  // Addresses inside |device_|. A handle names only itself.
+  // Returns addresses inside |device_|. A handle names only itself.
   std::vector<uint64_t> places() const {
     if (GetParam() != kByAddress) return {first_};
     return {first_, first_ + 8, first_ + kSize / 2, first_ + kSize - 8};
@@ -49,7 +49,7 @@ class DevicePointer : public BadInput, public testing::WithParamInterface<int32_
   static hetcomm_buffer_t plain(uint64_t place) {
     return hetcomm_buffer_host(reinterpret_cast<void*>(place), 8);
   }
-  // The call is refused with the expected status and says which call to use.
+  // Checks that the call is refused with the expected status and a text that names the call to use.
   static void expect_pointer_refused(
       const char* what, const std::function<hetcomm_status_t(hetcomm_request_t**)>& call) {
     SCOPED_TRACE(what);

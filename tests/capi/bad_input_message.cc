@@ -50,7 +50,7 @@ constexpr Submit kSubmits[] = {
 
 class BadMessage : public BadInput {
  protected:
-  // Every submit function refuses |buffer|.
+  // Expects every submit function to refuse |buffer|.
   void expect_buffer_refused(const char* what, hetcomm_status_t expected,
                              const hetcomm_buffer_t& buffer) {
     for (const Submit& submit : kSubmits) {
@@ -60,7 +60,7 @@ class BadMessage : public BadInput {
                                             out.first<hetcomm_request_t*>());
                        }}});
       if (!submit.vector) continue;
-      // Also after a valid buffer.
+      // The buffer is also refused after a valid buffer.
       const hetcomm_buffer_t both[] = {good_, buffer};
       expect_refused({{what, expected, [&](Outputs& out) {
                          return submit.call(communicator(), 0, both, 2, nullptr,
@@ -243,7 +243,7 @@ TEST_F(BadMessage, OverlappingReceivesAreRejected) {
                                      hetcomm_buffer_host(memory + 4, 8)};
   EXPECT_EQ(hetcomm_recvv(communicator(), 0, 2, HETCOMM_EXACT_TAG, pieces, 2, nullptr, &request),
             HETCOMM_INVALID_ARGUMENT);
-  // The memory next to it is free, and so is its own once the receive has ended.
+  // Adjacent memory is free, and so is the receive's own memory once the receive has ended.
   for (const int at : {0, 32}) {
     ASSERT_EQ(receive(memory + at, 16), HETCOMM_OK) << hetcomm_last_error();
     ASSERT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);

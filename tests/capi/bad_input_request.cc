@@ -8,7 +8,7 @@ constexpr uint64_t kPatience = UINT64_C(10'000'000'000);
 
 class BadRequest : public BadInput {
  protected:
-  // Every call that takes a request refuses |request| with |expected|.
+  // Expects every call that takes a request to refuse |request| with |expected|.
   void expect_handle_refused(const char* what, hetcomm_request_t* request,
                              hetcomm_status_t expected) {
     SCOPED_TRACE(what);
@@ -43,7 +43,7 @@ class BadRequest : public BadInput {
     }
   }
 
-  // A receive that matches no send.
+  // Returns a receive that matches no send.
   hetcomm_request_t* pending() {
     hetcomm_request_t* request = nullptr;
     EXPECT_EQ(hetcomm_recv(communicator(), 0, 77, HETCOMM_EXACT_TAG,

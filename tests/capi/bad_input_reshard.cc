@@ -36,7 +36,7 @@ class BadReshard : public BadInput {
     made.offset = first * 6;
     return made;
   }
-  // |text| is a part of the error text.
+  // Expects a refusal whose error text contains |text|.
   void expect_parts_refused(const char* what, const char* text,
                             const std::vector<hetcomm_part_t>& parts) {
     expect_refused({{what, HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
@@ -415,7 +415,7 @@ TEST_F(BadReshard, OverlappingMemory) {
   };
   expect_refused({{"a destination over its source", HETCOMM_INVALID_ARGUMENT, start(first, second)},
                   {"the other way round", HETCOMM_INVALID_ARGUMENT, start(second, first)}});
-  // All of it remains usable.
+  // All objects remain usable.
   hetcomm_request_t* request = nullptr;
   ASSERT_EQ(hetcomm_reshard_start(plan_, &whole, &whole, nullptr, &request), HETCOMM_OK)
       << hetcomm_last_error();

@@ -19,7 +19,7 @@
 #include "tests/support/local_bootstrap.h"
 
 #if defined(HETCOMM_ASAN)
-// To a child that calls exit(), memory referenced only by another thread of the parent looks
+// In a child that calls exit(), memory referenced only by another thread of the parent appears
 // leaked.
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
 #endif
@@ -37,7 +37,7 @@ struct Case {
   int32_t progress;
 };
 
-// Two ranks, both held by this thread, so that a child lacks no state of another thread.
+// Two ranks, both on this thread, so that a child lacks no state from another thread.
 class Fork : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -52,7 +52,7 @@ class Fork : public testing::TestWithParam<Case> {
     ASSERT_TRUE(ranks_[0]->ok() && ranks_[1]->ok());
   }
   void TearDown() override {
-    // Leaving needs both sides at the same time.
+    // Both sides have to leave concurrently.
     std::thread other([this] { ranks_[1].reset(); });
     ranks_[0].reset();
     other.join();
@@ -119,8 +119,8 @@ class Fork : public testing::TestWithParam<Case> {
   std::unique_ptr<Rank> ranks_[2];
 };
 
-// Returns 0 when |status| is FORKED; otherwise prints the call, as GoogleTest cannot report from a
-// child.
+// Returns 0 if |status| is FORKED. Otherwise prints the call, because GoogleTest cannot report from
+// a child.
 int check(const char* call, hetcomm_status_t status) {
   if (status == HETCOMM_FORKED && *hetcomm_last_error() != '\0') return 0;
   const std::string line = std::string(call) + " in the child: " + hetcomm_status_name(status) +
@@ -138,7 +138,7 @@ TEST_P(Fork, ChildsCallsAreRefusedAndItsEndDisturbsNothing) {
   hetcomm_bootstrap_t* const bootstrap = ranks_[0]->bootstrap();
   hetcomm_memory_t* memory = nullptr;
   ASSERT_EQ(hetcomm_memory_allocate(context, 1, 64, &memory), HETCOMM_OK);
-  // In flight while the child runs and ends.
+  // The message is in flight while the child runs and ends.
   char inbox[32] = {};
   hetcomm_request_t* request = nullptr;
   ASSERT_EQ(hetcomm_recv(mine, 1, 9, HETCOMM_EXACT_TAG, hetcomm_buffer_host(inbox, sizeof(inbox)),
@@ -200,7 +200,7 @@ TEST_P(Fork, ChildsCallsAreRefusedAndItsEndDisturbsNothing) {
   EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
 }
 
-// As with a data loader: several children never call the library and are killed.
+// Several children never call the library and are killed, like a data loader's workers.
 TEST_P(Fork, ChildrenThatNeverCall) {
   exchange(100);
   for (int round = 0; round < 5; ++round) {
@@ -218,7 +218,7 @@ TEST_P(Fork, ChildrenThatNeverCall) {
   exchange(1 << 20);
 }
 
-// The child holds copies of the parent's descriptors; the parent still leaves properly.
+// The child holds copies of the parent's descriptors; the parent still leaves cleanly.
 TEST_P(Fork, LeavingWhileAChildLives) {
   exchange(100);
   const pid_t child = fork();

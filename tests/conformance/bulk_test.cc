@@ -1,12 +1,12 @@
 // Puts and gets:
 //
-//   * land exactly, whatever the pieces, offsets and sizes on both sides, and touch no neighbouring
-//     byte;
-//   * complete once each; a Bulk may be used again after its completion;
-//   * tell a target that sees puts of every byte once, per exposed memory;
-//   * leave room for messages, which are delivered while a long transfer runs;
-//   * work both ways at once;
-//   * touch nothing, and end, with a key or range that was never exposed.
+//   * move exactly the right bytes, whatever the pieces, offsets and sizes on both sides, and
+//     change no neighbouring byte;
+//   * complete once each; a Bulk may be reused after its completion;
+//   * are reported to a target that sees puts: every byte once, per exposed memory;
+//   * do not block messages, which are delivered during a long transfer;
+//   * work in both directions at once;
+//   * change nothing, and end, if the key or range was never exposed.
 #include <list>
 
 #include "tests/conformance/transport_test.h"
@@ -220,8 +220,8 @@ TEST_P(BulkTransfers, ManyAtOnceBothWaysAmongMessages) {
 
 TEST_P(BulkTransfers, AMessageDoesNotWaitForALongPut) {
   if (GetParam().faulty) GTEST_SKIP() << "injected delays have no order";
-  // The put is longer than the kernel may hold while the far side gets no core: 20 MiB for each of
-  // three connections. Emulated RDMA holds next to nothing, and is slow.
+  // The put is longer than the kernel's buffers while the far side gets no core: 20 MiB for each of
+  // three connections. Emulated RDMA buffers almost nothing, and is slow.
   const uint64_t size = uint64_t{GetParam().transport == "rdma" ? 16u : 96u} << 20;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
@@ -282,8 +282,8 @@ uint64_t foreign_bytes(const GuardedMemory& memory, uint64_t seed) {
   return foreign;
 }
 
-// Uses keys and ranges that nobody offered. The connection may break. A put that ends past the
-// memory may land in part, inside the memory. Nothing else may be touched.
+// Uses keys and ranges that were never exposed. The connection may break. A put that ends past the
+// end of the memory may write the part inside the memory. No other byte may change.
 TEST_P(BulkTransfers, HostileKeysAndRangesTouchNothing) {
   const int count = GetParam().slow() ? 6 : rounds(20, 200);
   constexpr uint64_t kSize = 20'000;
@@ -306,7 +306,7 @@ TEST_P(BulkTransfers, HostileKeysAndRangesTouchNothing) {
           key.words[random.below(3)] ^= uint64_t{1} << random.below(64);
           break;
         case 2:
-          key = get ? good_put : good_get;  // the wrong access
+          key = get ? good_put : good_get;  // a key for the other kind of access
           break;
         case 3:
           offset = kSize - random.below(kSize - 1);  // ends past the memory
@@ -319,7 +319,7 @@ TEST_P(BulkTransfers, HostileKeysAndRangesTouchNothing) {
       if (code == Code::kOk) {
         const Code outcome = await_bulk(rail, bulk);
         if (get && outcome == Code::kOk) {
-          // A bit of the key may be without meaning. Then the key is that of the offered memory.
+          // Some bits of the key may be meaningless. Then the key still names the exposed memory.
           EXPECT_EQ(local.mismatch(6), std::nullopt);
         }
       }

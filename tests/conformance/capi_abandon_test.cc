@@ -1,15 +1,15 @@
-// Devices that hang and are given up (hetcomm_device_abandon, HETCOMM_DEVICE_TIMEOUT):
+// Devices that hang and are abandoned (hetcomm_device_abandon, HETCOMM_DEVICE_TIMEOUT):
 //
-//   * a cancel, a deadline or an abort does not end an operation whose copy does not end; giving
-//     the device up does, whatever the operation, on either rank, and however far it has come
-//   * so does the limit, if one was set, and soon; the log names device, copy and operation
-//   * without a limit nothing is reported and nothing is given up
-//   * the text says which memory must not be used again, whatever had ended the operation before
-//   * the other ranks of a collective operation end soon, and name the rank where the device hangs
-//   * no host memory of the caller is written afterwards, and no chunk is used again before its
-//     late copy has ended; then it is
-//   * other devices and memory of the host go on; calls that name the device are refused
-//   * everything can be destroyed while the copy hangs, and the memory that the copy uses stays
+//   * a cancel, a deadline or an abort does not end an operation whose copy does not end;
+//     abandoning the device ends every kind of operation, on both ranks, at any stage
+//   * HETCOMM_DEVICE_TIMEOUT, if set, soon does the same; the log names device, copy and operation
+//   * without a limit nothing is reported and nothing is abandoned
+//   * the text says which memory must not be reused, whatever had ended the operation before
+//   * the other ranks of a collective operation end soon, and name the rank whose device hangs
+//   * the caller's host memory is not written afterwards, and a chunk is reused once its late copy
+//     has ended, and not before
+//   * other devices and host memory still work; calls that name the abandoned device are refused
+//   * everything can be destroyed while the copy hangs, and the memory used by the copy stays valid
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -33,7 +33,7 @@ using hetcomm::test::HangingDevice;
 using Way = HangingDevice::Way;
 
 constexpr uint64_t kBytes = 4u << 20;
-// The value of DEVICE_TIMEOUT, where a round asks for it.
+// The value of DEVICE_TIMEOUT in rounds that use it.
 constexpr uint64_t kLimitNs = 100 * kMs;
 
 std::vector<CapiCase> cases() {
@@ -49,7 +49,7 @@ std::vector<CapiCase> cases() {
   return all;
 }
 
-// A rank with a device of its own.
+// A rank with its own device.
 class Rank {
  public:
   Rank(Member& me, HangingDevice& device, uint64_t bytes)
@@ -57,7 +57,7 @@ class Rank {
     const hetcomm_device_t own = device.device();
     const hetcomm_status_t added = hetcomm_device_add(me.context(), &own, &number_);
     EXPECT_EQ(added, HETCOMM_OK) << hetcomm_last_error();
-    if (added != HETCOMM_OK) abort();  // no test makes sense without it
+    if (added != HETCOMM_OK) abort();  // every test needs the device
     EXPECT_EQ(hetcomm_memory_allocate(me.context(), number_, bytes, &memory_), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_write(memory_, 0, host_.data(), bytes), HETCOMM_OK);
   }
@@ -79,7 +79,7 @@ class Rank {
   hetcomm_buffer_t on_host(uint64_t offset, uint64_t length) {
     return hetcomm_buffer_host(host_.data() + offset, length);
   }
-  // Sets the deadline of operations that this rank starts from now on; 0: the default.
+  // Sets the deadline of operations that this rank starts from now on. 0: the default.
   void set_timeout(uint64_t timeout_ns) { timeout_ns_ = timeout_ns; }
   hetcomm_operation_options_t options() const { return with_timeout(timeout_ns_); }
   hetcomm_collective_options_t collective_options() const {
@@ -105,11 +105,10 @@ class Rank {
 
 using Requests = std::vector<hetcomm_request_t*>;
 
-// Returns the time that an ordinary small operation takes here and now: a word goes to the other
-// rank and back.
+// Returns the time that a small operation currently takes: a word goes to the other rank and back.
 uint64_t time_of_word(Member& me) {
   uint64_t took_ns = 0;
-  for (int i = 0; i < 2; ++i) {  // the first one connects
+  for (int i = 0; i < 2; ++i) {  // the first iteration connects
     const uint64_t begin_ns = now_ns();
     uint64_t word = 0;
     for (const int32_t sender : {0, 1}) {
@@ -123,14 +122,14 @@ uint64_t time_of_word(Member& me) {
   return took_ns;
 }
 
-// Returns the limit for an end that comes soon, where an ordinary operation takes |control_ns|.
+// Returns the limit for a prompt end, if an ordinary operation takes |control_ns|.
 uint64_t soon_ns(uint64_t control_ns) { return kSec + 10 * control_ns; }
 
 bool is_pending(hetcomm_request_t* request) {
   return hetcomm_request_test(request, nullptr) == HETCOMM_PENDING;
 }
 
-// An operation that is polled now and then; null: there is none.
+// An operation that is polled repeatedly. Null: none.
 class Running {
  public:
   explicit Running(hetcomm_request_t* request) : request_(request) {}
@@ -161,7 +160,7 @@ class Running {
   Outcome outcome_;
 };
 
-// One kind of operation between two ranks, whose memory is that of their devices.
+// One kind of operation between two ranks on the memory of their devices.
 class Kind {
  public:
   virtual ~Kind() = default;
@@ -286,7 +285,7 @@ class Items final : public Kind {
 
 class Collectives final : public Kind {
  public:
-  // |mixed|: the result goes to memory of the host.
+  // |mixed|: the result goes to host memory.
   explicit Collectives(bool sums, bool mixed = false) : sums_(sums), mixed_(mixed) {}
   hetcomm_request_t* start(Rank& own) override { return start_on(own.me().communicator(), own); }
   hetcomm_request_t* start_on(hetcomm_communicator_t* communicator, Rank& own) {
@@ -311,8 +310,8 @@ class Collectives final : public Kind {
 // Rank 0 has the first half of rank 1's elements, and rank 1 already has the other half.
 class Redistributions final : public Kind {
  public:
-  // |converts|: the elements become shorter ones. They go in several messages, each of which is
-  // copied to the host before it begins.
+  // Converts the elements to shorter ones if |converts|. They are sent in several messages, each of
+  // which is copied to the host before it begins.
   explicit Redistributions(bool converts = false) : converts_(converts) {}
   void set_up(Rank& own) override {
     const uint64_t n = own.bytes() / 2 / (converts_ ? sizeof(float) : 1);
@@ -415,13 +414,13 @@ std::vector<Row> rows() {
   };
 }
 
-// One round: the copies of rank |hanging|'s device hang after some. Returns whether one has hung.
+// Runs one round: rank |hanging|'s device hangs after some copies. Returns whether a copy has hung.
 struct Round {
   const Row& row;
   int32_t hanging;
   Way way;
   int64_t copies;
-  bool lets_go;  // before everything is destroyed
+  bool lets_go;  // releases the copy before everything is destroyed
   bool by_limit;
 };
 
@@ -442,7 +441,7 @@ bool run_round(const CapiCase& given, const Round& round) {
       kind->set_up(rank);
       if (!me.meet()) return;
       const uint64_t control_ns = round.by_limit ? time_of_word(me) : 0;
-      // A device that hangs is given up at the limit, and its operations end soon after that.
+      // A hanging device is abandoned at the limit, and its operations end soon after that.
       const auto expect_in_time = [&](uint64_t end_ns) {
         if (!round.by_limit || !has_hung) return;
         EXPECT_LE(end_ns, hung_at_ns + kLimitNs + soon_ns(control_ns)) << "rank " << me.rank();
@@ -486,7 +485,7 @@ bool run_round(const CapiCase& given, const Round& round) {
                   HETCOMM_DEVICE_LOST);
       }
       if (!me.meet()) return;
-      // Memory of the host goes on.
+      // Host memory still works.
       uint64_t word = static_cast<uint64_t>(me.rank());
       const Outcome sent = finish(me.rank() == 0 ? me.send(1, 5, &word, sizeof(word))
                                                  : me.recv(0, 5, &word, sizeof(word)));
@@ -503,7 +502,7 @@ bool run_round(const CapiCase& given, const Round& round) {
   } else {
     EXPECT_GT(hung.allocations(), 0u);
     EXPECT_FALSE(hung.is_destroyed());
-    hung.let_go();  // the late copies still have their memory
+    hung.let_go();  // the late copies still have valid memory
   }
   EXPECT_TRUE(devices[static_cast<size_t>(1 - round.hanging)].is_destroyed());
   return has_hung;
@@ -539,17 +538,17 @@ TEST_P(Abandon, AtTheLimitIfItWasAskedTo) {
   }
 }
 
-// The action on an operation whose copy hangs, before the copy ends or its device is given up.
+// The action on an operation whose copy hangs, before the copy ends or its device is abandoned.
 enum class Try : uint8_t { kNothing, kCancel, kDeadline, kAbortHere, kAbortThere };
 
-// One round in which the first copy after |copies| of rank |hanging|'s device hangs permanently, or
-// until it is let go.
+// Parameters of one round: the first copy after |copies| of rank |hanging|'s device hangs
+// permanently, or until it is released.
 struct Hang {
   const Row& row;
   int32_t hanging;
   int64_t copies;
   Try tries;
-  bool lets_go;  // the copy ends, and the device is not given up
+  bool lets_go;  // the copy ends, and the device is not abandoned
 };
 
 constexpr uint64_t kDeadlineNs = 150 * kMs;
@@ -570,7 +569,7 @@ void expect_end_where_it_hung(const Hang& hang, const Outcome& outcome) {
         << outcome.text;
     return;
   }
-  // All of its data may have been here before.
+  // All data of the operation may have arrived before.
   const hetcomm_status_t tried = aborts(hang)                   ? HETCOMM_ABORTED
                                  : hang.tries == Try::kDeadline ? HETCOMM_TIMED_OUT
                                  : hang.tries == Try::kCancel   ? HETCOMM_CANCELLED
@@ -579,8 +578,8 @@ void expect_end_where_it_hung(const Hang& hang, const Outcome& outcome) {
       << hetcomm_status_name(outcome.status) << " " << outcome.text;
 }
 
-// Expects that the rank has heard of the end of the operation on the other rank, unless it needed
-// nothing more from that rank, and that it has not waited for its deadline.
+// Expects that the rank has learned of the end on the other rank without waiting for its deadline,
+// unless it needed nothing more from that rank.
 void expect_end_where_nothing_hung(const Hang& hang, const Outcome& outcome) {
   EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_ABORTED)
       << hetcomm_status_name(outcome.status) << " " << outcome.text;
@@ -589,7 +588,7 @@ void expect_end_where_nothing_hung(const Hang& hang, const Outcome& outcome) {
     EXPECT_NE(outcome.text.find("aborted: enough"), std::string::npos) << outcome.text;
     return;
   }
-  // An execution of a redistribution may be given up alone.
+  // An execution of a redistribution may be abandoned on its own.
   const std::string origin = "rank " + std::to_string(hang.hanging);
   EXPECT_TRUE(outcome.text.find(origin + ": ") != std::string::npos ||
               outcome.text.find(origin + " has given up ") != std::string::npos)
@@ -627,13 +626,13 @@ bool run_hang(const CapiCase& given, const Hang& hang) {
         was_aborted = true;
       }
       if (has_hung && hangs) {
-        // A busy machine may let the other rank abort late, and the first reason counts.
+        // On a busy machine the other rank may abort late. The first reason is the one reported.
         if (aborts(hang)) me.until([&] { return was_aborted.load(); });
         if (starts && hang.tries == Try::kCancel) {
           EXPECT_EQ(hetcomm_request_cancel(running.request()), HETCOMM_OK);
         }
         if (hang.tries != Try::kNothing) {
-          // Its memory may still be in use.
+          // The operation's memory may still be in use.
           const uint64_t wait_ns = 50 * kMs + (hang.tries == Try::kDeadline ? kDeadlineNs : 0);
           EXPECT_FALSE(me.until([&] { return running.is_over(); }, wait_ns))
               << "it has ended while its copy hangs";
@@ -648,7 +647,7 @@ bool run_hang(const CapiCase& given, const Hang& hang) {
       if (!me.meet()) return;
       if (aborts(hang)) me.expect_ruin();
       kind->tear_down(rank);
-      // Everything can be destroyed, even while the copy hangs.
+      // Everything can be destroyed even while the copy hangs.
       hetcomm_communicator_t* const communicator = me.release();
       hetcomm_status_t destroyed = HETCOMM_BUSY;
       me.until([&] {
@@ -663,12 +662,12 @@ bool run_hang(const CapiCase& given, const Hang& hang) {
   const bool is_well = !has_hung || hang.lets_go;
   EXPECT_EQ(hung.is_destroyed(), is_well);
   EXPECT_EQ(hung.allocations() == 0, is_well);
-  if (!is_well) hung.let_go();  // the late copies still have their memory
+  if (!is_well) hung.let_go();  // the late copies still have valid memory
   EXPECT_TRUE(devices[static_cast<size_t>(1 - hang.hanging)].is_destroyed());
   return has_hung;
 }
 
-// Runs |body| for every row on both ranks, except for owners of memory, which have no request.
+// Runs |body| for every row on both ranks, except for memory owners, which have no request.
 template <typename Body>
 void for_each_row(const CapiCase& given, Body&& body) {
   for (const Row& row : rows()) {
@@ -686,14 +685,14 @@ TEST_P(Abandon, ADeadlineDoesNotEndWhatHangs) {
   int tried = 0;
   int hung = 0;
   for_each_row(GetParam(), [&](const Row& row, int32_t hanging) {
-    // After some copies some of its data has moved.
+    // After some copies part of the operation's data has moved.
     for (const int64_t copies : {0, 3}) {
       const bool lets_go = (copies == 0) == (hanging == 0);
       ++tried;
       if (run_hang(GetParam(), {row, hanging, copies, Try::kDeadline, lets_go})) ++hung;
     }
   });
-  // A short message has one copy, and on a busy machine a deadline may pass before any.
+  // A short message has one copy. On a busy machine a deadline may pass before the copy starts.
   EXPECT_GE(hung, tried / 2);
 }
 
@@ -720,14 +719,14 @@ TEST_P(Abandon, TheTextSaysSoOfWhatHadBeenCancelledBefore) {
   });
 }
 
-// The other rank of a collective operation, while the device of rank 0 hangs and is given up. The
-// ranks call, and the device is given up, at different moments.
+// The other rank of a collective operation while rank 0's device hangs and is abandoned. The times
+// of the calls and of abandoning the device vary.
 struct Moment {
-  uint64_t call_after_us;     // how much later than rank 0 rank 1 calls
-  uint64_t abandon_after_us;  // after a copy has hung, or after the call
+  uint64_t call_after_us;     // delay of rank 1's call after rank 0's
+  uint64_t abandon_after_us;  // delay after a copy has hung, or after the call
   int64_t copies;             // copies that do not hang
-  bool joined;                // an earlier operation has told the ranks how they are joined
-  bool hangs;                 // the device is given up after a copy has hung
+  bool joined;                // an earlier operation has determined how the ranks are connected
+  bool hangs;                 // the device is abandoned after a copy has hung
 };
 
 std::vector<Moment> moments() {
@@ -751,8 +750,7 @@ size_t count_of(const std::string& what, const std::string& text) {
   return count;
 }
 
-// Runs on a communicator and with a device of its own. Communication between the ranks over the
-// host goes on.
+// Uses its own communicator and device. Communication between the ranks in host memory still works.
 void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const Moment& moment,
                     std::atomic<uint64_t>& abandoned_at_ns) {
   Rank rank(me, device, kBytes);
@@ -776,7 +774,7 @@ void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const 
   if (me.rank() == 0) {
     device.hang(moment.copies % 2 == 0 ? Way::kCopies : Way::kEvents, moment.copies);
     hetcomm_request_t* const request = kind.start_on(on, rank);
-    // It may need fewer copies: then nothing hangs.
+    // The operation may need fewer copies. In that case nothing hangs.
     hetcomm_completion_t completion{};
     hetcomm_status_t status = HETCOMM_PENDING;
     EXPECT_TRUE(me.until([&] {
@@ -800,7 +798,7 @@ void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const 
   if (abandoned_at_ns == UINT64_MAX) {
     EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
   } else if (!moment.hangs && outcome.status == HETCOMM_OK) {
-    // Where no copy has hung, all of its data may have come before.
+    // If no copy has hung, all data of the operation may have arrived before.
   } else if (me.rank() == 0) {
     EXPECT_EQ(outcome.status, HETCOMM_DEVICE_LOST) << outcome.text;
   } else {
@@ -825,7 +823,7 @@ TEST_P(Abandon, TheOtherRankOfACollectiveOperationEndsSoon) {
     Collectives kind(sums);
     std::atomic<uint64_t> abandoned_at_ns{0};
     CapiCase own = GetParam();
-    // Pinning memory could wait for the copy that hangs, before the device is given up.
+    // Before the device is abandoned, pinning memory could wait for the hanging copy.
     own.settings += "STAGING_PIN=off;";
     run_job(own, 2, [&](Member& me) {
       for (size_t i = 0; i < all.size(); ++i) {
@@ -845,11 +843,11 @@ TEST_P(Abandon, TheOtherRankOfACollectiveOperationEndsSoon) {
   }
 }
 
-// Sends of rank 0's second device go on while a copy of the first one hangs, through other chunks.
+// Rank 0's second device still sends while a copy of the first one hangs, through other chunks.
 TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
-  constexpr uint64_t kMessage = 256u << 10;  // a chunk
+  constexpr uint64_t kMessage = 256u << 10;  // size of one chunk
   constexpr int kMessages = 40;
-  std::array<HangingDevice, 4> devices;  // two of each rank
+  std::array<HangingDevice, 4> devices;  // two for each rank
   CapiCase own = GetParam();
   own.settings += "STAGING_PIN=off;STAGING_DEPTH=1;";
   run_job(own, 2, [&](Member& me) {
@@ -884,8 +882,8 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
       EXPECT_FALSE(me.rank() == 0 && uses(late));
       if (!me.meet()) return;
       if (me.rank() == 0) hung.let_go();
-      // The chunk that was given back last is taken first. Two sends at once take the late chunk
-      // too, wherever it lies.
+      // The chunk that was returned last is taken first. Two simultaneous sends therefore also take
+      // the late chunk, wherever it is.
       const auto send_two = [&] {
         hetcomm_request_t* const one = start_move(me, other.on_device(0, kMessage));
         hetcomm_request_t* const two = start_move(me, other.on_device(kMessage, kMessage));
@@ -897,7 +895,7 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
         for (int j = 0; j < kMessages / 2; ++j) send_two();
         if (me.rank() == 0) again = uses(late);
         if (!me.meet()) return;
-        // Both ranks send and receive equally often.
+        // Both ranks send and receive the same number of times.
         uint64_t word = again ? 1 : 0;
         EXPECT_EQ(finish(me.rank() == 0 ? me.send(1, 3, &word, 8) : me.recv(0, 3, &word, 8)).status,
                   HETCOMM_OK);
@@ -909,7 +907,7 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
   });
 }
 
-// A thread is inside of a call.
+// A thread is inside a call.
 TEST_P(Abandon, EndsCallsThatWait) {
   for (const bool reads : {true, false}) {
     for (const bool by_limit : {true, false}) {
@@ -999,7 +997,7 @@ TEST_P(Abandon, EndsWhatWaitsForItsStreams) {
       options.stream = stream;
       std::vector<hetcomm_request_t*> requests(2);
       uint64_t word = 0;
-      // One buffer is host memory, and one is device memory.
+      // One buffer is in host memory, and one is in device memory.
       const hetcomm_buffer_t buffers[] = {hetcomm_buffer_host(&word, 8), rank.on_device(0, 64)};
       for (size_t i = 0; i < 2; ++i) {
         EXPECT_EQ(me.rank() == 0
@@ -1057,7 +1055,7 @@ TEST_P(Abandon, TheLogNamesDeviceAndCopy) {
       device.hang(Way::kCopies);
       hetcomm_request_t* const request = start_move(me, rank.on_device(0, kBytes));
       if (me.rank() == 0) {
-        // A call that waits also drives the reports.
+        // A call that waits also drives the stall reports.
         hetcomm_completion_t completion{};
         EXPECT_EQ(hetcomm_request_wait(request, 600 * kMs, &completion), HETCOMM_TIMED_OUT);
         EXPECT_TRUE(me.until([] { return has_logged(0, "no copy has ended for"); }));
@@ -1076,7 +1074,7 @@ TEST_P(Abandon, TheLogNamesDeviceAndCopy) {
   });
 }
 
-// This holds also where a limit would give the device up.
+// This holds also when a limit would abandon the device.
 TEST_P(Abandon, WithoutALimitNothingIsToldOrGivenUp) {
   for (std::string& text : lines) text.clear();
   std::array<HangingDevice, 2> devices;

@@ -1,14 +1,14 @@
-// Devices that the program brings itself (hetcomm_device_add), whose table misbehaves as the test
-// demands:
+// Devices added by the program (hetcomm_device_add), whose function table misbehaves as each test
+// requires:
 //
-//   * memory that was pinned before the device came is pinned for it, too: copies use no other
-//     memory
-//   * a device that cannot tell whether a pointer is its own fails the call, with its own status
-//     and text; the pointer never counts as host memory
-//   * one query finds a pointer among all devices of a kind
-//   * a status that no function of a device may return ends an operation with DEVICE_LOST, on both
-//     ranks, and the text contains that status
-//   * NULL reaches user_stream_open() of devices that take it, and of no others
+//   * memory that was pinned before the device was added is also pinned for the device: copies use
+//     no other memory
+//   * a device that cannot tell whether a pointer is its own fails the call with its own status and
+//     text; the pointer is never treated as host memory
+//   * one query finds the owner of a pointer among all devices of a kind
+//   * a status that no device function may return ends an operation with DEVICE_LOST on both ranks,
+//     and the text contains that status
+//   * only devices that accept NULL in user_stream_open() receive it
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -28,13 +28,13 @@ namespace {
 
 using testing::HasSubstr;
 
-// A device whose memory is the process's, under names that the CPU cannot touch.
+// A device whose memory belongs to the process, under names that the CPU cannot access.
 struct Stub {
   static constexpr uintptr_t kTag = uintptr_t{0xb0} << 56;
 
   std::mutex mutex;
-  std::map<uintptr_t, uint64_t> memory;  // under |mutex|, by name
-  std::map<uintptr_t, uint64_t> pins;    // under |mutex|
+  std::map<uintptr_t, uint64_t> memory;  // by name; guarded by |mutex|
+  std::map<uintptr_t, uint64_t> pins;    // guarded by |mutex|
   std::atomic<int64_t> pinned_copies{0};
   std::atomic<int64_t> other_copies{0};
   std::atomic<hetcomm_status_t> find_status{HETCOMM_OK};  // if not OK, find() fails with it
@@ -211,7 +211,7 @@ TEST_P(AddedDevices, ThatFailAreNoHostMemory) {
       EXPECT_EQ(hetcomm_memory_wrap(me.context(), device, address, 8, &wrapped), wanted);
       EXPECT_THAT(hetcomm_last_error(), HasSubstr("the bus fell off"));
       EXPECT_EQ(wrapped, nullptr);
-      // The same happens with a plain pointer.
+      // A plain pointer has the same effect.
       hetcomm_request_t* request = nullptr;
       EXPECT_EQ(hetcomm_send(me.communicator(), me.partner(), 1, hetcomm_buffer_host(address, 8),
                              nullptr, &request),
@@ -226,7 +226,7 @@ TEST_P(AddedDevices, ThatFailAreNoHostMemory) {
   });
 }
 
-// However many devices there are, one query finds which of them owns a pointer, or that none does.
+// One query finds which device owns a pointer, or that none does, for any number of devices.
 TEST_P(AddedDevices, OfOneKindAreAskedAtOnce) {
   static const hetcomm_device_table_t kTable = [] {
     hetcomm_device_table_t table = make_table();
@@ -344,7 +344,7 @@ TEST_P(AddedDevices, NullIsAStreamOfThoseThatSaySo) {
   }();
   hetcomm_device_table_t takes_null = kTable;
   takes_null.flags = HETCOMM_DEVICE_NULL_STREAM;
-  // The entry counts only where the table contains all of it.
+  // The entry is used only if the table contains all of it.
   hetcomm_device_table_t cut = takes_null;
   cut.struct_size = offsetof(hetcomm_device_table_t, flags) + 3;
   std::vector<std::unique_ptr<Stub>> stubs;
@@ -367,7 +367,7 @@ TEST_P(AddedDevices, NullIsAStreamOfThoseThatSaySo) {
         EXPECT_THAT(hetcomm_last_error(), HasSubstr("native is null"));
         continue;
       }
-      // Operations run in its order.
+      // The simulated stream runs its operations in order.
       int64_t word = me.rank();
       hetcomm_operation_options_t options{};
       options.struct_size = sizeof(options);

@@ -1,5 +1,5 @@
-// Memory allocations: once a job has warmed up, messages of every protocol are sent and received
-// without any, on all threads of all ranks.
+// Memory allocations: after warm-up, messages of every protocol are sent and received without any
+// allocation on any thread of any rank.
 #include "tests/conformance/capi_job.h"
 #include "tests/support/counting_allocator.h"
 
@@ -38,8 +38,8 @@ bool post(Member& me, bool sends, hetcomm_buffer_t memory, uint64_t bytes, int i
   return status == HETCOMM_OK;
 }
 
-// Exchanges |rounds| windows both ways. About half of the messages are received after they were
-// sent; if |apart|, certainly so, as the ranks meet in between. Returns false when one failed.
+// Exchanges |rounds| windows in both directions. About half of the messages are received after they
+// were sent. If |apart|, all are, because the ranks meet in between. Returns false on failure.
 bool exchange(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t bytes, int rounds,
               bool apart) {
   hetcomm_request_t* requests[2 * kWindow];
@@ -59,13 +59,13 @@ bool exchange(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t by
   return well;
 }
 
-// Returns the number of allocations of one exchange on all ranks, as rank 0 counts them; -1 on the
-// others.
+// Returns the number of allocations during one exchange on all ranks, as counted by rank 0; -1 on
+// other ranks.
 int64_t allocations_of_exchange(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in,
                                 uint64_t bytes, int rounds) {
   EXPECT_TRUE(me.meet());
   if (me.rank() == 0) start_counting_allocations();
-  // Only the library's calls run from here on.
+  // Only the library's calls run from this point.
   const bool begun = hetcomm_communicator_barrier(me.communicator(), kPatienceNs) == HETCOMM_OK;
   const bool well = exchange(me, out, in, bytes, rounds, false);
   const bool ended = hetcomm_communicator_barrier(me.communicator(), kPatienceNs) == HETCOMM_OK;
@@ -76,8 +76,8 @@ int64_t allocations_of_exchange(Member& me, hetcomm_buffer_t out, hetcomm_buffer
   return me.rank() == 0 ? found : -1;
 }
 
-// A pool grows when more messages coincide than ever did before. On a busy machine that may come
-// late, but it comes to an end. An allocation per message does not.
+// A pool grows when more messages coincide than ever before. On a busy machine that may happen
+// late, but it stops. Allocations per message would not stop.
 void count(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t bytes) {
   constexpr int kExchanges = 20;
   const int rounds = bytes > (1 << 20) ? 4 : 24;
@@ -105,7 +105,7 @@ TEST_P(Allocation, NoneForMessagesOfHostMemory) {
   });
 }
 
-// Moves a matrix on both ranks from rows to columns. Its rows are packed where they are short.
+// Moves a matrix on both ranks from rows to columns. Short rows are packed.
 class Turning {
  public:
   Turning(Member& me, uint64_t columns) : me_(me), values_(kRows * columns / 2, 1) {
@@ -138,7 +138,7 @@ class Turning {
     }
     return true;
   }
-  // Returns the allocations of |times| executions, as rank 0 counts them.
+  // Returns the number of allocations during |times| executions, as counted by rank 0.
   int64_t allocations_of(int times) {
     EXPECT_TRUE(me_.meet());
     if (me_.rank() == 0) start_counting_allocations();

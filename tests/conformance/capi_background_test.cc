@@ -1,4 +1,4 @@
-// The progress thread serves callers that compute, and does not disturb those that wait soon.
+// The progress thread serves callers that compute, and does not disturb callers that soon wait.
 #include <sched.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Binds each rank, with its progress thread, to a processor of its own where there are enough.
+// Binds each rank and its progress thread to a separate processor if there are enough.
 void stay_on_one_processor(int32_t rank) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
@@ -110,11 +110,11 @@ void let_it_park(Member& me) {
   } else {
     usleep(5000);
     EXPECT_EQ(finish(me.send(0, 3, &value, sizeof(value))).status, HETCOMM_OK);
-    usleep(5000);  // rank 0 goes on to its next step
+    usleep(5000);  // rank 0 continues with its next step
   }
 }
 
-// Memory of a rank, which the other one reaches.
+// A rank's memory, which the other rank accesses.
 class Reached {
  public:
   Reached(Member& me, int32_t owner, uint32_t access) : me_(me) {
@@ -157,7 +157,8 @@ class Reached {
   hetcomm_remote_memory_t* remote_ = nullptr;
 };
 
-// Rank 0 reads mapped memory, which ends at once and makes no progress, until rank 1 is done.
+// Rank 0 reads mapped memory until rank 1 is done. Each read ends immediately and makes no
+// progress.
 void wait_at_once(Member& me, Reached& mapped) {
   const uint64_t deadline = clock_ns() + kPatienceNs;
   while (me.store().word(0) == 0 && clock_ns() < deadline) mapped.read();
@@ -184,7 +185,7 @@ TEST_P(Background, HelpsACallerThatWaitsForOtherThings) {
   });
 }
 
-// Nothing is pending at the rank whose memory the other one reads.
+// Nothing is pending at the rank whose memory the other rank reads.
 TEST_P(Background, ServesAPeerBesideACallerThatWaitsAtOnce) {
   run(2, [](Member& me) {
     Reached mapped(me, 1, HETCOMM_ACCESS_ALL);
@@ -199,7 +200,7 @@ TEST_P(Background, ServesAPeerBesideACallerThatWaitsAtOnce) {
   });
 }
 
-// Everything except mapped memory needs the help of rank 0 here.
+// Everything except mapped memory requires rank 0's help here.
 INSTANTIATE_TEST_SUITE_P(Over, Background,
                          ::testing::Values(CapiCase{.name = "shm",
                                                     .transports = "shm",

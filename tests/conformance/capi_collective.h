@@ -1,5 +1,5 @@
-// Shared by the suites of collective operations: buffers of elements, the elements of each rank,
-// and how an operation ends.
+// Shared by the suites of collective operations: element buffers, each rank's elements, and checks
+// of how an operation ends.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +46,8 @@ inline int64_t sum(int32_t ranks, size_t index) {
   return total;
 }
 
-// Runs barriers until one fails, for some seconds. A rank that already had all it needs may end
-// well before it hears of a failure.
+// Runs barriers for some seconds until one fails. A rank that already had everything it needs may
+// complete well before it learns of a failure.
 inline Outcome first_failure(hetcomm_communicator_t* communicator) {
   const uint64_t start = clock_ns();
   Outcome outcome;

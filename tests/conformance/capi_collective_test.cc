@@ -1,17 +1,16 @@
-// Collective operations, among ranks as threads and processes, by messages and through shared
-// memory:
+// Collective operations among ranks as threads and processes, through messages and shared memory:
 //
-//   * every operation gives the result of its definition, from 0 bytes up to several chunks, out of
-//     place and in place, in host memory and on devices, mixed
-//   * all ranks get the same bits; sums of narrow types are those of the float32 sum in the order
-//     of ranks, rounded once, by every algorithm
-//   * many may be in progress at once, on lists of ranks too, and in groups
+//   * every operation gives its defined result, from 0 bytes up to several chunks, out of place and
+//     in place, in host memory, on devices and mixed
+//   * all ranks get the same bits; for every algorithm, sums of narrow types equal the float32 sum
+//     in rank order, rounded once
+//   * many may be in progress at once, including on lists of ranks and in groups
 //   * ranks whose arguments differ all end with MISMATCH, and the text names the difference; later
-//     calls end at once, and messages go on
-//   * a rank that dies, stands still, cancels or does not come ends it on all others in bounded
-//     time, with a text
-//   * errors that one rank can see are refused; a caller that refuses a call on its own tells the
-//     others, whose call ends, unless they have refused it as well
+//     calls end immediately, and messages still work
+//   * a rank that dies, stalls, cancels or never calls ends the operation on all other ranks in
+//     bounded time, with a text
+//   * errors visible to one rank are refused; a caller that alone refuses a call tells the other
+//     ranks, whose calls end unless they have refused them as well
 #include "tests/conformance/capi_collective.h"
 
 #include <array>
@@ -222,7 +221,7 @@ class Collectives : public CapiTest {};
 TEST_P(Collectives, GiveWhatTheySay) {
   for (const int32_t n : {1, 2, 3, 4}) {
     run(n, [](Member& me) {
-      // 8,194 elements leave a rest of 16 bytes after a chunk.
+      // 8,194 elements leave a remainder of 16 bytes after a chunk.
       for (const size_t count : {0u, 1u, 5u, 100u, 2'000u, 8'194u, 70'001u}) run_all(me, count);
     });
   }
@@ -233,7 +232,7 @@ uint16_t rounded(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
-// A float32 sum of these numbers of |rank| loses digits, and a bfloat16 sum loses many.
+// Returns |rank|'s numbers. Their float32 sum loses digits, and their bfloat16 sum loses many.
 std::vector<uint16_t> narrow_values(int32_t rank, size_t count) {
   std::mt19937 random(static_cast<uint32_t>(rank) + 1);
   std::vector<uint16_t> all(count);
@@ -244,7 +243,7 @@ std::vector<uint16_t> narrow_values(int32_t rank, size_t count) {
   return all;
 }
 
-// The sums are of the elements |first|, |first| + 1, ... of the first |ranks| of |size|.
+// Returns the sums of the elements |first|, |first| + 1, ... of the first |ranks| of |size|.
 std::vector<uint16_t> narrow_sums(hetcomm_reduction_t op, double factor, int32_t ranks,
                                   int32_t size, size_t first, size_t count) {
   std::vector<float> sums(count);
@@ -282,7 +281,7 @@ void reduce_narrow(Member& me, size_t count, hetcomm_reduction_t op, const char*
   const std::vector<uint16_t> parts = narrow_values(me.rank(), count * ranks);
   const std::vector<uint16_t> mine(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(count));
   hetcomm_request_t* request = nullptr;
-  // Returns false where there is no such algorithm.
+  // Returns false if there is no such algorithm.
   const auto goes = [&](hetcomm_status_t call, const char* what) {
     if (call == HETCOMM_UNSUPPORTED && algorithm != nullptr) return false;
     expect_ok(call, request, what);
@@ -348,8 +347,8 @@ TEST_P(Collectives, AverageWhatHasNoSum) {
   });
 }
 
-// Some parts are empty, and some are many times as long as others; operations of other kinds and
-// lengths follow at once.
+// Some parts are empty, and some are many times as long as others. Operations of other kinds and
+// lengths follow immediately.
 TEST_P(Collectives, MovePartsOfAnyLengths) {
   run(3, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
@@ -375,7 +374,7 @@ TEST_P(Collectives, MovePartsOfAnyLengths) {
     const auto expect = [&data, &right](std::vector<int64_t> elements) {
       right.emplace_back(data.size() - 1, std::move(elements));
     };
-    // It is the |index|-th element that goes from one rank to another.
+    // The |index|-th element that goes from one rank to another.
     const auto element = [](size_t from, size_t to, size_t index) {
       return value(static_cast<int32_t>(from * 16 + to), index);
     };
@@ -385,7 +384,7 @@ TEST_P(Collectives, MovePartsOfAnyLengths) {
       return all;
     };
     for (size_t round = 0; round < kRounds; ++round) {
-      std::vector<size_t> lengths(ranks * ranks);  // from * ranks + to
+      std::vector<size_t> lengths(ranks * ranks);  // index: from * ranks + to
       for (size_t& each : lengths) each = length();
       std::vector<hetcomm_buffer_t> sends;
       std::vector<hetcomm_buffer_t> receives;
@@ -429,7 +428,7 @@ TEST_P(Collectives, MovePartsOfAnyLengths) {
 
 // Only their two ranks know the length of these parts.
 TEST_P(Collectives, FindPartsThatAreNotAsLongAsExpected) {
-  using Lengths = std::pair<size_t, size_t>;  // that are sent, and expected
+  using Lengths = std::pair<size_t, size_t>;  // sent and expected lengths
   for (const Lengths& lengths : {Lengths{4, 7}, {7, 4}, {0, 4}, {4, 0}}) {
     SCOPED_TRACE(lengths.first);
     run(3, [lengths](Member& me) {
@@ -479,7 +478,7 @@ TEST_P(Collectives, OfMoreRanksThanCores) {
   });
 }
 
-// Every algorithm runs with an operator whose result depends on the order.
+// Runs every algorithm with an operator whose result depends on the order.
 TEST_P(Collectives, GiveAllRanksTheSameBits) {
   run(3, [](Member& me) {
     for (const char* algorithm :
@@ -552,7 +551,7 @@ TEST_P(Collectives, RunManyAtOnceAndInGroups) {
   });
 }
 
-// The calls of the ranks differ in one thing each time.
+// In each iteration the ranks' calls differ in one way.
 TEST_P(Collectives, FindRanksThatDisagree) {
   if (GetParam().settings.find("CHECK=0") != std::string::npos) GTEST_SKIP() << "they do not look";
   for (int which = 0; which < 6; ++which) {
@@ -561,7 +560,7 @@ TEST_P(Collectives, FindRanksThatDisagree) {
       hetcomm_communicator_t* const c = me.communicator();
       hetcomm_request_t* request = nullptr;
       expect_ok(hetcomm_barrier(c, nullptr, &request), request, "barrier");
-      me.meet();  // it is over on all ranks
+      me.meet();  // the operation has ended on all ranks
       std::vector<int64_t> data(64, 1);
       const bool odd = me.rank() == 1;
       const hetcomm_buffer_t all = buffer(data);
@@ -588,7 +587,7 @@ TEST_P(Collectives, FindRanksThatDisagree) {
         call = hetcomm_broadcast(c, odd ? 1 : 0, all, kType, nullptr, &request);
         expected = "root";
       } else {
-        // The ranks call in another order.
+        // The ranks call in different orders.
         call = odd ? hetcomm_barrier(c, nullptr, &request)
                    : hetcomm_broadcast(c, 2, all, kType, nullptr, &request);
         expected = "operation";
@@ -598,23 +597,24 @@ TEST_P(Collectives, FindRanksThatDisagree) {
       hetcomm_request_t* behind = nullptr;
       ASSERT_EQ(hetcomm_barrier(c, nullptr, &behind), HETCOMM_OK);
       const Outcome outcome = finish(request);
-      // A root may have left with OK already. It learns of the mismatch by the next operation.
+      // A root may have ended with OK already. It learns of the mismatch in the next operation.
       if (outcome.status != HETCOMM_OK) {
         EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
         EXPECT_NE(outcome.text.find(expected), std::string::npos) << outcome.text;
         EXPECT_NE(outcome.text.find("ank"), std::string::npos) << outcome.text;
       }
-      // The barrier, which all have called, may end well by messages before the mismatch is found.
+      // The barrier, which all have called, may complete through messages before the mismatch is
+      // found.
       Outcome next = finish(behind);
       if (next.status == HETCOMM_OK) next = first_failure(c);
       EXPECT_EQ(next.status, HETCOMM_MISMATCH) << next.text;
       EXPECT_LT(clock_ns() - begin, 5 * kSec);
-      // The next barrier ends at once.
+      // The next barrier ends immediately.
       ASSERT_EQ(hetcomm_barrier(c, nullptr, &behind), HETCOMM_OK);
       const uint64_t start = clock_ns();
       EXPECT_EQ(finish(behind).status, HETCOMM_MISMATCH);
       EXPECT_LT(clock_ns() - start, 10 * kSec);
-      // Messages go on.
+      // Messages still work.
       uint64_t word = 0;
       const auto own = static_cast<uint64_t>(me.rank());
       hetcomm_request_t* receive = me.recv((me.rank() + 2) % 3, 5, &word, 8);
@@ -647,8 +647,8 @@ TEST_P(Collectives, EndOnAllRanksWhenOneDoesNotCome) {
       EXPECT_LT(clock_ns() - start, 5 * kSec);
       me.meet();
     }
-    // The late rank learns of it, at the next operation if it already has all it needs for the
-    // first.
+    // The late rank learns of the failure. If it already has all data for the first operation, it
+    // learns in the next one.
     int64_t word = 1;
     ASSERT_EQ(hetcomm_allreduce(c, hetcomm_buffer_host(&word, 8), hetcomm_buffer_host(&word, 8),
                                 kType, HETCOMM_REDUCE_SUM, nullptr, &request),
@@ -780,7 +780,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     EXPECT_EQ(hetcomm_alltoall(c, all, all, kType, nullptr, &request), HETCOMM_INVALID_ARGUMENT);
     EXPECT_EQ(hetcomm_alltoall(c, half, part(data, 3, 4), kType, nullptr, &request),
               HETCOMM_INVALID_ARGUMENT);
-    hetcomm_memory_t* named = nullptr;  // the same bytes by another name
+    hetcomm_memory_t* named = nullptr;  // another name for the same bytes
     ASSERT_EQ(hetcomm_memory_wrap(me.context(), HETCOMM_DEVICE_HOST, data.data(), 32, &named),
               HETCOMM_OK);
     EXPECT_EQ(
@@ -791,7 +791,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     const hetcomm_buffer_t between[] = {part(data, 2, 2), part(data, 5, 2)};
     EXPECT_EQ(hetcomm_alltoallv(c, around, between, kType, nullptr, &request),
               HETCOMM_INVALID_ARGUMENT);
-    // Other operations work in place, but not on memory that both sides share in any other way.
+    // Other operations work in place, but both sides must not overlap in any other way.
     const int32_t root = me.rank();  // nothing is sent: each rank refuses its own call
     const int wrong = HETCOMM_INVALID_ARGUMENT;
     EXPECT_EQ(allreduce(part(data, 0, 4), part(data, 2, 4), kType, 0, nullptr), wrong);
@@ -816,7 +816,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     EXPECT_EQ(hetcomm_datatype_size(HETCOMM_COMPLEX128, &size), HETCOMM_OK);
     EXPECT_EQ(size, 16u);
     EXPECT_EQ(hetcomm_datatype_size(-1, &size), HETCOMM_INVALID_ARGUMENT);
-    // None of these refusals counts, and adjacent buffers are fine.
+    // These refusals do not count, and adjacent buffers are accepted.
     const hetcomm_buffer_t apart[] = {part(data, 2, 2), part(data, 4, 2)};
     expect_ok(hetcomm_alltoallv(c, around, apart, kType, nullptr, &request), request, "alltoallv");
     expect_ok(allreduce(all, all, kType, 0, nullptr), request, "allreduce");
@@ -833,7 +833,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
   });
 }
 
-// The refusal comes before the others have called, and after.
+// Refuses before and after the other ranks have called.
 TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
   for (const bool late : {false, true}) {
     run(3, [late](Member& me) {
@@ -846,7 +846,7 @@ TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
         return finish(request);
       };
       EXPECT_EQ(sum().status, HETCOMM_OK);
-      // A refusal also ends earlier operations, on ranks that are not done with them.
+      // A refusal also ends earlier operations on ranks that have not completed them.
       me.meet();
       if (late == (me.rank() == 1)) usleep(50'000);
       if (me.rank() == 1) {
@@ -863,7 +863,7 @@ TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
         me.meet();
       }
       if (me.test_case().settings.find("COLLECTIVE_CHECK=0") == std::string::npos) {
-        // The call fails even where rank 1 has not heard of the refusal.
+        // The call fails even if rank 1 has not learned of the refusal.
         hetcomm_request_t* request = nullptr;
         EXPECT_EQ(hetcomm_barrier(me.communicator(), nullptr, &request), HETCOMM_OK);
         EXPECT_EQ(finish(request).status, HETCOMM_MISMATCH);
@@ -880,7 +880,7 @@ TEST_P(Collectives, WhatAllRefuseFailsNobody) {
     std::vector<float> values(5, 1.0F);
     for (int round = 0; round < 50; ++round) {
       for (int i = 0; i < round % 4; ++i) {
-        // The ranks do not refuse all at once.
+        // The ranks refuse at different times.
         if (round % 3 == me.rank()) usleep(300);
         EXPECT_EQ(hetcomm_collective_refuse(me.communicator(), "as everybody"), HETCOMM_OK);
       }
@@ -892,7 +892,7 @@ TEST_P(Collectives, WhatAllRefuseFailsNobody) {
       ASSERT_EQ(outcome.status, HETCOMM_OK) << round << ": " << outcome.text;
     }
     me.meet();
-    // One rank refuses once more than the others.
+    // One rank refuses once more than the other ranks.
     for (int i = 0; i < (me.rank() == 2 ? 2 : 1); ++i) {
       EXPECT_EQ(hetcomm_collective_refuse(me.communicator(), "once too often"), HETCOMM_OK);
     }
@@ -911,8 +911,8 @@ TEST_P(Collectives, WhatAllRefuseFailsNobody) {
 INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collective_cases(false)),
                          capi_case_name);
 
-// Messages carry 16 bits of the number of their operation, and the ranks remember some. Here one
-// rank is so far ahead that the bits of its number stand for another operation at the other rank.
+// Messages carry 16 bits of their operation's number, and the ranks remember some numbers. Here one
+// rank is so far ahead that its 16 bits name another operation on the other rank.
 class CollectivesFarAhead : public ::testing::Test {
  protected:
   static CapiCase over() {
@@ -921,7 +921,7 @@ class CollectivesFarAhead : public ::testing::Test {
             .settings = "CREDIT_BYTES=64M;",
             .thread_progress = true};
   }
-  // Runs broadcasts of rank 0, one after the other.
+  // Runs broadcasts from rank 0 in sequence.
   static void broadcast(Member& me, uint64_t count) {
     for (uint64_t i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
       uint64_t value = me.rank() == 0 ? i : ~uint64_t{0};
@@ -935,8 +935,8 @@ class CollectivesFarAhead : public ::testing::Test {
     return hetcomm_broadcast(me.communicator(), 0, hetcomm_buffer_host(value, sizeof(*value)),
                              HETCOMM_UINT64, nullptr, request);
   }
-  // Waits until disputes are over: a rank that believes that another one differs says so after a
-  // second.
+  // Waits until disputes are over: a rank that believes that another rank differs reports it after
+  // a second.
   static void wait_for_disputes(Member& me) {
     me.meet();
     me.until([] { return false; }, 3 * kSec / 2);
@@ -995,7 +995,7 @@ TEST_P(CollectiveLoss, EndsThemAllWithPeerLost) {
         if (clock_ns() - start > 15 * kSec) break;
       }
       EXPECT_EQ(outcome.status, HETCOMM_PEER_LOST) << outcome.text;
-      // The rank may have been found missing between two operations.
+      // The loss of the rank may have been detected between two operations.
       const char* const named = outcome.text.find("failed before") == std::string::npos
                                     ? "allreduce"
                                     : "rank 2 is missing";
@@ -1011,7 +1011,7 @@ TEST_P(CollectiveLoss, EndsThemAllWithPeerLost) {
   }
 }
 
-// The others wait for a rank that stands still, until the deadline.
+// The other ranks wait for a stalled rank until the deadline.
 TEST_P(CollectiveLoss, OfARankThatStandsStillEndsAtTheDeadline) {
   run(2, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();

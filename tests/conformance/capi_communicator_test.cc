@@ -1,27 +1,29 @@
 // Communicators:
 //
-//   * a barrier lets nobody through before all have entered; its limit is kept, and when it ends on
+//   * no rank leaves a barrier before all have entered; its time limit holds, and when it ends on
 //     one rank it ends on all;
-//   * a split that one rank cannot make, or that others do not call, ends on all ranks;
+//   * a split that one rank cannot make, or that other ranks do not call, ends on all ranks;
 //   * split makes disjoint communicators in the order of the keys, takes NO_COLOR, can be nested,
 //     and keeps traffic apart;
-//   * communicators can be split and destroyed without end, which costs no memory and mixes nothing
-//     up: neither with messages for one that is gone, nor between threads that split at once;
-//   * news about a communicator reach a rank that has not made it yet;
+//   * communicators can be split and destroyed any number of times without using up memory or
+//     mixing traffic: neither messages for a destroyed one nor threads that split at once
+//     interfere;
+//   * news about a communicator reaches ranks that have not created it yet;
 //   * several communicators of one context, and several of one name in successive epochs, do not
 //     mix;
 //   * abort, from any thread, ends every operation on every rank with ABORTED and the reason; later
 //     calls fail at once;
-//   * rebuild gives a communicator of a higher epoch, possibly with fewer ranks, that nothing old
-//     reaches;
-//   * a rank that cannot make one tells the others why, and they do not wait for it;
-//   * two jobs of one secret do not mix, even if one finds a rank of the other at the address of
-//     its own;
-//   * one that its ranks leave as soon as they have it is created on all of them;
+//   * rebuild gives a communicator with a higher epoch, possibly with fewer ranks, that no old
+//     traffic reaches;
+//   * a rank that cannot create a communicator tells the other ranks why, and they do not wait for
+//     it;
+//   * two jobs with one secret do not mix, even if a rank finds a rank of the other job at the
+//     address of its own peer;
+//   * a communicator that its ranks leave as soon as they have it is created on all of them;
 //   * destroy is BUSY while operations are pending or children exist, for communicators and
 //     contexts;
 //   * counters count user messages and bytes;
-//   * no thread of the library runs the application's signal handlers.
+//   * the library's threads never run the application's signal handlers.
 #include <signal.h>
 #include <unistd.h>
 
@@ -75,7 +77,7 @@ TEST_P(Communicators, LeaveSignalsToTheApplication) {
     if (!me.test_case().alone()) {
       EXPECT_GT(threads, 0U);
     }
-    // A rank's threads end with it.
+    // A rank's threads end when the rank does.
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
   });
 }
@@ -105,13 +107,13 @@ TEST_P(Communicators, ABarrierKeepsItsLimit) {
       EXPECT_LT(clock_ns() - start, 10 * kSec);
     }
     me.meet();
-    // Point-to-point goes on.
+    // Point-to-point messages still work.
     ring(me.communicator(), 5);
     me.meet();
   });
 }
 
-// Rank 1 cannot make its transports. Rank 2 comes late, and the others wait for nothing else.
+// Rank 1 cannot create its transports. Rank 2 arrives late, and the other ranks wait only for it.
 TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
   HETCOMM_NEEDS_RANKS();
   for (const int32_t odd : {0, 1}) {
@@ -131,7 +133,7 @@ TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
         EXPECT_NE(text.find("rank " + std::to_string(odd)), std::string::npos) << text;
       }
       hetcomm_bootstrap_destroy(bootstrap);
-      // All ranks have met under this name, and can meet under another one.
+      // All ranks have met under this name, and can meet under another name.
       bootstrap = me.make_bootstrap("even", me.rank(), 3);
       options = named(me, "even");
       ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &made), HETCOMM_OK)
@@ -205,7 +207,7 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// The number of splits does not fit into 16 bits.
+// The number of splits exceeds 16 bits.
 TEST_P(Communicators, SplitWithoutEnd) {
   const bool shm = GetParam().transports == "shm" && GetParam().processes;
   if (!GetParam().alone() && !shm) GTEST_SKIP() << "numbers are the same over all transports";
@@ -227,8 +229,7 @@ TEST_P(Communicators, SplitWithoutEnd) {
   });
 }
 
-// Each round leaves a message behind that nobody takes, with the same tag as that of the next
-// round.
+// Each round leaves an unreceived message with the same tag as that of the next round.
 TEST_P(Communicators, MessagesForOneThatIsGoneFindNobody) {
   run_two([](Member& me) {
     for (uint64_t round = 0; round < 200; ++round) {
@@ -282,8 +283,7 @@ TEST_P(Communicators, ThreadsSplitTheirOwnAtOnce) {
   });
 }
 
-// Rank 0 has the new communicator first, because it tells the other ranks of the parent about the
-// split.
+// Rank 0 has the new communicator first, because it tells the parent's other ranks about the split.
 TEST_P(Communicators, AnAbortReachesARankThatIsNotDoneWithTheSplit) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
@@ -311,7 +311,7 @@ TEST_P(Communicators, ABarrierThatEndsOnOneRankEndsOnAll) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     if (me.rank() > 0) {
-      // Rank 0 does not come. Rank 3 waits less long than the others.
+      // Rank 0 does not call. Rank 3 has a shorter time limit than the other ranks.
       const bool brief = me.rank() == 3;
       const uint64_t start = clock_ns();
       EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), brief ? 50 * kMs : kPatienceNs),
@@ -398,7 +398,7 @@ TEST_P(Communicators, SeveralDoNotMix) {
       communicators.push_back(communicator);
     }
     hetcomm_bootstrap_destroy(bootstrap);
-    // All messages have the same tag; they are received in another order than sent.
+    // All messages have the same tag. They are received in a different order than sent.
     std::vector<hetcomm_request_t*> sends;
     uint64_t values[3] = {10, 11, 12};
     for (size_t i = 0; i < 3; ++i) {
@@ -513,9 +513,9 @@ TEST_P(Communicators, AGroupKeepsItsCommunicator) {
   });
 }
 
-// Six ranks: some are not neighbours in the control graph, and prove themselves to each other when
-// they first talk. A rank that computes during that, for longer than the detection time, is not
-// lost.
+// Six ranks: some are not neighbours in the control graph, and authenticate each other when they
+// first communicate. A rank that computes during that time, for longer than the detection time, is
+// not lost.
 TEST_P(Communicators, FirstTalkToARankThatComputes) {
   HETCOMM_NEEDS_RANKS();
   if (GetParam().thread_progress) GTEST_SKIP() << "a thread of its own answers";
@@ -538,7 +538,7 @@ TEST_P(Communicators, FirstTalkToARankThatComputes) {
   });
 }
 
-// Each rank numbers its communicators on its own, so that many have equal numbers.
+// Each rank numbers its communicators independently, so many have equal numbers.
 TEST_P(Communicators, AbortLeavesStrangersAlone) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
@@ -558,7 +558,8 @@ TEST_P(Communicators, AbortLeavesStrangersAlone) {
       EXPECT_EQ(hetcomm_communicator_barrier(early, kPatienceNs), HETCOMM_OK)
           << hetcomm_last_error();
     }
-    // A communicator is made after an abort with its number has gone round.
+    // Ranks 2 and 3 create a communicator whose number equals that of one whose abort has already
+    // reached all its ranks.
     hetcomm_communicator_t* late = nullptr;
     if (aborts) {
       ASSERT_EQ(hetcomm_communicator_split(half, 0, 0, &late), HETCOMM_OK);
@@ -642,7 +643,7 @@ TEST_P(Communicators, RebuildWithFewerRanks) {
   run(3, [](Member& me) {
     uint64_t value = 0;
     hetcomm_request_t* old = me.recv(HETCOMM_ANY_SOURCE, 3, &value, 8);
-    // Nobody takes this message of the old epoch.
+    // No rank receives this message of the old epoch.
     const uint64_t stray = 666;
     hetcomm_request_t* send = me.send((me.rank() + 1) % 3, 3, &stray, 8);
     EXPECT_EQ(finish(send).status, HETCOMM_OK);
@@ -744,7 +745,7 @@ TEST_P(Communicators, CreateAgainAndAgain) {
   });
 }
 
-// A rank may leave while its peers have not yet noticed that all are there.
+// A rank may leave before its peers have noticed that all ranks are present.
 TEST_P(Communicators, CreatedAndLeftAtOnce) {
   run_two([](Member& me) {
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
@@ -783,7 +784,7 @@ TEST_P(Communicators, AMissingRankIsNamed) {
   });
 }
 
-// The view of a job that was told an address of its rank 1 where rank 1 of another job is by now.
+// A job's store, except that the address of rank 1 now belongs to rank 1 of another job.
 struct OutdatedView {
   SharedStore& store;
   std::string own;
@@ -830,8 +831,8 @@ TEST_P(Communicators, JobsOfOneSecretDoNotMix) {
       ASSERT_EQ(hetcomm_bootstrap_create_from_callbacks(me.context(), &from, &bootstrap),
                 HETCOMM_OK);
       options.timeout_ns = 2 * kSec;
-      // With a secret, the other job's proof is of another exchange. Without one, its mesh is
-      // another one.
+      // With a secret, the other job's proof is for another exchange. Without one, its mesh
+      // differs.
       const hetcomm_status_t status =
           hetcomm_communicator_create(me.context(), bootstrap, &options, &communicator);
       EXPECT_TRUE(status == HETCOMM_PERMISSION_DENIED || status == HETCOMM_BOOTSTRAP_FAILED)

@@ -1,6 +1,6 @@
-// While copies of a device run and there is nothing else to do, the progress thread sleeps. A slow
-// device then costs hardly more processor time than the same messages between memory of the host.
-// The thread wakes up in time.
+// While device copies run and nothing else is pending, the progress thread sleeps. A slow device
+// therefore uses hardly more processor time than the same messages in host memory. The thread wakes
+// up in time.
 #include <unistd.h>
 
 #include <chrono>
@@ -32,7 +32,7 @@ std::vector<CapiCase> cases() {
 
 class TimedCopiesAsleep : public CapiTest {};
 
-// Returns the seconds for which progress threads of this process have run.
+// Returns the total running time of this process's progress threads, in seconds.
 double progress_seconds() {
   double seconds = 0;
   for (const auto& thread : hetcomm::test::progress_threads()) {
@@ -49,14 +49,13 @@ struct Cost {
   double ran_s = 0;
 };
 
-// Sends one message of rank 0's |memory| to the host of rank 1. The thread that waits for it
-// sleeps.
+// Sends one message from rank 0's |memory| to rank 1's host memory. The waiting thread sleeps.
 Cost move(Member& me, hetcomm_buffer_t buffer) {
   me.meet_quietly();
   const double ran = progress_seconds();
   const auto begin = std::chrono::steady_clock::now();
   hetcomm_request_t* const request = start_move(me, buffer);
-  // A waiter would poll for a while on its own. Here the progress thread has to do everything.
+  // A waiting caller would poll for a while. Here only the progress thread makes progress.
   hetcomm_status_t status = HETCOMM_PENDING;
   hetcomm_completion_t completion{};
   for (int i = 0; i < 20'000 && status == HETCOMM_PENDING; ++i) {
@@ -74,7 +73,7 @@ TEST_P(TimedCopiesAsleep, TheProgressThreadSleeps) {
     DeviceMemory memory(me, me.rank() == 0 ? 1 : HETCOMM_DEVICE_HOST, kSize);
     std::vector<std::byte> host(kSize);
     memory.fill(pattern(kSize, 1));
-    // The first messages cover everything that happens only once.
+    // The first messages include all one-time work.
     Cost on_device;
     Cost on_host;
     for (int round = 0; round < 3; ++round) {

@@ -1,11 +1,10 @@
-// Messages that are sent and not received:
+// Messages that are sent but not received:
 //
-//   * a receiver that receives nothing holds no more than HETCOMM_CREDIT_BYTES of one peer, and no
-//     more than HETCOMM_UNEXPECTED_BYTES of all together; the rest waits at the senders, and all of
-//     it arrives, in order, once it is received
-//   * a communicator that closes gives back the credit of its unreceived messages, of those that
-//     came before and of those that come after; so does memory that is unregistered with
-//     notifications that nobody has taken
+//   * a rank that receives nothing holds at most HETCOMM_CREDIT_BYTES from one peer, and at most
+//     HETCOMM_UNEXPECTED_BYTES from all peers; the rest waits at the senders, and everything
+//     arrives in order once it is received
+//   * a communicator that closes returns the credit of its unreceived messages, whether they arrive
+//     before or after; so does unregistering memory that has pending notifications
 #include "tests/conformance/capi_job.h"
 
 namespace hetcomm_test {
@@ -14,7 +13,7 @@ namespace {
 constexpr uint64_t kBytes = 1000;
 constexpr uint64_t kCost = 272;  // cost of a message, in addition to its bytes
 
-// Messages to |rank|: those that waited for no receive, and those that did.
+// Counts of messages to |rank|: those sent without waiting for a receive, and those that waited.
 struct Sent {
   uint64_t eager = 0;
   uint64_t rendezvous = 0;
@@ -34,8 +33,8 @@ Sent sent_to(Member& me, int32_t rank) {
 
 class Credit : public CapiTest {};
 
-// All ranks send to the first one. It drives communication and receives nothing until they have
-// sent what they can.
+// All ranks send to rank 0. Rank 0 drives communication and receives nothing until they have sent
+// as much as they can.
 void flood(Member& me, uint64_t most_bytes_of_one) {
   constexpr uint64_t kCount = 120;
   if (me.rank() > 0) {
@@ -45,7 +44,7 @@ void flood(Member& me, uint64_t most_bytes_of_one) {
       out.push_back(pattern(kBytes, i * 100 + static_cast<uint64_t>(me.rank())));
       requests.push_back(me.send(0, i, out.back().data(), kBytes));
     }
-    // All messages that can leave without a receive have left after this wait.
+    // After this wait all messages that need no receive have left.
     (void)me.until([] { return false; }, 50 * kMs);
     const Sent sent = sent_to(me, 0);
     EXPECT_LE(sent.eager * (kBytes + kCost), most_bytes_of_one);
@@ -79,7 +78,7 @@ TEST_P(Credit, OfAllPeersIsBounded) {
   run_job(little, 5, [](Member& me) { flood(me, 16 << 10); });
 }
 
-// Sends |count| messages to |peer| on |communicator|, which nobody receives. Together they take
+// Sends |count| messages to |peer| on |communicator|, which are never received. Together they use
 // most of the credit. Returns true if all of them have left.
 bool send_some(hetcomm_communicator_t* communicator, int32_t peer, uint64_t first) {
   constexpr uint64_t kCount = 12;
@@ -114,7 +113,7 @@ void receive_some(Member& me, uint64_t first) {
   }
 }
 
-// Sends a word from rank 1 to rank 0. It carries the credit that rank 1 has given back.
+// Sends a word from rank 1 to rank 0. It carries the credit that rank 1 has returned.
 void tell(Member& me) {
   char letter = 'a';
   hetcomm_request_t* const request =
@@ -124,11 +123,11 @@ void tell(Member& me) {
 
 TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
   CapiCase little = GetParam();
-  little.settings += "CREDIT_BYTES=16K;";  // for 12 messages
+  little.settings += "CREDIT_BYTES=16K;";  // enough for 12 messages
   run_job(little, 2, [](Member& me) {
     for (uint64_t round = 0; round < 6; ++round) {
       SCOPED_TRACE(round);
-      const bool late = round % 2 != 0;  // the messages come when it is closed
+      const bool late = round % 2 != 0;  // the messages arrive after it is closed
       hetcomm_communicator_t* sub = nullptr;
       ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &sub), HETCOMM_OK)
           << hetcomm_last_error();
@@ -139,7 +138,7 @@ TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
       ASSERT_TRUE(me.meet());
       if (me.rank() == 0) {
         EXPECT_TRUE(send_some(sub, 1, 0)) << "on the communicator that closes";
-        // This message comes behind them on the same connection.
+        // This message follows the others on the same connection.
         char letter = 'b';
         EXPECT_EQ(finish(me.send(1, 888'888, &letter, 1)).status, HETCOMM_OK);
       } else {
@@ -154,7 +153,7 @@ TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
         EXPECT_TRUE(send_some(me.communicator(), 1, 100)) << "on the one that stays";
         me.meet();
       } else {
-        me.meet();  // they have left before any message is received
+        me.meet();  // all messages have left before any is received
         receive_some(me, 100);
       }
       tell(me);
@@ -163,7 +162,7 @@ TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
   });
 }
 
-// The notified puts of all rounds together are many times the credit.
+// The notified puts of all rounds together exceed the credit many times.
 TEST_P(Credit, OfNotificationsThatNobodyTookComesBack) {
   CapiCase little = GetParam();
   little.settings += "CREDIT_BYTES=16K;";

@@ -1,12 +1,12 @@
-// Contents:
+// Message contents:
 //
-//   * arrive unchanged at sizes around every border of the protocols (eager limits, chunks, rings,
-//     credit), and up to 64 MiB, and beyond 4 GiB (long run);
-//   * bytes behind a shorter message are not touched;
-//   * a longer message is cut: TRUNCATED with both lengths, and the message after it is intact;
-//   * gathered and scattered buffers are one message, cut differently on both sides, empty pieces
-//     included;
-//   * host memory and memory of devices that the CPU cannot reach mix freely on both sides.
+//   * are unchanged at sizes around every boundary of the protocols (eager limits, chunks, rings,
+//     credit), up to 64 MiB, and above 4 GiB (long run);
+//   * do not change bytes after a shorter message;
+//   * are truncated if too long: TRUNCATED with both lengths, and the next message is intact;
+//   * may be gathered and scattered: one message, split differently on both sides, with empty
+//     pieces;
+//   * may be in host memory or in device memory that the CPU cannot access, in any combination.
 #include <cstdlib>
 #include <memory>
 
@@ -24,7 +24,7 @@ class Data : public CapiTest {
   }
 };
 
-// Sends patterns of |sizes| to the partner, both ways at once, and checks them.
+// Sends patterns of |sizes| to the partner in both directions at once, and checks them.
 void exchange_sizes(Member& me, const std::vector<uint64_t>& sizes) {
   for (uint64_t i = 0; i < sizes.size(); ++i) {
     const std::vector<std::byte> out = pattern(sizes[i], i + 10 * static_cast<uint64_t>(me.rank()));
@@ -106,7 +106,7 @@ TEST_P(Data, ALongerMessageIsCutAndTheNextIsIntact) {
         const Outcome received_next = finish(receive_next);
         EXPECT_EQ(received_next.status, HETCOMM_OK) << received_next.text;
         EXPECT_TRUE(holds(next_in, 4, 777));
-        // The sends end well.
+        // The sends succeed.
         EXPECT_EQ(finish(send).status, HETCOMM_OK);
         EXPECT_EQ(finish(send_next).status, HETCOMM_OK);
       }
@@ -179,7 +179,7 @@ TEST_P(Data, NoBuffersIsAnEmptyMessage) {
   });
 }
 
-// More than 4 GiB go in one message, with little memory: both sides repeat the same small buffer.
+// Sends more than 4 GiB in one message with little memory: both sides repeat a small buffer.
 TEST_P(Data, MoreThan4GiBInOneMessage) {
   if (!long_run()) GTEST_SKIP() << "long run only (HETCOMM_TEST_LONG=1)";
   if (GetParam().name != GetParam().transports) GTEST_SKIP() << "plain transports only";

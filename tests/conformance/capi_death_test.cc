@@ -1,15 +1,16 @@
-// Loss of peers, as processes:
+// Loss of peers, which are processes:
 //
 //   * a rank that is killed, at any point, ends every operation that names it with PEER_LOST and a
 //     text, in bounded time;
-//   * operations among the others are not touched; an any-source receive goes on while a live
-//     sender is left, or fails at once with FAIL_ON_ANY_LOSS;
-//   * messages that had arrived before are still received, whole;
-//   * a rank that leaves cleanly delivers all that it had sent, and is then reported as gone;
-//   * a rank that only stands still is not lost;
-//   * the survivors rebuild and go on; barrier, split and wait do not hang, on any rank, neither
-//     when a rank has died nor when one can make no connection;
-//   * a forked child may not use its parent's handles, and its exit disturbs nothing.
+//   * operations among the other ranks are not affected; an any-source receive continues while a
+//     live sender is left, or fails immediately with FAIL_ON_ANY_LOSS;
+//   * messages that had arrived before the loss are still received whole;
+//   * a rank that leaves cleanly delivers all messages that it had sent, and is then reported as
+//     gone;
+//   * a rank that only stalls is not lost;
+//   * the survivors rebuild and continue; barrier, split and wait do not hang on any rank, neither
+//     when a rank has died nor when a rank can make no connection;
+//   * a forked child may not use its parent's handles, and its exit has no effect on the job.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,14 +61,14 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
           << "rank " << me.rank() << ", operation " << i << ": " << outcome.text;
     }
     EXPECT_LT(clock_ns() - start, 10 * kSec);
-    // A strict receive that comes after the loss fails like the one that came before.
+    // A strict receive posted after the loss fails like the one posted before it.
     EXPECT_EQ(finish(me.recv(HETCOMM_ANY_SOURCE, 8, &unused, 8, HETCOMM_EXACT_TAG, &strict)).status,
               HETCOMM_PEER_LOST);
     EXPECT_EQ(hetcomm_communicator_peer_status(me.communicator(), 2), HETCOMM_PEER_LOST);
     EXPECT_STRNE(hetcomm_last_error(), "");
     EXPECT_EQ(hetcomm_communicator_peer_status(me.communicator(), me.partner()), HETCOMM_OK);
     expect_rejected(me.communicator(), 2, HETCOMM_PEER_LOST);
-    // The living ranks go on.
+    // The living ranks still communicate.
     const uint64_t word = 42;
     hetcomm_request_t* send = me.send(me.partner(), 5, &word, 8);
     const Outcome outcome = finish(anybody);
@@ -75,13 +76,13 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
     EXPECT_EQ(outcome.source, me.partner());
     EXPECT_EQ(value, 42u);
     EXPECT_EQ(finish(send).status, HETCOMM_OK);
-    // The dead rank comes to no further meeting.
+    // The dead rank does not join any later meeting.
     me.store().word(9).fetch_add(1);
     EXPECT_TRUE(me.until([&] { return me.store().word(9).load() == 2; }));
   });
 }
 
-// A data loader that was forked from a trainer outlives it for a while, with all its descriptors.
+// A data loader forked from a trainer outlives it for a while, with all its descriptors.
 TEST_P(PeerLoss, IsNotHiddenByAForkedChild) {
   run(2, [](Member& me) {
     uint64_t word = 1;
@@ -159,7 +160,7 @@ TEST_P(PeerLoss, ACleanLeaveDeliversFirst) {
         sends.push_back(me.send(0, i, memory.data(), i * 7));
       }
       finish_all(sends);
-      return;  // destroys its communicator, which says goodbye
+      return;  // destroys the communicator, which sends goodbyes
     }
     for (uint64_t i = 0; i < kCount; ++i) {
       const Outcome outcome = finish(me.recv(1, i, memory.data(), memory.size()));
@@ -207,7 +208,7 @@ TEST_P(PeerLoss, ABarrierEndsWhenARankDies) {
   });
 }
 
-// Most ranks wait for a rank that itself waits. The reason has to reach all of them.
+// Most ranks wait for a rank that is itself waiting. The reason must reach all of them.
 TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
   for (const bool splits : {false, true}) {
     run(8, [splits](Member& me) {
@@ -227,7 +228,7 @@ TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
       EXPECT_EQ(status, HETCOMM_PEER_LOST) << hetcomm_last_error();
       EXPECT_EQ(part, nullptr);
       EXPECT_LT(clock_ns() - start, 5 * kSec);
-      // No rank leaves before all have learnt of the death.
+      // No rank leaves before all have learned of the death.
       std::atomic<uint64_t>& told = me.store().word(4);
       told.fetch_add(1);
       EXPECT_TRUE(me.until([&] { return told.load() == 7; }));
@@ -235,8 +236,8 @@ TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
   }
 }
 
-// The rank can make no connection, because it lacks descriptors, for longer than the detection
-// time. No rank is lost because of that, and none waits forever.
+// The rank lacks descriptors and so cannot connect for longer than the detection time. No rank is
+// lost because of that, and none waits forever.
 TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
   CapiCase impatient = GetParam();
   impatient.settings += "DETECTION_TIME=2s;";
@@ -254,7 +255,7 @@ TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
     const uint64_t start = clock_ns();
     hetcomm_communicator_t* part = nullptr;
     const hetcomm_status_t status = hetcomm_communicator_split(me.communicator(), 0, 0, &part);
-    // A rank that the others had reached before may have heard from all.
+    // A rank that the others had reached before may have received messages from all ranks.
     if (status == HETCOMM_OK) {
       EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK);
     }
@@ -274,7 +275,7 @@ TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
 TEST_P(PeerLoss, TheSurvivorsRebuildAndGoOn) {
   run(3, [](Member& me) {
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
-    me.meet();  // the barrier has ended everywhere
+    me.meet();  // the barrier has ended on all ranks
     if (me.rank() == 0) me.die();
     // Repeats until the loss is known, or the other survivor has begun to rebuild.
     uint64_t value = 0;

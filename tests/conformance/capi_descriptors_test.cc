@@ -1,10 +1,10 @@
-// Connections cost descriptors, and there may be fewer descriptors than peers:
+// Connections use descriptors, and there may be fewer descriptors than peers:
 //
-//   * talking to nine peers of its host takes a rank fewer than twenty descriptors;
-//   * a rank that may open fewer files than it has peers talks to all of them in turn, again and
-//     again: the least recently used connections are closed, and nothing fails or is lost;
-//   * this holds also where every rank is short of descriptors, whichever asks first and whatever
-//     comes in between.
+//   * communication with nine peers on its host takes a rank fewer than twenty descriptors;
+//   * a rank that may open fewer files than it has peers communicates with all of them repeatedly:
+//     the least recently used connections are closed, and nothing fails or is lost;
+//   * this holds also if every rank is short of descriptors, in any order of requests and with any
+//     traffic in between.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,10 +24,10 @@ class Descriptors : public CapiTest {};
 
 using hetcomm::test::open_descriptors;
 
-// Limits this process to |spare| more files than it has now. Processes only.
+// Limits this process to |spare| more files than it has now. Process jobs only.
 void leave_descriptors(Member& me, unsigned spare) {
-  // After this wait the last control connections are made, and duplicate ones that two ranks made
-  // at once have ended.
+  // After this wait the last control connections exist, and duplicates that two ranks made at once
+  // have been closed.
   (void)me.until([] { return false; }, kSec);
   std::vector<int> probes;
   for (unsigned i = 0; i <= spare; ++i) probes.push_back(dup(0));
@@ -49,7 +49,7 @@ void exchange(Member& me, int32_t peer, uint64_t size, uint64_t seed) {
   ASSERT_TRUE(holds(in, seed_of(peer), size)) << me.rank() << " from " << peer;
 }
 
-// Returns the number of connections that broke, with all peers.
+// Returns the total number of broken connections with all peers.
 uint64_t failures(const Member& me) {
   std::vector<hetcomm_counters_t> counters(8, {.struct_size = sizeof(hetcomm_counters_t)});
   uint64_t sum = 0;
@@ -65,7 +65,7 @@ uint64_t failures(const Member& me) {
   return sum;
 }
 
-// Returns the cases whose connections take a descriptor or two.
+// Returns the cases whose connections take one or two descriptors.
 std::vector<CapiCase> chosen_cases() {
   std::vector<CapiCase> cases = process_cases();
   std::erase_if(cases, [](const CapiCase& each) {
@@ -90,12 +90,12 @@ TEST_P(Descriptors, NinePeersTakeFewerThanTwenty) {
     const int32_t last = (me.size() - me.rank()) % me.size();
     if (last != me.rank()) exchange(me, last, 3'000, 0);
     me.meet();
-    // Connections that were made twice at first end a little later.
+    // Duplicate connections from the start end a little later.
     EXPECT_TRUE(me.until([&] { return open_descriptors() < before + 20; })) << open_descriptors();
   });
 }
 
-// The rank talks to one peer after the other, in turn.
+// The rank communicates with one peer after the other.
 TEST_P(Descriptors, ARankThatIsShortOfThemTalksToAllInTurn) {
   run_job(GetParam(), 10, [](Member& me) {
     if (me.rank() == 4) leave_descriptors(me, 8);
@@ -122,8 +122,8 @@ TEST_P(Descriptors, ARankThatIsShortOfThemTalksToAllInTurn) {
   });
 }
 
-// All peers talk to it at once, with messages that wait in the receiver's memory. A connection with
-// messages in flight stays.
+// All peers send to the rank at once, and their messages wait in its memory. A connection with
+// messages in flight stays open.
 TEST_P(Descriptors, ARankThatIsShortOfThemIsWantedByAll) {
   run_job(GetParam(), 10, [](Member& me) {
     if (me.rank() == 4) leave_descriptors(me, 8);
@@ -139,7 +139,7 @@ TEST_P(Descriptors, ARankThatIsShortOfThemIsWantedByAll) {
   });
 }
 
-// A tournament in which every rank meets every other once a round, in an order drawn anew.
+// A tournament in which every rank meets every other rank once per round, in a random order.
 TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
   run_job(GetParam(), 8, [](Member& me) {
     leave_descriptors(me, 10);
@@ -163,7 +163,8 @@ TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
   });
 }
 
-// A large host has this many ranks, and most systems set this limit. It takes minutes on two cores.
+// A large host has this many ranks, and most systems have this limit. It takes minutes on two
+// cores.
 TEST_P(Descriptors, FiveHundredPeersAtTheUsualLimit) {
   if (std::getenv("HETCOMM_TEST_LONG") == nullptr) GTEST_SKIP() << "HETCOMM_TEST_LONG=1 runs it";
   if (GetParam().name != "shm") GTEST_SKIP() << "one transport will do";
@@ -181,7 +182,7 @@ TEST_P(Descriptors, FiveHundredPeersAtTheUsualLimit) {
       turn.store(static_cast<uint64_t>(me.size()));
       std::fprintf(stderr, "descriptors: %zu\n", open_descriptors());
     } else {
-      // It does not poll, which would take the cores from the ranks that talk.
+      // The rank does not poll, because that would take the cores from the communicating ranks.
       const auto wait_for = [&](int32_t peer) {
         while (turn.load() < static_cast<uint64_t>(peer)) usleep(20'000);
       };

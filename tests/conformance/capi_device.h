@@ -1,4 +1,4 @@
-// Memory of devices, for the C API suites.
+// Device memory for the C API suites.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace hetcomm_test {
 
-// Memory of a device, or of the host (device 0), that is filled and checked through the C API.
+// Memory of a device or of the host (device 0), filled and checked through the C API.
 class DeviceMemory {
  public:
   DeviceMemory(Member& me, int32_t device, uint64_t size) : size_(size) {

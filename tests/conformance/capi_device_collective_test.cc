@@ -1,8 +1,8 @@
-// Collective operations on memory of devices, whose copies run while the data moves. They are
-// random operations of every kind, on devices of other kinds at each rank, slow ones, cut into many
-// slices or few. They give bit by bit the result of the same operation in host memory, and touch
-// nothing else. Long ones on devices that copy from any host memory go through long chunks of the
-// shared arena.
+// Collective operations on device memory, whose copies run while the data moves. They are random
+// operations of every kind, on different kinds of devices at each rank, including slow ones, with
+// few or many slices. They give bit for bit the result of the same operation in host memory, and
+// change nothing else. Long operations on devices that copy from any host memory use long chunks of
+// the shared arena.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -37,18 +37,18 @@ enum class Kind {
   kCount
 };
 
-// One operation, the same on all ranks.
+// One operation, identical on all ranks.
 struct Plan {
   Kind kind = Kind::kBroadcast;
   int32_t datatype = HETCOMM_FLOAT32;
   uint64_t element = 4;
   int32_t reduction = HETCOMM_REDUCE_SUM;
   int32_t root = 0;
-  uint64_t block = 0;              // bytes
+  uint64_t block = 0;              // in bytes
   std::vector<uint64_t> blocks{};  // by rank, or by pair of ranks
   bool in_place = false;
   bool exclusive = false;           // scan
-  const char* algorithm = nullptr;  // where the operation has it
+  const char* algorithm = nullptr;  // null: the default
 };
 
 bool can_be_in_place(Kind kind) {
@@ -89,7 +89,8 @@ Plan draw(Random& random, int32_t ranks, bool is_long) {
   plan.reduction = kReductions[random.below(4)];
   plan.root = static_cast<int32_t>(random.below(static_cast<uint64_t>(ranks)));
   const auto n = static_cast<size_t>(ranks);
-  // Long ones are usually a little longer than the minimum for long chunks, and seldom shorter.
+  // Long operations are usually slightly longer than the minimum for long chunks, and seldom
+  // shorter.
   const uint64_t bytes = (random.below(8) == 0 ? 11u << 20 : 13u << 20) + random.below(3 << 20);
   const uint64_t long_count = bytes / blocks_of(plan.kind, n) / type.bytes;
   const auto count = [&] {
@@ -110,7 +111,7 @@ Plan draw(Random& random, int32_t ranks, bool is_long) {
   return plan;
 }
 
-// Memory with guards on both sides that nobody may touch.
+// Memory between two guards that must not be written.
 class Memory {
  public:
   Memory(Member& me, int32_t device, uint64_t size) : device_(device), bytes_(size + 2 * kGuard) {
@@ -127,7 +128,7 @@ class Memory {
     if (device_ == 0) return;
     EXPECT_EQ(hetcomm_memory_write(memory_, 0, bytes_.data(), bytes_.size()), HETCOMM_OK);
   }
-  // Returns all bytes, with the guards.
+  // Returns all bytes, including the guards.
   const std::vector<std::byte>& contents() {
     if (device_ != 0) {
       EXPECT_EQ(hetcomm_memory_read(memory_, 0, bytes_.data(), bytes_.size()), HETCOMM_OK);
@@ -145,7 +146,7 @@ class Memory {
   hetcomm_memory_t* memory_ = nullptr;
 };
 
-// One side: buffers of arrays alternate between two memories.
+// One side of an operation. Buffers of arrays alternate between two memories.
 class Region {
  public:
   Region(Member& me, const int32_t (&devices)[2], uint64_t size, bool has_arrays)
@@ -172,7 +173,7 @@ class Region {
   Memory second_;
 };
 
-// The lengths that this rank sends and receives.
+// Returns the lengths that this rank sends and receives.
 struct Lengths {
   uint64_t send = 0;
   uint64_t receive = 0;
@@ -234,7 +235,7 @@ hetcomm_status_t call(const Plan& plan, Member& me, hetcomm_communicator_t* c, R
   options.factor = 0.5;
   options.algorithm = plan.algorithm;
   if (plan.exclusive) options.flags = HETCOMM_COLLECTIVE_EXCLUSIVE;
-  // In place, the region is the larger one of the two.
+  // For an in-place operation, the region is the larger of the two.
   hetcomm_buffer_t send = from.part(0, lengths.send);
   hetcomm_buffer_t recv = to.part(0, lengths.receive);
   if (plan.in_place) {
@@ -248,7 +249,7 @@ hetcomm_status_t call(const Plan& plan, Member& me, hetcomm_communicator_t* c, R
       recv = send;
     }
   }
-  // Arrays have a buffer for each rank.
+  // Arrays have a separate buffer for each rank.
   std::vector<hetcomm_buffer_t> sends;
   std::vector<hetcomm_buffer_t> receives;
   uint64_t sent = 0;
@@ -297,8 +298,8 @@ hetcomm_status_t call(const Plan& plan, Member& me, hetcomm_communicator_t* c, R
   }
 }
 
-// Returns numbers whose sums have to be rounded, so that the order of steps and the places of
-// rounding show. They repeat after a length that no part of an operation has.
+// Returns numbers whose sums must be rounded, so that the order of steps and the places of rounding
+// show. They repeat with a period that differs from the length of every part.
 std::vector<std::byte> numbers(const Plan& plan, uint64_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
   constexpr uint64_t kPeriod = 40'008;
@@ -327,7 +328,7 @@ std::vector<std::byte> numbers(const Plan& plan, uint64_t size, uint64_t seed) {
   return bytes;
 }
 
-// The regions after an operation.
+// Returns the regions after an operation.
 struct After {
   std::vector<std::byte> from;
   std::vector<std::byte> to;
@@ -349,7 +350,7 @@ After carry_out(Plan& plan, Member& me, hetcomm_communicator_t* communicator,
   hetcomm_request_t* request = nullptr;
   hetcomm_status_t status = call(plan, me, communicator, from, to, &request);
   if (status == HETCOMM_UNSUPPORTED && plan.algorithm != nullptr) {
-    plan.algorithm = nullptr;  // on all ranks
+    plan.algorithm = nullptr;  // every rank gets the same refusal, so all fall back together
     status = call(plan, me, communicator, from, to, &request);
   }
   EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
@@ -370,7 +371,7 @@ std::vector<CapiCase> cases() {
                        ";DEVICES=sim-handle:bandwidth=500M:latency=20us,sim-address:bandwidth=2G;",
            .thread_progress = chunk[0] != '6'});
     }
-    // Uses messages, and sums on the device that can make them.
+    // Uses messages, and sums on the device if it can make them.
     all.push_back({.name = std::string(transport) + "_device_sums",
                    .transports = transport,
                    .settings = "COLLECTIVE_SHARED=0;DEVICE_SUMS=on;"
@@ -421,8 +422,8 @@ TEST_P(LongDeviceCollectives, GiveWhatTheHostGives) {
 
 constexpr int32_t kRanks = 3;
 
-// Runs every kind that goes through long chunks, with both ways of writing, which a new team tries
-// in turn, on two devices of each rank.
+// Runs every kind that uses long chunks, with both ways of writing, which a new team tries in turn,
+// on two devices of each rank.
 void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
   const auto& devices = all_devices[me.rank()];
   Random random(7);
@@ -454,7 +455,7 @@ void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
   }
 }
 
-// Devices 1 and 2 copy on their own; 0 (the host) and 3 do not.
+// Devices 1 and 2 copy from any host memory; 0 (the host) and 3 do not.
 TEST_P(LongDeviceCollectives, InBothWays) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{1, 2}, {2, 1}, {1, 1}}); });
 }
@@ -465,7 +466,7 @@ TEST_P(LongDeviceCollectives, InBothWaysBesidePinnedMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{3, 3}, {2, 1}, {1, 3}}); });
 }
 
-// One rank has never used memory of a device.
+// One rank has never used device memory.
 TEST_P(LongDeviceCollectives, HaveRanksWithoutDevices) {
   run(2, [](Member& me) {
     Plan plan;
@@ -481,7 +482,7 @@ TEST_P(LongDeviceCollectives, HaveRanksWithoutDevices) {
   });
 }
 
-// Returns the bytes of this process's arenas that have pages.
+// Returns the number of resident bytes in this process's arenas.
 uint64_t arena_bytes() {
   std::ifstream maps("/proc/self/smaps");
   uint64_t kilobytes = 0;
@@ -497,8 +498,8 @@ uint64_t arena_bytes() {
   return kilobytes << 10;
 }
 
-// Every rank's buffers lie on devices that copy on their own. Operations follow each other, so that
-// both ways of writing are tried.
+// Every rank's buffers are on devices that copy from any host memory. Successive operations try
+// both ways of writing.
 TEST_P(LongDeviceCollectives, FollowEachOther) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 7'000'004;
@@ -528,14 +529,14 @@ TEST_P(LongDeviceCollectives, FollowEachOther) {
             << "round " << round << ", byte " << at;
       }
     }
-    // Short chunks of two ranks take 2 MiB, in the mapping of each.
+    // Short chunks of two ranks take 2 MiB in each rank's mapping.
     EXPECT_GT(arena_bytes(), uint64_t{8} << 20) << "no long chunks were used";
     me.meet();
   });
 }
 
-// Slices are in progress when the operation ends. Their memory stays until they are over, and the
-// process goes on.
+// Slices are in progress when the operation ends. Their memory stays valid until they have ended,
+// and the process continues.
 void end_in_the_middle(Member& me, uint64_t size) {
   const int32_t devices[2] = {1, 2};
   for (int round = 0; round < 8; ++round) {
@@ -545,7 +546,7 @@ void end_in_the_middle(Member& me, uint64_t size) {
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
     hetcomm_collective_options_t options{};
     options.struct_size = sizeof(options);
-    // The second operation of a team uses another way of writing than the first.
+    // A team's second operation uses another way of writing than its first.
     if (round >= 4) {
       hetcomm_request_t* whole = nullptr;
       ASSERT_EQ(hetcomm_allreduce(part, from.part(0, size), to.part(0, size), HETCOMM_INT64,

@@ -1,18 +1,18 @@
-// Memory of devices, directly and staged (HETCOMM_DEVICE_PATH), over every transport:
+// Device memory, accessed directly and staged (HETCOMM_DEVICE_PATH), over every transport:
 //
-//   * the bytes are right either way, messages and one-sided operations alike, and no others are
-//     touched;
-//   * memory that a network interface reaches goes directly unless that was forbidden, the rest is
-//     staged, and the counters say which it was;
-//   * a user who insists on the direct way gets UNSUPPORTED and the reason where there is none;
-//   * memory that was freed, and memory that is allocated in its place, are never mixed up;
+//   * the bytes are right either way, for messages and one-sided operations alike, and no other
+//     bytes change;
+//   * memory that a network interface can reach moves directly unless that was forbidden, other
+//     memory is staged, and the counters show which it was;
+//   * a user who requires direct access gets UNSUPPORTED and the reason if there is none;
+//   * freed memory and new memory at the same address are never confused;
 //   * the explanation names each way that was tried and why it was refused.
 //
-// Over rdma this runs on real verbs: directly by plain registration. Dma-bufs are not run on
+// Over rdma this runs on real verbs, directly by plain registration. Dma-bufs are not tested on
 // hardware (tests/unit/rdma/device_memory_test.cc).
 //
-// The suite runs over simulated devices, and over those of OpenCL: of two vendors where the machine
-// has two, both in each process, in the same order in both ranks or in different ones.
+// The suite runs over simulated devices and over OpenCL devices. If the machine has two vendors,
+// both are used in each process, in the same or a different order on the two ranks.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,12 +25,12 @@
 namespace hetcomm_test {
 namespace {
 
-// Devices of each rank. Those of OpenCL take the places of both.
-constexpr int32_t kByHandle = 1;   // no network interface reaches it
+// Devices of each rank. OpenCL devices replace both.
+constexpr int32_t kByHandle = 1;   // no network interface can reach it
 constexpr int32_t kByAddress = 2;  // the kernel can pin it
 
-// Returns the number of OpenCL devices. A child process counts, because a process that has loaded a
-// vendor's run-time cannot fork.
+// Returns the number of OpenCL devices. A child process counts them, because a process that has
+// loaded a vendor's run-time cannot fork.
 int opencl_devices() {
   static const int count = [] {
     const pid_t child = fork();
@@ -53,7 +53,7 @@ int opencl_devices() {
   return count;
 }
 
-// Each rank has its own vendor second. Most tests use that one.
+// Each rank has its own vendor second. Most tests use the second device.
 void set_opencl_devices(bool mixed, int32_t rank) {
   const char* const second = opencl_devices() > 1 ? "opencl:1" : "opencl:0";
   const std::string devices =
@@ -134,7 +134,7 @@ class DevicePath : public CapiTest {
   }
   static bool has(std::string_view part) { return GetParam().name.find(part) != std::string::npos; }
   static bool is_direct() { return has("rdma") && !has("staged") && !has("opencl"); }
-  // Returns whether the user insists on a direct way and there is none.
+  // Returns whether the user requires direct access and there is none.
   static bool is_refused() { return !has("rdma") && has("direct"); }
 };
 
@@ -170,15 +170,15 @@ TEST_P(DevicePath, Messages) {
       check_message(me, size);
       me.meet();
       const hetcomm_counters_t after = counters(me);
-      // Each rank sends and receives it once.
+      // Each rank sends and receives the message once.
       EXPECT_EQ(after.device_bytes_direct - before.device_bytes_direct, is_direct() ? 2 * size : 0);
       EXPECT_EQ(after.device_bytes_staged - before.device_bytes_staged, is_direct() ? 0 : 2 * size);
     }
   });
 }
 
-// Expects that only the beginning of the message arrives, and nothing behind the receive's buffer
-// changes, whether the receive or the message came first.
+// Expects that only the beginning of the message arrives and that nothing after the receive's
+// buffer changes, whether the receive or the message came first.
 void check_truncated(Member& me, uint64_t size, uint64_t room, bool receive_first) {
   constexpr uint64_t kBefore = 33;
   constexpr uint64_t kSecondTag = 2;
@@ -196,7 +196,7 @@ void check_truncated(Member& me, uint64_t size, uint64_t room, bool receive_firs
     std::vector<std::byte> source = pattern(size, size);
     if (receive_first) me.meet();
     hetcomm_request_t* const first = start(true, 1, hetcomm_buffer_host(source.data(), size));
-    // When this message has come, the other is there.
+    // When this message has arrived, the other one is there too.
     hetcomm_request_t* const second = start(true, kSecondTag, hetcomm_buffer_host(&mark, 1));
     EXPECT_EQ(finish(first).status, HETCOMM_OK);
     EXPECT_EQ(finish(second).status, HETCOMM_OK);
@@ -224,7 +224,7 @@ TEST_P(DevicePath, AMessageTooLongForItsReceiveIsTruncated) {
   if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
   run(2, [](Member& me) {
     for (const bool receive_first : {true, false}) {
-      // The message goes as one, in fragments, pulled, or by request.
+      // The message is sent whole, in fragments, pulled, or by request.
       check_truncated(me, 100, 99, receive_first);
       check_truncated(me, 4096, 1, receive_first);
       check_truncated(me, 20'000, 7000, receive_first);
@@ -242,7 +242,7 @@ TEST_P(DevicePath, OneMessageOfSeveralKinds) {
     DeviceMemory by_address(me, kByAddress, kPart);
     DeviceMemory by_handle(me, kByHandle, kPart);
     std::vector<std::byte> host(kPart);
-    // Only the first message has a part that has to be staged.
+    // Only the first message has a part that must be staged.
     for (const size_t count : {size_t{3}, size_t{2}}) {
       const hetcomm_buffer_t buffers[] = {hetcomm_buffer_host(host.data(), kPart),
                                           by_address.part(0, kPart), by_handle.part(0, kPart)};
@@ -273,7 +273,7 @@ TEST_P(DevicePath, OneMessageOfSeveralKinds) {
   });
 }
 
-// Rank 0 accesses memory of rank 1 from and to memory of its own device.
+// Rank 0 accesses rank 1's memory from and to its own device memory.
 void check_one_sided(Member& me, bool direct) {
   constexpr uint64_t kSize = 1'000'000;
   DeviceMemory memory(me, kByAddress, kSize);
@@ -337,7 +337,7 @@ TEST_P(DevicePath, OneSided) {
   run(2, [](Member& me) { check_one_sided(me, is_direct()); });
 }
 
-// Its pages go with it. A registration that stayed behind would show other pages.
+// Frees the pages as well. A stale registration would show other pages.
 TEST_P(DevicePath, FreedAndAllocatedAgain) {
   if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
   run(2, [](Member& me) {
@@ -361,8 +361,8 @@ TEST_P(DevicePath, FreedAndAllocatedAgain) {
 TEST_P(DevicePath, InsistingNeedsAWay) {
   if (!has("direct")) GTEST_SKIP() << "nobody insists";
   run(2, [](Member& me) {
-    // There is no direct way for memory known by address over transports that move host memory
-    // only, and for memory known by handle over any transport.
+    // There is no direct access to memory known by address over transports that move only host
+    // memory, nor to memory known by handle over any transport.
     const int32_t device = is_refused() ? kByAddress : kByHandle;
     DeviceMemory memory(me, device, 300'000);
     std::vector<std::byte> host(300'000);

@@ -1,7 +1,7 @@
-// A thousand contexts with devices, one after the other, and ten thousand transfers between all
-// kinds of their memory. At the end the resources in use are those of the start. The suite runs
-// over simulated devices and those of OpenCL, whose memory is this process's own where the run-time
-// is for the CPU.
+// A thousand contexts with devices, created in sequence, and ten thousand transfers between all
+// their kinds of memory. At the end as many resources are in use as at the start. The suite runs
+// over simulated devices and over OpenCL devices, whose memory is this process's own if the
+// run-time is for the CPU.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -19,9 +19,9 @@ namespace hetcomm_test {
 namespace {
 
 constexpr int kJobs = 400;     // jobs of two contexts each
-constexpr int kWarmUps = 150;  // until the heap has its arenas, on a busy machine too
+constexpr int kWarmUps = 150;  // until the heap has its arenas, even on a busy machine
 constexpr int kTransfers = 20;
-constexpr uint64_t kBytes = 300'000;  // some chunks
+constexpr uint64_t kBytes = 300'000;  // spans several chunks
 
 size_t threads() {
   const std::filesystem::directory_iterator all("/proc/self/task");
@@ -89,8 +89,8 @@ void soak(const std::string& devices) {
   const Left after;
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.running, before.running);
-  // The heap and a vendor's run-time do not give memory back by the byte. 8 KiB are allowed for a
-  // context, which has had 2 MB of memory and more.
+  // The heap and a vendor's run-time do not return all memory. 8 KiB are allowed for a context,
+  // which has used 2 MB and more.
   const uint64_t allowed = 2 * kJobs * 8192;
   EXPECT_LT(after.resident, before.resident + allowed);
   std::printf("resident: %llu KiB, then %llu\n",

@@ -1,16 +1,16 @@
-// Ranks that make different collective calls, for all pairs of kinds of calls, among 2 to 4 ranks,
-// by shared memory and by messages:
+// Ranks that make different collective calls, for all pairs of call kinds, among 2 to 4 ranks,
+// through shared memory and by messages:
 //
-//   * the call ends with MISMATCH, or with OK on a rank that does not wait for the others
-//   * the next call that all ranks have to make ends with MISMATCH on every rank, also where no
-//     rank waits between the two, and where calls that do not wait for all ranks lie between them
+//   * the call ends with MISMATCH, or with OK on a rank that does not wait for the other ranks
+//   * the next call that all ranks must make ends with MISMATCH on every rank, even if no rank
+//     waits between the two calls, and if calls that do not wait for all ranks lie between them
 //   * no rank waits for its deadline
-//   * where no call follows, the log reports the mismatch when the communicator is destroyed
+//   * if no call follows, the log reports the mismatch when the communicator is destroyed
 //
-// Operations with a root, of a word and of many bytes, among 4 ranks that differ in root or length:
+// Rooted operations on one word and on many bytes, among 4 ranks that differ in root or length:
 //
-//   * only a rank that waits for no rank with another call ends its own with OK, and then its data
-//     is right
+//   * only a rank that waits for no rank with a different call ends its own with OK, and its data
+//     is then right
 //   * the next operation that waits for all ranks ends with MISMATCH on every rank
 #include <algorithm>
 #include <array>
@@ -26,7 +26,7 @@
 namespace hetcomm_test {
 namespace {
 
-constexpr size_t kCount = 12;  // elements of a buffer; all ranks' parts together
+constexpr size_t kCount = 12;  // elements of a buffer that holds all ranks' parts
 constexpr int32_t kMaxRanks = 4;
 
 enum class Kind : uint8_t {
@@ -42,7 +42,7 @@ enum class Kind : uint8_t {
   kScan
 };
 
-// The arguments of a call.
+// Arguments of a call.
 struct Arguments {
   const char* name;
   Kind kind;
@@ -74,14 +74,14 @@ const std::vector<Arguments> kCalls = {
     {"alltoall", Kind::kAlltoall},
     {"scan", Kind::kScan},
 };
-// Each of these waits for all ranks.
+// Each of these calls waits for all ranks.
 const std::vector<Arguments> kWaiting = {{"barrier", Kind::kBarrier},
                                          {"allreduce", Kind::kAllreduce},
                                          {"allgather", Kind::kAllgather},
                                          {"reduce_scatter", Kind::kReduceScatter},
                                          {"alltoall", Kind::kAlltoall}};
 
-// One call of this rank, and its memory.
+// One call of this rank, with its memory.
 class Call {
  public:
   Call(hetcomm_communicator_t* communicator, const Arguments& arguments) {
@@ -155,18 +155,18 @@ void expect_mismatch_or_ok(Call& call, const char* what) {
 struct Difference {
   const Arguments* one;
   const Arguments* other;
-  uint32_t others = 0;   // a bit for each rank that makes the other call
-  bool waits = false;    // waits for the end of each call before the next one
+  uint32_t others = 0;   // one bit for each rank that makes the other call
+  bool waits = false;    // waits for each call to end before the next one
   bool between = false;  // a call that does not wait for all ranks follows
   const Arguments* next;
 };
 
-// Runs on a communicator of its own, which the mismatch ruins.
+// Uses its own communicator, because the mismatch makes it unusable.
 void differ(Member& me, const Difference& difference) {
   hetcomm_communicator_t* own = nullptr;
   ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &own), HETCOMM_OK)
       << hetcomm_last_error();
-  // The ranks know by then whether they share memory.
+  // By this point the ranks know whether they share memory.
   Call before(own, kWaiting[1]);
   EXPECT_EQ(before.end().status, HETCOMM_OK);
   ASSERT_TRUE(me.meet());
@@ -192,7 +192,7 @@ void differ(Member& me, const Difference& difference) {
   EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
 }
 
-// Short runs make each pair once. Long runs make each among all numbers of ranks, in both ways.
+// Short runs test each pair once. Long runs test each with every number of ranks, in both ways.
 std::vector<Difference> differences(int32_t ranks) {
   const bool all = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   std::vector<Difference> made;
@@ -202,7 +202,7 @@ std::vector<Difference> differences(int32_t ranks) {
       if (&one >= &other) continue;
       ++number;
       if (!all && number % (kMaxRanks - 1) != static_cast<size_t>(ranks) - 2) continue;
-      const uint32_t groups = (1u << ranks) - 2;  // not all, and not none
+      const uint32_t groups = (1u << ranks) - 2;  // excludes all and none
       const size_t turn = number / (kMaxRanks - 1);
       for (const bool waits : {false, true}) {
         if (!all && waits != (turn % 2 == 0)) continue;
@@ -232,8 +232,8 @@ TEST_P(Differences, AreToldByTheNextCallOnEveryRank) {
   }
 }
 
-// Two ranks send to a rank of their own kind, and the other two wait for each other. No message of
-// one kind reaches a rank of the other kind.
+// Two ranks send to a rank that makes the same call, and the other two wait for each other. No
+// message of one call reaches a rank that makes the other call.
 TEST_P(Differences, AreFoundWhereNoMessageShowsThem) {
   run(4, [](Member& me) {
     static const Arguments kToFirst{"gather to 0", Kind::kGather, 0};
@@ -244,7 +244,8 @@ TEST_P(Differences, AreFoundWhereNoMessageShowsThem) {
   });
 }
 
-// --- operations with a root ----------------------------------------------------------------------
+// --- rooted operations
+// ----------------------------------------------------------------------------
 
 constexpr uint64_t kWord = sizeof(int64_t);
 constexpr uint64_t kMany = 1u << 20;
@@ -271,19 +272,19 @@ struct RootedCall {
   }
 };
 
-// The calls of all ranks, by rank.
+// The calls of all ranks, indexed by rank.
 using RootedCalls = std::array<RootedCall, kMaxRanks>;
 
-// Returns whether |rank| waits for no rank that has made another call (hetcomm/collective.h). A
-// rank that the root sends to needs the root. The root of a reduction or a gather needs all ranks,
-// some of which differ.
+// Returns whether |rank| waits for no rank that has made a different call (hetcomm/collective.h). A
+// rank that receives from the root needs the root. The root of a reduction or a gather needs all
+// ranks, some of which differ.
 bool may_be_ok(const RootedCalls& calls, int32_t rank) {
   const RootedCall& own = calls[static_cast<size_t>(rank)];
   if (!own.hands_out()) return rank != own.root;
   return rank == own.root || calls[static_cast<size_t>(own.root)] == own;
 }
 
-// One call of this rank, and its memory.
+// One call of this rank, with its memory.
 class Rooted {
  public:
   Rooted(hetcomm_communicator_t* on, int32_t rank, const RootedCall& call)
@@ -291,7 +292,7 @@ class Rooted {
     const uint64_t n = kMaxRanks;
     const bool at_root = rank == call.root;
     const uint64_t bytes = call.bytes;
-    // The root of these kinds has the parts of all ranks, on one side.
+    // The root of these operations has the parts of all ranks, on one side.
     const bool has_parts =
         at_root && call.kind != RootedKind::kBroadcast && call.kind != RootedKind::kReduce;
     sent_.resize(has_parts && call.hands_out() ? n * bytes : bytes);
@@ -337,7 +338,7 @@ class Rooted {
   Rooted(const Rooted&) = delete;
   Rooted& operator=(const Rooted&) = delete;
 
-  // Expects an end with MISMATCH or, where that is possible, with OK and the right data.
+  // Expects MISMATCH or, if that is possible, OK and the right data.
   void expect_end(bool may_be_ok) {
     const Outcome outcome = finish(request_);
     if (outcome.status != HETCOMM_OK) {
@@ -350,7 +351,7 @@ class Rooted {
   }
 
  private:
-  // Returns the bytes that the root has for this rank.
+  // Returns the root's bytes for this rank.
   std::vector<std::byte> expected() const {
     const bool is_broadcast = call_.kind == RootedKind::kBroadcast;
     std::vector<std::byte> all(is_broadcast ? call_.bytes : kMaxRanks * call_.bytes);
@@ -371,8 +372,8 @@ class Rooted {
 struct RootedDifference {
   RootedCall one;
   RootedCall other;
-  uint32_t others;  // a bit for each rank that makes the other call
-  bool waits;       // waits for the end of the call before the next one
+  uint32_t others;  // one bit for each rank that makes the other call
+  bool waits;       // waits for the call to end before the next one
   bool is_first;    // the first operation of the communicator
   const Arguments* next;
 };
@@ -395,8 +396,8 @@ void differ_in_root_or_length(Member& me, const RootedDifference& difference) {
   {
     Rooted first(own, me.rank(), calls[static_cast<size_t>(me.rank())]);
     if (difference.waits) first.expect_end(may_end_well);
-    // In these operations only two ranks know the length of a part, and its data may come after the
-    // next call's.
+    // In these operations only two ranks know the length of a part, and its data may arrive after
+    // that of the next call.
     const bool is_listed =
         difference.one.kind == RootedKind::kGatherv || difference.one.kind == RootedKind::kScatterv;
     const bool comes_with_data = is_listed && difference.one.root == difference.other.root;
@@ -416,7 +417,7 @@ void differ_in_root_or_length(Member& me, const RootedDifference& difference) {
   EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
 }
 
-// Returns pairs of calls: of one length with two roots, and of two lengths with one root.
+// Returns pairs of calls: one length with two roots, and two lengths with one root.
 std::vector<std::pair<RootedCall, RootedCall>> rooted_pairs(RootedKind kind, int32_t other_root) {
   std::vector<std::pair<RootedCall, RootedCall>> pairs;
   for (const uint64_t bytes : {kWord, kMany}) {
@@ -429,10 +430,10 @@ std::vector<std::pair<RootedCall, RootedCall>> rooted_pairs(RootedKind kind, int
   return pairs;
 }
 
-// Short runs let some ranks differ. Long runs let every set of them differ, in both ways.
+// Short runs try some sets of differing ranks. Long runs try every set, in both ways.
 std::vector<RootedDifference> rooted_differences() {
   const bool all = std::getenv("HETCOMM_TEST_LONG") != nullptr;
-  constexpr uint32_t kGroups = (1u << kMaxRanks) - 2;  // not all, and not none
+  constexpr uint32_t kGroups = (1u << kMaxRanks) - 2;  // excludes all and none
   // The next call is a barrier or an allreduce.
   const std::array<const Arguments*, 2> next = {&kWaiting[0], &kWaiting[1]};
   std::vector<RootedDifference> made;
@@ -480,7 +481,7 @@ size_t count_lines(const std::string& part_of_text) {
   return count;
 }
 
-// Both ranks send, and nobody waits.
+// Both ranks send, and neither waits.
 TEST(DifferencesAtTheEnd, AreLogged) {
   lines.clear();
   const CapiCase tcp{.name = "tcp", .transports = "tcp", .settings = "LOG=warn;", .log = keep_line};

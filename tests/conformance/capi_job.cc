@@ -17,7 +17,7 @@
 namespace hetcomm_test {
 namespace {
 
-// The files belong to this process. Forked ranks read the same ones.
+// The files belong to this process. Forked ranks read the same files.
 std::string tls() {
   static const hetcomm::test::Certificates files;
   return files.settings();
@@ -249,7 +249,7 @@ Outcome finish(hetcomm_request_t* request, uint64_t limit_ns) {
     ADD_FAILURE() << "an operation does not end";
     EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
     outcome.call = hetcomm_request_wait(request, limit_ns, &completion);
-    // Its memory is about to go: no process is better than a wild one.
+    // The operation's memory is about to be freed. An abort is better than a wild write.
     if (outcome.call == HETCOMM_TIMED_OUT) std::abort();
   }
   EXPECT_EQ(outcome.call, HETCOMM_OK) << hetcomm_last_error();

@@ -31,7 +31,7 @@ using hetcomm::test::Random;
 
 inline constexpr uint64_t kMs = 1'000'000;
 inline constexpr uint64_t kSec = 1'000'000'000;
-// How long a test waits for something that should happen at once.
+// The longest time that a test waits for something that should happen at once.
 inline constexpr uint64_t kPatienceNs = 20 * kSec;
 inline constexpr const char* kOperationTimeout = "TIMEOUT=10s;BOOTSTRAP_TIMEOUT=25s;";
 
@@ -41,8 +41,8 @@ struct CapiCase {
   std::string settings;
   bool thread_progress = false;
   bool processes = false;
-  int clusters = 0;  // clusters that the ranks claim to belong to, in turn; 0: none
-  // Called by each process before it does anything; processes only.
+  int clusters = 0;  // clusters to which the ranks claim to belong, in turn; 0: none
+  // Each process calls this before it does anything else. Process jobs only.
   std::function<void(int32_t rank)> prepare{};
   hetcomm_log_function_t log = nullptr;  // with the rank as user data
 
@@ -58,7 +58,7 @@ std::vector<CapiCase> plain_cases();
 std::vector<CapiCase> process_cases();
 std::string capi_case_name(const ::testing::TestParamInfo<CapiCase>& info);
 
-// The end of an operation, with its own copy of the text.
+// The outcome of an operation, with its own copy of the text.
 struct Outcome {
   hetcomm_status_t call = HETCOMM_INTERNAL;  // result of the wait
   hetcomm_status_t status = HETCOMM_INTERNAL;
@@ -84,24 +84,24 @@ class Member {
   hetcomm_communicator_t* communicator() const { return communicator_; }
   SharedStore& store() { return store_; }
   const CapiCase& test_case() const { return case_; }
-  // Returns the rank to talk to: the other of two, or itself if alone.
+  // Returns the rank to talk to: the other rank of two, or this rank if it is alone.
   int32_t partner() const { return size_ == 1 ? 0 : rank_ ^ 1; }
 
-  // Waits until all ranks have called it. It sends nothing over hetcomm, but drives it. Returns
-  // false when some rank never comes.
+  // Waits until all ranks have called meet(). Sends nothing over hetcomm, but drives it. Returns
+  // false if some rank never arrives.
   bool meet();
-  // Like meet(), but does not drive hetcomm: messages that arrive wait, unless a thread takes them.
+  // Like meet(), but does not drive hetcomm: arriving messages wait unless a thread takes them.
   bool meet_quietly();
-  // Waits for a condition that another rank brings about outside of hetcomm.
+  // Waits for a condition that another rank brings about without using hetcomm.
   bool until(const std::function<bool()>& done, uint64_t limit_ns = kPatienceNs);
-  // Returns a bootstrap over the part of the store that |name| stands for: one name for one set of
-  // ranks.
+  // Returns a bootstrap over the part of the store named |name|. Each set of ranks needs its own
+  // name.
   hetcomm_bootstrap_t* make_bootstrap(const std::string& name, int32_t rank, int32_t size);
   // Ends this process at once. Process jobs only.
   [[noreturn]] void die();
   // Tells the destructor not to expect that the communicator can be destroyed cleanly.
   void expect_ruin() { ruined_ = true; }
-  // Gives up the communicator; the caller destroys it.
+  // Releases the communicator to the caller, who destroys it.
   hetcomm_communicator_t* release() {
     hetcomm_communicator_t* released = communicator_;
     communicator_ = nullptr;
@@ -128,12 +128,11 @@ class Member {
   hetcomm_communicator_t* communicator_ = nullptr;
 };
 
-// Starts a message from rank 0's |buffer| to that of rank 1. Returns the request of this rank's
-// half.
+// Starts a message from rank 0's |buffer| to rank 1's. Returns the request for this rank's half.
 hetcomm_request_t* start_move(Member& me, hetcomm_buffer_t buffer);
-// Waits for the end. When it does not come, fails the test and tries to cancel.
+// Waits for the end of the request. If it does not end in time, fails the test and tries to cancel.
 Outcome finish(hetcomm_request_t* request, uint64_t limit_ns = 2 * kPatienceNs);
-// Waits for a whole list of requests, each of which has to end with OK.
+// Waits for a list of requests, each of which must end with OK.
 void finish_all(std::vector<hetcomm_request_t*>& requests);
 
 // Expects that receives and sends on |communicator| to and from |peer| are rejected with |status|.
@@ -141,16 +140,16 @@ void expect_rejected(hetcomm_communicator_t* communicator, int32_t peer, hetcomm
 
 hetcomm_operation_options_t with_timeout(uint64_t timeout_ns);
 
-// Sends |value| around the ring of |communicator| and checks who the neighbours are.
+// Sends |value| around the ring of |communicator| and checks that it arrives from the neighbour.
 void ring(hetcomm_communicator_t* communicator, uint64_t value);
 
 // Memory of this process.
 uint64_t resident_bytes();
 
-// Returns a TCP port of the loopback interface on which nothing listens now.
+// Returns a TCP port of the loopback interface on which nothing is listening.
 int free_port();
 
-// Runs |body| on every rank of a job of |size|. A rank that fails fails the test.
+// Runs |body| on every rank of a job of |size| ranks. A rank that fails fails the test.
 void run_job(const CapiCase& test_case, int32_t size, const std::function<void(Member&)>& body);
 
 class CapiTest : public ::testing::TestWithParam<CapiCase> {
@@ -165,7 +164,7 @@ class CapiTest : public ::testing::TestWithParam<CapiCase> {
   }
 };
 
-// Skips a test that needs several ranks.
+// Skips the test if the case has only one rank.
 #define HETCOMM_NEEDS_RANKS()              \
   if (GetParam().alone()) {                \
     GTEST_SKIP() << "self: one rank only"; \
@@ -180,7 +179,7 @@ inline std::vector<std::byte> pattern(uint64_t size, uint64_t seed) {
   return bytes;
 }
 
-// Checks that |bytes| start with |length| bytes of pattern |seed|, and hold |background| behind.
+// Checks that |bytes| start with |length| bytes of pattern |seed|, followed by |background|.
 ::testing::AssertionResult holds(const std::vector<std::byte>& bytes, uint64_t seed,
                                  uint64_t length, std::byte background = std::byte{0});
 

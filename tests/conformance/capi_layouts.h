@@ -1,4 +1,4 @@
-// Layouts as the tests model them.
+// Layouts as modelled by the tests.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace hetcomm_test {
 
-// A layout as the test models it.
+// A layout as modelled by the tests.
 struct Grid {
   std::vector<uint64_t> shape;
   std::vector<hetcomm_part_t> parts;
@@ -37,7 +37,7 @@ struct Grid {
     }
     return end;
   }
-  // Calls use(place in memory, number of the element, term) for every element that |rank| holds.
+  // Calls use(position in memory, element index, term) for every element that |rank| holds.
   template <typename Use>
   void for_each(int32_t rank, Use&& use) const {
     for (const hetcomm_part_t& part : parts) {
@@ -62,7 +62,7 @@ struct Grid {
   }
 };
 
-// A handle of a layout.
+// Owns a layout handle.
 class Made {
  public:
   explicit Made(const Grid& grid) {

@@ -1,10 +1,9 @@
-// Devices of HETCOMM_DEVICES in a job whose ranks run one command:
+// Devices from HETCOMM_DEVICES in a job whose ranks all run the same command:
 //
-//   * {local_rank} gives each rank of a host a device of its own, by the number that the launcher
-//     sets
-//   * without such a number the context is not made, and the text says which variable to set
-//   * the second process of a host that uses a device warns of the first one; a process does not
-//     warn of itself
+//   * {local_rank} gives each rank on a host its own device, by the number that the launcher sets
+//   * without this number the context is not created, and the text says which variable to set
+//   * the second process on a host that uses a device logs a warning about the first; a process
+//     does not warn about itself
 #include <unistd.h>
 
 #include <atomic>
@@ -17,7 +16,7 @@
 namespace hetcomm_test {
 namespace {
 
-std::atomic<int> warnings{0};  // of this process
+std::atomic<int> warnings{0};  // in this process
 
 void count_warnings(void* /*rank*/, int32_t level, const char* line) {
   if (level == HETCOMM_LOG_WARN && std::strstr(line, "is also used by process") != nullptr) {
@@ -25,7 +24,7 @@ void count_warnings(void* /*rank*/, int32_t level, const char* line) {
   }
 }
 
-// Returns a place that no other run of this test has at the same time.
+// Returns a PCI address that no other run of this test uses at the same time.
 std::string unique_place(const char* function) {
   char text[32];
   std::snprintf(text, sizeof(text), "%04x:%02x:1e.%s", getpid() & 0xffff, getpid() >> 16 & 0xff,
@@ -43,7 +42,7 @@ CapiCase two_processes(const std::string& devices) {
   return made;
 }
 
-// Returns how often both ranks were warned.
+// Returns the total number of warnings on both ranks.
 int warnings_of_both(Member& me) {
   const int mine = warnings;
   int theirs = 0;
@@ -69,7 +68,7 @@ TEST(ListedDevices, OneForTwoRanksIsWarnedOf) {
           [](Member& me) { EXPECT_EQ(warnings_of_both(me), 1); });
 }
 
-// The ranks are threads of one process, with a context each.
+// The ranks are threads of one process, each with its own context.
 TEST(ListedDevices, OneForOneProcessIsNot) {
   CapiCase threads = two_processes("sim-address:pci=" + unique_place("1"));
   threads.name = "threads";

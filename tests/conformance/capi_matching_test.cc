@@ -1,14 +1,13 @@
 // Matching:
 //
-//   * messages of one source and tag are received in the order of their sends, and receives are
-//     filled in the order of their posts, whichever came first, and whatever protocols the messages
-//     take;
+//   * messages with one source and tag are received in send order, and receives are filled in post
+//     order, whichever came first, and whatever protocols the messages use;
 //   * a receive takes the first message whose tag equals its own in all bits that are not ignored;
-//   * ANY_SOURCE takes from every rank, in each one's order, and among wildcard and exact receives
-//     the older wins;
-//   * messages that nobody waits for are kept, whole, until somebody does;
+//   * ANY_SOURCE accepts messages from every rank, in each rank's order, and the older of a
+//     wildcard and an exact receive wins;
+//   * unexpected messages are kept whole until they are received;
 //   * tags may be posted in any order;
-//   * probe shows the message that a receive would take, and takes nothing.
+//   * probe reports the message that a receive would match, and removes nothing.
 #include <map>
 
 #include "tests/conformance/capi_job.h"
@@ -18,7 +17,7 @@ namespace {
 
 class Matching : public CapiTest {};
 
-// Returns sizes that take every protocol: at once, in pieces, rendezvous.
+// Returns sizes that use every protocol: single message, pieces, rendezvous.
 uint64_t mixed_size(uint64_t index) {
   static constexpr uint64_t kSizes[] = {0, 8, 300, 5000, 70'000, 200'000, 1};
   return kSizes[index % std::size(kSizes)];
@@ -36,7 +35,7 @@ TEST_P(Matching, SameTagIsFirstInFirstOut) {
         receives.push_back(me.recv(me.partner(), 5, memory.data(), memory.size()));
       }
     };
-    if (me.rank() == 0) post_receives();  // one side before, one side after the messages
+    if (me.rank() == 0) post_receives();  // one rank posts before, one after the messages
     for (uint64_t i = 0; i < kCount; ++i) {
       out.push_back(pattern(mixed_size(i), i));
       sends.push_back(me.send(me.partner(), 5, out.back().data(), out.back().size()));
@@ -97,7 +96,7 @@ TEST_P(Matching, IgnoredBitsDoNotCount) {
       uint64_t ignore;
       uint64_t matched;
     };
-    // Each receive takes the oldest message left that fits.
+    // Each receive matches the oldest remaining message that fits.
     const Expectation expected[] = {
         {0x34, 0xff00, 0x1234},
         {0, HETCOMM_ANY_TAG, 0x1200},
@@ -258,15 +257,15 @@ void receive_long(Member& me, uint64_t tag, uint64_t room) {
   EXPECT_TRUE(holds(in, tag, in.size())) << "message " << tag;
 }
 
-// Neither side receives before its sends have ended. Messages are pulled where the receiver insists
-// on reading.
+// Neither rank receives before its sends have ended. Messages are pulled if the receiver insists on
+// reading.
 TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoReceive) {
   if (!sends_long_eager(GetParam())) {
     GTEST_SKIP() << "these messages are longer than its eager limit, or than its credit";
   }
   run_two([&](Member& me) {
     constexpr uint64_t kCount = 6;
-    // The second message comes behind the word of the receiver.
+    // The second message follows the receiver's word.
     for (const uint64_t tag : {kCount, kCount + 1}) {
       send_long(me, tag);
       receive_long(me, tag, kLong + tag);
@@ -286,7 +285,7 @@ TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoReceive) {
   });
 }
 
-// The receiver is outside of the library, and comes back only when the sends have ended.
+// The receiver is outside of the library, and returns only when the sends have ended.
 TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoCallOfTheReceiver) {
   if (!sends_long_eager(GetParam())) {
     GTEST_SKIP() << "these messages are longer than its eager limit, or than its credit";
@@ -300,7 +299,7 @@ TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoCallOfTheReceiver) {
     for (int round = 0; round < 20; ++round, next += 3) {
       me.meet();
       if (me.rank() == round % 2) {
-        // One of them is cancelled while it is pulled or pushed, or after its end.
+        // One of these messages is cancelled while it is pulled or pushed, or after its end.
         const auto out = pattern(kLong, 0);
         hetcomm_request_t* cancelled = me.send(me.partner(), 1000, out.data(), out.size());
         if (round % 4 > 1) (void)me.until([] { return false; }, 2 * kMs);
@@ -329,7 +328,7 @@ TEST_P(Matching, UnexpectedMessagesAreKeptWhole) {
       out.push_back(pattern(mixed_size(i), i));
       sends.push_back(me.send(me.partner(), i, out.back().data(), out.back().size()));
     }
-    // Every message that can leave without a receive does.
+    // Every message that needs no receive leaves.
     (void)me.until([] { return false; }, 20 * kMs);
     for (uint64_t i = kCount; i-- > 0;) {
       std::vector<std::byte> in(mixed_size(i) + 16);
@@ -370,7 +369,7 @@ TEST_P(Matching, ProbeShowsAndTakesNothing) {
         EXPECT_EQ(seen.bytes_sent, mixed_size(i));
       }
     }
-    // A probe for any tag finds the message that a receive would take.
+    // A probe for any tag finds the message that a receive would match.
     EXPECT_EQ(
         hetcomm_probe(me.communicator(), me.partner(), 0, HETCOMM_ANY_TAG, kPatienceNs, &seen),
         HETCOMM_OK);
@@ -389,8 +388,8 @@ TEST_P(Matching, ProbeShowsAndTakesNothing) {
   });
 }
 
-// Two ranks exchange many tags; receives are posted at random before or after the sends. The model
-// is a list per tag.
+// Two ranks exchange messages with many tags. Receives are posted at random before or after the
+// sends. The model is a list per tag.
 TEST_P(Matching, RandomTrafficFollowsTheModel) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 250;
@@ -405,7 +404,7 @@ TEST_P(Matching, RandomTrafficFollowsTheModel) {
     const auto draw = [](Random& from) {
       return Sent{from.below(kTags), from.size_up_to(150'000) - 1, from.next()};
     };
-    // The other side will send these, by tag, in order.
+    // The messages that the other rank will send, in order, by tag.
     std::map<uint64_t, std::vector<Sent>> expected;
     for (uint64_t i = 0; i < kCount; ++i) {
       const Sent each = draw(theirs);
@@ -450,7 +449,7 @@ TEST_P(Matching, RandomTrafficFollowsTheModel) {
                     pending.back().memory.data(), pending.back().memory.size());
         ++received;
       }
-      // Never waits for a message that the other side may send only after one of ours.
+      // Never waits for a message that the other rank may send only after one from this rank.
       if (sent == kCount) finish_some(20);
       (void)hetcomm_context_progress(me.context());
     }

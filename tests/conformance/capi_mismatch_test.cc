@@ -1,8 +1,8 @@
-// Ranks whose collective calls differ in one argument, by shared memory and by messages, as a
-// team's first operation and as a later one:
+// Ranks whose collective calls differ in one argument, through shared memory and by messages, in a
+// team's first operation and in a later one:
 //
-//   * a difference in operation, length, lengths of parts, type, operator, factor, root, algorithm
-//     or flags ends with MISMATCH on all ranks, and the text names the argument
+//   * a difference in operation, length, part lengths, type, operator, factor, root, algorithm or
+//     flags ends with MISMATCH on all ranks, and the text names the argument
 #include <functional>
 
 #include "tests/conformance/capi_collective.h"
@@ -11,9 +11,9 @@ namespace hetcomm_test {
 namespace {
 
 constexpr int32_t kRanks = 3;
-constexpr size_t kCount = 12;  // elements of a buffer; all ranks' parts together
+constexpr size_t kCount = 12;  // elements of a buffer that holds all ranks' parts
 
-// A Call holds the arguments of one call.
+// Arguments of one call.
 struct Call {
   explicit Call(hetcomm_communicator_t* made_on) : communicator(made_on), data(kCount, 1) {}
 
@@ -37,7 +37,7 @@ struct Call {
   }
   hetcomm_buffer_t sent() const { return part(data, 0, elements); }
   hetcomm_buffer_t received() const { return part(result, 0, elements); }
-  // Returns parts of the lengths |lengths|.
+  // Returns parts with the given lengths.
   std::vector<hetcomm_buffer_t> parts(const std::vector<int64_t>& whole) const {
     std::vector<hetcomm_buffer_t> all;
     size_t at = 0;
@@ -65,8 +65,8 @@ hetcomm_status_t scan(Call& call) {
   return hetcomm_scan(call.communicator, call.sent(), call.received(), call.type, call.reduction,
                       &call.options, &call.request);
 }
-// Both take the same buffers, type and operator. The call is a scan where the root is not the usual
-// one.
+// Both calls take the same buffers, type and operator. The call is a scan if the root is not the
+// usual one.
 hetcomm_status_t scan_or_allreduce(Call& call) {
   return call.root == 0 ? allreduce(call) : scan(call);
 }
@@ -89,7 +89,7 @@ hetcomm_status_t reduce_scatterv(Call& call) {
 }
 
 struct Difference {
-  const char* in;  // the text's name for it
+  const char* in;  // name of the argument in the text
   std::function<hetcomm_status_t(Call&)> make;
   std::function<void(Call&)> on_all;  // changes that all ranks make
   std::function<void(Call&)> on_one;  // changes that one rank makes
@@ -106,7 +106,7 @@ void by_ring(Call& call) { call.options.algorithm = "ring"; }
 std::vector<Difference> differences() {
   const auto shorter = [](Call& call) { call.elements = 9; };
   const auto other_root = [](Call& call) { call.root = 1; };
-  // The part of the rank that differs is as long as before, and so are all parts together.
+  // The differing rank's part has the same length as before, and so do all parts together.
   const auto other_parts = [](Call& call) { call.lengths = {5, 4, 3}; };
   const auto parts_backwards = [](Call& call) { call.lengths = {3, 4, 5}; };
   return {
@@ -133,8 +133,8 @@ std::vector<Difference> differences() {
   };
 }
 
-// Runs on a communicator of its own, which the mismatch ruins. |later|: other operations have run
-// before.
+// Uses its own communicator, because the mismatch makes it unusable. |later|: other operations have
+// run before.
 void differ(Member& me, const Difference& difference, bool later) {
   hetcomm_communicator_t* own = nullptr;
   ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &own), HETCOMM_OK)
@@ -146,7 +146,7 @@ void differ(Member& me, const Difference& difference, bool later) {
     call = barrier(before);
     expect_ok(call, before.request, "barrier");
   }
-  ASSERT_TRUE(me.meet());  // a failure ends earlier operations on ranks not done with them
+  ASSERT_TRUE(me.meet());  // a failure ends unfinished earlier operations
   const uint64_t start = clock_ns();
   Call mine(own);
   difference.on_all(mine);
@@ -154,7 +154,7 @@ void differ(Member& me, const Difference& difference, bool later) {
   const hetcomm_status_t status = difference.make(mine);
   ASSERT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
   Outcome outcome = finish(mine.request);
-  // A rank that only sends has left already.
+  // A rank that only sends has left the operation already.
   if (outcome.status == HETCOMM_OK) outcome = first_failure(own);
   EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
   EXPECT_NE(outcome.text.find(difference.in), std::string::npos) << outcome.text;

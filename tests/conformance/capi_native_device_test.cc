@@ -1,13 +1,12 @@
-// Devices of objects that a framework already works with (hetcomm_device_from_native), here
-// contexts of OpenCL that the test makes:
+// Devices made from a framework's existing objects (hetcomm_device_from_native), here OpenCL
+// contexts that the test creates:
 //
-//   * one is added while a communicator is in use, and its memory moves at once
-//   * the same context is the same device, also for threads that ask at the same time
+//   * a device can be added while a communicator is in use, and its memory can be sent immediately
+//   * the same context gives the same device, also for threads that ask at the same time
 //   * the framework may release its context and buffers first
-//   * memory that pointers name moves, too
-//   * an object that is no context is refused, and the rest goes on
-//   * a handle that no memory names is refused where a pointer is expected, and never written
-//     through
+//   * memory named by pointers can be sent, too
+//   * an object that is not a context is refused, and everything else still works
+//   * a handle that names no memory is refused if a pointer is expected, and never written through
 //   * refusals of memory name the rule
 #include <atomic>
 #include <memory>
@@ -41,7 +40,7 @@ class NativeDevices : public CapiTest {
   }
 };
 
-// Rank 0's |size| bytes go to rank 1.
+// Rank 0's |size| bytes are sent to rank 1.
 void move(Member& me, hetcomm_buffer_t buffer) {
   const Outcome outcome = finish(start_move(me, buffer));
   EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
@@ -67,7 +66,7 @@ TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
   run(2, [](Member& me) {
     std::vector<std::byte> host = pattern(3'000'000, 1);
     move(me, hetcomm_buffer_host(host.data(), host.size()));
-    // The second device is added after memory of the first one has moved.
+    // The second device is added after memory of the first one has been sent.
     for (int32_t wanted = 1; wanted <= 2; ++wanted) {
       Framework framework(me.rank() + wanted);
       const int32_t device = add_device(me, framework);
@@ -88,7 +87,7 @@ TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
   });
 }
 
-// Pointers name the memory, of vendors that have such memory. The other rank's may be a buffer.
+// Pointers name the memory, for vendors with such memory. The other rank's memory may be a buffer.
 TEST_P(NativeDevices, PointersOfTheFramework) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 3'000'000;
@@ -185,12 +184,12 @@ TEST_P(NativeDevices, WhatIsNoneIsRefused) {
   });
 }
 
-// A cl_mem that was not wrapped is no pointer to host memory: a receive into it would overwrite the
+// An unwrapped cl_mem is not a pointer to host memory: a receive into it would overwrite the
 // run-time's own objects.
 TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
-    Framework elsewhere(me.rank() + 1);  // of the other vendor, and not a device of the context
+    Framework elsewhere(me.rank() + 1);  // of the other vendor; not a device of the context
     const int32_t device = add_device(me, framework);
     const std::vector<std::byte> some(512, std::byte{7});
     const cl_mem own = framework.buffer(some);
@@ -220,7 +219,7 @@ TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
     ASSERT_TRUE(me.meet());
     EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
     refused(own);
-    // Memory of the host is recognized as such, also where it was an object's before.
+    // Host memory is recognized as such, even if an object used it before.
     std::vector<void*> host(64);
     for (const uint64_t at : {0u, 1u, 17u}) {
       EXPECT_EQ(hetcomm_buffer_pointer(me.context(), &host[at], 64, &buffer), HETCOMM_OK)

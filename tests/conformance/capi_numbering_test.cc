@@ -1,11 +1,11 @@
-// Ranks of a communicator whose numbers are not those of its parent, and the properties that a
-// rebuild keeps:
+// Communicators whose rank numbers differ from their parent's, and the properties that a rebuild
+// keeps:
 //
 //   * everything that names a rank (a message, a probe, a notification, a remote memory, counters,
-//     a list of a collective operation) does so by its number in the communicator
-//   * memory of a rank that is not in a communicator cannot be imported there, and a communicator
-//     stays while a remote memory of it or one that was split from it exists
-//   * a communicator that is rebuilt without options keeps its transports, and gets the next epoch;
+//     the list for a collective operation) uses its number in the communicator
+//   * memory of a rank outside of a communicator cannot be imported there, and a communicator
+//     cannot be destroyed while a remote memory or a split from it exists
+//   * a communicator that is rebuilt without options keeps its transports and gets the next epoch;
 //     with a later epoch in the options, it gets the epoch after that one
 #include <cstring>
 
@@ -19,7 +19,7 @@ constexpr uint64_t kTag = 5;
 
 class Numbering : public CapiTest {};
 
-// Rank numbers are those of |c|, in which this rank is |own|.
+// Rank numbers are those in |c|, where this rank is |own|.
 void exchange_messages(hetcomm_communicator_t* c, int32_t own) {
   hetcomm_request_t* send = nullptr;
   const int64_t out = own;
@@ -62,7 +62,7 @@ void use_memory(Member& me, hetcomm_communicator_t* c, int32_t own) {
   expect_ok(call, request, "allgather");
   const int32_t next = (own + 1) % kRanks;
   hetcomm_remote_memory_t* remote = nullptr;
-  // All exports have one length.
+  // All exports have the same length.
   ASSERT_EQ(hetcomm_memory_import(c, &all[static_cast<size_t>(next) * mine.size()], size, &remote),
             HETCOMM_OK)
       << hetcomm_last_error();
@@ -96,7 +96,8 @@ void use_memory(Member& me, hetcomm_communicator_t* c, int32_t own) {
   EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
 }
 
-// The list has the last two ranks, the last one first. Roots and parts are counted in the list.
+// The list has the last two ranks, the last one first. Roots and parts are numbered within the
+// list.
 void use_list(hetcomm_communicator_t* c, int32_t own) {
   if (own == 0) return;
   const int32_t list[] = {2, 1};

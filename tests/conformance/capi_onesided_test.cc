@@ -1,17 +1,18 @@
 // One-sided operations:
 //
-//   * puts and gets move the right bytes at sizes around every border of the protocols, between all
-//     kinds of memory, and touch no others;
-//   * a notification comes once, after all bytes, with its value and range; those that nobody takes
-//     hold up the putter and nothing else;
-//   * atomics of many ranks at once lose nothing;
+//   * puts and gets move the right bytes at sizes around every boundary of the protocols, between
+//     all kinds of memory, and change no others;
+//   * a notification arrives once, after all bytes, with its value and range; notifications that
+//     are not taken block only the putter;
+//   * simultaneous atomics from many ranks lose no update;
 //   * flush covers operations whose requests were released, and reports their failure;
-//   * a right that was not granted, a range past the end, foreign and outdated bytes are refused,
-//     and memory in use stays; bytes of one communicator are foreign to the next of its name;
+//   * a right that was not granted, a range past the end, and foreign or outdated exports are
+//     refused, and memory in use stays valid; exports from one communicator are foreign to the next
+//     one with its name;
 //   * after an unregister nothing is written, and operations in flight have failed;
 //   * an owner that computes is served by its background thread;
-//   * every operation ends: at its deadline, or when the owner dies; the status of an atomic says
-//     if its outcome is unknown.
+//   * every operation ends: at its deadline, or when the owner dies; the status of an atomic shows
+//     whether its outcome is unknown.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -31,7 +32,7 @@ hetcomm_status_t register_memory(Member& me, hetcomm_memory_t* memory, uint32_t 
   return hetcomm_memory_register(memory, me.communicator(), access, flags);
 }
 
-// Memory of this rank that others may use. It is host memory unless |device| says otherwise.
+// Memory of this rank that others may access. It is host memory unless |device| is set.
 class Shared {
  public:
   Shared(Member& me, uint64_t size, uint32_t access = HETCOMM_ACCESS_ALL, int32_t device = 0)
@@ -85,10 +86,10 @@ class Shared {
   }
 
  private:
-  // The ranks meet outside of the library: in the initiator's process, or by memory that is mapped
-  // twice. ThreadSanitizer does not follow that order. A message to oneself passes the progress
-  // thread, as would a message that tells a program that its memory was written. Its outcome does
-  // not matter, because the communicator may be aborted.
+  // The ranks meet outside of the library: in the initiator's process, or through memory that is
+  // mapped twice. ThreadSanitizer does not follow that order. A message to oneself passes the
+  // progress thread, as would a message that tells a program that its memory was written. Its
+  // outcome does not matter, because the communicator may be aborted.
   void order_with_progress_thread() const {
     if (!me_.test_case().thread_progress) return;
     hetcomm_request_t* receive = me_.recv(me_.rank(), kOrderTag, nullptr, 0);
@@ -367,7 +368,7 @@ TEST_P(OneSided, NotificationsThatNobodyTakesHoldUpNothingElse) {
       const auto options = notifying(i);
       requests.push_back(theirs.put(i * 8, &values[i], 8, &options));
     }
-    // Messages, puts and gets go on.
+    // Messages, puts and gets still work.
     for (uint64_t i = 0; i < 20; ++i) {
       std::vector<std::byte> out = pattern(5000, i);
       std::vector<std::byte> in(5000);
@@ -417,8 +418,8 @@ TEST_P(OneSided, AtomicsOfManyRanksLoseNothing) {
       }
     }
     me.meet();
-    // Word 0 is a counter. Its values before are tickets, each given once, which are marked behind
-    // it. Word 1 is swapped from k to k + 1.
+    // Word 0 is a counter. Its previous values are tickets, each returned once and marked after the
+    // counter. Word 1 is swapped from k to k + 1.
     for (uint64_t round = 0; round < kRounds; ++round) {
       for (const auto& remote : all) {
         const uint64_t ticket = remote->add(0, 1);
@@ -486,9 +487,9 @@ TEST_P(OneSided, WhatWasNotGrantedIsRefused) {
               HETCOMM_OUT_OF_RANGE);
     EXPECT_STRNE(hetcomm_last_error(), "");
     EXPECT_EQ(request, nullptr);
-    // Bytes that claim more than the owner granted get past this side, but not past the owner.
+    // Exports that claim more than the owner granted pass this rank's check, but not the owner's.
     std::vector<std::byte> forged = exchange(me, me.partner(), readable.exported());
-    // The byte of rights stands behind magic, job, epoch, mesh, rank, id and length.
+    // The byte of rights follows magic, job, epoch, mesh, rank, id and length.
     const size_t rights = 4 + 16 + 4 + 16 + 4 + 8 + 8;
     forged[rights] = std::byte{HETCOMM_ACCESS_ALL};
     const size_t keys = rights + 2;
@@ -533,7 +534,7 @@ TEST_P(OneSided, OutdatedAndForeignBytesAreRefused) {
     me.meet();
     EXPECT_EQ(mine.contents(), std::vector<std::byte>(1000, std::byte{0x5a}));
     hetcomm_remote_memory_t* remote = nullptr;
-    // The job, its epoch and its mesh stand behind four bytes of format. Each byte of them counts.
+    // The job, its epoch and its mesh follow four bytes of format. Each of their bytes matters.
     for (size_t at = 4; at < 4 + 16 + 4 + 16; ++at) {
       std::vector<std::byte> foreign = old;
       foreign[at] ^= std::byte{1};
@@ -615,11 +616,11 @@ TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
   });
 }
 
-// The ranks that are left have new numbers: old bytes would name another rank's memory.
+// The remaining ranks have new numbers: old exports would name another rank's memory.
 TEST_P(OneSided, BytesOfBeforeARebuildAreRefused) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
-    if (me.rank() == 0) {  // the rank leaves
+    if (me.rank() == 0) {  // this rank leaves
       me.meet();
       return;
     }
@@ -638,7 +639,7 @@ TEST_P(OneSided, BytesOfBeforeARebuildAreRefused) {
               HETCOMM_OK)
         << hetcomm_last_error();
     hetcomm_bootstrap_destroy(bootstrap);
-    // The rank's own bytes from before are refused too, and earlier imports lead nowhere.
+    // The rank's own old exports are refused too, and earlier imports no longer work.
     hetcomm_remote_memory_t* remote = nullptr;
     for (const std::vector<std::byte>& bytes : {old, mine.exported()}) {
       EXPECT_EQ(hetcomm_memory_import(fresh, bytes.data(), bytes.size(), &remote),
@@ -705,7 +706,7 @@ TEST_P(OneSided, AGroupStartsItsPutsTogether) {
   });
 }
 
-// The owner unregisters in the middle of puts, fills the memory, and checks that it stays so.
+// The owner unregisters during puts, fills the memory, and checks that it does not change.
 TEST_P(OneSided, AfterUnregisterNothingIsWritten) {
   run_two([](Member& me) {
     constexpr uint64_t kSize = 3 << 20;
@@ -748,7 +749,7 @@ TEST_P(OneSided, AnOwnerThatComputesIsServed) {
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
     me.meet();
     if (me.rank() == 0) {
-      // The rank makes no call of the library until the other has said so, by a plain store into
+      // The rank makes no library call until the other rank has signalled it by a plain store into
       // the memory.
       auto* word = static_cast<uint64_t*>(mine.address());
       const std::atomic_ref<uint64_t> told(word[1]);
@@ -772,7 +773,7 @@ TEST_P(OneSided, AnOwnerThatComputesIsServed) {
   });
 }
 
-// Sleeps without a call of the library until the other rank has set the word.
+// Sleeps without library calls until the other rank has set the word.
 void await_word(Member& me) {
   for (int i = 0; i < 15'000 && me.store().word(1) == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -812,7 +813,7 @@ TEST_P(OneSided, MappedMemoryNeedsNoOwner) {
     map(me, theirs);
     me.meet();
     if (me.rank() == 0) {
-      // The rank makes no call of the library while the other works.
+      // The rank makes no library call while the other rank works.
       await_word(me);
     } else {
       for (const Remote* remote : {&theirs, &again}) {
@@ -877,7 +878,7 @@ TEST_P(OneSided, AnAtomicNeedsItsOwnRightOnly) {
   });
 }
 
-// The first refusal waits for room on the connection, and the others are refused behind it.
+// The first refusal waits for room on the connection, and the other refusals queue after it.
 TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
@@ -895,7 +896,7 @@ TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
       std::vector<hetcomm_request_t*> puts;
       for (int i = 0; i < 8; ++i) puts.push_back(theirs.put(0, bytes.data(), 8));
       me.meet_quietly();
-      me.meet_quietly();  // the rank has seen them
+      me.meet_quietly();  // the rank has received them
       for (uint64_t i = 0; i < kMessages; ++i) {
         messages.push_back(me.recv(1, 3, &bytes[i * kSize], kSize));
       }
@@ -914,7 +915,7 @@ TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
   });
 }
 
-// A rank that leaves waits only for messages that a peer needs to hear.
+// A rank that leaves waits only for messages that a peer must receive.
 TEST_P(OneSided, MessagesBehindAPutDoNotHoldUpTheEnd) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
@@ -929,7 +930,7 @@ TEST_P(OneSided, MessagesBehindAPutDoNotHoldUpTheEnd) {
                 HETCOMM_OK);
       me.meet();
     }
-    me.meet();  // both have let go of what they mapped
+    me.meet();  // both have released their mappings
     char letter = 'a';
     if (me.rank() == 0) {
       expect_ok(me.send(1, 3, &letter, 1));
@@ -942,7 +943,7 @@ TEST_P(OneSided, MessagesBehindAPutDoNotHoldUpTheEnd) {
       EXPECT_EQ(hetcomm_communicator_destroy(me.release()), HETCOMM_OK) << hetcomm_last_error();
       EXPECT_LT(clock_ns() - start, 3 * kSec);
     }
-    me.meet_quietly();  // the other one stays until then
+    me.meet_quietly();  // the other rank stays until this point
   });
 }
 
@@ -957,7 +958,7 @@ TEST_P(OneSided, UnregisterEndsTheWaitForANotification) {
         hetcomm_notification_t notification{};
         const hetcomm_status_t status =
             hetcomm_memory_wait_notification(mine.get(), kPatienceNs, &notification);
-        // The wait may have begun too late.
+        // The wait may have started too late.
         EXPECT_TRUE(status == HETCOMM_STALE_HANDLE || status == HETCOMM_INVALID_ARGUMENT) << status;
         if (status == HETCOMM_STALE_HANDLE) ++ended;
       });
@@ -1005,7 +1006,7 @@ TEST_P(OneSided, EachEndsAtItsDeadline) {
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
     me.meet();
     if (me.rank() == 0) {
-      // The rank is silent for as long as the other needs.
+      // The rank is silent for as long as the other rank needs.
       std::this_thread::sleep_for(std::chrono::milliseconds(400));
     } else {
       const auto options = with_timeout(60 * kMs);
@@ -1013,7 +1014,7 @@ TEST_P(OneSided, EachEndsAtItsDeadline) {
       uint64_t previous = 0;
       const Outcome get =
           finish(theirs.get(0, hetcomm_buffer_host(bytes.data(), bytes.size()), &options));
-      // The network may need no help from the owner.
+      // The network may work without help from the owner.
       const hetcomm_status_t silent =
           me.test_case().transports == "rdma" ? HETCOMM_OK : HETCOMM_TIMED_OUT;
       EXPECT_EQ(get.status, silent) << get.text;

@@ -1,4 +1,4 @@
-// An OpenCL framework for the C API suites: a context of one of this machine's vendors, with
+// An OpenCL framework for the C API suites: a context from one of this machine's vendors, with
 // buffers and queues.
 #pragma once
 
@@ -23,7 +23,7 @@ bool has_opencl();
 
 class Framework {
  public:
-  // Even numbers take one vendor, odd ones the other.
+  // Even numbers select one vendor, odd numbers the other.
   explicit Framework(int32_t number);
   Framework(const Framework&) = delete;
   Framework& operator=(const Framework&) = delete;
@@ -33,8 +33,8 @@ class Framework {
   const OpenCl& api() const { return api_; }
   cl_context context() const { return context_; }
   hetcomm::test::Usm usm() const { return {api_, context_}; }
-  // Returns whether the vendor tells its objects apart. NVIDIA's run-time for GPUs takes any object
-  // for the kind that it is passed as.
+  // Returns whether the vendor's run-time distinguishes the kinds of its objects. NVIDIA's run-time
+  // for GPUs takes any object for the kind that it is passed as.
   bool knows_its_objects() const;
   cl_mem buffer(const std::vector<std::byte>& bytes);
   void release(cl_mem buffer) { EXPECT_EQ(api_.ReleaseMemObject(buffer), CL_SUCCESS); }
@@ -46,7 +46,7 @@ class Framework {
   cl_context context_ = nullptr;
 };
 
-// Adds the framework's context as a device of |me|; returns the number of the device.
+// Adds the framework's context as a device of |me|. Returns the device number.
 int32_t add_device(Member& me, const Framework& framework);
 
 }  // namespace hetcomm_test

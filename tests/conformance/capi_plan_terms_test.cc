@@ -1,15 +1,15 @@
-// The terms of redistributions, on which the ranks have to agree, and the reports that ranks get
-// about them, over every transport:
+// The terms of redistributions, on which the ranks must agree, and the reports about them, over
+// every transport:
 //
 //   * plans that differ in one term end with MISMATCH on both ranks, long before the deadline; each
 //     term has a row in a table
-//   * the options that concern one rank alone may differ
-//   * a third rank, whose plan fits, ends with ABORTED and the reason
+//   * options that concern only one rank may differ
+//   * a third rank, whose plan matches, ends with ABORTED and the reason
 //   * a rank whose peer lacks the plan ends with MISMATCH at the deadline, and its text lists the
-//     plans of the peer, also where the execution has not begun
-//   * the report of a stall names the ranks that the operation waits for, and their plans
-//   * the facts of a plan equal a count over its elements, and its forecast equals that of the link
-//     model
+//     peer's plans, even if the execution has not started
+//   * a stall report names the ranks that the operation waits for, and their plans
+//   * the facts about a plan match a count over its elements, and its forecast equals that from the
+//     link model
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -49,8 +49,8 @@ uint64_t time_of(Body&& body) {
   return clock_ns() - start_ns;
 }
 
-// Returns the limit for ends that wait for no deadline. |control_ns| is the time of a meeting and
-// of an execution that works.
+// Returns the limit for ends that do not wait for a deadline. |control_ns| is the time for a
+// meeting and a successful execution.
 uint64_t soon(uint64_t control_ns) { return kSec + 10 * control_ns; }
 
 // --- plans -------------------------------------------------------------------------
@@ -89,7 +89,7 @@ hetcomm_part_t box(int32_t rank, uint64_t begin, uint64_t end, uint32_t copy = 0
   return part;
 }
 
-// A tensor that goes whole from one rank to others.
+// A whole tensor moves from one rank to other ranks.
 Tensor whole(int32_t from, const std::vector<int32_t>& to, uint64_t elements = kElements) {
   Tensor tensor;
   tensor.shape = {elements};
@@ -106,7 +106,7 @@ void set_types(Tensor& tensor, hetcomm_datatype_t source, hetcomm_datatype_t des
   tensor.destination_type = destination;
 }
 
-// The strategy sends one message from each holder to each receiver, whatever the links are like.
+// The strategy sends one message from each holder to each receiver, whatever the links.
 Draft draft_of(std::vector<Tensor> tensors, uint64_t tag) {
   Draft draft{.tensors = std::move(tensors), .options = {}};
   draft.options.struct_size = sizeof(draft.options);
@@ -129,7 +129,7 @@ hetcomm_layout_t* layout_of(const std::vector<uint64_t>& shape, const Side& side
   return layout;
 }
 
-// This rank's share of a plan, and memory of zeros for it.
+// This rank's share of a plan, with zeroed memory for it.
 class Plan {
  public:
   Plan(Member& me, const Draft& draft) {
@@ -191,7 +191,8 @@ class Plan {
   hetcomm_reshard_t* plan_ = nullptr;
 };
 
-// Meets the others and executes |plan|, which all ranks have made alike. Returns the time of both.
+// Meets the other ranks and executes |plan|, which is identical on all ranks. Returns the total
+// time.
 uint64_t control_of(Member& me, const Plan& plan) {
   return time_of([&] {
     me.meet();
@@ -202,7 +203,7 @@ uint64_t control_of(Member& me, const Plan& plan) {
 // --- one term differs -----------------------------------------------------------------
 
 // A term in which plans may differ. set_up() prepares a draft on all ranks, and change() changes
-// that one term.
+// only that term.
 struct Term {
   const char* name;
   void (*set_up)(Draft& draft);
@@ -211,21 +212,21 @@ struct Term {
 
 void as_it_is(Draft&) {}
 
-// Terms of tensors and layouts concern this tensor. The first tensor goes from rank 0 to rank 1 in
-// every plan, so that both ranks have a message.
+// Terms of tensors and layouts apply to this tensor. In every plan the first tensor moves from rank
+// 0 to rank 1, so that both ranks have a message.
 Tensor& subject(Draft& draft) { return draft.tensors[1]; }
 
-// The box of the source lies in the padded shape.
+// The source's box is in the padded shape.
 void pad(Draft& draft) { subject(draft).source.padded_shape = {kElements + 10}; }
 
-// Turns the source into a sum, with a term on each rank.
+// Turns the source into a sum, with one term on each rank.
 void make_sum(Draft& draft) {
   Side& source = subject(draft).source;
   source.parts = {box(0, 0, kElements, 0, 0), box(1, 0, kElements, 0, 1)};
   source.terms = 2;
 }
 
-// Rank 1 holds some elements of the source, too.
+// Rank 1 also holds some elements of the source.
 void add_copy(Draft& draft) { subject(draft).source.parts.push_back(box(1, 10, 500, 1)); }
 
 // A tensor without elements needs no boxes.
@@ -240,7 +241,7 @@ void cut_in_two(Side& side) {
   side.parts = {box(rank, 0, 500), box(rank, 500, kElements, 0, 0, 500)};
 }
 
-// Elements that are converted are sent in the destination's type, so messages stay as they are.
+// Converted elements are sent in the destination's type, so messages are unchanged.
 constexpr Term kSourceType = {
     "type of the source",
     [](Draft& draft) { set_types(subject(draft), HETCOMM_FLOAT16, HETCOMM_FLOAT32); },
@@ -259,7 +260,7 @@ constexpr Term kTerms[] = {
      [](Draft& draft) { subject(draft).destination_type = HETCOMM_BFLOAT16; }},
     {"strategy", as_it_is, [](Draft& draft) { draft.options.strategy = HETCOMM_STRATEGY_BSR; }},
     {"outer", as_it_is, [](Draft& draft) { draft.options.outer = 1; }},
-    // Both sizes are longer than all messages.
+    // Both sizes exceed the length of all messages.
     {"slice_bytes", [](Draft& draft) { draft.options.slice_bytes = 1 << 20; },
      [](Draft& draft) { draft.options.slice_bytes = 2 << 20; }},
     kInFlight,
@@ -268,7 +269,7 @@ constexpr Term kTerms[] = {
      [](Draft& draft) { draft.tensors.push_back(draft.tensors.back()); }},
     {"order of tensors", as_it_is,
      [](Draft& draft) { std::swap(draft.tensors[0], draft.tensors[1]); }},
-    // Boxes reach beyond both shapes.
+    // Boxes extend past both shapes.
     {"shape",
      [](Draft& draft) {
        Tensor& tensor = subject(draft);
@@ -276,7 +277,7 @@ constexpr Term kTerms[] = {
        tensor.source.padded_shape = tensor.destination.padded_shape = {kElements};
      },
      [](Draft& draft) { subject(draft).shape = {kElements - 20}; }},
-    // Apart from the numbers of dimensions, both layouts are the same words in the same order.
+    // Apart from the dimension counts, both layouts are the same words in the same order.
     {"number of dimensions",
      [](Draft& draft) {
        add_empty(draft);
@@ -319,7 +320,7 @@ Draft draft_of(const Term& term, std::vector<Tensor> tensors, bool is_changed, u
   return draft;
 }
 
-// Returns the two hashes in the text of a mismatch. They are equal where the text has none.
+// Returns the two hashes in the text of a mismatch. They are equal if the text has none.
 std::array<std::string, 2> hashes_in(const std::string& text) {
   constexpr size_t kDigits = 16;
   const std::string between = " and ";
@@ -380,9 +381,9 @@ TEST_P(PlanTerms, WhatConcernsOneRankAloneMayDiffer) {
 
 // --- third ranks ----------------------------------------------------------------------
 
-// Rank 0 sends to ranks 1 and 2, and the plan of rank 2 differs. Rank 1 waits for rank 0, or comes
-// when the others have ended. The rate keeps rank 1 from having all of its data before rank 0 hears
-// of the other plan.
+// Rank 0 sends to ranks 1 and 2, and rank 2's plan differs. Rank 1 waits for rank 0, or calls when
+// the other ranks have ended. The rate keeps rank 1 from receiving all of its data before rank 0
+// learns of the other plan.
 TEST_P(PlanTerms, AThirdRankEndsWithTheReason) {
   run(3, [](Member& me) {
     constexpr uint64_t kMany = 500'000;
@@ -423,10 +424,10 @@ TEST_P(PlanTerms, AThirdRankEndsWithTheReason) {
   });
 }
 
-// --- plans that are not there -----------------------------------------------------------
+// --- missing plans ----------------------------------------------------------------------
 
-// Rank 0 executes |plan|, which rank 1 lacks, until its deadline. The text has |others|, the plans
-// of rank 1.
+// Rank 0 executes |plan|, which rank 1 lacks, until its deadline. The text contains |others|, the
+// plans of rank 1.
 void expect_lacking(const Plan& plan, uint64_t tag, const std::string& others,
                     uint64_t control_ns) {
   constexpr uint64_t kTimeoutNs = 500 * kMs;
@@ -440,7 +441,7 @@ void expect_lacking(const Plan& plan, uint64_t tag, const std::string& others,
   EXPECT_LT(took_ns, kTimeoutNs + soon(control_ns)) << "the control took " << control_ns << " ns";
 }
 
-// Tag 4 is that of a plan of ranks 1 and 2, and rank 0 makes one with rank 1.
+// Ranks 1 and 2 have a plan with tag 4. Rank 0 makes one with rank 1.
 TEST_P(PlanTerms, APlanWithOtherRanksIsNamed) {
   run(3, [](Member& me) {
     constexpr uint64_t kTag = 4;
@@ -451,7 +452,7 @@ TEST_P(PlanTerms, APlanWithOtherRanksIsNamed) {
       control_ns = control_of(me, plan);
       me.meet();
     }
-    std::optional<Plan> shared;  // of ranks 0 and 1
+    std::optional<Plan> shared;  // between ranks 0 and 1
     for (const bool is_shared : {false, true}) {
       if (is_shared && me.rank() != 2) shared.emplace(me, draft_of({whole(0, {1})}, kSharedTag));
       const Plan own(me, draft_of({me.rank() == 0 ? whole(0, {1}) : whole(1, {2})}, kTag));
@@ -476,8 +477,8 @@ TEST_P(PlanTerms, APlanWithOtherRanksIsNamed) {
   });
 }
 
-// Executions of rank 0 that have not begun at their deadlines: one waits behind a stream, which a
-// receive holds back, and one is in the line behind it.
+// Executions of rank 0 that have not started by their deadlines: one waits for a stream that a
+// receive holds back, and one is queued after it.
 class HeldPlans : public CapiTest {};
 
 TEST_P(HeldPlans, WhatHasNotBegunSaysWhatThePeerHas) {
@@ -496,7 +497,7 @@ TEST_P(HeldPlans, WhatHasNotBegunSaysWhatThePeerHas) {
         uint64_t word = 1;
         EXPECT_EQ(finish(me.send(0, kHoldTag, &word, sizeof(word))).status, HETCOMM_OK);
         if (!is_made) plan.emplace(me, draft);
-        // Both have ended alone, and the plan still works.
+        // Each of the two ended on its own, and the plan still works.
         for (int i = 0; i < 2; ++i) {
           const Outcome outcome = plan->execute();
           EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
@@ -550,7 +551,7 @@ void note_line(void* rank, int32_t /*level*/, const char* line) {
   g_log += '\n';
 }
 
-// Returns the line of rank 0's log about the operation whose description begins with |name|; empty:
+// Returns the line in rank 0's log about the operation whose description begins with |name|. Empty:
 // none.
 std::string line_about(const std::string& name) {
   const std::lock_guard lock(g_log_mutex);
@@ -578,7 +579,7 @@ class PlanStall : public CapiTest {
   }
 };
 
-// Rank 2 is late, and rank 1 has its data.
+// Rank 2 is late, and rank 1 has received its data.
 TEST_P(PlanStall, ARedistributionNamesTheRankThatIsLate) {
   run(3, [](Member& me) {
     const Plan plan(me, draft_of({whole(0, {1, 2})}, 1));
@@ -629,7 +630,7 @@ TEST_P(PlanStall, ACollectiveOperationNamesTheRanksThatAreLate) {
     };
     auto word = static_cast<uint64_t>(me.rank());
     std::array<uint64_t, 4> words{};
-    // The ranks find out how they are joined.
+    // The ranks determine how they are connected.
     EXPECT_EQ(finish(start(word, words)).status, HETCOMM_OK);
     hetcomm_request_t* request = nullptr;
     if (me.rank() == 1) request = start(word, words);
@@ -668,8 +669,7 @@ struct Count {
   std::set<int32_t> senders;
 };
 
-// Counts the messages and bytes of |rank| in |draft|, element by element. Each element has one
-// holder.
+// Counts |rank|'s messages and bytes in |draft|, element by element. Each element has one holder.
 Count count_for(int32_t rank, const Draft& draft) {
   Count count;
   const auto holds = [](const hetcomm_part_t& part, uint64_t element) {
@@ -697,7 +697,7 @@ Count count_for(int32_t rank, const Draft& draft) {
   return count;
 }
 
-// All data of a small plan that goes from one rank to another is one message.
+// All data of a small plan from one rank to another forms one message.
 TEST_P(PlanTerms, FactsAreWhatACountGives) {
   run(3, [](Member& me) {
     Tensor cut;
@@ -735,7 +735,7 @@ TEST_P(PlanTerms, FactsAreWhatACountGives) {
         me.meet();
       }
     }
-    // A long tensor goes in slices, and rank 2 has no part of it.
+    // A long tensor is sent in slices, and rank 2 has no part of it.
     constexpr uint64_t kSlices = 10;
     Draft draft = draft_of({whole(0, {1}, kSlices * kElements)}, 2);
     draft.options.slice_bytes = kElements * sizeof(uint32_t);
@@ -748,7 +748,7 @@ TEST_P(PlanTerms, FactsAreWhatACountGives) {
   });
 }
 
-// All ranks are on one host, which has a latency and a rate of 1 byte per ns.
+// All ranks are on one host with a latency and a rate of 1 byte per ns.
 TEST_P(PlanTerms, ForecastsAreThoseOfTheLinkModel) {
   constexpr uint64_t kLatencyNs = 7000;
   const hetcomm::test::TemporaryFolder folder;

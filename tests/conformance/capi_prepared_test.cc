@@ -1,14 +1,13 @@
-// Operations that wait for their start.
+// Operations that are started later.
 //
 // Prepared requests, started again after each kind of end:
 //
-//   * nothing of an earlier run shows in the record of a later one: no status, text, source, tag or
-//     length
-//   * the deadline counts from each start, however long ago the request was prepared
+//   * the record of a run shows nothing from an earlier run: no status, text, source, tag or length
+//   * each start sets the deadline anew, however long ago the request was prepared
 //
 // Groups:
 //
-//   * their operations start in the order in which they were collected, receives and sends
+//   * operations, both receives and sends, start in the order in which they were collected
 #include <algorithm>
 
 #include "tests/conformance/capi_job.h"
@@ -20,7 +19,7 @@ constexpr uint64_t kLimit = 200 * kMs;
 
 class Prepared : public CapiTest {};
 
-// The record of a run in which no message came.
+// The record of a run in which no message arrived.
 void expect_no_message(hetcomm_request_t* request) {
   const uint64_t start = clock_ns();
   ASSERT_EQ(hetcomm_request_start(request), HETCOMM_OK) << hetcomm_last_error();
@@ -35,7 +34,7 @@ void expect_no_message(hetcomm_request_t* request) {
 
 TEST_P(Prepared, BeginAnewWithEachStart) {
   run_two([](Member& me) {
-    // Only the first rank receives. A job of one rank is both.
+    // Only the first rank receives. In a job of one rank, that rank also sends.
     std::vector<std::byte> in(100);
     const hetcomm_buffer_t to = hetcomm_buffer_host(in.data(), in.size());
     const hetcomm_operation_options_t options = with_timeout(kLimit);
@@ -44,7 +43,7 @@ TEST_P(Prepared, BeginAnewWithEachStart) {
       const std::vector<std::byte> out = pattern(size, tag);
       EXPECT_EQ(finish(me.send(0, tag, out.data(), size)).status, HETCOMM_OK);
     };
-    // The message is there when the receive is started.
+    // The message has arrived when the receive is started.
     const auto receive_one = [&](uint64_t tag, uint64_t size) {
       me.meet();  // the previous run has ended
       if (me.rank() == me.size() - 1) send(tag, size);
@@ -69,20 +68,20 @@ TEST_P(Prepared, BeginAnewWithEachStart) {
       ASSERT_EQ(hetcomm_recv_prepare(me.communicator(), HETCOMM_ANY_SOURCE, 0, HETCOMM_ANY_TAG, &to,
                                      1, &options, &receive),
                 HETCOMM_OK);
-      // This wait is as long as the deadline of the receive, which has not begun.
+      // This wait is as long as the deadline of the receive, which has not been started.
       (void)me.until([] { return false; }, kLimit);
     }
     receive_one(7, 60);
     if (me.rank() == 0) expect_no_message(receive);
-    receive_one(8, 50);    // after one that timed out
-    receive_one(9, 150);   // too long a message
-    receive_one(10, 100);  // after one that was cut
+    receive_one(8, 50);    // after a run that timed out
+    receive_one(9, 150);   // the message is too long
+    receive_one(10, 100);  // after a truncated message
     if (me.rank() == 0) {
       ASSERT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
       EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
       EXPECT_EQ(finish(receive).status, HETCOMM_CANCELLED);
     }
-    receive_one(11, 1);  // after one that was cancelled
+    receive_one(11, 1);  // after a cancelled run
     if (me.rank() == 0) {
       expect_no_message(receive);
       EXPECT_EQ(hetcomm_request_destroy(receive), HETCOMM_OK);
@@ -101,8 +100,8 @@ TEST_P(Prepared, GroupsStartInTheOrderInWhichTheyWereFilled) {
     hetcomm_operation_options_t options{};
     options.struct_size = sizeof(options);
     options.group = group;
-    // All have one tag, so that only the order tells them apart. One round has receives, the other
-    // has sends.
+    // All messages have one tag, so only the order distinguishes them. One round has receives, the
+    // other has sends.
     for (const bool receives : {true, false}) {
       std::vector<hetcomm_request_t*> requests;
       const auto receive_all = [&](const hetcomm_operation_options_t* how) {

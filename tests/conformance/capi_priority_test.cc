@@ -1,8 +1,8 @@
 // HETCOMM_PRIORITY_HIGH has these effects:
 //
-//   * bulk data of a message or put that was started with it arrives before that of normal ones to
-//     the same peer that were started earlier and are still waiting
-//   * without it messages of one length arrive in the order in which they were sent
+//   * bulk data of a high-priority message or put arrives before normal bulk data to the same peer
+//     that was started earlier and is still waiting
+//   * without it, messages of one length arrive in send order
 #include <algorithm>
 
 #include "tests/conformance/capi_job.h"
@@ -15,7 +15,7 @@ constexpr size_t kNormal = 6;
 constexpr size_t kHigh = 2;
 constexpr size_t kAll = kNormal + kHigh;
 
-// Returns the places of |requests| in the list, in the order in which they end.
+// Returns the indices of |requests|, in the order in which they end.
 std::vector<size_t> order_of_ends(std::vector<hetcomm_request_t*> requests) {
   std::vector<size_t> order;
   while (order.size() < requests.size()) {
@@ -24,7 +24,7 @@ std::vector<size_t> order_of_ends(std::vector<hetcomm_request_t*> requests) {
     const hetcomm_status_t status = hetcomm_request_wait_any(requests.size(), requests.data(),
                                                              kPatienceNs, &index, &completion);
     EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
-    if (status != HETCOMM_OK) std::abort();  // their memory is about to go
+    if (status != HETCOMM_OK) std::abort();  // their memory is about to be freed
     EXPECT_EQ(completion.status, HETCOMM_OK) << completion.text;
     requests[index] = nullptr;
     order.push_back(index);
@@ -32,7 +32,7 @@ std::vector<size_t> order_of_ends(std::vector<hetcomm_request_t*> requests) {
   return order;
 }
 
-// Returns the place of the last end among the messages or puts from |first| on.
+// Returns the position of the last end among the messages or puts from |first| on.
 size_t last_end(const std::vector<size_t>& order, size_t first) {
   size_t last = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -50,7 +50,7 @@ std::string shown(const std::vector<size_t>& order) {
 class Priority : public CapiTest {};
 
 // Sends all messages as one group, so that all wait together. |high|: the last ones have priority.
-// Returns the order of their ends.
+// Returns the order in which they end.
 std::vector<size_t> send_all(Member& me, bool high) {
   hetcomm_operation_options_t options{};
   options.struct_size = sizeof(options);
@@ -82,7 +82,7 @@ TEST_P(Priority, BulkDataOvertakes) {
     if (me.rank() == 1) {
       EXPECT_GE(last_end(order, kNormal), kAll - 2) << shown(order) << ", all alike";
     }
-    // A thread that is not scheduled for a while hears of several ends at once, in no order.
+    // A thread that is not scheduled for a while sees several ends at once, in no particular order.
     size_t overtaken = 0;
     std::string orders;
     for (int round = 0; round < 6; ++round) {

@@ -1,9 +1,9 @@
 // Queues, over every transport:
 //
-//   * each item arrives in its place, whole, while both ranks push to each other
+//   * each item arrives whole and in order, while both ranks push to each other
 //   * at most |depth| items are in flight; drain and cancel
-//   * a rank sends and receives while it computes
-//   * a rank that dies, or destroys its end, ends the items of the other
+//   * a rank's items move while it computes
+//   * a rank that dies, or destroys its end, ends the other rank's items
 //   * calls from many threads
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 namespace hetcomm_test {
 namespace {
 
-// A queue needs a progress thread, in every case.
+// Every case has a progress thread, because a queue needs one.
 class Queues : public CapiTest {
  protected:
   void SetUp() override {
@@ -175,7 +175,7 @@ TEST_P(Queues, TheDepthIsAllThatIsUnderWay) {
   });
 }
 
-// Neither rank calls the library between its pushes or its pulls. Items move all the same.
+// Neither rank calls the library between its pushes or pulls. Items still move.
 TEST_P(Queues, ItemsMoveWhileBothRanksCompute) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
@@ -187,7 +187,7 @@ TEST_P(Queues, ItemsMoveWhileBothRanksCompute) {
     if (pushes) fill_pattern(bytes, 5);
     hetcomm_request_t* request = queue.start(bytes.data(), bytes.size());
     bool moved = false;
-    for (int i = 0; i < 500 && !moved; ++i) {  // it looks at memory only
+    for (int i = 0; i < 500 && !moved; ++i) {  // only reads memory
       usleep(10'000);
       uint32_t pending = 1;
       EXPECT_EQ(hetcomm_queue_pending(queue.get(), &pending), HETCOMM_OK);
@@ -264,7 +264,7 @@ TEST_P(Queues, ManyThreadsUseOneQueue) {
 
 INSTANTIATE_TEST_SUITE_P(Over, Queues, ::testing::ValuesIn(all_cases()), capi_case_name);
 
-// A rank dies with items in flight.
+// A rank dies while items are in flight.
 class QueuesOfTheDead : public Queues {};
 
 TEST_P(QueuesOfTheDead, EndTheirItems) {

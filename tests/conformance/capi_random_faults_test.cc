@@ -1,15 +1,15 @@
 // Random jobs in which one thing goes wrong at a random step. Ranks are processes. All ranks draw
 // the same steps, settings and fault from the job's seed.
 //
-//   * every operation ends by its rule: kFaults gives the status, and Rules which operations may
-//     fail
-//   * an operation that fails names the rank from which the failure comes
-//   * nothing is written to the memory of an operation after its end: host memory is taken away
-//     then, and memory of devices is compared when the job ends, unless its device was given up
-//   * no rank dies that was not killed
+//   * every operation ends by its rule: kFaults gives the status, and Rules decides which
+//     operations may fail
+//   * an operation that fails names the rank where the failure started
+//   * nothing is written to an operation's memory after its end: host memory is taken away at that
+//     point, and device memory is compared at the end of the job unless its device was abandoned
+//   * no rank dies unless it is killed
 //
-// HETCOMM_TEST_SEED runs the job of that seed alone. Every failure prints seed, fault and steps. To
-// add a kind of operation, add a row to kOperations; to add a fault, add one to kFaults.
+// HETCOMM_TEST_SEED runs only the job with that seed. Every failure prints seed, fault and steps.
+// To add a kind of operation, add a row to kOperations; to add a fault, add one to kFaults.
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -39,22 +39,22 @@ namespace {
 
 using hetcomm::test::HangingDevice;
 
-constexpr uint64_t kWindowBytes = 4096;     // size of each rank's memory that each other rank uses
+constexpr uint64_t kWindowBytes = 4096;     // size of each rank's memory for each other rank
 constexpr uint64_t kQueueBytes = 64 << 10;  // size of the longest item
 constexpr uint64_t kTensorElements = 600;   // the most elements of a redistribution
-constexpr size_t kMaxSteps = 16;            // the last two included
-constexpr uint64_t kStopNs = 60 * kMs;      // a rank that stops does so for this time
-constexpr uint64_t kHangNs = 30 * kMs;      // a device that hangs is given up after this time
-constexpr uint64_t kMarkerTag = uint64_t{1} << 32;  // plus the number of the step
+constexpr size_t kMaxSteps = 16;            // includes the last two
+constexpr uint64_t kStopNs = 60 * kMs;      // duration of a rank's stop
+constexpr uint64_t kHangNs = 30 * kMs;      // a hanging device is abandoned after this time
+constexpr uint64_t kMarkerTag = uint64_t{1} << 32;  // plus the step number
 
-// A refusal, or labels that differ, end executions with this status on ranks that hear of it from a
+// A refusal or differing labels end executions with this status on ranks that learn of it from a
 // rank other than the victim. hetcomm/reshard.h: "PEER_LOST or MISMATCH where that is the reason".
 constexpr int32_t kToldMismatch = HETCOMM_MISMATCH;
 
 // --- devices ----------------------------------------------------------------
 
-// HangingDevice's table without the calls that pin memory. Such calls wait for a device that hangs,
-// and giving the device up ends no call of a vendor.
+// HangingDevice's table without the calls that pin memory. Such calls wait for a hanging device,
+// and abandoning the device ends no call to a vendor.
 const hetcomm_device_table_t& table_without_pins(const hetcomm_device_table_t& whole) {
   static const hetcomm_device_table_t table = [&whole] {
     hetcomm_device_table_t made = whole;
@@ -65,7 +65,7 @@ const hetcomm_device_table_t& table_without_pins(const hetcomm_device_table_t& w
   return table;
 }
 
-// A device that this rank brings. It can hang, and is then given up.
+// A device added by this rank. It can hang, and is then abandoned.
 class OwnDevice {
  public:
   OwnDevice(Member& me, bool has_stream) : me_(me) {
@@ -86,8 +86,8 @@ class OwnDevice {
   HangingDevice& device() { return device_; }
   bool is_given_up() const { return is_given_up_; }
 
-  // The device hangs from one of the next copies on. In some jobs the user puts that copy into the
-  // stream.
+  // Makes all copies hang, starting with one of the next. In some jobs the user enqueues that copy
+  // in the stream.
   void hang(Random& random) {
     const bool by_user = stream_ != nullptr && random.chance(0.5);
     device_.hang(random.chance(0.5) ? HangingDevice::Way::kCopies : HangingDevice::Way::kEvents,
@@ -103,13 +103,13 @@ class OwnDevice {
         own.table->copy_to_host(own.instance, native, users_.data(), address, 0, users_.size()),
         HETCOMM_OK);
   }
-  // Gives the device up when it has hung for a while.
+  // Abandons the device when it has hung for a while.
   void look() {
     if (!is_armed_ || is_given_up_ || !device_.hangs()) return;
     if (hangs_since_ns_ == 0) hangs_since_ns_ = clock_ns();
     if (clock_ns() - hangs_since_ns_ >= kHangNs) give_up();
   }
-  // Gives the device up. Later calls that name it are refused.
+  // Abandons the device. Later calls that name it are refused.
   void give_up() {
     if (!is_armed_ || is_given_up_) return;
     is_given_up_ = true;
@@ -124,9 +124,9 @@ class OwnDevice {
     hetcomm_memory_t* memory = nullptr;
     EXPECT_EQ(hetcomm_memory_allocate(me_.context(), number_, 8, &memory), HETCOMM_DEVICE_LOST);
   }
-  // Lets copies that hang go on.
+  // Releases hanging copies.
   void let_go() { device_.let_go(); }
-  // Releases the device. No operation uses it any longer.
+  // Releases the device, which no operation uses any longer.
   void release() {
     if (stream_ != nullptr) {
       EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) == HETCOMM_OK; }))
@@ -137,12 +137,12 @@ class OwnDevice {
 
  private:
   Member& me_;
-  // The device outlives the context, which outlives this object. It stays until the process ends.
+  // The device outlives the context, which outlives this object. It exists until the process ends.
   HangingDevice& device_ = *new HangingDevice;
   int32_t number_ = -1;
   hetcomm_stream_t* stream_ = nullptr;
   hetcomm_memory_t* scratch_ = nullptr;
-  std::array<std::byte, 64> users_{};  // the user's copy writes it
+  std::array<std::byte, 64> users_{};  // destination of the user's copy
   std::array<std::byte, 64> refused_{};
   bool is_armed_ = false;
   bool is_given_up_ = false;
@@ -151,10 +151,10 @@ class OwnDevice {
 
 // --- memory -----------------------------------------------------------------
 
-// The memory of one side of an operation, on the host or on a device.
+// Memory for one side of an operation, on the host or on a device.
 class Region {
  public:
-  // |own|: the rank's own device, if |device| is that one.
+  // |own|: the rank's own device, if |device| refers to it.
   Region(Member& me, int32_t device, uint64_t size, HangingDevice* own = nullptr)
       : size_(size), own_(own) {
     if (device != 0) {
@@ -207,8 +207,8 @@ class Region {
     }
     return bytes;
   }
-  // Called when the operation has ended: nothing may access the memory from now on. |is_quiet|
-  // false: late copies of this rank's own device, which was given up, still may.
+  // Called when the operation has ended: nothing may access the memory from now on, except late
+  // copies of this rank's own abandoned device if |is_quiet| is false.
   void seal(bool is_quiet) {
     if (memory_ == nullptr) {
       EXPECT_EQ(mprotect(base_, pages_, PROT_NONE), 0);
@@ -248,7 +248,7 @@ enum class Role : uint8_t {
   kExecution
 };
 
-// The redistributions of a job. In the ring each rank's part goes to the next rank. In the star all
+// The redistributions in a job. In the ring each rank's part goes to the next rank. In the star all
 // parts come from one rank.
 enum class PlanId : uint8_t { kNone, kRing, kStar };
 
@@ -258,10 +258,10 @@ struct Step;
 struct OperationKind {
   const char* name = "";
   void (*start)(Rank& rank, const Step& step) = nullptr;
-  bool is_collective = false;    // one collective operation, and nothing else
-  PlanId plan = PlanId::kNone;   // an execution of it, and nothing else
+  bool is_collective = false;    // only one collective operation
+  PlanId plan = PlanId::kNone;   // only an execution of this plan
   bool needs_thread = false;     // the operation needs the progress thread
-  bool may_be_on_child = false;  // may be on the communicator that was split
+  bool may_be_on_child = false;  // may use the communicator from a split
 };
 
 struct Step {
@@ -274,27 +274,27 @@ struct Step {
   uint64_t seed = 0;
   bool on_child = false;
   bool on_stream = false;
-  bool on_own = false;  // memory and stream may be of each rank's own device
+  bool on_own = false;  // memory and stream may use each rank's own device
   bool waits = false;   // waits for all pending operations before the next step
 };
 
 struct Job;
 
-// The steps at which a fault can happen.
+// The steps at which a fault can occur.
 enum class Place : uint8_t { kAnyStep, kCollective, kExecution };
 
-// The operations that a fault reaches.
+// The operations that a fault affects.
 enum class Reach : uint8_t {
   kNothing,
   kVictim,  // all operations that the victim takes part in
-  kTeam,    // collective operations of the communicator in which it happens
-  kPlan,    // executions of the redistribution in which it happens
-  kTarget,  // the operation that the victim cancels, and what fails with it
+  kTeam,    // collective operations on the communicator where it occurs
+  kPlan,    // executions of the redistribution where it occurs
+  kTarget,  // the victim's cancelled operation, and those that fail with it
   kDevice   // operations that involve the victim's own device, and those that fail with them
 };
 
-// Statuses in which operations may end, in addition to OK. |here|: those that the fault ends
-// itself. |elsewhere|: those that others end because of it.
+// Statuses with which operations may end, in addition to OK. |here|: operations that the fault ends
+// directly. |elsewhere|: operations that other ranks or operations end because of it.
 struct Codes {
   int32_t here = HETCOMM_OK;
   int32_t elsewhere = HETCOMM_OK;
@@ -303,7 +303,7 @@ struct Codes {
 // A kind of fault.
 struct FaultKind {
   const char* name = "";
-  // Returns whether the victim makes the step all the same.
+  // Returns whether the victim still makes the step.
   bool (*happen)(Rank& victim, const Step& step) = nullptr;
   Place place = Place::kAnyStep;
   Reach reach = Reach::kNothing;
@@ -312,10 +312,10 @@ struct FaultKind {
   Codes executions{};
   bool tcp_only = false;
   bool kills = false;  // the victim dies
-  // The execution ends alone where no rank can have sent data of it.
+  // The execution ends on its own if no rank can have sent data for it.
   bool ends_alone = false;
-  bool names_others = false;  // the victim's own texts name the rank from which it differs
-  bool waits_before = false;  // the steps before it have ended on each rank
+  bool names_others = false;  // the victim's texts name the rank from which it differs
+  bool waits_before = false;  // all earlier steps have ended on each rank
 };
 
 struct Job {
@@ -334,11 +334,11 @@ struct Job {
   const Step& place() const { return steps[fault_step]; }
   int32_t size_of(bool child) const { return child ? child_size : size; }
   bool has_victim(bool child) const { return victim < size_of(child); }
-  // Returns the rank from which all parts of the star come.
+  // Returns the rank that sends all parts in the star.
   int32_t star_center() const { return has_victim(star_on_child) ? victim : 0; }
 };
 
-// Returns whether |text| says that a failure comes from |rank|.
+// Returns whether |text| says that a failure started at |rank|.
 bool names(const std::string& text, int32_t rank) {
   const std::string number = std::to_string(rank);
   const auto has = [&](const std::string& words) {
@@ -352,7 +352,7 @@ bool names(const std::string& text, int32_t rank) {
   return has("rank " + number) || has("ranks " + number) || has("and " + number);
 }
 
-// Returns whether |text| has |rank| and |status| as a reason, in one of the two forms.
+// Returns whether |text| gives |rank| and |status| as the reason, in one of the two forms.
 bool has_reason(const std::string& text, int32_t rank, hetcomm_status_t status) {
   const std::string origin = "rank " + std::to_string(rank);
   const std::string name = hetcomm_status_name(status);
@@ -373,14 +373,14 @@ struct Started {
   bool on_child = false;
   bool from_any = false;
   bool on_own = false;     // the other rank's own device may be involved
-  bool names_own = false;  // its memory or stream is of this rank's own device
+  bool names_own = false;  // its memory or stream uses this rank's own device
   bool is_target = false;  // this rank cancels it
   bool is_orphan = false;  // its message was never sent
   bool is_prepared = false;
   uint32_t runs_left = 1;
   std::vector<std::unique_ptr<Region>> regions{};
   size_t first_result = 0;            // index into the regions
-  std::vector<std::byte> expected{};  // contents of the results, if the operation ends well
+  std::vector<std::byte> expected{};  // expected results if the operation succeeds
 
   bool is_pair() const { return role < Role::kCollective; }
 };
@@ -391,7 +391,7 @@ struct Ended {
   std::string text{};
 };
 
-// The operation that the victim cancels, in one word for all ranks.
+// The victim's cancelled operation, encoded in one word for all ranks.
 struct Target {
   uint32_t step = 0;
   Role role = Role::kReceive;
@@ -408,8 +408,8 @@ struct Target {
             .plan = static_cast<PlanId>(word & 0xff),
             .peer = static_cast<int32_t>(word >> 16 & 0xff) - 1};
   }
-  // Returns the role of the other rank of the pair. Accesses have none: the owner takes no part in
-  // them.
+  // Returns the role of the other rank in the pair. Accesses have none, because the owner takes no
+  // part.
   std::optional<Role> counterpart() const {
     switch (role) {
       case Role::kReceive:
@@ -426,12 +426,12 @@ struct Target {
   }
 };
 
-// Words of the store that all ranks see.
+// Words in the store that all ranks can read.
 constexpr size_t kParted = 1;
 constexpr size_t kStoppedAt = 2;
 constexpr size_t kSignal = 3;
 constexpr size_t kTarget = 4;
-constexpr size_t kEndedSends = 5;  // a bit for each step
+constexpr size_t kEndedSends = 5;  // one bit per step
 constexpr size_t kVerdicts = 6;    // two words: for the whole communicator and for the child
 constexpr size_t kPids = 8;
 constexpr uint64_t kGoesOn = 1;  // values of a verdict
@@ -439,20 +439,20 @@ constexpr uint64_t kHasFailed = 2;
 
 // --- rules ------------------------------------------------------------------
 
-// Rules that say how operations of one rank may end.
+// Rules for the end of one rank's operations.
 class Rules {
  public:
   Rules(const Job& job, Member& me) : job_(job), me_(me) {}
 
   bool is_victim() const { return me_.rank() == job_.victim; }
-  // Returns whether the fault itself ends an operation of the victim in this status.
+  // Returns whether the fault itself ends an operation of the victim with this status.
   bool is_own_end(hetcomm_status_t status) const {
     const Reach reach = job_.fault->reach;
     return is_victim() && (reach == Reach::kTarget || reach == Reach::kDevice) &&
            status == job_.fault->pairs.here;
   }
-  // Returns whether the operation has to fail. An execution cannot end well whose labels differ, or
-  // that another of its ranks refuses.
+  // Returns whether the operation must fail. An execution cannot succeed if its labels differ or if
+  // another of its ranks refuses it.
   bool must_fail(const Started& each) const {
     if (job_.fault->reach != Reach::kPlan || each.step != job_.fault_step ||
         each.role != Role::kExecution) {
@@ -461,7 +461,7 @@ class Rules {
     return is_victim() || is_beside_victim(each.plan);
   }
   bool allows(const Started& each, const Ended& ended) const {
-    // A receive whose message was never sent is cancelled here, and has matched none.
+    // A receive whose message was never sent is cancelled here without a match.
     if (each.is_orphan && ended.status == HETCOMM_CANCELLED) return ended.source == -1;
     if (!may_fail(each)) return false;
     const FaultKind& fault = *job_.fault;
@@ -474,14 +474,14 @@ class Rules {
     return (ends_here(each) && ended.status == codes.here) ||
            (ends_elsewhere(each) && ended.status == codes.elsewhere);
   }
-  // Returns whether the text says where the failure comes from and, where the status does not tell,
+  // Returns whether the text names the origin of the failure and, if the status does not show it,
   // the status there.
   bool names_origin(const Started& each, const Ended& ended) const {
     const FaultKind& fault = *job_.fault;
     const int32_t victim = job_.victim;
     if (each.is_orphan && ended.status == HETCOMM_CANCELLED) return !ended.text.empty();
     if (is_own_end(ended.status) ||
-        (is_victim() && ended.status == HETCOMM_OUTCOME_UNKNOWN)) {  // this is the origin
+        (is_victim() && ended.status == HETCOMM_OUTCOME_UNKNOWN)) {  // this rank is the origin
       const bool says_why = ended.status != HETCOMM_DEVICE_LOST || each.role == Role::kFlush ||
                             !each.names_own || ended.text.find("given up") != std::string::npos;
       return !ended.text.empty() && says_why;
@@ -495,13 +495,13 @@ class Rules {
       return false;
     }
     if (!names(ended.text, victim)) return false;
-    // The outcome of a flush is that of another operation, whose text has the reason.
+    // A flush reports the outcome of another operation, whose text has the reason.
     const bool has_own_text = each.role != Role::kFlush && fault.reach != Reach::kPlan;
     return ended.status != HETCOMM_ABORTED || !has_own_text ||
            has_reason(ended.text, victim, fault.pairs.here);
   }
-  // Returns how a barrier of all ranks ends after the fault. |verdict| is the victim's, used where
-  // the seed does not decide.
+  // Returns how a barrier of all ranks ends after the fault. |verdict| is the victim's, used if the
+  // seed does not decide.
   hetcomm_status_t last_barrier(bool child, uint64_t verdict) const {
     const FaultKind& fault = *job_.fault;
     if (!job_.has_victim(child)) return HETCOMM_OK;
@@ -523,7 +523,7 @@ class Rules {
   }
 
  private:
-  // Returns whether messages of the plan go between the two ranks.
+  // Returns whether the plan has messages between the two ranks.
   bool is_beside(int32_t one, int32_t other, PlanId plan) const {
     if (plan == PlanId::kStar) return one == job_.star_center() || other == job_.star_center();
     return (one + 1) % job_.size == other || (other + 1) % job_.size == one;
@@ -578,8 +578,8 @@ class Rules {
     return (is_victim() && each.names_own) || (each.peer == job_.victim && each.on_own);
   }
 
-  // Returns whether the fault ends the operation itself. There the end of an execution on the
-  // victim is that of the plan.
+  // Returns whether the fault ends the operation directly. In that case an execution on the victim
+  // ends with the plan's status.
   bool ends_here(const Started& each) const {
     if (!is_victim()) return false;
     const bool follows = each.role == Role::kExecution || each.role == Role::kFlush;
@@ -587,8 +587,8 @@ class Rules {
     if (job_.fault->reach == Reach::kDevice) return each.names_own || follows;
     return true;
   }
-  // Returns whether another operation has ended it: on another rank, at the other end of a pair
-  // with itself, or before it in the collective operations. A neighbour may end the plan of a
+  // Returns whether another operation has ended this one: on another rank, at the other end of a
+  // pair with itself, or before it in the collective operations. A neighbour may end the plan of a
   // cancelled execution.
   bool ends_elsewhere(const Started& each) const {
     return !is_victim() || each.peer == job_.victim || each.role == Role::kCollective ||
@@ -601,16 +601,16 @@ class Rules {
 
 // --- ranks ------------------------------------------------------------------
 
-// The memory of each rank that all ranks access.
+// Each rank's memory, which all ranks access.
 struct Window {
   hetcomm_memory_t* memory = nullptr;
-  std::vector<hetcomm_remote_memory_t*> of;  // by rank
+  std::vector<hetcomm_remote_memory_t*> of;  // index: rank
 };
 
 struct Plan {
   hetcomm_reshard_t* handle = nullptr;
-  uint64_t part = 0;          // bytes for each rank
-  uint64_t source_bytes = 0;  // bytes of this rank
+  uint64_t part = 0;          // in bytes, for each rank
+  uint64_t source_bytes = 0;  // of this rank
 };
 
 // One rank of a job.
@@ -654,8 +654,7 @@ class Rank {
   hetcomm_queue_t* pushes() { return pushes_; }
   hetcomm_queue_t* pulls() { return pulls_; }
   const Plan& plan(PlanId id) const { return id == PlanId::kStar ? star_ : ring_; }
-  // Where a run may fail at one end only, the other rank does not know whether to start another
-  // run.
+  // If a run may fail at only one end, the other rank cannot tell whether to start another run.
   uint32_t runs_of_prepared() const {
     const Reach reach = job_.fault->reach;
     return reach == Reach::kTarget || reach == Reach::kDevice ? 1 : 2;
@@ -693,7 +692,7 @@ class Rank {
     made.regions.back()->fill(bytes.data());
     return buffer;
   }
-  // Puts |made| into the order of the step's stream, and into the group that is being filled.
+  // Places |made| in the order of the step's stream, and in the group that is being filled.
   hetcomm_operation_options_t options(const Step& step, Started& made) {
     hetcomm_operation_options_t options = with_timeout(0);
     options.group = group_;
@@ -713,7 +712,7 @@ class Rank {
     hetcomm_group_destroy(std::exchange(group_, nullptr));
   }
 
-  // Records the operation. The call has returned |status|: it has started the operation, or was
+  // Records the operation. The call that returned |status| has started the operation or was
   // rejected by the same rule.
   void note(hetcomm_status_t status, Started started) {
     if (started.role == Role::kReceive && started.peer == job_.victim) {
@@ -741,7 +740,7 @@ class Rank {
       if (clock_ns() > limit) give_up_waiting();
     }
   }
-  // Cancels one of the pending operations, and waits for its end.
+  // Cancels one of the pending operations, and waits for it to end.
   void cancel_one(Random& random) {
     if (running_.empty()) return;
     const size_t index = random.below(running_.size());
@@ -788,7 +787,7 @@ class Rank {
     return fault.happen == nullptr || fault.happen(*this, step);
   }
 
-  // Wakes or kills a rank that has stopped, when its time has come. The rank after it does so.
+  // Wakes or kills a stopped rank when its time is up. The next rank does so.
   void look_after_the_stopped() {
     if (rank() != (job_.victim + 1) % job_.size) return;
     const uint64_t since = me_.store().word(kStoppedAt);
@@ -799,8 +798,8 @@ class Rank {
     kill(static_cast<pid_t>(me_.store().word(kPids + static_cast<size_t>(job_.victim))),
          static_cast<int>(signal));
   }
-  // A message of the victim that ended before it was sent never comes. When the marker behind it
-  // has come, either the receive was told, or it has matched nothing and is cancelled.
+  // A victim's message that ended before it was sent never arrives. By the time the following
+  // marker arrives, either the receive was notified, or it is unmatched and is cancelled.
   void look_after_orphans() {
     for (Started& each : running_) {
       const uint64_t bit = uint64_t{1} << each.step;
@@ -826,7 +825,7 @@ class Rank {
         hetcomm_test::finish(me_.recv(job_.victim, kMarkerTag + step, &word, sizeof(word)));
     EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
   }
-  // The victim has sent all markers by now.
+  // The victim has sent all markers at this point.
   void take_markers() {
     for (uint32_t step = 0; step < job_.steps.size(); ++step) {
       const uint64_t told = me_.store().word(kEndedSends) & from_victim_;
@@ -834,7 +833,7 @@ class Rank {
     }
   }
 
-  // Returns false if it is still pending after |timeout_ns|.
+  // Returns false if the operation is still pending after |timeout_ns|.
   bool has_ended(const Started& each, uint64_t timeout_ns, Ended* ended) {
     hetcomm_completion_t completion{};
     const hetcomm_status_t call = hetcomm_request_wait(each.request, timeout_ns, &completion);
@@ -877,7 +876,7 @@ class Rank {
       region->seal(ended.status != HETCOMM_DEVICE_LOST);
       sealed_.push_back(std::move(region));
     }
-    // The receive would have taken the message of a living rank.
+    // The receive would have matched a message from a living rank.
     const bool leaves_one = each.from_any && ended.status == HETCOMM_PEER_LOST &&
                             ended.source == -1 && each.peer != job_.victim;
     if (leaves_one) receive_again(each);
@@ -885,7 +884,7 @@ class Rank {
     if (each.role == Role::kSend) mark(each);
     if (each.role == Role::kReceive && ended.source == -1 && !each.is_orphan) receive_again(each);
   }
-  // Checks the end by the rule of the fault.
+  // Checks the end against the rule for the fault.
   void check_end(const Started& each, const Ended& ended) {
     const auto about = [&] {
       return std::string(each.what) + " of step " + std::to_string(each.step) + " of rank " +
@@ -913,7 +912,7 @@ class Rank {
     EXPECT_TRUE(found == each.expected)
         << each.what << " of step " << each.step << " of rank " << rank() << " has other data";
   }
-  // The victim's send has ended early. This tells its peer so, whether or not a receive was
+  // The victim's send has ended early. The victim tells its peer so, whether or not a receive was
   // matched.
   void mark(const Started& send) {
     hetcomm_request_t* const marker =
@@ -921,8 +920,8 @@ class Rank {
     EXPECT_EQ(hetcomm_request_destroy(marker), HETCOMM_OK) << hetcomm_last_error();
     me_.store().word(kEndedSends).fetch_or(uint64_t{1} << send.step);
   }
-  // A receive has ended early and has matched no message ("-1 when no message was matched",
-  // hetcomm/request.h). Another receive takes the message.
+  // A receive has ended early without a match ("-1 when no message was matched",
+  // hetcomm/request.h). Another receive accepts the message.
   void receive_again(const Started& before) {
     Started made{.role = Role::kReceive,
                  .step = before.step,
@@ -937,7 +936,7 @@ class Rank {
     note(status, std::move(made));
   }
 
-  // Waits for all living ranks, and makes progress while it waits.
+  // Waits for all living ranks, and makes progress during the wait.
   void part() {
     if (own_) own_->let_go();
     me_.store().word(kParted).fetch_add(1);
@@ -946,7 +945,7 @@ class Rank {
       look_after_the_stopped();
       return me_.store().word(kParted) >= living;
     }));
-    // Late messages have come by the end of this wait.
+    // Late messages have arrived by the end of this wait.
     const uint64_t until = clock_ns() + kMs;
     while (clock_ns() < until) EXPECT_EQ(hetcomm_context_progress(me_.context()), HETCOMM_OK);
     for (const auto& region : sealed_) region->check();
@@ -957,9 +956,9 @@ class Rank {
   const Rules rules_;
   std::vector<Started> running_;
   std::vector<std::unique_ptr<Region>> sealed_;
-  std::array<bool, 2> have_failed_{};  // collective operations: of all ranks, of the child
-  uint64_t from_victim_ = 0;           // a bit for each step in which the victim sends to this rank
-  uint64_t taken_markers_ = 0;         // a bit for each step
+  std::array<bool, 2> have_failed_{};  // collective operations on all ranks, and on the child
+  uint64_t from_victim_ = 0;           // one bit per step in which the victim sends to this rank
+  uint64_t taken_markers_ = 0;         // one bit per step
   uint64_t marker_ = 0;
   hetcomm_communicator_t* child_ = nullptr;
   hetcomm_group_t* group_ = nullptr;
@@ -981,7 +980,7 @@ uint64_t seed_of(const Step& step, int32_t rank) {
 
 using Sizes = std::vector<uint64_t>;
 
-// Cuts |size| into one to four pieces.
+// Splits |size| into one to four pieces.
 Sizes cut(uint64_t size, Random& random) {
   Sizes cuts{0, size};
   for (uint64_t more = random.below(4); more > 0; --more) cuts.push_back(random.between(0, size));
@@ -1012,7 +1011,7 @@ Started make_send(Rank& rank, const Step& step, const Sizes& sizes,
   return made;
 }
 
-// A single receive is not in a stream's order: a send behind it in the same stream would wait for
+// A single receive does not use a stream's order: a later send in the same stream would wait for
 // its end.
 void start_receive(Rank& rank, const Step& step, const Sizes& sizes, bool from_any = false) {
   std::vector<hetcomm_buffer_t> buffers;
@@ -1020,7 +1019,7 @@ void start_receive(Rank& rank, const Step& step, const Sizes& sizes, bool from_a
   made.from_any = from_any;
   hetcomm_operation_options_t options =
       rank.fills_group() ? rank.options(step, made) : with_timeout(0);
-  // Where a rank dies, other ranks are left that could send.
+  // If a rank dies, the remaining ranks could still send.
   const bool may_lose_any = rank.job().fault->kills || step.form % 2 == 0;
   if (from_any && may_lose_any) options.flags = HETCOMM_OPERATION_FAIL_ON_ANY_LOSS;
   const int32_t source = from_any ? HETCOMM_ANY_SOURCE : made.peer;
@@ -1062,7 +1061,7 @@ void start_from_any(Rank& rank, const Step& step) {
   start_send(rank, step, {step.size});
 }
 
-// Requests that are started again when they have ended well.
+// Requests that are restarted after a successful run.
 void start_prepared(Rank& rank, const Step& step) {
   hetcomm_communicator_t* const on = rank.communicator(step);
   for (const bool sends : {false, true}) {
@@ -1110,13 +1109,13 @@ struct Call {
   hetcomm_buffer_t filled(const std::vector<std::byte>& bytes) {
     return rank.add_filled(made, step, bytes);
   }
-  // Memory for results is added from here on.
+  // Memory for results is added from this point.
   void begin_results() { made.first_result = made.regions.size(); }
   void expect(const std::vector<std::byte>& bytes) {
     made.expected.insert(made.expected.end(), bytes.begin(), bytes.end());
   }
-  // Returns the length of part |index| in the forms with lists: an element or more, so that
-  // differences show.
+  // Returns the length of part |index| in the forms with lists: at least one element, so that
+  // differences are detected.
   uint64_t length(int32_t index) const {
     return 8 * (1 + (step.size / 8 + 3 * static_cast<uint64_t>(index)) % 150);
   }
@@ -1232,7 +1231,7 @@ hetcomm_status_t reduce_scatterv(Call& call) {
                                  kSum, &call.options, &call.made.request);
 }
 
-// Two ranks send blocks of one length to each other.
+// Two ranks exchange blocks of one length.
 hetcomm_status_t alltoallv(Call& call) {
   std::vector<hetcomm_buffer_t> sends;
   std::vector<hetcomm_buffer_t> receives;
@@ -1300,7 +1299,7 @@ void start_collective(Rank& rank, const Step& step) {
 
 // --- accesses, queues, redistributions, groups -----------------------------------
 
-// The own device's window has no atomics, because the CPU does not touch it.
+// The window on the rank's own device has no atomics, because the CPU cannot access it.
 void start_access(Rank& rank, const Step& step) {
   const int32_t owner = rank.after(step);
   const uint64_t at = static_cast<uint64_t>(rank.rank()) * kWindowBytes;
@@ -1335,7 +1334,7 @@ void start_flush(Rank& rank, const Step& step) {
   rank.note(status, std::move(made));
 }
 
-// Each rank pushes to the next one, and pulls from the one before. Neither operation is in a
+// Each rank pushes to the next rank and pulls from the previous one. Neither operation uses a
 // stream's order: a push outside of the stream would leave first.
 void start_queue(Rank& rank, const Step& step) {
   const int32_t ranks = rank.job().size;
@@ -1382,7 +1381,7 @@ void start_execution(Rank& rank, const Step& step, PlanId id, const Label& label
   rank.note(status, std::move(made));
 }
 
-// In the ring the parts come from the rank before.
+// In the ring the parts come from the previous rank.
 void start_ring(Rank& rank, const Step& step) {
   Step next = step;
   next.shift = 1;
@@ -1441,7 +1440,7 @@ bool refuse(Rank& victim, const Step& step) {
   return false;
 }
 
-// Makes a call of another kind, root, or size.
+// Makes a call with another kind, root, or size.
 bool differ(Rank& victim, const Step& step) {
   Step other = step;
   const uint32_t form = step.form % std::size(kForms);
@@ -1510,7 +1509,7 @@ bool stop_and_die(Rank& victim, const Step& /*step*/) {
   return true;
 }
 
-// Ends connections of this process, as a network may.
+// Ends connections of this process, as a network fault may.
 bool cut_connections(Rank& /*victim*/, const Step& step) {
   Random random(step.seed);
   for (int fd = 3; fd < 256; ++fd) {
@@ -1593,8 +1592,8 @@ void Rank::set_up() {
   window_ = make_window(0, HETCOMM_ACCESS_ALL);
   if (own_) own_window_ = make_window(own_->number(), HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_GET);
   if (by_thread) make_queues();
-  // Calls for memory of a device may wait for its streams that are held back. The thread that gives
-  // a device up must not wait for operations that giving up ends.
+  // Calls for device memory may wait for streams that are held back. The thread that abandons a
+  // device must not wait for operations that only abandoning the device ends.
   if (by_thread && has_devices() && job_.fault->reach != Reach::kDevice) {
     EXPECT_EQ(hetcomm_stream_create(me_.context(), 1, 0, &stream_), HETCOMM_OK)
         << hetcomm_last_error();
@@ -1652,8 +1651,8 @@ void Rank::make_queues() {
       << hetcomm_last_error();
 }
 
-// Makes a plan that moves a tensor with equal parts. |sources| and |destinations| are the ranks of
-// the parts in their order.
+// Makes a plan that moves a tensor with equal parts. |sources| and |destinations| are the ranks
+// that hold the parts, in order.
 hetcomm_reshard_t* make_plan(hetcomm_communicator_t* communicator, uint64_t elements,
                              const std::vector<int32_t>& sources,
                              const std::vector<int32_t>& destinations, int32_t strategy) {
@@ -1683,8 +1682,8 @@ hetcomm_reshard_t* make_plan(hetcomm_communicator_t* communicator, uint64_t elem
   return plan;
 }
 
-// The strategy is direct where Rules are asked, because they know between which ranks messages of
-// such a plan go.
+// The strategy is direct if Rules are consulted, because they know which ranks exchange messages in
+// a direct plan.
 void Rank::make_plans() {
   const int32_t strategy =
       job_.fault->reach == Reach::kPlan ? HETCOMM_STRATEGY_DIRECT : HETCOMM_STRATEGY_AUTO;
@@ -1710,8 +1709,8 @@ void Rank::make_plans() {
            .source_bytes = rank() == job_.star_center() ? elements * sizeof(uint32_t) : 0};
 }
 
-// Expects that a call of all ranks after the fault fails on all where the rule demands it, and
-// names the origin. Elsewhere it ends well.
+// Expects that a call by all ranks after the fault fails on all of them if the rule demands it, and
+// names the origin. Otherwise the call succeeds.
 void Rank::check_that_all_know(bool child) {
   std::atomic<uint64_t>& verdict = me_.store().word(kVerdicts + (child ? 1 : 0));
   if (rules_.needs_verdict(child) && rules_.is_victim()) {
@@ -1759,7 +1758,7 @@ void Rank::clean_up() {
   }
   release(window_);
   if (own_) release(own_window_);
-  // Calls that free memory of a device may wait for its streams.
+  // Calls that free device memory may wait for the device's streams.
   if (stream_ != nullptr) {
     EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) == HETCOMM_OK; }));
   }
@@ -1785,7 +1784,7 @@ CapiCase draw_case(Random& random) {
   return test_case;
 }
 
-// |is_last|: the fault can happen in this step.
+// |is_last|: the fault can occur in this step.
 const OperationKind& draw_kind(const Job& job, bool is_last, Random& random) {
   if (is_last) {
     if (job.fault->place != Place::kExecution) return kind_named("collective");
@@ -1819,7 +1818,7 @@ Step draw_step(const Job& job, const OperationKind& kind, bool is_last, Random& 
   return step;
 }
 
-// Returns whether the fault can happen in |step|, which the victim makes.
+// Returns whether the fault can occur in |step|, which the victim makes.
 bool is_place(const Job& job, const Step& step) {
   if (!job.has_victim(step.on_child)) return false;
   switch (job.fault->place) {
@@ -1856,14 +1855,14 @@ Job draw(uint64_t seed) {
   job.fault_step = static_cast<uint32_t>(random.below(steps));
   while (!is_place(job, job.place())) ++job.fault_step;
   if (job.fault->waits_before && job.fault_step > 0) job.steps[job.fault_step - 1].waits = true;
-  // Redistributions that can still be executed are executed.
+  // Redistributions that are still usable are executed.
   for (const char* const name : {"ring", "star"}) {
     job.steps.push_back(draw_step(job, kind_named(name), true, random));
   }
   return job;
 }
 
-// Describes the job for a person, who can replay it by its seed.
+// Describes the job to a person, who can replay it by its seed.
 std::string describe(const Job& job) {
   std::string text =
       "HETCOMM_TEST_SEED=" + std::to_string(job.seed) + ": " + job.fault->name + " at step " +
@@ -1883,21 +1882,21 @@ std::string describe(const Job& job) {
   return text;
 }
 
-// The forked ranks inherit the trace, too.
+// The forked ranks inherit the trace.
 void run(const Job& job) {
   SCOPED_TRACE(describe(job));
   run_job(job.test_case, job.size, [&](Member& me) { Rank(me, job).run(); });
 }
 
-constexpr int kWorkers = 4;  // jobs wait most of the time
+constexpr int kWorkers = 4;  // jobs mostly wait
 
-// Memory that the processes that run jobs share.
+// Memory shared by the processes that run jobs.
 struct Work {
   std::atomic<uint64_t> next{0};
-  std::array<std::atomic<uint64_t>, kWorkers> seeds{};  // seed of the job that each worker runs
+  std::array<std::atomic<uint64_t>, kWorkers> seeds{};  // seed of each worker's current job
 };
 
-// Runs jobs in turn, until one fails.
+// Runs successive jobs until one fails.
 [[noreturn]] void work(Work& shared, size_t worker, uint64_t first, uint64_t jobs) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   alarm(0);

@@ -1,10 +1,10 @@
-// Bounds checks on registered memory, by its owner and by a mapping. Exported bytes are changed to
-// claim a longer memory, so that the rank that uses them does not refuse the access itself.
+// Bounds checks on registered memory, by its owner and for a mapping. Exports are modified to claim
+// a longer memory, so that the rank that uses them does not refuse the access itself.
 //
-//   * a put, get or atomic that ends past the memory, by one byte or more, is refused with
-//     OUT_OF_RANGE, whether it is small or goes in parts; the last byte can be used
+//   * a put, get or atomic that ends one or more bytes past the memory is refused with
+//     OUT_OF_RANGE, whether it is small or sent in parts; the last byte can be used
 //   * the same holds with a mapping of that memory
-//   * the bytes past the memory are then neither changed nor read
+//   * the bytes past the memory are neither changed nor read
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -21,10 +21,10 @@ constexpr uint64_t kPage = 4096;
 
 using Bytes = std::vector<std::byte>;
 
-// Memory of whole pages, whose first |size| bytes are registered.
+// Whole pages of memory, of which the first |size| bytes are registered.
 class Owned {
  public:
-  // |whole|: the memory has a file of its own, so that it can be mapped.
+  // |whole|: the memory has its own file, so that it can be mapped.
   Owned(Member& me, uint64_t size, bool whole) : size_(size) {
     room_ = (size + kPage) / kPage * kPage;
     void* address = nullptr;
@@ -58,7 +58,7 @@ class Owned {
     bytes.resize(size);
     return bytes;
   }
-  // Returns whether all bytes past it, up to the end of the page, are unchanged.
+  // Returns whether all bytes after the registered ones, up to the end of the page, are unchanged.
   bool is_whole_behind() const {
     return std::all_of(at_ + size_, at_ + room_, [](std::byte b) { return b == kBehind; });
   }
@@ -81,7 +81,7 @@ Bytes swap_bytes(Member& me, const Bytes& mine) {
   return theirs;
 }
 
-// Returns |exported|, which says |size| bytes, changed to say |claimed|.
+// Returns a copy of |exported|, which states |size| bytes, changed to claim |claimed| bytes.
 Bytes lengthen(Bytes exported, uint64_t size, uint64_t claimed) {
   const auto* const bytes = reinterpret_cast<const std::byte*>(&size);
   const auto at = std::search(exported.begin(), exported.end(), bytes, bytes + sizeof(size));
@@ -178,7 +178,7 @@ class Range : public CapiTest {};
 
 TEST_P(Range, IsKeptByTheOwner) {
   run_two([](Member& me) {
-    // The end of the second one is not a multiple of 8, and it goes in parts.
+    // The second access ends at an offset that is not a multiple of 8, and is sent in parts.
     for (const uint64_t size : {uint64_t{1'000}, uint64_t{300'001}}) {
       SCOPED_TRACE(size);
       const Owned mine(me, size, false);
@@ -205,7 +205,7 @@ TEST_P(MappedRange, IsKeptBesideAMapping) {
         const Bytes theirs = swap_bytes(me, mine.exported());
         std::unique_ptr<Remote> right;
         if (is_known) {
-          // It is mapped under its true length.
+          // The memory is mapped with its true length.
           right = std::make_unique<Remote>(me, theirs);
           const uint64_t before = operations_without_the_owner(me);
           EXPECT_TRUE(me.until([&] {

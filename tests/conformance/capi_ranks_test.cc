@@ -1,12 +1,11 @@
-// Collective operations whose number of ranks is no power of two, or does not fit the first word of
-// a table. The ranks are threads of one process, connected through shared memory and by messages.
+// Collective operations whose number of ranks is not a power of two or exceeds the first word of a
+// table. The ranks are threads of one process, connected through shared memory and by messages.
 //
-//   * with 9 and 17 ranks every operation gives the result of its definition, out of place and
-//     wherever it works in place, for lengths that are not multiples of the number of ranks, for
-//     elements of one and of eight bytes, from a few bytes up to several chunks; nothing outside a
-//     result is written
-//   * more than 64 ranks have a barrier that waits for all, and get right results; those that sleep
-//     are woken
+//   * with 9 and 17 ranks every operation gives its defined result, out of place and if possible in
+//     place, for lengths that are not multiples of the number of ranks, for elements of one and
+//     eight bytes, from a few bytes up to several chunks; nothing outside a result is written
+//   * with more than 64 ranks a barrier waits for all and results are right; sleeping ranks are
+//     woken
 #include <algorithm>
 
 #include "tests/conformance/capi_collective.h"
@@ -99,7 +98,7 @@ class Operations {
 
  private:
   static constexpr hetcomm_datatype_t kType = kTypeOf<T>;
-  // Lies between parts that have buffers of their own. A write to it is detected.
+  // Lies between parts that have their own buffers. A write to it is detected.
   static constexpr size_t kGap = 3;
   static constexpr T kBlank = 0x5b;
 
@@ -120,7 +119,7 @@ class Operations {
     return all;
   }
   static Elements blank(size_t count) { return Elements(count, kBlank); }
-  // The sums are of the elements of the first |ranks| ranks.
+  // Returns the sums of the first |ranks| ranks' elements.
   static Elements sums(size_t ranks, size_t first, size_t count) {
     Elements all(count);
     for (size_t r = 0; r < ranks; ++r) {
@@ -346,7 +345,7 @@ class ManyRanks : public CapiTest {};
 
 TEST_P(ManyRanks, GetWhatTheOperationsSay) {
   for (const int32_t n : {9, 17}) {
-    // Over tcp only the groups of ranks matter, and nine ranks already make uneven ones.
+    // Over tcp only the grouping of ranks matters, and nine ranks already make uneven groups.
     if (n == 17 && GetParam().clusters > 0) break;
     run(n, [](Member& me) {
       for (const size_t count : {1u, 101u, 5'003u}) {
@@ -376,7 +375,7 @@ TEST_P(VeryManyRanks, GetWhatTheOperationsSay) {
       operations.allreduce();
       operations.allgather();
     }
-    // The others sleep by then, including those in the last word of the table.
+    // The other ranks are asleep by now, including those in the last word of the table.
     for (int round = 0; round < 3; ++round) {
       std::atomic<uint64_t>& called = me.store().word(2);
       if (me.rank() == 0) {

@@ -1,9 +1,9 @@
-// News of one rank reach all, in jobs whose ranks have neither talked to it nor are its neighbours
-// in the control plane: news go from rank to rank.
+// News from one rank reaches all, in jobs whose ranks have neither communicated with it nor are its
+// neighbours in the control plane: news spreads from rank to rank.
 //
-//   * an abort ends operations of ranks that have no connection to the rank that aborts;
-//   * so does the failure of a collective operation;
-//   * all learn the reason and the rank that it comes from, including late callers.
+//   * an abort ends operations on ranks that have no connection to the rank that aborts;
+//   * so does a failed collective operation;
+//   * all ranks learn the reason and the rank where it started, including late callers.
 //
 // There are eight ranks on one host. A rank watches, and is watched by, those at distance 1 and 3
 // (src/liveness/ring.h). So ranks 2, 4 and 6 have no control connection with rank 0.
@@ -13,7 +13,7 @@ namespace hetcomm_test {
 namespace {
 
 constexpr int32_t kRanks = 8;
-// News take some milliseconds. The deadlines of the operations that end here are longer than this.
+// News takes some milliseconds. The deadlines of the operations that end here are longer.
 constexpr uint64_t kSoonNs = 5 * kSec;
 
 class Reach : public CapiTest {
@@ -61,8 +61,8 @@ TEST_P(Reach, AnAbortEndsWhatStrangersWaitFor) {
   });
 }
 
-// Rank 7 does not come in time, so that no rank gets the data that it waits for, and rank 0 is the
-// first to give up. Nothing is sent before: only the root of a broadcast could send.
+// Rank 7 is late, so no rank gets the data that it waits for, and rank 0 times out first. Nothing
+// is sent before: only the root of a broadcast could send.
 TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
   run(kRanks, [](Member& me) {
     int64_t word = me.rank();
@@ -87,11 +87,11 @@ TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
       EXPECT_LT(clock_ns() - begin, kSoonNs) << "rank " << me.rank();
       expect_says(outcome.text, "broadcast");
       if (me.rank() != 0) expect_says(outcome.text, "rank 0");
-      expect_none_with_rank_0(me, kRanks - 2);  // the others wait for data from the root
+      expect_none_with_rank_0(me, kRanks - 2);  // the other ranks wait for the root's data
     }
     me.meet();
-    // The late rank learns of it at a call. A call that comes too early needs nothing from the
-    // others, and ends well.
+    // The late rank learns of the failure from a call. A call that comes too early needs nothing
+    // from the other ranks, and succeeds.
     if (me.rank() == kRanks - 1) {
       Outcome outcome = broadcast(9 * kSec);
       for (int i = 0; i < 1000 && outcome.status == HETCOMM_OK; ++i) outcome = broadcast(9 * kSec);

@@ -1,10 +1,10 @@
-// The first reason of a failure travels. Operations of every kind fail on rank 0, in every way that
-// makes them fail only there, with memory of the host and of a device, which rank 0 sends or
-// receives. Then
+// The first reason for a failure is passed on. Operations of every kind fail on rank 0, in every
+// way that makes them fail only there, with host and device memory, which rank 0 sends or receives.
+// Afterwards
 //   * rank 0 ends with its own status: CANCELLED, TIMED_OUT or DEVICE_LOST
-//   * every other rank that is involved, at the first hop or the second, ends with ABORTED, and its
-//     text has "rank 0: " and that status, once
-//   * where a device of rank 0 has failed, the text on every rank contains that device's text
+//   * every other involved rank, one or two hops away, ends with ABORTED, and its text has "rank 0:
+//     " and that status, once
+//   * if a device of rank 0 has failed, the text on every rank contains that device's text
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -20,28 +20,28 @@ namespace hetcomm_test {
 namespace {
 
 constexpr uint64_t kBytes = 3'000'000;
-// At this rate all bytes take a tenth of a second or more.
+// At this rate all bytes take at least a tenth of a second.
 constexpr const char* kSlow = "bandwidth=20M";
 constexpr uint64_t kTag = 7;
 
 enum class Cause : uint8_t { kCancel, kDeadline, kDevice };
-// Copies of a device, by purpose.
+// Device copies, by purpose.
 enum class Copies : uint8_t { kNone, kSent, kReceived };
 struct Kind {
   const char* name;
   int32_t ranks;
   // Starts the operation on this rank.
   hetcomm_request_t* (*start)(class Party& party, uint64_t timeout_ns);
-  // The copies of rank 0's device that the operation needs.
+  // The copies on rank 0's device that the operation needs.
   Copies copies;
-  // This kind runs only with a device that fails.
+  // This kind runs only with a failing device.
   bool by_device_only = false;
 };
 
-// The copies of rank 0's devices that fail.
+// The copies on rank 0's devices that fail.
 std::atomic<Copies> g_failing{Copies::kNone};
 
-// Returns the table of a simulated device, under another name. |kFails|: its copies may fail.
+// Returns the table of a simulated device with another name. |kFails|: its copies may fail.
 template <bool kFails>
 const hetcomm_device_table_t& slow_table(const hetcomm_device_table_t& real_table) {
   static hetcomm_device_table_t real;
@@ -78,7 +78,7 @@ int32_t add_device(Member& me, bool fails) {
   return index;
 }
 
-// One rank, with its memory and the objects that it has made for the kind.
+// One rank, with its memory and the objects that it has made for the operation.
 class Party {
  public:
   Party(Member& me, bool on_device)
@@ -163,8 +163,8 @@ hetcomm_layout_t* layout_on(int32_t rank) {
   return layout;
 }
 
-// Tensors go between ranks 0 and 1, and between 1 and 2; rank 2 exchanges nothing with rank 0. They
-// go away from rank 0, or towards it.
+// Tensors move between ranks 0 and 1, and between 1 and 2. Rank 2 exchanges nothing with rank 0.
+// They move away from rank 0, or towards it.
 hetcomm_request_t* start_chain_of(Party& party, bool away, uint64_t timeout_ns) {
   const std::array<hetcomm_layout_t*, 3> on = {layout_on(0), layout_on(1), layout_on(2)};
   std::array<hetcomm_reshard_tensor_t, 2> tensors = {
@@ -250,7 +250,8 @@ void fail_at_rank_0(Member& me, const Kind& kind, Cause cause, bool on_device) {
   } else {
     EXPECT_EQ(outcome.status, HETCOMM_ABORTED)
         << hetcomm_status_name(outcome.status) << " " << outcome.text;
-    // On a busy machine the others may begin later than that, and then no data of it has moved.
+    // On a busy machine the other ranks may start later, and then no data of the execution has
+    // moved.
     const std::string given_up =
         std::string("rank 0 has given up redistribution #0 (") + hetcomm_status_name(own) + "): ";
     if (is_redistribution(kind) && count_of(given_up, outcome.text) == 1) {
@@ -286,7 +287,7 @@ TEST_P(Reasons, TheFirstOneStandsOnEveryRank) {
   for (const Kind& kind : kKinds) {
     for (const Cause cause : {Cause::kCancel, Cause::kDeadline, Cause::kDevice}) {
       for (const bool on_device : {false, true}) {
-        // Rank 0 has to use memory of its device.
+        // Rank 0 must use its device memory.
         if (cause == Cause::kDevice && !on_device) continue;
         if (cause != Cause::kDevice && kind.by_device_only) continue;
         SCOPED_TRACE(std::string(kind.name) + ", cause " + std::to_string(static_cast<int>(cause)) +

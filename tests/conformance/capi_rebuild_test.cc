@@ -1,18 +1,18 @@
-// Rebuilding with the ranks that are left, in jobs that were launched by variables (RANK,
-// WORLD_SIZE, MASTER_ADDR), as processes that are killed:
+// Rebuilding with the surviving ranks, in jobs that were launched by variables (RANK, WORLD_SIZE,
+// MASTER_ADDR), as processes that are killed:
 //
-//   * any rank but rank 0 may die, and more of them one after the other: the others go on with one
-//     bootstrap, and are numbered in their old order;
-//   * it does not matter when each rank learns of the loss: a rank may begin to rebuild before
-//     another one dies;
-//   * a communicator that was split from another one can be rebuilt in the same way;
-//   * a living rank that does not come fails the call on all ranks, by its number; the next call
-//     works;
-//   * plans of redistributions are made again where copies of the lost data are left;
-//   * where the store died with rank 0 every rank learns that at once and is told what to do, and
-//     that works.
+//   * any ranks but rank 0 may die, one after the other: the others continue with one bootstrap,
+//     and are numbered in their old order;
+//   * ranks may learn of the loss at different times: a rank may start to rebuild before another
+//     one dies;
+//   * a communicator made by a split can be rebuilt in the same way;
+//   * a living rank that does not call fails the call on all ranks, which name its number; the next
+//     call works;
+//   * redistribution plans are made again if copies of the lost data are left;
+//   * if the store died with rank 0, every rank learns that immediately and is told what to do,
+//     which then works.
 //
-// The jobs run with a secret, and without one, where connections to the store are bounded.
+// The jobs run with a secret, and without one, in which case connections to the store are bounded.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,10 +29,10 @@
 namespace hetcomm_test {
 namespace {
 
-// The limit for "at once": a rank looks for a store that has gone for three seconds.
+// The limit for "immediately": a rank looks for a lost store for three seconds.
 constexpr uint64_t kSoonNs = 8 * kSec;
 
-// Counters that all processes of a job see.
+// Counters shared by all processes of a job.
 class Board {
  public:
   Board()
@@ -42,7 +42,7 @@ class Board {
   Board& operator=(const Board&) = delete;
   ~Board() { munmap(words_, 4096); }
 
-  // Returns when |count| ranks have come to |place|.
+  // Returns when |count| ranks have reached |place|.
   void meet(int place, int count) {
     ++words_[place];
     const uint64_t end = clock_ns() + kPatienceNs;
@@ -84,7 +84,7 @@ class Launched {
     EXPECT_EQ(hetcomm_context_destroy(context_), HETCOMM_OK) << hetcomm_last_error();
   }
 
-  int rank() const { return rank_; }  // number in the launch
+  int rank() const { return rank_; }  // number at launch
   int size() const { return size_; }
   Board& board() { return board_; }
   hetcomm_communicator_t* communicator() { return communicator_; }
@@ -94,7 +94,7 @@ class Launched {
     setenv("RANK", std::to_string(rank).c_str(), 1);
     setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
   }
-  // Makes a bootstrap from the present environment, in place of the old one.
+  // Replaces the bootstrap by one made from the current environment.
   void make_bootstrap() {
     hetcomm_bootstrap_destroy(bootstrap_);
     bootstrap_ = nullptr;
@@ -106,19 +106,19 @@ class Launched {
                                hetcomm_communicator_t* from, hetcomm_communicator_t** fresh) {
     return hetcomm_communicator_rebuild(from, bootstrap_, &options, fresh);
   }
-  // Puts the new communicator in the old one's place.
+  // Replaces the old communicator by the new one.
   void rebuild(const hetcomm_communicator_options_t& options) {
     hetcomm_communicator_t* fresh = nullptr;
     ASSERT_EQ(try_rebuild(options, communicator_, &fresh), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(hetcomm_communicator_destroy(communicator_), HETCOMM_OK) << hetcomm_last_error();
     communicator_ = fresh;
   }
-  // Puts |fresh| in place of the old communicator. Returns the old one, which the caller then owns.
+  // Replaces the old communicator by |fresh|. Returns the old one, which the caller then owns.
   hetcomm_communicator_t* replace(hetcomm_communicator_t* fresh) {
     return std::exchange(communicator_, fresh);
   }
-  // Expects that the communicator and the bootstrap have this rank's place among |left|, and that
-  // messages pass.
+  // Expects that this rank has its position among |left| in the communicator and the bootstrap, and
+  // that messages pass.
   void expect_ranks(const std::vector<int>& left) {
     const auto own =
         static_cast<int32_t>(std::find(left.begin(), left.end(), rank_) - left.begin());
@@ -159,7 +159,7 @@ class Launched {
 
 class Rebuild : public ::testing::TestWithParam<std::pair<std::string, bool>> {
  protected:
-  // Runs |body| in each of |size| processes. Those of |victims| have to be killed in it.
+  // Runs |body| in each of |size| processes. The |victims| must be killed in it.
   static void run(int size, const std::set<int>& victims,
                   const std::function<void(Launched&)>& body) {
     const auto& [transport, has_secret] = GetParam();
@@ -236,7 +236,7 @@ TEST_P(Rebuild, LeavesOutSeveralAtOnce) {
 TEST_P(Rebuild, ALossMayComeWhileOthersWait) {
   run(4, {3}, [](Launched& me) {
     me.board().meet(0, 4);
-    // The others have aborted the communicator by then, and wait.
+    // The other ranks have aborted the communicator by now, and wait.
     if (me.rank() == 3) {
       usleep(500'000);
       die();
@@ -256,7 +256,7 @@ TEST_P(Rebuild, KeepsAllWhereNobodyDied) {
   });
 }
 
-// Returns the new number of each old rank. -1: it is lost.
+// Returns the new number of each old rank; -1: lost.
 std::vector<int32_t> ranks_now(Launched& me) {
   int32_t rank = 0;
   int32_t size = 0;
@@ -274,7 +274,7 @@ std::vector<int32_t> ranks_now(Launched& me) {
   return now;
 }
 
-// Rank 3 wants [8], which ranks 0 and 1 hold in halves and rank 2 holds as a whole.
+// Rank 3 needs [8], of which ranks 0 and 1 hold halves and rank 2 holds everything.
 hetcomm_reshard_t* make_plan(hetcomm_communicator_t* communicator, bool has_copy) {
   const uint64_t shape[] = {8};
   hetcomm_part_t held[3] = {};
@@ -374,7 +374,7 @@ TEST_P(Rebuild, StartsFromASplitCommunicatorToo) {
     EXPECT_EQ(size, 3);
     ring(fresh, 5);
     EXPECT_EQ(hetcomm_communicator_barrier(fresh, kPatienceNs), HETCOMM_OK) << hetcomm_last_error();
-    // The bootstrap now has other ranks than the old communicator.
+    // The bootstrap's ranks now differ from those of the old communicator.
     hetcomm_communicator_t* none = nullptr;
     EXPECT_EQ(me.try_rebuild(options, half, &none), HETCOMM_INVALID_ARGUMENT);
     EXPECT_EQ(hetcomm_communicator_destroy(fresh), HETCOMM_OK) << hetcomm_last_error();
@@ -420,7 +420,7 @@ TEST_P(Rebuild, SaysAtOnceThatTheStoreDiedAndWorksWithANewOne) {
     me.make_bootstrap();
     me.rebuild(shrinking(0));
     me.expect_ranks({1, 2, 3});
-    // The same works again, with the new store.
+    // Rebuilding works again with the new store.
     me.board().meet(2, 3);
     if (me.rank() == 2) die();
     me.rebuild(shrinking());

@@ -1,18 +1,18 @@
 // Requests:
 //
-//   * every accepted operation ends exactly once; the call that reports it releases it, and later
-//     use is STALE_HANDLE;
-//   * test never waits; wait has its own limit, which leaves the operation as it is; wait_any
-//     passes over null entries and reports each request once;
+//   * every accepted operation ends exactly once; the call that reports the end releases the
+//     request, and later use is STALE_HANDLE;
+//   * test never waits; wait has its own limit, which does not affect the operation; wait_any skips
+//     null entries and reports each request once;
 //   * a cancelled send or receive, at any stage, ends with CANCELLED or with its normal outcome;
-//     its memory is quiet then, and later messages are received as if it had not existed; a receive
-//     that missed its message leaves it to the next;
-//   * a deadline ends an operation with TIMED_OUT not before it, and not much later;
-//   * priority changes no contents and no order; groups start together and may be filled again;
-//     dropped ones end with CANCELLED;
+//     its memory is quiet from then on, and later messages are received as if it had not existed; a
+//     receive that missed its message leaves it to the next receive;
+//   * a deadline ends an operation with TIMED_OUT, neither early nor much late;
+//   * priority changes no contents and no order; groups start together and may be refilled; the
+//     operations of a dropped group end with CANCELLED;
 //   * prepared operations run many times, and the memories that they name stay until their release;
-//   * an operation in a group that nobody starts ends at its deadline;
-//   * a released running operation goes on and delivers;
+//   * an operation in a group that is never started ends at its deadline;
+//   * a running operation that is released continues and delivers;
 //   * thousands may be outstanding, from many threads on one communicator.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -119,7 +119,7 @@ TEST_P(Requests, WaitAnyReportsEachOnce) {
 }
 
 // Waits for |count| messages with tags from |first| on, 8 bytes each, using one list whose entries
-// are filled again in another order. Every message comes once, under its own index.
+// are refilled in another order. Every message arrives once, under its own index.
 void receive_by_one_list(Member& me, uint64_t first, size_t count) {
   constexpr size_t kAtOnce = 1000;
   std::vector<uint64_t> memory(kAtOnce);
@@ -160,7 +160,7 @@ void send_numbers(Member& me, uint64_t first, size_t count) {
   finish_all(sends);
 }
 
-// The second rank receives from the first, or the only one from itself.
+// The second rank receives from the first. A single rank receives from itself.
 void send_and_receive_numbers(Member& me, uint64_t first, size_t count) {
   const bool alone = me.partner() == me.rank();
   std::thread sender;
@@ -251,7 +251,7 @@ TEST_P(Requests, WaitAnyOfTheSameListByTwoThreads) {
             ++total;
             list[index] = nullptr;
           } else if (status == HETCOMM_STALE_HANDLE) {
-            // Skips the requests that the other thread has got.
+            // Skips requests that the other thread has reported.
             for (hetcomm_request_t*& each : list) {
               if (each == nullptr) continue;
               const auto at = static_cast<size_t>(
@@ -301,7 +301,7 @@ TEST_P(Requests, ACancelledReceiveLeavesItsMessageToTheNext) {
   });
 }
 
-// Ends |receive| if it is still waiting. The bytes that it got are pattern |seed|.
+// Ends |receive| if it is still waiting. The bytes that it received are pattern |seed|.
 void end_receive(hetcomm_request_t* receive, const std::vector<std::byte>& memory, uint64_t seed) {
   hetcomm_completion_t completion{};
   hetcomm_status_t status = hetcomm_request_wait(receive, 5 * kMs, &completion);
@@ -320,13 +320,13 @@ void end_receive(hetcomm_request_t* receive, const std::vector<std::byte>& memor
   }
 }
 
-// Takes messages that have come from the partner on |tag|. All of them are pattern |seed|.
+// Receives messages that have arrived from the partner with |tag|. All of them are pattern |seed|.
 void take_strays(Member& me, uint64_t tag, uint64_t seed) {
   hetcomm_completion_t seen{};
   while (hetcomm_probe(me.communicator(), me.partner(), tag, 0, HETCOMM_TIMEOUT_POLL, &seen) ==
          HETCOMM_OK) {
     std::vector<std::byte> rest(seen.bytes_sent);
-    // The message may be withdrawn before the receive meets it.
+    // The message may be withdrawn before the receive matches it.
     const hetcomm_operation_options_t options = with_timeout(300 * kMs);
     const Outcome outcome =
         finish(me.recv(me.partner(), tag, rest.data(), rest.size(), HETCOMM_EXACT_TAG, &options));
@@ -343,7 +343,7 @@ TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
   run_two([](Member& me) {
     Random random(static_cast<uint64_t>(me.rank()) + 3);
     for (uint64_t i = 0; i < 40; ++i) {
-      // Nobody has posted a receive. Small messages may have left, and large ones wait.
+      // No receive is posted. Small messages may have left, and large ones wait.
       const uint64_t size = i % 2 == 0 ? random.between(1, 5000) : random.between(200'000, 900'000);
       std::vector<std::byte> out = pattern(size, i);
       hetcomm_request_t* send = me.send(me.partner(), i, out.data(), size);
@@ -367,8 +367,8 @@ TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
         EXPECT_EQ(received.status, HETCOMM_OK) << received.text;
         EXPECT_TRUE(holds(in, i, expected));
       } else {
-        // The receive may have met the message before it was withdrawn, but it must never get
-        // bytes.
+        // The receive may have matched the message before it was withdrawn, but it must never
+        // receive bytes.
         hetcomm_completion_t completion{};
         if (hetcomm_request_wait(receive, 2 * kMs, &completion) == HETCOMM_TIMED_OUT) {
           EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
@@ -382,8 +382,8 @@ TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
   });
 }
 
-// Cancels at random points of running transfers, on either side or both. Then the stream still
-// works. Cancelling a matched receive ends the send as well, and the other way round.
+// Cancels at random points of transfers in progress, on either or both sides. Afterwards the stream
+// still works. Cancelling a matched receive also ends the send, and vice versa.
 TEST_P(Requests, CancelAtAnyPointOfATransfer) {
   run_two([](Member& me) {
     Random mine(static_cast<uint64_t>(me.rank()) + 31);
@@ -405,8 +405,8 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
       }
       end_receive(receive, in, i);
       fill_bytes(in, std::byte{0xdd});
-      // A send whose receive was cancelled before they met waits until the other side takes it as a
-      // stray.
+      // A send whose receive was cancelled before the match waits until the other side receives it
+      // as a stray.
       hetcomm_completion_t completion{};
       bool ended = false;
       EXPECT_TRUE(me.until([&] {
@@ -420,7 +420,7 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
       EXPECT_TRUE(completion.status == HETCOMM_OK || completion.status == HETCOMM_CANCELLED ||
                   completion.status == HETCOMM_ABORTED);
       fill_bytes(out, std::byte{0xcc});
-      // A small message may still be in flight when its send has ended. A barrier comes behind it.
+      // A small message may still be in flight when its send has ended. A barrier follows it.
       EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
       take_strays(me, 1, i);
       me.meet();
@@ -430,7 +430,7 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
   });
 }
 
-// One thread starts a prepared receive again and again, and another cancels it at any time. Every
+// One thread starts a prepared receive repeatedly, and another cancels it at random times. Every
 // run ends once, and nothing is written into the buffer of a run that has ended.
 TEST_P(Requests, StartBesideCancel) {
   run_two([](Member& me) {
@@ -481,7 +481,7 @@ TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
       EXPECT_LT(took, 10 * kSec);
     }
     me.meet();
-    // The message whose deadline passed is gone, and later messages work.
+    // The message whose deadline passed is gone, and later messages still work.
     hetcomm_completion_t seen{};
     EXPECT_EQ(hetcomm_probe(me.communicator(), me.partner(), 2, 0, 2 * kMs, &seen),
               HETCOMM_TIMED_OUT);
@@ -492,8 +492,8 @@ TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
   });
 }
 
-// Returns whether it ended well, by its own deadline, or by that of the other side, which ends
-// shared operations.
+// Returns whether the operation succeeded or ended by its own or the other side's deadline, which
+// ends shared operations.
 bool ended_by_deadline(const Outcome& outcome) {
   return outcome.status == HETCOMM_OK || outcome.status == HETCOMM_TIMED_OUT ||
          outcome.status == HETCOMM_ABORTED;
@@ -618,7 +618,7 @@ TEST_P(Requests, PreparedOperationsRunManyTimes) {
         EXPECT_TRUE(holds(in, i, size));
         EXPECT_EQ(finish(send).status, HETCOMM_OK);
       }
-      // The request is cancelled once and runs again.
+      // The request is cancelled once and then runs again.
       EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
       EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
       EXPECT_EQ(finish(receive).status, HETCOMM_CANCELLED);
@@ -657,7 +657,7 @@ TEST_P(Requests, AMemoryStaysWhileAPreparedRequestNamesIt) {
     EXPECT_EQ(hetcomm_request_destroy(receive), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
 
-    // A request that is released while it runs keeps the memory until its end.
+    // A request that is released during a run keeps the memory until the run ends.
     ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4096, &memory), HETCOMM_OK);
     const hetcomm_buffer_t other = hetcomm_buffer_memory(memory, 0, 4096);
     ASSERT_EQ(
@@ -697,7 +697,7 @@ TEST_P(Requests, AnOperationInAGroupEndsAtItsDeadline) {
     EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << "nothing is left to be started";
     hetcomm_group_destroy(group);
     me.meet();
-    // The operations of the group do not count among the collective operations.
+    // The group's operations do not count as collective operations.
     hetcomm_request_t* later = nullptr;
     ASSERT_EQ(hetcomm_barrier(me.communicator(), nullptr, &later), HETCOMM_OK);
     EXPECT_EQ(finish(later).status, HETCOMM_OK);
@@ -719,9 +719,9 @@ TEST_P(Requests, AReleasedRunningOperationGoesOn) {
       EXPECT_EQ(finish(me.recv(me.partner(), i, in.data(), in.size())).status, HETCOMM_OK);
       EXPECT_TRUE(holds(in, i, i * 30'000));
     }
-    // A rank that has passed the barrier knows that the other has received everything.
+    // A rank that has passed the barrier knows that the other rank has received everything.
     EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
-    // For a rank alone the barrier shows nothing: its sends end in the next passes.
+    // For a single rank the barrier shows nothing: its sends end in the next passes.
     for (int i = 0; i < 10 && me.partner() == me.rank(); ++i) {
       EXPECT_EQ(hetcomm_context_progress(me.context()), HETCOMM_OK);
     }
@@ -833,12 +833,11 @@ TEST_P(Requests, RejectedCallsSayWhyAndLeaveNothing) {
 }
 
 // A second thread asks for the end of a request at the same moment as the first, which alone used
-// the context until then. One of them gets it. That moment comes once in the life of a context.
+// the context until then. One of the two receives it. This moment occurs once in a context's life.
 class TwoWaiters : public CapiTest {};
 
-// Completions that nothing has touched yet, each in a huge page of its own. The first thread that
-// writes one waits until the page is cleared, so that the other meets it in the middle of
-// reporting.
+// Completions in untouched memory, each in its own huge page. The first thread that writes one
+// waits until the page is cleared, so that the other thread finds it still reporting.
 class SlowCompletions {
  public:
   explicit SlowCompletions(size_t count) : bytes_((count + 1) * kPage) {
@@ -873,7 +872,7 @@ TEST_P(TwoWaiters, OneOfThemGetsTheEnd) {
         requests.push_back(me.recv(0, i, memory.data() + i * 8, 8));
         EXPECT_EQ(finish(me.send(0, i, data.data(), 8)).status, HETCOMM_OK);
       }
-      finish(requests.back());  // so all have ended
+      finish(requests.back());  // so all requests have ended
       requests.pop_back();
       std::atomic<int> ready{0};
       const auto wait_for_all = [&](std::vector<hetcomm_status_t>& found) {
@@ -906,8 +905,8 @@ INSTANTIATE_TEST_SUITE_P(Over, TwoWaiters,
                              .name = "self_shared", .transports = "self", .settings = ""}),
                          capi_case_name);
 
-// Waiting for it drives the engine. core_deadline_test.cc shows that no wait is needed, as it can
-// look at an operation without a call.
+// Waiting for the operation drives the engine. core_deadline_test.cc shows that no wait is needed,
+// because it can inspect an operation without a call.
 class Deadline : public CapiTest {};
 
 TEST_P(Deadline, OfTheDefaultIsKept) {
@@ -930,7 +929,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Deadline,
                                                     .thread_progress = true}),
                          capi_case_name);
 
-// A stall is logged once per operation, in one line each, until another one is stuck.
+// A stall is logged once per operation, on one line, until another operation stalls.
 class Stall : public CapiTest {};
 
 TEST_P(Stall, IsReportedOnceWithWhatIsPending) {
@@ -954,7 +953,7 @@ TEST_P(Stall, IsReportedOnceWithWhatIsPending) {
   EXPECT_NE(log.find("receive from any rank, tag 0x52, 16 bytes"), std::string::npos) << log;
 }
 
-// The report comes long before the operation's own deadline.
+// The report appears long before the operation's own deadline.
 TEST_P(Stall, IsReportedOfAnOperationWithATimeout) {
   ::testing::internal::CaptureStderr();
   run(1, [](Member& me) {

@@ -1,12 +1,14 @@
-// Calls of redistributions that do not fit together, over every transport:
+// Mismatched calls of redistributions, over every transport:
 //
-//   * an execution that is refused, cancelled or late before any rank has sent data of it ends
-//     alone on all ranks that are involved, and the next one works; afterwards it ends the plan
-//   * ranks that have made different plans hear of it within a second; one that has made none, or
-//     another one, is named at the deadline, and may still make it
+//   * an execution that is refused, cancelled or late before any rank has sent data for it ends on
+//     its own on all involved ranks, and the next execution works; after data was sent it ends the
+//     plan
+//   * ranks that have made different plans learn of it within a second; a rank that has made none,
+//     or another plan, is named at the deadline, and may still make the plan
 //   * labels that differ end with MISMATCH on both ranks, with both labels
-//   * executions run in groups, and those of different plans and collective operations in any order
-//   * pending, drain, cancel, facts, and the line in the log about a rank that does not call
+//   * executions can run in groups, and those of different plans and collective operations in any
+//     order
+//   * pending, drain, cancel, facts, and the log line about a rank that does not call
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -28,7 +30,7 @@ std::vector<CapiCase> cases() {
   return few;
 }
 
-// A whole tensor of |elements| words that moves from one rank to others.
+// A whole tensor of |elements| words that moves from one rank to other ranks.
 struct Way {
   uint64_t elements = 1000;
   int32_t from = 0;
@@ -52,7 +54,7 @@ hetcomm_layout_t* layout_on(uint64_t elements, const std::vector<int32_t>& ranks
   return layout;
 }
 
-// This rank's share of a plan that moves one tensor each of |ways|, and memory for it.
+// This rank's share of a plan that moves one tensor for each of |ways|, with memory for it.
 class Moves {
  public:
   Moves(Member& me, std::vector<Way> ways, const Wish& wish = {})
@@ -154,7 +156,8 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Waits until this rank has heard all that other ranks have told before: messages keep their order.
+// Waits until this rank has received all earlier messages from other ranks, as messages keep their
+// order.
 void hear(Member& me) {
   std::vector<hetcomm_request_t*> requests;
   uint64_t word = 0;
@@ -169,7 +172,7 @@ void hear(Member& me) {
 
 class ReshardCalls : public CapiTest {};
 
-// --- executions that end alone ---------------------------------------------------
+// --- executions that end on their own ---------------------------------------------
 
 TEST_P(ReshardCalls, OneThatIsRefusedEndsAloneOnAllRanks) {
   run(2, [](Member& me) {
@@ -212,7 +215,7 @@ TEST_P(ReshardCalls, OneThatAllRefuseFailsNobody) {
   });
 }
 
-// A plan has many messages between two ranks, and the other rank does not come.
+// A plan has many messages between two ranks, and the other rank does not call.
 TEST_P(ReshardCalls, ManyThatAreRefusedInARow) {
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
@@ -247,7 +250,7 @@ TEST_P(ReshardCalls, ManyThatAreRefusedInARow) {
   });
 }
 
-// One rank is thousands of executions ahead of the other, and starts one more.
+// One rank is thousands of executions ahead of the other rank, and starts one more.
 TEST_P(ReshardCalls, ThousandsThatAreRefusedBeforeTheOtherRankComes) {
   constexpr uint32_t kRefused = 6000;
   run(2, [](Member& me) {
@@ -295,7 +298,7 @@ TEST_P(ReshardCalls, TooManyThatAreRefusedEndThePlan) {
         hear(me);
       } else {
         hear(me);
-        // The first executions end by the refusals that the other rank could report.
+        // The first executions end by the refusals that the other rank was able to report.
         uint32_t ended = 0;
         do {
           outcome = moves.execute();
@@ -310,7 +313,7 @@ TEST_P(ReshardCalls, TooManyThatAreRefusedEndThePlan) {
   });
 }
 
-// Other executions in progress go on, in their order.
+// Other executions in progress continue in order.
 TEST_P(ReshardCalls, OneOfManyIsCancelled) {
   run(2, [](Member& me) {
     for (const int32_t cancels : {0, 1}) {
@@ -365,7 +368,7 @@ TEST_P(ReshardCalls, OneThatIsLateEndsAloneAndTheNextOneWorks) {
   });
 }
 
-// Rank 2 has no message with rank 0, and waits for rank 1.
+// Rank 2 exchanges no messages with rank 0, and waits for rank 1.
 TEST_P(ReshardCalls, RanksFurtherAwayHearOfIt) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 1, .to = {2}}});
@@ -394,14 +397,14 @@ TEST_P(ReshardCalls, RanksFurtherAwayHearOfIt) {
   });
 }
 
-// Rank 1 already has its data when rank 0 gives up.
+// Rank 1 already has its data when rank 0 abandons the execution.
 TEST_P(ReshardCalls, AfterDataHasMovedTheEndIsThePlans) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 0, .to = {2}}});
     if (me.rank() == 0) {
       Moves::Values values = moves.values(1);
       hetcomm_request_t* const request = moves.start(values, with_timeout(0));
-      me.meet();  // rank 1 has its data
+      me.meet();  // rank 1 has received its data
       EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
       EXPECT_EQ(finish(request).status, HETCOMM_CANCELLED);
       me.meet();
@@ -428,7 +431,7 @@ TEST_P(ReshardCalls, WhoHasSentDataOfARefusedOneEndsThePlan) {
     if (me.rank() == 0) {
       Moves::Values values = moves.values(1);
       hetcomm_request_t* const request = moves.start(values, with_timeout(0));
-      me.meet();  // rank 1 has its data
+      me.meet();  // rank 1 has received its data
       const Outcome outcome = finish(request);
       EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
       EXPECT_TRUE(has(outcome.text, "too small")) << outcome.text;
@@ -447,13 +450,13 @@ TEST_P(ReshardCalls, WhoHasSentDataOfARefusedOneEndsThePlan) {
   });
 }
 
-// A random rank gives up a random execution at a random time, by a deadline, a cancel or a refusal.
-// All ranks end, and where the plan goes on, the other executions are right.
+// A random rank abandons a random execution at a random time, by a deadline, a cancel or a refusal.
+// All ranks end, and if the plan survives, the other executions are right.
 TEST_P(ReshardCalls, AtAnyTime) {
   const uint64_t rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 300 : 6;
   run(3, [rounds](Member& me) {
     for (uint64_t round = 0; round < rounds; ++round) {
-      Random shared(round + 1);  // all ranks draw the same
+      Random shared(round + 1);  // seed shared by all ranks
       const auto victim = static_cast<int32_t>(shared.below(3));
       const auto number = static_cast<uint32_t>(shared.below(6));
       const uint64_t manner = shared.below(3);
@@ -487,9 +490,10 @@ TEST_P(ReshardCalls, AtAnyTime) {
         EXPECT_EQ(outcome.call, HETCOMM_OK) << "execution " << i << " in round " << round;
         if (outcome.status == HETCOMM_OK) Moves::expect_arrived(values[i], i);
       }
-      // News take three hops: the rank that gave up, ranks that have moved data, and the others.
+      // News takes three hops: the abandoning rank, ranks that have moved data, and the other
+      // ranks.
       for (int hop = 0; hop < 3; ++hop) hear(me);
-      // All ranks agree on whether the plan goes on.
+      // All ranks agree on whether the plan survives.
       const bool goes_on = moves.execute(17, 2 * kSec).status == HETCOMM_OK;
       uint64_t sum = goes_on ? 1 : 0;
       const hetcomm_buffer_t buffer = hetcomm_buffer_host(&sum, sizeof(sum));
@@ -528,7 +532,7 @@ TEST_P(ReshardCalls, SidesThatAreSwapped) {
         EXPECT_LT(took_ns, 5 * kSec) << "the deadline is at 10 s";
         me.meet();
       }
-      hear(me);  // leftovers of those are gone
+      hear(me);  // leftovers of the earlier plans are gone
       Moves right(me, {{}});
       right.expect_works();
       me.meet();
@@ -536,7 +540,7 @@ TEST_P(ReshardCalls, SidesThatAreSwapped) {
   });
 }
 
-// A rank that has not started the wrong plan hears of it as well.
+// A rank that has not started the wrong plan learns of the mismatch as well.
 TEST_P(ReshardCalls, WhoHasOnlyMadeAnotherPlanAnswers) {
   run(2, [](Member& me) {
     const int32_t from = me.rank();
@@ -578,7 +582,7 @@ TEST_P(ReshardCalls, PlansThatAreNotThereAreNamed) {
     } else {
       me.meet();
     }
-    {  // rank 1 moves a plan of its own
+    {  // rank 1 uses a plan of its own
       Moves moves(me, {{.from = me.rank(), .to = {1}}}, {.tag = 6});
       me.meet();
       const Outcome outcome = moves.execute(1, 500 * kMs);
@@ -616,7 +620,7 @@ TEST_P(ReshardCalls, APlanThatComesLaterFits) {
   });
 }
 
-// One rank has made plans that the other never made, or has made later.
+// One rank has made plans that the other rank made later or never.
 TEST_P(ReshardCalls, NumbersOfPlansDriftApart) {
   run(2, [](Member& me) {
     for (uint32_t round = 0; round < 4; ++round) {
@@ -778,7 +782,7 @@ TEST_P(ReshardCalls, PendingDrainAndCancel) {
       hear(me);
       for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(moves.execute(1).status, HETCOMM_ABORTED);
     }
-    // The next three are drained. One of them is released before that.
+    // The next three executions are drained. One of them is released before that.
     requests.clear();
     for (Moves::Values& each : values) requests.push_back(moves.start(each, with_timeout(0)));
     EXPECT_EQ(hetcomm_request_destroy(requests[1]), HETCOMM_OK);
@@ -811,7 +815,7 @@ TEST_P(ReshardCalls, FactsOfAPlan) {
   });
 }
 
-// Half of the bytes take at least half of the time.
+// Half of the bytes take at least half of the total time.
 TEST_P(ReshardCalls, ARateHoldsDataBack) {
   run(2, [](Member& me) {
     hetcomm_reshard_options_t options{};
@@ -834,7 +838,7 @@ TEST_P(ReshardCalls, ARateHoldsDataBack) {
       ASSERT_EQ(hetcomm_reshard_start(plan, &buffer, &buffer, nullptr, &request), HETCOMM_OK);
       EXPECT_EQ(finish(request).status, HETCOMM_OK);
     });
-    // 2 MB take 0.5 s, less the 20 ms that may go at once.
+    // 2 MB take 0.5 s, minus the 20 ms that may be sent immediately.
     EXPECT_GE(took_ns, 400 * kMs);
     me.meet();
     EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
@@ -868,7 +872,7 @@ TEST(ReshardCallsLog, AnExecutionThatWaitsForItsOwnRanksCallIsNoted) {
         usleep(200'000);
         EXPECT_EQ(finish(request).status, HETCOMM_OK);
       } else {
-        moves.expect_works(2);  // it is inside a call all the time
+        moves.expect_works(2);  // it stays inside a call the whole time
       }
       me.meet();
     });

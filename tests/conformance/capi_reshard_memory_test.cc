@@ -1,10 +1,10 @@
-// The rules about memory of redistributions, in host memory and on devices:
+// Rules for the memory of redistributions, in host memory and on devices:
 //
 //   * boxes of one rank that overlap in its memory are refused as a destination when the plan is
 //     made, on all ranks, and are allowed as a source
-//   * when an execution starts, a destination that overlaps a source, another destination, or
-//     memory of an execution in progress is refused; nothing is written and the plan goes on
-//   * tensors that interleave in one buffer, and data that stays in its place, are right
+//   * at the start of an execution, a destination that overlaps a source, another destination, or
+//     memory of an execution in progress is refused; nothing is written and the plan survives
+//   * tensors that interleave in one buffer, and data that stays in place, are right
 //   * sources may share memory
 #include <algorithm>
 #include <cstring>
@@ -24,7 +24,7 @@ constexpr uint64_t kColumns = 48;
 
 class ReshardingMemory : public CapiTest {};
 
-// Returns rows [begin, end) of a tensor of |rows|, which lie |stride| elements apart.
+// Returns rows [begin, end) of a tensor of |rows|, |stride| elements apart.
 hetcomm_part_t rows_at(int32_t rank, uint64_t begin, uint64_t end, uint64_t offset,
                        uint64_t stride = kColumns) {
   hetcomm_part_t part{};
@@ -91,7 +91,7 @@ uint32_t value(uint64_t number, uint32_t tensor = 0) {
   return static_cast<uint32_t>(number + 1) + tensor * 1'000'000;
 }
 
-// Memory of this rank, on the host or on a device.
+// This rank's memory, on the host or on a device.
 class Store {
  public:
   Store(Member& me, int32_t device, uint64_t elements)
@@ -107,7 +107,7 @@ class Store {
     std::memcpy(bytes.data(), values.data(), bytes.size());
     memory_.fill(bytes);
   }
-  // Writes the elements of |grid| that |rank| has.
+  // Writes |rank|'s elements of |grid|.
   void put(const Grid& grid, int32_t rank, uint64_t at = 0, uint32_t tensor = 0) {
     std::vector<uint32_t> values = get();
     grid.for_each(rank, [&](uint64_t place, uint64_t number, uint32_t) {
@@ -189,7 +189,7 @@ TEST_P(ReshardingMemory, WhatMovesIsNotMovedInPlace) {
             << hetcomm_last_error();
       }
       EXPECT_EQ(store.get(), before);
-      // A start that was refused does not count, and the plan goes on.
+      // A refused start does not count, and the plan survives.
       for (int again = 0; again < 2; ++again) {
         carry_out(plan, {store.from(0)}, {store.from(kHalf)});
         store.expect(halves_of_columns(), me.rank(), kHalf);
@@ -199,7 +199,7 @@ TEST_P(ReshardingMemory, WhatMovesIsNotMovedInPlace) {
   });
 }
 
-// Each rank already has its rows where it will have all of them, and gets the others' rows.
+// Each rank already has its rows in their final place, and receives the other ranks' rows.
 TEST_P(ReshardingMemory, WhatStaysMayStay) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
@@ -248,7 +248,7 @@ TEST_P(ReshardingMemory, TensorsMayInterleave) {
         fused.expect(interleaved, 1, i * kColumns, i);
       }
       EXPECT_TRUE(me.meet());
-      // One element further it would overlap the first row of another tensor.
+      // One element further, the rows would overlap the first row of another tensor.
       to[1] = fused.from(kColumns + 1);
       if (me.rank() == 1) {
         EXPECT_EQ(carry_out(plan, from, to).call, HETCOMM_INVALID_ARGUMENT);

@@ -1,12 +1,12 @@
-// Numbers of redistributions:
+// Arithmetic in redistributions:
 //
-//   * a sum is formed in float32 (float64), in the order of its terms, divided, and rounded once,
-//     for every type. It equals the sum that the test computes, by every strategy, in slices or
-//     whole, with little memory or much, from host memory or a device, on each rank alike
-//   * it may have another type than its terms, wider or narrower
-//   * numbers that float8_e4m3fn cannot hold become its largest one, or NaN; a sum that keeps its
-//     type overflows as in collective operations
-//   * truth values are true where a term is
+//   * a sum is formed in float32 (float64), in term order, divided, and rounded once, for every
+//     type. It equals the sum that the test computes, for every strategy, in slices or whole, with
+//     little or much memory, from host or device memory, identically on each rank
+//   * a sum may have another type than its terms, wider or narrower
+//   * numbers out of the range of float8_e4m3fn become its largest number, or NaN; a sum that keeps
+//     its type overflows as in collective operations
+//   * a sum of truth values is true if any term is
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -44,7 +44,7 @@ hetcomm_part_t rows_of(int32_t rank, uint64_t begin, uint64_t end, uint32_t copy
   return part;
 }
 
-// Term t is on rank t. Every second term is cut in two.
+// Term t is on rank t. Every second term is split in two.
 Grid terms_on_all(uint32_t divisor = 1) {
   Grid grid{.shape = {kRows, kColumns}, .parts = {}, .terms = kTerms, .divisor = divisor};
   for (uint32_t term = 0; term < kTerms; ++term) {
@@ -83,7 +83,7 @@ size_t size_of(hetcomm_datatype_t type) {
 }
 
 // Moves |held|, this rank's memory. Sets |out| to the bytes that arrive in its rows. Returns false
-// if the strategy does not cover it.
+// if the strategy does not support the case.
 bool move(Member& me, const Grid& from, const Grid& to, Types types, const Way& way,
           const Bytes& held, Bytes* out) {
   const Made source(from);
@@ -148,7 +148,7 @@ float float_of(uint16_t bfloat) {
   return value;
 }
 
-// Terms have very different sizes, so that each rounding and each order of additions shows.
+// Terms have very different magnitudes, so that each rounding and each order of additions shows.
 uint16_t bfloat_term(uint32_t term, uint64_t index) {
   Random random(index * kTerms + term + 1);
   const auto mantissa = static_cast<float>(random.below(512)) - 256;
@@ -170,7 +170,7 @@ std::vector<float> sums_of_bfloats() {
   return sums;
 }
 
-// Returns whether this rank gets element |index|.
+// Returns whether this rank receives element |index|.
 bool has(int32_t rank, uint64_t index) {
   const uint64_t row = index / kColumns;
   return rank == 2 || (rank == 0 && row < 20) || (rank == 1 && row >= 20);
@@ -228,7 +228,7 @@ TEST_P(ReshardingSums, AreRoundedOnce) {
   });
 }
 
-// float32 terms become a narrower or a wider sum.
+// float32 terms give a narrower or a wider sum.
 TEST_P(ReshardingSums, MayHaveAnotherType) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto term_at = [](uint32_t term, uint64_t index) {
@@ -265,13 +265,13 @@ TEST_P(ReshardingSums, MayHaveAnotherType) {
   });
 }
 
-// Sums and conversions round alike: the sum in a type is the conversion of the sum in float32.
+// Sums and conversions round identically: the sum in a type is the converted float32 sum.
 TEST_P(ReshardingSums, OfAllNarrowTypes) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto rank = static_cast<uint64_t>(me.rank());
     const Grid from = terms_on_all();
     const Grid to = sums_on_some();
-    Grid one = to;  // of the sums, as a source
+    Grid one = to;  // describes the sums, as a source
     for (const hetcomm_datatype_t type :
          {HETCOMM_FLOAT16, HETCOMM_BFLOAT16, HETCOMM_FLOAT8_E4M3FN, HETCOMM_FLOAT8_E5M2}) {
       Random random(rank * 100 + static_cast<uint64_t>(type));
@@ -318,7 +318,7 @@ TEST_P(ReshardingSums, OverflowSaturatesOrIsNan) {
                   overflow == HETCOMM_OVERFLOW_NAN ? each.nan : each.saturated)
             << each.from;
       }
-      // Types with an infinity give it either way.
+      // Types with an infinity produce it either way.
       ASSERT_TRUE(move(me, whole, other, {HETCOMM_FLOAT32, HETCOMM_FLOAT8_E5M2},
                        {.overflow = overflow}, bytes_of(std::vector<float>(kElements, 1e9f)),
                        &out));
@@ -348,10 +348,10 @@ TEST_P(ReshardingSums, OfIntegersAndTruthValues) {
     for (uint64_t i = 0; i < kElements; ++i) {
       if (!has(me.rank(), i)) continue;
       ASSERT_EQ(value_at<int32_t>(sums, i), static_cast<int32_t>(10'000'000'070 & 0xffffffff));
-      ASSERT_EQ(value_at<int32_t>(averages, i), -12);  // towards zero
+      ASSERT_EQ(value_at<int32_t>(averages, i), -12);  // rounded towards zero
       ASSERT_EQ(static_cast<int>(either[i]), (i & 15) != 0 ? 1 : 0) << i;
     }
-    // There is no average of truth values.
+    // Truth values have no average.
     Bytes none;
     EXPECT_FALSE(
         move(me, terms_on_all(4), sums_on_some(), {HETCOMM_BOOL, HETCOMM_BOOL}, {}, truths, &none));

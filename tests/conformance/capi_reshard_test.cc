@@ -1,9 +1,9 @@
 // Redistributions, over every transport:
 //
 //   * random layouts (cuts, copies, terms of a sum, gaps in memory), random ranks on both sides,
-//     every strategy that covers them, short and long slices, little memory: each element arrives,
-//     nothing else is written, several times, with several executions in progress
-//   * many tensors at once; types are converted; memory of devices
+//     every strategy that supports them, short and long slices, little memory: each element arrives
+//     and nothing else is written, repeatedly, with several executions in progress
+//   * many tensors at once; type conversion; device memory
 //   * ranks with different plans, and ranks that are late, cancelled or dead, end with a reason
 #include <algorithm>
 #include <cstdlib>
@@ -42,7 +42,7 @@ std::vector<CapiCase> device_cases() {
 class Resharding : public CapiTest {};
 class ReshardingOnDevices : public CapiTest {};
 
-// Cuts [0, extent) into a few pieces.
+// Splits [0, extent) into a few pieces.
 std::vector<uint64_t> cut(Random& random, uint64_t extent) {
   std::vector<uint64_t> cuts = {0, extent};
   for (uint64_t i = random.below(3); i > 0; --i) cuts.push_back(random.below(extent));
@@ -51,7 +51,7 @@ std::vector<uint64_t> cut(Random& random, uint64_t extent) {
   return cuts;
 }
 
-// Each group of ranks holds one term once. A group has at least one rank.
+// Each group of ranks holds one term once and has at least one rank.
 Grid random_grid(Random& random, const std::vector<uint64_t>& shape,
                  const std::vector<std::vector<int32_t>>& groups, uint32_t terms) {
   Grid grid;
@@ -90,7 +90,7 @@ Grid random_grid(Random& random, const std::vector<uint64_t>& shape,
   return grid;
 }
 
-// Deals |ranks| out to |count| groups.
+// Distributes |ranks| among |count| groups.
 std::vector<std::vector<int32_t>> deal(Random& random, std::vector<int32_t> ranks, size_t count) {
   for (size_t i = ranks.size(); i-- > 1;) std::swap(ranks[i], ranks[random.below(i + 1)]);
   std::vector<std::vector<int32_t>> groups(count);
@@ -116,14 +116,14 @@ hetcomm_reshard_options_t wishes(int32_t strategy = HETCOMM_STRATEGY_AUTO) {
   return options;
 }
 
-// Tensors from one layout to another, and a plan of them.
+// Tensors that move from one layout to another, and the options of their plan.
 struct Task {
   std::vector<Grid> sources;
   std::vector<Grid> destinations;
   hetcomm_reshard_options_t options = wishes();
 };
 
-// Makes the plan of |task|. Returns null where the strategy does not cover it.
+// Makes the plan for |task|. Returns null if the strategy does not support it.
 hetcomm_reshard_t* create(Member& me, const Task& task) {
   std::vector<std::unique_ptr<Made>> layouts;
   std::vector<hetcomm_reshard_tensor_t> tensors;
@@ -140,7 +140,7 @@ hetcomm_reshard_t* create(Member& me, const Task& task) {
   return made;
 }
 
-// The values of one rank for all tensors of a task in one execution.
+// One rank's values for all tensors of a task in one execution.
 class Values {
  public:
   Values(const Task& task, int32_t rank, uint32_t salt) : task_(task), rank_(rank), salt_(salt) {
@@ -196,7 +196,7 @@ class Values {
   std::vector<std::vector<uint32_t>> destinations_;
 };
 
-// |row_factor|: rows are longer by this factor.
+// |row_factor|: factor by which rows are longer.
 Task random_task(Random& random, int32_t size, uint64_t row_factor = 1) {
   Task task;
   for (uint64_t i = random.chance(0.3) ? random.between(2, 9) : 1; i > 0; --i) {
@@ -225,8 +225,8 @@ Task random_task(Random& random, int32_t size, uint64_t row_factor = 1) {
   return task;
 }
 
-// Each rank makes plans of task_of(random), for |rounds| rounds, and carries each out twice, with
-// values of make(task, salt). Returns how many plans there were.
+// Each rank makes plans for task_of(random), for |rounds| rounds, and executes each twice, with
+// values from make(task, salt). Returns the number of plans.
 template <typename MakeTask, typename MakeValues>
 uint64_t move_in_rounds(Member& me, uint64_t rounds, MakeTask task_of, MakeValues make) {
   uint64_t moved = 0;
@@ -276,12 +276,12 @@ TEST_P(Resharding, EachElementArrivesAndNothingElseIsWritten) {
   });
 }
 
-// Rows this long are sent in place, without packing.
+// Rows of this length are sent in place, without packing.
 TEST_P(Resharding, LongRowsGoAsTheyLie) {
   run_job(GetParam(), 4, [](Member& me) {
     Task task;
     Random random(7);
-    // Ranks 0 and 1 have halves of the columns, ranks 2 and 3 of the rows.
+    // Ranks 0 and 1 have halves of the columns, ranks 2 and 3 have halves of the rows.
     Grid columns{.shape = {64, 40'000}, .parts = {}, .terms = 1};
     Grid rows = columns;
     for (int32_t i = 0; i < 2; ++i) {
@@ -343,7 +343,7 @@ TEST_P(Resharding, TypesAreConvertedBySenders) {
     constexpr uint64_t kElements = 50'000;
     const Made source(on_one(0, kElements));
     const Made destination(on_one(1, kElements));
-    // The numbers 1 to 128 are exact in all of these types.
+    // The numbers 1 to 128 are exact in all these types.
     std::vector<float> wide(kElements);
     for (uint64_t i = 0; i < kElements; ++i) wide[i] = static_cast<float>(1 + i % 128);
     const hetcomm_reshard_tensor_t down{source.get(), destination.get(), HETCOMM_FLOAT32,
@@ -378,7 +378,7 @@ TEST_P(Resharding, TypesAreConvertedBySenders) {
   });
 }
 
-// The values of a task in memories of random devices, or of the host. A few bytes lie before each.
+// A task's values in host memory or memory of random devices. A few bytes precede each tensor.
 class PlacedValues {
  public:
   PlacedValues(Member& me, const Task& task, uint32_t salt, Random& random)
@@ -449,7 +449,7 @@ class PlacedValues {
   std::vector<Placed> destinations_;
 };
 
-// Few rows, which are so long that devices copy them one by one, in slices.
+// A few rows, so long that devices copy them one by one, in slices.
 Task long_rows(Random& random) {
   Task task;
   const std::vector<uint64_t> shape = {random.between(2, 6), random.between(40'000, 60'000)};
@@ -485,7 +485,7 @@ TEST_P(ReshardingOnDevices, RowsOfManyDimensions) {
     for (const int32_t device : {1, 2}) {
       const std::vector<uint64_t> shape = {3, 4, 5, 6, 40};
       Task task;
-      // There are gaps behind each dimension, so that none of them joins the next one.
+      // Each dimension is followed by a gap, so that none joins the next.
       const auto with_gaps = [&](int32_t rank) {
         Grid grid{.shape = shape, .parts = {}, .terms = 1};
         hetcomm_part_t part{};
@@ -533,7 +533,7 @@ TEST_P(ReshardingOnDevices, TypesAreConverted) {
   run_job(GetParam(), 2, [](Member& me) {
     constexpr uint64_t kRows = 70;
     constexpr uint64_t kColumns = 1000;
-    // Rank 0 has everything. It keeps the left columns, and rank 1 gets the right ones.
+    // Rank 0 has everything. It keeps the left columns, and rank 1 receives the right ones.
     const auto columns = [](int32_t rank, uint64_t begin, uint64_t end) {
       hetcomm_part_t part{};
       part.rank = rank;
@@ -592,7 +592,7 @@ TEST_P(ReshardingOnDevices, TypesAreConverted) {
   });
 }
 
-// Bytes that grow in conversion stay with their rank, and go to another one.
+// Bytes that grow in conversion stay on their rank, and also go to another rank.
 TEST_P(ReshardingOnDevices, TypesThatGrow) {
   run_job(GetParam(), 2, [](Member& me) {
     constexpr uint64_t kElements = 30'000;
@@ -634,7 +634,7 @@ TEST_P(ReshardingOnDevices, TypesThatGrow) {
   });
 }
 
-// Elements that a rank keeps in their place are not copied. A copy would take longer.
+// Elements that stay in place on a rank are not copied. A copy would take longer.
 TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
   CapiCase slow = GetParam();
   slow.settings += "DEVICES=sim-handle:latency=250ms,sim-address:latency=250ms;";
@@ -667,7 +667,7 @@ TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
   });
 }
 
-// A device that can do so copies elements that a rank keeps in another place, however fast its way
+// A device that can copy elements to another place on the same rank does so, however fast its link
 // to the host is.
 TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
   CapiCase slow = cases().front();
@@ -675,7 +675,7 @@ TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
   run_job(slow, 2, [](Member& me) {
     constexpr uint64_t kRows = 2000;
     constexpr uint64_t kColumns = 100;
-    constexpr uint64_t kPitch = 130;  // of the destination
+    constexpr uint64_t kPitch = 130;  // pitch of the destination
     Grid dense = on_one(0, kRows);
     dense.shape = {kRows, kColumns};
     dense.parts[0].end[1] = kColumns;
@@ -729,7 +729,7 @@ TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
   });
 }
 
-// Starts |task| and returns its end.
+// Starts |task| and returns its outcome.
 template <typename Held>
 Outcome execute(hetcomm_reshard_t* plan, Held& values, uint64_t timeout_ns = 0) {
   const hetcomm_operation_options_t options = with_timeout(timeout_ns);
@@ -743,7 +743,7 @@ Outcome execute(hetcomm_reshard_t* plan, Held& values, uint64_t timeout_ns = 0) 
 TEST_P(Resharding, DifferentPlansAreToldApart) {
   run_job(GetParam(), 2, [](Member& me) {
     Task task = from_one_to_other(5000);
-    // Rank 1 cuts slices of another size.
+    // Rank 1 uses another slice size.
     if (me.rank() == 1) task.options.slice_bytes = 4000;
     hetcomm_reshard_t* plan = create(me, task);
     Values values(task, me.rank(), 0);
@@ -756,8 +756,8 @@ TEST_P(Resharding, DifferentPlansAreToldApart) {
   });
 }
 
-// Waits until this rank has heard all that the other of two has told before: messages keep their
-// order.
+// Waits until this rank has received all earlier messages from the other of two ranks, as messages
+// keep their order.
 void hear(Member& me) {
   uint64_t word = 0;
   uint64_t other = 0;
@@ -780,7 +780,7 @@ TEST_P(Resharding, WhoWaitsTooLongSaysForWhom) {
       hear(me);
       EXPECT_EQ(execute(plan, values).status, HETCOMM_ABORTED);
     }
-    // It ended alone, because no data of it had moved.
+    // The execution ended on its own, because none of its data had moved.
     EXPECT_EQ(execute(plan, values).status, HETCOMM_OK);
     values.check();
     me.meet();
@@ -821,7 +821,7 @@ TEST_P(Resharding, WhatIsUnderWayHoldsThePlan) {
   });
 }
 
-// Leftovers of a plan that the ranks did not agree on do not disturb a later plan.
+// Leftovers of a plan that the ranks did not agree on do not affect a later plan.
 TEST_P(Resharding, AfterAMismatchTheRightPlanWorks) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
@@ -846,7 +846,7 @@ TEST_P(Resharding, AfterAMismatchTheRightPlanWorks) {
   });
 }
 
-// Ranks describe the same layouts with other handles: one for two tensors, and one for each.
+// Ranks describe the same layouts with different handles: one for two tensors, or one for each.
 TEST_P(Resharding, EqualLayoutsMakeEqualPlans) {
   run_job(GetParam(), 2, [](Member& me) {
     const Grid from = on_one(0, 700);
@@ -871,7 +871,7 @@ TEST_P(Resharding, EqualLayoutsMakeEqualPlans) {
   });
 }
 
-// Memory of the host that has a handle is also in use.
+// Host memory with a handle is also in use.
 TEST_P(Resharding, MemoryInUseIsNotFreed) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(1000);
@@ -897,7 +897,7 @@ TEST_P(Resharding, MemoryInUseIsNotFreed) {
   });
 }
 
-// The receiver has already started when it hears that the sender gave up.
+// The receiver has already started when it learns that the sender has abandoned the execution.
 TEST_P(Resharding, WhoStartsBeforeItHearsOfTheEndIsToldToo) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
@@ -944,7 +944,7 @@ Grid halves_of(uint64_t elements) {
   return halves;
 }
 
-// A rank dies at a random moment. Every rank that is involved with it hears of it.
+// A rank dies at a random moment. Every rank involved with it learns of its death.
 TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
   for (uint64_t round = 0; round < 3; ++round) {
     run_job(GetParam(), 3, [round](Member& me) {
@@ -969,7 +969,7 @@ TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
       }
       outcome.status = HETCOMM_OK;
       for (int i = 0; i < 200 && outcome.status == HETCOMM_OK; ++i) outcome = execute(plan, values);
-      // Rank 0 exchanges data with rank 2 only, which tells it.
+      // Rank 0 exchanges data only with rank 2, which reports the loss.
       EXPECT_EQ(outcome.status, HETCOMM_PEER_LOST) << outcome.text;
       EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
       EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
@@ -978,8 +978,8 @@ TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
   }
 }
 
-// After one execution rank 1 dies. Rank 2 hears of it in the next one and leaves. Rank 0 calls that
-// execution when all of this is over.
+// After one execution rank 1 dies. Rank 2 learns of it in the next one and leaves. Rank 0 calls
+// that execution after all of this.
 void end_with_the_dead(const CapiCase& over, const Task& task) {
   run_job(over, 3, [&task](Member& me) {
     hetcomm_reshard_t* plan = create(me, task);
@@ -1007,11 +1007,11 @@ TEST_P(ReshardingOfTheDead, TheFirstReasonStaysWhenItsTellerLeaves) {
   const Grid halves = halves_of(20'000);
   task.sources = {halves, on_one(2, 20'000)};
   task.destinations = {on_one(2, 20'000), halves};
-  task.options.strategy = HETCOMM_STRATEGY_DIRECT;  // rank 0 exchanges data with rank 2 only
+  task.options.strategy = HETCOMM_STRATEGY_DIRECT;  // rank 0 exchanges data only with rank 2
   end_with_the_dead(GetParam(), task);
 }
 
-// Rank 2's first steps are with rank 0, the last one is with rank 1.
+// Rank 2's first steps are with rank 0, its last one is with rank 1.
 TEST_P(ReshardingOfTheDead, ALaterStepWithTheDeadIsNotWaitedFor) {
   Task task;
   task.sources = {on_one(0, 500'000), on_one(1, 1000)};
@@ -1021,9 +1021,9 @@ TEST_P(ReshardingOfTheDead, ALaterStepWithTheDeadIsNotWaitedFor) {
   end_with_the_dead(GetParam(), task);
 }
 
-// At a random moment a rank dies, cancels an execution or runs out of time for one. All hear of it,
-// and the living ranks make another plan. make(member, task, salt) returns values in memory of some
-// kind.
+// At a random moment a rank dies, cancels an execution or reaches the deadline of one. All ranks
+// learn of it, and the living ranks make another plan. make(member, task, salt) returns values in
+// memory of some kind.
 template <typename Make>
 void end_at_any_step(const CapiCase& over, Make make) {
   const uint64_t rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 500 : 4;
@@ -1051,7 +1051,7 @@ void end_at_any_step(const CapiCase& over, Make make) {
       Outcome outcome = execute(plan, values);
       ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       me.meet();
-      // The time becomes shorter and shorter, so that it runs out at last.
+      // The timeout becomes shorter each time, so that it expires eventually.
       for (uint64_t i = 0; i < 2000 && outcome.status == HETCOMM_OK; ++i) {
         if (!is_culprit) {
           outcome = execute(plan, values);
@@ -1113,7 +1113,7 @@ TEST_P(ReshardingOfTheDead, AtAnyStep) {
   });
 }
 
-// The fault comes while slow devices copy.
+// The fault occurs while slow devices copy.
 TEST_P(ReshardingOfTheDeadOnDevices, AtAnyStep) {
   end_at_any_step(GetParam(), [](Member& me, const Task& task, uint64_t salt) {
     Random random(salt * 3 + static_cast<uint64_t>(me.rank()));

@@ -1,4 +1,4 @@
-// Descriptors of hetcomm_memory_allocate. Each allocation takes a file, up to a quarter of the
+// File descriptors of hetcomm_memory_allocate. Each allocation uses a file, up to a quarter of the
 // files that a process may have. Further allocations work without a file.
 #include <sys/resource.h>
 
@@ -36,7 +36,7 @@ TEST(HostMemory, TakesAQuarterOfTheDescriptorsAndGoesOn) {
       std::memset(address, round, 1000);
     }
     EXPECT_EQ(open_descriptors() - start, kShare);
-    // Some of these have no file. Giving one back makes room for the next.
+    // Some of these allocations have no file. Freeing one makes room for the next.
     for (size_t i = 0; i < kCount; i += static_cast<size_t>(round) + 2) {
       EXPECT_EQ(hetcomm_memory_destroy(memories[i]), HETCOMM_OK);
       memories[i] = nullptr;

@@ -1,9 +1,9 @@
-// Shared memory of collective operations, among ranks some of which cannot have it. The calls that
-// make and find it are replaced here, and fail for the ranks that a test names.
+// Shared memory for collective operations, if some ranks cannot have it. The system calls that
+// create and find the memory are replaced here, and fail on the ranks that a test names.
 //
-//   * it is used where all ranks have mapped it
-//   * where one rank, the first, the last or one between, cannot make or map it, none keeps it, and
-//     the operations of all go by messages and give the same results
+//   * shared memory is used if all ranks have mapped it
+//   * if one rank (the first, the last or one between) cannot create or map it, no rank keeps it,
+//     and all operations use messages with the same results
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,11 +22,11 @@ namespace {
 constexpr const char* kName = "hetcomm-collective";
 constexpr int32_t kRanks = 4;
 
-// Each rank's thread has its own, and drives the rank's progress itself.
+// Each rank's thread has its own value, and drives the rank's progress itself.
 thread_local bool refuses = false;
 thread_local int refused = 0;
 
-// Returns the mappings of the arena in this process, which has all ranks.
+// Returns the number of mappings of the arena in this process, which has all ranks.
 int mappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -36,7 +36,7 @@ int mappings() {
   return count;
 }
 
-// Runs all operations in turn, in the arena or not.
+// Runs every operation, in the arena or by messages.
 void check_operations(Member& me) {
   hetcomm_communicator_t* const c = me.communicator();
   hetcomm_request_t* request = nullptr;
@@ -81,11 +81,11 @@ TEST(CollectiveArena, IsNotUsedWhereTheLastRankCannotMapIt) { share(kRanks - 1);
 
 }  // namespace hetcomm_test
 
-// The library calls these in place of the C library's.
+// The library calls these functions in place of the C library's.
 
 using namespace hetcomm_test;
 
-// Fails as it does where the rank is in another PID namespace.
+// Fails as if the rank were in another PID namespace.
 extern "C" ssize_t readlink(const char* path, char* to, size_t size) noexcept {
   const ssize_t length = syscall(SYS_readlink, path, to, size);
   if (!refuses || length < 0 ||

@@ -1,14 +1,15 @@
 // Communicators over existing connections (hetcomm_communicator_options_t::share):
 //
-//   * only the members of a new one take part, in their new order, and no descriptor is opened;
-//   * connections go with the last communicator that uses them, in whatever order they are
-//     destroyed;
-//   * an abort of one, under load in another, leaves the other alone; so do messages that nobody
-//     takes; memory does not grow;
-//   * ranks that offer different connections, or of which one is lost, get connections of their
-//     own;
-//   * a rank that fails when the others are done, or long before they begin, takes the new
-//     communicator from them, with the reason.
+//   * only the members of a new communicator take part, in their new order, and no descriptor is
+//     opened;
+//   * connections are closed with the last communicator that uses them, in any order of
+//     destruction;
+//   * an abort of one communicator, under load in another, does not affect the other; neither do
+//     unreceived messages; memory does not grow;
+//   * ranks that offer different connections, or that have lost one of the ranks, get their own
+//     connections;
+//   * a rank that fails after the others are done, or long before they begin, ends the new
+//     communicator on them, with the reason.
 #include <chrono>
 #include <string_view>
 #include <thread>
@@ -21,7 +22,7 @@ namespace {
 
 class Sharing : public CapiTest {};
 
-// |transports| has to outlive the options.
+// |transports| must outlive the options.
 hetcomm_communicator_options_t sharing(const char* transports) {
   hetcomm_communicator_options_t options{};
   options.struct_size = sizeof(options);
@@ -31,8 +32,8 @@ hetcomm_communicator_options_t sharing(const char* transports) {
   return options;
 }
 
-// Joins as one of |size| ranks that share. |name| is new for each set of ranks. Returns null when
-// it fails.
+// Joins as one of |size| ranks that share connections. |name| is new for each set of ranks. Returns
+// null on failure.
 hetcomm_communicator_t* join(Member& me, const std::string& name, int32_t rank, int32_t size,
                              hetcomm_status_t expected = HETCOMM_OK) {
   hetcomm_bootstrap_t* bootstrap = me.make_bootstrap(name, rank, size);
@@ -61,7 +62,7 @@ TEST_P(Sharing, OnlyMembersTakePart) {
   run(4, [](Member& me) {
     talk(me.communicator(), 1);
     me.meet();
-    // Ranks 3, 1 and 0 take part, in this order. Rank 2 knows nothing of it.
+    // Ranks 3, 1 and 0 take part, in this order. Rank 2 does not know about it.
     const int32_t places[4] = {2, 1, -1, 0};
     const int32_t place = places[me.rank()];
     if (place >= 0) {
@@ -84,7 +85,7 @@ TEST_P(Sharing, OnlyMembersTakePart) {
 TEST_P(Sharing, OpensNoDescriptors) {
   if (!GetParam().processes) GTEST_SKIP() << "descriptors are of the process";
   constexpr int kMore = 50;
-  // The job opens these for itself, now or later: watchers of the control plane, streams.
+  // The job opens these for its own use, now or later: watchers of the control plane, streams.
   constexpr size_t kOfTheJob = 8;
   static_assert(kOfTheJob < kMore);
   run(3, [](Member& me) {
@@ -108,7 +109,7 @@ TEST_P(Sharing, OpensNoDescriptors) {
   });
 }
 
-// The first communicator goes first, while a rank still talks in the last one.
+// The first communicator is destroyed first, while a rank still uses the last one.
 TEST_P(Sharing, ConnectionsGoWithTheLast) {
   run_two([](Member& me) {
     hetcomm_communicator_t* a = join(me, "a", me.rank(), me.size());
@@ -117,7 +118,7 @@ TEST_P(Sharing, ConnectionsGoWithTheLast) {
     talk(a, 1);
     destroy(me.release());
     talk(b, 2);
-    // This one shares the connections that are left.
+    // This communicator shares the remaining connections.
     hetcomm_communicator_t* c = join(me, "c", me.rank(), me.size());
     ASSERT_NE(c, nullptr);
     if (me.rank() == 0) {
@@ -248,7 +249,7 @@ TEST_P(Sharing, RanksThatDifferHaveTheirOwn) {
     ASSERT_EQ(hetcomm_communicator_counters(own, 1 - me.rank(), 4, counters, &count), HETCOMM_OK);
     ASSERT_EQ(count, 1U);
     EXPECT_STREQ(counters[0].transport, "tcp");
-    // Both are now on offer, and each rank finds the one that it wants.
+    // Both sets of connections are now on offer, and each rank finds the one that it needs.
     hetcomm_communicator_t* shared = join(me, "shm", me.rank(), 2);
     ASSERT_NE(shared, nullptr);
     talk(shared, 3);
@@ -296,7 +297,7 @@ TEST_P(Sharing, TheLossOfARankEndsWhatItIsIn) {
     if (me.rank() == 2) me.die();
     ASSERT_TRUE(
         me.until([&] { return hetcomm_communicator_peer_status(all, 2) == HETCOMM_PEER_LOST; }));
-    // The two ranks that are left share their connections.
+    // The two remaining ranks share their connections.
     const size_t before = open_descriptors();
     hetcomm_communicator_t* rest = join(me, "rest", me.rank(), 2);
     ASSERT_NE(rest, nullptr);
@@ -308,7 +309,7 @@ TEST_P(Sharing, TheLossOfARankEndsWhatItIsIn) {
   });
 }
 
-// The others can read the data that rank 1 has published, and then its store fails.
+// The other ranks can read the data that rank 1 has published, and then its store fails.
 TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
@@ -321,7 +322,7 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
       hetcomm_bootstrap_options_t failing = real;
       failing.get = [](void* self, const char* key, void* value, size_t* size, uint64_t limit) {
         const hetcomm_status_t status = real.get(self, key, value, size, limit);
-        // The store gives out the data of all ranks under this name.
+        // The store returns the data from all ranks under this name.
         const bool last = std::string_view(key).ends_with("/all");
         return status == HETCOMM_OK && last ? HETCOMM_INTERNAL : status;
       };
@@ -358,7 +359,7 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
   });
 }
 
-// Rank 1 gives up before rank 2 has begun. Rank 2 hears of it long before it makes its own
+// Rank 1 fails before rank 2 has begun. Rank 2 learns of it long before it creates its own
 // communicator.
 TEST_P(Sharing, ARankThatComesLateLearnsWhoHasGivenUp) {
   HETCOMM_NEEDS_RANKS();

@@ -1,16 +1,16 @@
-// Operations that wait for a user's stream, which is held back by an operation that does not end,
-// hear of the causes that end others (hetcomm/stream.h). For every kind of operation and each
+// Operations that wait for a user's stream, which an unfinished operation holds back, still respond
+// to the causes that end other operations (hetcomm/stream.h). For every kind of operation and each
 // cause:
 //
 //   * a peer that is killed, a peer that cannot be reached, a communicator that is aborted: the
-//     operation ends about when one without a stream does
+//     operation ends about as soon as one without a stream
 //   * memory that its owner has unregistered: it ends within the detection time and 1 s
-//   * the stream goes on as soon as the operation that held it back has ended
+//   * the stream continues as soon as the operation that held it back has ended
 //
-// Data that has arrived stays: a message is received after its sender died, and a broadcast whose
-// root has left ends well.
+// Data that has arrived stays valid: a message is received after its sender died, and a broadcast
+// whose root has left succeeds.
 //
-// The stream is held back by a receive that rank 2 answers in the end. Rank 1 is lost.
+// The stream is held back by a receive that rank 2 eventually answers. Rank 1 is lost.
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::vector<CapiCase> cases() {
   return all;
 }
 
-// Objects that operations need, which all ranks make together.
+// Objects needed by operations, created by all ranks together.
 class Setting {
  public:
   Setting(Member& me, bool reaches) : me_(me), reaches_(reaches) {
@@ -79,7 +79,7 @@ class Setting {
   Setting& operator=(const Setting&) = delete;
   ~Setting() {
     if (me_.rank() == 0) {
-      // Work that was held back goes on.
+      // Work that was held back continues.
       EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) == HETCOMM_OK; }))
           << hetcomm_last_error();
       EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK) << hetcomm_last_error();
@@ -93,7 +93,7 @@ class Setting {
 
   hetcomm_stream_t* stream() const { return stream_; }
   hetcomm_remote_memory_t* remote() const { return remote_; }
-  // Called by rank 1: the others may not use its memory any longer.
+  // Called by rank 1: the other ranks may no longer use its memory.
   void revoke() {
     EXPECT_EQ(hetcomm_memory_unregister(own_, 0), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(hetcomm_memory_destroy(own_), HETCOMM_OK) << hetcomm_last_error();
@@ -120,7 +120,7 @@ class Setting {
           << hetcomm_last_error();
     }
   }
-  // A tensor goes from rank 1 to rank 0.
+  // A tensor moves from rank 1 to rank 0.
   void make_plan() {
     const uint64_t shape[] = {kWords};
     hetcomm_layout_t* layouts[2] = {};
@@ -171,7 +171,7 @@ struct Kind {
   const char* name;
   std::function<hetcomm_status_t(Member&, const Setting&, hetcomm_buffer_t, hetcomm_request_t**)>
       post;
-  bool is_access = false;     // accesses memory of rank 1
+  bool is_access = false;     // accesses rank 1's memory
   bool needs_tracks = false;  // needs tracks, which are made while the peer is reachable
   bool is_collective = false;
   // Prepared requests outlive their run.
@@ -282,7 +282,7 @@ std::vector<Kind> kinds() {
   return all;
 }
 
-// The operations of rank 0.
+// Rank 0's operations.
 class Waiting {
  public:
   Waiting(Member& me, const Setting& setting, const std::vector<Kind>& kinds)
@@ -302,7 +302,7 @@ class Waiting {
       EXPECT_EQ(hetcomm_request_test(requests_[i], nullptr), HETCOMM_PENDING) << kinds[i].name;
     }
   }
-  // Expects that all operations end with |status| within that time.
+  // Expects that all operations end with |status| within |within_ns|.
   void expect_ends(hetcomm_status_t status, uint64_t within_ns) {
     const uint64_t deadline = clock_ns() + within_ns;
     for (size_t i = 0; i < requests_.size(); ++i) {
@@ -318,7 +318,7 @@ class Waiting {
     }
     EXPECT_EQ(hetcomm_request_test(holder_, nullptr), HETCOMM_PENDING);
   }
-  // Lets the stream go on, or expects that it has.
+  // Releases the stream, or expects that it is already released.
   void finish(hetcomm_status_t status = HETCOMM_OK) {
     EXPECT_EQ(me_.store().put("go on", "", 0), HETCOMM_OK);
     const Outcome outcome = hetcomm_test::finish(holder_);
@@ -344,7 +344,7 @@ void let_go(Member& me) {
   EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
 }
 
-// An operation of rank 0 without a stream shows how soon the loss is told.
+// An operation on rank 0 without a stream shows how soon the loss is reported.
 uint64_t time_of_plain(hetcomm_request_t* plain, uint64_t begin_ns, hetcomm_status_t status) {
   const Outcome outcome = finish(plain);
   EXPECT_EQ(outcome.status, status) << outcome.text;
@@ -478,7 +478,7 @@ TEST_P(StreamLoss, TheMemoryIsRevoked) {
     std::erase_if(accesses, [](const Kind& kind) { return !kind.is_access; });
     ASSERT_EQ(accesses.size(), 5u);
     Waiting waiting(me, setting, accesses);
-    // This receive goes on.
+    // This receive continues.
     uint64_t word = 0;
     hetcomm_request_t* const plain = me.recv(kVictim, kPlainTag, &word, sizeof(word));
     me.meet();
@@ -535,7 +535,7 @@ TEST_P(StreamLoss, WhatIsHereStays) {
   });
 }
 
-// The operation goes by messages: in an arena the root waits until all have taken its bytes.
+// The operation uses messages: in an arena the root waits until all ranks have copied its bytes.
 TEST_P(StreamLoss, TheRootOfABroadcastHasLeft) {
   case_.settings += "COLLECTIVE_SHARED=0;";
   run_three([](Member& me) {
@@ -545,7 +545,7 @@ TEST_P(StreamLoss, TheRootOfABroadcastHasLeft) {
     const hetcomm_buffer_t buffer = hetcomm_buffer_host(words.data(), sizeof(words));
     hetcomm_request_t* request = nullptr;
     for (int i = 0; i < 2; ++i) {
-      // In the first operations the ranks find out how they are joined.
+      // In the first operations the ranks determine how they are connected.
       ASSERT_EQ(
           hetcomm_broadcast(me.communicator(), kOther, buffer, HETCOMM_UINT64, nullptr, &request),
           HETCOMM_OK);
@@ -592,7 +592,7 @@ TEST_P(StreamLoss, TheRootOfABroadcastHasLeft) {
 
 INSTANTIATE_TEST_SUITE_P(Over, StreamLoss, ::testing::ValuesIn(cases()), capi_case_name);
 
-// Rank 1 has another transport than the others.
+// Rank 1 uses another transport than the other ranks.
 std::vector<CapiCase> cases_out_of_reach() {
   CapiCase apart{.name = "apart",
                  .transports = "",
@@ -621,7 +621,7 @@ TEST_P(StreamsApart, APeerThatIsNotReached) {
       return;
     }
     std::vector<Kind> all = kinds();
-    // No part of a collective operation is with rank 1 alone.
+    // No part of a collective operation involves only rank 1.
     std::erase_if(all, [](const Kind& kind) { return kind.needs_tracks || kind.is_collective; });
     Waiting waiting(me, setting, {});
     const uint64_t begin_ns = clock_ns();

@@ -1,16 +1,15 @@
 // Operations in the order of a user's stream (hetcomm/stream.h), here OpenCL queues that the test
-// makes, in order and not, of two vendors:
+// creates, in-order and out-of-order, from two vendors:
 //
-//   * an operation takes its place between the work that the queue held and the work after it,
-//     while no thread of the host waits
-//   * a group goes together; collective operations, with a stream or without, keep their order
-//   * executions of one redistribution keep theirs; those of several, and collective operations,
-//     have none
-//   * one that is cancelled, late, or fails lets the stream go on
-//   * thousands that wait all end right
-//   * an object that is no stream is refused, and a stream in use is not released
+//   * an operation runs between the queue's earlier and later work, without a waiting host thread
+//   * a group starts as one; collective operations, with or without a stream, keep their order
+//   * executions of one redistribution keep their order; executions of several, and collective
+//     operations, are unordered among each other
+//   * an operation that is cancelled, late, or fails releases the stream
+//   * thousands of waiting operations all succeed
+//   * an object that is not a stream is refused, and a stream in use is not released
 //
-// A gate stands for a kernel that runs long: the queue waits there until the test opens it.
+// A gate represents a long-running kernel: the queue waits there until the test opens the gate.
 #include <time.h>
 
 #include <algorithm>
@@ -54,7 +53,7 @@ class Gate {
   bool is_open_ = false;
 };
 
-// A queue, its stream, and a buffer of the same context.
+// A queue, its stream, and a buffer in the same context.
 class Rig {
  public:
   Rig(Member& me, Framework& framework, uint64_t size, bool out_of_order = false)
@@ -71,7 +70,7 @@ class Rig {
   Rig& operator=(const Rig&) = delete;
   ~Rig() {
     EXPECT_EQ(api_.Finish(queue_), CL_SUCCESS);
-    // The library may look at the queue a moment after the queue is done.
+    // The library may check the queue a moment after the queue is done.
     EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) != HETCOMM_BUSY; }));
     EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK) << hetcomm_last_error();
     framework_.release(buffer_);
@@ -109,8 +108,8 @@ class Rig {
         << hetcomm_last_error();
     return request;
   }
-  // Enqueues a write. The bytes stay until it has run. A barrier follows each command, for queues
-  // without an order.
+  // Enqueues a write. The bytes remain valid until it has run. A barrier follows each command, for
+  // out-of-order queues.
   void write(const std::vector<std::byte>& bytes) {
     EXPECT_EQ(api_.EnqueueWriteBuffer(queue_, buffer_, CL_FALSE, 0, bytes.size(), bytes.data(), 0,
                                       nullptr, nullptr),
@@ -193,8 +192,8 @@ class Streams : public CapiTest {
   }
 };
 
-// Rank 0's queue makes the data, sends it, and overwrites it. Rank 1's queue receives the data and
-// reads it.
+// Rank 0's queue produces the data, sends it, and overwrites it. Rank 1's queue receives and reads
+// it.
 void pass_one(Member& me, Framework& framework, uint64_t size, bool out_of_order) {
   Rig rig(me, framework, size, out_of_order);
   const std::vector<std::byte> sent = pattern(size, size);
@@ -245,7 +244,7 @@ TEST_P(Streams, AGroupGoesTogether) {
     ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
     Gate gate(framework, rig.queue());
     rig.write(own);
-    // One after the other, these would wait for each other forever.
+    // If run in sequence, these operations would wait for each other forever.
     const hetcomm_operation_options_t options = rig.options(0, group);
     hetcomm_request_t* const out = rig.send(me.partner(), 1, rig.part(0, kHalf), options);
     hetcomm_request_t* const in = rig.recv(me.partner(), 1, rig.part(kHalf, kHalf), options);
@@ -282,7 +281,7 @@ TEST_P(Streams, CollectiveOperationsKeepTheirOrder) {
     std::memcpy(bytes.data(), values.data(), bytes.size());
     std::vector<std::byte> got(bytes.size());
     std::optional<Gate> gate;
-    // Rank 0's stream comes last, and only some ranks name streams at all.
+    // Rank 0's stream is reached last, and only some ranks name streams.
     if (me.rank() == 0) gate.emplace(framework, rig.queue());
     rig.write(bytes);
     hetcomm_collective_options_t options = collective_options(rig.stream());
@@ -318,7 +317,7 @@ TEST_P(Streams, CollectiveOperationsKeepTheirOrder) {
   });
 }
 
-// Moves |elements| words, in equal parts on the ranks |from|, to the ranks |to|.
+// Moves |elements| words, in equal parts on the |from| ranks, to the |to| ranks.
 hetcomm_reshard_t* make_plan(Member& me, uint64_t elements, const std::vector<int32_t>& from,
                              const std::vector<int32_t>& to, uint64_t tag = 0) {
   const hetcomm_placement_t parts{HETCOMM_PLACEMENT_SHARD, 0, 0, nullptr};
@@ -344,7 +343,7 @@ hetcomm_reshard_t* make_plan(Member& me, uint64_t elements, const std::vector<in
   return plan;
 }
 
-// Starts an execution of all |words|, which are sources and destinations.
+// Starts an execution on all |words|, which are both sources and destinations.
 hetcomm_request_t* start_plan(hetcomm_reshard_t* plan, std::vector<uint32_t>& words,
                               const hetcomm_operation_options_t& options) {
   const hetcomm_buffer_t buffer = hetcomm_buffer_host(words.data(), words.size() * 4);
@@ -354,7 +353,7 @@ hetcomm_request_t* start_plan(hetcomm_reshard_t* plan, std::vector<uint32_t>& wo
   return request;
 }
 
-// A plan that moves |elements| words from rank |from| to the other of two.
+// A plan that moves |elements| words from rank |from| to the other of two ranks.
 class Redistribution {
  public:
   Redistribution(Member& me, int32_t from, uint64_t elements, uint64_t tag = 0)
@@ -372,7 +371,7 @@ class Redistribution {
 };
 
 // Rank 0's stream does not reach an execution. An execution of another plan, a collective operation
-// and a message go on, all of which rank 1 has called before.
+// and a message continue, all of which rank 1 has called before.
 TEST_P(Streams, ARedistributionHoldsBackNoOther) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
@@ -439,7 +438,7 @@ TEST_P(Streams, ExecutionsOfOneRedistributionKeepTheirOrder) {
   });
 }
 
-// Each rank's sends come before its receives in one stream.
+// In one stream, each rank's sends precede its receives.
 TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
@@ -464,20 +463,20 @@ TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
     EXPECT_EQ(first, std::vector<uint32_t>(kWords, 11));
     EXPECT_EQ(second, std::vector<uint32_t>(kWords, 22));
     me.meet();
-    // Without a group the stream's order applies, and both ranks wait for each other.
+    // Without a group the stream's order applies, and the two ranks wait for each other.
     requests = start_both(nullptr);
     EXPECT_FALSE(rig.is_done(kShort));
     for (hetcomm_request_t* const each : requests) EXPECT_TRUE(is_pending(each));
     me.meet();
-    // Once rank 0 cancels the second one, rank 1's stream reaches the execution that rank 0 waits
-    // for.
+    // Once rank 0 cancels the second execution, rank 1's stream reaches the execution that rank 0
+    // waits for.
     if (me.rank() == 0) {
       EXPECT_EQ(hetcomm_request_cancel(requests[1]), HETCOMM_OK);
     }
     expect_ok(requests[0]);
     EXPECT_EQ(finish(requests[1]).status, me.rank() == 0 ? HETCOMM_CANCELLED : HETCOMM_ABORTED);
     me.meet();
-    // No data of the cancelled one had moved, so its plan goes on.
+    // No data of the cancelled execution had moved, so its plan survives.
     requests = start_both(group);
     EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << hetcomm_last_error();
     for (hetcomm_request_t* const each : requests) expect_ok(each);
@@ -486,8 +485,8 @@ TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
   });
 }
 
-// Behind the streams of both ranks, one execution is cancelled, late, or given up by the other
-// rank.
+// While the streams of both ranks are held back, one execution is cancelled, late, or abandoned by
+// the other rank.
 TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
@@ -520,9 +519,8 @@ TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
   });
 }
 
-// An execution of ranks 0 and 1 with rank 2 waits for a stream of rank 0 that is held back. Rank 1
-// destroys its plan. Rank 2 hears of it, tells rank 0 and leaves, before rank 0 starts or
-// afterwards.
+// An execution by ranks 0, 1 and 2 waits for a stream on rank 0 that is held back. Rank 1 destroys
+// its plan. Rank 2 learns of it, tells rank 0 and leaves, before or after rank 0 starts.
 TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
@@ -564,8 +562,8 @@ TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
   }
 }
 
-// Rank 1 refuses an execution and destroys its plan, as it may. Rank 0 calls that execution behind
-// a stream that is held back, before or afterwards.
+// Rank 1 refuses an execution and destroys its plan, as it may. Rank 0 calls that execution on a
+// stream that is held back, before or after the refusal.
 TEST_P(Streams, AnExecutionBehindAStreamThatWasRefusedEndsWithThat) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
@@ -619,7 +617,7 @@ TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
       EXPECT_FALSE(rig.is_done(kShort)) << "the gate is closed";
     }
     EXPECT_TRUE(rig.is_done(kPatienceNs));
-    // None of them starts later and takes a message.
+    // None of these operations starts later and receives a message.
     me.meet();
     for (uint64_t tag = 1; tag <= 3; ++tag) {
       uint64_t in = 0;
@@ -628,7 +626,7 @@ TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
       expect_ok(receive);
       EXPECT_EQ(in, tag);
     }
-    // An operation that fails in its turn also lets the stream go on.
+    // An operation that fails in its turn also releases the stream.
     hetcomm_request_t* const alone = rig.recv(me.partner(), 4, rig.all(), rig.options(kShort));
     rig.read(got);
     EXPECT_TRUE(rig.is_done(kPatienceNs));
@@ -658,8 +656,8 @@ TEST_P(Streams, ACollectiveOperationThatIsLateFailsOnAllRanks) {
   });
 }
 
-// An operation that was cancelled before its turn holds back no other, on this communicator or on a
-// later one.
+// An operation that was cancelled before its turn does not hold back any other, on this
+// communicator or on a later one.
 TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
@@ -681,7 +679,7 @@ TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
       EXPECT_EQ(hetcomm_request_cancel(waiting), HETCOMM_OK);
       const hetcomm_status_t ended = finish(waiting).status;
       EXPECT_TRUE(ended == HETCOMM_CANCELLED || ended == HETCOMM_ABORTED) << ended;
-      // They end at once with the failure, although the queue is still held back.
+      // The operations end immediately with the failure, although the queue is still held back.
       for (hetcomm_request_t* const each : {behind_it, barrier(nullptr)}) {
         const Outcome outcome = finish(each, 5 * kSec);
         EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
@@ -695,7 +693,7 @@ TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
   });
 }
 
-// The messages of a group waited only for its turn among the collective operations.
+// The group's messages waited only for its turn among the collective operations.
 TEST_P(Streams, MessagesGoWhenTheCollectiveOperationOfTheirGroupIsCancelled) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
@@ -726,7 +724,7 @@ TEST_P(Streams, MessagesGoWhenTheCollectiveOperationOfTheirGroupIsCancelled) {
               HETCOMM_OK)
         << hetcomm_last_error();
     EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << hetcomm_last_error();
-    // Its own queue has reached the group by then.
+    // This rank's own queue has reached the group by now.
     EXPECT_FALSE(me.until([&] { return !is_pending(message); }, kShort));
     me.meet();
     EXPECT_EQ(hetcomm_request_cancel(second), HETCOMM_OK);
@@ -912,7 +910,7 @@ TEST_P(Streams, ThousandsThatWaitEndRight) {
     constexpr size_t kStreams = 4;
     constexpr uint64_t kSize = 64;
     Framework framework(me.rank());
-    // NVIDIA's OpenCL takes a hundred times as long for each user event once 1,000 of them wait.
+    // NVIDIA's OpenCL is a hundred times as slow for each user event once 1,000 of them wait.
     const uint64_t count = framework.knows_its_objects() ? 2500 : 100;
     std::vector<std::unique_ptr<Rig>> rigs;
     std::vector<std::unique_ptr<Gate>> gates;
@@ -970,7 +968,7 @@ TEST_P(Streams, WhatIsNoneIsRefused) {
     EXPECT_EQ(hetcomm_stream_wrap(me.context(), 0, rig.queue(), 0, &stream), HETCOMM_UNSUPPORTED);
     EXPECT_EQ(hetcomm_stream_wrap(me.context(), 99, rig.queue(), 0, &stream), HETCOMM_OUT_OF_RANGE);
     EXPECT_EQ(stream, nullptr);
-    // A context without a thread has no streams, and those of this context do not work there.
+    // A context without a thread has no streams, and those from this context do not work there.
     hetcomm_context_t* second = nullptr;
     hetcomm_context_options_t options{};
     options.struct_size = sizeof(options);
@@ -1003,7 +1001,7 @@ TEST_P(Streams, WhatIsNoneIsRefused) {
     refused();
     EXPECT_EQ(hetcomm_stream_destroy(nullptr), HETCOMM_OK);
     EXPECT_EQ(hetcomm_context_destroy(second), HETCOMM_OK) << hetcomm_last_error();
-    // A call that is rejected leaves nothing in the stream.
+    // A rejected call leaves nothing in the stream.
     EXPECT_EQ(
         hetcomm_recv(me.communicator(), me.partner(), 1, 0, rig.part(900, 200), &with, &request),
         HETCOMM_INVALID_ARGUMENT);

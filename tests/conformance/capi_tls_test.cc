@@ -1,10 +1,10 @@
-// TLS at the C ABI (the tcp_tls cases of the other suites prove that it carries everything):
+// TLS at the C ABI (the tcp_tls cases in the other suites show that it carries all traffic):
 //
-//   * HETCOMM_REQUIRE_TLS: tcp with TLS works between processes, shm goes on, and without TLS no
-//     communicator is created, with a text that says which setting is missing;
+//   * HETCOMM_REQUIRE_TLS: tcp with TLS works between processes, shm still works, and without TLS
+//     no communicator is created, with a text that says which setting is missing;
 //   * ranks that differ in HETCOMM_TLS, or do not trust each other's certificates, fail on both
 //     sides, in time, with a text that says so;
-//   * the store of rank 0 is protected too.
+//   * rank 0's store is protected too.
 #include <sys/wait.h>
 
 #include <thread>
@@ -17,7 +17,7 @@ namespace {
 
 using hetcomm::test::Certificates;
 
-// Each rank notes here how its attempt to create a communicator of two ended.
+// Each rank records here how its attempt to create a two-rank communicator ended.
 struct Ends {
   hetcomm_status_t status[2] = {HETCOMM_INTERNAL, HETCOMM_INTERNAL};
   std::string text[2];
@@ -98,7 +98,7 @@ TEST(Tls, RequiredAndNotThereIsRefused) {
   }
 }
 
-// Nothing leaves the process.
+// No data leaves the process.
 TEST(Tls, RequiredOfOneRankIsFulfilled) {
   const CapiCase test_case{.name = "alone", .transports = "self", .settings = "REQUIRE_TLS=1;"};
   run_job(test_case, 1, [](Member& me) { EXPECT_TRUE(me.ok()); });
@@ -172,7 +172,7 @@ int launched_rank(int rank, const std::string& port, const std::string& settings
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
-// The store is protected, so it may hand out a random key.
+// The store is protected, so it may distribute a random key.
 TEST(Tls, TheStoreOfRankZeroIsProtectedToo) {
   const Certificates files;
   const std::string settings = files.settings() + "REQUIRE_TLS=1;TRANSPORTS=tcp;INTERFACE=lo;";

@@ -1,15 +1,15 @@
-// A job over shm with a rank that has the secret and breaks every rule; each rank is a process. Its
-// library is the real one, but its traffic over local sockets is replaced here.
+// A shm job in which one rank has the secret and violates every rule. Each rank is a process. Its
+// library is the real one, but its traffic over local sockets is modified here.
 //
-//   * memory that grants less than everything, and memory of another communicator, is never handed
+//   * memory that does not grant all rights, and memory of another communicator, is never handed
 //     over: no forged right, guessed key or guessed id reads or writes it, and the owner names the
 //     rank that tried;
-//   * with HETCOMM_SHM_MAP=off nothing is handed over, so nothing is kept after an unregister;
-//   * a rank that replaces every descriptor it passes by an event counter that is full and blocks,
-//     or adds one, hangs nobody;
-//   * a rank that sends descriptors one byte at a time costs its peer one of them;
-//   * ranks of two users talk over shm only where HETCOMM_SHM_USERS allows it, and the log names
-//     the users that were refused.
+//   * with HETCOMM_SHM_MAP=off nothing is handed over, so no peer keeps memory after an unregister;
+//   * a rank that replaces every descriptor it passes by a full, blocking event counter, or adds
+//     one, makes no other rank hang;
+//   * a rank that sends descriptors one byte at a time costs its peer one descriptor;
+//   * ranks of two users communicate over shm only if HETCOMM_SHM_USERS allows it, and the log
+//     names the refused users.
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/eventfd.h>
@@ -34,12 +34,12 @@
 namespace hetcomm_test {
 namespace {
 
-// This process does one of these to the library's local sockets.
+// This process modifies the library's local sockets in one of these ways.
 enum class Evil { kNone, kKeep, kReplace, kAdd, kDrip };
 Evil evil = Evil::kNone;
-std::vector<int> kept;  // kKeep: copies of all descriptors that came
+std::vector<int> kept;  // kKeep: copies of all received descriptors
 int full_counter = -1;  // kReplace, kAdd: passed in place of every descriptor, or with it
-constexpr size_t kSetupBytes = 256;  // of both messages that set a connection up
+constexpr size_t kSetupBytes = 256;  // size of both set-up messages
 
 void become(Evil what) {
   evil = what;
@@ -60,7 +60,7 @@ ssize_t raw_send(int socket, const msghdr* message, int flags) {
   return syscall(SYS_sendmsg, socket, message, flags);
 }
 
-// Sends |bytes|, with the full counter |count| times.
+// Sends |bytes|, together with |count| copies of the full counter.
 ssize_t send_with_counters(int socket, const iovec& bytes, size_t count, int flags) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 2)> control{};
   const std::array<int, 2> counters{full_counter, full_counter};
@@ -78,7 +78,7 @@ ssize_t send_with_counters(int socket, const iovec& bytes, size_t count, int fla
 }
 
 // Sends all but the last byte of |bytes| one by one, two descriptors with each, for as long as the
-// peer takes them.
+// peer accepts them.
 ssize_t drip(int socket, const iovec& bytes) {
   auto* at = static_cast<char*>(bytes.iov_base);
   for (size_t i = 0; i + 1 < bytes.iov_len;) {
@@ -148,7 +148,7 @@ class Trust : public ::testing::Test {
     if (HasFailure()) std::printf("%s", shared_log->text.data());
     munmap(shared_log, sizeof(SharedLog));
   }
-  // Makes rank |rank| evil from its first connection on.
+  // Makes rank |rank| hostile from its first connection.
   void make_evil(int32_t rank, Evil what) {
     test_case_.prepare = [rank, what](int32_t each) {
       if (each == rank) become(what);
@@ -206,8 +206,8 @@ Bytes take(Member& me, int32_t rank) {
   return bytes;
 }
 
-// Returns |exported| with all rights, and with |key| as the only key, that of shm. The length of
-// the memory is followed by a byte of rights and one of its kind, then the keys.
+// Returns |exported| with all rights, and with |key| as the only key, for shm. The length of the
+// memory is followed by a byte of rights, a byte for its kind, and the keys.
 Bytes forge(Bytes exported, uint64_t key) {
   const auto* length_bytes = reinterpret_cast<const std::byte*>(&kBytes);
   const auto at =
@@ -234,7 +234,7 @@ struct Attempt {
   std::string found;
 };
 
-// Tries a get, a put and an atomic. Returns how they end.
+// Tries a get, a put and an atomic. Returns their outcomes.
 Attempt attempt(Member& me, const Bytes& exported) {
   Attempt result{};
   hetcomm_remote_memory_t* remote = nullptr;
@@ -304,7 +304,7 @@ void try_memories(Member& me) {
   const Bytes get_only = take(me, 0);
   const Bytes no_atomics = take(me, 0);
   const Bytes foreign = take(me, 0);
-  // Tries each memory under each possible key, as often as a mapping takes to come.
+  // Tries each memory with each possible key, as often as a mapping takes to arrive.
   for (int round = 0; round < 3; ++round) {
     for (uint64_t key = 0; key < 12; ++key) {
       const Attempt first = attempt(me, forge(put_only, key));
@@ -321,7 +321,7 @@ void try_memories(Member& me) {
       EXPECT_EQ(third.put, HETCOMM_PERMISSION_DENIED);
       EXPECT_EQ(third.add, HETCOMM_PERMISSION_DENIED);
     }
-    // These are its real bytes, as another rank may have passed them on.
+    // These are the memory's real bytes, as another rank may have forwarded them.
     const Attempt leaked = attempt(me, foreign);
     EXPECT_EQ(leaked.get, HETCOMM_PERMISSION_DENIED) << leaked.found;
     EXPECT_EQ(leaked.put, HETCOMM_PERMISSION_DENIED);
@@ -352,8 +352,8 @@ TEST_F(Trust, MemoryIsHandedToMembersAndWholeOnly) {
   EXPECT_TRUE(has_logged(0, {"rank 2 is refused memory", "does not belong to"}));
 }
 
-// The control: with all rights a file is handed over, and the test sees it. Without mappings none
-// is handed over, and the peer keeps nothing after an unregister.
+// The control case: with all rights a file is handed over, and the test detects it. Without
+// mappings no file is handed over, and the peer keeps nothing after an unregister.
 TEST_F(Trust, WithoutMappingsNothingIsHandedOver) {
   for (const bool maps : {true, false}) {
     test_case_.settings = maps ? "" : "SHM_MAP=off;";
@@ -391,8 +391,8 @@ TEST_F(Trust, WithoutMappingsNothingIsHandedOver) {
 
 // --- descriptors over the set-up socket ------------------------------------------------------
 
-// Expects that sends of the honest rank end, with or without the peer. The rank has the time to
-// fall asleep between them.
+// Expects that sends from the honest rank end, with or without the peer. Between them the rank has
+// time to fall asleep.
 void send_and_end(Member& me, int32_t peer) {
   char letter = 'a';
   for (int i = 0; i < 50; ++i) {
@@ -419,7 +419,7 @@ TEST_F(Trust, ADoorbellThatBlocksHangsNobody) {
           send_and_end(me, bad);
           me.store().word(0) = 1;
         } else {
-          // The rank receives, so that it sleeps and is rung.
+          // The rank receives, so it sleeps and is woken.
           char letter = 0;
           while (me.store().word(0) == 0) {
             const auto options = with_timeout(kSec / 5);
@@ -435,7 +435,7 @@ TEST_F(Trust, ADoorbellThatBlocksHangsNobody) {
       });
     }
   }
-  // A counter is no memory, and the acceptor has none to pass.
+  // A counter is not memory, and the acceptor has no memory to pass.
   EXPECT_TRUE(has_logged(1, {"rank 0", "process", "of user", "not sealed"}));
   EXPECT_TRUE(has_logged(0, {"rank 1", "process", "of user", "more descriptors"}));
 }
@@ -470,7 +470,7 @@ TEST_F(Trust, DescriptorsByteByByteAreCounted) {
             me.rank(), {"rank " + std::to_string(bad), "process", "of user", "more descriptors"});
       };
       EXPECT_TRUE(me.until(refused));
-      // These are for the connection itself: a socket, the process, its memory, control plane.
+      // These descriptors belong to the connection itself: socket, process, memory, control plane.
       EXPECT_LE(most, before + 10);
       me.store().word(0) = 1;
       if (request != nullptr) (void)finish(request);
@@ -553,7 +553,7 @@ TEST_F(TwoUsers, TalkOverShmWhereItIsAllowed) {
 }  // namespace
 }  // namespace hetcomm_test
 
-// The library calls these in place of the C library's.
+// The library calls these functions in place of the C library's.
 
 using hetcomm_test::evil;
 using hetcomm_test::Evil;
@@ -565,7 +565,7 @@ extern "C" ssize_t recvmsg(int socket, msghdr* message, int flags) {
     if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(at), sizeof(fd));
-    // Memory of the connection itself is meant to be shared. Only other memory is kept.
+    // The connection's own memory is meant to be shared. Only other memory is kept.
     std::array<char, 64> target{};
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
     (void)!readlink(link.c_str(), target.data(), target.size() - 1);

@@ -1,12 +1,12 @@
 // Memory of hetcomm_memory_wrap:
 //
-//   * it has the address and the length that were given, and messages, puts, gets and atomics on it
-//     read or write no other byte
-//   * while it is in use it cannot be freed; after that it belongs to its owner again, with its
-//     contents, and can be wrapped again
+//   * it has the given address and length, and messages, puts, gets and atomics on it access no
+//     other byte
+//   * while in use it cannot be freed; afterwards it belongs to its owner again, with its contents,
+//     and can be wrapped again
 //   * peers never map it, even if it is the start of an allocation of hetcomm_memory_allocate, so
 //     that the rest of the allocation stays hidden
-//   * wrapped memory of a device is the same memory
+//   * wrapped device memory is the same memory
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -31,7 +31,7 @@ void expect_ok(hetcomm_request_t* request) {
   EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
 }
 
-// A part of the heap with bytes around it that nobody may touch.
+// A part of the heap surrounded by guard bytes.
 class Owned {
  public:
   static constexpr uint64_t kAround = 4096;
@@ -107,7 +107,7 @@ TEST_P(Wrapped, MovesMessagesAndStaysItsOwners) {
       EXPECT_EQ(to.contents(), right);
       to.expect_nothing_around();
       from.expect_nothing_around();
-      std::memset(to.data(), 1, size + 1);  // it still belongs to the owner
+      std::memset(to.data(), 1, size + 1);  // the owner still owns it
       hetcomm_memory_t* const again = wrap(me, HETCOMM_DEVICE_HOST, to.data(), size + 1);
       EXPECT_EQ(hetcomm_memory_destroy(again), HETCOMM_OK) << hetcomm_last_error();
     }
@@ -130,7 +130,7 @@ void share(Member& me, hetcomm_memory_t* memory) {
       << hetcomm_last_error();
 }
 
-// Gives |mine| to the partner. Returns the partner's memory.
+// Exports |mine| to the partner. Returns the partner's memory.
 hetcomm_remote_memory_t* exchange(Member& me, hetcomm_memory_t* mine) {
   const std::vector<std::byte> out = exported(mine);
   std::vector<std::byte> in(HETCOMM_EXPORT_MAX_BYTES);
@@ -155,7 +155,7 @@ uint64_t operations_without_the_owner(Member& me) {
   return direct;
 }
 
-// Puts and gets all of |remote|, which has |size| bytes. The last eight bytes are a counter.
+// Puts and gets all |size| bytes of |remote|. The last eight bytes are a counter.
 void use(hetcomm_remote_memory_t* remote, uint64_t size, uint64_t seed) {
   const uint64_t counter = size - 8;
   const std::vector<std::byte> out = pattern(counter, seed);
@@ -207,12 +207,12 @@ TEST_P(Wrapped, IsOpenToPeersWhileItIsRegistered) {
       ASSERT_TRUE(me.meet());
       EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
       own.expect_nothing_around();
-      std::memset(own.data(), 9, size);  // it still belongs to the owner
+      std::memset(own.data(), 9, size);  // the owner still owns it
     }
   });
 }
 
-// The file of an allocation would show all of it to a peer that gets the file.
+// The file of an allocation would expose all of it to a peer that receives the file.
 TEST_P(Wrapped, StartOfAnAllocationHidesTheRest) {
   run_two([](Member& me) {
     constexpr uint64_t kAll = 64 << 10;
@@ -234,7 +234,7 @@ TEST_P(Wrapped, StartOfAnAllocationHidesTheRest) {
     EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(static_cast<const char*>(address)[kPart], 0);
-    static_cast<char*>(address)[0] = 1;  // freed with |all|, and not before
+    static_cast<char*>(address)[0] = 1;  // freed together with |all|, and not before
     EXPECT_EQ(hetcomm_memory_destroy(all), HETCOMM_OK) << hetcomm_last_error();
   });
 }
@@ -254,7 +254,7 @@ TEST_P(Wrapped, MemoryOfADeviceIsThatMemory) {
       ASSERT_EQ(hetcomm_memory_write(all, 0, blank.data(), kSize), HETCOMM_OK);
       hetcomm_memory_t* const memory = wrap(me, device, address, kSize - 1000);
       if (device == 2) {
-        // The wrapped part begins inside of the allocation, and reaches up to its end.
+        // The wrapped part begins inside the allocation, and extends to its end.
         auto* const middle = static_cast<std::byte*>(address) + 1000;
         hetcomm_memory_t* part = nullptr;
         EXPECT_EQ(hetcomm_memory_wrap(me.context(), device, middle, kSize - 999, &part),
@@ -281,7 +281,7 @@ TEST_P(Wrapped, MemoryOfADeviceIsThatMemory) {
   });
 }
 
-// Buffers of plain pointers (hetcomm_buffer_pointer), into memory of two devices and of the host.
+// Buffers from plain pointers (hetcomm_buffer_pointer), in memory of two devices and the host.
 TEST_P(Wrapped, PointersLeadWhereTheyLead) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
@@ -303,13 +303,13 @@ TEST_P(Wrapped, PointersLeadWhereTheyLead) {
     std::vector<std::byte> host(kSize);
     for (int32_t device = 0; device <= 2; ++device) {
       for (uint64_t round = 0; round < 3; ++round) {
-        // Another size may come to the same place.
+        // A buffer of another size may get the same address.
         const uint64_t size = kSize + round * 5000;
         hetcomm_memory_t* memory = nullptr;
         void* address = nullptr;
         ASSERT_EQ(hetcomm_memory_allocate(me.context(), device, size, &memory), HETCOMM_OK);
         ASSERT_EQ(hetcomm_memory_address(memory, &address), HETCOMM_OK);
-        // A handle names its first byte only.
+        // A handle names only its first byte.
         const uint64_t at = device == 1 ? 0 : 4321;
         const std::vector<std::byte> sent = pattern(size - at, round + 1);
         if (me.rank() == 0) {

@@ -30,7 +30,7 @@ FaultPlan small_pieces() {
   return plan;
 }
 
-// The files belong to this process. Forked ranks read the same ones.
+// The files belong to this process. Forked ranks read the same files.
 std::string tls() {
   static const Certificates files;
   return files.settings();
@@ -59,7 +59,7 @@ std::vector<TransportCase> base_cases() {
       {.name = "tcp_small_pieces", .transport = "tcp", .faulty = true, .faults = small_pieces()},
       {.name = "rdma", .transport = "rdma", .settings = ""},
 #ifdef HETCOMM_TEST_FAKE_VERBS
-      // Threads only: the fabric is in this process.
+      // Threads only, because the fabric is in this process.
       {.name = "rdma_fake", .transport = "rdma", .settings = "RDMA_SLICE=16K"},
 #endif
 #ifdef HETCOMM_TEST_FAKE_CM

@@ -1,15 +1,15 @@
 // Making connections:
 //
-//   * a descriptor is at most 1 KiB, and suffices for reach();
-//   * transports and endpoints have the abilities that their capabilities state, for life;
+//   * a descriptor is at most 1 KiB, and is sufficient for reach();
+//   * transports and endpoints always have the abilities that their capabilities state;
 //   * hostile descriptor bytes are refused by reach(), or end in on_connected with an error, in
 //     bounded time;
 //   * connecting to a peer that is gone, or that cannot prove the secret or the epoch, ends in an
 //     error with a text;
-//   * on_connected comes exactly once, or not at all after cancel_connect();
-//   * connections can be made and closed again and again without leaking descriptors, and many
-//     stand side by side;
-//   * an accepted endpoint that nobody keeps fails the other side;
+//   * on_connected is called exactly once, or never after cancel_connect();
+//   * connections can be made and closed repeatedly without leaking descriptors, and many can exist
+//     at once;
+//   * destroying an accepted endpoint fails the other side;
 //   * when the process runs out of descriptors, connects fail with an error, and work again later.
 #include <sys/resource.h>
 
@@ -32,7 +32,7 @@ constexpr bool kSanitized = false;
 #endif
 
 class Connecting : public TransportTest {};
-// Only processes can die, and have a limit of descriptors of their own.
+// Only processes can die and have their own limit on descriptors.
 class ConnectingProcesses : public TransportTest {};
 
 std::vector<TransportCase> plain_process_cases() {
@@ -133,8 +133,8 @@ TEST_P(Connecting, ReachSurvivesHostileDescriptors) {
 }
 
 TEST_P(Connecting, ToCutAndRandomDescriptorsFails) {
-  // Flipped bits may name foreign hosts, which answer when they like. So this test uses only bytes
-  // that cannot be valid.
+  // Flipped bits may name foreign hosts, whose answers may come at any time. So this test uses only
+  // bytes that cannot be valid.
   const auto near = [&](Side& side) {
     const std::vector<std::byte> good = side.take_bytes();
     Random random(seed());
@@ -179,7 +179,7 @@ TEST_P(Connecting, ToADestroyedTransportFails) {
     const std::vector<std::byte> descriptor = side.take_bytes();
     (void)side.take<char>(kConnectLimit);
     EXPECT_FALSE(connect_once(side.node(), descriptor).ok());
-    // It comes back under another descriptor.
+    // The peer returns with another descriptor.
     side.post('r');
     const Status outcome = connect_once(side.node(), side.take_bytes());
     EXPECT_TRUE(outcome.ok()) << outcome.text();
@@ -330,7 +330,7 @@ TEST_P(Connecting, AnEndpointThatNobodyKeepsFails) {
   run_pair(options(), near, far);
 }
 
-// One node has many peers. The far side runs them all.
+// One node has many peers, all run by the far side.
 TEST_P(Connecting, ManyStandSideBySide) {
   const int peers = GetParam().slow() ? 20 : rounds(60, 200);
   const PairOptions pair = options();
@@ -392,13 +392,13 @@ TEST_P(Connecting, ManyStandSideBySide) {
   run_pair(pair, near, far);
 }
 
-// Leaves room for |spare| more descriptors while it lives.
+// Leaves room for only |spare| more descriptors during its lifetime.
 class FewDescriptors {
  public:
   explicit FewDescriptors(unsigned spare) {
     getrlimit(RLIMIT_NOFILE, &before_);
     const int next = dup(0);
-    // All numbers below the lowest free one are in use; higher ones may be, too.
+    // All numbers below the lowest free one are in use. Higher ones may be in use, too.
     rlimit low = before_;
     low.rlim_cur = static_cast<rlim_t>(next) + spare;
     close(next);
@@ -412,8 +412,8 @@ class FewDescriptors {
   rlimit before_{};
 };
 
-// Connects, and repeats that for a while: a device that could not be opened is not tried again for
-// a moment, at either end.
+// Connects, with retries for a while: after a device could not be opened, both ends wait a moment
+// before they try it again.
 Status connect_soon(Node& node, ConstByteSpan descriptor) {
   const uint64_t end = now_ns() + 2'000'000'000;
   for (;;) {

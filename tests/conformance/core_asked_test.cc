@@ -1,16 +1,16 @@
-// The load that one rank puts on another by asking it for one-sided operations:
+// The load that one rank puts on another by requesting one-sided operations:
 //
-//   * a rank may start any number; all of them complete, also when both ranks ask each other, and
-//     the owner never holds more than kMaxAsked records of them;
-//   * those that are cancelled while the owner does nothing keep their places until it has
-//     answered, and give all of them back: others go on afterwards, also over connections that
-//     fail;
+//   * a rank may start any number; all of them complete, even if both ranks send requests to each
+//     other, and the owner never holds more than kMaxAsked records of them;
+//   * operations that are cancelled while the owner does nothing keep their places until it has
+//     answered, and then return all of them: other operations continue afterwards, even over
+//     connections that fail;
 //   * gets are answered although sends wait for the other rank's receives;
-//   * a peer that asks for more than it may is cut off, whether it takes no answers, or takes and
-//     does not acknowledge them, and whatever it asks for; one that acknowledges is not;
-//   * a peer that sends more requests for messages than it may is cut off;
+//   * a peer that exceeds its request limit is disconnected, whether it takes no answers, or takes
+//     them without acknowledging, and whatever it requests; one that acknowledges is not;
+//   * a peer that exceeds its limit of message requests is disconnected;
 //   * a peer that grants more than a transfer keeps ends the transfer;
-//   * the receiver hears of sends that an abort has ended, so that it forgets their requests.
+//   * the receiver is told of sends that an abort has ended, so that it drops their requests.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -35,9 +35,9 @@ namespace hetcomm::test {
 namespace {
 
 constexpr uint64_t kBytes = 256 << 10;
-constexpr uint64_t kLarge = 200'000;  // too long for one message over any transport
+constexpr uint64_t kLarge = 200'000;  // too long for a single message over any transport
 
-// Returns the number of the peer's operations on which this rank works.
+// Returns the number of the peer's operations that this rank is handling.
 uint64_t count_records(CoreMember& me) {
   const Engine::Baton baton(me.context().engine());
   uint64_t count = 0;
@@ -59,7 +59,7 @@ uint64_t held(CoreMember& me) {
   return me.communicator().job().pair(1 - me.rank()).access().permits().held();
 }
 
-// Asks for small and large gets, puts that ask first, and atomics.
+// Starts small and large gets, puts that ask first, and atomics.
 class Asker {
  public:
   Asker(CoreMember& me, Window& window) : me_(me), window_(window), buffer_(kLarge) {}
@@ -113,13 +113,13 @@ class Asker {
   std::vector<Operation*> running_;
 };
 
-// Expects that neither side counts any operation any longer.
+// Expects that both sides' counts of operations return to zero.
 void expect_nothing_left(CoreMember& me) {
   const uint64_t deadline = now_ns() + 20'000'000'000;
   while (asked(me) > 0 && now_ns() < deadline) me.context().engine().poke();
   EXPECT_EQ(asked(me), 0u) << "rank " << me.rank();
   expect_ok(barrier(me.communicator(), 20'000'000'000));
-  // The other rank acknowledges the answers of this one with its next message, the barrier's.
+  // The other rank acknowledges this rank's answers with its next message, that of the barrier.
   while (held(me) > 0 && now_ns() < deadline) me.context().engine().poke();
   EXPECT_EQ(held(me), 0u) << "rank " << me.rank();
   EXPECT_EQ(count_records(me), 0u) << "rank " << me.rank();
@@ -176,8 +176,8 @@ TEST_P(Asked, OwnerHoldsFewOfManyThatAreStartedAtOnce) {
   }
 }
 
-// Neither rank answers before it has asked for everything. Requests that wait at both do not block
-// the answers.
+// Neither rank answers before it has sent all of its requests. Requests that wait at both ranks do
+// not block the answers.
 TEST_P(Asked, BothAskEachOther) {
   run([](CoreMember& me) {
     Window window(me, kBytes);
@@ -215,7 +215,7 @@ TEST_P(Asked, CancelledOnesGiveTheirPlacesBack) {
   });
 }
 
-// The answer does not wait behind sends that wait for receives.
+// The answer does not queue behind sends that wait for receives.
 TEST_P(Asked, GetsAreAnsweredBesideSendsThatWait) {
   run([](CoreMember& me) {
     Window window(me, kBytes);
@@ -252,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Asked,
                                            AskedCase{"shm_read", true, "SHM_BULK=read;"}),
                          [](const auto& test) { return test.param.name; });
 
-// Connections fail, operations are cancelled and others are started, on both ranks, in every round.
+// In every round, on both ranks, connections fail and operations are cancelled and started.
 TEST(AskedFaults, PlacesAreCountedOverConnectionsThatFail) {
   for (const size_t instances : {size_t{1}, size_t{3}}) {
     std::atomic<uint64_t> broken{0};
@@ -293,7 +293,7 @@ TEST(AskedFaults, PlacesAreCountedOverConnectionsThatFail) {
   }
 }
 
-// --- a peer that the test plays ---------------------------------------------
+// --- a peer played by the test ----------------------------------------------
 
 class PlayedPeer : public WithPlayedPeer {
  protected:
@@ -317,7 +317,7 @@ class PlayedPeer : public WithPlayedPeer {
       say({.kind = kind, .tag = tag}, put);
     }
   }
-  // The peer asks for |count| more than it may, and is cut off in time.
+  // The peer sends |count| requests more than allowed, and is disconnected in time.
   void expect_cut_off(MessageKind kind, bool refused) {
     for (uint64_t i = 0; i < kMaxHeld + 100; ++i) ask(kind, refused);
     drive();
@@ -380,7 +380,7 @@ TEST_F(PlayedPeer, TooManyRequestsAreCutOff) {
   EXPECT_EQ(failures(), 1u);
 }
 
-// The receiver grants, without end, ranges that the connection does not carry.
+// The receiver keeps granting ranges that the connection does not carry.
 TEST_F(PlayedPeer, TooManyGrantsEndTheSend) {
   std::vector<std::byte> bytes(kLarge);
   Operation* send = me_.post(OperationKind::kSend, 1, 0, bytes.data(), kLarge);

@@ -2,7 +2,7 @@
 // is sent.
 //   * short messages arrive; long ones end with UNREACHABLE on both ranks and the reason of the
 //     connection, eagerly or by rendezvous, whichever rank sends, and over every path
-//   * a message that gets through now and then, or another path that carries it, keeps the pair
+//   * an occasional message that gets through, or another path that carries it, keeps the pair
 #include <atomic>
 #include <barrier>
 #include <exception>
@@ -47,7 +47,7 @@ void run(const FaultPlan& plan, Body&& body) {
       body);
 }
 
-// The ranks end with a pair that is lost, so they meet outside of the job.
+// The ranks end with a lost pair, so they meet outside of the job.
 template <typename Body>
 void run_to_the_loss(const FaultPlan& plan, Body&& body) {
   hetcomm_test::LocalStore store;
@@ -92,14 +92,14 @@ TEST_P(BlackHoles, EndOnBothRanksWithTheReason) {
       plan.instances = paths;
       run_to_the_loss(plan, [&](CoreMember& me) {
         std::vector<std::byte> few(kCarried);
-        // The last message shows that the others have arrived.
+        // The last message shows that the earlier ones have arrived.
         for (uint64_t i = 0; i < 11; ++i) {
           const Status status = pass(me, i < 10 ? sender : 1 - sender, few, i);
           ASSERT_TRUE(status.ok()) << status.text();
         }
         std::vector<std::byte> many(GetParam());
         Status status = pass(me, sender, many, 1);
-        // A short message counts as sent when it has left.
+        // A short message counts as sent once it has left.
         std::byte never{};
         if (status.ok() && me.rank() == sender) {
           status = me.finish(me.post(OperationKind::kReceive, 1 - sender, 2, &never, 1));

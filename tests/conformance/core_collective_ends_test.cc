@@ -1,16 +1,16 @@
-// A collective operation that is over stays over. If other ranks have reported something about a
-// call before it is made here, that ends the call at once, and its memory is never touched.
+// An ended collective operation stays ended. If other ranks have reported something about a call
+// before this rank makes it, the call ends immediately, and its memory is never accessed.
 //
-//   * a refusal, or another call, that is known before the call: as the first operation of its
-//     ranks, as one that could start at once, and as one behind others
-//   * a message of another call that has come before the call
+//   * a refusal, or a different call, that is known before this call: as the first operation of its
+//     ranks, as one that could start immediately, and as one queued behind others
+//   * a message for a different call that has arrived before this call
 //   * a rank that was lost before the call
-//   * calls that differ in kind, root or length, which the arena or messages show after both are
-//     made
+//   * calls that differ in kind, root or length, detected through the arena or messages after both
+//     are made
 //   * every kind of operation, called alone or in a group
-//   * through shared memory, by messages within a host, and by tcp; with memory of the host to
-//     which no access is allowed from the report on, and with memory of a device
-//   * operations that were in progress then end too, and their memory may be taken away
+//   * through shared memory, by messages within a host, and by tcp; with host memory that must not
+//     be accessed after the report, and with device memory
+//   * operations that were in progress at that time end too, and their memory may be taken away
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -43,11 +43,11 @@ constexpr uint64_t kBytes = 4096;
 constexpr uint64_t kManyBytes = 1u << 20;  // too many to leave before a receive is posted
 constexpr uint64_t kLimitNs = 20'000'000'000;
 
-// The terms on which the ranks have to agree.
+// The terms on which the ranks must agree.
 struct Shape {
   Kind kind = Kind::kAllreduce;
   int32_t root = 0;
-  uint64_t block = kBytes / kRanks;  // bytes of one rank's part
+  uint64_t block = kBytes / kRanks;  // size of one rank's part
 };
 
 // The late rank, 1, is the root of a reduction or a gather, since the other ranks only send.
@@ -62,8 +62,8 @@ std::vector<Kind> all_kinds() {
   return all;
 }
 
-// Returns whether |rank| may end a call of this shape with OK though the other rank has made
-// another call, because it waits for nobody.
+// Returns whether |rank| may end a call of this shape with OK although the other rank has made a
+// different call, because it waits for no other rank.
 bool may_end_well(const Shape& own, int rank) {
   switch (own.kind) {
     case Kind::kBroadcast:
@@ -127,7 +127,7 @@ class Buffers {
     if (device_[0] != nullptr) return;
     for (Pages& each : host_) each.take_away();
   }
-  // Expects that memory of a device is unchanged. It can then be given up.
+  // Expects that device memory is unchanged, and releases it.
   void check_untouched() {
     for (auto& each : device_) {
       if (each == nullptr) continue;
@@ -144,7 +144,7 @@ class Buffers {
     return device_[side] != nullptr ? device_[side]->part(offset, length)
                                     : host_[side].part(offset, length);
   }
-  // |blocks|: the side has a part for each rank. |many|: each part is a buffer of its own.
+  // |blocks|: the side has a part for each rank. |many|: each part is a separate buffer.
   std::vector<hetcomm_buffer_t> parts(size_t side, uint64_t block, bool blocks, bool many) {
     if (!many) return {part(side, 0, blocks ? kRanks * block : block)};
     std::vector<hetcomm_buffer_t> all;
@@ -158,8 +158,8 @@ class Buffers {
 };
 
 enum class Early : uint8_t { kRefusal, kOtherCall, kBoth };
-// kFirst: nobody has used the list of ranks before. kDirect: the operation could start at once.
-// kBehind: as many others as allowed are in progress.
+// kFirst: the list of ranks has not been used before. kDirect: the operation could start
+// immediately. kBehind: the maximum number of other operations is in progress.
 enum class Place : uint8_t { kFirst, kDirect, kBehind };
 
 struct Scenario {
@@ -176,7 +176,7 @@ struct Case {
   const char* settings;
 };
 
-// Returns whether the kind is tested with memory of a device in every way of hearing.
+// Returns whether this kind is tested with device memory for every kind of report.
 bool is_usual(Kind kind) {
   return kind == Kind::kBroadcast || kind == Kind::kAllreduce || kind == Kind::kReduce;
 }
@@ -197,14 +197,14 @@ std::vector<Scenario> scenarios() {
   return all;
 }
 
-// Makes the call, or collects it in |group|, which its caller starts.
+// Makes the call, or collects it in |group|, which the caller starts.
 Operation* start(Communicator& communicator, const Shape& shape, Buffers& buffers,
                  std::vector<OperationRef>* group = nullptr) {
   const std::vector<hetcomm_buffer_t> sends = buffers.sends(shape);
   const std::vector<hetcomm_buffer_t> receives = buffers.receives(shape);
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
-  // Only the address of the group is used, to find it.
+  // Only the group's address is used, to find the group.
   options.group = reinterpret_cast<hetcomm_group_t*>(group);
   Operation* operation = nullptr;
   std::string text;
@@ -255,24 +255,24 @@ void meet(CoreMember& me) {
   EXPECT_TRUE(met.ok()) << met.text();
 }
 
-// Runs an operation that ends well, by which the ranks learn how they are joined.
+// Runs a successful operation, in which the ranks determine how they are connected.
 void join(CoreMember& me, Communicator& on) {
   Buffers buffers(me, false);
   const Status status = me.finish(start(on, {}, buffers));
   ASSERT_TRUE(status.ok()) << status.text();
 }
 
-// Expects that the next operation that waits for all ranks tells every rank. Its memory may be
-// taken away then.
+// Expects that every rank learns of the failure in the next operation that waits for all ranks. The
+// operation's memory may be taken away afterwards.
 void expect_next_to_tell(CoreMember& me, Communicator& on) {
   Buffers buffers(me, false);
   expect_mismatch(me, start(on, {}, buffers));
   buffers.take_away();
-  // Further progress touches nothing.
+  // Further progress accesses no memory.
   for (int i = 0; i < 3; ++i) meet(me);
 }
 
-// Runs rank 1's side. |others| were called before, and are in progress.
+// Runs rank 1's side. The operations in |others| were called before, and are in progress.
 void call_what_is_over(CoreMember& me, Communicator& on, const Scenario& scenario,
                        uint64_t sequence, std::vector<Operation*>& others,
                        std::vector<std::unique_ptr<Buffers>>& used) {
@@ -283,7 +283,7 @@ void call_what_is_over(CoreMember& me, Communicator& on, const Scenario& scenari
     hear(me, on, sequence, scenario.early);
     expect_mismatch(me, start(on, shape, *own));
   } else {
-    // The rank hears of the first call when both are collected, and neither was started.
+    // The rank learns of the first call when both are collected, and neither was started.
     Buffers next(me, scenario.on_device);
     next.take_away();
     std::vector<OperationRef> group;
@@ -318,12 +318,12 @@ void play(CoreMember& me, const Scenario& scenario) {
   meet(me);
   constexpr int kMaxActive = 8;
   if (me.rank() == 0) {
-    // Its data is here when the other rank calls.
+    // Rank 0's data has arrived when rank 1 calls.
     if (scenario.place != Place::kBehind) call(scenario.kind, scenario.on_device);
     meet(me);
     meet(me);
     for (Operation* const each : others) {
-      // A rank that only sends may be done.
+      // A rank that only sends may have finished.
       const Status status = me.finish(each);
       EXPECT_TRUE(status.ok() || status.code() == Code::kMismatch) << status.text();
     }
@@ -336,7 +336,7 @@ void play(CoreMember& me, const Scenario& scenario) {
     call_what_is_over(me, on, scenario, calls + 1, others, used);
     meet(me);
   }
-  // Further progress touches nothing.
+  // Further progress accesses no memory.
   for (int i = 0; i < 3; ++i) meet(me);
 }
 
@@ -377,7 +377,7 @@ TEST_P(CollectiveEnds, WhatIsOverBeforeItsCallIsNeverStarted) {
 
 // --- calls that differ without any report -------------------------------------------------------
 
-// The calls of both ranks. Rank 0 makes its call first.
+// The calls by both ranks. Rank 0 makes its call first.
 struct Difference {
   Shape of_rank_0;
   Shape of_rank_1;
@@ -403,7 +403,8 @@ std::vector<Difference> differences() {
   return all;
 }
 
-// Rank 1 is late: rank 0's data lies in the arena, or has left, when rank 1 calls.
+// Makes collective calls that differ between the ranks. Rank 1 calls late, when rank 0's data is
+// already in the arena or on its way.
 void differ(CoreMember& me, const Difference& difference, Place place, bool on_device,
             bool grouped) {
   Result<std::unique_ptr<Communicator>> made = split(me.communicator(), 0, me.rank(), {});
@@ -427,7 +428,7 @@ void differ(CoreMember& me, const Difference& difference, Place place, bool on_d
   expect_next_to_tell(me, on);
 }
 
-// In the arena each rank finds the other one's ticket, and drops its own operation.
+// In the arena each rank finds the other rank's ticket, and drops its own operation.
 TEST_P(CollectiveEnds, CallsThatDifferTouchNothingAfterTheReport) {
   run([](CoreMember& me) {
     for (const Difference& difference : differences()) {
@@ -453,7 +454,7 @@ TEST_P(CollectiveEnds, CallsThatDifferTouchNothingAfterTheReport) {
 
 // --- messages that come before the call ----------------------------------------------------------
 
-// Waits until a message of a collective operation is here for which nobody waits.
+// Waits until a message of a collective operation has arrived that no operation expects.
 bool message_is_here(CoreMember& me, Communicator& on) {
   const uint64_t until_ns = now_ns() + kLimitNs;
   do {
@@ -467,12 +468,12 @@ bool message_is_here(CoreMember& me, Communicator& on) {
 struct Message {
   Kind kind;
   uint64_t bytes;
-  int calls;  // calls of rank 0, before rank 1 makes its first one
+  int calls;  // calls by rank 0 before rank 1's first call
   bool on_device;
   bool grouped;
 };
 
-// Rank 0 only sends, and so may be some calls ahead.
+// Rank 0 only sends, so it may be several calls ahead.
 void send_before_the_call(CoreMember& me, const Message& message) {
   Result<std::unique_ptr<Communicator>> made = split(me.communicator(), 0, me.rank(), {});
   ASSERT_TRUE(made.ok()) << made.status().text();
@@ -527,7 +528,7 @@ TEST_P(CollectiveEndsByMessages, AMessageOfAnotherCallEndsTheCallThatFollows) {
 // --- a rank that is lost before the call
 // ----------------------------------------------------------
 
-// A call that rank 1 makes when rank 0 has left.
+// A call that rank 1 makes after rank 0 has left.
 struct Late {
   Kind kind;
   Place place;
@@ -536,7 +537,7 @@ struct Late {
   std::unique_ptr<Communicator> on;
 };
 
-// Each call has a communicator of its own, since the first failure ends all operations of a
+// Each call has its own communicator, because the first failure ends all operations on a
 // communicator.
 std::vector<Late> late_calls(CoreMember& me) {
   std::vector<Late> all;
@@ -559,7 +560,7 @@ std::vector<Late> late_calls(CoreMember& me) {
 
 void call_without_rank_0(CoreMember& me, const Late& late) {
   Buffers own(me, late.on_device);
-  // The first operation of its ranks does not begin before they know how they are joined.
+  // The first operation of its ranks does not begin before they know how they are connected.
   if (late.place == Place::kFirst) own.take_away();
   std::vector<OperationRef> group;
   Operation* const operation =
@@ -591,7 +592,7 @@ void outlive_rank_0(CoreMember& me) {
   }
 }
 
-// The ranks do not meet at the end: rank 0 has left.
+// The ranks do not meet at the end, because rank 0 has left.
 TEST_P(CollectiveEnds, ARankThatWasLostEndsTheCallThatFollows) {
   hetcomm_test::LocalStore store;
   std::vector<std::thread> threads;

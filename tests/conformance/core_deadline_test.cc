@@ -1,8 +1,8 @@
-// Deadlines, checked by core's own view of an operation, so that looking at it does not drive the
-// engine:
+// Deadlines, checked by core's own view of an operation, so that inspecting the operation does not
+// drive the engine:
 //
-//   * where a thread makes progress a deadline ends an operation although nobody makes a call;
-//   * where the caller makes progress it ends at the caller's next call.
+//   * if a thread makes progress, a deadline ends an operation without any call;
+//   * if the caller makes progress, the operation ends in the caller's next call.
 #include <unistd.h>
 
 #include <array>
@@ -26,8 +26,8 @@ Factories self_and_tcp() {
   return factories;
 }
 
-// Looks at |operation| and makes no call. Returns the nanoseconds until it had ended; |limit_ns|:
-// it has not.
+// Polls |operation| without a call. Returns the nanoseconds until it had ended; |limit_ns|: it has
+// not ended.
 uint64_t watch(const Operation& operation, uint64_t limit_ns) {
   const uint32_t generation = operation.generation();
   const uint64_t begin = now_ns();
@@ -38,7 +38,7 @@ uint64_t watch(const Operation& operation, uint64_t limit_ns) {
   return limit_ns;
 }
 
-// Posts a receive that nothing matches once all threads sleep. |timeout_ns| 0: the default.
+// Once all threads sleep, posts a receive that nothing matches. |timeout_ns| 0: the default.
 void expect_timed_out_in_silence(CoreMember& me, int from, uint64_t timeout_ns) {
   std::array<std::byte, 8> memory{};
   usleep(100'000);  // the background thread has gone to sleep
@@ -63,7 +63,7 @@ TEST(CoreDeadline, IsKeptWithoutACallByTheThread) {
       });
 }
 
-// This also shows that looking at the operation does not drive anything.
+// This also shows that inspecting the operation drives nothing.
 TEST(CoreDeadline, NeedsACallWhereTheCallerMakesProgress) {
   run_core_job(
       1, "PROGRESS=caller;TIMEOUT=100ms;LOG=error", [](int) { return self_and_tcp(); },

@@ -1,11 +1,11 @@
-// A device whose vendor's calls fail: each of them once, the first time or a later one, or all from
-// then on. For every call and place:
+// A device whose vendor calls fail: each call fails once, at the first or a later time, or all
+// calls fail from that point. For every call and point:
 //
-//   * the operation that involves the device, be it a message or a put, ends with the reason or,
-//     where there is another way, with the right data; so does that of the other rank
-//   * messages between memory of the host go on
-//   * after a call that failed once, memory of the device moves again
-//   * all resources are given back
+//   * the operation that involves the device, a message or a put, ends with the reason or, if there
+//     is another way, with the right data; so does the other rank's
+//   * messages between host memory still work
+//   * after a call that failed once, device memory can be moved again
+//   * all resources are returned
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,7 +26,7 @@
 namespace hetcomm::test {
 namespace {
 
-constexpr uint64_t kSize = 2'000'000;  // bytes of the memory of a device
+constexpr uint64_t kSize = 2'000'000;  // size of the device memory
 
 enum class Call : uint8_t {
   kStreamCreate,
@@ -42,7 +42,7 @@ constexpr std::array<const char*, 8> kCalls = {"stream_create", "copy_to_host", 
                                                "event_record",  "event_query",  "allocate_host",
                                                "pin_host",      "event_notify"};
 
-// Selects the call that fails, among those of all ranks.
+// Selects the failing call among the calls from all ranks.
 struct Failure {
   Call call = Call::kStreamCreate;
   int earlier = 0;      // calls that succeed before
@@ -77,8 +77,8 @@ class Vendor {
   static inline std::atomic<bool> is_armed_{false};
 };
 
-// Returns the table of a kind of simulated device, whose calls fail as planned. |kIndex| makes one
-// of each.
+// Returns the table of a kind of simulated device, whose calls fail as planned. Each |kIndex| has
+// its own table.
 template <int kIndex>
 const DeviceTable& failing_table(const DeviceTable& real_table) {
   static DeviceTable real;
@@ -106,7 +106,7 @@ const DeviceTable& failing_table(const DeviceTable& real_table) {
       return Vendor::fails(Call::kEventRecord) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
                                                : real.event_record(device, stream, out);
     };
-    // A copy that has failed is over.
+    // A copy that has failed has ended.
     table.event_query = [](void* device, void* event) {
       if (!Vendor::fails(Call::kEventQuery)) return real.event_query(device, event);
       (void)real.event_wait(device, event);
@@ -165,8 +165,8 @@ void pass_host(CoreMember& me, uint64_t seed) {
 
 class DeviceDeath : public ::testing::TestWithParam<std::string> {};
 
-// Returns whether a transfer of memory of |device| needs the call. For the others there is another
-// way.
+// Returns whether a transfer of |device|'s memory needs the call. For other calls there is an
+// alternative.
 bool is_needed(Call call) { return call <= Call::kEventQuery; }
 bool is_made(Call call, size_t device) {
   if (call == Call::kAllocateHost) return device == 1;
@@ -184,11 +184,11 @@ void meet(CoreMember& me) {
   EXPECT_TRUE(me.finish(receive).ok());
 }
 
-// A way to move rank 0's memory of a device to rank 1's.
+// A way to move rank 0's device memory to rank 1's.
 class Way {
  public:
   virtual ~Way() = default;
-  // Makes one try, and returns its status at this rank.
+  // Makes one attempt, and returns its status on this rank.
   virtual Status go() = 0;
 };
 
@@ -238,8 +238,8 @@ class Puts final : public Way {
 
 using MakeWay = std::function<std::unique_ptr<Way>(CoreMember& me, OnDevice& memory)>;
 
-// Moves memory of |device| on both sides, while messages of the host go on. Counts the operations
-// that report a lost device.
+// Moves |device|'s memory on both sides, while messages between host memory continue. Counts the
+// operations that report a lost device.
 void go_through(CoreMember& me, const Failure& failure, size_t device, const MakeWay& make_way,
                 std::atomic<int>& lost) {
   OnDevice memory(me, kSize, device);
@@ -252,7 +252,7 @@ void go_through(CoreMember& me, const Failure& failure, size_t device, const Mak
   for (int round = 0; round < 3; ++round) {
     const Status status = way->go();
     EXPECT_EQ(status.ok(), status.text() == code_text(Code::kOk)) << status.text();
-    // The other rank hears it as the reason of the rank that owns the device.
+    // The other rank receives it as the reason from the rank that owns the device.
     const bool of_other = status.code() == Code::kAborted &&
                           status.text().find("DEVICE_LOST") != std::string_view::npos;
     if (status.code() == Code::kDeviceLost || of_other) {

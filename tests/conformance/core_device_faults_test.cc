@@ -1,9 +1,9 @@
-// Devices that fail, at calls of every kind that the library makes to them:
+// Devices that fail at each kind of call that the library makes to them:
 //
-//   * one call fails, at many places, or the device of a rank is lost from then on
-//   * the operations that need the device end, on all ranks, and report it; none hangs
+//   * one call fails, at many points, or a rank's device is lost from that point
+//   * the operations that need the device end on all ranks, and report the failure; none hangs
 //   * operations that succeed have the right data
-//   * all others go on, and so does the device once it works again
+//   * all other operations continue, and so does the device once it works again
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -31,18 +31,18 @@ namespace hetcomm::test {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr uint64_t kBytes = 384 * 1024;               // some chunks
+constexpr uint64_t kBytes = 384 * 1024;               // spans several chunks
 constexpr uint64_t kLongBytes = (6 << 20) + 100'000;  // a sum for which devices copy on their own
 constexpr uint64_t kLimitNs = 10'000'000'000;
 constexpr const char* kWords = "the simulation was told to fail";
 constexpr hetcomm_status_t kLost = HETCOMM_DEVICE_LOST;
 
 struct Faults {
-  std::atomic<int64_t> calls_left{INT64_MAX};  // calls until one fails
-  std::atomic<bool> lasts{false};              // the device fails from then on
+  std::atomic<int64_t> calls_left{INT64_MAX};  // number of calls until one fails
+  std::atomic<bool> lasts{false};              // the device fails from that point
   std::atomic<const void*> lost{nullptr};
   std::atomic<int64_t> seen{0};
-  std::atomic<int64_t> made{0};  // calls in the latest round
+  std::atomic<int64_t> made{0};  // number of calls in the latest round
   std::atomic<int64_t> reductions{0};
   // The number of reductions that are not made, which their events report later.
   std::atomic<int64_t> late{0};
@@ -53,7 +53,7 @@ struct Faults {
 };
 Faults faults;
 
-// A set of objects of any devices, usable from any thread.
+// A thread-safe set of objects from any devices.
 class Set {
  public:
   void insert(const void* one) {
@@ -83,7 +83,7 @@ bool fails(const void* device) {
   return now || faults.lost == device;
 }
 
-// Returns the table. The first rank that calls makes it. |kIndex| makes one for each kind.
+// Returns the table. The first rank that calls creates it. Each |kIndex| has its own table.
 template <int kIndex>
 const DeviceTable& failing_table(const DeviceTable& given) {
   static const DeviceTable real = given;
@@ -166,7 +166,7 @@ const DeviceTable& failing_table(const DeviceTable& given) {
       held_events.take(event);
       real.event_release(device, event);
     };
-    // There is no notice of the end of held events.
+    // Held events do not notify their end.
     table.event_notify = [](void* device, void* event, int file) {
       if (held_events.has(event)) return hetcomm_status_t{HETCOMM_UNSUPPORTED};
       return fails(device) ? kLost : real.event_notify(device, event, file);
@@ -238,10 +238,10 @@ struct Setting {
   bool sums = false;     // collective operations, by messages, make their sums there
   bool unified = false;  // it copies from any host memory
   What what = What::kMessages;
-  bool lasts = false;  // a device that has failed once fails from then on
+  bool lasts = false;  // a device that has failed once keeps failing
 };
 
-// A matrix of bytes. Each rank has kBytes of it: some of its lines, or some of its columns.
+// A matrix of bytes. Each rank has kBytes of it: some of its rows, or some of its columns.
 constexpr uint64_t kColumns = 1536;
 constexpr uint64_t kLines = kBytes * kRanks / kColumns;
 
@@ -251,7 +251,7 @@ std::shared_ptr<const reshard::Layout> layout_by(size_t dimension) {
       reshard::layout_of({kLines, kColumns}, mesh, {reshard::shard(dimension)}).value());
 }
 
-// Moves the sent data, some lines of the matrix, to the received data, some columns.
+// Moves the sent data, some rows of the matrix, to the received data, some columns.
 class Resharding {
  public:
   explicit Resharding(Communicator& communicator) {
@@ -264,7 +264,7 @@ class Resharding {
   Resharding(const Resharding&) = delete;
   Resharding& operator=(const Resharding&) = delete;
   ~Resharding() {
-    // Executions of other ranks may still end it.
+    // The execution may still be ended by executions on other ranks.
     const uint64_t until_ns = now_ns() + kLimitNs;
     while (redistribution_->close().code() == Code::kBusy && now_ns() < until_ns) {
       std::this_thread::yield();
@@ -279,7 +279,7 @@ class Resharding {
     EXPECT_EQ(redistribution_->start(&from, &to, {}, &operation, &text), Code::kOk) << text;
     return operation;
   }
-  // Returns the data that |rank| has then received, where rank r has sent pattern |first_seed| + r.
+  // Returns the data that |rank| has received if rank r has sent pattern |first_seed| + r.
   static std::vector<std::byte> expected(uint64_t rank, uint64_t first_seed) {
     constexpr uint64_t kMine = kColumns / kRanks;
     std::vector<std::byte> all;
@@ -299,11 +299,11 @@ class Resharding {
   std::unique_ptr<reshard::Redistribution> redistribution_;
 };
 
-// Operations that run at the same time: a message to the next rank, a reduction in place and an
-// allgather, a redistribution, or a long reduction in place.
+// Concurrent operations: a message to the next rank, a reduction in place and an allgather, a
+// redistribution, or a long reduction in place.
 class Round {
  public:
-  // Collective operations run on |collective|.
+  // Collective operations use |collective|.
   Round(CoreMember& me, Communicator& collective, Buffers& buffers, What what, uint64_t tag)
       : me_(me), collective_(collective), buffers_(buffers), what_(what), tag_(tag) {
     buffers.sent.fill(tag * kRanks + rank());
@@ -335,7 +335,7 @@ class Round {
     for (Operation* const each : operations) outcomes.push_back(me_.finish(each));
     return outcomes;
   }
-  // Expects that operations that succeeded have brought the right data.
+  // Expects that successful operations have delivered the right data.
   void check(const std::vector<Status>& outcomes) {
     if (what_ == What::kMessages) {
       const uint64_t previous = (rank() + kRanks - 1) % kRanks;
@@ -362,8 +362,7 @@ class Round {
   static void expect(OnDevice& memory, uint64_t offset, uint64_t seed) {
     EXPECT_EQ(find_mismatch(memory.contents(offset, kBytes), seed), std::nullopt);
   }
-  // Returns the greatest value of all ranks in each byte, where rank r has pattern |first_seed| +
-  // r.
+  // Returns the maximum over all ranks in each byte, if rank r has pattern |first_seed| + r.
   static std::vector<std::byte> greatest(uint64_t first_seed, uint64_t bytes) {
     std::vector<std::byte> all(bytes);
     std::vector<std::byte> one(bytes);
@@ -388,14 +387,14 @@ class Rounds {
  public:
   Rounds(CoreMember& me, std::barrier<>& together) : me_(me), together_(together), buffers_(me) {}
 
-  // Runs a round in which call |fails_at| of a device fails, or its device from then on. Returns
-  // the number of calls made.
+  // Runs a round in which device call |fails_at| fails, or the device from that point. Returns the
+  // number of calls made.
   int64_t run(What what, int64_t fails_at, bool lasts, std::atomic<int>* words) {
-    // A failed operation ends all later collective operations of its communicator.
+    // A failed operation ends all later collective operations on its communicator.
     Result<std::unique_ptr<Communicator>> part = split(me_.communicator(), 0, 0, {});
     EXPECT_TRUE(part.ok()) << part.status().text();
     if (!part.ok()) return 0;
-    // The second long operation of a team uses another way of writing than the first.
+    // A team's second long operation uses another way of writing than its first.
     if (what == What::kLongSum && ++long_sums_ % 2 == 0) {
       for (const Status& each : Round(me_, **part, buffers_, what, ++tag_).run()) {
         EXPECT_TRUE(each.ok()) << each.text();
@@ -413,7 +412,7 @@ class Rounds {
     first_rank([] {
       faults.calls_left = INT64_MAX;
       faults.lost = nullptr;
-      faults.made = faults.seen.load();  // one value for all ranks, while some may go on
+      faults.made = faults.seen.load();  // one value for all ranks, even if some continue
     });
     one.check(outcomes);
     for (const Status& each : outcomes) {
@@ -425,7 +424,7 @@ class Rounds {
     together_.arrive_and_wait();
     return made;
   }
-  // An operation that is cancelled while devices make its sums ends when they have.
+  // An operation that is cancelled while devices compute its sums ends when the sums have ended.
   void cancel_beside_sums() {
     Result<std::unique_ptr<Communicator>> part = split(me_.communicator(), 0, 0, {});
     ASSERT_TRUE(part.ok()) << part.status().text();
@@ -505,7 +504,7 @@ TEST_P(DeviceFaults, AtEveryKindOfCall) {
     }
     EXPECT_GT(calls, 10);
     EXPECT_TRUE(!GetParam().sums || faults.reductions > 0);
-    // Where there are many calls, not each one fails: a round takes long under a sanitizer.
+    // If there are many calls, only some of them fail: a round takes long under a sanitizer.
     for (int64_t at = 0; at < calls && !stops; at += 1 + calls / 25) {
       SCOPED_TRACE("call " + std::to_string(at));
       rounds.run(what, at, lasts, &words_);
@@ -529,7 +528,7 @@ TEST_P(FaultsOfSums, EndsWhenTheSumHas) {
   });
 }
 
-// The device finds only later that it has not made a sum.
+// The device reports only later that it has not made a sum.
 TEST_P(FaultsOfSums, ThatFailLate) {
   run_job([&](Rounds& rounds) {
     rounds.run(What::kCollectives, INT64_MAX, false, &words_);
@@ -547,7 +546,7 @@ TEST_P(FaultsOfSums, ThatFailLate) {
 INSTANTIATE_TEST_SUITE_P(Over, FaultsOfSums, testing::Values(Setting{"tcp", "sim-address", true}),
                          [](const auto&) { return std::string("tcp_sim_address"); });
 
-// Each operation has its own test, since each takes a job that is long under a sanitizer.
+// Each operation has its own test, because each needs a job that is slow under a sanitizer.
 std::vector<Setting> all_settings() {
   std::vector<Setting> all;
   for (const bool lasts : {false, true}) {

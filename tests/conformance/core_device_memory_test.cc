@@ -1,13 +1,13 @@
-// Memory of devices that connections reach directly, over fake verbs: not run on hardware.
+// Device memory that connections access directly, over fake verbs: not run on hardware.
 //
 //   * messages and one-sided operations are right over dma-bufs and over plain registration;
-//   * when the connection breaks in the middle, direct transfers in flight go on staged over a
-//     transport that reaches host memory only, and directly again when the first one is back;
-//   * a memory that the network interface refuses in the middle is staged;
-//   * the device is told before its user sees data that a network interface wrote;
+//   * when the connection breaks during transfers, direct transfers in flight continue staged over
+//     a transport for host memory only, and directly again when the first transport is back;
+//   * memory that the network interface refuses during transfers is staged;
+//   * the device is notified before its user sees data that a network interface wrote;
 //   * nothing stays registered;
-//   * a device is tried when its memory is about to move for the first time, and not before; it is
-//     tried again where the trial failed for lack of resources.
+//   * a device is tried when its memory is first about to move, not earlier; it is tried again if
+//     the trial failed for lack of resources.
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -134,12 +134,12 @@ TEST_F(CoreDeviceMemory, BothWaysOfRegistration) {
           EXPECT_NE(text.find(way), std::string::npos) << text;
         },
         make_devices);
-    // The flushes are those of two trials, and of each message that arrived.
+    // The flushes are those from two trials, and one for each message that arrived.
     EXPECT_EQ(flushes, 2u + 2 * 9);
   }
 }
 
-// The ranks connect, and no memory of a device moves.
+// The ranks connect, and no device memory moves.
 void pass_host_message(CoreMember& me) {
   std::array<std::byte, 100> bytes{};
   const bool sends = me.rank() == 0;
@@ -195,7 +195,7 @@ TEST_F(CoreDeviceMemory, ATrialThatFailedForWantOfSomethingIsMadeAgain) {
 }
 
 TEST_F(CoreDeviceMemory, ABrokenConnectionIsReplacedByStaging) {
-  // The counts cover all runs: how soon rdma is back in one of them is a matter of timing.
+  // The counts cover all runs: how soon rdma returns in any one run is a matter of timing.
   std::atomic<uint64_t> direct{0};
   std::atomic<uint64_t> staged{0};
   std::atomic<uint64_t> failures{0};
@@ -243,7 +243,7 @@ TEST_F(CoreDeviceMemory, WhatIsRefusedInTheMiddleIsStaged) {
           EXPECT_EQ(memory.contents(0, 20'000'000), pattern(20'000'000, seed));
           return status;
         };
-        // This sends one small message of another range: all memory is attached, and little is
+        // This sends one small message from another range: all memory is attached, and little is
         // registered for peers.
         const hetcomm_buffer_t little = memory.part(0, 10);
         EXPECT_TRUE(
@@ -315,7 +315,7 @@ TEST_F(CoreDeviceMemory, PutsAndGetsWithoutTheOwner) {
             EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
             const uint64_t between = flushes;
             EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
-            // The owner's device sees the put, too, though nobody notifies.
+            // The owner's device also sees the put, although no notification is sent.
             EXPECT_TRUE(me.finish(me.access(OperationKind::kPut, {.remote = &remote, .offset = 0},
                                             local.part(0, kSize)))
                             .ok());

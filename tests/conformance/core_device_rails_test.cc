@@ -1,11 +1,11 @@
-// Data of a device goes over the network interfaces near that device, on both sides:
+// Device data uses the network interfaces near that device, on both sides:
 //
-//   * the data of each of a rank's devices goes over its own interface and no other, whichever of
-//     the two ranks sends first;
-//   * where subnets do not join the two interfaces, or connections between them fail, the data goes
-//     over others, and over its own again when they work;
+//   * the data of each of a rank's devices uses only that device's interface, whichever of the two
+//     ranks sends first;
+//   * if subnets do not join the two interfaces, or connections between them fail, the data uses
+//     others, and its own again when they work;
 //   * devices that are added later use the nearest of the job's interfaces;
-//   * every message arrives once, whole, while connections break and are made.
+//   * every message arrives once, whole, while connections break and are re-established.
 //
 // The ranks see a recorded machine of eight accelerators and eight network interfaces.
 #include <sched.h>
@@ -63,7 +63,7 @@ std::string settings(const std::string& path, const std::string& more) {
   return "TIMEOUT=30s;LOG=error;TOPOLOGY_TRUST=on;TOPOLOGY=" + path + ".xml;" + more;
 }
 
-// Puts all interfaces of the machine into one subnet while it lives.
+// Puts all interfaces of the machine into one subnet during its lifetime.
 class OneSubnet {
  public:
   OneSubnet() {
@@ -107,8 +107,8 @@ void run_pair(const FaultPlan& plan, const std::string& more,
       body, devices);
 }
 
-// Returns the bulk data that each transport of this rank has moved for the peer, by the transport's
-// number.
+// Returns the bulk bytes that each transport of this rank has moved for the peer, indexed by
+// transport number.
 std::vector<uint64_t> loads(CoreMember& me) {
   std::vector<hetcomm_counters_t> counters(32);
   counters.resize(me.communicator().counters(1 - me.rank(), counters.size(), counters.data()));
@@ -131,7 +131,7 @@ std::vector<size_t> used_since(const std::vector<uint64_t>& before, CoreMember& 
   return used;
 }
 
-// Sends from device |from| of rank |sender| to device |to| of the other rank. Neither is the host.
+// Sends from device |from| on rank |sender| to device |to| on the other rank. Neither is the host.
 void pass(CoreMember& me, int sender, size_t from, size_t to, uint64_t seed) {
   const bool sends = me.rank() == sender;
   OnDevice memory(me, kBytes, sends ? from : to);
@@ -160,7 +160,7 @@ TEST(CoreDeviceRails, DataOfADeviceGoesOverItsInterface) {
             meet(me);
             ASSERT_NO_FATAL_FAILURE(pass(me, sender, device, device, seed++));
             meet(me);
-            if (me.rank() != sender) continue;  // the sender counts
+            if (me.rank() != sender) continue;  // only the sender counts
             EXPECT_EQ(used_since(before, me), std::vector<size_t>{transport_of(device)})
                 << "device " << device << " of rank " << sender;
           }
@@ -184,7 +184,7 @@ TEST(CoreDeviceRails, LateDevicesUseTheNearestInterface) {
         meet(me);
         ASSERT_NO_FATAL_FAILURE(pass(me, sender, device, device, seed++));
         meet(me);
-        if (me.rank() != sender) continue;  // the sender counts
+        if (me.rank() != sender) continue;  // only the sender counts
         EXPECT_EQ(used_since(before, me), std::vector<size_t>{transport_of(device == 3 ? 2 : 1)})
             << "device " << device << " of rank " << sender;
       }
@@ -192,7 +192,7 @@ TEST(CoreDeviceRails, LateDevicesUseTheNearestInterface) {
   });
 }
 
-// Only its own rank sees such a device: the recorded machine does not show it.
+// Only its own rank sees this device: the recorded machine does not contain it.
 TEST(CoreDeviceRails, RanksOfAHostShareOutNicsAmongTheDevicesOfAllOfThem) {
   for (const char* const size : {"", "SMALL_JOB=0;"}) {
     SCOPED_TRACE(size);
@@ -226,7 +226,7 @@ TEST(CoreDeviceRails, RanksOfAHostShareOutNicsAmongTheDevicesOfAllOfThem) {
   }
 }
 
-// Both ends are near the data, although the devices have different numbers.
+// Both ends use the interface near the data, although the devices have different numbers.
 TEST(CoreDeviceRails, DataBetweenTwoDevicesGoesBetweenTheirInterfaces) {
   const OneSubnet machine;
   run_pair(
@@ -251,7 +251,7 @@ TEST(CoreDeviceRails, DataBetweenTwoDevicesGoesBetweenTheirInterfaces) {
       machine.path());
 }
 
-// The interfaces of the two devices are in different subnets, so others stand in for them.
+// The interfaces of the two devices are in different subnets, so others replace them.
 TEST(CoreDeviceRails, InterfacesWithoutACommonSubnetAreReplaced) {
   run_pair(bound_plan(), "RAILS=1;", [&](CoreMember& me) {
     uint64_t seed = 1;
@@ -291,8 +291,8 @@ TEST(CoreDeviceRails, AnInterfaceThatFailsIsReplacedUntilItWorks) {
   });
 }
 
-// The rank runs on a node of the machine whose interface is not that of its device. Messages go
-// over the device's interface, and puts into memory of the host go over the host's.
+// The rank runs on a NUMA node whose interface is not its device's. Messages use the device's
+// interface, and puts into host memory use the host's.
 TEST(CoreDeviceRails, OneSidedAccessGoesOverTheInterfaceNearTheMemory) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -351,7 +351,7 @@ TEST(CoreDeviceRails, EveryMessageArrivesWhileConnectionsBreak) {
       plan.max_delay = 4;
       plan.max_rail_failures = 3;
       run_pair(plan, std::string("RAILS=2;COOL_DOWN=5ms;") + progress, [&](CoreMember& me) {
-        std::mt19937_64 choose(seed);  // the same on both ranks
+        std::mt19937_64 choose(seed);  // the same seed on both ranks
         for (uint64_t message = 1; message <= 12; ++message) {
           const int sender = static_cast<int>(choose() % 2);
           const size_t from = 1 + choose() % 2;

@@ -1,15 +1,15 @@
-// Bulk data of a device whose network interface lies beyond its root complex, over fake verbs (not
-// run on hardware):
+// Bulk data of a device whose network interface is outside of its root complex, over fake verbs
+// (not run on hardware):
 //
-//   * goes direct where that is faster, and staged where staging is faster, when it is sent and
-//     when it is received
-//   * changes its way when the faster way changes, in both directions
-//   * goes direct at all times over an interface below the same root complex, and with
+//   * moves directly if that is faster, and staged if staging is faster, both when sent and when
+//     received
+//   * switches when the other way becomes faster, in both directions
+//   * always moves directly over an interface under the same root complex, and with
 //     HETCOMM_DEVICE_PATH=direct, however slow that is
-//   * goes direct where staging would be faster and there is no memory to stage through
+//   * moves directly if staging would be faster but there is no memory to stage through
 //   * arrives whole in all cases
 //
-// The test sets the time that a direct access takes the network interface.
+// The test sets the time that the network interface needs for a direct access.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -38,9 +38,9 @@ namespace {
 
 constexpr uint64_t kBytes = 1 << 20;
 constexpr uint64_t kDeviceBytes = 64 << 20;
-constexpr const char* kSlowCopies = ":bandwidth=100M";  // staging takes 10 ms for a message
+constexpr const char* kSlowCopies = ":bandwidth=100M";  // staging takes 10 ms per message
 
-// Memory of devices, and the time that the interface takes for a MiB of it, in us.
+// Device memory, and the time that the interface needs for a MiB of it, in us.
 struct SlowMemory {
   std::mutex mutex;
   std::vector<uint64_t> begins;
@@ -140,8 +140,8 @@ class FarDevices : public ::testing::Test {
     run("one_nic", "bnxt_re0", "0000:93:00.0", more, "", body);
   }
 
-  // Passes messages from the device of rank 0 to host memory of rank 1, or from host memory of rank
-  // 0 to the device of rank 1. Returns the bytes that moved to or from this rank's device.
+  // Passes messages from rank 0's device to rank 1's host memory, or from rank 0's host memory to
+  // rank 1's device. Returns the bytes that moved to or from this rank's device.
   static Moved pass(CoreMember& me, uint64_t count, bool from_device) {
     const Moved before = moved(me);
     const bool sends = me.rank() == 0;
@@ -166,8 +166,8 @@ class FarDevices : public ::testing::Test {
     const Moved after = moved(me);
     return {after.direct - before.direct, after.staged - before.staged};
   }
-  // Expects that the rank whose device is used moves most of |count| messages staged, or directly
-  // if not |staged|.
+  // Expects that the rank whose device is used moves most of |count| messages staged if |staged|,
+  // otherwise directly.
   static void expect_way(CoreMember& me, const Moved& moved, uint64_t count, bool from_device,
                          bool staged) {
     if ((me.rank() == 0) != from_device) return;
@@ -202,10 +202,10 @@ TEST_F(FarDevices, TheWayChangesWhenTheOtherBecomesFaster) {
   run_far(kSlowCopies, [&](CoreMember& me) {
     expect_way(me, pass(me, 30, true), 30, true, false);
     slow_memory().us_per_mib = 90'000;  // a busy machine copies slowly, too
-    pass(me, 60, true);                 // it takes a few messages to notice
+    pass(me, 60, true);                 // the change is noticed after a few messages
     expect_way(me, pass(me, 30, true), 30, true, true);
     slow_memory().us_per_mib = 0;
-    // A trial costs no more than a small share of the time, so the next one may be far away.
+    // A trial costs at most a small share of the time, so the next one may be far away.
     for (int round = 0; round < 60 && !changed; ++round) {
       const Moved last = pass(me, 50, true);
       if (me.rank() == 0) changed = last.direct > last.staged;
@@ -215,7 +215,7 @@ TEST_F(FarDevices, TheWayChangesWhenTheOtherBecomesFaster) {
   });
 }
 
-// Limits the process to |bytes| of addresses in addition to those that it has.
+// Limits the process to |bytes| more address space than it has now.
 void limit_addresses(uint64_t bytes) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_AS, &limit), 0);
@@ -234,7 +234,7 @@ TEST_F(FarDevices, DirectWithoutMemoryToStageThrough) {
 #endif
   slow_memory().us_per_mib = 5'000;
   std::barrier<> together(2);
-  // A block to stage through is as large as a chunk.
+  // A staging block is as large as a chunk.
   run("one_nic", "bnxt_re0", "0000:93:00.0", "", "STAGING_CHUNK=1G", [&](CoreMember& me) {
     if (me.rank() == 0) limit_addresses(700 << 20);
     together.arrive_and_wait();

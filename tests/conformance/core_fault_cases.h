@@ -1,4 +1,4 @@
-// The ways in which the transports under core misbehave, for suites that run over all of them.
+// Faults of the transports under core, for suites that run over all of them.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct FaultCase {
   FaultPlan plan;
   std::string settings = {};
   bool unreachable_first = false;
-  bool shm_beside = false;   // another transport, which carries other sizes
-  uint32_t shm_later = 0;    // one that loses nothing, after this many connects have failed
-  size_t odd_instances = 0;  // instances of ranks with odd numbers, where they differ
+  bool shm_beside = false;   // adds shm, which carries other sizes
+  uint32_t shm_later = 0;    // adds a lossless shm, whose first connects fail this often
+  size_t odd_instances = 0;  // number of instances on odd ranks, where it differs
 };
 inline void PrintTo(const FaultCase& test_case, std::ostream* out) { *out << test_case.name; }
 
@@ -91,12 +91,13 @@ class CoreFaults : public ::testing::TestWithParam<FaultCase> {
     FaultPlan plan = GetParam().plan;
     plan.seed = seed;
     if (GetParam().odd_instances > 0) {
-      // The interfaces of one rank are together as fast as those of another.
+      // The interfaces of one rank are as fast in total as those of another.
       if (seed % 2 == 1) plan.instances = GetParam().odd_instances;
       plan.bytes_per_s = 12'000'000'000 / plan.instances;
     }
-    // A pair gives up when connections break for 10 s before any data comes over them. Where
-    // hundreds of messages have to be sent again, connections break that early one after the other.
+    // A pair is abandoned when connections break for 10 s before any data passes over them. If
+    // hundreds of messages have to be sent again, connections break that early several times in a
+    // row.
     plan.max_rail_failures = 12 / static_cast<uint32_t>(plan.instances);
     Factories result;
     if (GetParam().unreachable_first) {

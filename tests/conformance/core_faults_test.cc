@@ -1,6 +1,6 @@
-// Core over transports that misbehave in every way the interface allows: connections that break
-// while the peer lives (messages and puts are lost with them), refusals, delays, connects that
-// fail. Whatever happens below, every message arrives once, in order, whole.
+// Core over transports that misbehave in every way that the interface allows: connections that
+// break while the peer lives (messages and puts are lost with them), refusals, delays, failed
+// connects. Whatever the transports do, every message arrives once, in order, whole.
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -22,7 +22,7 @@
 namespace hetcomm::test {
 namespace {
 
-// A message from one rank to another. Both know it.
+// A message from one rank to another, known to both.
 struct Message {
   uint64_t tag;
   uint64_t size;
@@ -37,7 +37,7 @@ std::vector<Message> script(uint64_t seed, int from, int to, int count) {
   return messages;
 }
 
-// Posts all messages, in random order among peers and directions, then waits.
+// Posts all messages, in random order among peers and directions, and waits for them.
 void exchange(CoreMember& me, uint64_t seed, int count) {
   struct Pending {
     Operation* operation;
@@ -86,12 +86,12 @@ void exchange(CoreMember& me, uint64_t seed, int count) {
   }
 }
 
-// Numbers of messages and of credit pass 2^32 on the way.
+// Message and credit counters pass 2^32 during the test.
 constexpr uint32_t kNearTheEnd = UINT32_MAX - 40;
 
 TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
   std::atomic<uint64_t> broken{0};
-  // A quick run takes the seed that runs three ranks, and under a sanitizer the one that runs two.
+  // A quick run uses the seed for three ranks, and under a sanitizer the seed for two.
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
   constexpr uint64_t kQuickSeed = 1;
@@ -100,7 +100,7 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
 #endif
   const uint64_t first = long_run ? 1 : kQuickSeed;
   const uint64_t last = long_run ? 20 : kQuickSeed;
-  // This checks that the test tests something. By chance one run may have few failures.
+  // This checks that faults occur at all. A single run may by chance have few failures.
   const bool breaks = GetParam().plan.fail_rail > 0;
   const auto suffices = [&] { return !breaks || broken.load() > 4; };
   for (uint64_t seed = first; seed <= last || (seed <= last + 8 && !suffices()); ++seed) {
@@ -135,7 +135,8 @@ void pass_message(CoreMember& me, std::vector<std::byte>& bytes, uint64_t round)
   EXPECT_FALSE(find_mismatch(bytes, round).has_value());
 }
 
-// Several connections share one message. When one breaks permanently, the others take its part.
+// Several connections share one message. When one breaks permanently, the other connections take
+// over its part.
 TEST(CoreRails, ShareOneMessage) {
   FaultPlan plan;
   plan.instances = 3;
@@ -161,11 +162,11 @@ TEST(CoreRails, ShareOneMessage) {
       });
 }
 
-// Credit that is returned by a message without bytes, which gets lost with its connection, is
-// returned again. Nothing else would tell the sender, which waits for it.
+// Credit that is returned by an empty message lost with its connection is returned again. Otherwise
+// the sender, which waits for it, would never receive it.
 TEST(CoreRails, LostCreditIsReturnedAgain) {
   FaultPlan plan;
-  plan.fail_empty = 0.08;  // with much more, the connections that replace others break as well
+  plan.fail_empty = 0.08;  // with a much higher rate, replacement connections break as well
   plan.max_rail_failures = 20;
   std::atomic<uint64_t> broken{0};
   run_core_job(
@@ -206,8 +207,8 @@ TEST(CoreRails, TwentyOfOneKind) {
       });
 }
 
-// The receiver grants part of a message to a connection of which the sender has not yet heard: the
-// news of it is late, and the grant came over another connection.
+// The receiver grants part of a message to a connection that the sender does not know yet: the news
+// of it is late, and the grant arrived over another connection.
 TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     run_core_job(
@@ -237,8 +238,8 @@ TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
   }
 }
 
-// The network loses the connection of a pair without notice, after it was idle. The next message
-// arrives within the detection time, and no rank is taken for dead.
+// The network drops a pair's idle connection without notice. The next message arrives within the
+// detection time, and no rank is declared dead.
 TEST(CoreRails, ACutConnectionIsReplaced) {
   for (const int sender : {0, 1}) {
     SCOPED_TRACE("rank " + std::to_string(sender) + " sends");
@@ -286,8 +287,8 @@ TEST(CoreRails, ACutConnectionIsReplaced) {
   }
 }
 
-// A rank does not read for so long that the sender's kernel now probes only rarely. Then it reads,
-// and the news of that is lost with the connection. Its control thread tells the sender.
+// A rank does not read for so long that the sender's kernel probes only rarely. Then it reads, and
+// the news of that is lost with the connection. Its control thread tells the sender.
 TEST(CoreRails, AConnectionThatIsCutWhileThePeerDoesNotReadIsReplaced) {
   std::barrier both(2);
   run_core_job(
@@ -335,8 +336,7 @@ TEST(CoreRails, AConnectionThatIsCutWhileThePeerDoesNotReadIsReplaced) {
       });
 }
 
-// Exchanges messages of all sizes in both directions at once. The n-th message of a rank has n as
-// its seed.
+// Exchanges messages of all sizes in both directions at once. A rank's n-th message has seed n.
 void exchange_some(CoreMember& me, uint64_t round) {
   constexpr std::array<uint64_t, 5> kSizes{8, 3000, 50'000, 200'000, 3'000'000};
   struct Transfer {
@@ -377,12 +377,12 @@ hetcomm_counters_t counters_over(CoreMember& me, std::string_view transport) {
 
 struct TakeOverCase {
   const char* progress;
-  uint32_t failures;         // failures of shm, before a connection comes about
+  uint32_t failures;         // failures of shm before a connection is established
   const char* higher_chunk;  // the largest message of shm in the higher rank's own settings
 };
 
-// The first connection comes about over tcp, since shm has failed. shm is tried again, and takes
-// over the messages while they go both ways. Then tcp is unused and is closed, which is no failure.
+// The first connection is over tcp, because shm has failed. shm is retried, and takes over the
+// messages while they flow both ways. Then tcp is unused and is closed, which is not a failure.
 TEST(CoreRails, ABetterTransportTakesOver) {
   const TakeOverCase cases[] = {{"caller", 3, ""},
                                 {"thread", 3, ""},
@@ -428,8 +428,8 @@ TEST(CoreRails, ABetterTransportTakesOver) {
 }
 
 // The lower rank of a pair, which connects, posts its first message and computes for longer than
-// the higher one waits for its proof. No rank is lost, and the pair ends up on shared memory, with
-// or without another transport to fall back to.
+// the higher rank waits for its proof. No rank is lost, and the pair ends up on shared memory, with
+// or without another transport as a fallback.
 TEST(CoreFirstContact, MayComeWhileTheRankThatConnectsComputes) {
   constexpr auto kComputes = std::chrono::nanoseconds(kHandshakeTimeoutNs + 500'000'000);
   const auto job = [&](bool with_tcp) {

@@ -1,10 +1,10 @@
-// Memory of a device goes over RDMA for the first time while a user's stream is held back, with a
+// Device memory is about to use RDMA for the first time while a user's stream is held back, with a
 // vendor whose calls wait for the stream (waiting_devices.h), over fake verbs:
 //
 //   * the operation ends, and its bytes are right
 //   * no trial is made during the hold: the memory is staged
-//   * later memory goes directly
-//   * a device whose streams were named before goes directly at once
+//   * later memory moves directly
+//   * memory of a device whose streams were named before moves directly at once
 #include <time.h>
 
 #include <memory>
@@ -70,7 +70,7 @@ class HeldStream {
   std::unique_ptr<UserStream> stream_;
 };
 
-// Rank 0 sends memory of device |device|, behind |stream| unless that is null.
+// Rank 0 sends |device|'s memory, after |stream| unless it is null.
 void move(CoreMember& me, size_t device, const HeldStream* stream, uint64_t seed) {
   OnDevice memory(me, kSize, device);
   memory.fill(me.rank() == 0 ? seed : 0);
@@ -93,7 +93,7 @@ void move(CoreMember& me, size_t device, const HeldStream* stream, uint64_t seed
   }
 }
 
-// Returns whether memory of device |device| goes over RDMA directly, as far as was tried.
+// Returns whether |device|'s memory moves directly over RDMA, as far as tried.
 bool is_direct(CoreMember& me, size_t device) {
   const Engine::Baton baton(me.context().engine());
   PairCommons& commons = me.communicator().job().commons();

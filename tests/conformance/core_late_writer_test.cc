@@ -1,6 +1,6 @@
-// A buffer that was given back is never written again. The sender stops at every step of a
-// transfer, the receive ends at its deadline, its buffer is filled anew, and the sender goes on.
-// Nothing in the buffer may change. One thread drives both ranks, so that every step is reached.
+// A buffer that was returned is never written again. The sender stops at every step of a transfer,
+// the receive ends at its deadline, its buffer is refilled, and the sender resumes. Nothing in the
+// buffer may change. One thread drives both ranks, so that every step is reached.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -21,7 +21,7 @@ struct LateCase {
   bool shm;
   std::string settings;
   uint64_t size;
-  bool delayed = false;  // the transport holds upcalls back
+  bool delayed = false;  // the transport delays upcalls
 };
 void PrintTo(const LateCase& test_case, std::ostream* out) { *out << test_case.name; }
 
@@ -66,7 +66,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   const auto is_over = [](const Operation* operation) {
     return operation->is(operation->generation(), OperationState::kComplete);
   };
-  // Drives both until |operation| is over, or for |most| steps.
+  // Drives both ranks until |operation| has ended, or for at most |most| steps.
   const auto drive = [&](Operation* operation, int most = 2'000'000) {
     for (int i = 0; i < most && !is_over(operation); ++i) {
       step(*sender);
@@ -99,7 +99,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
       step(*receiver);
       step(*sender);
     }
-    // The sender stands still.
+    // The sender does not run.
     const Status ended = receiver->finish(receive);
     if (ended.code() == Code::kTimedOut) {
       ++stopped;
@@ -109,7 +109,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
     }
     drive(send, 20'000);
     if (!is_over(send)) {
-      // The machine was so slow that the receive ended before it had met the message.
+      // The machine was so slow that the receive ended before it matched the message.
       std::vector<std::byte> late(test_case.size);
       Operation* const again =
           receiver->post(OperationKind::kReceive, 0, tag, late.data(), late.size());
@@ -126,7 +126,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
     }
     if (ended.ok()) {
       EXPECT_TRUE(all_bytes(in, std::byte{0x11}));
-      // The message was whole before the sender stopped, for several steps in a row. There is no
+      // The message was complete before the sender stopped, for several steps in a row. There is no
       // later step.
       if (steps > stopped + 5) break;
     } else {
@@ -136,7 +136,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   }
   EXPECT_GT(stopped, 0) << "no step was met in which the transfer was under way";
   RecordProperty("stopped", stopped);
-  // Both go at the same time, as neither waits for the other here.
+  // Both ranks are destroyed together, because here neither waits for the other.
   std::thread leaving([&] { sender.reset(); });
   receiver.reset();
   leaving.join();
@@ -175,7 +175,7 @@ class PutsOverFailingRails : public ::testing::Test {
     if (memory_) {
       EXPECT_TRUE(RegisteredMemories::unregister_memory(*memory_, 20'000'000'000).ok());
     }
-    // Both go at the same time, as neither waits for the other here.
+    // Both ranks are destroyed together, because here neither waits for the other.
     std::thread leaving([this] { putter_.reset(); });
     owner_.reset();
     leaving.join();
@@ -223,7 +223,7 @@ TEST_F(PutsOverFailingRails, NothingLandsAfterTheEnd) {
     Operation* operation = put(from);
     const uint32_t generation = operation->generation();
     const auto done = [&] { return operation->is(generation, OperationState::kComplete); };
-    // The owner stands still. Every put that can end without it does.
+    // The owner does not run. Every put that can end without it does.
     for (int pass = 0; pass < 100 && !done(); ++pass) step(*putter_);
     if (!done()) ++waited;
     for (int pass = 0; pass < 2'000'000 && !done(); ++pass) step_both();
@@ -236,7 +236,7 @@ TEST_F(PutsOverFailingRails, NothingLandsAfterTheEnd) {
     ASSERT_TRUE(all_bytes(bytes_, std::byte{0xdd}))
         << "written after put " << i << " had completed";
   }
-  // This checks that the test tests something.
+  // This checks that the test covers the case at all.
   EXPECT_GT(failures(), 20u);
   EXPECT_GT(waited, 10);
   EXPECT_GT(internal::FaultyRegions::all().landed_late(), landed_before);

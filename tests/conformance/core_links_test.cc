@@ -1,11 +1,11 @@
-// Ranks agree on the figures of links by which algorithms are chosen (HETCOMM_LINK_MODEL):
+// Agreement of ranks on the link figures by which algorithms are chosen (HETCOMM_LINK_MODEL):
 //
-//   * ranks whose figures differ have the same topology, and choose the same algorithms;
-//   * the figures of a transport are those of the first rank that has it: a file's, or the
+//   * ranks with different figures have the same topology, and choose the same algorithms;
+//   * a transport's figures are those of the first rank that has it: from a file, or the
 //     transport's own;
-//   * rank 0's link model is on all ranks, whatever its length, and only rank 0's counts; clusters
-//     and figures come from it;
-//   * until a pair has measured, it takes its ways for as slow as the model says.
+//   * rank 0's link model is on all ranks, whatever its length, and only rank 0's is used; it gives
+//     the clusters and figures;
+//   * until a pair has measured its rates, it assumes those from the model.
 #include <unistd.h>
 
 #include <fstream>
@@ -35,7 +35,7 @@ struct Figures {
   }
 };
 
-// A file as hetcomm_bench prints it, with figures of shm and tcp.
+// A file in the format of hetcomm_bench, with figures for shm and tcp.
 class ModelFile {
  public:
   ModelFile(const Figures& shm, const Figures& tcp)
@@ -75,7 +75,7 @@ Factories without_shm() {
   return factories;
 }
 
-// Returns the algorithm that is chosen for an allreduce of each size.
+// Returns the algorithm chosen for an allreduce of each size.
 std::vector<Algorithm> choices(const RankPlacement& placement) {
   std::vector<Algorithm> chosen;
   for (uint64_t bytes = 64; bytes <= 64u << 20; bytes *= 4) {
@@ -90,8 +90,7 @@ std::vector<Algorithm> choices(const RankPlacement& placement) {
   return chosen;
 }
 
-// Returns the placements by rank, of a job in which each rank has settings and transports of its
-// own.
+// Returns the placements by rank in a job whose ranks have their own settings and transports.
 std::vector<RankPlacement> placements_of(const std::vector<std::string>& settings,
                                          const std::vector<int>& ranks,
                                          const std::function<Factories(int)>& factories) {
@@ -115,14 +114,14 @@ void expect_alike(const std::vector<RankPlacement>& placements) {
   }
 }
 
-// Figures that lead to different algorithms where they count.
+// Figures that lead to different algorithms if they are used.
 constexpr Figures kSlowStart{.latency_us = 900, .megabytes_per_s = 9000};
 constexpr Figures kQuickStart{.latency_us = 1, .megabytes_per_s = 300};
 
 TEST(AgreedLinks, RanksWithDifferentFiguresChooseAlike) {
   const ModelFile slow(kSlowStart, kSlowStart);
   const ModelFile quick(kQuickStart, kQuickStart);
-  // Each of these alone would lead to other choices.
+  // Each of these figures alone would lead to other choices.
   const std::vector<uint32_t> one_cluster(4, 0);
   EXPECT_NE(choices(RankPlacement(one_cluster, kSlowStart.link(), kSlowStart.link())),
             choices(RankPlacement(one_cluster, kQuickStart.link(), kQuickStart.link())));
@@ -147,7 +146,7 @@ TEST(AgreedLinks, OfEachTransportTheFirstRankThatHasItCounts) {
     files.push_back(std::make_unique<ModelFile>(kShm[rank], kTcp[rank]));
     settings.push_back(files.back()->setting() + (rank < 2 ? "CLUSTER=a;" : "CLUSTER=b;"));
   }
-  // Rank 0 has no shm, so its figures of shm do not count.
+  // Rank 0 has no shm, so its shm figures are not used.
   const auto factories = [](int rank) { return rank == 0 ? without_shm() : all_transports(); };
   const auto near = placements_of(settings, {2, 3}, factories);
   expect_alike(near);
@@ -172,8 +171,8 @@ TEST(AgreedLinks, WithoutAFileTheFirstRanksOwnFiguresCount) {
   EXPECT_EQ(first[1].inside, kSlowStart.link());
 }
 
-// A file of four hosts in two clusters that a slow trunk joins. It takes the |latency_ns| of that
-// trunk, and a number of further hosts.
+// A file for four hosts in two clusters joined by a slow trunk with |latency_ns|, plus |further|
+// hosts.
 class HostsFile {
  public:
   explicit HostsFile(uint64_t latency_ns, int further = 0)
@@ -220,7 +219,7 @@ TEST(AgreedLinks, RankZerosModelIsOnAllRanks) {
   EXPECT_EQ(placements[3].clusters, (std::vector<std::vector<uint32_t>>{{0, 2}, {1, 3}}));
   EXPECT_EQ(placements[3].inside, (LinkCost{.latency_ns = 5'000, .bytes_per_s = 8'000'000'000}));
   EXPECT_EQ(placements[3].across, (LinkCost{.latency_ns = 900'000, .bytes_per_s = 50'000'000}));
-  // Ranks of one cluster are distinguished by their hosts.
+  // Ranks in one cluster are distinguished by their hosts.
   const auto near = placements_of(settings, {0, 2}, [](int) { return all_transports(); });
   EXPECT_EQ(near[1].clusters, (std::vector<std::vector<uint32_t>>{{0}, {1}}));
   EXPECT_EQ(near[1].across.latency_ns, 5'000U);

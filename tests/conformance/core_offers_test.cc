@@ -1,17 +1,17 @@
-// Parts of messages that a rank offers in memory which its peer maps, and that the peer takes
+// Parts of messages that a rank offers in memory that its peer maps, and that the peer copies from
 // there.
 //
-//   * between ranks of one host staged data is taken where it lies, from device to device, to the
-//     host and from it; where one side maps nothing it is put, and right
-//   * a sender reuses memory that it has offered when the peer has said that it was taken, and not
-//     before: not after the send was cancelled, nor after the peer was lost, nor when the peer
-//     names an offer that was never made
-//   * a receiver copies out of memory that stays mapped until the copy has ended, whatever happens
-//     to the connection
-//   * a receiver that cannot map says so, and gets the bytes by puts: all of a chunk, or the part
-//     of it that was not taken, which does not touch the rest
-//   * offers outside of the granted range, or of the region, or of more than was granted cost a
-//     peer the connection
+//   * between ranks on one host staged data is copied in place, from device to device, to the host
+//     and from it; if one side maps nothing, the data is put and arrives intact
+//   * a sender reuses offered memory only when the peer has reported that it was copied: not after
+//     the send was cancelled, nor after the peer was lost, nor when the peer names an offer that
+//     was never made
+//   * a receiver copies from memory that stays mapped until the copy has ended, whatever happens to
+//     the connection
+//   * a receiver that cannot map reports it, and gets the bytes by puts: a whole chunk, or the part
+//     of it that was not copied, without changing the rest
+//   * offers outside of the granted range or the region, or exceeding the grant, cost a peer the
+//     connection
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -129,7 +129,7 @@ class PlayedPeerWithRegions : public WithPlayedPeer {
     }
     return all;
   }
-  // Drives until done(), or for some seconds.
+  // Drives the rank until done(), or for some seconds.
   template <typename Done>
   void drive_until(Done&& done) {
     for (int i = 0; i < 2000 && !done(); ++i) {
@@ -137,7 +137,7 @@ class PlayedPeerWithRegions : public WithPlayedPeer {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  // Drives until |count| messages of |kind| were heard. Returns them.
+  // Drives the rank until |count| messages of |kind| have arrived. Returns them.
   std::vector<PlayedMessage> await(MessageKind kind, size_t count) {
     drive_until([&] { return heard(kind).size() >= count; });
     EXPECT_EQ(heard(kind).size(), count);
@@ -153,7 +153,7 @@ class OffersOfTheRank : public PlayedPeerWithRegions {
  protected:
   OffersOfTheRank() : PlayedPeerWithRegions("unified=1:memory=64M") {}
 
-  // Starts to send |size| bytes of |seed|, grants all of it, and returns the offers.
+  // Starts a send of |size| bytes of |seed|, grants all of it, and returns the offers.
   std::vector<PlayedMessage> offered(uint64_t seed, uint64_t offers_to = 7) {
     peer_->heard.clear();
     memories_.push_back(std::make_unique<OnDevice>(me_, kSize));
@@ -170,8 +170,7 @@ class OffersOfTheRank : public PlayedPeerWithRegions {
     EXPECT_TRUE(decode_body(message.payload, &body));
     return body;
   }
-  // Returns the bytes that a peer that maps the region reads. It keeps the mapping, as the peer
-  // may.
+  // Returns the bytes that a peer that maps the region reads. It keeps the mapping, as a peer may.
   std::vector<std::byte> read(const OfferBody& offer) {
     std::byte*& at = mappings_[offer.region.words[0]];
     if (at == nullptr) {
@@ -202,7 +201,7 @@ class OffersOfTheRank : public PlayedPeerWithRegions {
 
   Operation* send_ = nullptr;
   std::vector<std::unique_ptr<OnDevice>> memories_;
-  std::map<uint64_t, std::byte*> mappings_;  // by region; they stay
+  std::map<uint64_t, std::byte*> mappings_;  // by region; never unmapped
 };
 
 TEST_F(OffersOfTheRank, EndASendWhenAllWereTaken) {
@@ -210,7 +209,7 @@ TEST_F(OffersOfTheRank, EndASendWhenAllWereTaken) {
     const std::vector<PlayedMessage> offers = offered(seed);
     expect_contents(offers, seed);
     for (const PlayedMessage& each : offers) EXPECT_EQ(each.header.tag, 7U);
-    // The peer names a number that was not given, and one number twice.
+    // The peer names an unused number, and names one number twice.
     say({.kind = MessageKind::kTaken, .tag = offers[0].header.value, .value = 1000});
     for (size_t i = 0; i < 3; ++i) answer(offers[i]);
     answer(offers[0]);
@@ -219,7 +218,7 @@ TEST_F(OffersOfTheRank, EndASendWhenAllWereTaken) {
     answer(offers[3]);
     EXPECT_EQ(finish(send_), Code::kOk);
   }
-  // The same memory was used again, and was published once.
+  // The same memory was reused, and was published once.
   EXPECT_EQ(peer_->last_region, 1U);
   EXPECT_EQ(peer_->puts_begun, 0U);
 }
@@ -326,7 +325,7 @@ TEST_F(OffersOfTheRank, ArePutWhereTheyAreRefused) {
     drive();
     EXPECT_GT(peer_->puts_begun, 0U);
   }
-  // After sixteen offers no others are made.
+  // After sixteen offers no more are made.
   peer_->heard.clear();
   peer_->puts_begun = 0;
   memories_.push_back(std::make_unique<OnDevice>(me_, kSize));
@@ -342,7 +341,7 @@ TEST_F(OffersOfTheRank, ArePutWhereTheyAreRefused) {
 
 // --- a played sender ---------------------------------------------------------------------------
 
-// Memory of the played sender, which tells whether it is still held.
+// Memory of the played sender, which shows whether it is still held.
 struct LentRegion {
   explicit LentRegion(uint64_t seed) : bytes(std::make_shared<std::vector<std::byte>>(2 * kChunk)) {
     fill_pattern(*bytes, seed);
@@ -419,7 +418,7 @@ TEST_F(OffersToTheRank, AreTakenOnceTheRegionIsMapped) {
 }
 
 TEST_F(OffersToTheRank, AreRefusedAndPutInPart) {
-  // The device gets the first quarter from a region, and the rest by puts, with 0x77.
+  // The device receives the first quarter from a region, and the rest by puts, with 0x77.
   const std::vector<PlayedMessage> grants = granted(kChunk, 1);
   const LentRegion lent(3);
   OfferBody first = whole(30, 1);
@@ -437,7 +436,7 @@ TEST_F(OffersToTheRank, AreRefusedAndPutInPart) {
     const bool refused = each.header.value >> 32 != 0;
     EXPECT_EQ(each.header.value, refused ? taken_value(2, true) : taken_value(1, false));
   }
-  // The peer fills all of the chunk's memory, and says that three quarters of it have come.
+  // The peer fills all of the chunk's memory, and reports that three quarters of it have arrived.
   peer_->puts = true;
   peer_->put_bytes = kChunk - kChunk / 4;
   EXPECT_EQ(finish(receive_), Code::kOk);
@@ -506,7 +505,7 @@ TEST_P(BadOffers, CostTheConnection) {
   for (const OfferBody& each : offers) offer(grant, each);
   drive();
   EXPECT_EQ(failures(), 1U);
-  // The memory comes too late.
+  // The memory arrives too late.
   const LentRegion lent(3);
   map(40, lent.mapped());
   drive();
@@ -523,7 +522,7 @@ TEST_F(OffersToTheRank, OfNoChunkAreDropped) {
   drive();
   EXPECT_EQ(failures(), 0U);
   EXPECT_TRUE(peer_->wanted.empty());
-  // Offers that come after the end also have no effect.
+  // Offers that arrive after the end also have no effect.
   {
     const Engine::Baton baton(me_.context().engine());
     me_.communicator().cancel(*receive_);

@@ -1,11 +1,11 @@
 // One-sided operations over connections that break, lose operations in flight, refuse and delay:
 //
-//   * a notification comes exactly once, and its bytes are right when it comes;
-//   * atomics happen exactly once;
-//   * a get reads the present contents;
-//   * all of this also holds while the numbers of messages and of credit pass 2^32;
-//   * it holds with regions, that is memory reached without the owner's help, also where data that
-//     a broken connection had in flight arrives late.
+//   * a notification arrives exactly once, and its bytes are right when it arrives;
+//   * atomics are applied exactly once;
+//   * a get reads the current contents;
+//   * all of this also holds while message and credit counters pass 2^32;
+//   * it also holds with regions, that is memory accessed without the owner's help, even if data
+//     from a broken connection arrives late.
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -81,11 +81,11 @@ Factories faulty(std::unique_ptr<TransportFactory> inner, const FaultPlan& plan)
 
 class AccessFaults : public ::testing::TestWithParam<AccessCase> {};
 
-// Numbers of messages and of credit pass 2^32 while connections break.
+// Message and credit counters pass 2^32 while connections break.
 constexpr uint32_t kNearTheEnd = UINT32_MAX - 300;
 constexpr uint64_t kSlots = 32;
 constexpr uint64_t kSlot = 100'000;
-constexpr uint64_t kCounters = 64;  // bytes in front of the slots
+constexpr uint64_t kCounters = 64;  // size of the area before the slots
 constexpr uint64_t kWindow = kCounters + kSlots * kSlot;
 
 struct Put {
@@ -98,8 +98,8 @@ Put put_of(uint64_t seed, int from, uint64_t index) {
   return {length, random.next()};
 }
 
-// Both ranks put at once. A slot is put to again only after its notification was answered with an
-// atomic on the putter's word. The notification of put i is number i, exactly once.
+// Both ranks put at once. A slot is reused only after its notification was answered with an atomic
+// on the putter's word. The notification of put i has number i, exactly once.
 void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
   Window window(me, kWindow);
   Random random(mix(seed) + static_cast<uint64_t>(me.rank()));
@@ -117,8 +117,8 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
   while (taken < count || begun < count) {
     ASSERT_LT(now_ns(), deadline) << "rank " << me.rank() << ": " << begun << " begun, " << taken
                                   << " taken, " << window.word(0) << " answered";
-    // The other rank counts in this rank's word the puts that it has taken. It takes them in any
-    // order, but only those that have begun.
+    // The other rank counts in this rank's word the puts that it has received. It receives them in
+    // any order, but only those that have started.
     if (begun < count && begun < window.word(0) + kSlots &&
         (begun < kSlots || window.word(0) > begun - kSlots)) {
       const Put put = put_of(seed, me.rank(), begun);
@@ -127,7 +127,7 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
       const AccessArguments to{.remote = &window.remote(),
                                .offset = kCounters + begun % kSlots * kSlot,
                                .operand = begun};
-      // A slot is put to again only when the put before it has been taken.
+      // A slot is reused only when the previous put to it has been received.
       const bool free = begun < kSlots || window.word(0) >= begun;
       if (free) {
         Operation* operation = me.access(OperationKind::kPut, to, bytes.data(), bytes.size(), true);
@@ -156,8 +156,8 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
         .remote = &window.remote(), .operand = 1, .result = &results[taken]};
     others.push_back({me.access(OperationKind::kFetchAdd, answer, nullptr, 0), {}});
     if (random.chance(0.2)) {
-      // Reads back the head of a slot that nobody writes: one of this rank's slots whose put is
-      // done.
+      // Reads back the head of a slot that is not being written: one of this rank's slots whose put
+      // is complete.
       std::vector<std::byte> bytes(8);
       const AccessArguments from{.remote = &window.remote(), .offset = 8};
       Operation* operation = me.access(OperationKind::kGet, from, bytes.data(), bytes.size());
@@ -201,7 +201,7 @@ TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
         {}, {}, kNearTheEnd);
     if (HasFailure()) return;
   }
-  // This checks that the test tests something.
+  // This checks that faults occur at all.
   if (GetParam().plan.fail_rail > 0) {
     EXPECT_GT(broken.load(), 4u);
   }
@@ -210,7 +210,7 @@ TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
   }
 }
 
-// Runs one operation at a time, so that nothing else shows its outcome. Large ones go over all
+// Runs one operation at a time, so that nothing else shows its outcome. Large operations use all
 // connections.
 TEST_P(AccessFaults, EachEndsByItself) {
   std::atomic<bool> done{false};
@@ -273,8 +273,8 @@ TEST_P(AccessFaults, EachEndsByItself) {
   }
 }
 
-// Large puts go over three connections at once, which break during the puts. Data that the network
-// has not placed goes by message. The notification names the whole put, comes once, and finds its
+// Large puts use three connections at once, which break during the puts. Data that the network has
+// not placed is sent by message. The notification names the whole put, arrives once, and after its
 // bytes.
 TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
   constexpr uint64_t kRounds = 12;
@@ -345,9 +345,9 @@ TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
   EXPECT_GT(broken.load(), 10U);
 }
 
-// A put whose connection broke ends when the owner has heard of that. This holds also where the
-// message with the news had to wait, and others, which need no acknowledgement, left right behind
-// it.
+// A put whose connection broke ends when the owner has learned of that. This holds even if the
+// message with the news had to wait, and other messages, which need no acknowledgement, left
+// directly after it.
 TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
   FaultPlan plan;
   plan.regions = true;
@@ -385,7 +385,7 @@ TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
             EXPECT_TRUE(status.ok()) << "round " << round << ": " << status.text();
             if (!status.ok()) failed.store(true);
           }
-          // Both ranks go on until the other is done as well.
+          // Both ranks continue until the other rank is done as well.
           finished[static_cast<size_t>(me.rank())].fetch_add(1);
           while (finished[static_cast<size_t>(1 - me.rank())].load() <= round)
             me.context().engine().poke();
@@ -404,7 +404,7 @@ TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
         [&](int rank) {
           FaultPlan own = plan;
           own.seed = seed * 100 + static_cast<uint64_t>(rank);
-          own.fail_rail = 1e-9;  // breaks only where a region was withdrawn
+          own.fail_rail = 1e-9;  // breaks only if a region was withdrawn
           return faulty(make_tcp_factory(), own);
         },
         [&](CoreMember& me) {

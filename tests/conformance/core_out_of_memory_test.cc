@@ -1,14 +1,14 @@
-// Lack of memory: every operation ends, whichever allocation fails.
+// Out of memory: every operation ends, whichever allocation fails.
 //
-//   * a pair that is lost while no allocation succeeds ends all of its operations, and the receives
-//     from any rank that nobody is left for, each with the reason's code;
-//   * so does an operation that is cancelled then, and the rank that had to be told of it is not
-//     left waiting;
-//   * the peer of such a pair learns of the loss as soon as there is memory;
-//   * ended operations are put aside, and freed in their order, without allocating;
-//   * a split that fails on one rank fails on the other too, or its communicator does there;
-//   * notified puts that wait for credit end when it comes, each once, though any one allocation of
-//     the passes in which it comes fails.
+//   * a pair that is lost while no allocation succeeds ends all of its operations, and the
+//     any-source receives that have no sender left, each with the reason's code;
+//   * so does an operation that is cancelled at that time, and the rank that must be told of it is
+//     not left waiting;
+//   * that pair's peer learns of the loss as soon as memory is available;
+//   * ended operations are kept, and freed in order, without allocating;
+//   * a split that fails on one rank fails on the other too, or its communicator does;
+//   * notified puts that wait for credit end when it arrives, each once, whichever allocation fails
+//     in the passes in which it arrives.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -38,7 +38,7 @@ Factories tcp() {
 
 void step(CoreMember& member) { member.communicator().job().engine().poke(); }
 
-// A putter and the owner of the memory. This thread drives both.
+// A putter and the memory's owner. This thread drives both.
 class TwoRanks {
  public:
   explicit TwoRanks(size_t bytes) : bytes_(bytes) {
@@ -61,7 +61,7 @@ class TwoRanks {
   ~TwoRanks() {
     remote_.reset();
     (void)RegisteredMemories::unregister_memory(*memory_, 20'000'000'000);
-    // Both go at the same time, as neither waits for the other here.
+    // Both ranks are destroyed together, because here neither waits for the other.
     std::thread leaving([this] { putter_.reset(); });
     owner_.reset();
     leaving.join();
@@ -94,7 +94,7 @@ class TwoRanks {
 
 Status why_lost() { return {Code::kPeerLost, std::string(200, 'x')}; }
 
-// The codes of a split, and of a message over the communicator that it made.
+// The codes of a split, and of a message over its communicator.
 struct SplitOutcome {
   Code split = Code::kOk;
   Code receive = Code::kOk;
@@ -175,7 +175,7 @@ TEST(OutOfMemory, ASplitFailsOnBothRanksOrItsCommunicatorDoes) {
 
 TEST(OutOfMemory, APairThatIsLostEndsEverything) {
   constexpr size_t kLarge = 1'000'000;
-  // Either all allocations fail, or one does.
+  // Either all allocations fail, or a single one does.
   for (int64_t allocation = -1; allocation < 1000; ++allocation) {
     std::vector<std::byte> out(kLarge);
     std::deque<std::vector<std::byte>> in;  // receives do not overlap
@@ -234,10 +234,10 @@ TEST(OutOfMemory, APairThatIsLostEndsEverything) {
     }
     EXPECT_EQ(left, 0u) << "allocation " << allocation;
     EXPECT_FALSE(me.communicator().job().peer_status(1).ok());
-    if (left > 0) std::abort();  // their memory is about to go
+    if (left > 0) std::abort();  // their memory is about to be freed
     {
       const Engine::Baton baton(other.context().engine());
-      other.communicator().job().pair(0).lose(why);  // nobody else tells it
+      other.communicator().job().pair(0).lose(why);  // no other event reports the loss to it
     }
     for (Operation* operation : theirs) (void)other.finish(operation);
     if (allocation >= 0 && !failed) return;
@@ -264,7 +264,7 @@ TEST(OutOfMemory, ACancelledOperationEnds) {
   }
   ASSERT_EQ(send->state(), OperationState::kComplete);
   EXPECT_EQ(me.finish(send).code(), Code::kCancelled);
-  // The receiver hears that the message was withdrawn, or that the pair is lost.
+  // The receiver learns that the message was withdrawn, or that the pair is lost.
   std::vector<std::byte> in(kLarge);
   Operation* receive = ranks.owner().post(OperationKind::kReceive, 0, 1, in.data(), kLarge);
   const uint64_t deadline = now_ns() + 20'000'000'000;
@@ -339,7 +339,7 @@ TEST(OutOfMemory, WhatHasEndedIsPutAside) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-// Returns false when the allocation that had to fail did not come.
+// Returns false if the allocation that had to fail did not occur.
 bool puts_end_though_one_fails(int64_t allocation) {
   constexpr size_t kLarge = 200'000;
   TwoRanks ranks(kLarge);
@@ -360,7 +360,7 @@ bool puts_end_though_one_fails(int64_t allocation) {
       return put->state() == OperationState::kComplete;
     });
   };
-  // An allocation fails only in the putter's passes, and only while any put waits for credit.
+  // An allocation fails only in the putter's passes, and only while a put waits for credit.
   bool failed = false;
   int64_t left = allocation;
   const uint64_t deadline = now_ns() + 20'000'000'000;

@@ -1,19 +1,20 @@
-// A rank of core gets single messages of a peer that the test plays:
+// A rank of core receives single messages from a peer played by the test:
 //
-//   * an owner of memory takes an access that ends with the memory and refuses one that goes one
-//     byte beyond, also where offset and length together exceed 64 bits; nothing around the memory
-//     changes, and a refused access notifies nobody;
-//   * a notification names the whole put, also where only the rest was asked for by message;
-//   * the owner refuses accesses that the rights do not grant, and an id that is gone;
-//   * a flush reports the operation that failed first; failures from before and after it do not
-//     belong to it, and those of a flush that was cancelled are reported by the next one;
-//   * an initiator asks for kMaxAsked operations at a time and kMaxAnnounced messages, and for the
-//     next when one is over; a receiver takes kMaxAnnounced requests and one more for each matched;
+//   * a memory owner accepts an access that ends at the end of the memory and refuses one that ends
+//     a byte later, also if offset plus length exceeds 64 bits; nothing around the memory changes,
+//     and a refused access causes no notification;
+//   * a notification names the whole put, even if only the rest was requested by message;
+//   * the owner refuses accesses that the rights do not grant, and an id that no longer exists;
+//   * a flush reports the operation that failed first; failures before the previous flush or after
+//     this one do not count, and those from a cancelled flush are reported by the next one;
+//   * an initiator requests at most kMaxAsked operations and kMaxAnnounced messages at a time, and
+//     the next when one ends; a receiver accepts kMaxAnnounced requests and one more for each
+//     match;
 //   * eager messages fill the granted credit to the byte;
-//   * the credit of a notification comes back in all cases, and so does that of messages which
-//     nobody takes or which their sender ends half-way;
-//   * grants, answers and refusals of a wrong form are not believed;
-//   * numbers of messages, acknowledgements and credit may pass 2^32 at any of these points.
+//   * the credit for a notification is returned in all cases, and so is the credit for messages
+//     that are never received or that their sender ends half-way;
+//   * grants, answers and refusals with an invalid form are rejected;
+//   * message, acknowledgement and credit counters may pass 2^32 at any of these points.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -24,8 +25,8 @@
 namespace hetcomm::test {
 namespace {
 
-constexpr uint64_t kSize = 4096;  // bytes of the memory that the peer may use
-constexpr uint64_t kGuard = 512;  // bytes on each side of that memory
+constexpr uint64_t kSize = 4096;  // size of the memory that the peer may access
+constexpr uint64_t kGuard = 512;  // size of the guard on each side of that memory
 constexpr uint64_t kTop = UINT64_MAX;
 constexpr uint64_t kLarge = 200'000;
 
@@ -53,7 +54,7 @@ class Owner : public WithPlayedPeer {
     expect_ok(RegisteredMemories::unregister_memory(*window_, 20'000'000'000));
     window_.reset();
   }
-  // Lets the peer ask; returns the answer that it gets. kOk: the access was made.
+  // Lets the peer request the access. Returns the answer to the peer. kOk: the access was made.
   Code ask(MessageKind kind, uint64_t offset, uint64_t length, uint64_t ahead = 0) {
     peer_->heard.clear();
     const AccessBody body{id_, offset, length};
@@ -122,7 +123,7 @@ constexpr std::array<Range, 6> kInside = {
     {{0, 8}, {kSize - 8, 8}, {kSize - 1, 1}, {kSize, 0}, {0, 0}, {kSize / 2, 1000}}};
 constexpr std::array<Range, 5> kOutside = {
     {{kSize - 7, 8}, {kSize, 1}, {kSize + 1, 0}, {kTop - 7, 8}, {kTop, 1}}};
-// The bytes of these do not travel with the request.
+// The data of these operations does not travel with the request.
 constexpr std::array<Range, 9> kFarOutside = {{{0, kSize + 1},
                                                {1, kSize},
                                                {8, kTop - 7},
@@ -163,7 +164,7 @@ TEST_F(Owner, TakesWhatEndsWithTheMemoryAndNothingBeyond) {
   expect_changed(0, 0);
 }
 
-// The rest of a put, whose beginning is already in place, notifies of the whole put.
+// The rest of a put, whose beginning is already in place, gives a notification for the whole put.
 TEST_F(Owner, ChecksWhatIsInPlaceAlready) {
   grant(HETCOMM_ACCESS_PUT);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, 100), Code::kOk);
@@ -203,7 +204,7 @@ TEST_F(Owner, NotifiesOfAllOfAPutWhoseRestItWasAskedFor) {
 TEST_F(Owner, NotifiesOfWhatIsInside) {
   grant(HETCOMM_ACCESS_PUT);
   const auto notify = [&](uint64_t offset, uint64_t length) {
-    // The network has put the bytes.
+    // The network has written the bytes.
     say({.kind = MessageKind::kPut,
          .flags = kFlagNotify | kFlagPlaced,
          .tag = ++tags_,
@@ -249,8 +250,8 @@ TEST_F(Owner, RefusesWhatWasNotGranted) {
   }
 }
 
-// A peer has credit for few notifications, and gets it back whatever becomes of them. It is never
-// cut off for having used more.
+// A peer has credit for few notifications, and gets it back whatever happens to them. It is never
+// disconnected for exceeding its credit.
 class NotificationCredit : public Owner {
  protected:
   static constexpr int kMany = 100;
@@ -287,7 +288,7 @@ TEST_F(NotificationCredit, ComesBackWithTheNotification) {
     EXPECT_TRUE(take());
   }
   EXPECT_EQ(failures(), 0U);
-  // The number of notifications that nobody takes is bounded.
+  // The number of untaken notifications is bounded.
   for (int i = 0; i < kMany; ++i) put(8, 8);
   EXPECT_EQ(failures(), 1U);
 }
@@ -323,7 +324,7 @@ TEST_F(NotificationCredit, ComesBackWhenTheMemoryGoes) {
   EXPECT_EQ(failures(), 0U);
 }
 
-// The communicator that they are for is gone, or its number was made up.
+// The communicator of these notifications no longer exists, or its number was invented.
 TEST_F(Owner, MessagesForNobodyAreDroppedAndCostNothing) {
   constexpr uint32_t kNobody = 77;
   for (int i = 0; i < 100; ++i) {
@@ -350,7 +351,7 @@ TEST_F(Owner, MessagesForNobodyAreDroppedAndCostNothing) {
   EXPECT_EQ(failures(), 0U);
 }
 
-// The sender ends a message of which only the beginning has come.
+// The sender ends a message of which only the beginning has arrived.
 TEST_F(Owner, MessagesThatAreWithdrawnHalfWayCostNothing) {
   constexpr uint64_t kWhole = 3000;
   std::vector<std::byte> into(kWhole);
@@ -378,7 +379,7 @@ class Initiator : public WithPlayedPeer {
   explicit Initiator(uint32_t first_sequence = 0)
       : WithPlayedPeer("CREDIT_BYTES=64K;", 256 << 10, first_sequence), buffer_(kLarge) {
     peer_->records = true;
-    // Only the exported bytes of the peer's memory are real.
+    // Only the exported bytes of the peer's memory are backed by real memory.
     ExportedMemory exported =
         ExportedMemory::decode(RegisteredMemories::export_memory(memory_).value()).value();
     exported.rank = 1;
@@ -388,7 +389,7 @@ class Initiator : public WithPlayedPeer {
     remote_ = std::make_unique<RemoteMemory>(me_.communicator(), imported, std::move(keys));
     drive();
   }
-  // Operations that a test leaves behind end before the objects that they use go.
+  // Operations that a test leaves behind end before the objects that they use are destroyed.
   ~Initiator() override {
     me_.communicator().abort("the end");
     drive();
@@ -413,7 +414,7 @@ class Initiator : public WithPlayedPeer {
   Operation* send(uint64_t length, uint64_t tag = 0) {
     return me_.post(OperationKind::kSend, 1, tag, buffer_.data(), length);
   }
-  // Returns the ids in the messages of |kind| that this rank has sent.
+  // Returns the ids in the messages of |kind| sent by this rank.
   std::vector<uint64_t> heard(MessageKind kind) const {
     std::vector<uint64_t> tags;
     for (const PlayedMessage& each : peer_->heard) {
@@ -447,7 +448,7 @@ TEST_F(Initiator, AFlushReportsTheFirstFailure) {
   drive();
   const std::vector<uint64_t> ids = heard(MessageKind::kGet);
   ASSERT_EQ(ids.size(), 5U);
-  // An operation after the flush fails before all others.
+  // An operation posted after the flush fails before all others.
   refuse(ids[4], Code::kStaleHandle);
   drive();
   answer_get(ids[0]);
@@ -540,7 +541,7 @@ TEST_F(Initiator, SendsSoManyRequestsAtATime) {
        .value = static_cast<uint64_t>(Code::kCancelled)});
   drive();
   EXPECT_EQ(heard(MessageKind::kAnnounce).size(), kMaxAnnounced + 2);
-  // A grant is an answer as well, and is counted once.
+  // A grant is an answer as well, and is counted only once.
   for (int i = 0; i < 3; ++i) {
     say({.kind = MessageKind::kGrant}, GrantBody{id_of(2), 1, 0, 1, kLarge, {{1, 0, 0}}});
   }
@@ -562,7 +563,7 @@ TEST_F(Initiator, ReceivesOneMoreRequestForEachThatIsMatched) {
   EXPECT_EQ(failures(), 0U);
   std::vector<std::byte> into(kLarge);
   std::vector<Operation*> receives;
-  // These are matched from the middle and the end; the peer withdraws another.
+  // These requests are matched from the middle and the end. The peer withdraws another one.
   for (const uint64_t tag : {uint64_t{100}, kMaxAnnounced - 1}) {
     receives.push_back(me_.post(OperationKind::kReceive, 1, tag, &into[tag], 64));
   }
@@ -582,7 +583,7 @@ TEST_F(Initiator, ReceivesOneMoreRequestForEachThatIsMatched) {
   for (Operation* receive : receives) EXPECT_EQ(finish(receive), Code::kCancelled);
 }
 
-// Each of these would be harmful to believe.
+// Accepting any of these messages would be harmful.
 TEST_F(Initiator, GrantsOfARangeOutsideEndTheSend) {
   struct Case {
     uint64_t offset;
@@ -651,7 +652,7 @@ TEST_F(Initiator, ARefusalIsNoSuccess) {
 
 // --- credit and numbers -----------------------------------------------------
 
-// The counters pass 2^32 after this number of messages, or of bytes of credit.
+// The counters pass 2^32 after this number of messages, or after this many bytes of credit.
 class Counters : public Initiator, public ::testing::WithParamInterface<uint32_t> {
  protected:
   Counters() : Initiator(0 - GetParam()) {}
@@ -677,7 +678,7 @@ TEST_P(Counters, EagerMessagesFillWhatWasGranted) {
   eager(kRest);
   drive();
   EXPECT_EQ(failures(), 0U);
-  // One message is taken: as much as it cost may follow, and the rank reports that at last.
+  // One message is received. Its cost becomes available again, and the rank finally reports that.
   EXPECT_EQ(finish(receive()), Code::kOk);
   eager(kEach);
   drive();
@@ -720,7 +721,7 @@ TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
     EXPECT_EQ(heard(MessageKind::kEager).size(), count + back);
     EXPECT_EQ(heard(MessageKind::kAnnounce).size(), 20U + back);
   }
-  // An update that comes late knows less, and takes nothing back.
+  // A late update has older values, and reduces nothing.
   peer_->credit += static_cast<uint32_t>(10 * kCost);
   say({.kind = MessageKind::kUpdate});
   drive();
@@ -739,7 +740,7 @@ TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
   }
 }
 
-// A put is over when its message is acknowledged, not before and not later.
+// A put ends when its message is acknowledged, neither earlier nor later.
 TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
   peer_->acknowledges = false;
   std::vector<Operation*> puts;
@@ -771,7 +772,7 @@ TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
   EXPECT_EQ(failures(), 1U);
 }
 
-// An owner holds an operation until its answer is acknowledged, and no longer.
+// An owner keeps an operation only until its answer is acknowledged.
 TEST_P(Counters, AnswersAreForgottenWhenTheyAreAcknowledged) {
   const auto held = [&] {
     const Engine::Baton baton(me_.context().engine());
@@ -800,13 +801,13 @@ TEST_P(Counters, AnswersAreForgottenWhenTheyAreAcknowledged) {
   EXPECT_EQ(failures(), 0U);
 }
 
-// Messages come once and in order, whatever their numbers are.
+// Messages arrive once and in order, whatever their numbers.
 TEST_P(Counters, WhatCameIsDroppedAndWhatSkipsIsRefused) {
   for (int i = 0; i < 30; ++i) {
     eager(8);
     drive(2);
     EXPECT_EQ(finish(receive()), Code::kOk);
-    // The last messages come again, as after a broken connection.
+    // The last messages arrive again, as after a broken connection.
     const auto again = static_cast<uint32_t>(std::min(i + 1, 5));
     peer_->sequence -= again;
     for (uint32_t k = 0; k < again; ++k) eager(8);

@@ -1,5 +1,5 @@
-// Ranks with different numbers of network interfaces: which interfaces are connected, what they
-// carry, and what happens when one of them is down.
+// Ranks with different numbers of network interfaces: which interfaces are connected, which data
+// they carry, and the effects when one of them is down.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -17,11 +17,11 @@ namespace {
 
 constexpr uint64_t kRate = 1'000'000'000;
 
-// The interfaces of one rank, which all have one rate.
+// The interfaces of one rank, which all have the same rate.
 struct Interfaces {
   size_t count;
   uint64_t bytes_per_s;
-  std::optional<size_t> broken = {};  // one whose first connects fail
+  std::optional<size_t> broken = {};  // index of one whose first connects fail
   uint32_t failures = 0;
 };
 
@@ -68,8 +68,7 @@ void exchange_often(CoreMember& me, uint64_t rounds) {
   }
 }
 
-// Returns the bytes that each interface of this rank has moved for the peer, by the interface's
-// number.
+// Returns the bytes that each interface of this rank has moved for the peer, indexed by interface.
 std::vector<uint64_t> loads(CoreMember& me) {
   std::vector<hetcomm_counters_t> counters(32);
   counters.resize(me.communicator().counters(1 - me.rank(), counters.size(), counters.data()));
@@ -96,7 +95,7 @@ struct Shape {
   size_t higher_used;
 };
 
-// The poorer side uses all its interfaces, and the richer one as many as that takes.
+// The side with fewer interfaces uses all of them. The other side uses as many as that requires.
 TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
   const Shape shapes[] = {
       {{1, 3 * kRate}, {3, kRate}, 1, 3}, {{3, kRate}, {1, 3 * kRate}, 3, 1},
@@ -115,7 +114,7 @@ TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
   }
 }
 
-// In a large job a rank does not know beforehand how another one is reached.
+// In a large job a rank does not know in advance how another rank is reached.
 TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
   run_pair({2, kRate}, {2, kRate}, "SMALL_JOB=0;", [](CoreMember& me) {
     if (me.rank() == 0) {
@@ -134,9 +133,9 @@ TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
   });
 }
 
-// When most of a message is shared out, its rest may be a single byte.
+// When most of a message is assigned, its rest may be a single byte.
 TEST(CorePairing, MessagesOfEveryLengthAreShared) {
-  constexpr uint64_t kShare = 128u << 10;  // bytes of one interface, at the least
+  constexpr uint64_t kShare = 128u << 10;  // minimum share of one interface, in bytes
   for (const size_t count : {2u, 3u, 4u}) {
     SCOPED_TRACE(testing::Message() << count << " interfaces");
     run_pair({count, kRate}, {count, kRate}, "", [](CoreMember& me) {
@@ -158,8 +157,8 @@ TEST(CorePairing, AtMostSoManyRailsAsTheUserAllows) {
   });
 }
 
-// Connections with the first interface of rank 0 fail, and the second one serves both interfaces of
-// the peer. When the first one works again it gets its share, and the connection that replaced it
+// Connections with rank 0's first interface fail, and the second one serves both of the peer's
+// interfaces. When the first one works again it gets its share, and the connection that replaced it
 // is closed.
 TEST(CorePairing, AnotherInterfaceStandsInForOneThatIsDown) {
   constexpr uint32_t kFailures = 12;
@@ -172,7 +171,7 @@ TEST(CorePairing, AnotherInterfaceStandsInForOneThatIsDown) {
     if (is_lower) {
       EXPECT_EQ(loads(me)[0], 0u) << "connections over it fail";
     }
-    // The peer's interfaces are both in use before the first one of this rank is.
+    // Both of the peer's interfaces are in use before this rank's first one is.
     bool both_in_time = false;
     bool back = false;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -193,7 +192,7 @@ TEST(CorePairing, AnotherInterfaceStandsInForOneThatIsDown) {
     }
     if (is_lower) {
       EXPECT_TRUE(back);
-      // The two paired connections stay, and the one that messages go over.
+      // The two paired connections stay, and so does the connection that messages use.
       const auto is_closed = [&] {
         const std::string text = me.communicator().explain(1);
         size_t connections = 0;

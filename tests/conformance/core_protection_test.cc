@@ -1,6 +1,6 @@
-// HETCOMM_REQUIRE_TLS with a transport that nothing protects (such as one over RDMA). If the
-// transport is named, every rank gets an error that says which setting is missing. If not, it is
-// left out and others are used.
+// HETCOMM_REQUIRE_TLS with an unprotected transport (such as one over RDMA). If the transport is
+// named, every rank gets an error that says which setting is missing. Otherwise it is left out and
+// others are used.
 #include <string>
 #include <vector>
 

@@ -1,9 +1,8 @@
-// The whole core over fake verbs whose network delays and breaks:
+// The whole core over fake verbs whose network delays and fails:
 //
-//   * a put that was cancelled or failed ends when none of its data can arrive any longer, also
-//     where two are cancelled at once, where the connection had broken before, and while the owner
-//     computes
-//   * memory that cannot be registered is moved all the same
+//   * a cancelled or failed put ends when none of its data can arrive any longer, also if two are
+//     cancelled at once, if the connection had broken before, and while the owner computes
+//   * memory that cannot be registered is still moved
 //   * no rank is lost when a link is down for less than the detection time
 #include <algorithm>
 #include <atomic>
@@ -60,7 +59,7 @@ bool until(CoreMember& me, const std::function<bool()>& done) {
   return true;
 }
 
-// Memory of each rank, known to the other rank.
+// Each rank's memory, known to the other rank.
 struct Exposed {
   explicit Exposed(CoreMember& me)
       : bytes(kBytes), memory(me.context().devices(), 0, bytes.data(), kBytes, false) {
@@ -106,7 +105,7 @@ bool is_complete(const Operation* operation, uint32_t generation) {
   return operation->is(generation, OperationState::kComplete);
 }
 
-// Lets the owner go on when a test leaves its scope.
+// Resumes the owner when a test leaves its scope.
 class Release {
  public:
   explicit Release(std::atomic<bool>& computes) : computes_(computes) {}
@@ -116,7 +115,7 @@ class Release {
   std::atomic<bool>& computes_;
 };
 
-// The owner computes while the put times out. The write arrives during that time.
+// The owner computes while the put times out. Its write arrives during that time.
 TEST(LatePut, EndsWhenNothingOfItCanArrive) {
   use_two_devices();
   std::atomic<bool> computes{true};
@@ -157,7 +156,7 @@ TEST(LatePut, EndsWhenNothingOfItCanArrive) {
       });
 }
 
-// The owner computes while |cancel| ends the put, and another one behind it.
+// The owner computes while |cancel| ends the put and a later one.
 void end_two(const std::function<void(CoreMember&, Operation*, Operation*)>& cancel) {
   FakeFabric::reset();
   std::atomic<bool> computes{true};
@@ -203,7 +202,7 @@ TEST(LatePut, TwoThatAreCancelledAtOnceBothWait) {
   });
 }
 
-// The puts would go on by message, but wait for the fence first.
+// The puts would continue by message, but first wait for the fence.
 TEST(LatePut, OneWhoseConnectionHadBrokenWaits) {
   end_two([](CoreMember& me, Operation* one, Operation* two) {
     FakeFabric::raise_queue_pair(IBV_EVENT_QP_FATAL, FakeFabric::held_sender());
@@ -214,7 +213,7 @@ TEST(LatePut, OneWhoseConnectionHadBrokenWaits) {
   });
 }
 
-// A write that is in the network when the cancelled put has completed never arrives.
+// A write that is still in the network when the cancelled put has completed never arrives.
 TEST(LatePut, LeavesTheOwnersStoresAlone) {
   use_two_devices();
   std::atomic<bool> over{false};
@@ -241,7 +240,7 @@ TEST(LatePut, LeavesTheOwnersStoresAlone) {
       });
 }
 
-// The link is down for longer than the attempts to connect that come without waiting.
+// The link is down for longer than the immediate connection attempts take.
 TEST(Flap, CostsNobodyWithinTheDetectionTime) {
   FakeFabric::reset();
   run_core_job(
@@ -270,7 +269,7 @@ TEST(Flap, CostsNobodyWithinTheDetectionTime) {
       });
 }
 
-// No memory can be registered from now on. Messages, puts and gets go through message buffers, and
+// From now on no memory can be registered. Messages, puts and gets use message buffers, and
 // connections are made over tcp.
 TEST(LockedMemory, RunsOut) {
   FakeFabric::reset();

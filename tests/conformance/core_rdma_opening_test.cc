@@ -1,16 +1,16 @@
-// Network interfaces open on first use, for the whole core over fake verbs (not run on hardware):
+// Network interfaces open on first use, with the whole core over fake verbs (not run on hardware):
 //
-//   * a job of ranks with four interfaces in which no rank talks opens none, and takes no
-//     descriptors except those of their listening sockets
-//   * where one pair talks, each of the two opens one interface and the others open none; bulk data
-//     opens those that share it
-//   * an interface that cannot be opened on either side costs no message: other interfaces, or
-//     another transport, take over, and it is used later if it has recovered
-//   * so does one without shared receive queues, which no file shows; the log has one line for it
+//   * a job whose ranks have four interfaces and do not communicate opens none, and uses no
+//     descriptors except those for their listening sockets
+//   * if one pair communicates, each of its ranks opens one interface and the other ranks open
+//     none; bulk data opens the interfaces that share it
+//   * an interface that cannot be opened on either side causes no message loss: other interfaces,
+//     or another transport, take over, and it is used later if it has recovered
+//   * neither does one without shared receive queues, which no file shows; it is logged on one line
 //   * a pair that sends small messages returns to its interface after a failover, and closes the
 //     one that replaced it
-//   * where nothing else is left, operations fail with a text that names the interface
-//   * memory that was registered while nothing was open is reached directly once its peer has come
+//   * if no other way is left, operations fail with a text that names the interface
+//   * memory registered while nothing was open is accessed directly once its peer has connected
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -89,7 +89,7 @@ class RdmaOpening : public ::testing::Test {
     const Status status = pass(me, bytes, seed);
     EXPECT_TRUE(status.ok()) << "rank " << me.rank() << ": " << status.text();
   }
-  // Returns the devices that are open now. A device that is open in several ranks counts once.
+  // Returns the names of the open devices. A device that is open in several ranks appears once.
   static std::vector<std::string> different_devices() {
     std::vector<std::string> names = FakeFabric::open_devices();
     std::sort(names.begin(), names.end());
@@ -131,7 +131,7 @@ TEST_F(RdmaOpening, OnePairTalks) {
 }
 
 TEST_F(RdmaOpening, AnInterfaceThatCannotBeOpenedIsFailedOver) {
-  // The opening fails at the first try of either side, or always.
+  // Opening fails at the first attempt of either side, or always.
   for (const int times : {1, 2, 1 << 30}) {
     for (const bool tcp : {false, true}) {
       SCOPED_TRACE(testing::Message() << times << " times, with tcp: " << tcp);
@@ -147,7 +147,7 @@ TEST_F(RdmaOpening, AnInterfaceThatCannotBeOpenedIsFailedOver) {
 }
 
 TEST_F(RdmaOpening, AnInterfaceOfNoUseIsFailedOver) {
-  // The opening fails for one of four interfaces, or for all of them where there is tcp.
+  // Opening fails for one of four interfaces, or for all of them if there is tcp.
   for (const bool all : {false, true}) {
     SCOPED_TRACE(all);
     std::vector<FakeDeviceSpec> devices(kNics);
@@ -175,7 +175,7 @@ TEST_F(RdmaOpening, AnInterfaceOfNoUseIsFailedOver) {
       const auto count = std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
         return line.find("fake0:1: device has no shared receive queues") != std::string::npos;
       });
-      // The other rank hears of a connection only where the lower one has opened its interface.
+      // The other rank learns of a connection only if the lower one has opened its interface.
       EXPECT_GE(count, me.rank() == 0 ? 1 : 0);
       EXPECT_LE(count, 1);
     });
@@ -202,7 +202,7 @@ TEST_F(RdmaOpening, AnInterfaceThatHasRecoveredIsUsed) {
 }
 
 TEST_F(RdmaOpening, SmallMessagesReturnToTheirInterface) {
-  // Ranks that wait drive progress: messages that a broken connection has lost may be pending.
+  // Waiting ranks drive progress, because messages lost with a broken connection may be pending.
   const auto meet = [](CoreMember& me) {
     EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
   };

@@ -16,7 +16,7 @@
 namespace hetcomm::test {
 namespace {
 
-// The message has several staging chunks, none of which has to wait for another to be free.
+// The message has several staging chunks, none of which must wait for another to be freed.
 constexpr uint64_t kSize = 1'000'000;
 constexpr const char* kSettings = "HETCOMM_STAGING_CHUNK=256K;HETCOMM_TIMEOUT=20s;";
 
@@ -26,7 +26,7 @@ Factories make_factories(const std::string& transport) {
   return factories;
 }
 
-// The copy of a message takes a tenth of a second.
+// Copying a message takes a tenth of a second.
 std::vector<Device> make_devices() {
   return {create_sim_device("sim-handle", "memory=64M:bandwidth=10M").value()};
 }

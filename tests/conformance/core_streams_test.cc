@@ -1,15 +1,15 @@
-// Operations in the order of users' streams, over simulated devices. These behave as many vendors
-// do while a stream is held back: a call that pins host memory, or frees it, waits for the stream.
-// All tests run, too, with a vendor whose calls wait wherever they may (waiting_devices.h).
+// Operations in the order of users' streams, over simulated devices. These behave like many
+// vendors' devices while a stream is held back: a call that pins or frees host memory waits for the
+// stream. All tests also run with a vendor whose calls wait wherever they may (waiting_devices.h).
 //
-//   * more transfers than there is pinned memory for go on while a stream is held back
-//   * vendors' calls that fail: the call is rejected, or the operation ends with the reason, and
-//     the stream goes on
-//   * a stream that is not held back goes on, and its operations run at the same time
+//   * transfers that need more than the pinned memory continue while a stream is held back
+//   * if a vendor's call fails, the library call is rejected or the operation ends with the reason,
+//     and the stream continues
+//   * a stream that is not held back continues, and its operations run at the same time
 //   * redistributions of several plans follow each other, while the user frees memory and ends
 //     streams
 //   * operations that a stream holds back end soon when the network to their peer becomes a black
-//     hole, and the stream goes on: items of queues, redistributions and collective operations
+//     hole, and the stream continues: queue items, redistributions and collective operations
 //   * the progress thread sleeps while streams run
 #include <time.h>
 
@@ -47,7 +47,7 @@ bool fails(Call call) {
   return next_failure.compare_exchange_strong(expected, Call::kNone);
 }
 
-// Returns the table. The first rank that calls makes it. |kIndex| makes one for each kind.
+// Returns the table. The first rank that calls creates it. Each |kIndex| has its own table.
 template <int kIndex>
 const DeviceTable& failing_table(const DeviceTable& real_table) {
   static const DeviceTable real = real_table;
@@ -92,7 +92,7 @@ std::vector<Device> make_devices() {
           {&table_without_holds(*third.table), third.instance}};
 }
 
-// A user's stream, which a gate may hold back.
+// A user's stream, which can be held back by a gate.
 class Stream {
  public:
   Stream(CoreMember& me, size_t device, bool held = true)
@@ -120,7 +120,7 @@ class Stream {
   // Puts a gate at the end of the stream; open() opens the first one that is closed.
   void close() {
     void* gate = nullptr;
-    // The gate acts like a kernel that runs long: the library does not hold the stream back.
+    // The gate acts like a long-running kernel: the library does not hold the stream back.
     EXPECT_EQ(real_table(device_).user_stream_hold(device_.instance, native_, &gate), HETCOMM_OK);
     gates_.push_back(gate);
   }
@@ -172,7 +172,7 @@ void expect_ok(CoreMember& me, Operation* operation) {
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
-// Waits for the end without driving anything. Returns the time that this took.
+// Waits for the end without driving the library. Returns the time that this took.
 uint64_t watch(const Operation& operation) {
   const uint64_t begin_ns = now_ns();
   while (operation.state() == OperationState::kPending && now_ns() - begin_ns < 20'000'000'000) {
@@ -202,7 +202,7 @@ class CoreStreams : public ::testing::TestWithParam<StreamCase> {
   }
 };
 
-// All messages of a group are in progress while the stream is held back, and need more memory than
+// All messages in a group are in progress while the stream is held back, and need more memory than
 // was pinned before.
 TEST_P(CoreStreams, NothingIsPinnedWhileAStreamIsHeldBack) {
   run([](CoreMember& me) {
@@ -213,7 +213,7 @@ TEST_P(CoreStreams, NothingIsPinnedWhileAStreamIsHeldBack) {
       std::vector<std::unique_ptr<OnDevice>> memories;
       std::vector<OperationRef> entries;
       hetcomm_operation_options_t options = in_order_of(stream);
-      // Only the address of the group is used, to find it.
+      // Only the group's address is used, to find the group.
       options.group = reinterpret_cast<hetcomm_group_t*>(&entries);
       for (size_t i = 0; i < kMessages; ++i) {
         memories.push_back(std::make_unique<OnDevice>(me, kSize, device));
@@ -270,8 +270,8 @@ TEST_P(CoreStreams, AGroupWaitsForAllOfItsStreams) {
   });
 }
 
-// The second operation's stream comes first. There are two streams and two threads, and neither
-// waits for an operation that the other one holds back.
+// The second operation's stream is reached first. There are two streams and two threads, and
+// neither waits for an operation that the other one holds back.
 TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
   run([](CoreMember& me) {
     constexpr uint64_t kRounds = 300;
@@ -282,12 +282,13 @@ TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
     for (uint64_t thread = 0; thread < 2; ++thread) {
       threads.emplace_back([&, thread] {
         for (uint64_t round = 0; round < kRounds; ++round) {
-          // Single operations come in one stream, then groups of both streams, in both orders.
+          // First come single operations in one stream, then groups from both streams, in both
+          // orders.
           std::vector<OperationRef> entries;
           const Stream* const streams[2] = {thread == 0 ? &one : &two, thread == 0 ? &two : &one};
           const size_t count = round % 2 == 0 ? 1 : 2;
           for (size_t i = 0; i < count; ++i) {
-            // The sends of rank 0 are short enough not to wait for their receives.
+            // Rank 0's sends are short enough not to wait for their receives.
             hetcomm_operation_options_t options = in_order_of(count == 1 ? one : *streams[i]);
             if (me.rank() == 1) options.stream = nullptr;
             uint64_t& word = words[thread][i];
@@ -309,8 +310,7 @@ TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
   });
 }
 
-// Starts a collective operation on memory of the host, in the order of |stream| unless that is
-// null.
+// Starts a collective operation on host memory, in the order of |stream| unless it is null.
 Operation* post_in_order(CoreMember& me, collectives::Arguments call, const Stream* stream) {
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
@@ -336,14 +336,14 @@ Operation* post_sum(CoreMember& me, uint64_t& value, const Stream* stream) {
                        stream);
 }
 
-// A refusal keeps its place behind a call that waits for its stream.
+// A refusal keeps its place after a call that waits for its stream.
 TEST_P(CoreStreams, ARefusalKeepsItsPlace) {
   run([](CoreMember& me) {
     Stream late(me, 1);
     if (me.rank() == 0) late.close();
     uint64_t value = 1;
     Operation* const operation = post_sum(me, value, &late);
-    // All ranks refuse the call after it, so that the refusal is no error.
+    // All ranks refuse the next call, so the refusal is not an error.
     refuse_collective(me.communicator(), "not now");
     Stream::sleep_a_while();
     late.open();
@@ -376,8 +376,8 @@ TEST_P(CoreStreams, CollectiveOperationsKeepTheirOrder) {
   });
 }
 
-// Sums, made by the host or by the devices, of memory of devices, behind streams that are held back
-// all the time.
+// Sums of device memory, computed by the host or the devices, after streams that are held back all
+// the time.
 TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
   run([](CoreMember& me) {
     constexpr uint64_t kCount = 500'000;
@@ -417,18 +417,18 @@ TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
         Stream::sleep_a_while();
       }
       EXPECT_FALSE(me.context().devices().calls().may_make());
-      // Each sum doubles the result of the one before.
+      // Each sum doubles the previous result.
       EXPECT_EQ(std::count(values.begin(), values.end(), 48.0F), static_cast<ptrdiff_t>(kCount));
     }
   });
 }
 
-// A matrix of bytes. Each of two ranks has one half: some lines, or some columns.
+// A matrix of bytes. Each of two ranks has one half: some rows, or some columns.
 constexpr uint64_t kColumns = 1536;
 constexpr uint64_t kLines = 512;
 constexpr uint64_t kHalf = kLines * kColumns / 2;
 
-// Moves the matrix: data that was cut by one dimension is then cut by the other one.
+// Moves the matrix: data that was split along one dimension is then split along the other one.
 class Plan {
  public:
   Plan(Communicator& communicator, size_t from, size_t to) {
@@ -446,7 +446,7 @@ class Plan {
       Stream::sleep_a_while();
     }
   }
-  // Posts an execution in the order of |stream|, unless that is null.
+  // Posts an execution in the order of |stream|, unless it is null.
   Operation* post(OnDevice& from, OnDevice& to, const Stream* stream) {
     const hetcomm_buffer_t source = from.part(0, kHalf);
     const hetcomm_buffer_t destination = to.part(0, kHalf);
@@ -459,7 +459,7 @@ class Plan {
         << text;
     return operation;
   }
-  // Returns the columns of |rank|, where rank r has pattern |first_seed| + r as its lines.
+  // Returns |rank|'s columns if rank r has pattern |first_seed| + r as its rows.
   static std::vector<std::byte> columns_of(uint64_t rank, uint64_t first_seed) {
     constexpr uint64_t kMine = kColumns / 2;
     std::vector<std::byte> all;
@@ -485,8 +485,8 @@ class Plan {
   std::unique_ptr<reshard::Redistribution> redistribution_;
 };
 
-// Each execution takes the data that the one before it has brought. A thread of the user makes
-// calls that may wait for the stream.
+// Each execution uses the data that the previous one has delivered. A user thread makes calls that
+// may wait for the stream.
 TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
   run([](CoreMember& me) {
     const auto rank = static_cast<uint64_t>(me.rank());
@@ -531,8 +531,8 @@ TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
   });
 }
 
-// The progress threads have fallen asleep before the stream reaches an operation, and no other
-// thread looks. A busy machine may delay some ends, but not all.
+// The progress threads are asleep before the stream reaches an operation, and no other thread
+// polls. A busy machine may delay some ends, but not all.
 TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
   run([](CoreMember& me) {
     OnDevice memory(me, 100);
@@ -557,7 +557,7 @@ TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
       second_ns = std::min(second_ns, watch(*second));
       expect_ok(me, second);
     }
-    // The other rank may open its own stream some ms later.
+    // The other rank may release its own stream some ms later.
     EXPECT_LT(first_ns, 250'000'000u);
     EXPECT_LT(second_ns, 250'000'000u);
   });
@@ -578,7 +578,7 @@ TEST_P(CoreStreams, VendorsCallsThatFail) {
                 Code::kDeviceLost);
       EXPECT_NE(text.find("sim-address"), std::string::npos) << text;
       EXPECT_TRUE(stream.is_done());
-      // A group ends its operations with the reason.
+      // A failed group ends its operations with the reason.
       hetcomm_operation_options_t grouped = options;
       grouped.group = reinterpret_cast<hetcomm_group_t*>(&grouped);
       ASSERT_EQ(try_post(me, 1, memory.part(0, kSize), grouped, &operation, &text), Code::kOk);
@@ -611,8 +611,8 @@ TEST_P(CoreStreams, VendorsCallsThatFail) {
   });
 }
 
-// Both receives wait for the work that the stream held when they were posted, and then only for
-// their messages, which come in the other order.
+// Both receives wait for the stream's work at the time they were posted, and then only for their
+// messages, which arrive in reverse order.
 TEST_P(CoreStreams, OneThatIsNotHeldGoesOn) {
   run([](CoreMember& me) {
     constexpr uint64_t kSize = 100'000;
@@ -680,11 +680,11 @@ TEST_P(CoreStreams, ADeviceThatCannotHoldStreamsBack) {
 // --- a network that becomes a black hole
 // ----------------------------------------------------------
 
-constexpr uint64_t kCarried = 1000;  // length that gets through in any case
-constexpr uint64_t kTooLong = 3000;  // length of a message that leaves at once
+constexpr uint64_t kCarried = 1000;  // length that always gets through
+constexpr uint64_t kTooLong = 3000;  // length of a message that leaves immediately
 constexpr uint64_t kItem = 500;
 
-// One end of a queue, and its items.
+// One end of a queue, with its items.
 class End {
  public:
   End(CoreMember& me, bool pushes, uint64_t tag)
@@ -698,7 +698,7 @@ class End {
   End(const End&) = delete;
   End& operator=(const End&) = delete;
   ~End() { EXPECT_TRUE(queue_->close().ok()); }
-  // Pushes the next item or pulls it, in the order of |stream| unless that is null.
+  // Pushes or pulls the next item, in the order of |stream| unless it is null.
   Operation* post(const Stream* stream) {
     hetcomm_operation_options_t options{};
     options.struct_size = sizeof(options);
@@ -740,9 +740,9 @@ Operation* post_word(CoreMember& me, uint64_t& value, bool sums, const Stream* s
                        stream);
 }
 
-// Rank 0 has operations behind its stream when |hole| opens. Rank 1 makes none of them, and keeps
-// the objects that they need, so that only the network ends them. The ranks meet outside of it, at
-// |both|.
+// Rank 0 has operations after its stream when |hole| opens. Rank 1 makes none of them, and keeps
+// the objects that they need, so that only the network ends them. The ranks meet outside of the
+// network, at |both|.
 void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole,
                               std::barrier<>& both) {
   End out(me, me.rank() == 0, 1);
@@ -751,7 +751,7 @@ void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole
   OnDevice source(me, kHalf);
   OnDevice destination(me, kHalf);
   uint64_t word = 1;
-  // All operations end well while the network works.
+  // All operations succeed while the network works.
   for (Operation* const each :
        {out.post(nullptr), in.post(nullptr), plan.post(source, destination, nullptr),
         post_word(me, word, sums, nullptr)}) {
@@ -761,8 +761,8 @@ void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole
   std::byte byte{};
   if (me.rank() == 1) {
     both.arrive_and_wait();
-    // This tells rank 0 that all has arrived. Data that is sent again after it is data that the
-    // network has lost.
+    // This tells rank 0 that everything has arrived. Data that is resent later was lost by the
+    // network.
     expect_ok(me, me.post(OperationKind::kSend, 0, 8, &byte, 1));
     both.arrive_and_wait();
     return;
@@ -790,7 +790,7 @@ void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole
         << i << ": " << outcome.text();
   }
   EXPECT_LT(now_ns() - begin_ns, plain_ns + 1'000'000'000);
-  // The message counted as sent when it had left.
+  // The message counted as sent once it had left.
   static_cast<void>(me.finish(sent));
   stream.open();
   EXPECT_TRUE(stream.is_done());
@@ -834,7 +834,7 @@ uint64_t processor_ns() {
 
 class TimedStreams : public CoreStreams {};
 
-// The time is that of both ranks and their devices.
+// The time includes both ranks and their devices.
 TEST_P(TimedStreams, NobodyIsBusyWhileStreamsRun) {
   run([](CoreMember& me) {
     OnDevice memory(me, 1000);

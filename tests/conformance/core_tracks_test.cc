@@ -1,7 +1,7 @@
 // Tracks, over every kind of transport that misbehaves:
-//   * run n of the sender goes into run n of the receiver, whole, however connections break
-//   * a run that ends early at one end ends at the other and touches no other run
-//   * ends that close, that do not fit, or whose peer is late report it
+//   * run n of the sender fills run n of the receiver, whole, however connections break
+//   * a run that ends early at one end also ends at the other, and affects no other run
+//   * ends report it if they close, do not match, or have a late peer
 #include <atomic>
 #include <barrier>
 #include <deque>
@@ -28,14 +28,14 @@ struct Run {
   uint64_t number;
 };
 
-// Return the length of run |number|, and the seed of its contents.
+// Return the length of run |number| and the seed of its contents.
 uint64_t length_of(uint64_t seed, uint64_t number, uint64_t most) {
   Random random(mix(seed) + number);
   return random.chance(0.2) ? most : std::min(any_size(random), most);
 }
 uint64_t contents_of(uint64_t seed, uint64_t number) { return mix(seed * 1000 + number); }
 
-// One end of a track that carries |count| runs. Some are given up where |cancels|.
+// One end of a track that carries |count| runs. Some are cancelled if |cancels|.
 class Carrier {
  public:
   Carrier(CoreMember& me, End end, int peer, const TrackTerms& terms, const TrackShare& share,
@@ -59,7 +59,7 @@ class Carrier {
   Carrier& operator=(const Carrier&) = delete;
 
   bool done() const { return next_ == count_ && running_.empty(); }
-  // Starts runs, or looks at the oldest. It never waits: the peer may wait for another track.
+  // Starts runs, or polls the oldest. Never waits, because the peer may wait for another track.
   void step() {
     if (next_ < count_ && random_.chance(0.6) && start()) {
       if (cancels_ && random_.chance(0.3)) {
@@ -119,8 +119,8 @@ class Carrier {
   uint64_t whole_ = 0;
 };
 
-// Tracks in both directions between all ranks, each with its own depth and size. Some are queues in
-// pairs that share the way by weight, and some of these have a rate.
+// Tracks in both directions between all ranks, each with its own depth and size. Queues between two
+// ranks share the way by weight, and some have a rate.
 void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
   std::vector<std::unique_ptr<Carrier>> carriers;
   for (int from = 0; from < me.size(); ++from) {
@@ -154,7 +154,7 @@ void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
   uint64_t whole = 0;
   for (const auto& carrier : carriers) whole += carrier->whole();
   EXPECT_GE(whole, carriers.size() * (cancels ? count / 10 : count));
-  // No rank closes an end whose peer still works on its own.
+  // No rank closes an end while its peer still uses its own end.
   EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
 }
 
@@ -250,8 +250,8 @@ TEST_P(CoreTrackEnds, RunsWaitForTheOtherEndToOpen) {
   }
 }
 
-// The receiver gives up runs before the sender has opened its end, and others before it starts
-// them. The sender gives up some before they are granted.
+// The receiver cancels runs before the sender has opened its end, and other runs before it starts
+// them. The sender cancels some runs before they are granted.
 TEST_P(CoreTrackEnds, NumbersStayTogether) {
   for (const bool opened : {false, true}) {
     std::barrier both(2);
@@ -265,7 +265,7 @@ TEST_P(CoreTrackEnds, NumbersStayTogether) {
       };
       if (opened || !sends) open();
       std::vector<std::byte> bytes(5000);
-      // Runs 0 and 1 are given up by the receiver.
+      // The receiver cancels runs 0 and 1.
       if (!sends) {
         for (int i = 0; i < 2; ++i) {
           Operation* given_up = end->start(bytes.data(), bytes.size());
@@ -282,7 +282,7 @@ TEST_P(CoreTrackEnds, NumbersStayTogether) {
           EXPECT_EQ(status.code(), Code::kAborted);
           EXPECT_NE(status.text().find("rank 1: CANCELLED: "), std::string::npos) << status.text();
         }
-        // Runs 2 and 3 are given up by the sender.
+        // The sender cancels runs 2 and 3.
         for (int i = 0; i < 2; ++i) {
           Operation* given_up = end->start(bytes.data(), bytes.size());
           end->cancel(given_up);
@@ -305,8 +305,8 @@ TEST_P(CoreTrackEnds, NumbersStayTogether) {
   }
 }
 
-// One end gives up as many runs as it may, while the other does not come. Then the rows find each
-// other.
+// One end cancels as many runs as it may while the other end starts none. Afterwards the runs of
+// the two ends match again.
 TEST_P(CoreTrackEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
   for (const int ahead : {0, 1}) {
     for (const bool opened : {false, true}) {
@@ -400,8 +400,8 @@ TEST_P(CoreTrackEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
   }
 }
 
-// The sender gives up a run that was not granted, and closes its end. The receiver starts the run
-// before it hears of any of that.
+// The sender cancels an ungranted run, and closes its end. The receiver starts the run before it
+// learns of either.
 TEST_P(CoreTrackEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
   std::barrier both(2);
   run([&](CoreMember& me) {
@@ -416,7 +416,7 @@ TEST_P(CoreTrackEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
     if (sends) {
       Operation* given_up = end.start(bytes.data(), bytes.size());
       end.cancel(given_up);
-      // If it was granted early enough, its data had left before the sender gave it up.
+      // If it was granted early enough, its data had left before the sender cancelled it.
       const Status status = me.finish(given_up);
       EXPECT_TRUE(status.ok() || status.code() == Code::kCancelled) << status.text();
       end.close();
@@ -456,7 +456,7 @@ TEST_P(CoreTrackEnds, AnEndThatIsGoneBeforeTheOtherComes) {
         const Status status = me.finish(first->start(bytes.data(), bytes.size()));
         EXPECT_EQ(status.code(), Code::kAborted) << status.text();
       }
-      // The next two ends belong together.
+      // The next two ends match each other.
       std::unique_ptr<TrackEnd> second = open();
       EXPECT_TRUE(me.finish(second->start(bytes.data(), bytes.size())).ok());
       EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
@@ -490,8 +490,8 @@ TEST_P(CoreTrackEnds, ARunWithoutRoomForItsMessageFailsAtBothEnds) {
   });
 }
 
-// A run costs one grant and its data. Where connections may lose data, the receiver says that it
-// has all.
+// A run costs one grant and its data. If connections may lose data, the receiver confirms that it
+// has all of it.
 TEST_P(CoreTrackEnds, ARunAsksForNothing) {
   run([&](CoreMember& me) {
     constexpr uint64_t kRuns = 100;
@@ -516,8 +516,7 @@ TEST_P(CoreTrackEnds, ARunAsksForNothing) {
   });
 }
 
-// Data moves from host memory into a device's memory and back, staged in chunks while other runs
-// move.
+// Data moves from host memory into device memory and back, staged in chunks while other runs move.
 TEST_P(CoreTrackEnds, RunsBetweenDevices) {
   for (const bool to_device : {true, false}) {
     run_core_job(
@@ -575,7 +574,7 @@ TEST_P(CoreTrackEnds, RunsBetweenDevices) {
   }
 }
 
-// Closed tracks leave nothing behind. Many are made, one after the other and side by side.
+// Closed tracks leave nothing behind. Many are created, in sequence and concurrently.
 TEST_P(CoreTrackEnds, ManyTracks) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
@@ -583,7 +582,7 @@ TEST_P(CoreTrackEnds, ManyTracks) {
     for (uint64_t round = 0; round < 30; ++round) {
       std::vector<std::unique_ptr<TrackEnd>> ends;
       for (uint64_t i = 0; i < 30; ++i) {
-        // The two ranks open them in another order.
+        // The two ranks open the tracks in different orders.
         const uint64_t tag = sends ? i : 29 - i;
         ends.push_back(
             std::make_unique<TrackEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),

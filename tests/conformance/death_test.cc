@@ -2,14 +2,14 @@
 //
 //   * is reported by on_failed exactly once and in bounded time, with a text, and nothing is
 //     reported afterwards;
-//   * loses no message in the middle: the messages that arrived are a prefix of those that it sent,
-//     whole; where the transport promises it (TransportCase::accepted_survives), every message that
+//   * causes no partial message: the messages that arrived are a prefix of those that it sent,
+//     whole; if the transport promises it (TransportCase::accepted_survives), every message that
 //     its send() had accepted arrives first;
 //   * leaves memory quiet: after on_failed neither exposed nor local memory changes;
-//   * leaves calls that answer kPeerLost;
-//   * leaves nothing behind: descriptors and mappings are given back.
+//   * makes later calls return kPeerLost;
+//   * leaves no resources behind: descriptors and mappings are returned.
 //
-// A peer that only stands still is not dead.
+// A peer that only stalls is not dead.
 
 #include <atomic>
 #include <fstream>
@@ -26,7 +26,7 @@ int mappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
   for (std::string line; std::getline(maps, line);) {
-    // This does not count heap and stacks, whose number changes freely.
+    // This does not count heap and stacks, whose number varies.
     if (line.find('/') != std::string::npos) ++count;
   }
   return count;
@@ -199,7 +199,7 @@ TEST_P(PeerDeath, AStoppedPeerIsAlive) {
     side.meet();
     side.node().until("the messages", [&] { return rail.messages.size() == 20; });
     side.post('d');
-    side.meet();  // its end would be a failure
+    side.meet();  // the far side must not end before the near side is done
   };
   run_pair(options(), near, far);
 }

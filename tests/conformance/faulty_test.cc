@@ -1,11 +1,11 @@
-// The fault injector itself (tests/support/faulty_transport.h) keeps the transports' contract:
+// The fault injector itself (tests/support/faulty_transport.h) fulfils the transport contract:
 //
 //   * a rail that breaks while the peer lives is reported once on both sides, and memory is quiet
-//     then;
-//   * accepted operations end by their completion or by on_failed; a fresh connection of the pair
+//     from then on;
+//   * accepted operations end by their completion or by on_failed; a new connection of the pair
 //     works;
 //   * failing connects end in on_connected with an error, and a later one succeeds;
-//   * masked capabilities are shown, and refused.
+//   * masked capabilities are reported as missing, and their use is refused.
 #include <list>
 
 #include "tests/conformance/transport_test.h"
@@ -114,7 +114,7 @@ TEST_P(Faults, MasksAreShownAndRefused) {
     EXPECT_FALSE(rail.capabilities().get);
     EXPECT_EQ(rail.capabilities().max_payload_bytes, 100u);
     EXPECT_EQ(side.node().transport().capabilities().max_payload_bytes, 100u);
-    // Bytes that reach registered memory stay.
+    // Bytes that have reached registered memory stay.
     if (!rail.capabilities().regions) {
       EXPECT_EQ(rail.abilities().puts, nullptr);
       EXPECT_EQ(rail.abilities().gets, nullptr);

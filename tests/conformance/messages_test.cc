@@ -1,11 +1,11 @@
 // Messages of one connection:
 //
-//   * arrive whole, once each, in the order of their sends, at every size from 0 to
-//     max_payload_bytes, both ways at once;
+//   * arrive whole, once each, in send order, at every size from 0 to max_payload_bytes, in both
+//     directions at once;
 //   * are copied before send() returns;
-//   * a refused send has sent nothing, and on_writable ends each refusal, also for a peer that was
-//     busy for long;
-//   * may be sent from inside an upcall;
+//   * if refused, are not sent, and on_writable follows each refusal, even for a peer that was busy
+//     for long;
+//   * may be sent inside an upcall;
 //   * messages that were accepted before the endpoint was flushed and destroyed arrive before the
 //     peer's on_failed.
 #include "tests/conformance/transport_test.h"
@@ -27,7 +27,7 @@ std::vector<uint64_t> interesting_sizes(uint64_t largest) {
   return sizes;
 }
 
-// Checks sequence and contents of all messages that |rail| receives, and counts them in |received|.
+// Checks order and contents of all messages that |rail| receives, and counts them in |received|.
 void check_stream(Rail& rail, uint64_t& received) {
   rail.listen([&received](const MessageHeader& header, ConstByteSpan payload) {
     EXPECT_EQ(decode(header).sequence, received);
@@ -118,8 +118,8 @@ TEST_P(Messages, OffsetAndLengthOfTheViewCount) {
   run_pair(options(), near, far);
 }
 
-// Sends until refused. Returns how many messages were accepted. Gives up at |limit|: some
-// transports hold much.
+// Sends until refused. Returns how many messages were accepted. Stops at |limit|, because some
+// transports buffer much.
 uint64_t send_until_refused(Rail& rail, uint64_t& sequence, uint64_t size, uint64_t limit) {
   std::vector<std::byte> bytes(size);
   uint64_t accepted = 0;
@@ -145,7 +145,7 @@ TEST_P(Messages, RefusalEndsWithOnWritableAndLosesNothing) {
     for (int i = 0; i < kRounds; ++i) {
       const uint64_t size = i % 2 == 0 ? std::min<uint64_t>(largest, 30'000) : 16;
       const uint64_t limit = (uint64_t{64} << 20) / (size + 64);
-      // A transport may take a little more after it has moved its pending data.
+      // A transport may accept a little more after it has moved its pending data.
       for (int again = 0; again < 3; ++again) {
         send_until_refused(rail, sequence, size, limit);
         for (int step = 0; step < 20; ++step) side.node().step();
@@ -153,7 +153,7 @@ TEST_P(Messages, RefusalEndsWithOnWritableAndLosesNothing) {
       const int writable = rail.writable;
       const uint64_t accepted = send_until_refused(rail, sequence, size, limit);
       const bool refused = accepted < limit;
-      side.post('g');  // the far side may drain now
+      side.post('g');  // the far side may now receive
       if (refused) {
         side.node().until("on_writable", [&] { return rail.writable > writable; });
       }
@@ -184,7 +184,7 @@ TEST_P(Messages, MayBeSentFromInsideAnUpcall) {
     check_stream(rail, received);
     for (uint64_t i = 0; i < kCount; ++i) {
       send_pattern(rail, i, i % 60, i);
-      // Few are in flight, so that the echo is not refused.
+      // Few messages are in flight, so the echo is not refused.
       side.node().until("the echo", [&] { return received + 4 > i; });
     }
     side.node().until("all echoes", [&] { return received == kCount; });

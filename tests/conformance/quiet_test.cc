@@ -4,10 +4,10 @@
 //   * the local memory of a cancelled put or get, and the memory of a revoked key, never changes
 //     again;
 //   * a put never carries bytes that were written into its source after it was cancelled;
-//   * a get whose source was revoked reports an error, or the bytes from before;
-//   * no completion of a cancelled operation comes;
-//   * the connection goes on working;
-//   * the same holds when the other process stood still in the middle and wakes up later (a late
+//   * a get whose source was revoked reports an error, or delivers the bytes from before;
+//   * a cancelled operation never completes;
+//   * the connection still works;
+//   * the same holds if the other process was stopped during the transfer and resumes later (a late
 //     writer), and the calls do not wait for it.
 #include "tests/conformance/transport_test.h"
 
@@ -20,7 +20,7 @@ constexpr uint64_t kAfter = 13;      // written by the owner after the event
 
 class Quiet : public TransportTest {
  protected:
-  // The transfer is long enough that an event falls inside of it.
+  // The transfer is long enough for the event to occur during it.
   uint64_t size() const { return GetParam().slow() ? 300'000 : 4 << 20; }
   int count() const { return GetParam().slow() ? 12 : rounds(20, 500); }
 };
@@ -115,7 +115,7 @@ TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
       until_begun(rail, GetParam(), [&] { return rail.put(put); });
       side.post('s');
-      // Bytes still in flight are dropped. The operation ends all the same.
+      // Bytes still in flight are dropped. The operation still ends.
       (void)await_bulk(rail, put);
       settle(side, GetParam());
     }
@@ -244,7 +244,7 @@ TEST_P(Quiet, EndpointsMayEndAtAnyPoint) {
 class QuietThoughStopped : public Quiet {};
 
 // Stops the far process at a random point, runs |event| and checks that it did not wait, lets the
-// owner write, and wakes the far process.
+// owner write, and resumes the far process.
 template <typename Event>
 void while_stopped(Side& side, Random& random, Event&& event) {
   usleep(static_cast<useconds_t>(random.below(600)));
@@ -257,7 +257,7 @@ void while_stopped(Side& side, Random& random, Event&& event) {
 
 TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
-  // The near side owns the target; the far side puts, is stopped, and wakes up later.
+  // The near side owns the target. The far side puts, is stopped, and resumes later.
   const auto near = [&](Side& side) {
     side.connect();
     Random random(seed());
@@ -298,7 +298,7 @@ TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
 TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
   HETCOMM_NEEDS_GET();
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
-  // The near side owns the source; the far side gets.
+  // The near side owns the source. The far side gets.
   const auto near = [&](Side& side) {
     side.connect();
     Random random(seed());

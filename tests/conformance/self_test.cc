@@ -1,10 +1,10 @@
-// The transport of a rank to itself: one endpoint that is both ends. This suite proves for one rank
-// the properties that the other suites prove with two:
+// The transport from a rank to itself: one endpoint that is both ends. This suite tests for one
+// rank the properties that the other suites test with two:
 //
-//   * messages arrive whole and in order; a refusal ends with on_writable; on_message never comes
-//     from inside send();
-//   * puts and gets land exactly, and complete once each;
-//   * after cancel() and revoke(), at any point, memory is quiet and no completion comes;
+//   * messages arrive whole and in order; a refusal is followed by on_writable; on_message is never
+//     called inside send();
+//   * puts and gets move exactly the right bytes, and complete once each;
+//   * after cancel() and revoke(), at any point, memory is quiet and no completion follows;
 //   * the endpoint may end at any point.
 #include <list>
 
@@ -155,7 +155,7 @@ TEST_F(Self, HostileKeysTouchNothing) {
       for (uint64_t& word : key.words) word = random_.next();
     }
     Bulk bulk = make_bulk(local, 0, 1000, key, offset);
-    const bool get = i % 3 == 2;  // from a put target
+    const bool get = i % 3 == 2;  // reads from a put target
     if ((get ? rail().get(bulk) : rail().put(bulk)) == Code::kOk) {
       EXPECT_NE(await_bulk(rail(), bulk), Code::kOk);
     }

@@ -1,11 +1,11 @@
-// Sleeping: a context that has asked prepare_sleep() and then waits on its poller is woken by every
-// arrival:
+// Sleeping: a context that has called prepare_sleep() and then waits on its poller is woken by
+// every event:
 //
-//   * a message, whenever it is sent relative to falling asleep;
+//   * a message, whenever it is sent relative to the start of the sleep;
 //   * bytes of a put, the completion of a put or get, room after a refusal;
 //   * a new connection, and the end of one.
 //
-// A missed wake-up shows as a sleep that lasts to its limit although there was work to find.
+// A missed wake-up shows as a sleep that lasts until its time limit although work was pending.
 #include <atomic>
 
 #include "tests/conformance/transport_test.h"
@@ -17,8 +17,8 @@ constexpr uint64_t kLongSleep = 3 * kSecond;
 
 class Sleeping : public TransportTest {};
 
-// Sleeps whenever there is nothing to do, until |done|. Returns the number of sleeps that lasted to
-// their limit.
+// Sleeps whenever there is nothing to do, until |done|. Returns the number of sleeps that lasted
+// until their limit.
 template <typename Done>
 int sleep_until(Node& node, Done&& done) {
   int missed = 0;
@@ -171,8 +171,8 @@ TEST_P(Sleeping, RoomAfterARefusalWakes) {
   run_pair(options(), near, far);
 }
 
-// Calls are made next to a sleeping thread. Work that they begin is announced, or the transport
-// says that it is not.
+// Calls are made next to a sleeping thread. The transport announces the work that they start, or
+// reports that it does not.
 TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
   const int count = GetParam().slow() ? 40 : rounds(150, 3000);
   constexpr uint64_t kSize = 300'000;
@@ -191,7 +191,7 @@ TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
     int missed = 0;
     int asleep = 0;
     int asked = 0;
-    // Work left from the last round keeps a transport from sleeping. Such a round does not count.
+    // Work left from the last round keeps a transport from sleeping. That round does not count.
     const uint64_t deadline = now_ns() + kPatience;
     while (asleep < count && missed == 0 && now_ns() < deadline) {
       Bulk put = make_bulk(source, 0, kSize, key, 0);
@@ -206,7 +206,7 @@ TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
           refused = rail.put(put) == Code::kWouldBlock;
           return;
         }
-        // Either no room is left, or an answer will come.
+        // Either no room is left, or an answer will arrive.
         for (int k = 0; i % 3 == 1 && k < 400 && !refused; ++k) {
           refused = rail.send(encode({0, size, 0, kUnanswered}), view) == Code::kWouldBlock;
         }

@@ -30,11 +30,11 @@ struct TransportCase {
   bool faulty = false;
   FaultPlan faults{};
   Mode mode = Mode::kThreads;
-  // A message whose send was accepted arrives even when the sender is killed at once.
+  // A message that send() accepted arrives even if the sender is killed immediately.
   bool accepted_survives = false;
 
-  // Returns whether the case moves less data, so that the suites stay quick. Crippled cases do; so
-  // does rdma, which mostly runs on emulated hardware.
+  // Returns whether the case moves less data, so that the suites stay fast. Crippled cases do, and
+  // so does rdma, which mostly runs on emulated hardware.
   bool slow() const { return faulty || name != transport || transport == "rdma"; }
   // Returns whether the transport can end a peer's access, or a transfer in flight, only by ending
   // the connection.
@@ -42,7 +42,7 @@ struct TransportCase {
 };
 inline void PrintTo(const TransportCase& test_case, std::ostream* out) { *out << test_case.name; }
 
-// All cases that two ranks can run, in both modes. Then those with processes, and the plain
+// Return all cases that two ranks can run, in both modes; the cases with processes; and the plain
 // transports in both modes.
 std::vector<TransportCase> transport_cases();
 std::vector<TransportCase> process_cases();
@@ -53,7 +53,7 @@ std::string case_name(const ::testing::TestParamInfo<TransportCase>& info);
 #define INSTANTIATE_OVER(suite, cases) \
   INSTANTIATE_TEST_SUITE_P(Over, suite, ::testing::ValuesIn((cases)()), ::hetcomm::test::case_name)
 
-// HETCOMM_TEST_LONG=1: more rounds of everything random.
+// Returns whether HETCOMM_TEST_LONG=1 asks for more rounds of every random test.
 bool long_run();
 inline int rounds(int quick, int when_long) { return long_run() ? when_long : quick; }
 
@@ -72,7 +72,7 @@ class TransportTest : public ::testing::TestWithParam<TransportCase> {
     return {.factory = *factory_, .settings = GetParam().settings, .mode = GetParam().mode};
   }
   bool processes() const { return GetParam().mode == Mode::kProcesses; }
-  // Returns whether connections can get. It makes one to find out.
+  // Returns whether connections support gets. Makes a connection to find out.
   bool can_get() const {
     bool can = false;
     PairOptions asking = options();
@@ -95,7 +95,7 @@ class TransportTest : public ::testing::TestWithParam<TransportCase> {
   std::unique_ptr<TransportFactory> factory_;
 };
 
-// Skips a test of gets where connections have none.
+// Skips a test of gets if connections do not support them.
 #define HETCOMM_NEEDS_GET()                                            \
   if (!can_get()) {                                                    \
     GTEST_SKIP() << GetParam().name << ": its connections cannot get"; \
@@ -123,7 +123,7 @@ inline MessageInfo decode(const MessageHeader& header) {
   return info;
 }
 
-// Tries until the attempt is accepted. on_writable has to end each refusal.
+// Repeats the attempt until it is accepted. Expects that on_writable follows each refusal.
 template <typename Attempt>
 void until_accepted(Rail& rail, Attempt&& attempt) {
   while (true) {
@@ -136,8 +136,8 @@ void until_accepted(Rail& rail, Attempt&& attempt) {
   }
 }
 
-// Like until_accepted(), but the peer of a put or get may have ended it, with the connection,
-// before it began. Then await_bulk() sees the end.
+// Like until_accepted(), but the peer of a put or get may have ended it together with the
+// connection before it began. In that case await_bulk() sees the end.
 template <typename Attempt>
 void until_begun(Rail& rail, const TransportCase& test_case, Attempt&& attempt) {
   until_accepted(rail, [&] {
@@ -169,7 +169,7 @@ inline void expect_whole(const MessageHeader& header, ConstByteSpan payload) {
   EXPECT_FALSE(bad) << "message " << info.sequence << " differs at byte " << *bad;
 }
 
-// Sends one message each way, to check that the connection is alive and in order.
+// Sends one message each way to check that the connection works and keeps the order.
 inline void expect_usable(Side& side, Rail& rail) {
   constexpr uint64_t kKind = 0x75736162;
   rail.messages.clear();
@@ -183,9 +183,8 @@ inline void expect_usable(Side& side, Rail& rail) {
   side.meet();
 }
 
-// Follows an event for which a transport may have ended the connection. Expects that the connection
-// is usable or, where that is allowed, that it has failed on both sides and a new one works. Both
-// sides call it.
+// Both sides call this after an event that may have made a transport end the connection. Expects a
+// usable connection or, where allowed, that it failed on both sides and a new one works.
 inline void settle(Side& side, const TransportCase& test_case) {
   Rail& rail = side.rail();
   if (!test_case.fences_by_failing()) {
@@ -218,12 +217,13 @@ inline Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t len
   return bulk;
 }
 
-// Returns a number of pieces of memory to expose: up to |most|, as far as the transport takes them.
+// Returns how many pieces of memory to expose: at most |most|, and no more than the transport
+// accepts.
 inline size_t some_pieces(const Rail& rail, uint64_t most, Random& random) {
   return std::min<size_t>(random.between(1, most), rail.capabilities().max_exposed_extents);
 }
 
-// Exposes |memory|. Returns the key for "none" for a source of gets that the peer cannot get.
+// Exposes |memory|. Returns the "none" key for a source of gets that the peer cannot get.
 inline RemoteKey expose_or_abandon(Rail& rail, const GuardedMemory& memory, Access access,
                                    uint64_t cookie) {
   if (access == Access::kGetSource && !rail.capabilities().get) return {};
@@ -233,7 +233,7 @@ inline RemoteKey expose_or_abandon(Rail& rail, const GuardedMemory& memory, Acce
   return key.value();
 }
 
-// Waits until |bulk| has completed; returns its code.
+// Waits until |bulk| has completed. Returns its code.
 inline Code await_bulk(Rail& rail, const Bulk& bulk) {
   Code result = Code::kPending;
   rail.node().until("on_bulk_complete", [&] {
@@ -246,7 +246,7 @@ inline Code await_bulk(Rail& rail, const Bulk& bulk) {
   return result == Code::kPending ? Code::kPeerLost : result;
 }
 
-// Makes a random number of steps, sometimes with pauses, so that events fall anywhere in a
+// Makes a random number of steps, sometimes with pauses, so that events occur at any point of a
 // transfer.
 inline void random_steps(Node& node, Random& random) {
   const uint64_t steps = random.below(random.chance(0.5) ? 6 : 60);

@@ -54,8 +54,8 @@ hetcomm_status_t finish(const char* name, hetcomm_request_t* request, Clock::tim
   return completion.status;
 }
 
-// All wait for the last rank, which is made to fail. Then the others show that they still work with
-// each other.
+// All ranks wait for the last rank, which is made to fail. Then the remaining ranks show that they
+// can still communicate.
 void play_lost() {
   char byte = 0;
   const int victim = g_size - 1;
@@ -67,7 +67,7 @@ void play_lost() {
   hetcomm_request_t* waiting = receive(victim, 1, &byte, 1, 60'000'000'000);
   say("READY");
   finish("victim", waiting, start);
-  // Sizes up to a rendezvous between the remaining ranks.
+  // Messages between the remaining ranks have sizes up to a rendezvous.
   std::vector<char> out(300'000, 'a');
   std::vector<char> in(300'000);
   const int others = g_size - 1;
@@ -247,7 +247,7 @@ void play_traffic() {
         }
       }
     }
-    // Rank 0 decides the number of rounds.
+    // Rank 0 decides whether there is another round.
     unsigned char more =
         std::chrono::duration<double>(Clock::now() - start).count() < 4 || tag < 20 ? 1 : 0;
     for (int peer = 1; peer < g_size; ++peer) {
@@ -287,6 +287,7 @@ int main(int argc, char** argv) {
   hetcomm_bootstrap_destroy(bootstrap);
   CHECK(hetcomm_context_destroy(g_context));
   say("DONE");
-  if (scenario == "left") std::getchar();  // the test inspects what it still holds
+  // The test inspects the resources that the rank still holds.
+  if (scenario == "left") std::getchar();
   return 0;
 }

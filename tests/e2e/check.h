@@ -1,4 +1,4 @@
-// check() for programs that play a rank: a failed call is printed on standard output and ends the
+// check() for programs that act as a rank: it prints a failed call on standard output and ends the
 // process.
 #pragma once
 

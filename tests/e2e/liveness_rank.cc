@@ -42,7 +42,7 @@ void await_line() {
   if (std::fgets(line, sizeof(line), stdin) == nullptr) _exit(1);
 }
 
-// Calls nothing of the library.
+// Computes without calling the library.
 void compute(double seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   while (Clock::now() < end && !input_waits()) {
@@ -54,7 +54,7 @@ void live(int rank, int size, double most_seconds) {
   std::mt19937 random(static_cast<unsigned>(rank));
   std::uniform_real_distribution<double> unit(0, 1);
   uint64_t word = 7;
-  // Pending sends. Most of them never end.
+  // Pending sends. Most of them never complete.
   std::vector<hetcomm_request_t*> begun;
   while (!input_waits()) {
     compute(most_seconds * unit(random) * unit(random));

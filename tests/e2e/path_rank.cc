@@ -59,7 +59,7 @@ void send_all(uint64_t seconds, int count, char** sizes) {
                     : hetcomm_recv(world, 0, kTag, HETCOMM_EXACT_TAG, buffer, &options, &request));
     if (!tell(sizes[i], request)) return;
   }
-  // The send of a short message ends when it has left, whatever its fate.
+  // The send of a short message completes when the message has left, whatever its fate.
   char end = 0;
   const hetcomm_buffer_t buffer = hetcomm_buffer_host(&end, 1);
   hetcomm_request_t* request = nullptr;
@@ -94,7 +94,7 @@ void put(uint64_t seconds, uint64_t size) {
     CHECK(hetcomm_memory_export(window, sizeof(key), key, &key_bytes));
     CHECK(hetcomm_send(world, 0, kTag, hetcomm_buffer_host(key, key_bytes), nullptr, &request));
     tell("key", request);
-    // Serves the put until rank 0 has reported its end, or is lost.
+    // Serves the put until rank 0 has reported its completion, or is lost.
     char end = 0;
     CHECK(hetcomm_recv(world, 0, kTag + 1, HETCOMM_EXACT_TAG, hetcomm_buffer_host(&end, 1),
                        &options, &request));
@@ -113,7 +113,7 @@ void put(uint64_t seconds, uint64_t size) {
   tell("put", request);
 }
 
-// Returns whether messages of |size| went both ways.
+// Exchanges messages of |size| in both directions. Returns whether that succeeded.
 bool exchange(uint64_t size) {
   std::vector<char> out(size);
   std::vector<char> in(size);
@@ -132,7 +132,7 @@ bool exchange(uint64_t size) {
   return true;
 }
 
-// Rank 0 decides when it is over.
+// Sends messages until rank 0 decides to stop.
 void be_busy(uint64_t seconds, uint64_t size) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   uint64_t rounds = 0;
@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::fflush(stdout);
-  // The other rank should hear the reason that this one knows, not its exit.
+  // The other rank should receive the reason that this rank knows, not see its exit.
   std::this_thread::sleep_for(std::chrono::seconds(2));
   _exit(0);
 }

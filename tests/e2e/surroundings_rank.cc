@@ -1,5 +1,5 @@
-// A rank that does every kind of operation once in an environment that refuses it something
-// (surroundings_test.py):
+// A rank that performs every kind of operation once in an environment that denies it a resource or
+// a system call (surroundings_test.py):
 //
 //   surroundings_rank [refuse ERRNO CALL | limit NAME VALUE]...
 //
@@ -190,7 +190,7 @@ hetcomm_buffer_t buffer_of(std::vector<unsigned char>& bytes) {
 
 unsigned char own_byte(int32_t of) { return static_cast<unsigned char>(of + 1); }
 
-// Eager, by rendezvous, and in several pieces.
+// Sends eager messages, messages by rendezvous, and messages in several pieces.
 void messages() {
   for (const size_t bytes : {size_t{8}, size_t{20'000}, size_t{3} << 20}) {
     std::vector<unsigned char> out(bytes, own_byte(rank));
@@ -225,7 +225,7 @@ void collectives() {
   CHECK(hetcomm_communicator_barrier(world, 60 * kSecond));
 }
 
-// Each rank exposes a window to the one before it.
+// Each rank exposes a window to the preceding rank.
 void one_sided() {
   constexpr size_t kBytes = (1 << 20) - 64;
   constexpr size_t kWindowBytes = 1 << 20;  // the last 64 are for atomics

@@ -46,10 +46,10 @@ hetcomm_context_t* context = nullptr;
 hetcomm_communicator_t* world = nullptr;
 int32_t rank = 0;
 
-// The two ranks meet without a message, since one may have filled the path to the other.
+// Lets the two ranks meet without a message, because other messages may have filled the path.
 struct Meeting {
   std::atomic<uint32_t> arrived{0};
-  // The number of bytes that one rank hands to the other.
+  // The number of bytes that one rank passes to the other.
   std::atomic<uint32_t> size{0};
   std::atomic<int64_t> kept{0};  // by rank 1
   std::byte bytes[1 << 24];
@@ -172,7 +172,7 @@ void cancelled(size_t count, bool sends) {
                   : hetcomm_recv(world, 0, kFirstTag + i, HETCOMM_EXACT_TAG, buffer, nullptr,
                                  &requests[i]));
     }
-    // From the middle to both ends.
+    // Starts in the middle and proceeds to both ends.
     for (size_t i = 0; i < count; ++i) {
       const size_t j = i % 2 == 0 ? count / 2 + i / 2 : count / 2 - 1 - i / 2;
       CHECK(hetcomm_request_cancel(requests[j]));
@@ -186,7 +186,7 @@ void cancelled(size_t count, bool sends) {
   }
   meet();
   if (!sends || rank == 0) return;
-  // Receives a message that was sent all the same.
+  // Receives the messages whose cancellation came too late.
   hetcomm_completion_t message{};
   while (hetcomm_probe(world, 0, 0, HETCOMM_ANY_TAG, HETCOMM_TIMEOUT_POLL, &message) ==
          HETCOMM_OK) {
@@ -438,7 +438,7 @@ void groups(size_t count, size_t operations) {
   for (hetcomm_group_t* const group : all) hetcomm_group_destroy(group);
 }
 
-// Each of them has a broadcast and a message in flight.
+// Each communicator has a broadcast and a message in flight.
 void communicators(size_t count) {
   std::vector<hetcomm_communicator_t*> all(count);
   std::vector<uint64_t> values(2 * count);

@@ -1,5 +1,6 @@
-// The reader of set-up data, and addresses through it. Properties: no read past the end, a failure
-// sticks, lengths beyond the limit fail, and what is decoded encodes to the same bytes.
+// The reader of set-up data, and addresses that pass through it. Properties: no read past the end,
+// a failure is permanent, lengths beyond the limit fail, and decoded values encode to the same
+// bytes.
 #include "src/base/bytes.h"
 
 #include <cstdlib>

@@ -1,22 +1,24 @@
-// Fuzz target: what core makes of the messages of a proved but hostile peer.
+// Fuzz target: core receives messages from an authenticated but hostile peer.
 //
-// One rank of core runs over a transport of this file, whose connections say what the input tells
-// them to: messages of every kind and flag of wire.h with sequence numbers, ids, keys and lengths
-// that are sometimes right, puts into whatever is exposed, completions, breaks. Beside that the
-// input posts and cancels sends, receives, puts, gets, atomics and flushes, and registers memory
-// anew. The rank has four registered memories, each with other rights and with guard bytes around.
+// One rank of core runs over a transport in this file, whose connections act on the input: messages
+// of every kind and flag of wire.h with sequence numbers, ids, keys and lengths that are sometimes
+// right, puts into exposed memory, completions, and broken connections. The input also posts and
+// cancels sends, receives, puts, gets, atomics and flushes, and registers memory again. The rank
+// has four registered memories, each with different rights and surrounded by guard bytes.
 //
 // Checked:
-//  * core reads, writes and exposes no byte of the registered memories and of their guards but what
+//  * core accesses and exposes only those bytes of the registered memories and their guards that
 //    the rights and the range of a request allow;
-//  * bytes change only in what a put or an atomic names, so that memory granted for get only never
-//    changes;
+//  * bytes change only in the range that a put or an atomic names, so memory granted for get only
+//    never changes;
 //  * nothing is written outside of the buffers of the rank's own operations, and no exposure or
-//    transfer outlives its operation (the buffers are freed then, and the sanitizers look);
+//    transfer outlives its operation (its buffers are then freed, and the sanitizers detect
+//    accesses);
 //  * a notification names a range of memory that may be put to;
 //  * every operation that is cancelled ends;
-//  * within some seconds all of this has happened: every kind was taken, puts, gets and atomics
-//    were done and refused, and operations of the rank's own completed (fuzz_incomplete()).
+//  * within some seconds each of these has occurred: every message kind was accepted, puts, gets
+//    and atomics were done and refused, and the rank's own operations completed
+//    (fuzz_incomplete()).
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -81,7 +83,7 @@ class Script {
   size_t size_;
 };
 
-// The driver asks at the end whether all of these have happened.
+// At the end the driver asks whether all of these have occurred.
 enum Event : size_t {
   kPutDone,
   kPutLanded,
@@ -105,10 +107,10 @@ constexpr size_t kKinds = static_cast<size_t>(MessageKind::kPastLast);
 std::array<uint64_t, kEventCount> g_happened{};
 std::array<uint64_t, kKinds> g_taken{};
 
-// The registered memories, in one block with guard bytes between them. A copy tells what changed.
+// The registered memories, in one block with guard bytes between them. A copy shows changes.
 class Arena {
  public:
-  static constexpr uint64_t kSize = 8000;  // of each memory
+  static constexpr uint64_t kSize = 8000;  // size of each memory
   static constexpr uint64_t kGuard = 256;
   static constexpr std::array<uint32_t, 4> kRights = {HETCOMM_ACCESS_GET, HETCOMM_ACCESS_PUT,
                                                       HETCOMM_ACCESS_ATOMIC, HETCOMM_ACCESS_ALL};
@@ -118,7 +120,8 @@ class Arena {
     copy_ = bytes_;
   }
   std::byte* at(size_t index) { return bytes_.data() + begin_of(index); }
-  // Core touches these bytes, which only |right| allows it. Those of nobody's memory it may touch.
+  // Checks an access by core to these bytes, which requires |right|. Bytes outside of all memories
+  // are unrestricted.
   void require_right(const std::byte* from, uint64_t length, uint32_t right) const {
     if (length == 0 || from + length <= bytes_.data() || from >= bytes_.data() + bytes_.size()) {
       return;
@@ -135,8 +138,8 @@ class Arena {
     for_each_piece(extents, offset, length,
                    [&](const std::byte* piece, size_t size) { require_right(piece, size, right); });
   }
-  // Nothing has changed since the last call but bytes of [offset, offset + length) in memory
-  // |index|, and those only if |right| is granted. True when something has.
+  // Checks that since the last call only bytes of [offset, offset + length) in memory |index| have
+  // changed, and those only if |right| is granted. Returns true if any byte has changed.
   bool take_change(size_t index, uint64_t offset, uint64_t length, uint32_t right) {
     if (bytes_ == copy_) return false;
     require(index < kRights.size() && (kRights[index] & right) != 0,
@@ -147,9 +150,10 @@ class Arena {
     require(bytes_ == copy_, "bytes changed beside those that were named");
     return true;
   }
-  // Nothing has changed.
+  // Checks that nothing has changed.
   void require_same() { take_change(SIZE_MAX, 0, 0, 0); }
-  // A put of the peer has changed these, which is allowed. False when they are not of a memory.
+  // Accepts changes to these bytes by a put from the peer. Returns false if they are not in a
+  // memory.
   bool accept_change(const std::byte* from, uint64_t length) {
     if (from < bytes_.data() || from >= bytes_.data() + bytes_.size()) return false;
     std::copy_n(from, length, copy_.data() + (from - bytes_.data()));
@@ -197,7 +201,7 @@ class FuzzEndpoint final : public Endpoint,
   bool flushed() const override { return true; }
   std::string describe() const override { return "fuzz"; }
 
-  // From progress(), as the input says.
+  // Called from progress(). The input selects the actions.
   void open();
   void deliver(Script& script);
   void land(Script& script);
@@ -221,7 +225,7 @@ class FuzzEndpoint final : public Endpoint,
   FuzzTransport& transport_;
   EndpointHandler* handler_ = nullptr;
   Capabilities capabilities_;
-  std::vector<std::pair<RemoteKey, uint64_t>> wanted_;  // to be mapped, with its length
+  std::vector<std::pair<RemoteKey, uint64_t>> wanted_;  // keys to be mapped, with their lengths
   bool broken_ = false;
   bool opened_ = false;
   uint32_t next_sequence_ = 1;
@@ -251,12 +255,12 @@ class FuzzTransport final : public Transport, public RegionPublisher {
     destination_ = destination;
   }
   void cancel_connect(const Destination&) override {}
-  // Among the peer's transports.
+  // Index among the peer's transports.
   uint16_t number() const { return static_cast<uint16_t>(destination_->transport); }
   int progress() override {
     if (!destination_) return 0;
     // The peer makes the next connection as soon as one has ended, so that little of the input is
-    // read in between.
+    // read without a connection.
     if (endpoint == nullptr || endpoint->broken()) {
       handler_.on_connected(*destination_,
                             std::unique_ptr<Endpoint>(std::make_unique<FuzzEndpoint>(*this)));
@@ -290,10 +294,10 @@ class FuzzTransport final : public Transport, public RegionPublisher {
   uint64_t next_timer_ns() const override { return kForever; }
 
   FuzzEndpoint* endpoint = nullptr;
-  Script* script = nullptr;   // one action of it at the next progress()
+  Script* script = nullptr;   // runs one action at the next progress()
   uint32_t last_sent = 0;     // sequence of core's last message
-  std::deque<uint64_t> seen;  // ids that core has named
-  // One-sided operations that core has asked for.
+  std::deque<uint64_t> seen;  // ids that core has used
+  // One-sided operations that core has requested.
   struct Asked {
     MessageKind kind;
     uint64_t id;
@@ -321,7 +325,7 @@ FuzzEndpoint::~FuzzEndpoint() {
 Code FuzzEndpoint::accept(Bulk& bulk, uint32_t right) {
   if (broken_) return Code::kPeerLost;
   transport_.arena.require_right(bulk.local.extents, bulk.local.offset, bulk.local.length, right);
-  // Reads all of it, as a transport would.
+  // Reads all bytes, as a transport would.
   uint64_t sum = 0;
   for_each_piece(bulk.local.extents, bulk.local.offset, bulk.local.length,
                  [&](const std::byte* piece, size_t length) {
@@ -337,7 +341,7 @@ Code FuzzEndpoint::get_now(Bulk& bulk) {
   if (broken_) return Code::kPeerLost;
   const ExtentView& local = bulk.local;
   transport_.arena.require_right(local.extents, local.offset, local.length, HETCOMM_ACCESS_PUT);
-  // Writes all of it, as a transport would.
+  // Writes all bytes, as a transport would.
   for_each_piece(local.extents, local.offset, local.length,
                  [](std::byte* piece, size_t length) { std::memset(piece, 0x5a, length); });
   constexpr Code kOutcomes[] = {Code::kOk, Code::kOk, Code::kOk, Code::kCancelled,
@@ -373,7 +377,7 @@ Code FuzzEndpoint::send(const MessageHeader& bytes, const ExtentView& payload) {
     return value;
   };
   if (body.size() >= 8) {
-    // A put request names its transfer behind the range.
+    // A put request names its transfer after the range.
     const bool is_put_request = header.kind == MessageKind::kAnnouncePut;
     transport_.seen.push_back(word(is_put_request ? offsetof(AnnouncePutBody, announcement) : 0));
     if (transport_.seen.size() > 32) transport_.seen.pop_front();
@@ -405,7 +409,7 @@ uint64_t FuzzEndpoint::some_id(Script& script) const {
   return transport_.seen[chosen % transport_.seen.size()];
 }
 
-// A range of a registered memory, or a wrong one.
+// Returns a range of a registered memory, or an invalid one.
 AccessBody FuzzEndpoint::access_body(Script& script) const {
   AccessBody body{};
   const uint8_t chosen = script.byte();
@@ -416,11 +420,11 @@ AccessBody FuzzEndpoint::access_body(Script& script) const {
       body.offset = script.number();
       body.length = script.number();
       break;
-    case 1:  // to the end, or some bytes beyond
+    case 1:  // up to the end, or some bytes past it
       body.length = script.byte();
       body.offset = Arena::kSize - body.length + script.byte() % 3;
       break;
-    case 2:  // beyond 64 bits
+    case 2:  // exceeds 64 bits
       body.length = script.byte();
       body.offset = UINT64_MAX - body.length + script.byte() % 3;
       break;
@@ -441,7 +445,7 @@ std::vector<std::byte> bytes_of(const Body& body, size_t more = 0) {
   return bytes;
 }
 
-// A payload of the form that |kind| has, and the fields of |header| that go with it.
+// Makes a payload of the form required by |kind|, and the matching fields of |header|.
 std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, WireHeader& header) {
   const uint8_t shape = script.byte();
   header.value = script.number();
@@ -557,7 +561,7 @@ void FuzzEndpoint::deliver(Script& script) {
   }
   Arena& arena = transport_.arena;
   arena.require_same();
-  FuzzTransport& transport = transport_;  // this may be gone afterwards
+  FuzzTransport& transport = transport_;  // this object may be gone afterwards
   const bool is_put = header.kind == MessageKind::kPut;
   const bool is_atomic = header.kind == MessageKind::kAtomic;
   AccessBody named{};
@@ -575,12 +579,12 @@ void FuzzEndpoint::deliver(Script& script) {
   }
 }
 
-// A put of the peer into something exposed.
+// Performs a put by the peer into exposed memory.
 void FuzzEndpoint::land(Script& script) {
   if (exposed_.empty()) return;
   const Exposed& target = exposed_[script.byte() % exposed_.size()];
   const uint64_t total = total_bytes(target.extents);
-  // All of it mostly, so that transfers end.
+  // Mostly puts all bytes, so that transfers end.
   const uint64_t length = script.byte() < 160 ? total : std::min(script.number(), total);
   if (target.access == Access::kGetSource || length == 0) return;
   const std::vector<std::byte> data(length, static_cast<std::byte>(script.byte()));
@@ -605,7 +609,7 @@ void FuzzEndpoint::complete(Script& script) {
   handler_->on_bulk_complete(*bulk, kOutcomes[script.byte() % std::size(kOutcomes)]);
 }
 
-// Maps what was asked for, refuses to, or takes it back.
+// Maps a requested region, refuses to, or revokes the mapping.
 void FuzzEndpoint::answer_map(Script& script) {
   if (wanted_.empty()) return;
   const auto [key, length] = wanted_[script.byte() % wanted_.size()];
@@ -655,7 +659,7 @@ void require_ok(const Status& status, const char* what) {
   std::abort();
 }
 
-// The rank that is fuzzed, and another that only lives, for the control plane.
+// The fuzzed rank, and a passive rank for the control plane.
 class Job {
  public:
   Job()
@@ -673,7 +677,7 @@ class Job {
       register_memory(i);
     }
     import_memory();
-    // Whatever the input does first, there is a connection to do it over.
+    // A connection exists before the first action of the input.
     const Engine::Baton baton(me_->context().engine());
     me_->communicator().job().pair(1).ensure_connected();
   }
@@ -688,7 +692,7 @@ class Job {
     other_.join();
   }
 
-  // Messages that nothing matches cost the peer its credit, so that a job serves some inputs only.
+  // Unmatched messages use up the peer's credit, so a job serves only some inputs.
   bool usable() {
     constexpr uint64_t kMaxInputs = 64;
     if (inputs_ > kMaxInputs) return false;
@@ -764,7 +768,7 @@ class Job {
     unregister(memories_[index]);
     register_memory(index);
   }
-  // Memory of the peer's, of which only the exported bytes are real.
+  // The peer's memory. Only the exported bytes are backed by real memory.
   void import_memory() {
     ExportedMemory exported =
         ExportedMemory::decode(RegisteredMemories::export_memory(memories_[3]).value()).value();
@@ -804,7 +808,7 @@ class Job {
         OperationKind::kCompareSwap, OperationKind::kFlush};
     const OperationKind kind = kKindsHere[script.byte() % std::size(kKindsHere)];
     const bool has_bytes = kind == OperationKind::kPut || kind == OperationKind::kGet;
-    // Small ones mostly: the answer to a large one is a transfer of several messages.
+    // Mostly small sizes: the answer to a large request is a transfer of several messages.
     const uint8_t chosen = script.byte();
     const uint64_t size = !has_bytes     ? 0
                           : chosen < 160 ? chosen
@@ -902,7 +906,7 @@ class Job {
 }  // namespace
 }  // namespace hetcomm::test
 
-// The result tells the driver what has not happened yet; null means that all has.
+// Names a property that has not occurred yet; null: all have occurred.
 extern "C" const char* fuzz_incomplete() {
   using namespace hetcomm::test;
   static std::string missing;

@@ -1,8 +1,8 @@
 // Runs a fuzz target without a fuzzer: <target> [seconds] [seed] [file...]. Feeds it the files,
 // then random inputs and mutations of its own earlier ones for |seconds|. A crash leaves the seed
-// and the input's number on standard error, from which the run can be repeated. A target that
-// defines fuzz_incomplete() says what inputs have not reached yet: the run goes on until nothing is
-// left, and fails when something is left after kPatience.
+// and the input's number on standard error, which suffice to repeat the run. A target may define
+// fuzz_incomplete(), which names properties that no input has reached yet. The run continues until
+// none is left, and fails if one is left after kPatience.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -36,7 +36,7 @@ void report(int signal_number) {
 }
 
 Input random_input(std::mt19937_64& random) {
-  // Mostly short ones; few distinct values, so that lengths and tags are often small.
+  // Mostly short inputs with few distinct values, so that lengths and tags are often small.
   Input input(random() % (random() % 8 == 0 ? kMaxInput : 64));
   const bool small = random() % 2 == 0;
   for (uint8_t& byte : input) byte = static_cast<uint8_t>(small ? random() % 8 : random());

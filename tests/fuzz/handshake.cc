@@ -1,6 +1,6 @@
-// Both sides of the handshake against arbitrary bytes. The first byte of the input says which side
-// and how the rest is laid over a genuine message. Properties: no crash, never kDone, and an end as
-// soon as the stream ends.
+// Feeds arbitrary bytes to both sides of the handshake. The first byte of the input selects the
+// side and how the rest is combined with a genuine message. Properties: no crash, never kDone, and
+// an end as soon as the stream ends.
 #include "src/net/handshake.h"
 
 #include <sys/socket.h>
@@ -51,7 +51,7 @@ struct Pair {
   UniqueFd near, far;
 };
 
-// A genuine hello, or the challenge that answers it.
+// Returns a genuine hello, or the challenge that answers it.
 std::vector<std::byte> genuine(bool challenge) {
   const Pair client;
   Handshake initiator = Handshake::initiator(client.near.get(), credentials().secret, hello());

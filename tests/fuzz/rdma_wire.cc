@@ -1,7 +1,7 @@
-// This reads what peers send to rdma: contacts, parameters and answers before a connection, the
-// heads of messages, each of which refers to the one before, and keys. Properties: no read past the
-// end, what is decoded is within its limits and encodes to the same bytes, a head that is refused
-// is no longer than what was there, and both ends of a stream of heads keep the same header.
+// Decodes the data that rdma receives from peers: contacts, parameters and answers before a
+// connection, message heads, each of which refers to the previous one, and keys. Properties: no
+// read past the end; decoded values are within their limits and encode to the same bytes; a refused
+// head is no longer than the available bytes; both ends of a stream of heads keep the same header.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -49,19 +49,19 @@ void read_answer(ConstByteSpan input) {
   require(same(ConstByteSpan(again).first(used), ConstByteSpan(bytes).first(used)));
 }
 
-// Any text, also none, comes back as a refusal.
+// Any text, even an empty one, is returned as a refusal.
 void read_refusal(ConstByteSpan input) {
   const std::string_view why(reinterpret_cast<const char*>(input.data()), input.size());
   require(decode_answer(encode_refusal(why)).status().code() == Code::kPeerLost);
   require(!decode_answer(encode_refusal({})).ok());
 }
 
-// Pieces of the input, each a message of its own; the first byte of each says how long it is.
+// Splits the input into messages. The first byte of each gives its length.
 void read_heads(ConstByteSpan input) {
   MessageHeader header{};
   while (!input.empty()) {
     const size_t size = std::min(std::to_integer<size_t>(input[0]) % 64, input.size() - 1);
-    // The message has memory of its own, so that a read past its end is seen.
+    // Each message has its own memory, so that a read past its end is detected.
     const std::vector<std::byte> message(input.begin() + 1,
                                          input.begin() + 1 + static_cast<ptrdiff_t>(size));
     input = input.subspan(1 + size);
@@ -83,7 +83,7 @@ void read_heads(ConstByteSpan input) {
       require(head->size == message.size() && header == before);
       continue;
     }
-    // The shortest head that says the same is understood to be the same.
+    // The shortest head with the same meaning decodes to the same values.
     std::array<std::byte, kMaxHeadBytes> bytes;
     MessageHeader sent = before;
     const size_t shortest = encode_head(bytes.data(), head->credits, header, sent);
@@ -100,7 +100,7 @@ void read_keys(ConstByteSpan input) {
   const auto bytes = std::as_writable_bytes(std::span(key.words));
   for (; input.size() >= bytes.size(); input = input.subspan(bytes.size())) {
     std::copy_n(input.begin(), bytes.size(), bytes.begin());
-    // Kinds are few: most keys shall have one.
+    // Kinds are few, so most keys get a valid one.
     if (std::to_integer<unsigned>(input[0]) % 4 != 0) bytes[23] &= std::byte{7};
     if (std::to_integer<unsigned>(input[1]) % 4 != 0) bytes[22] = std::byte{0};
     const std::optional<Key> decoded = decode_key(key);
@@ -113,7 +113,7 @@ void read_keys(ConstByteSpan input) {
   }
 }
 
-// Random bytes seldom begin as anything: these do.
+// Random bytes seldom have a valid beginning. These inputs do.
 std::vector<std::byte> behind(std::initializer_list<unsigned> first, ConstByteSpan input) {
   std::vector<std::byte> bytes;
   for (const unsigned byte : first) bytes.push_back(static_cast<std::byte>(byte));

@@ -1,6 +1,6 @@
-// The store behind its decoder: the input is a list of events (a frame from one of some clients, a
-// disconnect, a step of time). Properties: no crash; whatever a decoder accepts encodes to the same
-// bytes, and a group that it accepts lies within the job; every accepted request gets exactly one
+// The store behind its decoder: the input is a list of events (a frame from one of several clients,
+// a disconnect, a time step). Properties: no crash; anything that a decoder accepts encodes to the
+// same bytes, and an accepted group lies within the job; every accepted request gets exactly one
 // reply, at the latest when the table closes.
 #include <cstdlib>
 #include <map>
@@ -29,7 +29,7 @@ class Sink final : public ReplySink {
   std::map<ClientId, int> waiting;
 };
 
-// A request from the raw bytes, or one built from them, so that the table is reached often.
+// Returns a request from the raw bytes, or one built from them, so that the table is often reached.
 Result<StoreRequest> next_request(ByteReader& reader) {
   const auto kind = reader.read<uint8_t>();
   if (kind % 4 == 0) return decode_request(reader.read_bytes(reader.left()));

@@ -1,11 +1,11 @@
-// Fuzz target: the frame decoder of a tcp stream, which reads what a proved but hostile peer sends.
+// Fuzz target: the frame decoder of a tcp stream from an authenticated but hostile peer.
 //
 // The input is a script: heads of all types with fields from the input, raw bytes, and calls that
-// core makes between receives (expose, revoke); the bytes are cut into receives at random. Some
-// memory is exposed, and upcalls revoke and expose too, so that tokens of every state are met in
-// every state of the decoder. Checked: no write outside of exposed memory (by guard bytes, and by
-// the sanitizers), no write after a revoke, no upcall with more than was sent, and that the decoder
-// asks for at least one byte as long as it has not failed.
+// core makes between receives (expose, revoke). The bytes are split into receives at random. Some
+// memory is exposed, and upcalls revoke and expose too, so that the decoder meets tokens of every
+// state in each of its own states. Checked: no write outside of exposed memory (by guard bytes and
+// the sanitizers), no write after a revoke, no upcall with more bytes than were sent, and a decoder
+// that has not failed asks for at least one byte.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -31,7 +31,7 @@ class Target final : public tcp::FrameSink {
  public:
   explicit Target(bool bulk_stream)
       : memory_(600, kGuard), reader(*this, exposures_, buffers_, bulk_stream) {
-    // Three pieces with guards between them, and one exposure that is revoked at once.
+    // Three pieces with guards between them, and one exposure that is revoked immediately.
     extents_ = {{memory_.data() + 50, 100}, {memory_.data() + 200, 0}, {memory_.data() + 250, 300}};
     old_ = expose();
     revoke(old_);
@@ -41,7 +41,7 @@ class Target final : public tcp::FrameSink {
   void on_message_frame(const MessageHeader& /*header*/, ConstByteSpan payload) override {
     require(payload.size() <= tcp::kMaxMessageBytes);
     received_ += payload.size();
-    // Core may do this from any upcall.
+    // Core may do this in any upcall.
     if (payload.size() % 7 == 3) renew();
   }
   void on_put_frame(uint64_t /*cookie*/, uint64_t length) override {
@@ -101,7 +101,7 @@ class Target final : public tcp::FrameSink {
   tcp::FrameReader reader;
 };
 
-// Reads the script; zero at its end.
+// Reads the script. Returns zero at its end.
 class Script {
  public:
   Script(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -118,11 +118,11 @@ class Script {
   size_t at_ = 0;
 };
 
-// Feeds a decoder in receives of random size.
+// Feeds a decoder with receives of random size.
 class Feeder {
  public:
   explicit Feeder(Target& target) : target_(target), ahead_(128u << 10), iov_(64) {}
-  // False after the decoder has refused something.
+  // Returns false after the decoder has refused input.
   bool feed(const std::byte* data, size_t size) {
     while (size > 0) {
       const Pieces pieces = target_.reader.next_io(ahead_, iov_);
@@ -153,7 +153,7 @@ class Feeder {
   size_t sent_ = 0;
 };
 
-// One head, or filler for what an earlier head has announced.
+// Returns one head, or payload bytes that an earlier head has announced.
 std::vector<std::byte> next_bytes(Script& script, const Target& target) {
   tcp::HeadBytes head{};
   uint32_t payload = 0;
@@ -181,14 +181,14 @@ std::vector<std::byte> next_bytes(Script& script, const Target& target) {
       tcp::encode_put_head(head, target.target(false, 0), 10);
       head[script.byte() % head.size()] = static_cast<std::byte>(script.byte());
       break;
-    case 6:  // anything
+    case 6:  // arbitrary bytes
       for (std::byte& byte : head) byte = static_cast<std::byte>(script.byte());
       break;
     default:
       return std::vector<std::byte>(script.byte());
   }
   std::vector<std::byte> bytes(head.begin(), head.end());
-  // Often the frame is left unfinished, so that the calls in between meet it.
+  // Often the frame is left unfinished, so that the calls occur in the middle of a frame.
   bytes.resize(bytes.size() + (script.byte() % 2 == 0 ? payload : payload / 2), std::byte{0x3c});
   return bytes;
 }

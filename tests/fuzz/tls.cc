@@ -1,6 +1,7 @@
-// The accepting side of TLS, and the connecting one, against arbitrary bytes: alone, or laid over a
-// genuine first message. The first byte of the input says which. Properties: no crash, never
-// established, a text for every failure, and an end as soon as the stream ends.
+// Feeds arbitrary bytes to the accepting and the connecting side of TLS, alone or combined with a
+// genuine first message. The first byte of the input selects the side and the combination.
+// Properties: no crash, never established, a text for every failure, and an end as soon as the
+// stream ends.
 #include "src/net/tls.h"
 
 #include <sys/socket.h>
@@ -54,7 +55,7 @@ struct Pair {
   UniqueFd near, far;
 };
 
-// The result is the first message of a side that connects, or the answer to it.
+// Returns the first message of a connecting side, or the answer to that message.
 std::vector<std::byte> genuine(bool answer) {
   const Pair client;
   const auto connecting = context().connect(client.near.get());

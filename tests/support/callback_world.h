@@ -1,5 +1,5 @@
-// Bootstrap callbacks for tests: a store and an allgather among threads, with faults on demand and
-// counters.
+// Bootstrap callbacks for tests: a store and an allgather among threads, with counters and with
+// failures on demand.
 #pragma once
 
 #include <algorithm>
@@ -115,9 +115,9 @@ class World {
   std::atomic<bool> fail_put = false, fail_get = false, fail_allgather = false, corrupt = false;
   std::atomic<bool> fail_delete = false;
   std::atomic<int> probes = 0;
-  std::atomic<int> alone = 0;       // values of one rank, fetched one at a time
-  std::atomic<int> together = 0;    // calls of get_many
-  std::atomic<size_t> largest = 0;  // size of the largest value put
+  std::atomic<int> alone = 0;       // values fetched singly
+  std::atomic<int> together = 0;    // get_many calls
+  std::atomic<size_t> largest = 0;  // bytes in the largest value put
   std::atomic<size_t> bytes_in = 0;
   std::atomic<size_t> bytes_out = 0;
 
@@ -158,8 +158,8 @@ inline hetcomm_status_t allgather(void* user, const void* value, size_t size, vo
   return caller->world->allgather(caller->rank, value, size, out);
 }
 
-// Returns the options of |caller|, which outlives them, in a job of |size| ranks. No functions are
-// set yet.
+// Returns options for |caller|, which must outlive them, in a job with |size| ranks. No functions
+// are set yet.
 inline hetcomm_bootstrap_options_t options_of(Caller& caller, int size) {
   hetcomm_bootstrap_options_t options{};
   options.struct_size = sizeof(options);

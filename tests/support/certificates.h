@@ -1,6 +1,6 @@
-// Certificates for tests: an authority and the certificates that it signs, as PEM files in a
-// folder. They are made when the test runs, so none ever expires. The folder is deleted with its
-// owner, in the process that made it.
+// Test certificates: a certificate authority and the certificates that it signs, as PEM files in a
+// folder. They are generated when the test runs, so none ever expires. The owning object deletes
+// the folder, but only in the process that created it.
 //
 //   Certificates files;
 //   files.settings()                                      "TLS=on;TLS_CERTIFICATE=...;...;"
@@ -28,7 +28,7 @@ class Certificates {
   struct Wanted {
     std::string name = "localhost";
     std::string alternative_names = "DNS:localhost,IP:127.0.0.1";
-    long valid_from_s = -3600;  // from now on
+    long valid_from_s = -3600;  // relative to now
     long valid_to_s = 24 * 3600;
     const char* pass_phrase = nullptr;
   };
@@ -56,7 +56,7 @@ class Certificates {
     if (getpid() == owner_) std::filesystem::remove_all(folder_);
   }
 
-  // The macro EVP_EC_gen() casts away a const.
+  // Generates a P-256 key. The macro EVP_EC_gen() casts away a const.
   static EVP_PKEY* make_key() {
     char curve[] = "P-256";
     return EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", curve);
@@ -64,7 +64,7 @@ class Certificates {
 
   std::string authority_file() const { return folder_ + "/ca.pem"; }
   const Issued& standard() const { return default_; }
-  // Writes a file with these contents and returns its path.
+  // Writes |contents| to a file and returns its path.
   std::string file(const std::string& name, const std::string& contents) {
     const std::string path = folder_ + "/" + name;
     write(path, [&](std::FILE* to) {
@@ -112,7 +112,7 @@ class Certificates {
     require(std::fclose(file) == 0);
   }
 
-  // Signed by the authority, or self-signed when |issuer| is null.
+  // Makes a certificate that the authority signs, or a self-signed one if |issuer| is null.
   X509* make(EVP_PKEY* key, const Wanted& wanted, X509* issuer) const {
     X509* certificate = X509_new();
     require(certificate != nullptr);

@@ -1,5 +1,5 @@
-// Ranks of core, without the C ABI, so that a test can choose the transport factories: each rank is
-// a thread with a context of its own.
+// Ranks that use core without the C ABI, so that a test can choose the transport factories. Each
+// rank is a thread with its own context.
 //
 //   run_core_job(2, settings, [](int rank) { return factories; }, [](CoreMember& me) { ... });
 #pragma once
@@ -32,7 +32,7 @@ using Factories = std::vector<std::unique_ptr<TransportFactory>>;
 class CoreMember {
  public:
   // The longest time a test waits for an operation whose HETCOMM_TIMEOUT is longer or unlimited,
-  // and how late a timeout may come.
+  // and the margin by which a timeout may be late.
   static constexpr uint64_t kMaxPatienceNs = 60'000'000'000;
   static constexpr uint64_t kMarginNs = 10'000'000'000;
 
@@ -68,12 +68,12 @@ class CoreMember {
     communicator_ = std::move(communicator).value();
   }
 
-  // One-sided, with a notification if |notify|.
+  // Starts a one-sided access, with a notification if |notify|.
   Operation* access(OperationKind kind, const AccessArguments& access, void* data, uint64_t size,
                     bool notify = false) {
     return this->access(kind, access, hetcomm_buffer_host(data, size), notify);
   }
-  // A null address means that there is no buffer.
+  // Starts an access to |data|. A null address means that there is no buffer.
   Operation* access(OperationKind kind, const AccessArguments& access,
                     const hetcomm_buffer_t& buffer, bool notify = false) {
     const bool some = buffer.memory != nullptr || buffer.offset != 0;
@@ -95,7 +95,7 @@ class CoreMember {
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
 
-  // |timeout_ns| 0 means the default.
+  // Starts a message operation. A |timeout_ns| of 0 means the default.
   Operation* post(OperationKind kind, int peer, uint64_t tag, void* data, uint64_t size,
                   uint64_t timeout_ns = 0) {
     return post(kind, peer, tag, hetcomm_buffer_host(data, size), timeout_ns);
@@ -112,8 +112,8 @@ class CoreMember {
     if (code != Code::kOk) throw std::runtime_error(text);
     return operation;
   }
-  // Returns the outcome and releases the operation. Checks that HETCOMM_TIMEOUT is kept, with a
-  // margin for loaded machines.
+  // Waits for the operation, releases it and returns its outcome. Checks that HETCOMM_TIMEOUT is
+  // respected, with a margin for loaded machines.
   Status finish(Operation* operation) {
     const uint32_t generation = operation->generation();
     const uint64_t promised_ns = context_->config().number(variable::kTimeout);

@@ -1,4 +1,4 @@
-// Registered memory on each of two ranks of core, accessible to the other rank.
+// Registered memory on each of two core ranks, accessible to the other rank.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status
 
 class Window {
  public:
-  // Allocates |size| bytes. Both ranks call it.
+  // Allocates |size| bytes. Both ranks must call it.
   Window(CoreMember& me, size_t size)
       : bytes_(size), memory_(me.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
     const Status status =
@@ -40,14 +40,14 @@ class Window {
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  // The memory of the other rank.
+  // Returns the other rank's memory.
   RemoteMemory& remote() { return *remote_; }
-  // The memory of this rank.
+  // Returns this rank's memory.
   Memory& memory() { return memory_; }
   ConstByteSpan at(uint64_t offset, uint64_t length) const {
     return ConstByteSpan(bytes_).subspan(offset, length);
   }
-  // Peers may change the word by atomic operations concurrently.
+  // Reads word |index|. Peers may change it concurrently by atomic operations.
   uint64_t word(size_t index) const {
     auto* const address = const_cast<std::byte*>(bytes_.data()) + 8 * index;
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(address)).load();

@@ -1,6 +1,6 @@
-// Counts the allocations of the whole program, libraries included, through operator new: linking
-// the .cc replaces those operators. If HETCOMM_TEST_TRAP is set, the first counted allocation
-// traps, so that a debugger can inspect it.
+// Counts every allocation that the program and its libraries make through operator new. Linking the
+// .cc replaces those operators. If HETCOMM_TEST_TRAP is set, the first counted allocation traps, so
+// that a debugger can inspect it.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@ void start_counting_allocations();
 void stop_counting_allocations();
 int64_t allocations_counted();
 
-// The allocation after |count| more on this thread fails, once. A negative count disables this.
+// Lets |count| more allocations of this thread succeed and the next one fail. A negative count
+// disables the failure.
 void fail_allocation_after(int64_t count);
-// Makes every further allocation of this thread fail, or stops that.
+// Starts or stops failing every allocation of this thread.
 void fail_all_allocations(bool fail);
-bool allocation_has_failed();         // since the last call above
-int64_t allocations_until_failure();  // remaining
+bool allocation_has_failed();         // since the last call that set failures
+int64_t allocations_until_failure();  // before the failing one
 
-// While this object lives, allocations of this thread neither fail nor count towards the failing
-// one.
+// While this object lives, this thread's allocations neither fail nor count towards
+// fail_allocation_after().
 class AllocationsSucceed {
  public:
   AllocationsSucceed();

@@ -1,4 +1,4 @@
-// Cuts TCP connections over loopback silently, as a firewall or a broken link does. Packets to a
+// Silently cuts TCP connections over loopback, as a firewall or a broken link does. Packets to a
 // socket of this process are dropped before the kernel's TCP sees them, so they are not
 // acknowledged.
 #pragma once
@@ -39,7 +39,7 @@ inline int cut_listeners() {
   return cut;
 }
 
-// Returns the ports of an IPv4 connection, or nothing for other descriptors.
+// Returns the ports of an IPv4 connection, or nullopt for any other descriptor.
 inline std::optional<SocketEnds> ends_of(int fd) {
   sockaddr_in local{};
   sockaddr_in peer{};
@@ -51,8 +51,8 @@ inline std::optional<SocketEnds> ends_of(int fd) {
   return SocketEnds{ntohs(local.sin_port), ntohs(peer.sin_port)};
 }
 
-// Cuts incoming traffic of those connections of this process that |which| selects by their ends.
-// Outgoing data still reaches the other end, unless that is cut too. Returns the number of
+// Cuts incoming traffic on those connections of this process whose ends |which| selects. Outgoing
+// data still reaches the peer, unless the peer's incoming traffic is cut too. Returns the number of
 // connections cut.
 template <typename Which>
 int cut_sockets(Which&& which) {
@@ -65,8 +65,7 @@ int cut_sockets(Which&& which) {
   return cut;
 }
 
-// Returns the port of the peer's listener, taken from the description of a tcp endpoint or of a
-// communicator.
+// Extracts the port of the peer's listener from the description of a tcp endpoint or communicator.
 inline uint16_t port_in(const std::string& description) {
   const std::string before = " to 127.0.0.1:";
   const size_t at = description.find(before);

@@ -1,4 +1,4 @@
-// Counts the descriptors that this process holds.
+// Counts this process's open file descriptors.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace hetcomm::test {
 
-// The result includes the descriptor that counting takes, so use it for differences.
+// Counts the open descriptors. The count includes the one that counting itself uses, so compare
+// differences only.
 inline size_t open_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<size_t>(std::distance(begin(all), end(all)));

@@ -30,20 +30,20 @@ constexpr int kRefused = 28;
 struct Identifier;
 struct Happening : rdma_cm_event {
   std::vector<std::byte> data;
-  Identifier* owner = nullptr;  // waits for its acknowledgement
+  Identifier* owner = nullptr;  // the identifier waits for its acknowledgement
 };
 struct Channel : rdma_event_channel {
   std::deque<std::unique_ptr<Happening>> events;
 };
 struct Identifier : rdma_cm_id {
   bool listening = false;
-  bool asked = false;  // by another, and not answered yet
+  bool asked = false;  // connection requested by a peer, not answered yet
   bool connected = false;
   Identifier* other = nullptr;
   uint32_t sequence = 0;
   uint32_t far_queue_pair = 0;
   uint32_t gid_index = 0;
-  size_t in_use = 0;  // events taken and not acknowledged
+  size_t in_use = 0;  // events returned but not acknowledged
 };
 
 struct State {
@@ -87,7 +87,7 @@ void keep(sockaddr_storage& out, const Address& address) {
   std::memcpy(&out, address.get(), address.length());
 }
 
-// Returns false if the event does not come.
+// Queues an event. Returns false if it is to be swallowed.
 bool push(Identifier& id, rdma_cm_event_type type, int status = 0, std::vector<std::byte> data = {},
           Identifier* listener = nullptr, uint32_t queue_pair = 0) {
   const auto planned = state().planned.find(type);
@@ -150,7 +150,7 @@ int ack_cm_event(rdma_cm_event* event) {
   const Lock lock(state().mutex);
   auto* happening = static_cast<Happening*>(event);
   --happening->owner->in_use;
-  // The data of an event is freed with it, as in the real library.
+  // An event's data is freed with the event, as in the real library.
   std::fill(happening->data.begin(), happening->data.end(), std::byte{0xdd});
   delete happening;
   return 0;
@@ -192,7 +192,7 @@ void destroy(Identifier* id) {
   std::erase(all.identifiers, id);
   delete id;
 }
-// Drops the pending events of an identifier, and the requests of a listener.
+// Discards an identifier's pending events, and a listener's requests.
 void forget_events(Identifier& id) {
   auto& events = static_cast<Channel*>(id.channel)->events;
   std::vector<Identifier*> requests;
@@ -214,7 +214,7 @@ int destroy_id(rdma_cm_id* id) {
   return 0;
 }
 
-// Finds the device and port with |address|.
+// Assigns the device and port that have |address| to |id|.
 bool attach(Identifier& id, const Address& address) {
   const rdma::Verbs& verbs = FakeFabric::verbs();
   const std::string full = address.with_port(0).to_string();
@@ -285,7 +285,7 @@ std::vector<std::byte> padded(const void* data, size_t bytes, size_t size) {
   if (bytes > 0) std::memcpy(result.data(), data, std::min(bytes, size));
   return result;
 }
-// The queue pair number that a side is told for |queue_pair|.
+// Returns the queue pair number that a side is told for |queue_pair|.
 uint32_t told(uint32_t queue_pair, bool& misdirect) {
   return std::exchange(misdirect, false) ? queue_pair + 1 : queue_pair;
 }
@@ -365,7 +365,7 @@ int init_qp_attr(rdma_cm_id* raw, ibv_qp_attr* out, int* mask) {
     ibv_port_attr port{};
     (void)FakeFabric::verbs().query_port(id.verbs, id.port_num, &port);
     out->ah_attr.is_global = port.link_layer == IBV_LINK_LAYER_ETHERNET ? 1 : 0;
-    out->ah_attr.dlid = port.lid;  // all are on one device there
+    out->ah_attr.dlid = port.lid;  // here all are on one device
     out->ah_attr.port_num = id.port_num;
     out->ah_attr.grh.dgid = entry.gid;
     out->ah_attr.grh.sgid_index = static_cast<uint8_t>(id.gid_index);

@@ -1,8 +1,8 @@
-// A fake table of librdmacm over the devices of fake_verbs.h: identifiers, events and listeners of
-// this process. Every request takes effect at once; its event waits in the channel.
+// A fake librdmacm table over the devices in fake_verbs.h, with identifiers, events and listeners
+// within this process. Every request takes effect immediately, and its event waits in the channel.
 //
-// The real library would block forever when an identifier with an unacknowledged event is
-// destroyed. The fake counts such calls.
+// The real library blocks forever if an identifier with an unacknowledged event is destroyed. The
+// fake counts such calls.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ class FakeCm {
   static void reset();
 
   // --- failures on demand
-  // Once: |type| with |status| replaces |usual|; swallow_next() drops it.
+  // Replaces the next event |usual| by |type| with |status|. swallow_next() drops the event.
   static void replace_next(rdma_cm_event_type usual, rdma_cm_event_type type, int status);
   static void swallow_next(rdma_cm_event_type usual);
-  // The next call with that name (such as "connect") fails.
+  // Makes the next call with that name (such as "connect") fail.
   static void fail_next(const std::string& call, int error);
-  // Once: the acceptor, or with |in_answer| the initiator, is told a wrong queue pair.
+  // Reports a wrong queue pair once, to the acceptor or, with |in_answer|, to the initiator.
   static void misdirect_next(bool in_answer);
   // Raises an event on every connected identifier, or on the listeners.
   static void raise(rdma_cm_event_type type, int status = 0);
   static void raise_at_listeners(rdma_cm_event_type type, int status = 0);
-  // Addresses that are no GID belong to this device. If it is empty, they belong to none.
+  // Assigns all addresses that are not GIDs to |device|, or to no device if |device| is empty.
   static void give_other_addresses(const std::string& device);
 
   // --- what happened

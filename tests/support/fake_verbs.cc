@@ -37,7 +37,7 @@ struct Channel : ibv_comp_channel {
 };
 struct Entry {
   ibv_wc completion;
-  uint64_t sent = 0;  // requests of the queue pair up to this one; 0 for a receive
+  uint64_t sent = 0;  // number of requests on the queue pair up to this one; 0 for a receive
 };
 struct Queue : ibv_cq {
   std::deque<Entry> entries;
@@ -52,11 +52,11 @@ struct Receive {
 struct Shared : ibv_srq {
   std::deque<Receive> receives;
   size_t capacity = 0;
-  uint32_t limit = 0;  // raises an event when fewer are left
+  uint32_t limit = 0;  // raises an event when fewer receives are left
 };
 struct Request {
   ibv_send_wr request;
-  uint64_t number = 0;  // from 1
+  uint64_t number = 0;  // starts at 1
   std::vector<ibv_sge> pieces;
   std::vector<std::byte> inlined;
 };
@@ -68,30 +68,30 @@ struct Pair : ibv_qp {
   uint32_t max_inline = 0;
   int max_pieces = 0;
   uint64_t depth = 0;   // of the send queue
-  uint64_t posted = 0;  // requests
-  uint64_t freed = 0;   // requests whose completion, or a later one, was taken
+  uint64_t posted = 0;  // number of requests posted
+  uint64_t freed = 0;   // requests whose slots have been freed
   FakeFabric::Patience patience{};
-  // These are fixed when the queue pair becomes ready to receive.
+  // Fixed when the queue pair becomes ready to receive.
   ibv_ah_attr address{};
   ibv_gid_entry gid{};
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;
   uint32_t receive_sequence = 0;
   uint32_t send_sequence = 0;
-  uint8_t reads = 0;         // requested concurrently
-  uint8_t reads_served = 0;  // served concurrently
+  uint8_t reads = 0;         // concurrent reads that it may request
+  uint8_t reads_served = 0;  // concurrent reads that it serves
 };
 struct Region : ibv_mr {
   int access = 0;
-  uint64_t begin = 0;          // as work requests name it
+  uint64_t begin = 0;          // address used in work requests
   std::byte* read = nullptr;   // address the device reads from
   std::byte* write = nullptr;  // address the device writes to
-  void* mapped = nullptr;      // of a dma-buf
+  void* mapped = nullptr;      // mapping of a dma-buf
   size_t mapped_bytes = 0;
   std::vector<std::byte> nowhere;
 };
 
-// A write that has left its sender.
+// A write held in the network after leaving its sender.
 struct InFlight {
   uint32_t source;
   uint32_t target;
@@ -153,7 +153,7 @@ bool silence(int fd) {
   return read(fd, &count, sizeof(count)) == sizeof(count);
 }
 
-// --- carrying out work; the lock is held -----------------------------------------------------
+// --- executing work; the lock is held --------------------------------------------------------
 
 void raise_locked(Context& context, const ibv_async_event& event) {
   context.events.push_back(event);
@@ -186,7 +186,7 @@ const Region* find_region(uint32_t key, uint64_t address, uint64_t length, int a
 }
 
 std::byte* at_address(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
-// |address| lies in |region|.
+// Returns where the device reads |address|, which must be inside |region|.
 std::byte* to_read(const Region& region, uint64_t address) {
   return region.read + (address - region.begin);
 }
@@ -236,7 +236,7 @@ void receive_completion(Pair& target, uint64_t id, ibv_wc_status status, ibv_wc_
   complete(*target.completions, completion, 0);
 }
 
-// Returns true if the request, or one before it, is held in the network. Nothing behind it goes.
+// Returns true if the network holds this request or an earlier one. Later requests cannot proceed.
 bool hold(const Pair& pair, const Request& request) {
   Fabric& all = fabric();
   const bool is_held =
@@ -256,7 +256,7 @@ bool same_gid(const ibv_gid& a, const ibv_gid& b) {
   return std::memcmp(a.raw, b.raw, sizeof(a.raw)) == 0;
 }
 
-// Returns whether |target| accepts a message of |pair| as its peer's.
+// Returns whether |target| accepts a message from |pair| as its peer.
 bool reaches(const Pair& pair, const Pair& target) {
   if (target.destination != pair.qp_num || pair.send_sequence != target.receive_sequence ||
       pair.mtu > target.mtu) {
@@ -269,7 +269,7 @@ bool reaches(const Pair& pair, const Pair& target) {
          same_gid(target.address.grh.dgid, pair.gid.gid);
 }
 
-// Carries out one work request. Returns false if it has to wait for a receive.
+// Executes one work request. Returns false if it has to wait for a receive.
 bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
   Fabric& all = fabric();
   const ibv_send_wr& wr = request.request;
@@ -512,7 +512,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
   all.regions[region->lkey] = region;
   return region;
 }
-// Any mappable file is accepted as a dma-buf.
+// Registers any mappable file as a dma-buf.
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                       int access) {
   constexpr uint64_t kPage = 4096;
@@ -676,7 +676,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   all.pairs[pair->qp_num] = pair;
   return pair;
 }
-// The lock is held.
+// Moves |pair| to the ready-to-receive state. The caller holds the lock.
 int ready_to_receive(Pair& pair, const ibv_qp_attr& attributes) {
   const ibv_ah_attr& address = attributes.ah_attr;
   const auto& ports = static_cast<Context*>(pair.context)->owner->spec.ports;
@@ -819,7 +819,7 @@ const char* state_text(ibv_port_state state) {
       return "5: ACTIVE_DEFER";
   }
 }
-// The rate text of a port with four lanes.
+// Returns the rate text for a port with four lanes.
 const char* rate_text(uint8_t speed) {
   switch (speed) {
     case 1:
@@ -853,7 +853,7 @@ void write_files(const std::string& folder, const FakePort& port) {
           fmt::format("{}{:02x}", at > 0 && at % 2 == 0 ? ":" : "", is_there ? gid.bytes[at] : 0);
     }
     write_file(fmt::format("{}/gids/{}", folder, i), text);
-    // The kernel gives an error for an empty entry.
+    // The kernel returns an error for an empty entry.
     if (!is_there) continue;
     write_file(fmt::format("{}/gid_attrs/types/{}", folder, i),
                gid.type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");

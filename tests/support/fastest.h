@@ -1,5 +1,5 @@
-// The time of the fastest of several tries. Other load can make a fast try slow but never a slow
-// one fast, so a bound on the fastest holds on a busy machine too.
+// Times the fastest of several attempts. Other load can slow an attempt but never speed one up, so
+// a bound on the fastest attempt holds on a busy machine too.
 #pragma once
 
 #include <algorithm>

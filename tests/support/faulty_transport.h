@@ -21,9 +21,9 @@
 //                     of the owner's progress() later, unless the owner has closed that
 //                     connection; and the owner learns late that the connection ended
 //
-// It keeps the contract: everything it reports, and when, could come from some real transport. The
-// state belongs to one transport, which like every other runs under the progress baton. Threads may
-// share a factory.
+// It respects the contract: everything it reports, and when, could come from some real transport.
+// Each transport has its own state and, like every transport, runs under the progress baton.
+// Threads may share a factory.
 #pragma once
 
 #include <algorithm>
@@ -48,27 +48,27 @@ struct FaultPlan {
   uint64_t seed = 1;
   double refuse = 0;         // probability per send, put or get
   uint32_t max_delay = 0;    // upcalls wait for up to this many progress() calls
-  size_t first_delayed = 0;  // earlier instances do not delay
-  double fail_rail = 0;      // probability per put, get or send that the connection breaks there
+  size_t first_delayed = 0;  // earlier instances do not delay upcalls
+  double fail_rail = 0;      // probability of a break per put, get or send
   double fail_empty = 0;     // probability of a break per message without bytes
-  double fail_direct = 0;    // probability per put or get to published memory that it breaks there
+  double fail_direct = 0;    // probability of a break per put or get to published memory
   bool late_writes = false;
   bool lose_reported_put =
       false;  // reports the put complete at which the rail breaks, and loses it
   uint32_t max_rail_failures = UINT32_MAX;  // per transport
   uint32_t connect_failures = 0;            // number of first connects that fail, per transport
-  std::optional<size_t> failing_instance;   // only connects of this one fail
-  std::optional<uint64_t> carried_bytes;    // longer ones are lost and break the connection
-  const std::atomic<bool>* hole = nullptr;  // while false, everything is carried; null: true
-  uint32_t carried_after = UINT32_MAX;      // after this many losses in a row, one gets through
-  std::optional<size_t> carrying_instance;  // carries everything
+  std::optional<size_t> failing_instance;   // only connects of this instance fail
+  std::optional<uint64_t> carried_bytes;    // longer transfers are lost and break the connection
+  const std::atomic<bool>* hole = nullptr;  // while false, everything is carried; null: like true
+  uint32_t carried_after = UINT32_MAX;      // losses in a row before one transfer succeeds
+  std::optional<size_t> carrying_instance;  // this instance carries everything
   bool no_put = false;
   bool no_get = false;
-  double fail_get_now = 0;  // as if get_now() no longer worked
+  double fail_get_now = 0;  // probability that get_now() fails
   bool regions = false;
   size_t instances = 1;                 // number of transports that share the load
   bool bound = false;                   // instead: one per network interface of the rank
-  std::optional<uint64_t> bytes_per_s;  // rate that each of them claims
+  std::optional<uint64_t> bytes_per_s;  // rate that each transport claims
   bool unprotected = false;
   std::optional<uint32_t> max_payload_bytes;
   std::optional<uint64_t> eager_limit_bytes;
@@ -102,7 +102,7 @@ struct KeyHash {
   }
 };
 
-// The published memory of all ranks of this process.
+// The memory published by all ranks in this process.
 class FaultyRegions {
  public:
   static FaultyRegions& all() {
@@ -124,7 +124,7 @@ class FaultyRegions {
     const std::lock_guard lock(mutex_);
     return ++connections_;
   }
-  // |bulk| is in flight over |connection|, sent by that end.
+  // Records that |bulk|, sent by that end, is in flight over |connection|.
   void write_late(uint64_t connection, bool from_connector, const Bulk& bulk) {
     LateWrite write{connection, from_connector, bulk.key, bulk.remote_offset, {}};
     for_each_piece(bulk.local.extents, bulk.local.offset, bulk.local.length,
@@ -134,7 +134,7 @@ class FaultyRegions {
     const std::lock_guard lock(mutex_);
     late_.push_back(std::move(write));
   }
-  // Ends the late writes of that end of the connection: they land at the other end, or are lost.
+  // Ends the late writes from that end of the connection: they land at the other end, or are lost.
   void end_late(uint64_t connection, bool from_connector, bool lands) {
     std::vector<LateWrite> now;
     {
@@ -155,11 +155,11 @@ class FaultyRegions {
     }
   }
   uint64_t landed_late() const { return landed_late_; }
-  // Bytes moved before this call are visible after it. ThreadSanitizer does not follow a message
-  // through memory that one process maps twice.
+  // Makes bytes moved before this call visible after it. ThreadSanitizer does not track
+  // synchronization through memory that one process maps twice.
   void settle() { const std::lock_guard lock(mutex_); }
 
-  // Moves the first |length| bytes of |bulk|. Returns false when that is not allowed.
+  // Moves the first |length| bytes of |bulk|. Returns false if that is not permitted.
   bool move(const Bulk& bulk, bool is_get, uint64_t length) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(bulk.key.words[0]);
@@ -195,7 +195,7 @@ class FaultyRegions {
   std::unordered_map<uint64_t, Region> regions_;
 };
 
-// The endpoints of one faulty transport share this.
+// The state shared by the endpoints of one faulty transport.
 struct FaultState {
   FaultPlan plan;
   Random random{1};
@@ -204,7 +204,7 @@ struct FaultState {
   uint32_t connects = 0;
   uint32_t lost_in_row = 0;
 
-  // Whether the network loses |bytes|.
+  // Whether the network drops a message or put of |bytes|.
   bool loses(uint64_t bytes) {
     if (!plan.carried_bytes || bytes <= *plan.carried_bytes) return false;
     if (plan.hole != nullptr && !*plan.hole) return false;
@@ -251,13 +251,14 @@ class FaultyEndpoint final : public Endpoint,
     drop_late();
     if (inner_ != nullptr) inner_->close();
   }
-  // Lets the writes land that were in flight from the peer's end when it broke.
+  // Lets the writes land that were in flight from the peer's end when the connection broke.
   void land_late() {
     if (connection_ == 0 || !state_.random.chance(0.5)) return;
     FaultyRegions::all().end_late(connection_, !connector_, true);
   }
 
-  // Closes the connection of a broken rail, where break_rail() could not. Never inside an upcall.
+  // Closes the connection of a broken rail if break_rail() could not. It is never called inside an
+  // upcall.
   void bury() {
     if (doomed_) inner_.reset();
   }
@@ -283,7 +284,7 @@ class FaultyEndpoint final : public Endpoint,
     if (std::exchange(opened_, true)) messages_passage_ = Passage::kPassed;
     const bool breaks = payload.length == 0 && state_.breaks_now(state_.plan.fail_empty);
     if (breaks || state_.breaks_now()) {
-      // The message is accepted, and lost with the connection.
+      // The message is accepted but lost with the connection.
       break_rail();
       return Code::kOk;
     }
@@ -309,7 +310,7 @@ class FaultyEndpoint final : public Endpoint,
     return start(
         bulk, [&] { return inner_abilities_.gets->get(bulk); }, false);
   }
-  // A failure may come after some of the bytes were written.
+  // A failure may occur after some of the bytes were written.
   Code get_now(Bulk& bulk) override {
     if (broken()) return Code::kPeerLost;
     const Code code = inner_abilities_.immediate_gets->get_now(bulk);
@@ -324,7 +325,7 @@ class FaultyEndpoint final : public Endpoint,
   Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override {
     if (broken()) return Status(Code::kPeerLost, "faulty: injected failure");
     auto key = inner_abilities_.exposer->expose(extents, access, cookie);
-    // Cookies of sources have a numbering of their own.
+    // Cookies of sources are numbered separately.
     if (key.ok() && access == Access::kPutTarget) cookies_[key.value()] = cookie;
     return key;
   }
@@ -367,7 +368,7 @@ class FaultyEndpoint final : public Endpoint,
     return inner_ == nullptr ? "faulty, broken" : "faulty " + inner_->describe();
   }
 
-  // Delivers the due upcalls and returns their number. The endpoint may be gone afterwards only if
+  // Delivers the due upcalls and returns their number. The endpoint still exists afterwards, unless
   // core broke its rule not to destroy it inside its upcalls.
   int deliver() {
     int done = 0;
@@ -457,7 +458,7 @@ class FaultyEndpoint final : public Endpoint,
     return done;
   }
 
-  // Calls fail from the moment of the failure on, although core is told later.
+  // Whether the rail has broken. Calls fail from that moment on, although core is notified later.
   bool broken() const { return inner_ == nullptr || doomed_ || inner_failed_ || reported_; }
   bool nothing_held() const { return puts_.empty() && messages_.empty() && completions_.empty(); }
   Code refuse() {
@@ -478,7 +479,7 @@ class FaultyEndpoint final : public Endpoint,
     return call();
   }
 
-  // Blocks the path: |passage| records that data was lost, and the rail breaks.
+  // Blocks the path: records in |passage| that data was lost, and breaks the rail.
   void blocks(Passage& passage) {
     if (passage == Passage::kNothing) passage = Passage::kBlocked;
     break_rail();
@@ -499,13 +500,14 @@ class FaultyEndpoint final : public Endpoint,
     std::memcpy(&connection_, header.data() + sizeof(kNaming), sizeof(connection_));
     return true;
   }
-  // The peer's late writes no longer land.
+  // Discards the peer's late writes.
   void drop_late() {
     if (connection_ != 0) FaultyRegions::all().end_late(connection_, !connector_, false);
     connection_ = 0;
   }
 
-  // Breaks silently first: on_failed comes after the connection was closed. The peer sees it close.
+  // Breaks the rail silently first. on_failed follows once the connection is closed. The peer sees
+  // the connection close.
   void break_rail() {
     doomed_ = true;
     drop_late();
@@ -579,12 +581,12 @@ class FaultyEndpoint final : public Endpoint,
   FaultState& state_;
   std::unordered_set<FaultyEndpoint*>& all_;
   std::unique_ptr<Endpoint> inner_;
-  const EndpointAbilities inner_abilities_;  // valid while |inner_| is
+  const EndpointAbilities inner_abilities_;  // valid while |inner_| exists
   const bool connector_;
-  uint64_t connection_ = 0;  // used with late writes until it is closed
+  uint64_t connection_ = 0;  // identifies late writes until it is closed
   Capabilities capabilities_;
   EndpointHandler* handler_ = nullptr;
-  Bulk* lost_ = nullptr;  // the operation that broke the rail; the inner endpoint never saw it
+  Bulk* lost_ = nullptr;  // operation that broke the rail; the inner endpoint never saw it
   int upcalls_ = 0;
   bool doomed_ = false;
   bool opened_ = false;
@@ -609,7 +611,7 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
     state_.plan = plan;
     state_.random = Random(mix(plan.seed) + static_cast<uint64_t>(rank));
   }
-  // |inner| was created with inner_handler().
+  // Adopts |inner|, which was created with inner_handler().
   void adopt(std::unique_ptr<Transport> inner) {
     inner_ = std::move(inner);
     capabilities_ = masked(inner_->capabilities(), state_.plan);
@@ -658,7 +660,7 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
                             Status(Code::kPeerLost, "faulty: injected connect failure"));
       ++done;
     }
-    // Upcalls may destroy other endpoints, and make new ones.
+    // Upcalls may destroy endpoints and create new ones.
     const std::vector<FaultyEndpoint*> now(endpoints_.begin(), endpoints_.end());
     for (FaultyEndpoint* endpoint : now) {
       if (endpoints_.contains(endpoint)) done += endpoint->deliver();

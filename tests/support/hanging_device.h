@@ -1,8 +1,8 @@
-// A device whose copies can be made to hang: either the copies do not end, or their end is not
-// signalled, until the test lets them go on. They access their memory only then.
+// A device whose copies can be made to hang. Either the copies do not finish, or their completion
+// is not signalled, until the test calls let_go(). Hanging copies access their memory only then.
 //
-// As with many vendors, every call that may block waits for everything that its streams hold. The
-// CPU cannot access an address of the device. Any thread may call any function.
+// As with many vendors, every call that may block waits for all work in its streams. The CPU cannot
+// access device addresses. Any thread may call any function.
 #pragma once
 
 #include <unistd.h>
@@ -28,18 +28,19 @@ namespace hetcomm::test {
 
 class HangingDevice {
  public:
-  // Either copies hang before they begin, or copies are made and only events hang.
+  // Whether copies hang before they begin, or complete while only their events hang.
   enum class Way : uint8_t { kCopies, kEvents };
 
-  // |unified|: it copies from any host memory equally fast.
+  // Creates a device. If |unified|, it copies from any host memory equally fast.
   explicit HangingDevice(bool unified = false) : unified_(unified) {}
   HangingDevice(const HangingDevice&) = delete;
   HangingDevice& operator=(const HangingDevice&) = delete;
 
-  // For hetcomm_device_add(). This outlives the context, which calls destroy at most once.
+  // Returns the device for hetcomm_device_add(). This object must outlive the context, which calls
+  // destroy at most once.
   hetcomm_device_t device() { return {&table(), this}; }
 
-  // From |copies| copies on, all hang until let_go().
+  // Lets |copies| more copies succeed. All later ones hang until let_go().
   void hang(Way way, int64_t copies = 0) {
     const std::lock_guard lock(mutex_);
     way_ = way;
@@ -54,7 +55,7 @@ class HangingDevice {
   // Whether a copy hangs.
   bool hangs() const { return hangs_; }
   bool is_destroyed() const { return is_destroyed_; }
-  // These read and write the device's memory at |address| immediately, even while copies hang.
+  // Reads or writes device memory at |address| immediately, even while copies hang.
   void peek(const void* address, void* host, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     std::memcpy(host, at(address, 0), bytes);
@@ -63,12 +64,12 @@ class HangingDevice {
     const std::lock_guard lock(mutex_);
     std::memcpy(at(address, 0), host, bytes);
   }
-  // The number of allocations that were not freed.
+  // Returns the number of allocations that have not been freed.
   size_t allocations() {
     const std::lock_guard lock(mutex_);
     return memory_.size();
   }
-  // Whether hanging copies will write any of the |bytes| bytes from |host| on.
+  // Whether hanging copies will write any of the |bytes| bytes starting at |host|.
   bool will_write(const std::byte* host, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     for (const auto& stream : streams_) {
@@ -78,7 +79,7 @@ class HangingDevice {
     }
     return false;
   }
-  // The places that copies to the host have written or will write, in call order.
+  // Returns the host addresses that copies have written or will write, in call order.
   std::vector<const std::byte*> targets() {
     const std::lock_guard lock(mutex_);
     return targets_;
@@ -87,20 +88,20 @@ class HangingDevice {
  private:
   struct Work {
     std::function<void()> run;
-    std::byte* host = nullptr;  // memory that it writes
+    std::byte* host = nullptr;  // memory that the copy writes
     uint64_t bytes = 0;
     bool is_hold = false;
     bool is_over = false;  // for holds
   };
   struct Stream {
     std::deque<Work> works;
-    uint64_t begun = 0;  // number of works submitted
+    uint64_t begun = 0;  // number of work items submitted
     uint64_t done = 0;
   };
   struct Event {
     Stream* stream;
     uint64_t count;
-    bool hangs;  // although the copies are made
+    bool hangs;  // although the copies complete
     std::vector<int> files;
   };
   struct Hold {
@@ -138,7 +139,7 @@ class HangingDevice {
     const ssize_t written = write(file, &one, sizeof(one));
     static_cast<void>(written);
   }
-  // Completes everything that the streams hold.
+  // Completes all work in the streams.
   void synchronize(std::unique_lock<std::mutex>& lock) {
     changed_.wait(lock, [this] {
       return !hangs_ && std::all_of(streams_.begin(), streams_.end(),
@@ -183,7 +184,7 @@ class HangingDevice {
   std::atomic<bool> is_destroyed_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
-  // The following need |mutex_|:
+  // |mutex_| guards the following members:
   Way way_ = Way::kCopies;
   int64_t copies_left_ = INT64_MAX;
   std::map<uint64_t, std::vector<std::byte>> memory_;
@@ -255,7 +256,7 @@ inline void HangingDevice::fill_streams(hetcomm_device_table_t& table) {
     *out = self(device).streams_.emplace_back(std::make_unique<Stream>()).get();
     return hetcomm_status_t{HETCOMM_OK};
   };
-  // The object stays for its events.
+  // The object is kept for its events.
   table.stream_destroy = [](void* device, void*) {
     std::unique_lock lock(self(device).mutex_);
     self(device).synchronize(lock);

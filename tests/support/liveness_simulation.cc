@@ -19,8 +19,8 @@ struct Simulation::Wire {
     bool closed = false;           // the end of the stream follows
   };
   int rank[2];
-  bool open[2] = {true, true};  // for each end, as its judge sees it
-  bool up = false;              // the initiator knows that it is established
+  bool open[2] = {true, true};  // for each end, as its judge sees the connection
+  bool up = false;              // the initiator knows that the connection is established
   Direction direction[2];       // from each end
 };
 
@@ -66,7 +66,7 @@ struct Simulation::Node final : live::Network, live::Observer {
     const int side = wire.rank[0] == rank ? 0 : 1;
     return std::min(simulation.now_, wire.direction[side].acknowledged_ns);
   }
-  // All ranks know all addresses.
+  // All ranks know all addresses in advance.
   std::string addresses_of(int /*rank*/) override { return {}; }
   void learn_addresses(int /*rank*/, const std::string& /*addresses*/) override {}
 
@@ -88,7 +88,7 @@ struct Simulation::Node final : live::Network, live::Observer {
   void on_vouch(int /*other*/) override { ++vouches; }
   void on_suspect(int /*other*/) override {}
 
-  // Answers over the newest connection, as Plane does.
+  // Sends an answer over the newest connection, as Plane does.
   void answer(int to) {
     const Frame profile{.type = live::FrameType::kLetter,
                         .code = static_cast<uint8_t>(live::LetterType::kProfile),
@@ -113,7 +113,7 @@ struct Simulation::Node final : live::Network, live::Observer {
   std::unique_ptr<live::Judge> judge;
   State state = State::kRuns;
   std::set<ConnectionId> connections;
-  std::deque<std::function<void(Node&)>> inbox;  // filled while it is stopped
+  std::deque<std::function<void(Node&)>> inbox;  // filled while the process is stopped
   bool ready = false;
   bool declared_dead = false;
   bool timer_armed = false;
@@ -155,7 +155,7 @@ void Simulation::arm(Node& of) {
   const uint64_t next = of.judge->next_timer_ns();
   if (of.timer_armed || next == UINT64_MAX || of.state != State::kRuns) return;
   of.timer_armed = true;
-  // Threads wake a little late.
+  // Threads wake slightly late.
   schedule(next + below(timing_.detection_ns / 200), [this, &of] {
     of.timer_armed = false;
     if (of.state != State::kRuns) return;
@@ -214,7 +214,7 @@ void Simulation::connect(int from, int to) {
   schedule(now_ + latency(), [this, from, to, deadline] { answer_connect(from, to, deadline); });
 }
 
-// A request to connect has reached |to|'s host, or was lost.
+// Handles a connection request that has reached |to|'s host or was lost.
 void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
   const auto fail = [this, from, to](uint64_t at_ns, live::ConnectFailure failure,
                                      const char* why) {
@@ -229,7 +229,7 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
     return;
   }
   if (!path(from, to) || !path(to, from)) {
-    // It is sent again after a while.
+    // The request is sent again after a while.
     schedule(std::min(deadline_ns, now_ + kSecond),
              [this, from, to, deadline_ns] { answer_connect(from, to, deadline_ns); });
     return;
@@ -246,7 +246,7 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
     return;
   }
   if (target.state == State::kStopped) {
-    // Its kernel accepts the connection; nothing is proved yet.
+    // The host's kernel accepts the connection before anything is proved.
     if (reached_.count({from, to}) != 0) {
       give(node(from), [this, to](Node& one) { one.judge->on_reached(to, now_); });
     }
@@ -275,7 +275,7 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
   });
 }
 
-// Sends the pending data of |side| to the other one, or tries again later if the path is cut.
+// Sends the pending data of |side| to the other side, or retries later if the path is cut.
 void Simulation::transmit(uint64_t id, int side, uint64_t backoff_ns) {
   const auto found = wires_.find(id);
   if (found == wires_.end()) return;
@@ -298,7 +298,7 @@ void Simulation::deliver(uint64_t id, int side) {
   const int from = wire.rank[side];
   const int to = wire.rank[1 - side];
   if (side == 1 && !wire.up) {
-    // The receiver's buffer holds it.
+    // The receiver's buffer has the data.
     schedule(now_ + kMilli, [this, id, side] { deliver(id, side); });
     return;
   }
@@ -320,7 +320,7 @@ void Simulation::deliver(uint64_t id, int side) {
   }
 }
 
-// The kernel of a terminated process closes its connections.
+// Closes a terminated process's connections, as its kernel does.
 void Simulation::end_wires(int rank) {
   const std::set<ConnectionId> connections = std::exchange(node(rank).connections, {});
   for (const ConnectionId id : connections) {
@@ -388,7 +388,7 @@ void Simulation::leave(int rank) {
   if (one.state != State::kRuns || one.declared_dead) return;
   one.judge->leave();
   one.leaving = true;
-  // The process waits for the others, for at most a second.
+  // The process waits at most a second for the other ranks.
   const uint64_t limit = now_ + kSecond;
   const auto look = [this, &one, limit](auto&& self) -> void {
     if (one.state != State::kRuns) return;
@@ -455,7 +455,7 @@ void Simulation::abort(int rank, uint32_t communicator) {
   });
 }
 
-// --- what came of it ------------------------------------------------------------
+// --- outcomes -------------------------------------------------------------------
 
 Simulation::State Simulation::state(int rank) const { return node(rank).state; }
 Fate Simulation::fate(int of, int as_seen_by) const { return node(as_seen_by).judge->fate(of); }
@@ -471,7 +471,7 @@ size_t Simulation::active_peers(int rank) const { return node(rank).judge->activ
 
 uint64_t Simulation::letters_seen(int rank) const { return node(rank).letters; }
 
-// No live rank that a running watcher reaches may be declared dead.
+// Records a violation if a live rank that a running watcher reaches is declared dead.
 void Simulation::judge_death(int declared, int by, bool /*published*/) {
   const State truth = node(declared).state;
   if (truth == State::kDead || truth == State::kGone || !host_is_up(declared)) return;
@@ -491,7 +491,7 @@ void Simulation::judge_death(int declared, int by, bool /*published*/) {
     if (watcher->state != State::kRuns || watcher->declared_dead || watcher->rank == declared)
       continue;
     if (!long_open(watcher->rank, declared) || !long_open(watcher->rank, by)) continue;
-    // After a partition the two sides consider each other dead, and stay so.
+    // After a partition each side considers the other side dead, permanently.
     if (fate(by, watcher->rank) != Fate::kAlive || fate(watcher->rank, by) != Fate::kAlive)
       continue;
     if (fate(declared, watcher->rank) != Fate::kAlive) continue;

@@ -1,10 +1,10 @@
 // A job of many ranks in one thread: the judges of src/liveness on a simulated clock and network.
 //
-// The network is as unreliable as TCP between machines. A path may be cut in one direction; data
-// sent during the cut arrives later, through a retransmission that backs off. Acknowledgements come
-// from the kernel, so a stopped process gives them too. The kernel announces the end of a process;
-// nobody announces the end of a host. Connections can be cut while both ends live, and a live
-// process may refuse them.
+// The network is as unreliable as TCP between machines. A path may be cut in one direction. Data
+// sent during the cut arrives later, through retransmissions with backoff. Kernels send
+// acknowledgements, so a stopped process still acknowledges data. The kernel announces the end of a
+// process, but the end of a host is not announced. Connections can be cut while both ends live, and
+// a live process may refuse them.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ inline constexpr uint64_t kSecond = 1'000'000'000;
 
 class Simulation {
  public:
-  enum class State : uint8_t { kRuns, kStopped, kDead, kGone };  // kGone: left
+  enum class State : uint8_t { kRuns, kStopped, kDead, kGone };  // kGone: left the job
 
-  // |hosts| is the host of each rank.
+  // Creates a job in which |hosts| gives the host of each rank.
   Simulation(uint64_t seed, const std::vector<int>& hosts, uint64_t detection_ns);
   ~Simulation();
   Simulation(const Simulation&) = delete;
@@ -43,7 +43,7 @@ class Simulation {
   uint64_t below(uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
 
   void start();
-  // Runs until all ranks are connected with their neighbours. Returns false if |limit_ns| was too
+  // Runs until all ranks are connected to their neighbours. Returns false if |limit_ns| was too
   // short.
   bool run_until_ready(uint64_t limit_ns);
   void run(uint64_t duration_ns);
@@ -54,19 +54,20 @@ class Simulation {
   void stop(int rank);
   void resume(int rank);
   void leave(int rank);
-  // Another process listens at the address of a dead rank.
+  // Starts another process at the address of a dead rank.
   void restart(int rank) { restarted_.insert(rank); }
-  // |to|'s host refuses new connections from |from|, as a firewall does. Existing ones continue.
+  // Makes |to|'s host refuse new connections from |from|, as a firewall does. Existing ones
+  // continue.
   void refuse(int from, int to) { refused_.insert({from, to}); }
-  // Frames from |from| no longer reach |to|.
+  // Starts or stops dropping frames from |from| to |to|.
   void cut(int from, int to, bool is_cut);
-  // Ranks with a different group do not reach each other.
+  // Cuts all paths between ranks of different groups.
   void partition(const std::vector<int>& groups);
   void heal();
   // Resets all connections between two live ranks.
   void reset_connections(int one, int other);
   void first_contact(int from, int to);
-  // |from| asks |to| for its profile, as at a job's first contact with it.
+  // Makes |from| ask |to| for its profile, as at a job's first contact with it.
   void introduce(int from, int to);
   void abort(int rank, uint32_t communicator);
 
@@ -78,11 +79,12 @@ class Simulation {
   // Whether |rank| has the profile of |other|.
   bool has_profile(int rank, int other) const;
   size_t connections(int rank) const;
-  // The number of ranks that a tick of |rank| looks at.
+  // Returns the number of ranks that a tick of |rank| examines.
   size_t active_peers(int rank) const;
-  // Safety: the first verdict against a live rank that a running watcher reached, or empty.
+  // Returns the first verdict against a live rank that a running watcher reached, or an empty text.
+  // Such a verdict violates safety.
   const std::string& violation() const { return violation_; }
-  // The time at which the last rank learned of the fate of |rank|.
+  // Returns when the last rank learned of the fate of |rank|.
   uint64_t known_ns(int rank) const { return known_ns_[static_cast<size_t>(rank)]; }
   uint64_t frames() const { return frames_; }
   uint64_t bytes() const { return bytes_; }
@@ -129,7 +131,7 @@ class Simulation {
   std::set<int> dead_hosts_;
   std::set<int> restarted_;
   std::set<std::pair<int, int>> refused_;
-  std::set<std::pair<int, int>> reached_;  // the second has accepted a connection from the first
+  std::set<std::pair<int, int>> reached_;  // (initiating rank, accepting rank)
   std::set<std::pair<int, int>> cuts_;
   std::map<std::pair<int, int>, uint64_t> cut_since_;
   std::vector<int> groups_;

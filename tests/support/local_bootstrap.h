@@ -1,13 +1,13 @@
-// A bootstrap inside one process: a map with a blocking get that serves any number of ranks, each
-// run by a thread of the test (or all by one thread, for a communicator of one rank).
+// A bootstrap inside one process: a map with a blocking get that serves any number of ranks. Each
+// rank runs on its own test thread, or all run on one thread for communicators of one rank.
 //
 //   LocalStore store;
 //   hetcomm_bootstrap_t* bootstrap = make_local_bootstrap(context, store, rank, size);
 //
 //   run_ranks(4, [](Rank& rank) { ... rank.communicator() ... });
 //
-// The store outlives every bootstrap made from it. One store serves one set of ranks; several
-// communicators over it are told apart by name and epoch, as over any bootstrap.
+// The store must outlive every bootstrap made from it. One store serves one set of ranks. Name and
+// epoch distinguish several communicators over it, as over any bootstrap.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@
 
 namespace hetcomm_test {
 
-// Keys and values. Thread-safe. A value may be put again, which replaces it.
+// A thread-safe map from keys to values. A repeated put replaces the value.
 class LocalStore {
  public:
   void put(const std::string& key, std::string value) {
@@ -39,9 +39,10 @@ class LocalStore {
     changed_.notify_all();
   }
 
-  // Waits up to |timeout_ns| (UINT64_MAX: forever). Returns false when the key did not appear.
+  // Waits up to |timeout_ns| (UINT64_MAX: forever) for |key|. Returns false if it did not appear.
   bool get(const std::string& key, uint64_t timeout_ns, std::string* out_value) {
-    // More than a day would overflow the clock's arithmetic; no test waits that long.
+    // Capped at a day, because UINT64_MAX would overflow the clock's arithmetic. No test waits that
+    // long.
     constexpr uint64_t kDayNs = UINT64_C(86'400'000'000'000);
     const auto deadline =
         std::chrono::steady_clock::now() +
@@ -58,7 +59,7 @@ class LocalStore {
     return values_.size();
   }
 
-  // The callbacks of hetcomm_bootstrap_options; |user_data| is the store.
+  // Callbacks for hetcomm_bootstrap_options; |user_data| is the store.
   static hetcomm_status_t put_callback(void* user_data, const char* key, const void* value,
                                        size_t size) {
     static_cast<LocalStore*>(user_data)->put(key,
@@ -95,7 +96,7 @@ inline hetcomm_bootstrap_options_t local_bootstrap_options(LocalStore& store, in
   return options;
 }
 
-// Returns null, and fails the test, when it cannot be made.
+// Makes a bootstrap. Returns null, and fails the test, if that is impossible.
 inline hetcomm_bootstrap_t* make_local_bootstrap(hetcomm_context_t* context, LocalStore& store,
                                                  int32_t rank, int32_t size) {
   const hetcomm_bootstrap_options_t options = local_bootstrap_options(store, rank, size);
@@ -105,11 +106,11 @@ inline hetcomm_bootstrap_t* make_local_bootstrap(hetcomm_context_t* context, Loc
   return bootstrap;
 }
 
-// One rank: context, bootstrap and communicator, destroyed in the right order. A test asks ok()
-// before it uses them. Not thread-safe: each rank belongs to its thread.
+// One rank: context, bootstrap and communicator, destroyed in the right order. A test must check
+// ok() before it uses them. Not thread-safe: each rank belongs to its thread.
 class Rank {
  public:
-  // |settings| is hetcomm_context_options::settings and |transports| is
+  // Creates a rank. |settings| is hetcomm_context_options::settings and |transports| is
   // hetcomm_communicator_options::transports. Both may be null.
   Rank(LocalStore& store, int32_t rank, int32_t size, const char* settings = nullptr,
        const char* transports = nullptr, int32_t progress = HETCOMM_PROGRESS_DEFAULT)
@@ -125,7 +126,7 @@ class Rank {
     hetcomm_communicator_options_t communicator_options{};
     communicator_options.struct_size = sizeof(communicator_options);
     communicator_options.transports = transports;
-    // A rank that never comes fails the test in bounded time.
+    // If a rank never arrives, the test fails in bounded time.
     communicator_options.timeout_ns = UINT64_C(60'000'000'000);
     EXPECT_EQ(
         hetcomm_communicator_create(context_, bootstrap_, &communicator_options, &communicator_),
@@ -147,7 +148,7 @@ class Rank {
   hetcomm_context_t* context() const { return context_; }
   hetcomm_bootstrap_t* bootstrap() const { return bootstrap_; }
   hetcomm_communicator_t* communicator() const { return communicator_; }
-  // Gives the communicator to the test, which destroys it.
+  // Transfers ownership of the communicator to the test, which destroys it.
   hetcomm_communicator_t* release_communicator() { return std::exchange(communicator_, nullptr); }
 
  private:
@@ -158,8 +159,8 @@ class Rank {
   hetcomm_communicator_t* communicator_ = nullptr;
 };
 
-// Runs |body| once per rank, each in a thread and context of its own, and waits for all. A rank
-// whose communicator cannot be made fails the test and skips its body.
+// Runs |body| once per rank, each in its own thread and context, and waits for all. A rank whose
+// communicator cannot be created fails the test and skips its body.
 inline void run_ranks(int32_t size, const std::function<void(Rank&)>& body,
                       const char* settings = nullptr, const char* transports = nullptr,
                       int32_t progress = HETCOMM_PROGRESS_DEFAULT) {

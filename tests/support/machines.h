@@ -1,4 +1,4 @@
-// The machines of tests/machines, for tests started by ctest.
+// Finds the files in tests/machines for tests that ctest starts.
 #pragma once
 
 #include <cstdlib>
@@ -6,7 +6,8 @@
 
 namespace hetcomm {
 
-// Returns the path of a file there, in the source tree unless ctest has named another one.
+// Returns the path of a file in tests/machines: in the source tree, unless ctest has set another
+// folder.
 inline std::string machine_path(const std::string& file) {
   const char* folder = std::getenv("HETCOMM_TEST_MACHINES");
   return (folder == nullptr ? "tests/machines" : std::string(folder)) + "/" + file;

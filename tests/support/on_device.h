@@ -1,4 +1,4 @@
-// OnDevice: memory on one of a member's devices, released as the C ABI does it.
+// OnDevice: memory on one of a member's devices, released the way the C ABI releases it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace hetcomm::test {
 
 class OnDevice {
  public:
-  // |device| is its number in the context, where the host is 0.
+  // Allocates |size| bytes on |device|, an index in the context, where 0 is the host.
   OnDevice(CoreMember& me, uint64_t size, size_t device = 1) : me_(me) {
     const Device& owner = me.context().devices().device(device);
     void* address = nullptr;

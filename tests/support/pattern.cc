@@ -5,13 +5,13 @@
 namespace hetcomm::test {
 namespace {
 
-// The eight bytes of pattern |seed| at position 8 * |index|.
+// Returns the eight bytes of pattern |seed| at position 8 * |index|.
 uint64_t pattern_word(uint64_t seed, uint64_t index) {
   uint64_t value = (index + seed) * 0x9e3779b97f4a7c15u;
   return value ^ (value >> 29) ^ seed;
 }
 
-// Calls visit(offset, bytes of the pattern, their number) for each of its words that overlaps the
+// Calls visit(offset, bytes of the pattern, their number) for each pattern word that overlaps the
 // |size| bytes from |position| on, until visit returns false.
 template <typename Visit>
 void for_each_word(size_t size, uint64_t seed, uint64_t position, Visit&& visit) {

@@ -1,9 +1,9 @@
 // Recognisable bytes: patterns by seed and position, a small random generator, and memory cut into
 // random pieces with guard bytes between them.
 //
-// A pattern depends on seed and position only, so any part of a transfer can be checked without the
-// other side's memory. For one seed, everything here is the same on every run. The loops over many
-// bytes are in pattern.cc, which is optimised even where tests are not.
+// A pattern depends only on seed and position, so any part of a transfer can be checked without the
+// other side's memory. With the same seed, everything here repeats exactly on every run. The loops
+// over many bytes are in pattern.cc, which is optimised even in unoptimised test builds.
 #pragma once
 
 #include <sys/uio.h>
@@ -25,7 +25,7 @@ inline uint64_t mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// Uniform enough for tests; cheap to seed, never zero-locked.
+// A random generator that is uniform enough for tests, cheap to seed and never stuck at zero.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -48,17 +48,19 @@ class Random {
   uint64_t state_;
 };
 
-// Writes pattern |seed| from |position| on.
+// Writes pattern |seed|, starting at its |position|.
 void fill_pattern(ByteSpan bytes, uint64_t seed, uint64_t position = 0);
-// Returns the first byte that differs from pattern |seed| from |position| on, or nullopt.
+// Returns the index of the first byte that differs from pattern |seed| (from |position|), or
+// nullopt.
 std::optional<size_t> find_mismatch(ConstByteSpan bytes, uint64_t seed, uint64_t position = 0);
-// Returns the first byte that is in neither pattern |a| nor pattern |b|, both from position 0 on.
+// Returns the index of the first byte that is in neither pattern |a| nor pattern |b|, both from
+// position 0, or nullopt.
 std::optional<size_t> find_neither(ConstByteSpan bytes, uint64_t a, uint64_t b);
 
 void fill_bytes(ByteSpan bytes, std::byte value);
 bool all_bytes(ConstByteSpan bytes, std::byte value);
 
-// Memory of |size| bytes in random pieces (some empty), with guards around each.
+// Memory of |size| bytes in random pieces (some empty), each surrounded by guard bytes.
 class GuardedMemory {
  public:
   GuardedMemory(uint64_t size, size_t pieces, Random& random) : size_(size) {
@@ -81,8 +83,7 @@ class GuardedMemory {
   Extents extents() const { return extents_; }
   uint64_t size() const { return size_; }
 
-  // Fills the part from |offset| on with pattern |seed|. Its first byte is the pattern's
-  // |position|.
+  // Fills |length| bytes at |offset| with pattern |seed|, starting at the pattern's |position|.
   void fill(uint64_t seed, uint64_t offset, uint64_t length, uint64_t position) {
     for_each_piece(extents_, offset, length, [&](std::byte* piece, size_t bytes) {
       fill_pattern({piece, bytes}, seed, position);
@@ -91,7 +92,7 @@ class GuardedMemory {
   }
   void fill(uint64_t seed) { fill(seed, 0, size_, 0); }
 
-  // Returns the offset of the first byte of the part that differs from the pattern.
+  // Returns the offset of the first byte of the range that differs from the pattern, or nullopt.
   std::optional<uint64_t> mismatch(uint64_t seed, uint64_t offset, uint64_t length,
                                    uint64_t position) const {
     std::optional<uint64_t> found;
@@ -114,7 +115,7 @@ class GuardedMemory {
     return find_neither(flat, a, b);
   }
 
-  // Whether all bytes between, before and after the pieces are unchanged.
+  // Whether all guard bytes are unchanged.
   bool guards_intact() const {
     const std::byte* next = storage_.data();
     for (const iovec& extent : extents_) {

@@ -1,4 +1,4 @@
-// main() of test binaries without one of their own.
+// main() for test binaries without their own.
 #include <gmock/gmock.h>
 
 #include "tests/support/skips.h"

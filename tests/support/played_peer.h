@@ -1,6 +1,6 @@
-// Fixture with one real rank whose peer is simulated by the test: the test sends the peer's
-// messages one by one and sees those of the rank. The transport in this file has one connection,
-// and regions only with PlayedOptions::maps. A real rank 1 also runs, for the control plane only.
+// Fixture with one real rank and a peer that the test simulates: the test sends the peer's messages
+// one by one and inspects the rank's messages. The transport in this file has one connection, and
+// has regions only with PlayedOptions::maps. A real rank 1 also runs, for the control plane only.
 //
 //   class Owner : public WithPlayedPeer { ... };
 //   say({.kind = MessageKind::kGet, .tag = 7}, AccessBody{...});
@@ -33,9 +33,9 @@ struct PlayedMessage {
 
 class PlayedTransport;
 
-// Abilities of the transport, and the devices of the rank.
+// Abilities of the transport, and the rank's devices.
 struct PlayedOptions {
-  bool maps = false;  // regions in both directions, lossless
+  bool maps = false;  // supports regions in both directions, lossless
   std::vector<Device> devices{};
 };
 
@@ -106,7 +106,7 @@ class PlayedTransport final : public Transport, public RegionPublisher {
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
   void connect(const Destination& destination, ConstByteSpan) override {
-    if (connects++ == 0) connecting_ = destination;  // once cut off it stays away
+    if (connects++ == 0) connecting_ = destination;  // once cut, it is not connected again
   }
   void cancel_connect(const Destination&) override { connecting_.reset(); }
   int progress() override {
@@ -130,28 +130,31 @@ class PlayedTransport final : public Transport, public RegionPublisher {
   bool takes = true;                     // accepts messages from the rank
   bool acknowledges = true;              // otherwise always acknowledges 0
   bool holds_back = false;               // repeats the last acknowledgement
-  uint32_t acknowledged = 0;             // last one sent
-  bool puts = false;                     // fills granted memory with 0x77
-  uint64_t put_bytes = UINT64_MAX;       // most bytes of it reported as arrived
-  bool records = false;                  // keeps messages from the rank in |heard|
+  uint32_t acknowledged = 0;             // last sequence acknowledged
+  bool puts = false;                     // fills granted memory with 0x77 by puts
+  uint64_t put_bytes = UINT64_MAX;       // limit on the bytes reported as arrived
+  bool records = false;                  // records the rank's messages in |heard|
   std::vector<PlayedMessage> heard;
-  uint32_t sequence = 0;  // of the peer's last message
-  uint32_t credit = 0;    // given back by the peer
+  uint32_t sequence = 0;  // sequence number of the peer's last message
+  uint32_t credit = 0;    // credit returned by the peer
   uint32_t last_taken = 0;
   uint64_t delivered = 0;
   uint64_t connects = 0;
-  size_t number = 0;  // among the peer's transports
+  size_t number = 0;  // index among the peer's transports
   std::map<MessageKind, uint64_t> taken;
   AnnounceBody last_request{};
   // For regions:
   std::map<uint64_t, Region> regions;  // published by the rank
   uint64_t last_region = 0;
-  bool lets_go = true;  // of regions that the rank withdraws
+  bool lets_go = true;  // releases regions that the rank withdraws
   uint64_t withdrawals = 0;
-  std::vector<std::pair<RemoteKey, uint64_t>> wanted;  // keys and lengths the rank wants to map
-  std::vector<std::pair<RemoteKey, Result<MappedRegion>>> mapped;  // pending answers
-  bool is_cut = false;                                             // breaks the connection
-  uint64_t puts_begun = 0;                                         // by the rank; they go nowhere
+  // Keys and lengths that the rank wants to map.
+  std::vector<std::pair<RemoteKey, uint64_t>> wanted;
+  // Pending results of map requests.
+  std::vector<std::pair<RemoteKey, Result<MappedRegion>>> mapped;
+  bool is_cut = false;  // breaks the connection
+  // Puts started by the rank. They transfer no data.
+  uint64_t puts_begun = 0;
 
  private:
   TransportHandler& handler_;
@@ -223,7 +226,7 @@ inline void PlayedEndpoint::deliver() {
     scatter(target.extents, 0, bytes);
     handler_->on_put(target.cookie, std::min(length, transport_.put_bytes));
   }
-  // Each message acknowledges those that came before it.
+  // Each message acknowledges the rank's earlier messages.
   while (!closed_ && !transport_.to_deliver.empty()) {
     PlayedMessage message = std::move(transport_.to_deliver.front());
     transport_.to_deliver.pop_front();
@@ -255,7 +258,8 @@ class PlayedFactory final : public TransportFactory {
   const bool maps_;
 };
 
-// A rank and a peer that sends the test's messages. A further rank lives for the control plane.
+// Runs a rank against a peer that sends the test's messages. A second real rank serves the control
+// plane.
 class WithPlayedPeer : public ::testing::Test {
  protected:
   explicit WithPlayedPeer(const std::string& settings = {}, uint64_t bytes = 256 << 10,

@@ -1,4 +1,4 @@
-// The progress threads of this process, as Linux shows them.
+// Lists this process's progress threads, as reported by Linux.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace hetcomm::test {
 
-// Returns their folders below /proc.
+// Returns the progress threads' folders under /proc.
 inline std::vector<std::filesystem::path> progress_threads() {
   std::vector<std::filesystem::path> found;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -1,8 +1,8 @@
-// A bootstrap store in shared anonymous memory, for ranks that are threads as well as forked
-// processes. In addition to keys and values it has a meeting point, shared words, and a note of the
-// ranks that will die on purpose.
+// A bootstrap store in shared anonymous memory, for ranks that are threads or forked processes. In
+// addition to keys and values it has a meeting point, shared words, and a record of the ranks that
+// will die on purpose.
 //
-// It is made before the ranks are started, and outlives them.
+// It must be created before the ranks start, and outlive them.
 #pragma once
 
 #include <pthread.h>
@@ -80,8 +80,8 @@ class SharedStore {
     }
   }
 
-  // Counts an arrival at the meeting point; meeting number n is over when arrivals() is n times the
-  // number of ranks.
+  // Records an arrival at the meeting point. Meeting |n| is complete when arrivals() reaches n
+  // times the number of ranks.
   void arrive() { contents_->arrivals.fetch_add(1); }
   uint64_t arrivals() const { return contents_->arrivals.load(); }
   std::atomic<uint64_t>& word(size_t index) { return contents_->words[index]; }
@@ -127,7 +127,7 @@ class SharedStore {
   Contents* contents_;
 };
 
-// A separate store for one set of ranks: the keys of |store| with a prefix. It outlives the
+// A separate store for one set of ranks: the keys of |store| with a prefix. It must outlive the
 // bootstraps made from it.
 class StoreView {
  public:

@@ -49,7 +49,7 @@ bool matches_any(std::string_view patterns, const std::string& name) {
   return false;
 }
 
-// The timed tests among those that |filter| chooses, separated by colons.
+// Returns the timed tests that |filter| selects, separated by colons.
 std::string timed_tests_of(std::string_view filter) {
   const size_t minus = std::min(filter.find('-'), filter.size());
   const std::string_view chosen = minus == 0 ? "*" : filter.substr(0, minus);
@@ -68,7 +68,7 @@ std::string timed_tests_of(std::string_view filter) {
   return names;
 }
 
-// Selects only the timed tests, or only the others. Returns false if none of the requested tests is
+// Selects only the timed tests, or only the untimed ones. Returns false if no requested test is
 // left.
 bool choose_by_time() {
   const std::string filter = GTEST_FLAG_GET(filter);

@@ -1,9 +1,9 @@
-// main() of test binaries that start processes, kill them, or wait for others:
+// main() for test binaries that start processes, kill them, or wait for other processes:
 //
-//   * a watchdog ends the binary, naming the test, when one test runs for longer than
-//   HETCOMM_TEST_WATCHDOG seconds (90);
+//   * a watchdog aborts the binary, naming the test, when one test runs for longer than
+//     HETCOMM_TEST_WATCHDOG seconds (90);
 //   * skipped tests are counted (skips.h);
-//   * SIGPIPE is as in any program that uses the library: untouched.
+//   * SIGPIPE is left untouched, as in any program that uses the library.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ extern "C" void watchdog_bites(int) {
   (void)!write(STDERR_FILENO, kText, sizeof(kText) - 1);
   (void)!write(STDERR_FILENO, running_test, strnlen(running_test, sizeof(running_test)));
   (void)!write(STDERR_FILENO, "\n", 1);
-  // A core dump or a debugger shows where it hangs. Forked children die with their parent.
+  // A core dump or a debugger shows where the test hangs. Forked children die with their parent.
   std::abort();
 }
 
@@ -34,7 +34,8 @@ long number_of(const char* variable, long otherwise) {
   return value == nullptr ? otherwise : std::max(0L, std::strtol(value, nullptr, 10));
 }
 
-// Sanitizers slow every test down, so the limit of one test grows like that of its ctest entry.
+// Returns the time limit of one test. Sanitizers slow every test down, so the limit grows like that
+// of the test's ctest entry.
 unsigned watchdog_seconds() {
   return static_cast<unsigned>(number_of("HETCOMM_TEST_WATCHDOG", 90) *
                                number_of("HETCOMM_TEST_TIMEOUT_SCALE", 1));

@@ -1,4 +1,4 @@
-// TrackEnd: one end of a track of a member, and runs of it.
+// TrackEnd: one end of a member's track, and runs over it.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,14 @@ class TrackEnd {
   ~TrackEnd() {
     if (!closed_) close();
   }
-  // No run is in progress.
+  // Closes the end. No run may be in progress.
   void close() {
     EXPECT_EQ(me_.communicator().poster().close_track(track_), Code::kOk);
     closed_ = true;
   }
 
-  // Returns null if too many runs are in progress. |timeout_ns| 0 means the default.
+  // Starts a run. Returns null if too many runs are in progress. A |timeout_ns| of 0 means the
+  // default.
   Operation* start(const hetcomm_buffer_t& buffer, uint64_t timeout_ns = 0) {
     hetcomm_operation_options_t options{};
     options.struct_size = sizeof(options);

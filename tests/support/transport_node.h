@@ -1,14 +1,14 @@
 // One rank at the transport level, without core: a Transport with its environment (poller, coarse
 // clock, configuration, credentials), and rails whose handlers record every upcall.
 //
-// Every step checks the general rules of transport.h, whatever the test is about:
+// Every step checks the general rules of transport.h in every test:
 //
-//   * upcalls come from progress() or the poller only, never from inside a call on the endpoint;
+//   * upcalls are made only from progress() or the poller, never inside a call on the endpoint;
 //   * each accepted bulk operation completes at most once, and a cancelled one never;
-//   * on_failed comes at most once per endpoint, and nothing after it.
+//   * on_failed is called at most once per endpoint, and no upcall follows it.
 //
 // A wait that takes too long throws Abandoned, which run_pair() (transport_pair.h) turns into a
-// failed test: a defect shows as a failure, not as a hang.
+// test failure: a defect shows as a failure, not as a hang.
 #pragma once
 
 #include <deque>
@@ -35,7 +35,7 @@ namespace hetcomm::test {
 
 inline constexpr uint64_t kMillisecond = 1'000'000;
 inline constexpr uint64_t kSecond = 1'000'000'000;
-// Longer than any step takes on a busy machine, shorter than a test's watchdog.
+// Longer than any step takes on a busy machine, but shorter than a test's watchdog.
 inline constexpr uint64_t kPatience = 15 * kSecond;
 
 struct Abandoned : std::runtime_error {
@@ -61,12 +61,12 @@ class Rail final : public EndpointHandler {
   Rail& operator=(const Rail&) = delete;
   ~Rail() { close(); }
 
-  // The calls of the endpoint, with checks.
+  // Call the endpoint's functions and check their results.
   Code send(const MessageHeader& header, const ExtentView& payload) {
     const Inside inside(*this);
     return endpoint_->send(header, payload);
   }
-  // Call these only if the endpoint can do them.
+  // Call the following functions only if the endpoint supports them.
   Code put(Bulk& bulk) {
     gets_.erase(&bulk);
     return start(bulk, [&] { return abilities_.puts->put(bulk); });
@@ -109,7 +109,7 @@ class Rail final : public EndpointHandler {
   Node& node() { return node_; }
   size_t running() const { return running_.size(); }
 
-  // Passes every message to |hook| from now on, beginning with the recorded ones.
+  // Passes every message to |hook| from now on, beginning with those already recorded.
   void listen(std::function<void(const MessageHeader&, ConstByteSpan)> hook) {
     message_hook_ = std::move(hook);
     for (; !messages.empty(); messages.pop_front()) {
@@ -117,7 +117,7 @@ class Rail final : public EndpointHandler {
     }
   }
 
-  // Reported so far:
+  // Upcalls recorded so far:
   std::deque<Message> messages;
   std::map<uint64_t, uint64_t> put_bytes;  // by cookie
   std::vector<Completion> completions;
@@ -160,7 +160,7 @@ class Rail final : public EndpointHandler {
   std::function<void(const MessageHeader&, ConstByteSpan)> message_hook_;
   int inside_ = 0;
   std::set<const Bulk*> running_;
-  std::set<const Bulk*> gets_;  // the bulks last started as gets
+  std::set<const Bulk*> gets_;  // the bulks most recently started as gets
 };
 
 class Node final : public TransportHandler {
@@ -197,17 +197,17 @@ class Node final : public TransportHandler {
   }
 
   Transport& transport() { return *transport_; }
-  // Acts as a process that ends without closing its connections one by one.
+  // Destroys the transport like a process that ends without closing its connections individually.
   void destroy_transport() {
     accepted.clear();
     connected.clear();
     transport_.reset();
   }
 
-  // Starts connecting to |peer|. No upcall may come during the call.
+  // Starts connecting to |peer|. No upcall may happen during the call.
   void connect(int peer, ConstByteSpan contact) { transport_->connect({.rank = peer}, contact); }
 
-  // Drives everything once and returns the number of things done.
+  // Makes progress once everywhere and returns the number of things done.
   int step() {
     now_ = now_ns();
     progressing_ = true;
@@ -217,15 +217,16 @@ class Node final : public TransportHandler {
     return done;
   }
 
-  // Sleeps as a context does, for at most |limit_ns|. Returns false when the transport refused to.
+  // Sleeps like a context, for at most |limit_ns|. Returns false if the transport refused the
+  // sleep.
   bool sleep(uint64_t limit_ns) {
     const bool may_sleep = transport_->prepare_sleep(Sleep::kLong);
     if (may_sleep) wait_in_poller(limit_ns);
     transport_->finish_sleep();
     return may_sleep;
   }
-  // Sleeps while another thread of the context begins |work()|. The transport is asked only
-  // afterwards whether the sleep may go on: its second look must not hide something that
+  // Sleeps while another thread of the context starts |work()|. The transport is asked only
+  // afterwards whether the sleep may continue, so its second check cannot hide an event that
   // prepare_sleep() missed.
   template <typename Work>
   bool sleep(uint64_t limit_ns, Work&& work) {
@@ -239,7 +240,7 @@ class Node final : public TransportHandler {
     return may_sleep;
   }
 
-  // Steps until |done|. Returns false if |limit_ns| passed first.
+  // Steps until |done|. Returns false if |limit_ns| expired first.
   template <typename Done>
   [[nodiscard]] bool try_until(Done&& done, uint64_t limit_ns) {
     const uint64_t deadline = now_ns() + limit_ns;
@@ -255,7 +256,7 @@ class Node final : public TransportHandler {
   void until(const char* what, Done&& done, uint64_t limit_ns = kPatience) {
     if (!try_until(done, limit_ns)) throw Abandoned(std::string("waited too long for ") + what);
   }
-  // Steps for |duration_ns| unconditionally.
+  // Keeps stepping for |duration_ns|.
   void linger(uint64_t duration_ns) {
     (void)try_until([] { return false; }, duration_ns);
   }
@@ -264,7 +265,8 @@ class Node final : public TransportHandler {
   Log& log() { return log_; }
   Poller& poller() { return poller_; }
 
-  // Outcomes of connect() and arrivals, by peer. With |refuse|, accepted endpoints are dropped.
+  // Outcomes of connect() and incoming connections, by peer. With |refuse|, accepted endpoints are
+  // dropped.
   std::map<int, std::unique_ptr<Rail>> connected;
   std::map<int, std::unique_ptr<Rail>> accepted;
   std::map<int, Status> connect_failed;

@@ -1,13 +1,13 @@
-// Two ranks of one transport, each driven by a function of the test: rank 0 ("near") on the test's
-// own thread, rank 1 ("far") in a thread of its own or in a forked process. The two coordinate over
-// a channel that is independent of the transport. A side that waits on the channel keeps driving
-// its node.
+// Two ranks of one transport, each driven by a test function: rank 0 ("near") on the test's own
+// thread, rank 1 ("far") in its own thread or in a forked process. The two coordinate over a
+// channel that is independent of the transport. A side that waits on the channel keeps driving its
+// node.
 //
 //   run_pair(options, [](Side& near) { near.connect(); ... }, [](Side& far) { far.connect(); ...
 //   });
 //
-// Failed expectations of either side fail the test. A side that ends, throws or dies breaks the
-// other's waits.
+// A failed expectation on either side fails the test. A side that ends, throws or dies aborts the
+// other side's waits.
 #pragma once
 
 #include <sys/mman.h>
@@ -33,7 +33,7 @@
 
 namespace hetcomm::test {
 
-// Fresh for each test, so that concurrent tests never meet.
+// Makes fresh credentials for each test, so that concurrent tests never connect to each other.
 inline Credentials make_credentials() {
   Credentials credentials;
   Result<Secret> secret = random_secret();
@@ -57,7 +57,7 @@ class Channel {
       throw Abandoned("the other side is gone");
     }
   }
-  // Returns false when nothing is there yet.
+  // Receives a packet if one is available, else returns false.
   bool try_take(std::vector<std::byte>& bytes) {
     bytes.resize(kLargest);
     const ssize_t got = recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -82,10 +82,10 @@ struct PairOptions {
   std::string settings;
   Mode mode = Mode::kThreads;
   Credentials credentials = make_credentials();
-  Credentials far_credentials = credentials;  // differs only in tests of the proof
+  Credentials far_credentials = credentials;  // different only in tests of the proof
 };
 
-// The interface of one side's function.
+// The interface that a side's function uses.
 class Side {
  public:
   Side(const PairOptions& options, int rank, Channel& channel)
@@ -96,7 +96,7 @@ class Side {
   int rank() const { return rank_; }
   Node& node() { return *node_; }
   Mode mode() const { return options_.mode; }
-  // Replaces the node by a fresh one, as after a restart.
+  // Replaces the node with a fresh one, as after a restart.
   void reset_node() {
     node_.reset();
     node_ = std::make_unique<Node>(
@@ -124,7 +124,7 @@ class Side {
     return value;
   }
   bool try_take(std::vector<std::byte>& bytes) { return channel_.try_take(bytes); }
-  // Waits without driving the node: the side looks busy computing to its peer.
+  // Waits without driving the node, so that to its peer the side appears to be computing.
   void take_idle() {
     std::vector<std::byte> bytes;
     const uint64_t deadline = now_ns() + kPatience;
@@ -133,13 +133,13 @@ class Side {
       usleep(100);
     }
   }
-  // Waits until both sides are here.
+  // Waits until both sides have called meet().
   void meet() {
     post('m');
     (void)take<char>();
   }
 
-  // Connects the two. Both sides call it. The rail lives in the node.
+  // Connects the two sides. Both must call it. The node owns the rail.
   Rail& connect() {
     if (rank_ == 0) {
       const std::vector<std::byte> contact = take_bytes();
@@ -152,13 +152,13 @@ class Side {
     return *node_->accepted.at(0);
   }
 
-  // The rail that connect() made last.
+  // Returns the rail that the last connect() made.
   Rail& rail() { return rank_ == 0 ? *node_->connected.at(1) : *node_->accepted.at(0); }
 
-  // The far process, on the near side.
+  // Returns the far process. Only the near side may call it.
   pid_t process() const { return process_; }
   void set_process(pid_t process) { process_ = process; }
-  // Kills the far process. Its end then does not fail the test.
+  // Kills the far process. Its death then does not fail the test.
   void kill_far() {
     killed_ = true;
     ::kill(process_, SIGKILL);
@@ -188,7 +188,7 @@ class Side {
 
 using SideFunction = std::function<void(Side&)>;
 
-// Zero-initialised memory that both processes of a pair see.
+// Zero-initialised memory shared by both processes of a pair.
 template <typename T>
 class Shared {
  public:
@@ -222,13 +222,13 @@ inline void run_side(const PairOptions& options, int rank, Channel& channel, pid
   channel.close();
 }
 
-// The far process's final report, so that its failure is shown even if its own output is lost.
+// The far process's final report. It shows the failure even if the process's own output is lost.
 struct FarEnd {
   bool ran;  // its function has returned
   char failure[1000];
 };
 
-// Returns the first failed expectation of this process.
+// Returns this process's first failed expectation.
 inline std::string first_failure() {
   const auto* result = ::testing::UnitTest::GetInstance()->current_test_info()->result();
   for (int i = 0; i < result->total_part_count(); ++i) {
@@ -240,7 +240,7 @@ inline std::string first_failure() {
   return "";
 }
 
-// Runs the far side as a process. Never returns.
+// Runs the far side in this process. Never returns.
 [[noreturn]] inline void far_process(const PairOptions& options, Channel& channel,
                                      const SideFunction& far, FarEnd& end) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -271,7 +271,7 @@ inline void reap(pid_t child, bool killed, const FarEnd& end) {
 
 }  // namespace internal
 
-// Runs both sides to their ends.
+// Runs both sides to completion.
 inline void run_pair(const PairOptions& options, const SideFunction& near,
                      const SideFunction& far) {
   int ends[2];

@@ -1,4 +1,4 @@
-// Usm: memory of an OpenCL context that is named by pointers, as a program allocates it
+// Usm: memory in an OpenCL context that is addressed by pointers, as a program allocates it
 // (cl_intel_unified_shared_memory).
 #pragma once
 
@@ -15,7 +15,7 @@ enum class UsmKind : uint8_t { kDevice, kHost, kShared };
 
 class Usm {
  public:
-  // |context| null: it has no vendor.
+  // Binds the vendor's functions. With a null |context| there is no vendor.
   Usm(const opencl::Api& api, cl_context context) : context_(context) {
     if (context == nullptr) return;
     size_t bytes = 0;
@@ -35,7 +35,7 @@ class Usm {
   }
 
   bool offered() const { return allocate_ != nullptr && free_ != nullptr; }
-  // Returns null if the vendor has none of this kind.
+  // Allocates memory. Returns null if the vendor does not support |kind|.
   std::byte* allocate(uint64_t size, UsmKind kind = UsmKind::kDevice) const {
     cl_int status = CL_SUCCESS;
     void* const made =

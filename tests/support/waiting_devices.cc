@@ -12,7 +12,7 @@
 namespace hetcomm::test {
 namespace {
 
-// The holds of the devices of one context.
+// The holds on the devices of one context.
 class Holds {
  public:
   void add(void* hold) {
@@ -24,7 +24,7 @@ class Holds {
     holds_.erase(hold);
     changed_.notify_all();
   }
-  // Waits for the current holds.
+  // Waits for the holds that exist now.
   void wait(const char* call) {
     constexpr std::chrono::seconds kMax(15);
     std::unique_lock lock(mutex_);
@@ -68,7 +68,7 @@ Vendor vendor_of(void* device) {
   return all.vendors.at(device);
 }
 
-// The real table, once the current holds have ended.
+// Waits for the current holds, then returns the real table.
 const DeviceTable& after_holds(void* device, const char* call) {
   const Vendor vendor = vendor_of(device);
   vendor.holds->wait(call);

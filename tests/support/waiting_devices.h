@@ -1,8 +1,8 @@
-// Devices of a vendor whose calls block while a user's stream is held back on any of them: calls
-// that allocate and free memory, pin and unpin, end a stream and release an event. Many vendors do
-// so for some of these. Each call waits for the holds that existed when it began.
+// Devices of a vendor whose calls block while a user's stream is held back on any device: calls
+// that allocate or free memory, pin or unpin it, end a stream or release an event. Many vendors
+// block in some of these. Each call waits for the holds that existed when it began.
 //
-// A call that waits for longer than a test may take fails the test and goes on.
+// A call that waits longer than a test may take fails the test and continues.
 #pragma once
 
 #include <vector>
@@ -11,11 +11,11 @@
 
 namespace hetcomm::test {
 
-// Returns |devices|, all of one context, with tables that wait.
+// Returns |devices|, all in one context, with tables whose calls wait.
 std::vector<Device> waiting(const std::vector<Device>& devices);
 
-// The table behind a device of waiting(), or |device|'s own. A hold that a test makes through it
-// acts like a user's long kernel, and its own calls do not wait.
+// Returns the table behind a device from waiting(), or |device|'s own table. A hold that a test
+// places through it acts like a user's long kernel. The table's own calls do not wait.
 const DeviceTable& real_table(const Device& device);
 
 }  // namespace hetcomm::test

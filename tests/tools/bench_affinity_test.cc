@@ -1,11 +1,11 @@
 // The comparison of hetcomm_bench affinity:
-//   - a rank's device is the accelerator at its address, else that of its number on the host, else
-//     a NUMA node;
-//   - the far NIC is the first one at the largest distance; where all NICs are equally near it is
-//     the near one;
-//   - every rank sends or receives at most once, ranks of one number on two hosts are a pair, and
-//     ranks of one host are a pair only where there is no other host;
-//   - a document that is no topology names no device.
+//   - a rank's device is the accelerator at its address, otherwise that with its number on the
+//     host, otherwise a NUMA node;
+//   - the far NIC is the first one at the largest distance; if all NICs are equally near, it is the
+//     near NIC;
+//   - every rank sends or receives at most once, ranks with one number on two hosts form a pair,
+//     and ranks of one host form a pair only if there is no other host;
+//   - a document that is not a topology names no device.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// How hetcomm_bench starts processes. When the server has ended without listening, no client is
-// started, nobody waits, and the failure contains the server's output.
+// Process start-up in hetcomm_bench. If the server has ended without listening, no client is
+// started, nothing waits, and the failure contains the server's output.
 #include <chrono>
 #include <string>
 

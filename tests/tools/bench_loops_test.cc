@@ -1,5 +1,5 @@
-// The loops of one-sided operations, over two threads that copy in one address space: every test
-// ends, counts its operations, and finds no wrong byte. Where a byte or an addition is lost,
+// The loops of one-sided operations, run by two threads that copy within one address space. Every
+// test ends, counts its operations, and finds no wrong byte. If a byte or an addition is lost,
 // --check reports it.
 #include <condition_variable>
 #include <deque>
@@ -21,7 +21,7 @@ class Backend;
 struct Between {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<double> words[2];  // to each rank
+  std::deque<double> words[2];  // words sent to each rank
   int notifications[2] = {0, 0};
   Backend* backends[2] = {nullptr, nullptr};
   bool loses = false;
@@ -80,7 +80,7 @@ class Backend : public HostBuffers {
     return value;
   }
 
-  // Messages have tests of their own.
+  // Other tests cover messages.
   void prepare(uint64_t, int) {}
   void send(int, int) {}
   void receive(int, int) {}
@@ -131,7 +131,7 @@ std::vector<Measurement> measure(const std::string& test, bool loses) {
     Backend backend(between, rank);
     run_workload(backend, workload,
                  [&](const Measurement& measured) { measurements.push_back(measured); });
-    // The other rank may still look at this one's memory.
+    // The other rank may still read this rank's memory.
     backend.send_word(1 - rank, 0);
     backend.receive_word(1 - rank);
   };

@@ -1,6 +1,6 @@
-// Checks the pictures of --plot:
-//   * medians, which the axis names, and averages only where they are called so
-//   * one colour for each implementation in all pictures, and one line for each setting
+// Checks the charts of --plot:
+//   * medians, as the axis says; averages only if labelled as averages
+//   * one colour for each implementation in all charts, and one line for each setting
 #include <map>
 #include <string>
 #include <vector>
@@ -85,7 +85,7 @@ TEST(Plot, AnImplementationHasOneColourInAllPictures) {
   EXPECT_EQ(one.at("openmpi-5.0.11 shm, no-cma"), one.at("openmpi-5.0.11 tcp"));
   EXPECT_NE(one.at("openmpi-5.0.11 tcp"), one.at("hetcomm tcp"));
   EXPECT_NE(one.at("openmpi-5.0.11 tcp"), one.at("gloo-1.0 tcp"));
-  // The second picture has further series, in another order.
+  // The second chart has additional series, in another order.
   const auto other = colours({plotted_row("allreduce", "openmpi-4.1.4", "shm"),
                               plotted_row("allreduce", "ucx-1.19", "shm"),
                               plotted_row("allreduce", "hetcomm", "shm")});

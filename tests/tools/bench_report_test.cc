@@ -1,9 +1,9 @@
 // Checks the results and output of hetcomm_bench, without running it:
-//   * workloads and measurements survive their way between processes
+//   * workloads and measurements are unchanged after transfer between processes
 //   * percentiles, medians and geometric means are right
-//   * only figures of one round and one placement make a ratio
-//   * CSV has the numbers of the table; CSV, JSON and SVG are well formed and complete
-//   * patterns find every wrong byte
+//   * only figures from one round and one placement form a ratio
+//   * CSV has the numbers from the table; CSV, JSON and SVG are well formed and complete
+//   * pattern checks find every wrong byte
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -36,7 +36,7 @@ Row row_of(const std::string& test, const std::string& impl, uint64_t bytes, dou
   Measurement measured;
   measured.point = {bytes, 4};
   measured.iterations = measured.messages = 1000;
-  // A time in us or a rate in MB/s, depending on the measure of the test.
+  // A time in us or a rate in MB/s, depending on the test's measure.
   measured.total_us = smaller_is_better(test)
                           ? value * 1000
                           : static_cast<double>(std::max<uint64_t>(bytes, 1)) * 1000 / value;
@@ -231,8 +231,8 @@ TEST(Row, StagingIsForecastByItsSlowestStage) {
   measured.wire_us = 40;
   measured.processor_us = 150;
   Row row = make_row(work, "hetcomm", measured);
-  // Eight chunks of 25 us each take 25 + 10 + 25 us for the first, and 25 us for each of seven
-  // more.
+  // For eight chunks of 25 us each, the first takes 25 + 10 + 25 us, and each of the other seven
+  // adds 25 us.
   EXPECT_THAT(staging_forecast_mbps(row), DoubleNear(2000.0 / 235, 1e-9));
   EXPECT_THAT(staging_percent(row), DoubleNear(80, 1e-9));
   EXPECT_THAT(staging_processor_percent(row), DoubleNear(60, 1e-9));

@@ -8,7 +8,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// The least factor of a jump between clusters.
+// The smallest factor of a jump between clusters.
 constexpr uint64_t kJump = 2;
 
 // Sets of hosts that can be joined.
@@ -21,7 +21,7 @@ class Sets {
     while (parent_[member] != member) member = parent_[member] = parent_[parent_[member]];
     return member;
   }
-  // The set with the lower number stands for both.
+  // Joins two sets, which the lower number then represents.
   void join(size_t one, size_t other) {
     one = find(one);
     other = find(other);
@@ -39,7 +39,7 @@ struct PairShare {
 };
 
 // Joins hosts whose pairs have at least |least|. Returns an empty list if a known pair within a
-// cluster has less.
+// cluster has less than |least|.
 std::vector<int> joined_at(size_t hosts, const std::vector<PairShare>& pairs, uint32_t least) {
   Sets sets(hosts);
   for (const PairShare& pair : pairs) {

@@ -7,16 +7,16 @@
 
 namespace hetcomm::topology {
 
-// The rate of each pair of hosts, in parts per million of what the two hosts' own NICs can do. 0:
-// unknown. The pair of i and j is at i * hosts + j.
+// The rate of each pair of hosts, in parts per million of the rate that the two hosts' own NICs
+// allow. 0: unknown. The pair of i and j is at i * hosts + j.
 using PairShares = std::vector<uint32_t>;
 
-// Finds clusters by a jump. Hosts are joined in the order of their pairs' shares, the greatest
-// first (single linkage). A jump lies between two successive shares of which the greater is at
-// least twice the less. The hosts joined so far are then clusters if no known pair within one has
-// less than the greater share. The jump with the greatest factor counts; of equal ones, the one
-// with fewer clusters. Noise of 10 % makes no jump. Without a jump all hosts are one cluster. The
-// result is the cluster of each host. Clusters are numbered in the order of their first hosts.
+// Finds clusters by a jump. Hosts are joined in descending order of their pairs' shares (single
+// linkage). A jump lies between two successive shares if the greater is at least twice the lesser.
+// The hosts joined before a jump form clusters if no known pair within one of them has less than
+// the greater share. The jump with the greatest factor is chosen; among equal jumps, the one with
+// fewer clusters. Noise of 10 % makes no jump. Without a jump all hosts are one cluster. Returns
+// the cluster of each host. Clusters are numbered in the order of their first hosts.
 std::vector<int> find_clusters(size_t hosts, const PairShares& shares);
 
 }  // namespace hetcomm::topology

@@ -19,12 +19,12 @@ using Transfers = std::vector<MeasuredTransfer>;
 
 bool leaves_host(const MeasuredTransfer& transfer) { return transfer.from != transfer.to; }
 
-// |part| of |whole|, both up to kMaxBytesPerS, in parts per million.
+// Returns |part| of |whole|, both up to kMaxBytesPerS, in parts per million.
 uint64_t share_of(uint64_t part, uint64_t whole) {
   return std::min<uint64_t>(part * 1000 / std::max<uint64_t>(whole / 1000, 1), kMillion);
 }
 
-// Whether |seen| is less by more than noise: under 93 %.
+// Whether |seen| is less than |expected| by more than noise: under 93 %.
 bool is_clearly_less(uint64_t seen, uint64_t expected) {
   return share_of(seen, expected) < 930'000;
 }
@@ -34,8 +34,8 @@ uint64_t median_of(std::vector<uint64_t> values) {
   return values[(values.size() - 1) / 2];
 }
 
-// The capacity that carried |totals|: the mean of those within 5 % of the greatest. The greatest
-// alone would have the most noise.
+// Returns the capacity that carried |totals|: the mean of those within 5 % of the greatest. The
+// greatest alone would have the most noise.
 uint64_t capacity_of(const std::vector<uint64_t>& totals) {
   const uint64_t most = *std::max_element(totals.begin(), totals.end());
   uint64_t sum = 0;
@@ -51,7 +51,7 @@ uint64_t capacity_of(const std::vector<uint64_t>& totals) {
 
 using Crosses = std::function<bool(const MeasuredTransfer&)>;
 
-// The rate that crosses a resource in each round in which anything crosses it.
+// Returns the total rate across a resource in each round in which anything crosses it.
 std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Crosses& crosses) {
   std::vector<uint64_t> totals;
   for (const Transfers& round : rounds) {
@@ -196,7 +196,7 @@ class Inference {
 
   Status add_path(int from, int to) {
     std::vector<uint64_t> alone;
-    uint64_t own = 0;  // the most that the hosts of one of these transfers can do
+    uint64_t own = 0;  // the highest rate that the hosts of one of these transfers support
     for (const Transfers& round : measured_.rounds) {
       if (round.size() != 1 || !crosses(round[0], from, to)) continue;
       alone.push_back(round[0].bytes_per_s);
@@ -204,8 +204,8 @@ class Inference {
     }
     const std::vector<uint64_t> totals = totals_of(
         measured_.rounds, [&](const MeasuredTransfer& each) { return crosses(each, from, to); });
-    // A sample of pairs need not include every two clusters that were found. An unknown path limits
-    // nothing.
+    // A sample of pairs need not include every pair of clusters that were found. An unknown path
+    // limits nothing.
     if (totals.empty() && measured_.clusters.empty()) {
       model_.path(from, to) = {
           .exists = true, .latency_ns = 0, .resources = {}, .single_bytes_per_s = 0};
@@ -222,7 +222,7 @@ class Inference {
     const std::vector<uint64_t> latencies = latencies_of(
         [&](int a, int b) { return a != b && cluster_of(a) == from && cluster_of(b) == to; });
     if (!latencies.empty()) path.latency_ns = median_of(latencies);
-    // A trunk suffices if no transfers together got more than one alone.
+    // A trunk suffices if no concurrent transfers reached more than one alone.
     if (alone.empty()) return {};
     const uint64_t single = capacity_of(alone);
     if (is_clearly_less(single, own) && is_clearly_less(single, capacity_of(totals))) {
@@ -231,7 +231,7 @@ class Inference {
     return {};
   }
 
-  // The rates that the model promises to each transfer of each round.
+  // Returns the rates that the model predicts for each transfer in each round.
   std::vector<std::vector<uint64_t>> promises() const {
     std::vector<std::vector<uint64_t>> result;
     for (const Transfers& round : measured_.rounds) {
@@ -242,7 +242,7 @@ class Inference {
     return result;
   }
 
-  // The hosts are not sorted yet.
+  // Returns the route of a transfer. The hosts are not sorted yet.
   Route route_of(const MeasuredTransfer& transfer) const {
     const LinkHost& from = model_.hosts[static_cast<size_t>(transfer.from)];
     const LinkHost& to = model_.hosts[static_cast<size_t>(transfer.to)];
@@ -256,8 +256,8 @@ class Inference {
     return route;
   }
 
-  // Returns the rate of the resource that |crosses| selects if the model promised its transfers
-  // more in some round than was ever seen. Else returns 0.
+  // Returns the rate for the resource that |crosses| selects if the model predicted more for its
+  // transfers in some round than was ever observed. Otherwise returns 0.
   uint64_t needed(const std::vector<std::vector<uint64_t>>& promised,
                   const Crosses& crosses) const {
     const std::vector<uint64_t> totals = totals_of(measured_.rounds, crosses);
@@ -274,7 +274,7 @@ class Inference {
     return is_clearly_less(seen, std::min(most, kMaxBytesPerS)) ? seen : 0;
   }
 
-  // Every trunk is compared with the model without any trunks.
+  // Adds trunks. Each is compared with the model without any trunks.
   void add_trunks() {
     const int count = static_cast<int>(model_.clusters.size());
     const std::vector<std::vector<uint64_t>> promised = promises();

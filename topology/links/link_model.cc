@@ -20,7 +20,7 @@ Status check_count(size_t count, size_t most, const char* what) {
   return broken(fmt::format("there are {} {}; {} are the most", count, what, most));
 }
 
-// Names are printed in lines of text.
+// Checks a name, which will be printed in lines of text.
 Status check_name(const std::string& name, const char* what, std::set<std::string>* seen) {
   if (name.empty()) return broken(fmt::format("a {} has no name", what));
   if (name.size() > kMaxLinkName) {
@@ -50,7 +50,7 @@ Status check_resources(const LinkModel& model) {
   return {};
 }
 
-// |whose| names the owner in the error text, such as "host 'a'".
+// Checks indices. |whose| names the owner in the error text, such as "host 'a'".
 Status check_crossed(const LinkModel& model, const std::vector<int>& crossed,
                      const std::string& whose) {
   if (crossed.size() > kMaxCrossed) {
@@ -120,7 +120,7 @@ Status check_paths(const LinkModel& model) {
   return {};
 }
 
-// Sorts |objects| by |name|, and returns the new place of each.
+// Sorts |objects| by |name|, and returns the new position of each.
 template <typename Object, typename Name>
 std::vector<int> sort_by_name(std::vector<Object>& objects, Name name) {
   return sort_and_map(objects, [&](const Object& a, const Object& b) { return name(a) < name(b); });
@@ -273,9 +273,9 @@ Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& 
 }
 
 // Raises all routes equally until a resource is full or a route reaches its own limit. The routes
-// that end there keep their rate, and the others go on. Whole numbers round down, by less than one
-// byte per second in each round. Only crossed resources are examined: a model has thousands of
-// resources.
+// that are limited there keep their rate, and the others continue to grow. Whole numbers round
+// down, by less than one byte per second in each round. Only crossed resources are examined: a
+// model has thousands of resources.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes) {
   std::vector<int> crossed;  // by any route, in order
   for (const Route& route : routes) {

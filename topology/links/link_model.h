@@ -1,14 +1,15 @@
-// A LinkModel says what the links between hosts carry: the resources that bytes between two hosts
-// cross, the rate of each resource, and the latency of the whole route. It identifies hosts by
-// their labels and knows no ranks. Its size grows with the hosts and with the pairs of clusters.
+// A LinkModel describes the capacity of the links between hosts: the resources that bytes between
+// two hosts cross, the rate of each resource, and the latency of the whole route. It identifies
+// hosts by their labels and has no ranks. Its size grows with the hosts and with the pairs of
+// clusters.
 //
 // A full-duplex link is two resources, one for each direction, because bytes in one direction do
-// not reduce the rate of the other. What both directions share, such as the memory of a host, is
-// one resource in the lists of both.
+// not reduce the rate of the other. A resource that both directions share, such as the memory of a
+// host, is in the lists of both.
 //
 // Plain data in whole nanoseconds and bytes per second: all ranks draw the same conclusions from
-// one model. A LinkModel of link_model_json.h or link_inference.h has passed check() and is in
-// order.
+// one model. A LinkModel from link_model_json.h or link_inference.h has passed check() and is
+// normalized.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,9 @@
 
 namespace hetcomm::topology {
 
-// One thing that carries bytes and that several routes may share.
+// A resource that carries bytes and that several routes may share.
 enum class ResourceKind : uint8_t {
-  kMemory,  // of a host
+  kMemory,  // memory of a host
   kPcie,    // a link of the PCIe tree
   kNic,     // one direction of a NIC
   kUplink,  // joins a cluster to all others
@@ -55,13 +56,12 @@ struct LinkHost {
   bool operator==(const LinkHost&) const = default;
 };
 
-// The route between two hosts of two clusters, or of one, excluding their NICs.
+// The route between two hosts in one or two clusters, excluding their NICs.
 struct ClusterPath {
   bool exists = false;
-  uint64_t latency_ns = 0;     // from memory to memory
-  std::vector<int> resources;  // shared by all pairs of these hosts
-  uint64_t single_bytes_per_s =
-      0;  // the most that one transfer gets alone; 0: only |resources| limit it
+  uint64_t latency_ns = 0;          // from memory to memory
+  std::vector<int> resources;       // shared by all pairs of these hosts
+  uint64_t single_bytes_per_s = 0;  // limit on a single transfer; 0: only |resources| limit it
   bool operator==(const ClusterPath&) const = default;
 };
 
@@ -73,7 +73,7 @@ struct LinkModel {
   // The path for bytes from cluster a to cluster b is at a * clusters.size() + b.
   std::vector<ClusterPath> paths;
 
-  // Index of the host with |label|, or -1. The model is in order.
+  // Returns the index of the host with |label|, or -1. The model must be normalized.
   int find_host(std::string_view label) const;
   const ClusterPath& path(int from, int to) const {
     return paths[static_cast<size_t>(from) * clusters.size() + static_cast<size_t>(to)];
@@ -84,23 +84,23 @@ struct LinkModel {
   bool operator==(const LinkModel&) const = default;
 };
 
-// More than any real job has, so that a hostile file costs little.
+// Above any real job, so that a hostile file costs little.
 inline constexpr size_t kMaxLinkHosts = 4096;
 inline constexpr size_t kMaxLinkClusters = 128;
 inline constexpr size_t kMaxLinkResources = 32768;
-inline constexpr size_t kMaxLinkNics = 64;   // of a host
-inline constexpr size_t kMaxCrossed = 32;    // resources of one list
-inline constexpr size_t kMaxLinkName = 127;  // bytes of a name or a label
+inline constexpr size_t kMaxLinkNics = 64;   // per host
+inline constexpr size_t kMaxCrossed = 32;    // resources in one list
+inline constexpr size_t kMaxLinkName = 127;  // bytes in a name or a label
 inline constexpr uint64_t kMaxLatencyNs = 3'600'000'000'000;
 inline constexpr uint64_t kMaxBytesPerS = 1'000'000'000'000'000;
 
-// Fails with the name of the wrong object: a rate of 0, two hosts with one label, a pair of
-// clusters without a path, an invalid index, or more objects than allowed.
+// Checks a model. A failure names the wrong object: a rate of 0, two hosts with one label, a pair
+// of clusters without a path, an invalid index, or too many objects.
 Status check(const LinkModel& model);
-// Puts hosts, clusters and resources into the order of their names. |model| has passed check().
+// Sorts hosts, clusters and resources by name. |model| must have passed check().
 void normalize(LinkModel& model);
-// Hash of the content, without |source|. |model| is in order. The hash is the same on all
-// processors.
+// Returns a hash of the content, without |source|. |model| must be normalized. The hash is the same
+// on all processors.
 uint64_t hash_of(const LinkModel& model);
 
 // One end of a route: a host, and the NIC that its data uses. An empty name means the first NIC.
@@ -113,18 +113,17 @@ struct LinkEnd {
 struct Route {
   std::vector<int> resources;  // in the order in which a byte crosses them
   uint64_t latency_ns = 0;
-  uint64_t single_bytes_per_s =
-      0;  // the most that one transfer gets alone; 0: only |resources| limit it
+  uint64_t single_bytes_per_s = 0;  // limit on a single transfer; 0: only |resources| limit it
 };
 
-// NOT_FOUND: the model lacks the host or the NIC that the text names.
+// Computes the route. NOT_FOUND: the model lacks the host or the NIC that the text names.
 Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& to);
 
-// The rate of each of |routes| when all are used at the same time: max-min fair shares. The rate of
-// a route can grow only at the expense of a route whose rate is no greater. A route without
-// resources and without a limit of its own has kMaxBytesPerS.
+// Returns the rate of each of |routes| when all are used at the same time: max-min fair shares. The
+// rate of a route can grow only at the expense of a route whose rate is no greater. A route without
+// resources and without its own limit gets kMaxBytesPerS.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes);
-// The rate of |route| when it is used alone.
+// Returns the rate of |route| when it is used alone.
 uint64_t rate_alone(const LinkModel& model, const Route& route);
 
 }  // namespace hetcomm::topology

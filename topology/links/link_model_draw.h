@@ -7,7 +7,7 @@
 
 namespace hetcomm::topology {
 
-// Clusters with their hosts, hosts with their NICs, paths, and the rates of single pairs as a
+// Draws clusters with their hosts, hosts with their NICs, paths, and the rates of single pairs as a
 // matrix, as lines of UTF-8. With many hosts the matrix shows one host for each cluster.
 std::string draw_text(const LinkModel& model);
 

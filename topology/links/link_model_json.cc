@@ -137,7 +137,7 @@ class ModelReader {
     model_.resources.push_back(std::move(resource));
   }
 
-  // The resources that a list names.
+  // Reads the list of resources called |name|.
   std::vector<int> crossed(Fields& fields, const char* name) {
     std::vector<int> indices;
     fields.each(
@@ -295,7 +295,7 @@ std::string to_json(const LinkModel& model, bool compact) {
 
 bool claims_to_be_link_model(std::string_view json) {
   if (json.size() > kMaxLinkModelBytes) return false;
-  // Only files of this kind contain this value.
+  // Only link model files contain this value.
   return json.find(fmt::format("\"{}\"", kModelFormat)) != std::string_view::npos;
 }
 

@@ -15,17 +15,17 @@ namespace hetcomm::topology {
 // A larger file cannot be a link model and would take long to parse.
 inline constexpr size_t kMaxLinkModelBytes = 8u << 20;
 
-// |model| is in order. With |compact| it is one line.
+// Formats |model|, which must be normalized. With |compact| the result is one line.
 std::string to_json(const LinkModel& model, bool compact = false);
-// True if |json| says that it is a link model, whether or not it can be read as one.
+// Whether |json| claims to be a link model, even if it cannot be parsed as one.
 bool claims_to_be_link_model(std::string_view json);
-// Reads a model that to_json() or a person has written, and puts it in order. INVALID_ARGUMENT: the
+// Parses a model that to_json() or a person has written, and normalizes it. INVALID_ARGUMENT: the
 // text names the line of a syntax error, the path of a wrong entry ("hosts[2].cluster"), or the
 // object that check() rejects. UNSUPPORTED: the file has another version.
 Result<LinkModel> parse_link_model(std::string_view json);
 
 std::string to_json(const LinkMeasurements& measured);
-// Fails as parse_link_model() does.
+// Parses measurements. Fails as parse_link_model() does.
 Result<LinkMeasurements> parse_link_measurements(std::string_view json);
 
 }  // namespace hetcomm::topology

@@ -7,7 +7,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// Says what the display controllers (class 03) of a vendor are.
+// How a vendor's display controllers (class 03) are classified.
 enum class Display : uint8_t {
   kConsole,      // of a management processor, or of a virtual machine
   kAccelerator,  // all compute

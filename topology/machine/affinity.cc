@@ -6,7 +6,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// An option is a NIC that a user can still choose.
+// A NIC that a user can still choose.
 struct Option {
   int nic = kNone;
   Distance distance = Distance::kOther;
@@ -17,7 +17,7 @@ struct User {
   NicOrder order;
 };
 
-// The load of a NIC by |users|, compared as a fraction of its rate.
+// The load that |users| put on a NIC, compared as a fraction of its rate.
 struct Load {
   uint64_t users = 0;
   uint64_t mbit_per_s = 1;
@@ -54,7 +54,7 @@ class Round {
   }
 
  private:
-  // Returns the NICs that |user| can be dealt in this round.
+  // Returns the NICs that |user| can get in this round.
   std::vector<int> choices(size_t user) const {
     const std::vector<Option>& left = users_[user].left;
     const auto is_better = [this](const Option& a, const Option& b) {
@@ -70,8 +70,8 @@ class Round {
   }
 
   void deal(size_t first) {
-    // Breadth-first search over users that would have to move. |via| holds the user from which each
-    // NIC was found.
+    // Breadth-first search over users that would have to move. |via| holds the user from which the
+    // search reached each NIC.
     std::vector<int> via(rates_.size(), kNone);
     std::deque<size_t> asked{first};
     std::vector<bool> seen(users_.size());

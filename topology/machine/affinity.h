@@ -1,11 +1,11 @@
-// Selects the NICs for the data of each accelerator and of each NUMA node's memory. Pure: every
-// rank of a host computes the same from the same Machine.
+// Selects the NICs for the data of each accelerator and for the memory of each NUMA node. Pure:
+// every rank on a host computes the same result from the same Machine.
 //
 // A user (an accelerator, or a NUMA node) gets its NICs by class of distance, nearest first. Its
-// first NIC comes from an assignment that gives every user a NIC of its nearest class. Among these,
-// the assignment with the best worst share is taken. A share is the NIC's rate divided by the
-// number of users that got it. The other NICs follow by distance, then rate. Among equal NICs users
-// spread, so that the second NICs are shared evenly too.
+// first NIC comes from an assignment that gives every user a NIC from its nearest class. Among
+// these assignments, the one with the best worst share is chosen. A share is the NIC's rate divided
+// by the number of its users. The other NICs follow by distance, then rate. Users spread over equal
+// NICs, so that the second NICs are shared evenly too.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ struct Affinity {
 
 Affinity assign_nics(const Machine& machine, const NicRules& rules);
 
-// The rate that is used for |nic|. A NIC of unknown rate counts as the slowest of known rate.
+// Returns the rate assumed for |nic|. A NIC with an unknown rate counts as the slowest NIC with a
+// known one.
 uint64_t counted_mbit_per_s(const Machine& machine, const Nic& nic);
 
 }  // namespace hetcomm::topology

@@ -8,7 +8,8 @@
 
 namespace hetcomm::topology {
 
-// The document of to_json(), with one more member "affinity". parse_machine() reads it.
+// Returns the document of to_json(machine) with an additional member "affinity". parse_machine()
+// accepts it.
 std::string to_json(const Machine& machine, const Affinity& affinity);
 
 }  // namespace hetcomm::topology

@@ -10,7 +10,7 @@ const PciNode& node_at(const Machine& machine, int index) {
   return machine.pci[static_cast<size_t>(index)];
 }
 
-// The objects from |function| up to its root complex.
+// Returns the objects from |function| up to its root complex.
 std::vector<int> way_up(const Machine& machine, int function) {
   std::vector<int> way;
   for (int at = function; at != kNone; at = node_at(machine, at).parent) way.push_back(at);
@@ -41,7 +41,7 @@ const std::vector<int>& numa_nodes_at(const Machine& machine, const Place& place
   return place.function == kNone ? place.numa_nodes : numa_nodes_of(machine, place.function);
 }
 
-// Both lists are in ascending order.
+// Whether two lists, both in ascending order, have a node in common.
 bool share_a_node(const Machine& machine, const std::vector<int>& a, const std::vector<int>& b) {
   if (machine.numa_nodes.size() == 1) return true;
   return std::any_of(a.begin(), a.end(),

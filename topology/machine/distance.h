@@ -25,18 +25,20 @@ struct Place {
 inline Place place_of(const Accelerator& accelerator) {
   return {accelerator.function, accelerator.numa_nodes};
 }
-// Memory of one NUMA node. Every root complex of the node is as near to it.
+// Returns the place of one NUMA node's memory, which is equally near to every root complex of the
+// node.
 inline Place place_of_memory(int numa_node) { return {kNone, {numa_node}}; }
 
 Distance distance(const Machine& machine, const Place& from, const Place& to);
-// The largest distance to a function that carries |nic|, since a bond may use any of its functions.
+// Returns the largest distance to a function that carries |nic|, since a bond may use any of its
+// functions.
 Distance distance(const Machine& machine, const Place& from, const Nic& nic);
 
-// "switch", "root complex", "NUMA node" or "other".
+// Returns "switch", "root complex", "NUMA node" or "other".
 const char* word_of(Distance distance);
 
-// The words of `nvidia-smi topo -m`: "PIX" below one switch, "PXB" below several in a row, "PHB",
-// "NODE", "SYS".
+// Returns the word of `nvidia-smi topo -m`: "PIX" below one switch, "PXB" below several in a row,
+// "PHB", "NODE", "SYS".
 const char* matrix_word(const Machine& machine, const Place& from, const Nic& nic);
 
 }  // namespace hetcomm::topology

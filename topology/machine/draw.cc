@@ -128,7 +128,8 @@ class Picture {
   }
 
  private:
-  // Groups are placed side by side down to the root complexes, and below each other within them.
+  // Places an item. Groups are side by side down to the root complexes, and below each other within
+  // them.
   Box place(const TreeItem& item, int x, int y) {
     Box box{x, y, kLeafWidth, kLeafHeight};
     const size_t at = frames_.size();
@@ -153,7 +154,7 @@ class Picture {
     return box;
   }
 
-  // A leaf has its label above its details. A tooltip shows the whole text.
+  // Draws a frame. A leaf has its label above its details. A tooltip shows the whole text.
   static void draw_frame(present::Svg& svg, const TreeItem& item, const Box& box) {
     svg.rectangle(box.x, box.y, {static_cast<double>(box.width), static_cast<double>(box.height)},
                   fmt::format(R"(rx="4" fill="{}" stroke="#667788")", fill_of(item.kind)),

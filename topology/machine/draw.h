@@ -9,7 +9,7 @@
 
 namespace hetcomm::topology {
 
-// The tree, a matrix of accelerators and NUMA nodes by NICs, and a legend, as lines of UTF-8.
+// Draws the tree, a matrix of accelerators and NUMA nodes by NICs, and a legend, as lines of UTF-8.
 std::string draw_text(const Machine& machine, const Affinity& affinity);
 
 // Draws the tree of draw_text() as an SVG picture with nested boxes. A line joins each accelerator

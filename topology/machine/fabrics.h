@@ -1,10 +1,10 @@
-// HETCOMM_FABRIC: assigns NICs to fabrics where addresses do not tell.
+// HETCOMM_FABRIC: assigns NICs to fabrics that cannot be derived from addresses.
 //
 //   mlx5_0=rail0,mlx5_1=rail1   two fabrics that are not joined
-//   mlx5_*=ib,eth0=storage      a '*' at the end matches what begins so
+//   mlx5_*=ib,eth0=storage      a '*' at the end matches any ending
 //
-// NICs of one fabric reach each other. NICs of different fabrics do not. NICs are named as in
-// HETCOMM_NIC. All hosts have to use the same names of fabrics.
+// NICs in one fabric reach each other. NICs in different fabrics do not. NICs are named as in
+// HETCOMM_NIC. All hosts must use the same names for fabrics.
 #pragma once
 
 #include <string_view>

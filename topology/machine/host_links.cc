@@ -22,7 +22,7 @@ struct TreeLink {
 
 using TreeLinks = std::map<std::string, TreeLink>;  // by the address at the lower end
 
-// The links between PCI function |index| and the root complex, with their rates.
+// Returns the links between PCI function |index| and the root complex, with their rates.
 std::map<std::string, uint64_t> links_above(const Machine& machine, int index) {
   std::map<std::string, uint64_t> links;
   for (bool is_first = true; index != kNone; is_first = false) {
@@ -36,7 +36,7 @@ std::map<std::string, uint64_t> links_above(const Machine& machine, int index) {
   return links;
 }
 
-// The links that all bytes of |nic| cross.
+// Returns the links that all bytes of |nic| cross.
 std::map<std::string, uint64_t> links_of(const Machine& machine, const Nic& nic) {
   std::map<std::string, uint64_t> common;
   for (size_t i = 0; i < nic.functions.size(); ++i) {
@@ -63,8 +63,8 @@ TreeLinks find_links(const Machine& machine, const std::vector<int>& nics) {
   return links;
 }
 
-// Keeps the narrowest of the links that the same NICs cross. Links of many NICs come first, since
-// they are nearer to the memory.
+// Keeps the narrowest of the links that the same NICs cross. Links with many NICs come first, since
+// they are closer to memory.
 std::vector<std::pair<std::string, TreeLink>> narrowest(const TreeLinks& links) {
   std::map<std::vector<size_t>, std::pair<std::string, TreeLink>> by_nics;
   for (const auto& link : links) {
@@ -83,7 +83,7 @@ uint32_t bounded(uint64_t rate) {
   return static_cast<uint32_t>(std::min<uint64_t>(rate, kMaxMbitPerS));
 }
 
-// The kernel invents a rate for a virtual NIC.
+// Returns the NIC's rate, or 0 for a virtual NIC, whose rate the kernel invents.
 uint64_t known_rate(const Nic& nic) { return nic.kind == NicKind::kVirtual ? 0 : nic.mbit_per_s; }
 
 void write_indices(ByteWriter& writer, const std::vector<uint8_t>& indices) {
@@ -105,8 +105,8 @@ bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint
   return !reader.failed();
 }
 
-// Fails if the name is not as host_links() makes it. A name that grows by escaping could exceed the
-// limit of a link model.
+// Reads a name. Fails unless the name has the form that host_links() produces. A name that grows by
+// escaping could exceed the limit of a link model.
 std::string read_name(ByteReader& reader, size_t most_bytes) {
   std::string name = reader.read_string(most_bytes);
   if (printable(name) != name) reader.fail();

@@ -37,7 +37,7 @@ struct HostLinks {
   // memory of the host. Devices beyond the end use the NICs of device 0.
   std::vector<std::vector<uint8_t>> devices;
 
-  // The NICs that the data of |device| uses, best first.
+  // Returns the NICs that the data of |device| uses, best first.
   std::span<const uint8_t> nics_of(size_t device) const;
   bool operator==(const HostLinks&) const = default;
 };
@@ -48,17 +48,17 @@ inline constexpr size_t kMaxDeviceLists = 64;
 inline constexpr size_t kMaxNicsOfDevice = 8;
 inline constexpr size_t kMaxHostLinksBytes = 4096;
 
-// |devices|: for each device of the rank, the indices of the Machine::nics that its data uses, best
-// first. Host memory is the first device. The NICs in |devices| come first, then |others|. A PCIe
-// link of unknown rate is left out. Only the narrowest of the PCIe links that the same NICs cross
-// counts. A link that only a part of a NIC's bytes cross, as under a bond, does not count for that
-// NIC.
+// Describes the links. |devices| has, for each device of the rank, the indices in Machine::nics
+// that its data uses, best first. Host memory is the first device. The NICs in |devices| come
+// first, then |others|. A PCIe link with an unknown rate is left out. Among the PCIe links that the
+// same NICs cross, only the narrowest counts. A link that only a part of a NIC's bytes cross, as
+// under a bond, does not count for that NIC.
 HostLinks host_links(const Machine& machine, const std::vector<std::vector<int>>& devices,
                      const std::vector<int>& others);
 
-// The result has at most kMaxHostLinksBytes.
+// Encodes |links| into at most kMaxHostLinksBytes.
 std::vector<std::byte> encode_host_links(const HostLinks& links);
-// INVALID_ARGUMENT: encode_host_links() cannot have written |bytes|.
+// Decodes |bytes|. INVALID_ARGUMENT: encode_host_links() cannot have written them.
 Result<HostLinks> decode_host_links(ConstByteSpan bytes);
 
 }  // namespace hetcomm::topology

@@ -14,8 +14,8 @@
 namespace hetcomm::topology {
 namespace {
 
-constexpr size_t kMaxPrefix = 64;            // bytes of a label in the name of a resource
-constexpr uint64_t kTypicalMessage = 65536;  // transports are compared by its duration
+constexpr size_t kMaxPrefix = 64;            // bytes of a label in a resource name
+constexpr uint64_t kTypicalMessage = 65536;  // size whose duration ranks the transports
 
 // Makes |name| acceptable to a LinkModel: printable, and at most |most_bytes| long.
 std::string fitting(std::string_view name, size_t most_bytes) {
@@ -30,7 +30,7 @@ std::string fitting(std::string_view name, size_t most_bytes) {
   return text.empty() ? "unnamed" : text;
 }
 
-// Hands out names that differ from each other.
+// Assigns distinct names.
 class DistinctNames {
  public:
   // Reserves |name|: no number is appended to another name so that it equals |name|.
@@ -50,7 +50,7 @@ class DistinctNames {
  private:
   std::set<std::string> reserved_;
   std::set<std::string> used_;
-  std::map<std::string, int> counts_;  // how often each name was wanted
+  std::map<std::string, int> counts_;  // how often each name was requested
 };
 
 // One host, as described by all of its ranks.
@@ -96,7 +96,7 @@ void merge(const HostLinks& said, Host* host) {
   }
 }
 
-// Whether no sum of the NICs' rates exceeds that of the link.
+// Whether the sum of the NICs' rates never exceeds that of the link.
 bool never_limits(const Host& host, size_t link) {
   uint64_t sum = 0;
   for (const HostNic& nic : host.nics) {
@@ -194,7 +194,7 @@ class Estimator {
     return count;
   }
 
-  // The fastest of the transports in |numbers|, or null if there is none.
+  // Returns the fastest of the transports in |numbers|, or null if there is none.
   const EstimatedTransport* quickest(uint64_t numbers, bool between_hosts) const {
     const auto time_ns = [](const EstimatedTransport& each) {
       const uint64_t rate = std::max<uint64_t>(each.bytes_per_s, 1);

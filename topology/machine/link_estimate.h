@@ -27,30 +27,30 @@ namespace hetcomm::topology {
 struct EstimatedTransport {
   bool within_host = false;
   uint64_t latency_ns = 0;
-  uint64_t bytes_per_s = 0;  // of one transfer; 0: unknown
+  uint64_t bytes_per_s = 0;  // rate of one transfer; 0: unknown
 };
 
 inline constexpr size_t kMaxEstimatedTransports = 64;
 
-// The links of one rank's host, as described by the rank. Everything that it refers to outlives the
-// call.
+// The links of one rank's host, as described by the rank. Everything that it refers to must outlive
+// the call.
 struct RankLinks {
   HostId host{};
   std::string_view label;            // label of the host; may be any text
   std::string_view cluster;          // empty: none was declared
   uint64_t transports = 0;           // bits of the rank's transports, by number
-  const HostLinks* links = nullptr;  // null: nothing is known
+  const HostLinks* links = nullptr;  // null: unknown
 };
 
 struct LinkEstimate {
-  LinkModel model;           // has passed check(), and is in order
+  LinkModel model;           // checked and normalized
   std::vector<int> host_of;  // index of LinkModel::hosts, by rank
 };
 
-// Different hosts with the same label get a number appended, in the order of their ranks. A host
-// has the NICs of all its ranks, each as described by the first rank that has it. PCIe links that
-// never limit their NICs are left out if there would be too many resources. INVALID_ARGUMENT: the
-// text says which limit of a LinkModel the job exceeds.
+// Estimates the links. Different hosts with the same label get a number appended, in the order of
+// their ranks. A host has the NICs of all its ranks, each as described by the first rank that lists
+// it. PCIe links that never limit their NICs are left out if there would be too many resources.
+// INVALID_ARGUMENT: the text names the LinkModel limit that the job exceeds.
 Result<LinkEstimate> estimate_links(std::span<const RankLinks> ranks,
                                     std::span<const EstimatedTransport> transports);
 

@@ -204,7 +204,7 @@ void sort_accelerators(Machine& machine) {
             });
 }
 
-// NICs in the PCIe tree come first, by place. NICs over other interfaces follow them.
+// Sorts NICs: those in the PCIe tree first, by place, then NICs over other interfaces.
 void sort_nics(Machine& machine) {
   const auto place = [](const Nic& nic) {
     return nic.functions.empty() ? INT32_MAX : nic.functions.front();

@@ -1,8 +1,8 @@
-// A Machine describes one host as far as it decides how bytes travel: NUMA nodes, the PCIe tree,
-// network interfaces, accelerators and the links between accelerators. Plain data; every decision
-// in this folder is a pure function of it.
+// A Machine describes those parts of one host that affect how bytes travel: NUMA nodes, the PCIe
+// tree, network interfaces, accelerators and the links between accelerators. Plain data; every
+// decision in this folder is a pure function of it.
 //
-// A Machine comes from the live host (live.h), from a file of hwloc (hwloc_reader.h) or from JSON
+// A Machine comes from the live host (live.h), from an hwloc file (hwloc_reader.h) or from JSON
 // (machine_json.h). All of them return Machines that have passed check() and normalize(). So every
 // process that reads one source gets an equal Machine, object by object.
 #pragma once
@@ -17,11 +17,11 @@
 
 namespace hetcomm::topology {
 
-// Stands for an index that does not exist or is unknown.
+// Marks an index that does not exist or is unknown.
 inline constexpr int kNone = -1;
 
 struct NumaNode {
-  uint32_t number = 0;     // the kernel's
+  uint32_t number = 0;     // the kernel's number
   int package = kNone;     // number of the processor package
   std::string processors;  // the kernel's list, such as "0-31,64-95"
   uint64_t memory_bytes = 0;
@@ -40,12 +40,12 @@ struct PciNode {
   PciKind kind = PciKind::kFunction;
   PciAddress address;
   int parent = kNone;  // index in Machine::pci, less than its own; kNone for root complexes only
-  // NUMA nodes that it is local to, as indices of Machine::numa_nodes. Empty: those of its parent.
+  // Indices in Machine::numa_nodes of the nodes near the object. Empty: those of its parent.
   std::vector<int> numa_nodes;
   uint16_t vendor = 0;
   uint16_t device = 0;
   uint16_t device_class = 0;  // class and subclass: 0x0302 is a 3D controller
-  uint64_t mbyte_per_s = 0;   // of its link towards the root complex; 0: unknown
+  uint64_t mbyte_per_s = 0;   // rate of its link towards the root complex; 0: unknown
   bool operator==(const PciNode&) const = default;
 };
 
@@ -66,19 +66,19 @@ struct Nic {
   NicKind kind = NicKind::kPhysical;
   NicState state = NicState::kUnknown;
   uint64_t mbit_per_s = 0;  // 0: unknown
-  // PCI functions whose links its bytes use, as indices of Machine::pci: the functions under a
+  // Indices in Machine::pci of the functions whose links the NIC's bytes use: the functions under a
   // bond, or the physical function of a virtual one. Empty: the host hides them, or there are none.
   std::vector<int> functions;
-  // NUMA nodes that a NIC without functions is local to, as indices of Machine::numa_nodes.
+  // Indices in Machine::numa_nodes of the nodes near a NIC without functions.
   std::vector<int> numa_nodes;
   std::vector<std::string> subnets;  // "192.0.2.0/24", in order
   // The user's name for the fabric that joins NICs of several hosts. Empty: not set.
   std::string fabric;
   bool operator==(const Nic&) const = default;
 
-  // The name for users and options: "mlx5_0:1", or "eth0" for a NIC without an RDMA device.
+  // Returns the name for users and options: "mlx5_0:1", or "eth0" for a NIC without an RDMA device.
   std::string name() const;
-  // Whether |word| is its interface, its RDMA device, or its name().
+  // Whether |word| is the interface, the RDMA device, or name().
   bool is_called(std::string_view word) const;
 };
 
@@ -86,17 +86,17 @@ struct Accelerator {
   std::string name;  // human-readable: "NVIDIA 10de:2330"
   PciAddress address;
   int function = kNone;  // index of Machine::pci
-  // NUMA nodes that an accelerator without function is local to, as indices of Machine::numa_nodes.
+  // Indices in Machine::numa_nodes of the nodes near an accelerator without a function.
   std::vector<int> numa_nodes;
   bool operator==(const Accelerator&) const = default;
 };
 
 // A link between two accelerators that does not use PCIe.
 struct AcceleratorLink {
-  int first = 0;  // indices of Machine::accelerators, the lower one first
-  int second = 0;
+  int first = 0;             // lower index in Machine::accelerators
+  int second = 0;            // higher index in Machine::accelerators
   std::string kind;          // "NVLink", "xGMI", "HCCS"
-  uint64_t mbyte_per_s = 0;  // of one direction, over all tracks; 0: unknown
+  uint64_t mbyte_per_s = 0;  // in one direction, over all tracks; 0: unknown
   bool operator==(const AcceleratorLink&) const = default;
 };
 
@@ -108,29 +108,30 @@ struct Machine {
   std::vector<Accelerator> accelerators;
   std::vector<AcceleratorLink> links;
 
-  // Index of the PCI object of |kind| at |address|, or kNone.
+  // Returns the index of the PCI object of |kind| at |address|, or kNone.
   int find_pci(const PciAddress& address, PciKind kind = PciKind::kFunction) const;
-  // Index of the NIC that |name| names by interface, RDMA device, "device:port" or PCI address.
+  // Returns the index of the NIC that |name| names by interface, RDMA device, "device:port" or PCI
+  // address.
   int find_nic(std::string_view name) const;
   int find_accelerator(const PciAddress& address) const;
 };
 
-// More than any real host has, so that a hostile file costs little.
+// Above any real host, so that a hostile file costs little.
 inline constexpr size_t kMaxObjects = 4096;  // of each kind without a limit below
 inline constexpr size_t kMaxNumaNodes = 256;
 inline constexpr size_t kMaxNics = 512;
 inline constexpr size_t kMaxAccelerators = 128;
 inline constexpr uint64_t kMaxMbitPerS = 1'000'000'000;
 
-// Fails with the name of the wrong object: an invalid index, a parent behind its child, two objects
-// with one name, or more objects than allowed.
+// Checks a machine. A failure names the wrong object: an invalid index, a parent after its child,
+// two objects with one name, or too many objects.
 Status check(const Machine& machine);
-// Puts everything into the order that all ranks share: NUMA nodes by number, the PCIe tree depth
-// first by address, NICs by place, accelerators by address. |machine| has passed check().
+// Sorts everything into the order that all ranks share: NUMA nodes by number, the PCIe tree depth
+// first by address, NICs by place, accelerators by address. |machine| must have passed check().
 void normalize(Machine& machine);
 
-// The NUMA nodes that a PCI object is local to: its own, or those of the nearest object above it
-// that has any. Empty: unknown.
+// Returns the NUMA nodes near a PCI object: its own, or those of its nearest ancestor that has any.
+// Empty: unknown.
 const std::vector<int>& numa_nodes_of(const Machine& machine, int pci);
 
 }  // namespace hetcomm::topology

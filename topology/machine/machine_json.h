@@ -13,14 +13,14 @@ namespace hetcomm::topology {
 
 std::string to_json(const Machine& machine);
 
-// Reads JSON that to_json() or a person has written. INVALID_ARGUMENT: the text names the line of a
-// syntax error, or the path of a wrong entry ("nics[2].state"). UNSUPPORTED: the file has another
+// Parses JSON that to_json() or a person has written. INVALID_ARGUMENT: the text names the line of
+// a syntax error, or the path of a wrong entry ("nics[2].state"). UNSUPPORTED: the file has another
 // version.
 Result<Machine> parse_machine(std::string_view json);
 
-// Adds the data of NICs that a file of hwloc lacks. |json| has the same format, with "nics" only.
-// An entry that names a NIC of |machine| by "interface" or "rdma_device" changes the given fields.
-// An entry that names no existing NIC adds one, such as a bond "over" others.
+// Adds NIC data that an hwloc file lacks. |json| has the same format, with "nics" only. An entry
+// that names a NIC of |machine| by "interface" or "rdma_device" changes the given fields. An entry
+// that names no existing NIC adds one, such as a bond "over" others.
 Status add_nics(std::string_view json, Machine& machine);
 
 }  // namespace hetcomm::topology

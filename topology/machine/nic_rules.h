@@ -31,23 +31,24 @@ std::string list_nics(const Machine& machine);
 
 class NicRules {
  public:
-  // INVALID_ARGUMENT: a rule has no name, a user has a second rule, or a user has an unknown form.
-  // The text names the entry.
+  // Parses rules. INVALID_ARGUMENT: a rule has no name, a user has a second rule, or a user has an
+  // unknown form. The text names the entry.
   static Result<NicRules> parse(std::string_view text);
 
-  // Whether |nic| may be used for the accelerator, or the NUMA node, of that index. Without a rule
-  // it has to be up and physical, or virtual if no such NIC exists. A NIC that a rule names may be
-  // a bridge, but has to be up as well.
+  // Whether |nic| may be used for the accelerator, or the NUMA node, with that index. Without a
+  // rule, a NIC must be up and physical, or virtual if no physical NIC is up. A NIC that a rule
+  // names may be a bridge, but must be up as well.
   bool allows_accelerator(const Machine& machine, size_t accelerator, const Nic& nic) const;
   bool allows_numa_node(const Machine& machine, size_t numa_node, const Nic& nic) const;
 
-  // Whether there is a rule for users without a rule of their own.
+  // Whether there is a rule for users without their own rule.
   bool has_general() const { return find("") != nullptr; }
-  // The NICs that all users may use, in the order of the general rule's list, else fastest first.
+  // Returns the NICs that all users may use, in the order of the general rule's list, else fastest
+  // first.
   std::vector<int> general(const Machine& machine) const;
 
-  // NOT_FOUND: a name matches no NIC, a user does not exist, or a list leaves a user no NIC
-  // although there are some. The text lists what exists.
+  // Checks the rules. NOT_FOUND: a name matches no NIC, a user does not exist, or a list leaves a
+  // user no NIC although there are some. The text lists the available names.
   Status check(const Machine& machine) const;
 
  private:

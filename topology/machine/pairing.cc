@@ -35,7 +35,7 @@ class Flow {
     }
   }
 
-  // The pairs that carry data.
+  // Returns the pairs that carry data.
   std::vector<PortPair> result() const {
     std::vector<PortPair> pairs;
     for (size_t i = 0; i < left_.size(); ++i) {
@@ -63,9 +63,9 @@ class Flow {
   Edge& at(size_t i, size_t j) { return pairs_[i * right_.size() + j]; }
   const Edge& at(size_t i, size_t j) const { return pairs_[i * right_.size() + j]; }
 
-  // Finds the cheapest path from a lower port with capacity left to an upper one, by Bellman and
-  // Ford. It goes from lower to upper along any pair, and back along a pair that carries data,
-  // whose load it reduces.
+  // Finds the cheapest path from a lower port with spare capacity to an upper one, by Bellman and
+  // Ford. The path goes from lower to upper along any pair, and back along a pair that carries
+  // data, whose load it reduces.
   bool augment() {
     std::vector<int64_t> left_cost(left_.size(), kFar);
     std::vector<int64_t> right_cost(right_.size(), kFar);
@@ -154,8 +154,8 @@ class Flow {
     return false;
   }
 
-  // |ring|: ports, each paired with the next one, and the last with the first. Of these pairs,
-  // every second one loses as much as the others gain, and the last pair loses.
+  // Moves load along |ring|: ports, each paired with the next one, and the last with the first.
+  // Every second pair loses as much as the other pairs gain, and the last pair loses.
   void move_around(const std::vector<size_t>& ring) {
     const auto edge = [&](size_t k) -> Edge& {
       const size_t a = ring[k];
@@ -169,13 +169,13 @@ class Flow {
     }
   }
 
-  std::vector<uint64_t> left_;   // capacity left of each lower port
-  std::vector<uint64_t> right_;  // capacity left of each upper port
+  std::vector<uint64_t> left_;   // spare capacity of each lower port
+  std::vector<uint64_t> right_;  // spare capacity of each upper port
   std::vector<Edge> pairs_;
 };
 
 // Returns the rates, with the slowest known rate in place of unknown ones. If none is known, the
-// ports of one side share equally, and both sides carry as much.
+// ports on one side share equally, and both sides carry equally much.
 std::vector<uint64_t> rates_of(const std::vector<Port>& ports, const std::vector<Port>& others,
                                uint64_t slowest) {
   const uint64_t unknown = slowest != 0 ? slowest : others.size();
@@ -184,7 +184,7 @@ std::vector<uint64_t> rates_of(const std::vector<Port>& ports, const std::vector
   return rates;
 }
 
-// 0: no rate is known.
+// Returns the slowest known rate. 0: no rate is known.
 uint64_t slowest_of(const std::vector<Port>& lower, const std::vector<Port>& upper) {
   uint64_t slowest = UINT64_MAX;
   for (const std::vector<Port>* side : {&lower, &upper}) {

@@ -19,7 +19,7 @@ struct PciAddress {
   std::string text() const;  // "0000:3b:00.1"
 };
 
-// Reads "0000:3b:00.1", or "3b:00.1" in domain 0, in hexadecimal digits of either case.
+// Parses "0000:3b:00.1", or "3b:00.1" in domain 0, with hexadecimal digits in either case.
 std::optional<PciAddress> parse_pci_address(std::string_view text);
 
 }  // namespace hetcomm::topology

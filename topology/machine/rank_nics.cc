@@ -46,7 +46,7 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
       if (std::find(chosen.begin(), chosen.end(), nic) == chosen.end()) chosen.push_back(nic);
     }
   }
-  // A peer whose NICs are in other subnets needs one more.
+  // A peer whose NICs are in other subnets needs an additional NIC.
   for (const NicOrder* const order : orders) {
     for (const NicChoice& choice : *order) {
       const Nic& nic = machine.nics[static_cast<size_t>(choice.nic)];

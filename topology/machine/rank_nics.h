@@ -10,27 +10,27 @@
 
 namespace hetcomm::topology {
 
-// Location of a rank's memory.
+// The location of a rank's memory.
 struct RankPlace {
-  std::vector<int> accelerators;  // accelerators that it uses, as indices of Machine::accelerators
-  std::vector<int> numa_nodes;    // nodes that it may run on, as indices of Machine::numa_nodes
+  std::vector<int> accelerators;  // used accelerators, as indices of Machine::accelerators
+  std::vector<int> numa_nodes;    // usable nodes, as indices of Machine::numa_nodes
 };
 
-// Returns indices of Machine::nics: the first |most| of each of the rank's accelerators. A rank
-// without accelerators uses its NUMA node instead (the first one if it may run on several). The
-// first choices of all users come before the second ones. One more NIC follows for each subnet or
-// fabric not yet covered, since a peer may be there only. A NIC that is much slower than the
-// fastest of them is left out, since the others would wait for it.
+// Returns indices in Machine::nics: the first |most| NICs of each of the rank's accelerators. A
+// rank without accelerators uses its NUMA node instead (the first one if it may run on several).
+// The first choices of all users precede the second choices. One more NIC follows for each subnet
+// or fabric not yet covered, since a peer may be reachable only there. A NIC that is much slower
+// than the fastest is left out, since the other NICs would wait for it.
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
                               const RankPlace& place, size_t most);
 
-// Selects the NICs of |chosen| that a user of the rank with the NICs in |order| takes: the first
-// |most| of its order that were chosen. Returns indices of |chosen|, or an empty list if none of
-// its NICs was chosen.
+// Selects the NICs from |chosen| for a user of the rank whose preferences are |order|: the first
+// |most| in |order| that were chosen. Returns indices in |chosen|, or an empty list if none of its
+// NICs was chosen.
 std::vector<size_t> nics_of_user(const NicOrder& order, const std::vector<int>& chosen,
                                  size_t most);
 
-// Indices of the NUMA nodes that contain some of |processors|.
+// Returns indices of the NUMA nodes that contain some of |processors|.
 std::vector<int> numa_nodes_of_processors(const Machine& machine, const ProcessorSet& processors);
 
 }  // namespace hetcomm::topology

@@ -1,9 +1,9 @@
 // Selects the NUMA nodes near which the memory and the threads of one rank are placed. Pure.
 //
-// Data waits in memory near the device that moves it: a NIC's buffers are near the NIC, staging
-// memory is near the device. Something may be local to several nodes (a whole package, or a bond
-// over two cards). Then the nodes that it shares with the rank's accelerators count, and of these
-// the nodes on which the rank may run.
+// Data is buffered in memory near the device that moves it: a NIC's buffers are near the NIC,
+// staging memory is near the device. A device may be local to several nodes (a whole package, or a
+// bond over two cards). The nodes that it shares with the rank's accelerators are then preferred,
+// and among these the nodes on which the rank may run.
 #pragma once
 
 #include <vector>
@@ -15,18 +15,19 @@
 
 namespace hetcomm::topology {
 
-// Nodes are the kernel's numbers. kNone: anywhere.
+// Selected nodes, as the kernel's numbers. kNone: anywhere.
 struct RankNodes {
   std::vector<int> accelerators;  // staging memory of each of RankPlace::accelerators
   std::vector<int> nics;          // buffers of each of the rank's NICs
   int staging = kNone;            // staging memory of a device of unknown location
   int inside = kNone;             // memory that the rank reads from others on its host
-  // The processors near the first NICs of its accelerators, or near its first NIC. Empty: anywhere.
+  // The processors near the first NICs of the rank's accelerators, or near its first NIC. Empty:
+  // anywhere.
   ProcessorSet processors;
 };
 
-// |nics| is the result of nics_of_rank(). On a machine with one node everything may be placed
-// anywhere.
+// Selects the nodes for |nics|, the result of nics_of_rank(). On a machine with one node everything
+// may be placed anywhere.
 RankNodes nodes_of_rank(const Machine& machine, const Affinity& affinity, const RankPlace& place,
                         const std::vector<int>& nics);
 

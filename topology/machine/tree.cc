@@ -62,7 +62,7 @@ class TreeMaker {
 
   const std::vector<int>& nodes_of_root(const PciNode& root) const {
     if (!root.numa_nodes.empty()) return or_the_only_one(root.numa_nodes);
-    // A kernel may give the node of a function but not that of the bridge above it.
+    // A kernel may report the node of a function but not that of the bridge above it.
     const auto index = static_cast<int>(&root - machine_.pci.data());
     for (const PciNode& node : machine_.pci) {
       if (!node.numa_nodes.empty() && root_of(node) == index)

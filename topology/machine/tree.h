@@ -1,6 +1,5 @@
 // The parts of a Machine that matter to affinity as one tree: NUMA nodes, and below them root
-// complexes, switches, accelerators and NICs. Bridges with a single child and no choice are left
-// out.
+// complexes, switches, accelerators and NICs. Bridges with only one child are left out.
 #pragma once
 
 #include <string>
@@ -14,7 +13,7 @@ enum class TreeKind : uint8_t { kHost, kNumaNode, kRootComplex, kSwitch, kAccele
 
 struct TreeItem {
   TreeKind kind = TreeKind::kHost;
-  int index = kNone;  // of the NUMA node, PCI object, accelerator or NIC
+  int index = kNone;  // index of the NUMA node, PCI object, accelerator or NIC
   std::string text;
   std::vector<TreeItem> children;
 };

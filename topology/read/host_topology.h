@@ -1,5 +1,5 @@
 // The machine that one context uses, and the NICs for its data. The machine is the live host or the
-// file of HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC and the fabrics of HETCOMM_FABRIC. It is
+// file in HETCOMM_TOPOLOGY, with the rules in HETCOMM_NIC and the fabrics in HETCOMM_FABRIC. It is
 // read on first use.
 #pragma once
 
@@ -22,44 +22,45 @@ namespace hetcomm::topology {
 
 struct HostView {
   Machine machine;
-  std::vector<int> own_accelerators;  // of the context, as indices of Machine::accelerators
+  std::vector<int> own_accelerators;  // the context's, as indices of Machine::accelerators
   NicRules rules;
   Affinity affinity;
 };
 
 class HostTopology {
  public:
-  // Both outlive this object.
+  // Both arguments must outlive this object.
   HostTopology(const Config& config, Log& log) : config_(config), log_(log) {}
   HostTopology(const HostTopology&) = delete;
   HostTopology& operator=(const HostTopology&) = delete;
 
-  // Registers a device of the context at a PCI address. It is an accelerator of the machine then,
-  // even if its PCI class is not that of one, or the tree is hidden. view() includes it from now
-  // on. [any-thread]
+  // Registers a device of the context at a PCI address. The device then counts as an accelerator of
+  // the machine, even if its PCI class is another one, or the tree is hidden. Later calls of view()
+  // include it. [any-thread]
   void add_device(const PciAddress& address, std::string name);
 
-  // Devices that view() includes although the tree does not show them as accelerators: those of
-  // this context and those from learn(). Other ranks of the host do not see them otherwise. In
-  // order. [any-thread]
+  // Returns the devices that view() includes although the tree does not show them as accelerators:
+  // those in this context and those from learn(). Other ranks on the host learn of them only from
+  // here. Sorted. [any-thread]
   std::vector<PciAddress> hidden_devices();
-  // Registers devices of ranks of this host at |addresses|. view() includes them from now on.
-  // Returns whether any of them is new. [any-thread]
+  // Registers devices that ranks on this host have at |addresses|. Later calls of view() include
+  // them. Returns whether any of them is new. [any-thread]
   bool learn(const std::vector<PciAddress>& addresses);
 
-  // The view, which lives as long as this object. The first call takes up to some 20 ms; later
-  // calls return the same result. A file that does not match the live host is reported in the log
-  // and not used, unless HETCOMM_TOPOLOGY_TRUST says so. Fails if a file cannot be read, or if
+  // Returns the view, which lives as long as this object. The first call takes up to about 20 ms;
+  // later calls return the same result. A file that does not match the live host is reported in the
+  // log and ignored, unless HETCOMM_TOPOLOGY_TRUST is on. Fails if a file cannot be read, or if
   // HETCOMM_NIC or HETCOMM_FABRIC names something that does not exist. [any-thread]
   Result<const HostView*> view();
 
-  // As view(), but a context without a choice (no device, and at most one NIC) gets no accelerators
-  // that it does not use and no NICs that are down. This takes a tenth of the time. [any-thread]
+  // Returns view(), except that a context without a choice (no device, and at most one NIC) gets no
+  // accelerators that it does not use and no NICs that are down. This takes a tenth of the time.
+  // [any-thread]
   Result<const HostView*> own_view();
 
-  // Whether view() can affect communication between ranks of this host. False if no variable asks
-  // for it, the context has no device at a known place, and the host is plain as defined in live.h.
-  // Reads two files. [any-thread]
+  // Whether view() can affect communication between ranks on this host. False if no variable
+  // requests it, the context has no device at a known place, and the host is plain as defined in
+  // live.h. Reads two files. [any-thread]
   bool matters_within_host() const;
 
  private:

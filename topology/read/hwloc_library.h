@@ -1,5 +1,5 @@
-// The functions of hwloc that this folder calls. hwloc is loaded when it first reads a topology,
-// and never on hosts for which sysfs is enough.
+// The hwloc functions that this folder calls. hwloc is loaded when it first reads a topology, and
+// never on hosts for which sysfs is enough.
 #pragma once
 
 #include <hwloc.h>
@@ -25,8 +25,8 @@ struct Hwloc {
   decltype(&hwloc_distances_release) distances_release = nullptr;
 };
 
-// The installed library, which stays loaded. UNSUPPORTED: there is none (the text is the loader's
-// reason), or it has another ABI. Any thread.
+// Loads the installed library, which stays loaded. UNSUPPORTED: there is none (the text is the
+// loader's reason), or it has another ABI. [any-thread]
 Result<const Hwloc*> load_hwloc();
 
 }  // namespace hetcomm::topology

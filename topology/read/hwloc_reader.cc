@@ -121,7 +121,7 @@ class Conversion {
     hwloc_.distances_release(topology_, distances);
   }
 
-  // Visits processors and memory, then the objects attached to them.
+  // Visits processors and memory, then the attached objects.
   void walk(hwloc_obj_t object) {
     for (hwloc_obj_t child = object->first_child; child != nullptr; child = child->next_sibling) {
       walk(child);
@@ -141,14 +141,14 @@ class Conversion {
         [&](const NumaNode& node) { return node.package != machine_.numa_nodes[0].package; });
   }
 
-  // The NUMA nodes near |object|. Empty if it is near all nodes of several packages.
+  // Returns the NUMA nodes near |object|. Empty if it is near all nodes of several packages.
   std::vector<int> local_nodes(hwloc_obj_t object) const {
     std::vector<int> nodes;
     if (object->nodeset == nullptr) return nodes;
     for (int number = hwloc_.bitmap_next(object->nodeset, -1); number >= 0;
          number = hwloc_.bitmap_next(object->nodeset, number)) {
       const int index = numa_index(static_cast<uint32_t>(number));
-      if (index == kNone) break;  // an infinite set ends here as well
+      if (index == kNone) break;  // also ends an infinite set
       nodes.push_back(index);
     }
     if (nodes.size() == machine_.numa_nodes.size() && has_packages()) nodes.clear();
@@ -226,7 +226,8 @@ class Conversion {
     if (ports.rdma.size() == before) ports.rdma.push_back({object->name, 1, NicState::kUnknown});
   }
 
-  // Interfaces and RDMA ports with one number are one port. The remaining ones are paired in order.
+  // Adds NICs. An interface and an RDMA port with the same number are one port. The others are
+  // paired in order.
   void add_nics(Ports& ports, int function, const std::vector<int>& nodes) {
     for (Ports::RdmaPort& rdma : ports.rdma) {
       Nic nic = new_nic(function, nodes);
@@ -271,7 +272,7 @@ class Conversion {
   Machine machine_;
 };
 
-// hwloc recurses once for each level.
+// Whether |xml| is nested too deeply: hwloc recurses once for each level.
 bool nests_too_deeply(std::string_view xml) {
   constexpr int kMax = 200;
   constexpr std::string_view kOpen = "<object";
@@ -298,14 +299,14 @@ Result<Machine> read(std::string_view xml) {
   if (hwloc.topology_init(&topology) != 0) return status_from_errno(errno, "hwloc");
   const std::unique_ptr<hwloc_topology, decltype(hwloc.topology_destroy)> owner(
       topology, hwloc.topology_destroy);
-  // The results of these are not used, and opencl and gl take most of the time.
+  // The results of these components are not used, and opencl and gl take most of the time.
   for (const char* component : {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
     (void)hwloc.topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                         component);
   }
   hwloc.topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (xml.empty()) {
-    // Processes of one host that may use different processors have to see the same machine.
+    // Processes on one host that may use different processors must see the same machine.
     hwloc.topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   } else {
     const std::string terminated(xml);

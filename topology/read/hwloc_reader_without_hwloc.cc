@@ -1,4 +1,4 @@
-// For builds without the headers of hwloc.
+// Replaces hwloc_reader.cc in builds without hwloc's headers.
 #include "topology/read/hwloc_reader.h"
 
 namespace hetcomm::topology {

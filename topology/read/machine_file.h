@@ -1,4 +1,4 @@
-// A Machine from a file that the user names, in place of the live host.
+// Reads a Machine from a file that the user names, in place of the live host.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace hetcomm::topology {
 
-// Reads |path|: a file of hwloc if it ends in ".xml", else JSON of this library. A file
-// machine.nics.json next to machine.xml may add what hwloc does not know of NICs (add_nics). The
-// text of an error names the file.
+// Reads |path|: an hwloc file if it ends in ".xml", else this library's JSON. A file
+// machine.nics.json next to machine.xml may add NIC data that hwloc lacks (add_nics). The text of
+// an error names the file.
 Result<Machine> read_machine_file(const std::string& path);
 
-// Describes in a sentence what either of |file| and |live| has and the other lacks: NICs by name,
+// Describes in a sentence the objects that only one of |file| and |live| has: NICs by name,
 // accelerators by address. Empty: they agree.
 std::string disagreement(const Machine& file, const Machine& live);
 

@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns the first 4 KiB of a file, or nothing if it cannot be read. Streams take ten times as
-// long, and all processes of a job read some twenty files at the same time.
+// long, and all processes in a job read about twenty files at the same time.
 std::string read_file(const fs::path& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char bytes[4096];
@@ -39,7 +39,7 @@ std::string read_file(const fs::path& path) {
   return std::string(bytes, length > 0 ? static_cast<size_t>(length) : 0);
 }
 
-// The first line of a file, without trailing spaces. Empty if the file cannot be read.
+// Returns the first line of a file, without trailing spaces. Empty if the file cannot be read.
 std::string read_line(const fs::path& path) {
   std::string line = read_file(path);
   line.resize(std::min(line.find('\n'), line.size()));
@@ -62,7 +62,7 @@ std::optional<int64_t> read_number(const fs::path& path, int base = 10) {
 
 bool is_there(const fs::path& path) { return access(path.c_str(), F_OK) == 0; }
 
-// Returns the names in a folder, in order. Empty if it cannot be read.
+// Returns the sorted names in a folder. Empty if it cannot be read.
 std::vector<std::string> list(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -90,13 +90,13 @@ fs::path resolve(const fs::path& link) {
   return error ? fs::path() : target;
 }
 
-// The folder of the physical function that carries the device behind |link|. The device may belong
-// to a virtual function. Empty if there is no physical function.
+// Returns the folder of the physical function that carries the device behind |link|. The device may
+// belong to a virtual function. Empty if there is no physical function.
 fs::path carrier_folder(const fs::path& link) {
   const fs::path device = resolve(link);
   const fs::path physical = device.empty() ? fs::path() : resolve(device / "physfn");
   fs::path at = physical.empty() ? device : physical;
-  // Go up to the last function on the path, as of .../0000:00:03.0/virtio1.
+  // Go up to the last function on the path, as in .../0000:00:03.0/virtio1.
   while (at.has_relative_path() && !parse_pci_address(at.filename().string())) {
     at = at.parent_path();
   }
@@ -107,7 +107,7 @@ std::optional<PciAddress> carrier_of(const fs::path& link) {
   return parse_pci_address(carrier_folder(link).filename().string());
 }
 
-// Names of the interfaces below the one in |folder|.
+// Returns the names of the interfaces below the one in |folder|.
 std::vector<std::string> lower_interfaces(const fs::path& folder) {
   constexpr std::string_view kLower = "lower_";
   std::vector<std::string> names;
@@ -119,7 +119,8 @@ std::vector<std::string> lower_interfaces(const fs::path& folder) {
 
 // --- PCIe tree -------------------------------------------------------------------------------
 
-// Payload rate of one track by GT/s, in kB/s: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits above.
+// Returns the payload rate of one track by GT/s, in kB/s: 8b/10b up to 5 GT/s, 128b/130b up to 32,
+// flits above.
 uint64_t track_kbyte_per_s(double gt_per_s) {
   if (gt_per_s <= 5.0) return static_cast<uint64_t>(gt_per_s * 100'000);
   if (gt_per_s <= 32.0) return static_cast<uint64_t>(gt_per_s * 1e6 / 8 * 128 / 130);
@@ -156,7 +157,7 @@ class PciTree {
   }
 
  private:
-  // "pci0000:3a"
+  // Parses "pci0000:3a".
   static std::optional<PciAddress> root_of(const std::string& name) {
     if (!name.starts_with("pci")) return std::nullopt;
     return parse_pci_address(name.substr(3) + ":00.0");
@@ -273,7 +274,7 @@ class NicReader {
     return is_there(folder / "bridge") ? NicKind::kBridge : NicKind::kVirtual;
   }
 
-  // Whether the kernel generates its packets: tun, WireGuard, VXLAN and the like.
+  // Whether the kernel generates the interface's packets: tun, WireGuard, VXLAN and the like.
   static bool is_tunnel(const fs::path& folder) {
     constexpr int64_t kEthernet = 1;
     constexpr int64_t kInfiniBand = 32;
@@ -284,23 +285,23 @@ class NicReader {
            device_type == "wireguard";
   }
 
-  // Whether it is the host's end of a virtual function ("pf0vf3", "c1pf0sf88"), which leads only
-  // there.
+  // Whether the interface is the host's end of a virtual function ("pf0vf3", "c1pf0sf88"), which
+  // leads only there.
   static bool is_representor(const fs::path& folder) {
     const std::string name = read_line(folder / "phys_port_name");
     return name.find("pf") != std::string::npos &&
            (name.find("vf") != std::string::npos || name.find("sf") != std::string::npos);
   }
 
-  // Whether it has joined a bond, a team or a bridge. Other masters, such as a VRF, carry no data
-  // themselves.
+  // Whether the interface has joined a bond, a team or a bridge. Other masters, such as a VRF,
+  // carry no data themselves.
   static bool is_member(const fs::path& folder) {
     const fs::path master = folder / "master";
     return is_there(master / "bonding") || is_there(master / "bridge") ||
            uevent(master, "DEVTYPE=") == "team";
   }
 
-  // The value of |name| in the file in which the kernel describes a device.
+  // Returns the value of |name| in the file in which the kernel describes a device.
   static std::string uevent(const fs::path& folder, std::string_view name) {
     std::istringstream lines(read_file(folder / "uevent"));
     for (std::string line; std::getline(lines, line);) {
@@ -345,7 +346,7 @@ class NicReader {
 
   void add_rdma_port(const fs::path& folder, const std::string& device, uint32_t port) {
     const fs::path files = folder / "ports" / std::to_string(port);
-    // "4: ACTIVE" and "100 Gb/sec (4X EDR)"
+    // The files contain "4: ACTIVE" and "100 Gb/sec (4X EDR)".
     const bool is_active = read_line(files / "state").starts_with("4:");
     const double gbit = leading_number(read_line(files / "rate"));
     // Soft-RoCE runs over a network interface and invents a rate if that interface reports none.
@@ -360,7 +361,8 @@ class NicReader {
     }
   }
 
-  // The NIC of the interface |parent|, or an additional one if that NIC already has an RDMA device.
+  // Returns the NIC of the interface |parent|, or an additional one if that NIC already has an RDMA
+  // device.
   Nic& nic_over(const std::string& parent) {
     Nic beside;
     beside.kind = NicKind::kVirtual;
@@ -374,8 +376,9 @@ class NicReader {
     return machine_.nics.back();
   }
 
-  // The NIC of an RDMA port of a card: an existing one at the same functions whose interface the
-  // port names (RoCE) or whose number matches the port (InfiniBand), else a new NIC.
+  // Returns the NIC that an RDMA port belongs to: an existing NIC on the same PCI functions whose
+  // interface is the one the port names (RoCE) or whose port number matches (InfiniBand). Otherwise
+  // adds a new NIC.
   Nic& nic_at(const fs::path& folder, const fs::path& files, uint32_t port) {
     std::vector<int> functions;
     add_function(carrier_of(folder / "device"), functions);
@@ -393,7 +396,8 @@ class NicReader {
     return machine_.nics.back();
   }
 
-  // The number of the card's port of an interface, from 1. 0: it lies over other interfaces.
+  // Returns the number of an interface's port on its card, from 1. 0: the interface is stacked over
+  // others.
   int64_t port_number(const std::string& interface) const {
     const fs::path folder = net_ / interface;
     if (!is_there(folder / "device")) return 0;

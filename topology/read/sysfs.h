@@ -19,11 +19,11 @@ struct Interface {
   std::vector<std::string> subnets;
 };
 
-// The interfaces of this process except loopback, by name.
+// Returns this process's interfaces except loopback, sorted by name.
 std::vector<Interface> list_interfaces();
 
 // Reads the PCIe tree above the network cards, RDMA devices and accelerators, and the NUMA nodes,
-// as far as |sys| shows them. Reads no NICs. It takes about as long as reading a hundred files.
+// as far as |sys| shows them. Does not read NICs. Takes about as long as reading a hundred files.
 Machine read_pci_tree(const std::string& sys);
 
 // Removes accelerators that are virtual functions: their data uses the physical function's link.
@@ -34,13 +34,13 @@ void drop_virtual_accelerators(const std::string& sys, Machine& machine);
 // |machine| lacks are not included.
 void read_nics(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine);
 
-// Whether placement within the host can matter: it has RDMA devices or several NUMA nodes.
+// Whether placement within the host can matter: the host has RDMA devices or several NUMA nodes.
 bool has_places(const std::string& sys);
 
-// The machine as a rank without accelerators and without a choice sees it: its only NIC that is up,
-// if there is one, and the objects above that NIC. It reads fewer files than read_pci_tree().
-// Returns nothing if has_places() is true, if several interfaces are running, if a NIC or an
-// interface with addresses is down, or if an interface lies over others.
+// Reads the machine for a rank without accelerators and without a choice: the only NIC that is up,
+// if there is one, and the objects above that NIC. Reads fewer files than read_pci_tree(). Returns
+// nothing if has_places() is true, if several interfaces are running, if a NIC or an interface with
+// addresses is down, or if an interface is stacked over others.
 std::optional<Machine> read_only_nic(const std::string& sys,
                                      const std::vector<Interface>& interfaces);
 

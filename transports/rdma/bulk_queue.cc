@@ -71,12 +71,12 @@ Result<MemoryRegion*> BulkQueue::memory_region(Transfer& transfer, size_t index)
 }
 
 Result<MemoryRegion*> BulkQueue::acquire(Transfer& transfer, size_t index) {
-  // Nothing may fail once it is acquired.
+  // After the region is acquired nothing may fail.
   auto& memory_regions = transfer.memory_regions;
   if (memory_regions.size() == memory_regions.capacity()) {
     memory_regions.reserve(std::max<size_t>(4, 2 * memory_regions.size()));
   }
-  // The bulk may be one chunk of many, which needs only a part of its first and last pieces.
+  // The bulk may be one of many chunks, which needs only a part of its first and last pieces.
   const ExtentView& local = transfer.bulk->local;
   ExtentCursor cursor = transfer.cursor;
   const iovec part = cursor.next(local.extents, local.offset + local.length - cursor.position);
@@ -119,9 +119,9 @@ std::pair<Bulk*, Code> BulkQueue::pop_completed() {
 bool BulkQueue::cancel(Bulk& bulk) {
   Transfer* transfer = of(bulk);
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
-  // A copied put has left the memory. A copied get writes it only in fragment_completed's caller.
-  // But no one at the other end fences a region: fragments in flight there could land after later
-  // puts over another connection.
+  // A copied put no longer reads the memory. A copied get is written to memory only by the caller
+  // of fragment_completed(). But nothing at the peer fences a region: fragments in flight to it
+  // could land after later puts over another connection.
   const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
   if (transfer->under_way > 0 && (transfer->direct || into_region)) return false;
   bulk.scratch[0] = 0;

@@ -2,7 +2,8 @@
 //
 //   push -> queued -(last fragment posted)-> posted -(last fragment completed)-> completed -> pop
 //
-// High priority comes first. A fragment is a work request; BulkSender cuts them.
+// High-priority bulks come first. A fragment is a work request; BulkSender cuts bulks into
+// fragments.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +21,19 @@ namespace hetcomm::rdma {
 enum class BulkState : uint8_t { kFree, kQueued, kPosted, kCompleted };
 
 struct Transfer {
-  Bulk* bulk = nullptr;  // nullptr: cancelled; fragments in flight use send slots only
+  Bulk* bulk = nullptr;  // null: cancelled; fragments in flight use send slots only
   Key key;
   ExtentCursor cursor;     // the next byte to be posted
   uint64_t begun = 0;      // bytes posted
-  uint32_t under_way = 0;  // fragments posted and not completed
+  uint32_t under_way = 0;  // fragments posted but not completed
   Code code = Code::kOk;
   bool get = false;
-  bool copied = false;  // fragments from here on go through send slots
+  bool copied = false;  // the remaining fragments go through send slots
   bool direct = false;  // the device was given the bulk's own memory
   bool high_priority = false;
   BulkState state = BulkState::kFree;
   Transfer* next = nullptr;
-  // The memory regions of pieces that were posted, by index in the extent list.
+  // The memory regions of posted pieces, by index in the extent list.
   std::vector<std::pair<size_t, MemoryRegion*>> memory_regions;
 };
 
@@ -44,27 +45,28 @@ class BulkQueue {
   BulkQueue& operator=(const BulkQueue&) = delete;
 
   Transfer& push(Bulk& bulk, const Key& key, bool get, bool copied);
-  // Notes a copied put that is about to be posted as one fragment.
+  // Records a copied put that is about to be posted as one fragment.
   Transfer& push_posted(Bulk& bulk, const Key& key);
-  // The transfer that the next fragment is cut from; nullptr if there is none.
+  // Returns the transfer from which to cut the next fragment; nullptr if there is none.
   Transfer* front() const { return high_.first != nullptr ? high_.first : normal_.first; }
   // Returns the memory region of the current piece of |transfer|. The caller reports a failure,
-  // lack of memory included.
+  // including lack of memory.
   Result<MemoryRegion*> memory_region(Transfer& transfer, size_t index) noexcept;
-  // Notes that all of |transfer| is posted. Completes it when nothing is in flight.
+  // Records that |transfer| is fully posted. Completes it once none of its fragments is in flight.
   void all_posted(Transfer& transfer);
-  // Notes that one fragment of |transfer| has completed.
+  // Records that one fragment of |transfer| has completed.
   void fragment_completed(Transfer& transfer);
   bool has_completed() const { return completed_.first != nullptr; }
-  // Nullptr if there is none.
+  // Removes and returns a completed bulk with its code; nullptr if there is none.
   std::pair<Bulk*, Code> pop_completed();
 
   static Transfer* of(const Bulk& bulk) {
     return reinterpret_cast<Transfer*>(static_cast<uintptr_t>(bulk.scratch[0]));
   }
-  // Takes the bulk out. False: fragments in flight still use its memory, or a region of the peer.
+  // Removes the bulk. Returns false if fragments in flight still use its memory or a region of the
+  // peer.
   bool cancel(Bulk& bulk);
-  // Call after the queue pair is gone.
+  // Drops all transfers. Call after the queue pair is destroyed.
   void drop_all();
   bool idle() const { return in_use_ == 0; }
 

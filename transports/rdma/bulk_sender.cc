@@ -9,11 +9,11 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Work requests and slots that bulks leave to messages.
+// Work requests and slots that bulks reserve for messages.
 constexpr uint32_t kReservedRequests = QueuePair::kSendSlots + 4;
 constexpr uint32_t kReservedSlots = 8;
-// A put or get up to this size, or of pieces smaller than kSmallPiece, goes through send slots:
-// copying is cheaper than registering.
+// A put or get up to this size, or one whose pieces are smaller than kSmallPiece, goes through send
+// slots: copying is cheaper than registering.
 constexpr uint64_t kCopiedBytes = 4096;
 constexpr uint64_t kSmallPiece = 512;
 constexpr unsigned kInline = IBV_SEND_INLINE;
@@ -69,8 +69,8 @@ bool BulkSender::can_post(KeyKind kind, bool copied) const {
   if (last && transfer.state == BulkState::kQueued) queue_.all_posted(transfer);
 }
 
-// Posts a put of one fragment if nothing is queued before it. Data that travels in the work request
-// itself is read from its place.
+// Posts a put that fits in one fragment if nothing is queued before it. Inline data is read
+// directly from user memory.
 bool BulkSender::put_at_once(Bulk& bulk, const Key& key) {
   const ExtentView& local = bulk.local;
   const bool is_inline = local.length <= pair_.max_inline();
@@ -106,7 +106,7 @@ Code BulkSender::start(Bulk& bulk, bool get) {
   if (!allowed) return Code::kPermissionDenied;
   const bool small = length <= kCopiedBytes ||
                      length / std::max<size_t>(bulk.local.extents.size(), 1) < kSmallPiece;
-  // The head of a message is a piece of its own.
+  // The head of a message is a separate piece.
   const bool one_piece = key->kind == KeyKind::kCopiedTarget && pair_.max_pieces() == 1;
   const bool copied =
       (small || one_piece) && !port_.memory_regions().has_device(bulk.local.extents);
@@ -138,7 +138,7 @@ void BulkSender::post_fragment(Transfer& transfer) {
   }
 }
 
-// Writes the head into the next send slot, where the target wants messages. Returns its size, or 0.
+// Writes the head into the next send slot if the target requires messages. Returns its size, or 0.
 size_t BulkSender::add_fragment_head(const Transfer& transfer) {
   if (transfer.key.kind != KeyKind::kCopiedTarget) return 0;
   encode_fragment_head(pair_.slot(), credits_.take_owed(),
@@ -189,7 +189,7 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
     taken += piece.iov_len;
   }
   if (taken == 0) {
-    // The transfer fails once the fragments in flight have ended. The rest is not sent.
+    // The transfer fails once its fragments in flight have completed. The rest is not sent.
     if (transfer.code != Code::kOk) queue_.all_posted(transfer);
     return;
   }
@@ -202,7 +202,7 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
   post(transfer, taken, 0, std::span(pieces).first(count), in_message);
 }
 
-// Handles a copied get, whose bytes have arrived in a send slot.
+// Handles a copied get whose bytes have arrived in a send slot.
 void BulkSender::copy_out(const SendRecord& record) {
   const Transfer& transfer = *record.transfer;
   if (!transfer.get || !record.slot || transfer.bulk == nullptr) return;

@@ -1,9 +1,9 @@
-// The puts and gets of one connection on their way to the device: checks them, cuts them into
-// fragments, and posts these as far as the queue pair, the peer's credits and the limit of bytes in
-// flight allow.
+// Sends the puts and gets of one connection to the device: checks them, cuts them into fragments,
+// and posts the fragments within the limits of the queue pair, the peer's credits and the bytes in
+// flight.
 //
-// Small bulks are copied through send slots, since copying is cheaper than registering. All others
-// move between the user's memory and the device. Where memory cannot be registered, the rest of the
+// Small bulks are copied through send slots, since copying is cheaper than registering. For all
+// others the device accesses user memory directly. If memory cannot be registered, the rest of the
 // bulk is copied.
 #pragma once
 
@@ -22,24 +22,23 @@ namespace hetcomm::rdma {
 
 class BulkSender {
  public:
-  // The peer's receives have |peer_slot_bytes|. |pair| may end before this object. After that, only
-  // drop_all() and calls that only look at the queue are allowed.
+  // Each of the peer's receives has |peer_slot_bytes|. |pair| may be destroyed before this object.
+  // After that, only drop_all() and calls that merely inspect the queue are allowed.
   BulkSender(Port& port, QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes);
 
-  // Accepts a put or get, and posts as much as there is room for. The caller flushes the queue
-  // pair.
+  // Accepts a put or get, and posts as much of it as fits. The caller flushes the queue pair.
   Code start(Bulk& bulk, bool get);
-  // Adds fragments of queued transfers to the queue pair, as far as there is room. The caller
-  // flushes it.
+  // Adds fragments of queued transfers to the queue pair as long as there is room. The caller
+  // flushes the queue pair.
   void pump() {
     if (queue_.front() != nullptr) post_queued();
   }
-  // True: pump() would post something.
+  // Whether pump() would post something.
   bool can_pump() const {
     const Transfer* transfer = queue_.front();
     return transfer != nullptr && can_post(transfer->key.kind, transfer->copied);
   }
-  // Notes that everything that was posted up to |id| has completed.
+  // Records that all work posted up to |id| has completed.
   void retire(uint64_t id) {
     pair_.retire(id, [this](const SendRecord& record) {
       if (record.transfer == nullptr) return;
@@ -52,16 +51,18 @@ class BulkSender {
 
   bool has_completed() const { return queue_.has_completed(); }
   std::pair<Bulk*, Code> pop_completed() { return queue_.pop_completed(); }
-  // Forgets |bulk|. False: fragments in flight still use its memory, or a region of the peer.
+  // Forgets |bulk|. Returns false if fragments in flight still use its memory or a region of the
+  // peer.
   bool cancel(Bulk& bulk) { return queue_.cancel(bulk); }
-  // Call when the queue pair is gone.
+  // Drops all transfers. Call after the queue pair is destroyed.
   void drop_all() { queue_.drop_all(); }
   bool idle() const { return queue_.idle(); }
-  // True: some fragment has completed.
+  // Whether any fragment has completed.
   bool some_passed() const { return some_passed_; }
 
  private:
-  // |copied|: through a send slot.
+  // Whether a fragment for a key of |kind| may be posted now. |copied|: it goes through a send
+  // slot.
   bool can_post(KeyKind kind, bool copied) const;
   bool put_at_once(Bulk& bulk, const Key& key);
   void post_queued();

@@ -1,6 +1,6 @@
-// All functions of librdmacm that this transport calls, in one table: loaded at run time, or a fake
-// in tests. Results and errno are as documented for the calls of the same name. It exists only
-// where the build found the headers.
+// A table of all librdmacm functions that this transport calls: loaded at run time, or faked in
+// tests. Results and errno are as documented for the functions of the same name. The table exists
+// only if the headers were found at build time.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -27,12 +27,13 @@ struct Cm {
   int (*accept)(rdma_cm_id* id, rdma_conn_param* parameters);
   int (*reject)(rdma_cm_id* id, const void* data, uint8_t data_bytes);
 
-  // These serve queue pairs that are made outside of librdmacm.
+  // These functions serve queue pairs that are created outside of librdmacm.
   int (*init_qp_attr)(rdma_cm_id* id, ibv_qp_attr* out, int* mask);
   int (*establish)(rdma_cm_id* id);
 };
 
-// The table of the installed library, loaded once per process and kept; or why there is none.
+// Returns the installed library's table, which is loaded once per process and kept, or the reason
+// why there is none.
 Result<const Cm*> load_cm();
 
 }  // namespace hetcomm::rdma

@@ -1,8 +1,8 @@
-// Completions that were fetched from the device and not handled yet, in the order of their arrival.
+// Completions that were fetched from the device but not yet handled, in order of arrival.
 //
-// Two kinds leave this order. take_all_of() takes all completions of a queue pair that ends.
-// put_aside() keeps completions of a peer that sends before this side's connection is complete,
-// until bring_back() or drop_aside().
+// Two functions take completions out of order. take_all_of() removes all completions of a queue
+// pair that is being closed. put_aside() keeps completions from a peer that sends before this
+// side's connection is complete, until bring_back() or drop_aside().
 #pragma once
 
 #include <algorithm>
@@ -18,35 +18,36 @@ namespace hetcomm::rdma {
 
 class CompletionInbox {
  public:
-  // A fetch() that brings fewer has emptied the device's queue.
+  // A fetch() that returns fewer completions has emptied the device's queue.
   static constexpr size_t kBatch = 32;
 
   CompletionInbox() { inbox_.reserve(2 * kBatch); }
 
-  // Asks the device once. Returns how many completions came; negative: the queue cannot be read.
+  // Polls the device once. Returns the number of completions fetched; negative if the queue cannot
+  // be read.
   int fetch(const Verbs& verbs, ibv_cq* queue) {
-    std::array<ibv_wc, kBatch> fresh;      // not initialised, since most polls find nothing
-    if (!make_room_for_batch()) return 0;  // they stay with the device
+    std::array<ibv_wc, kBatch> fresh;      // uninitialised, since most polls find nothing
+    if (!make_room_for_batch()) return 0;  // completions stay on the device
     const int got = verbs.poll_cq(queue, kBatch, fresh.data());
     if (got > 0) inbox_.insert(inbox_.end(), fresh.begin(), fresh.begin() + got);
     return got;
   }
   bool empty() const { return next_ == inbox_.size(); }
   size_t size() const { return inbox_.size() - next_; }
-  // Takes the oldest one. It is a copy, since its handler may cause a fetch().
+  // Removes the oldest completion. Returns a copy, since the handler may call fetch().
   ibv_wc pop() { return inbox_[next_++]; }
-  // Only when empty(): gives the room of handled completions back.
+  // Frees the space of handled completions. Call only when empty().
   void clear() {
     inbox_.clear();
     next_ = 0;
   }
-  // True: take_all_of() has taken it already.
+  // Whether take_all_of() has already taken |completion|.
   static bool is_taken(const ibv_wc& completion) { return completion.wr_id == kTaken; }
 
-  // The position of the oldest completion. It holds until pop() or clear().
+  // Returns the position of the oldest completion. It is valid until pop() or clear().
   size_t begin() const { return next_; }
-  // Passes the completions of queue pair |number|, from position |from| on, to |use|. Returns the
-  // position after the last completion, for the next call.
+  // Passes the completions of queue pair |number|, starting at position |from|, to |use|. Returns
+  // the position after the last completion, for the next call.
   template <typename Use>
   size_t take_all_of(uint32_t number, size_t from, Use&& use) {
     for (; from < inbox_.size(); ++from) {
@@ -58,15 +59,15 @@ class CompletionInbox {
     return from;
   }
 
-  // Makes room for |count| completions that are put aside.
+  // Reserves space for |count| completions that are put aside.
   void reserve_aside(size_t count) { aside_.reserve(count); }
-  // Keeps a completion whose connection is still being made.
+  // Keeps a completion whose connection is still being established.
   void put_aside(const ibv_wc& completion) { aside_.push_back(completion); }
-  // Makes room for bring_back(number), which then cannot fail.
+  // Reserves space so that bring_back(number) cannot fail.
   void make_room_for(uint32_t number);
-  // Moves the completions of |number| that were put aside in front of all unhandled ones.
+  // Moves the completions of |number| that were put aside to the front of the unhandled ones.
   void bring_back(uint32_t number);
-  // Passes completions of |number| that were put aside to |use|, and forgets them.
+  // Passes the completions of |number| that were put aside to |use|, and removes them.
   template <typename Use>
   void drop_aside(uint32_t number, Use&& use) {
     std::erase_if(aside_, [&](const ibv_wc& completion) {
@@ -77,7 +78,7 @@ class CompletionInbox {
   }
 
  private:
-  // Stands in place of the id of a completion that was taken.
+  // Replaces the id of a completion that was taken.
   static constexpr uint64_t kTaken = uint64_t{1} << 62;
 
   bool make_room_for_batch() {
@@ -87,7 +88,7 @@ class CompletionInbox {
   }
   bool grow();
 
-  std::vector<ibv_wc> inbox_;  // not handled from next_ on
+  std::vector<ibv_wc> inbox_;  // unhandled from next_ on
   size_t next_ = 0;
   std::vector<ibv_wc> aside_;
 };

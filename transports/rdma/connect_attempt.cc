@@ -27,12 +27,12 @@ constexpr uint64_t kShortLimitNs = 3'000'000'000;
 constexpr uint32_t kMaxDoublings = 10;
 
 bool send_all(int fd, ConstByteSpan bytes) {
-  // A fresh connection takes this little at once.
+  // A fresh connection accepts this many bytes without blocking.
   const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent == static_cast<ssize_t>(bytes.size());
 }
 
-// The queue pair and address that rdma_cm has found have to be those that the peer has named.
+// Checks that rdma_cm has found the queue pair and the address that the peer has named.
 Status check_path(const Path& path, const Parameters& peer) {
   const bool same_address =
       path.address.is_global != 0
@@ -55,17 +55,17 @@ uint64_t detection_ns(const TransportEnvironment& environment) {
   return std::max(environment.config.number(variable::kDetectionTime), kMinDetectionNs);
 }
 
-// Notices a cut while the two sides make a connection. The peer may be computing, so its kernel is
-// asked.
+// Detects a broken path while the two sides establish a connection. The peer's process may be
+// computing, so its kernel is probed.
 Status notice_cuts(int fd, const TransportEnvironment& environment) {
   return set_keepalive(fd, detection_ns(environment));
 }
 
-// The connection is made. From here on the queue pair, which may use another path than this socket,
-// notices a cut.
+// Stops detecting broken paths on this socket once the connection is established. The queue pair,
+// which may use another path, detects them from then on.
 void ignore_cuts(int fd) {
   const int off = 0;
-  // Neither fails for an open socket.
+  // Neither call fails for an open socket.
   if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof(off)) != 0) return;
   if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof(off)) != 0) return;
 }
@@ -84,7 +84,7 @@ ConnectAttempt::~ConnectAttempt() {
   if (socket_.valid()) port_.poller().remove(socket_.get(), *this);
 }
 
-// Nothing that follows finish() in |upcall| fails.
+// After finish() in |upcall|, nothing fails.
 template <typename Upcall>
 void ConnectAttempt::guarded(Upcall&& upcall) {
   try {
@@ -113,7 +113,8 @@ void ConnectAttempt::begin() {
     return;
   }
   pair_ = std::move(pair).value();
-  // Uses the real clock: the coarse one has the time of the last progress(), which may be long ago.
+  // Uses the real clock: the coarse clock has the time of the last progress(), which may be long
+  // ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,
                                 port_.environment().config.number(variable::kBootstrapTimeout));
@@ -217,7 +218,7 @@ void ConnectAttempt::on_ended(const Status& why) {
 }
 
 void ConnectAttempt::complete() {
-  // From now on events find the connection.
+  // Later address events reach the connection. Earlier ones are checked for here.
   if (!pair_->has_address() || !port_.has_address(mine_)) {
     fail({Code::kPeerLost, kAddressGone});
     return;
@@ -332,12 +333,12 @@ void Arrival::take(std::unique_ptr<CmConnection> connection) {
   try {
     status = connect_and_accept();
   } catch (const std::bad_alloc&) {
-    // It is treated like any other failure.
+    // Handled like any other failure.
   }
   ready_ = status.ok();
   if (ready_) return;
   port_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
-  // The peer then ends the TCP connection, which ends this arrival.
+  // The peer then closes the TCP connection, which ends this arrival.
   cm_->refuse(status.text());
   cm_.reset();
 }
@@ -361,7 +362,7 @@ void Arrival::on_events(uint32_t /*events*/) {
     owner_.finish(*this, nullptr);
     return;
   }
-  // From now on events find the connection.
+  // Later address events reach the connection. Earlier ones are checked for here.
   if (!pair_->has_address() || !port_.has_address(mine_)) {
     port_.log().info("rdma: a connection of rank {} was given up: {}", peer_, kAddressGone);
     owner_.finish(*this, nullptr);

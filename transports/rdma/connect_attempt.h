@@ -31,7 +31,7 @@ class Port;
 
 class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
-  // |refused|: a failure that is already known and is reported later.
+  // |refused|: a failure that is already known; it is reported later.
   ConnectAttempt(PendingConnections& owner, Port& port, const Destination& destination,
                  Status refused);
   ~ConnectAttempt();
@@ -40,7 +40,8 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   bool has_queue_pair() const { return pair_ != nullptr; }
 
   void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
-  // These may destroy the attempt. Lack of memory is a failure like any other.
+  // These functions may destroy the attempt. Running out of memory is handled like any other
+  // failure.
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   void on_events(uint32_t events) override;
@@ -68,18 +69,18 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   Gid mine_;
   GidBytes peer_gid_{};
   std::unique_ptr<QueuePair> pair_;
-  // Rounds over all addresses, as in tcp.
+  // Rounds over all addresses, as in the tcp transport.
   uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
   uint32_t doublings_ = 0;
   bool reached_ = false;
   uint64_t last_reached_ns_ = 0;
   std::unique_ptr<Connector> connector_;
-  UniqueFd socket_;  // once it is proved
+  UniqueFd socket_;  // set once the peer has proved its identity
   AnswerBytes answer_{};
   size_t received_ = 0;
-  Parameters peer_parameters_;        // once they have come
-  std::unique_ptr<CmConnection> cm_;  // once it is asked for
+  Parameters peer_parameters_;        // valid once received
+  std::unique_ptr<CmConnection> cm_;  // set once the request is sent
 };
 
 class Arrival final : public Watcher, public CmHandler {
@@ -87,21 +88,21 @@ class Arrival final : public Watcher, public CmHandler {
   Arrival(PendingConnections& owner, Port& port, int peer, UniqueFd socket);
   ~Arrival();
 
-  // False: refused, and the peer was told why.
+  // Starts the arrival. Returns false if it was refused and the peer was told why.
   bool start(ConstByteSpan hello);
-  // The number of its queue pair; 0: it has none.
+  // Returns the number of the arrival's queue pair; 0 if it has none.
   uint32_t number() const { return number_; }
-  // Stops the queue pair, if it still has one, which then receives nothing more.
+  // Stops the queue pair, if there still is one. It then receives nothing more.
   void stop() {
     if (pair_) pair_->stop();
   }
   int peer() const { return peer_; }
-  // True: it waits for a connection by rdma_cm with |token|.
+  // Whether the arrival waits for a connection by rdma_cm with |token|.
   bool awaits(const CmToken& token) const;
-  // Takes the connection that it has waited for.
+  // Accepts the connection that the arrival has waited for.
   void take(std::unique_ptr<CmConnection> connection);
 
-  // These may destroy the arrival.
+  // These functions may destroy the arrival.
   void on_events(uint32_t events) override;
   void on_answer() override {}
   void on_ended(const Status& why) override;
@@ -117,11 +118,11 @@ class Arrival final : public Watcher, public CmHandler {
   const int peer_;
   UniqueFd socket_;
   Parameters peer_parameters_;
-  Gid mine_;  // the address that the peer has named
+  Gid mine_;  // this side's address, as named by the peer
   std::unique_ptr<QueuePair> pair_;
-  uint32_t number_ = 0;           // of the queue pair, also when it has gone
+  uint32_t number_ = 0;           // of the queue pair, even after its destruction
   bool ready_ = false;            // the queue pair is connected
-  std::optional<CmToken> token_;  // until a peer has come with it
+  std::optional<CmToken> token_;  // until a peer has presented it
   std::unique_ptr<CmConnection> cm_;
   uint64_t deadline_ns_ = 0;
 };

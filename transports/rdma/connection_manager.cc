@@ -17,16 +17,16 @@ namespace {
 
 constexpr int kBacklog = 128;
 constexpr int kResolveMs = 4000;
-// Reasons of a rejection, by the numbers of the InfiniBand specification.
+// Reasons for a rejection, as numbered in the InfiniBand specification.
 constexpr int kNobodyListens = 8;
 constexpr int kStale = 10;
 constexpr int kRefused = 28;
-// The longest text that a refusal carries.
+// The longest text in a refusal.
 constexpr size_t kMaxRefusal = 120;
 constexpr uint8_t kRnrForever = 7;
 
-// The parts of an event that outlive its acknowledgement. It is acknowledged at once, since an
-// identifier cannot be destroyed before.
+// The parts of an event that are needed after its acknowledgement. Events are acknowledged at once,
+// since an identifier with unacknowledged events cannot be destroyed.
 struct Event {
   rdma_cm_id* id = nullptr;
   rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_RESOLVED;
@@ -45,7 +45,7 @@ std::string host_of(const Address& address) {
   return text.substr(0, text.rfind(':'));
 }
 
-// Both kinds of identifiers are made with this.
+// State with which both kinds of identifiers are created.
 struct Surroundings {
   const Cm& cm;
   const Device& device;
@@ -58,7 +58,7 @@ struct Surroundings {
     }
     return Id(id, {&cm});
   }
-  // An address may belong to another device than the one that this transport is on.
+  // Checks that |id| is on this transport's port. |address| may belong to another device.
   Status check_device(const rdma_cm_id& id, const Address& address) const {
     const Nic& nic = device.nic();
     if (id.verbs == nullptr) {
@@ -76,7 +76,7 @@ sockaddr* writable(sockaddr_storage& copy, const Address& address) {
   return reinterpret_cast<sockaddr*>(&copy);
 }
 
-// The text of a refusal. It comes from outside, so it is not printed verbatim.
+// Returns the text of a refusal. It comes from outside, so it is not printed verbatim.
 std::string text_of(const std::vector<std::byte>& data) {
   std::string text;
   for (const std::byte byte : data) {
@@ -129,7 +129,7 @@ class Connection final : public CmConnection {
 
   Result<Path> path() override {
     Path path;
-    // It would be of no use to a queue pair of another device.
+    // A connection on another device cannot serve this queue pair.
     const Status status = surroundings_.check_device(*id_, from_);
     if (!status.ok()) return failure(status.text());
     ibv_qp_attr attributes{};
@@ -162,7 +162,7 @@ class Connection final : public CmConnection {
     return check(surroundings_.cm.establish(id_.get()), "the connection cannot be confirmed");
   }
 
-  // May destroy this connection.
+  // Handles an event. May destroy this connection.
   void on_event(const Event& event);
 
  private:
@@ -178,7 +178,7 @@ class Connection final : public CmConnection {
     parameters.qp_num = pair.number();
     return parameters;
   }
-  // The result of a call, with errno.
+  // Converts the result of a call, with errno, into a status.
   Status check(int result, const char* what) const {
     return result == 0 ? Status() : failure(fmt::format("{}: {}", what, std::strerror(errno)));
   }
@@ -196,7 +196,7 @@ class Connection final : public CmConnection {
     return check(surroundings_.cm.connect(id_.get(), &parameters_),
                  "the connection cannot be asked for");
   }
-  // Each of these is the last call of an upcall.
+  // Each of these functions is the last call in an upcall.
   void end(std::string_view why) { end(failure(why)); }
   void end(const Status& why) {
     CmHandler* handler = std::exchange(handler_, nullptr);
@@ -248,7 +248,7 @@ void Connection::on_event(const Event& event) {
     case RDMA_CM_EVENT_ADDR_CHANGE:
       return end("the address has moved to another device");
     case RDMA_CM_EVENT_CONNECT_REQUEST:
-    case RDMA_CM_EVENT_ESTABLISHED:  // the peer says so on the TCP connection
+    case RDMA_CM_EVENT_ESTABLISHED:  // the peer reports this on the TCP connection
     case RDMA_CM_EVENT_MULTICAST_JOIN:
     case RDMA_CM_EVENT_MULTICAST_ERROR:
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
@@ -286,7 +286,8 @@ class Manager final : public ConnectionManager, public Watcher {
 
   std::vector<std::pair<GidBytes, Address>> candidates(const Config& config) const;
   Status listen(const GidBytes& gid, const Address& address);
-  // A GID is no IP address on InfiniBand, where one listener stands for all.
+  // Finds the listener for |gid|. On InfiniBand a GID is no IP address, and one listener serves all
+  // GIDs.
   const Listener* find(const Gid& gid) const {
     const auto at = std::find_if(listeners_.begin(), listeners_.end(), [&](const Listener& each) {
       return each.gid == gid.bytes || gid.kind == GidKind::kInfiniBand;
@@ -340,8 +341,8 @@ Status Manager::set_up(const Config& config) {
                       surroundings_.device.nic().name(), tried.empty() ? "none" : tried)};
 }
 
-// GIDs of RoCE are the interface's addresses. On InfiniBand those of the chosen interfaces are
-// tried.
+// Lists possible addresses. RoCE GIDs are the interface's addresses. On InfiniBand the addresses of
+// the chosen interfaces are tried.
 std::vector<std::pair<GidBytes, Address>> Manager::candidates(const Config& config) const {
   std::vector<std::pair<GidBytes, Address>> found;
   const Nic& nic = surroundings_.device.nic();
@@ -388,7 +389,8 @@ Result<std::unique_ptr<CmConnection>> Manager::connect(const Gid& gid, const Add
   return std::unique_ptr<CmConnection>(std::move(connection));
 }
 
-// Handles one event at a time, since its consequences may destroy this. The poller calls again.
+// Handles one event at a time, since its consequences may destroy this object. The poller calls
+// again.
 void Manager::on_events(uint32_t /*events*/) {
   rdma_cm_event* raw = nullptr;
   if (surroundings_.cm.get_cm_event(surroundings_.channel, &raw) != 0) return;
@@ -424,7 +426,7 @@ void Manager::on_request(const Event& event) {
 
 void Manager::on_listener_event(const Event& event) {
   if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
-  // The kernel waits until the identifier is given up.
+  // The kernel waits until the identifier is destroyed.
   std::erase_if(listeners_, [&](const Listener& each) { return each.id.get() == event.id; });
   listener_.on_listener_lost({Code::kDeviceLost, "rdma_cm: the device was removed"});
 }

@@ -1,4 +1,4 @@
-// Connections by rdma_cm (HETCOMM_RDMA_CONNECT=cm), in terms that need no header of librdmacm.
+// Connections made by rdma_cm (HETCOMM_RDMA_CONNECT=cm), in terms that need no librdmacm header.
 //
 //   connects                                    listens
 //     address, route
@@ -9,12 +9,13 @@
 //     path(); connects its queue pair
 //     confirm()                        -->
 //
-// rdma_cm finds the path and nothing else. On the TCP connection (connect_attempt.h) both sides
-// have proved their identity, and exchanged their queue pairs and the token. A request without an
-// open token is refused. A path to another queue pair or address than those exchanged is not used.
+// rdma_cm finds the path and does nothing else. Over the TCP connection (connect_attempt.h) both
+// sides have already proved their identity and exchanged their queue pairs and the token. A request
+// without an open token is refused. A path to a queue pair or address other than those exchanged is
+// not used.
 //
-// Queue pairs are made outside of librdmacm, which opens the device for itself. They belong to our
-// own context, with everything else.
+// Queue pairs are created outside of librdmacm, which opens the device separately. They belong to
+// this transport's own context, like all other objects.
 #pragma once
 
 #include <array>
@@ -33,38 +34,38 @@ namespace hetcomm::rdma {
 
 struct Cm;
 
-// Upcalls come from the poller. They may destroy the connection.
+// The poller makes these upcalls. They may destroy the connection.
 class CmHandler {
  public:
-  // Tells the connecting side that the peer has accepted.
+  // Reports to the connecting side that the peer has accepted.
   virtual void on_answer() = 0;
-  // The connection could not be made, or has ended. Nothing follows.
+  // Reports that the connection could not be made or has ended. No upcall follows.
   virtual void on_ended(const Status& why) = 0;
 
  protected:
   ~CmHandler() = default;
 };
 
-// A connection, whichever side asked for it. Destroying it ends it for the peer too. No call
+// A connection, initiated by either side. Its destruction also ends it for the peer. No call
 // blocks.
 class CmConnection {
  public:
   virtual ~CmConnection() = default;
   virtual void set_handler(CmHandler& handler) = 0;
-  // Returns the path to the peer. It is known from the request, or the answer, on.
+  // Returns the path to the peer, which is known once the request or answer has arrived.
   virtual Result<Path> path() = 0;
-  // For the side that was asked, when |pair| is connected.
+  // Accepts the peer's request. The side that was asked calls it when |pair| is connected.
   virtual Status accept(const QueuePair& pair) = 0;
   virtual void refuse(std::string_view why) = 0;
-  // For the side that asked, when its queue pair is connected.
+  // Confirms the connection. The side that asked calls it when its queue pair is connected.
   virtual Status confirm() = 0;
 };
 
 class CmListener {
  public:
-  // A peer asks, with bytes that may be a token. Called from the poller.
+  // Reports a peer's request with bytes that may be a token. Called from the poller.
   virtual void on_request(const CmToken& token, std::unique_ptr<CmConnection> connection) = 0;
-  // No peer can ask any longer.
+  // Reports that no peer can send a request any longer.
   virtual void on_listener_lost(const Status& why) = 0;
 
  protected:
@@ -73,18 +74,19 @@ class CmListener {
 
 class ConnectionManager {
  public:
-  // Uses the installed library, or |cm|. Listens on the addresses of the device's port.
+  // Creates a manager that listens on the addresses of the device's port. Uses |cm|, or the
+  // installed library.
   static Result<std::unique_ptr<ConnectionManager>> create(const Cm* cm, const Device& device,
                                                            const Config& config, Poller& poller,
                                                            Log& log, CmListener& listener);
-  // kOk if the library is available.
+  // Returns kOk if the library is available.
   static Status probe();
 
-  // All connections have been destroyed before.
+  // All connections must be destroyed first.
   virtual ~ConnectionManager() = default;
-  // The address at which it listens for connections to |gid|, if it does.
+  // Returns the address that listens for connections to |gid|, if there is one.
   virtual std::optional<Address> address_of(const Gid& gid) const = 0;
-  // Asks at |to| from the address of |gid|, which is listened on.
+  // Sends a request to |to| from the address of |gid|, on which this side listens.
   virtual Result<std::unique_ptr<CmConnection>> connect(const Gid& gid, const Address& to,
                                                         const CmToken& token, const QueuePair& pair,
                                                         CmHandler& handler) = 0;

@@ -1,4 +1,4 @@
-// This stands in place of connection_manager.cc where the build found no headers of librdmacm.
+// Replaces connection_manager.cc if the librdmacm headers were not found at build time.
 #include "transports/rdma/connection_manager.h"
 
 namespace hetcomm::rdma {

@@ -11,12 +11,11 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Receives beyond those that credits stand for.
+// Receives in addition to those that credits represent.
 constexpr uint32_t kSpareReceives = 64;
-// Connections that are ending while their successors begin.
+// Room for connections that are still closing while their successors start.
 constexpr uint32_t kSpareConnections = 8;
-// A device that can wait does so before it wakes a sleeper: for this many completions, or this
-// long.
+// A device that can delay its wake-ups does so for this many completions or this long.
 constexpr uint16_t kModerationCount = 8;
 constexpr uint16_t kModerationUs = 4;
 

@@ -1,5 +1,5 @@
-// An open port, and the objects that all connections of a transport share on it: protection domain,
-// completion queue with its channel, shared receive queue.
+// An open port and the objects that all connections of a transport share on it: protection domain,
+// completion queue with its channel, and shared receive queue.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace hetcomm::rdma {
 
-// Work requests of one connection, each of which may need a completion.
+// Number of work requests per connection, each of which may need a completion.
 inline constexpr uint32_t kSendDepth = 128;
 
 class Device {
  public:
-  // Opens the device of port |name|. Makes room for |connections| at a time, each with |credits|
-  // receives, as far as the device allows.
+  // Opens the device of port |name|. Reserves room for |connections| concurrent connections with
+  // |credits| receives each, within the device's limits.
   static Result<std::unique_ptr<Device>> create(const Verbs& verbs, const Config& config,
                                                 const std::string& name, uint32_t connections,
                                                 uint32_t credits);
@@ -38,15 +38,15 @@ class Device {
   uint32_t max_connections() const { return max_connections_; }
   uint32_t max_receives() const { return max_receives_; }
 
-  // Reads the port's addresses, which may have changed. Afterwards nic() has the current ones,
-  // perhaps none.
+  // Rereads the port's addresses, which may have changed. Afterwards nic() has the current
+  // addresses, possibly none.
   void refresh_addresses(const Config& config);
-  // The GID that the port has at |index| now; all-zero for none.
+  // Returns the port's current GID at |index|; all-zero if there is none.
   GidBytes gid_at(uint32_t index) const;
-  // The port's LID now; 0 when it cannot be asked.
+  // Returns the port's current LID; 0 if it cannot be queried.
   uint16_t lid_now() const;
 
-  // Counts a completion event that was taken from the channel.
+  // Counts a completion event that was read from the channel.
   void count_event() { ++events_; }
 
  private:

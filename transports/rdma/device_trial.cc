@@ -19,24 +19,24 @@
 namespace hetcomm::rdma {
 namespace {
 
-// A few pages, so that more than the first translation is proved.
+// A few pages, so that the trial covers more than one address translation.
 constexpr uint64_t kTrialBytes = 16 << 10;
-// The limit for one write of the NIC to itself, which takes some 10 us if the NIC is idle. The
+// Time limit for one write from the NIC to itself, which takes about 10 us if the NIC is idle. The
 // context does nothing else during that time, so a busy NIC is tried again later.
 constexpr uint64_t kTrialNs = 100'000'000;
-// The limit for a copy of the device, which takes some 100 us, or seconds where the vendor compiles
-// first. The context does nothing else during that time.
+// Time limit for a device copy, which takes about 100 us, or seconds if the vendor's library
+// compiles code first. The context does nothing else during that time.
 constexpr uint64_t kCopyNs = 5'000'000'000;
-// The limit for a write where staging is forbidden.
+// Time limit for a write if staging is forbidden.
 constexpr uint64_t kLongTrialNs = 500'000'000;
 
-// Memory of the device's own allocator, and copies by its own engines.
+// Memory from the device's allocator, and copies by the device's engines.
 class Scratch {
  public:
   explicit Scratch(const hetcomm::Device& device) : device_(device), table_(*device.table) {}
   ~Scratch() {
     if (hanging_.event != nullptr) {
-      static_cast<void>(host_.release());  // the copy may go on
+      static_cast<void>(host_.release());  // the copy may continue
       return;
     }
     if (stream_ != nullptr) table_.stream_destroy(device_.instance, stream_);
@@ -91,13 +91,13 @@ class Scratch {
   const DeviceTable& table_;
   void* address_ = nullptr;
   void* stream_ = nullptr;
-  // The device copies from and to this. If a copy does not end, all of it is kept permanently.
+  // Host memory for the device's copies. If a copy does not complete, the memory is never freed.
   std::unique_ptr<std::byte[]> host_{new std::byte[kTrialBytes]};
   HangingCopy hanging_{};
 };
 
-// Two queue pairs of this process, connected to each other, on a NIC opened for the purpose, so
-// that they do not disturb work of the transport in flight.
+// Two queue pairs of this process, connected to each other on a separately opened NIC, so that they
+// do not disturb the transport's work in flight.
 class Loopback {
  public:
   static Result<std::unique_ptr<Loopback>> create(const Verbs& verbs, const Config& config,
@@ -116,7 +116,7 @@ class Loopback {
       if (!made.ok()) return made.status();
       pair = std::move(made).value();
     }
-    // After a retransmission Soft-RoCE proves nothing.
+    // A retransmission by Soft-RoCE would invalidate the trial.
     if (loopback->nic_->nic().is_soft_roce()) settings.retries = 0;
     HETCOMM_RETURN_IF_ERROR(loopback->connect(settings));
     return loopback;
@@ -124,16 +124,16 @@ class Loopback {
 
   const Verbs& verbs() const { return nic_->verbs(); }
   ibv_pd* pd() const { return nic_->pd(); }
-  // Registered host memory of kTrialBytes each.
+  // Return the pattern and the result buffer: kTrialBytes each of registered host memory.
   std::byte* pattern() const { return host_.data(); }
   std::byte* result() const { return host_.data() + kTrialBytes; }
 
-  // The NIC writes the pattern to |target|.
+  // Makes the NIC write the pattern to |target|.
   Status write_to(const Registered& target) {
     return write(reinterpret_cast<uint64_t>(pattern()), host_.lkey(), target.address,
                  target.mr->rkey);
   }
-  // The NIC writes |source| to the result, for which the peer may write to host memory.
+  // Makes the NIC write |source| to the result buffer, which the peer may write to meanwhile.
   Status write_from(const Registered& source) {
     ibv_mr* mr = verbs().reg_mr(pd(), result(), kTrialBytes,
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -197,15 +197,15 @@ class Loopback {
   std::array<std::unique_ptr<QueuePair>, 2> pairs_;
 };
 
-// Different in every byte from the pattern of another |seed|, as long as both are below 8.
+// Fills |bytes| with a pattern that differs in every byte from that of another |seed|, if both are
+// below 8.
 void fill(std::byte* bytes, uint8_t seed) {
   for (uint64_t i = 0; i < kTrialBytes; ++i) {
     bytes[i] = static_cast<std::byte>((i * 8 + (i >> 5) * 8) | seed);
   }
 }
 
-// Proves that the bytes that come back are those that the NIC moved, not bytes that were there
-// before.
+// Proves that the bytes that return were moved by the NIC and were not there before.
 Status prove(Loopback& loopback, const hetcomm::Device& device, Scratch& scratch,
              const Registered& registered) {
   std::array<std::byte, kTrialBytes> copy;
@@ -262,7 +262,7 @@ DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::st
       }
     }
     if (status.ok()) status = try_way(*loopback, way, device, &verdict.hanging);
-    // A queue pair that has failed is unusable.
+    // A failed queue pair is unusable.
     if (!status.ok()) loopback.reset();
     verdict.text += fmt::format("{}{}: {}", verdict.text.empty() ? "" : "; ", way_name(way),
                                 status.ok() ? "what was written was read back" : status.text());

@@ -16,11 +16,11 @@
 namespace hetcomm::rdma {
 namespace {
 
-// After the end of the TCP connection, data that arrived before is taken for this time.
+// Time for receiving data that arrived before the TCP connection ended.
 constexpr uint64_t kLingerNs = 2'000'000;
-// The time is longer after rdma_cm has reported the end, since the peer's last data may come later.
+// A longer time after rdma_cm has reported the end, since the peer's last data may arrive later.
 constexpr uint64_t kCmLingerNs = 20'000'000;
-// After the revocation of a source, its connection is watched for this time.
+// Time for which a connection is watched after a source was revoked.
 constexpr uint64_t kSuspectNs = 2'000'000'000;
 constexpr const char* kRefuses = "the device refuses work requests";
 
@@ -40,7 +40,7 @@ RdmaEndpoint::RdmaEndpoint(Port& port, EndpointTable& table, Connected connected
       bulks_(port, *pair_, credits_, connected.peer.slot_bytes),
       exposures_(port.memory_regions()) {
   if (cm_) cm_->set_handler(*this);
-  // Lack of memory shows before the endpoint is known.
+  // Running out of memory is detected here, before the endpoint is registered.
   port_.completions().make_room_for(number_);
   table_.add(*this);
   port_.completions().bring_back(number_);
@@ -106,8 +106,9 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
   Exposure* exposure = exposures_.find(key);
   if (exposure == nullptr) return;
   if (exposure->access == Access::kGetSource) {
-    // Memory cannot be read without its memory region: a peer that reads loses the connection.
-    // Soft-RoCE then puts this side's queue pair into the error state and tells neither side.
+    // The peer cannot read memory without its memory region, so a peer that reads loses the
+    // connection. Soft-RoCE then puts this side's queue pair into the error state without informing
+    // either side.
     if (exposures_.revoke(*exposure)) {
       suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
       table_.note_suspect();
@@ -117,8 +118,8 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
     exposures_.remove(*exposure);
     return;
   }
-  // A write may be in flight: the end of the queue pair ends it on any device. (Soft-RoCE keeps
-  // hold of a memory region from a write's first packet to its last.)
+  // A write may be in flight; destroying the queue pair stops it on any device. (Soft-RoCE holds a
+  // memory region from a write's first packet to its last.)
   break_off("memory that the peer could still reach was revoked");
 }
 
@@ -127,7 +128,7 @@ void RdmaEndpoint::release(const RemoteKey& key) {
 }
 
 bool RdmaEndpoint::cancel(Bulk& bulk) {
-  // A broken connection has released everything in flight, and on_failed follows.
+  // A broken connection has released all work in flight, and on_failed follows.
   if (state_ == State::kFailed) return true;
   if (bulks_.cancel(bulk)) return false;
   break_off("a transfer under way was cancelled");
@@ -161,7 +162,7 @@ void RdmaEndpoint::on_sent(uint64_t id) {
   activate();
 }
 
-// --- arriving --------------------------------------------------------------------------------
+// --- receiving -------------------------------------------------------------------------------
 
 void RdmaEndpoint::on_received(const ibv_wc& completion, const std::byte* slot) {
   credits_.note_used();
@@ -209,7 +210,7 @@ void RdmaEndpoint::on_fragment(const ibv_wc& completion) {
 
 void RdmaEndpoint::on_copied_fragment(const FragmentHead& fragment, ConstByteSpan bytes) {
   Exposure* exposure = exposures_.find(fragment.immediate);
-  if (exposure == nullptr) return;  // revoked while it was on its way
+  if (exposure == nullptr) return;  // revoked while the message was in flight
   if (exposure->copied_to == nullptr || fragment.offset > exposure->length ||
       bytes.size() > exposure->length - fragment.offset) {
     break_off("protocol error: a put to memory that is not exposed");
@@ -233,7 +234,7 @@ int RdmaEndpoint::progress() {
     handler_->on_failed(why_);
     return 1;
   }
-  // A receive is owed once it is available to the peer again.
+  // A receive counts as owed once it is available to the peer again.
   if (port_.receives().unposted() == 0) credits_.note_posted();
   done += report();
   if (state_ != State::kOpen) return done + 1;
@@ -266,7 +267,7 @@ void RdmaEndpoint::probe() {
   posted_at_probe_ = pair_->posted();
 }
 
-// Makes upcalls about data that has left.
+// Makes upcalls for data that was sent.
 int RdmaEndpoint::report() {
   int done = 0;
   while (bulks_.has_completed()) {
@@ -301,7 +302,7 @@ bool RdmaEndpoint::prepare_sleep() {
   return !has_urgent_work() && !has_silent_tail();
 }
 
-// --- the end ---------------------------------------------------------------------------------
+// --- end -------------------------------------------------------------------------------------
 
 void RdmaEndpoint::on_events(uint32_t /*events*/) {
   std::byte byte{};
@@ -327,9 +328,9 @@ void RdmaEndpoint::on_ended(const Status& why) {
   if (state_ != State::kFailed) close(why, kCmLingerNs);
 }
 
-// Data that had arrived is taken first.
+// Closes the connection after receiving data that has already arrived.
 void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
-  // Uses the real clock: the coarse one may be old.
+  // Uses the real clock: the coarse clock may be stale.
   const uint64_t deadline = deadline_after(now_ns(), linger_ns);
   deadline_ns_ = state_ == State::kOpen ? deadline : std::min(deadline_ns_, deadline);
   if (state_ == State::kOpen) why_ = std::move(why);

@@ -1,12 +1,12 @@
-// One connection: a queue pair, and the TCP connection over which it was made. The end of the TCP
-// connection shows that the peer has closed or died. The end of the connection by rdma_cm, if there
-// is one, shows the same.
+// One connection: a queue pair, and the TCP connection over which it was established. The end of
+// the TCP connection shows that the peer has closed or died, as does the end of the rdma_cm
+// connection, if there is one.
 //
 //   kOpen --(TCP ends)--> kClosing --(what had arrived was taken)--> kFailed --> on_failed
 //     \------(completion with an error, revoke, cancel, protocol error)----^
 //
-// An endpoint that fails stops, drains and destroys its queue pair: the device then no longer
-// touches memory for this connection.
+// A failing endpoint stops, drains and destroys its queue pair, so the device no longer accesses
+// memory for this connection.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class RdmaEndpoint final : public Endpoint,
                            public Watcher,
                            public CmHandler {
  public:
-  // |port| and |table| outlive it.
+  // |port| and |table| outlive the endpoint.
   RdmaEndpoint(Port& port, EndpointTable& table, Connected connected);
   ~RdmaEndpoint() override;
 
@@ -70,38 +70,39 @@ class RdmaEndpoint final : public Endpoint,
   void on_ended(const Status& why) override;
 
   uint32_t number() const { return number_; }
-  // Nullptr once it has failed.
+  // Returns the queue pair; nullptr once the endpoint has failed.
   QueuePair* pair() { return pair_.get(); }
   const QueuePair* pair() const { return pair_.get(); }
 
   // --- for the transport and its table
-  // Takes a message, or a fragment of a put, that has arrived. Makes upcalls.
+  // Handles an incoming message or fragment of a put. Makes upcalls.
   void on_received(const ibv_wc& completion, const std::byte* slot);
-  // Notes that everything that was posted up to |id| has completed. No upcalls.
+  // Records that all work posted up to |id| has completed. Makes no upcalls.
   void on_sent(uint64_t id);
-  // Gives the connection up. on_failed comes with the next progress() that finds a handler. No
+  // Breaks the connection. The next progress() that finds a handler calls on_failed. Makes no
   // upcalls. It never fails, and may be called at any time.
   void break_off(std::string_view reason) noexcept;
-  // Sends and reports as much as possible. Returns the number of things done.
+  // Sends and reports as much as possible. Returns the number of actions.
   int progress();
-  // True: progress() has to be called again, at once, without an event.
+  // Whether progress() must be called again immediately, without waiting for an event.
   bool has_urgent_work() const;
-  // True: look_at_tail() has to be called now and then.
+  // Whether look_at_tail() must be called periodically.
   bool has_silent_tail() const {
     return handler_ != nullptr && state_ == State::kOpen && pair_->has_silent_tail();
   }
-  // Asks about unsignalled work if nothing was posted since the last look.
+  // Requests confirmation of unsignalled work if nothing was posted since the previous call.
   void look_at_tail();
-  // Prepares for sleep: every change will be announced. False when there is something to do at
+  // Prepares for sleep, so that every change is announced. Returns false if there is work to do at
   // once.
   bool prepare_sleep();
-  // True: until suspect_until_ns() its queue pair may silently be in the error state; see revoke().
+  // Whether its queue pair may silently be in the error state until suspect_until_ns(); see
+  // revoke().
   bool is_suspect() const { return pair_ != nullptr && suspect_until_ns_ != 0; }
   uint64_t suspect_until_ns() const { return suspect_until_ns_; }
   bool has_broken_in_silence() const { return pair_->is_in_error(); }
   void trust() { suspect_until_ns_ = 0; }
-  // Sends the peer an empty write if nothing happened since the last call. Its device answers, or
-  // the connection breaks.
+  // Sends the peer an empty write if there was no activity since the previous call. Either the
+  // peer's device answers or the connection breaks.
   void probe();
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
@@ -126,16 +127,16 @@ class RdmaEndpoint final : public Endpoint,
   EndpointTable& table_;
   const uint32_t number_;
   const uint32_t peer_number_;
-  std::string path_;  // for texts
+  std::string path_;  // for error texts
   EndpointHandler* handler_ = nullptr;
   State state_ = State::kOpen;
   bool want_writable_ = false;
   bool reported_ = false;
   bool watched_ = false;
-  uint64_t posted_before_ = 0;  // when the silent tail was looked at
+  uint64_t posted_before_ = 0;  // posted count at the last look at the silent tail
   uint64_t posted_at_probe_ = 0;
-  uint64_t opening_end_ = 0;             // what was posted before it opened the connection; 0: none
-  Passage passage_ = Passage::kNothing;  // once it has failed
+  uint64_t opening_end_ = 0;             // requests posted during the opening; 0: none
+  Passage passage_ = Passage::kNothing;  // valid once failed
   uint64_t deadline_ns_ = 0;
   uint64_t suspect_until_ns_ = 0;
   Status why_;

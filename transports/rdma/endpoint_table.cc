@@ -5,7 +5,7 @@
 namespace hetcomm::rdma {
 
 void EndpointTable::add(RdmaEndpoint& endpoint) {
-  // In a pass each endpoint may become active again after it has left the list.
+  // Within one pass an endpoint may become active again after it has left the list.
   endpoints_.reserve(endpoints_.size() + 1);
   active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
   by_number_.insert_or_assign(endpoint.number(), &endpoint);
@@ -39,7 +39,7 @@ int EndpointTable::run_active() {
   int done = 0;
   bool urgent = false;
   urgent_ = false;
-  const size_t count = active_.size();  // those that become active from here on wait for the next
+  const size_t count = active_.size();  // endpoints activated later wait for the next pass
   for (size_t i = 0; i < count; ++i) {
     RdmaEndpoint* endpoint = active_[i];
     if (endpoint == nullptr) continue;
@@ -54,7 +54,7 @@ int EndpointTable::run_active() {
     active_[i] = nullptr;
   }
   urgent_ = urgent_ || urgent;
-  // Usually the last one has left, or none.
+  // Usually only the last endpoint, or none, has left.
   while (!active_.empty() && active_.back() == nullptr) active_.pop_back();
   if (active_.size() < 2) return done;
   size_t kept = 0;
@@ -68,7 +68,7 @@ int EndpointTable::run_active() {
 }
 
 void EndpointTable::look_at_tails() {
-  // A device that fails here makes others active.
+  // A device failure in this loop activates other endpoints.
   for (size_t i = 0, count = active_.size(); i < count; ++i) {
     if (active_[i] != nullptr) active_[i]->look_at_tail();
   }
@@ -76,7 +76,7 @@ void EndpointTable::look_at_tails() {
 
 bool EndpointTable::prepare_sleep() {
   bool may_sleep = true;
-  // A device that fails here makes others active.
+  // A device failure in this loop activates other endpoints.
   for (size_t i = 0; i < active_.size(); ++i) {
     if (active_[i] != nullptr && !active_[i]->prepare_sleep()) may_sleep = false;
   }

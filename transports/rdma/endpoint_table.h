@@ -1,8 +1,8 @@
-// The endpoints of a transport: by the number of their queue pair, and those that have something to
+// The endpoints of a transport, indexed by queue pair number, and a list of those that have work to
 // do.
 //
-// Some work concerns an endpoint that is idle: its silent tail, a revocation that may have silently
-// stopped its queue pair, a cut path. The table does that work when the transport calls for it.
+// Some work concerns idle endpoints: a silent tail, a revocation that may have silently stopped a
+// queue pair, a cut path. The table does this work when the transport asks for it.
 #pragma once
 
 #include <cstddef>
@@ -17,42 +17,42 @@ namespace hetcomm::rdma {
 
 class EndpointTable {
  public:
-  // Makes room first, so that activate() never fails.
+  // Adds an endpoint. Reserves room first, so that activate() never fails.
   void add(RdmaEndpoint& endpoint);
   void remove(RdmaEndpoint& endpoint);
-  // Nullptr if no endpoint has this number.
+  // Returns the endpoint with queue pair |number|; nullptr if there is none.
   RdmaEndpoint* find(uint32_t number) {
     if (last_found_ != nullptr && last_found_->number() == number) return last_found_;
     return look_up(number);
   }
   bool empty() const { return endpoints_.empty(); }
-  // Endpoints that have not failed: each has a queue pair.
+  // Returns the number of endpoints that have not failed; each has a queue pair.
   size_t queue_pairs() const;
 
-  // The endpoint's progress() is called until it has no urgent work.
+  // Lists the endpoint as active: its progress() is called until it has no urgent work.
   void activate(RdmaEndpoint& endpoint) {
     urgent_ = true;
     if (endpoint.active_index != RdmaEndpoint::kInactive) return;
     endpoint.active_index = active_.size();
     active_.push_back(&endpoint);
   }
-  // Lets active endpoints make progress. Returns the number of things done.
+  // Lets active endpoints make progress. Returns the number of actions.
   int progress() { return urgent_ ? run_active() : 0; }
-  // Asks about unsignalled work on active endpoints.
+  // Requests confirmation of unsignalled work from active endpoints.
   void look_at_tails();
-  // False: an endpoint has something to do at once.
+  // Prepares all active endpoints for sleep. Returns false if one has work to do at once.
   bool prepare_sleep();
   bool has_urgent_work() const;
   uint64_t next_deadline_ns() const;
 
-  // An endpoint is suspect from now on (RdmaEndpoint::is_suspect).
+  // Records that at least one endpoint is suspect (RdmaEndpoint::is_suspect).
   void note_suspect() { has_suspects_ = true; }
   bool has_suspects() const { return has_suspects_; }
-  // Breaks off suspects whose queue pair has stopped, and trusts those whose time is over.
+  // Breaks suspects whose queue pair has stopped, and clears suspects whose time has expired.
   void check_suspects(uint64_t now);
-  // Asks on all silent connections whether the peer's device answers.
+  // Probes the peer's device on all silent connections.
   void probe_idle();
-  // Breaks off connections whose local address has gone.
+  // Breaks connections whose local address no longer exists.
   void check_addresses();
   void break_off_all(std::string_view reason) noexcept;
 
@@ -63,8 +63,8 @@ class EndpointTable {
   std::vector<RdmaEndpoint*> endpoints_;
   std::unordered_map<uint32_t, RdmaEndpoint*> by_number_;
   RdmaEndpoint* last_found_ = nullptr;
-  std::vector<RdmaEndpoint*> active_;  // nullptr: has left; run_active() closes the gap
-  bool urgent_ = false;                // an active endpoint has more than a silent tail
+  std::vector<RdmaEndpoint*> active_;  // null: left; run_active() closes the gap
+  bool urgent_ = false;                // an active endpoint has more work than a silent tail
   bool has_suspects_ = false;
 };
 

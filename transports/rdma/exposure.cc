@@ -10,12 +10,12 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
     return Status(Code::kOutOfResources, "rdma: too much memory is exposed to one peer");
   }
   const bool put = access == Access::kPutTarget;
-  // The slot comes first, so that a registration is noted whatever happens.
+  // The slot is reserved first, so that a registration is always recorded.
   const uint32_t slot = reserve();
   MemoryRegion* memory_region = nullptr;
   std::byte* copied_to = nullptr;
   if (piece.iov_len > 0) {
-    // The device writes a target, which needs the local right, too.
+    // The device writes to a target, which also requires the local right.
     const int rights =
         put ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
     Result<MemoryRegion*> made = cache_.acquire(piece.iov_base, piece.iov_len, rights);
@@ -50,13 +50,13 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
                      .kind = kind});
 }
 
-// Returns the slot that is taken next. A few slots rest before they are used again.
+// Returns the next free slot. Keeps a few slots unused for a while before they are reused.
 uint32_t ExposureTable::reserve() {
   constexpr size_t kFirst = 64;
   if (first_free_ != kNone && slots_.size() >= kFirst) return first_free_;
   if (slots_.size() < kMaxExposures) {
     slots_.emplace_back();
-    // The first of the list: it has never been used.
+    // The first list entry: it has never been used.
     const auto fresh = static_cast<uint32_t>(slots_.size() - 1);
     slots_[fresh].next_free = std::exchange(first_free_, fresh);
     if (last_free_ == kNone) last_free_ = fresh;

@@ -1,5 +1,6 @@
-// The memory that one endpoint has exposed to its peer. Its slot and the slot's generation name an
-// entry on the wire, so that an immediate from the peer finds the intended entry or nothing.
+// The memory that one endpoint has exposed to its peer. On the wire an entry is identified by its
+// slot and the slot's generation, so an immediate from the peer finds either the intended entry or
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 namespace hetcomm::rdma {
 
 struct Exposure {
-  MemoryRegion* memory_region = nullptr;  // null for empty memory, and for copied targets
-  // A target that could not be registered: fragments are copied to it. Null: the device writes.
+  MemoryRegion* memory_region = nullptr;  // null for empty memory and copied targets
+  // Target that could not be registered: fragments are copied to it. Null: the device writes.
   std::byte* copied_to = nullptr;
   uint64_t cookie = 0;
   uint64_t length = 0;
-  uint64_t arrived = 0;  // bytes that were reported
+  uint64_t arrived = 0;  // bytes reported
   uint32_t generation = 0;
   Access access = Access::kPutTarget;
   bool live = false;
@@ -31,14 +32,15 @@ class ExposureTable {
   ExposureTable(const ExposureTable&) = delete;
   ExposureTable& operator=(const ExposureTable&) = delete;
 
-  // A target that cannot be registered is copied to, unless it is memory of a device.
+  // Adds |piece|. A target that cannot be registered becomes a copied target, unless it is device
+  // memory.
   Result<RemoteKey> add(const iovec& piece, Access access, uint64_t cookie);
-  // Nullptr when the name is that of nothing live.
+  // Returns the live entry that |key| names; nullptr if there is none.
   Exposure* find(const RemoteKey& key);
   Exposure* find(uint32_t immediate);
   void remove(Exposure& exposure);
-  // Removes |exposure|. After the return the peer has no access. False: this table cannot ensure
-  // that.
+  // Removes |exposure|. Returns true if the peer no longer has access on return; false if this
+  // table cannot ensure that.
   bool revoke(Exposure& exposure);
   void clear();
 
@@ -49,8 +51,8 @@ class ExposureTable {
 
   MemoryRegionCache& cache_;
   std::vector<Exposure> slots_;
-  // The list of unused slots: the longest unused is taken first. It runs through the slots, so that
-  // none is lost for lack of memory.
+  // Head of the list of unused slots; the slot unused for longest is taken first. The list is
+  // linked through the slots, so no slot is lost if memory runs out.
   uint32_t first_free_ = kNone;
   uint32_t last_free_ = kNone;
 };

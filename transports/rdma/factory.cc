@@ -13,7 +13,7 @@ namespace {
 
 class RdmaFactory final : public TransportFactory {
  public:
-  // Nullptr: the installed libraries, loaded on demand.
+  // nullptr: the installed libraries, loaded on demand.
   explicit RdmaFactory(const Verbs* verbs, const Cm* cm) : verbs_(verbs), cm_(cm) {}
 
   std::string_view name() const override { return "rdma"; }
@@ -30,7 +30,7 @@ class RdmaFactory final : public TransportFactory {
   }
 
   bool can_use(const Config& config, const BoundNic& nic) const override {
-    // A list from the user also gives the order.
+    // A list set by the user also sets the order.
     return !nic.rdma_port.empty() && config.text(variable::kRdmaNic).empty() && table().ok();
   }
 

@@ -14,12 +14,12 @@ namespace rdma {
 struct Verbs;
 struct Cm;
 
-// Makes a factory with other tables than those of libibverbs and librdmacm. The tables outlive the
-// factory and its transports. Null |cm|: the installed librdmacm.
+// Creates a factory that uses |verbs| and |cm| instead of the installed libraries. The tables
+// outlive the factory and its transports. Null |cm|: the installed librdmacm.
 std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm = nullptr);
 
 }  // namespace rdma
-// Warns once about every name in HETCOMM_RDMA_NIC that is no device of this host.
+// Logs one warning for every name in HETCOMM_RDMA_NIC that is no device of this host.
 void warn_of_unknown_rdma_devices(const Config& config, Log& log);
 
 }  // namespace hetcomm

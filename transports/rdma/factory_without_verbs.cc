@@ -1,4 +1,4 @@
-// This stands in place of the transport where the build found no headers of libibverbs.
+// Replaces the transport if the libibverbs headers were not found at build time.
 #include "transports/rdma/factory.h"
 
 namespace hetcomm {

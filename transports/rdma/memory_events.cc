@@ -72,7 +72,7 @@ struct Pages {
   const size_t size;
 };
 
-// Takes memory away in a thread, by mapping over it, so that it leaves no hole for others.
+// Removes memory in a thread by mapping over it, so that it leaves no hole for other mappings.
 struct Taker {
   Status start(std::byte* begin, size_t bytes) {
     page = begin;
@@ -80,8 +80,8 @@ struct Taker {
       (void)!mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     });
   }
-  // True: the memory has gone. It then cannot be read, for example by write() to an eventfd, to
-  // which nothing is added.
+  // Whether the memory has been removed: write() then cannot read it and adds nothing to the
+  // eventfd |fd|.
   bool has_taken(int fd) const {
     const uint64_t deadline = deadline_after(now_ns(), uint64_t{kTryMs} * 1'000'000);
     while (write(fd, page, sizeof(uint64_t)) >= 0) {
@@ -94,8 +94,8 @@ struct Taker {
   std::thread thread;
 };
 
-// The process keeps its own object here. A forked child makes another place: the lock of its copy
-// may be held by a thread that it does not have.
+// Holds the process-wide object. A forked child creates another Place, since the lock in its copy
+// may be held by a thread that does not exist in the child.
 struct Place {
   const pid_t process = getpid();
   Place* const before;
@@ -140,7 +140,7 @@ MemoryEvents::MemoryEvents(UniqueFd stop) : process_(getpid()), stop_(std::move(
 
 Status MemoryEvents::open() {
   {
-    // A child that lives on would keep the kernel waiting for readers of the inherited descriptor.
+    // A surviving child would keep the kernel waiting for readers of the inherited descriptor.
     NoFork no_fork;
     events_ = open_events();
     if (events_.valid()) no_fork.close_in_children(events_.get());
@@ -155,10 +155,11 @@ Status MemoryEvents::open() {
   return {};
 }
 
-// Nothing is watched by now.
+// Closes the descriptor and ends the thread. Nothing is watched at this point.
 MemoryEvents::~MemoryEvents() {
   if (process_ != getpid()) {
-    // The thread is another process's, and the descriptor was closed when this one began.
+    // The thread belongs to another process, and the descriptor was closed when this process was
+    // forked.
     (void)thread_.release();
     (void)events_.release();
     return;
@@ -184,7 +185,7 @@ bool MemoryEvents::watch(const MemoryRange& range) {
   uffdio_register request{};
   request.range = {range.begin, range.end - range.begin};
   request.mode = UFFDIO_REGISTER_MODE_WP;
-  // A range that is already watched is watched again: its pages may be different by now.
+  // A range that is already watched is registered again, since its pages may have changed.
   if (ioctl(events_.get(), UFFDIO_REGISTER, &request) == 0) return true;
   watched_.pop_back();
   return false;
@@ -200,7 +201,7 @@ void MemoryEvents::unwatch(const MemoryRange& range) {
   let_go(range, 0);
 }
 
-// Stops watching the parts of |range| that are in none of the ranges from number |from| on.
+// Stops watching the parts of |range| that no range from index |from| onward covers.
 void MemoryEvents::let_go(const MemoryRange& range, size_t from) {
   for (size_t i = from; i < watched_.size(); ++i) {
     const MemoryRange& other = watched_[i];
@@ -214,15 +215,15 @@ void MemoryEvents::let_go(const MemoryRange& range, size_t from) {
 }
 
 bool MemoryEvents::changing() const {
-  // A request for nothing: the kernel looks first whether it has to say "again".
+  // An empty request: the kernel first checks whether it has to answer EAGAIN.
   uffdio_writeprotect nothing{};
   const bool again = ioctl(events_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
   std::atomic_thread_fence(std::memory_order_acquire);
   return again;
 }
 
-// Finds out whether changing() can be trusted. Linux before 5.15 forgot one call when another
-// ended. Two threads take one page away each. No reader runs yet.
+// Determines whether changing() can be trusted. Linux before 5.15 forgot one call when another call
+// ended. Two threads remove one page each while no reader runs.
 Status MemoryEvents::try_out() {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   Pages pages(2 * page);
@@ -233,7 +234,7 @@ Status MemoryEvents::try_out() {
   const auto try_it = [&]() -> Status {
     if (!watch({first, first + 2 * page})) return failed;
     if (changing()) return failed;
-    // The first thread waits for its event to be read. The second has at least taken its page away.
+    // The first thread waits for its event to be read. The second has at least removed its page.
     HETCOMM_RETURN_IF_ERROR(takers[0].start(pages.begin, page));
     if (!comes(events_.get()) || !changing()) return failed;
     HETCOMM_RETURN_IF_ERROR(takers[1].start(pages.begin + page, page));
@@ -250,9 +251,9 @@ Status MemoryEvents::try_out() {
   try {
     status = try_it();
   } catch (const std::bad_alloc&) {
-    // It is treated like any other failure: threads that were started are not left behind.
+    // Handled like any other failure: threads that were started are not left behind.
   }
-  // No thread waits for the events of a closed descriptor.
+  // No thread waits for events of a closed descriptor.
   if (!status.ok()) close_events();
   for (Taker& taker : takers) {
     if (taker.thread.joinable()) taker.thread.join();
@@ -281,7 +282,7 @@ void MemoryEvents::run() {
   while (true) {
     std::array<pollfd, 2> waiting = {{{events_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
     if (poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) {
-      // A thread that unmaps memory waits for this one, which goes on whatever happens.
+      // A thread that unmaps memory waits for this thread, which continues whatever happens.
       const timespec pause = {.tv_sec = 0, .tv_nsec = 1'000'000};
       nanosleep(&pause, nullptr);
       waiting[0].revents = POLLIN;
@@ -291,15 +292,15 @@ void MemoryEvents::run() {
   }
   uint64_t count = 0;
   (void)!read(stop_.get(), &count,
-              sizeof(count));  // what came before the request is seen from here
-  // Releases every thread that waits for an event to be read. None can wait after this.
+              sizeof(count));  // everything before the request is visible here
+  // Releases every thread that waits for an event to be read. No thread can wait after this.
   events_.reset();
 }
 
 void MemoryEvents::read_events() {
   std::array<uffd_msg, 16> messages;
   sequence_.fetch_add(1, std::memory_order_seq_cst);
-  // From here on callers of munmap may go on.
+  // From here on callers of munmap may continue.
   const ssize_t got = read(events_.get(), messages.data(), sizeof(messages));
   const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(uffd_msg) : 0;
   {

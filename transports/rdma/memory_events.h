@@ -1,5 +1,5 @@
-// All memory monitors of the process share this: the descriptor, the thread that reads it, the
-// ranges that are watched, and the last ranges that were lost.
+// State shared by all memory monitors of the process: the descriptor, the thread that reads it, the
+// watched ranges, and the ranges that were lost most recently.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +21,7 @@ namespace hetcomm::rdma {
 
 class MemoryEvents {
  public:
-  // Returns the object of the process, and makes it if there is none.
+  // Returns the process-wide object. Creates it if there is none.
   static Result<std::shared_ptr<MemoryEvents>> get();
   ~MemoryEvents();
   MemoryEvents(const MemoryEvents&) = delete;
@@ -30,14 +30,14 @@ class MemoryEvents {
   bool watch(const MemoryRange& range);
   void unwatch(const MemoryRange& range);
 
-  // True: a call that has not returned takes, or has taken, watched memory away. After false,
-  // sequence() covers all memory that went before.
+  // Whether a call that has not returned may be removing, or may have removed, watched memory. If
+  // false, sequence() covers all memory removed so far.
   bool changing() const;
 
-  // Changes with every event. Odd while an event may have been read that take() does not know yet.
+  // Returns a number that changes with every event. Odd while take() may not yet know an event that
+  // was read.
   uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
-  // Reports the ranges that were lost since the count was |taken|, and sets |taken| to the current
-  // count.
+  // Reports the ranges lost since the count was |taken|, and sets |taken| to the current count.
   void take(uint64_t& taken, MemoryMonitor::Lost& out);
   uint64_t count();
 
@@ -51,9 +51,9 @@ class MemoryEvents {
   void read_events();
   void let_go(const MemoryRange& range, size_t from);
 
-  // A forked child has a copy of this, but no thread.
+  // A forked child has a copy of this object, but no thread.
   const pid_t process_;
-  UniqueFd events_;  // closed by the thread, if there is one; a forked child has none
+  UniqueFd events_;  // closed by the thread, if there is one; none in a forked child
   UniqueFd stop_;
 
   // Held during system calls and allocations. The thread never takes it.
@@ -63,9 +63,9 @@ class MemoryEvents {
   std::atomic<uint64_t> sequence_{0};
   std::mutex lost_mutex_;
   std::array<MemoryRange, MemoryMonitor::kMax> lost_{};  // a ring
-  uint64_t lost_count_ = 0;                              // since the start
+  uint64_t lost_count_ = 0;                              // number of ranges lost since the start
 
-  // Left behind in a forked child, in which another thread may have its id.
+  // Leaked in a forked child, where another thread may have its id.
   std::unique_ptr<std::thread> thread_;
 };
 

@@ -1,18 +1,19 @@
-// Reports exactly which watched memory was unmapped, moved or thrown away (munmap, mremap, brk,
-// mmap over it, madvise), before the call that did it has returned. It uses only the events of the
-// kernel's userfaultfd. Memory is watched in write-protect mode and never protected, so no access
-// ever faults.
+// Reports exactly which watched memory was unmapped, moved or discarded (munmap, mremap, brk, mmap
+// over it, madvise), before the call responsible returns. Uses only the events of the kernel's
+// userfaultfd. Memory is watched in write-protect mode but never protected, so no access ever
+// faults.
 //
-// The kernel holds the caller of munmap until the event was read, which needs a thread. The thread
-// takes no lock that is ever held during an allocation, and allocates nothing itself, since it
-// could wait for its own event otherwise.
+// The kernel blocks the caller of munmap until the event has been read, so a separate thread reads
+// the events. The thread takes no lock that is ever held during an allocation, and allocates
+// nothing, since it could otherwise wait for its own event.
 //
-// The caller is held, but not the addresses: another thread may have mapped them again before the
-// event is there. The kernel counts changes in progress from before the memory goes, and answers
-// "again" to other requests until they are over. settle() checks that.
+// The caller is blocked, but the addresses are not: another thread may have mapped them again
+// before the event arrives. The kernel counts changes in progress from before the memory
+// disappears, and answers EAGAIN to other requests until they are complete. settle() checks that.
 //
-// Only one descriptor can watch a piece of memory, so the process has one descriptor, and one
-// thread, for all monitors. They begin with the first monitor and end with the last.
+// Only one descriptor can watch a piece of memory, so all monitors of the process share one
+// descriptor and one thread. Both exist from the creation of the first monitor to the destruction
+// of the last.
 #pragma once
 
 #include <array>
@@ -33,40 +34,40 @@ struct MemoryRange {
 
 class MemoryEvents;
 
-// One user's view of the events; not for several threads at a time.
+// One user's view of the events. Not thread-safe.
 class MemoryMonitor {
  public:
-  // kUnsupported where the kernel or the container does not allow it.
+  // Creates a monitor. kUnsupported: the kernel or the container does not allow it.
   static Result<std::unique_ptr<MemoryMonitor>> create();
-  // Gives up the ranges that are still watched.
+  // Unwatches the ranges that are still watched.
   ~MemoryMonitor();
   MemoryMonitor(const MemoryMonitor&) = delete;
   MemoryMonitor& operator=(const MemoryMonitor&) = delete;
 
-  // |range| is whole pages. False: this memory cannot be watched. It belongs to a file, or
-  // something other than a monitor watches it. Shared memory can be watched from Linux 5.19 on,
-  // except that pages that go by its descriptor (ftruncate, fallocate) cause no event. Ranges may
-  // overlap, also those of several monitors. Memory in several ranges stays watched until the last
-  // of them is given up.
+  // Watches |range|, which consists of whole pages. Returns false if this memory cannot be watched:
+  // it belongs to a file, or something other than a monitor watches it. Shared memory can be
+  // watched from Linux 5.19 on, except that pages removed through its descriptor (ftruncate,
+  // fallocate) cause no event. Ranges may overlap, even across monitors. Memory in several ranges
+  // stays watched until the last of these ranges is unwatched.
   bool watch(const MemoryRange& range);
-  // Call once for each watch() that succeeded. The memory may have gone since.
+  // Ends one watch. Call once for each successful watch(). The memory may already be unmapped.
   void unwatch(const MemoryRange& range);
 
-  // True: anything_lost() covers all watched memory that is free for others by now. False: a call
-  // that unmaps takes long, and watched memory may be lost without a report yet. Costs a system
-  // call.
+  // Returns true if anything_lost() covers all watched memory that has become free for reuse.
+  // Returns false if a call that unmaps takes long, so watched memory may be lost without a report
+  // yet. Costs a system call.
   bool settle();
 
   static constexpr size_t kMax = 256;
   struct Lost {
     std::array<MemoryRange, kMax> ranges;
     size_t count = 0;
-    bool all = false;  // too many to name
+    bool all = false;  // too many ranges to list
   };
-  // False: nothing was lost since the last take(). Costs one load.
+  // Returns false if no memory was lost since the last take(). Costs one load.
   bool anything_lost() const;
-  // Reports memory that was lost by calls that have returned, or before settle(). Some may be other
-  // monitors' memory.
+  // Reports memory that was lost by calls that have returned, or before settle(). Some of it may
+  // belong to other monitors.
   void take(Lost& out);
 
  private:
@@ -74,8 +75,8 @@ class MemoryMonitor {
 
   const std::shared_ptr<MemoryEvents> events_;
   std::vector<MemoryRange> watched_;
-  uint64_t seen_ = 0;   // of the events' sequence
-  uint64_t taken_ = 0;  // of all losses ever
+  uint64_t seen_ = 0;   // the events' sequence number at the last take()
+  uint64_t taken_ = 0;  // losses reported so far, of all losses ever
 };
 
 }  // namespace hetcomm::rdma

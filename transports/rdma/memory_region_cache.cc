@@ -13,7 +13,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// The most memory regions that are kept, since each may split a mapping of the process in three.
+// The most memory regions that are cached, since each may split a mapping of the process in three.
 constexpr size_t kMaxKept = 1024;
 constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -111,8 +111,9 @@ MemoryRegion* MemoryRegionCache::use(const MemoryRegion::Id& id) {
   return known;
 }
 
-// True: a memory region made now should be kept. Its memory is already watched, so that a loss from
-// now on is noticed. Lack of memory is no reason to fail: the memory region is then not kept.
+// Returns whether a memory region created now should be cached. If so, its memory is already
+// watched, so a later loss is noticed. Running out of memory is not an error: the memory region is
+// then not cached.
 bool MemoryRegionCache::begin_keeping(const MemoryRegion::Id& id, const Attached* device) {
   if (id.length > limit_bytes_ || (device == nullptr && monitor_ == nullptr)) return false;
   try {
@@ -136,7 +137,7 @@ Result<MemoryRegion*> MemoryRegionCache::add(const MemoryRegion::Id& id, const A
   }
 }
 
-// Undoes begin_keeping() when no memory region was made.
+// Reverts begin_keeping() if no memory region was created.
 void MemoryRegionCache::stop_keeping(const MemoryRegion::Id& id, const Attached* device) {
   known_.erase(id);
   if (device == nullptr) monitor_->unwatch(pages_of(id));
@@ -144,7 +145,7 @@ void MemoryRegionCache::stop_keeping(const MemoryRegion::Id& id, const Attached*
 
 Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, const Attached* device,
                                                  bool keep) {
-  // Nothing may fail once the device has it.
+  // Nothing may fail after the device has registered the memory.
   List own(1);
   MemoryRegion& region = own.front();
   region.self_ = own.begin();
@@ -152,7 +153,7 @@ Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, con
   if (keep) known_.emplace(id, &region);
   Result<Registered> made = make(id, device);
   if (!made.ok() && !idle_.empty()) {
-    // Idle memory regions may have used up the limit.
+    // Idle memory regions may have exhausted the limit.
     while (!idle_.empty()) forget(idle_.back());
     made = make(id, device);
   }
@@ -170,7 +171,7 @@ Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, con
   return &region;
 }
 
-// Finds a memory region that is kept for the memory that is there now.
+// Finds a cached memory region for the memory that is currently mapped.
 MemoryRegion* MemoryRegionCache::find(const MemoryRegion::Id& id) {
   auto found = known_.find(id);
   const bool settled = found == known_.end() || !found->second->watched_ || monitor_->settle();
@@ -203,7 +204,8 @@ bool MemoryRegionCache::revoke(MemoryRegion* region) {
   return true;
 }
 
-// The next acquire() of the same range makes a new one; this one lives as long as it is used.
+// Removes |region| from the cache. The next acquire() of its range creates a new region; |region|
+// lives as long as it is used.
 void MemoryRegionCache::forget(MemoryRegion& region) {
   known_.erase(region.id_);
   cached_bytes_ -= region.id_.length;
@@ -216,7 +218,7 @@ void MemoryRegionCache::end(MemoryRegion& region, List& list) {
   drop(region, list);
 }
 
-// The device no longer has |region|.
+// Removes |region| after the device has released it.
 void MemoryRegionCache::drop(MemoryRegion& region, List& list) {
   if (region.watched_) monitor_->unwatch(pages_of(region.id_));
   list.erase(region.self_);
@@ -245,7 +247,7 @@ void MemoryRegionCache::trim(uint64_t room_bytes) {
   }
 }
 
-// --- memory of devices -----------------------------------------------------------------------
+// --- device memory ---------------------------------------------------------------------------
 
 Result<Registered> MemoryRegionCache::make(const MemoryRegion::Id& id, const Attached* device) {
   if (device != nullptr) {
@@ -298,7 +300,7 @@ Status MemoryRegionCache::attach(const DeviceRange& range, DeviceWay way) {
   device->way = way;
   MemoryRegion& whole = device->whole;
   whole.id_ = {reinterpret_cast<uint64_t>(range.placeholder), range.length, IBV_ACCESS_LOCAL_WRITE};
-  // The range is noted first, so that the device releases it whatever happens.
+  // The range is recorded first, so that the device always releases it.
   const auto at = devices_.emplace(whole.id_.address, std::move(device)).first;
   const auto taken_back = [&](Status why) {
     devices_.erase(at);
@@ -309,7 +311,7 @@ Status MemoryRegionCache::attach(const DeviceRange& range, DeviceWay way) {
     if (!made.ok()) return taken_back(made.status());
     whole.mr_ = made->mr;
     whole.shift_ = made->address - whole.id_.address;
-    whole.users_ = 1;  // never the last
+    whole.users_ = 1;  // keeps the count above zero
   } catch (const std::bad_alloc&) {
     return taken_back(Code::kOutOfMemory);
   }

@@ -1,20 +1,20 @@
-// Memory regions over user memory, kept for reuse where that is safe.
+// Memory regions over user memory, cached for reuse where that is safe.
 //
-// Safe means that the cache notices when the memory goes away. A memory region pins pages, and
-// memory that is unmapped and mapped again has other pages. The device would then write to pages
-// that no one sees. The mechanism is MemoryMonitor (userfaultfd events). Memory that it cannot
-// watch, or all memory where the kernel does not allow it, is registered for each operation and
-// released after it: slower, never wrong. Hooks on malloc and munmap are not used, since they miss
-// calls that do not go through them.
+// Reuse is safe if the cache notices that memory disappears. A memory region pins pages, and memory
+// that is unmapped and mapped again has different pages. The device would then write to pages that
+// no one sees. The cache uses MemoryMonitor (userfaultfd events) to notice. Memory that cannot be
+// watched, or all memory if the kernel does not allow watching, is registered for each operation
+// and released after it, which is slower but always correct. Hooks on malloc and munmap are not
+// used, since they miss calls that bypass them.
 //
-// A memory region covers exactly the range that was asked for, so a peer that has its key reaches
-// nothing else. Idle ones are dropped, the least recently used first, beyond |limit_bytes|. After
-// fork() the child must not use the context. The parent's memory regions stay right, since the
-// kernel copies pinned pages for the child at once (before Linux 5.12: ibv_fork_init).
+// A memory region covers exactly the requested range, so a peer that has its key reaches nothing
+// else. Idle regions above |limit_bytes| are dropped, least recently used first. After fork() the
+// child must not use the context. The parent's memory regions remain correct, since the kernel
+// immediately copies pinned pages for the child (before Linux 5.12: ibv_fork_init).
 //
-// Memory of devices is named by its placeholder (DeviceRange). For this side's own use, one memory
-// region covers all of it as long as it is attached. Memory that peers get keys of is registered
-// exactly, and kept until detach(), before which it does not go away.
+// Device memory is named by its placeholder (DeviceRange). For this side's own use, one memory
+// region covers all of it while it is attached. Memory whose keys are given to peers is registered
+// exactly, and kept until detach(), before which it does not disappear.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class MemoryRegion {
  public:
   uint32_t lkey() const { return mr_->lkey; }
   uint32_t rkey() const { return mr_->rkey; }
-  // The address by which work requests and keys name |byte| of it.
+  // Returns the address by which work requests and keys name |byte|.
   uint64_t address_of(const void* byte) const { return reinterpret_cast<uint64_t>(byte) + shift_; }
 
  private:
@@ -63,40 +63,42 @@ class MemoryRegion {
   std::list<MemoryRegion>::iterator self_;
 };
 
-// ibv_reg_mr with helpful error texts: RLIMIT_MEMLOCK and so on.
+// Calls ibv_reg_mr, and explains errors: RLIMIT_MEMLOCK and so on.
 Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, uint64_t length,
                                 int access);
 
 class MemoryRegionCache {
  public:
-  // |limit_bytes| 0: nothing is kept. |strict|: memory regions that a peer may have a key of are
-  // neither kept nor shared between users.
+  // |limit_bytes| 0: nothing is cached. |strict|: memory regions whose keys peers may have are
+  // neither cached nor shared between users.
   MemoryRegionCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, bool strict, Log& log);
   ~MemoryRegionCache();
   MemoryRegionCache(const MemoryRegionCache&) = delete;
   MemoryRegionCache& operator=(const MemoryRegionCache&) = delete;
 
-  // Valid until release(), which comes as often as acquire() succeeded.
+  // Returns a memory region that is valid until release(). Each successful acquire() needs one
+  // release().
   Result<MemoryRegion*> acquire(const void* address, uint64_t length, int access);
-  // Acquires |part| of |whole|. It covers all of |whole| if that can be kept, since the other parts
-  // follow. Otherwise it covers only |part|, since each part is pinned and released separately.
+  // Acquires |part| of |whole|. The region covers all of |whole| if it can be cached, since the
+  // other parts follow. Otherwise it covers only |part|, since each part is pinned and released
+  // separately.
   Result<MemoryRegion*> acquire_part(const iovec& whole, const iovec& part, int access);
   void release(MemoryRegion* region);
-  // Releases |region|. After the return no peer reaches the memory by it. False: nothing was done,
-  // since others use it too, or the device does not release it.
+  // Releases |region|. Returns true if no peer can reach the memory through it any longer. Returns
+  // false if nothing was done, since the region has other users or the device does not release it.
   bool revoke(MemoryRegion* region);
 
-  // True: the processor may copy bytes of |extents|, which cannot be registered for the reason
-  // |why|. The first time is logged.
+  // Whether the processor may copy the bytes of |extents|, which cannot be registered for the
+  // reason |why|. The first time is logged.
   bool may_copy(const Status& why, Extents extents);
 
-  // Makes a memory region that is not kept. The caller ends it.
+  // Creates a memory region that is not cached. The caller destroys it.
   Result<Registered> register_alone(const void* address, uint64_t length, int access);
 
   Status attach(const DeviceRange& range, DeviceWay way);
-  // No part of it is acquired.
+  // Detaches device memory. None of it may be acquired.
   void detach(const std::byte* placeholder);
-  // True: one of |extents| is memory of a device.
+  // Whether any of |extents| is device memory.
   bool has_device(Extents extents) const;
 
   size_t kept() const { return known_.size(); }
@@ -130,14 +132,15 @@ class MemoryRegionCache {
   bool told_of_copying_ = false;
   const uint64_t limit_bytes_;
   const bool strict_;
-  // The kernel did not allow more to be registered at a time, even with nothing idle.
+  // Longest range that is tried for caching. The kernel has refused to register more at a time,
+  // even with nothing idle.
   uint64_t most_bytes_ = UINT64_MAX;
   uint64_t cached_bytes_ = 0;
-  List all_;   // in use, or not kept
-  List idle_;  // cached and unused; most recently used first
+  List all_;   // in use or not cached
+  List idle_;  // cached but unused; most recently used first
   std::unordered_map<MemoryRegion::Id, MemoryRegion*, MemoryRegion::Hash> known_;
   std::unique_ptr<MemoryMonitor> monitor_;
-  std::map<uint64_t, std::unique_ptr<Attached>> devices_;  // by the placeholder's begin
+  std::map<uint64_t, std::unique_ptr<Attached>> devices_;  // by the placeholder's start
 };
 
 }  // namespace hetcomm::rdma

@@ -1,8 +1,8 @@
-// The messages of one connection, both ways: their heads, which are short because each repeats the
-// one before (decode_head), and the credits that they carry.
+// The messages of one connection in both directions: their heads, which are short because each is
+// encoded relative to the previous one (decode_head), and the credits that they carry.
 //
-// It posts without checking for room: the caller checks first. A posted message leaves at once,
-// with everything that was added to the queue pair before. Sending is forced inline, since short
+// Sending does not check for room; the caller checks first. A posted message is sent immediately,
+// together with everything added to the queue pair before it. Sending is forced inline, since short
 // messages pay for every call.
 #pragma once
 
@@ -21,24 +21,24 @@ namespace hetcomm::rdma {
 
 class MessagePort {
  public:
-  // The peer's receives have |peer_slot_bytes|, this side's |slot_bytes|. |pair| may end before
-  // this object, which is then no longer called.
+  // |peer_slot_bytes|: size of the peer's receives. |slot_bytes|: size of this side's receives.
+  // |pair| may be destroyed before this object, which is then no longer called.
   MessagePort(QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes, uint32_t slot_bytes)
       : pair_(pair),
         credits_(credits),
         peer_slot_bytes_(peer_slot_bytes),
         slot_bytes_(slot_bytes) {}
 
-  // False: the payload is too long for a message of this connection.
+  // Whether the payload is short enough for a message on this connection.
   bool fits(uint64_t payload_bytes) const {
     return payload_bytes + kMaxHeadBytes <= peer_slot_bytes_;
   }
-  // True: there is room for a message now.
+  // Whether there is room for a message now.
   bool can_send(uint64_t payload_bytes) const {
     if (!credits_.allow_message() || pair_.room() < 4) return false;
     return payload_bytes + kMaxHeadBytes <= pair_.max_inline() || pair_.free_slots() > 0;
   }
-  // False: the device refuses.
+  // Sends a message. Returns false if the device refuses it.
   [[nodiscard, gnu::always_inline]] bool send(const MessageHeader& header,
                                               const ExtentView& payload) {
     std::array<std::byte, QueuePair::kMaxInline> small;
@@ -50,16 +50,16 @@ class MessagePort {
     gather(payload.extents, payload.offset, {place + head, payload.length});
     return post(place, size, is_inline);
   }
-  // True: a message that only pays credits back is due, and there is room() for its request.
+  // Whether a message that only pays back credits is due and there is room() for its request.
   bool is_payment_due() const { return credits_.is_payment_due() && pair_.room() >= 2; }
   bool can_pay() const { return pair_.max_inline() > 0 || pair_.free_slots() > 0; }
-  // False: the device refuses.
+  // Sends a message that only pays back credits. Returns false if the device refuses it.
   [[nodiscard]] bool pay_credits();
 
-  // Reads the head of |size| bytes that have arrived, and takes the credits in it. Returns nullopt
-  // and |*error| where the peer breaks the protocol.
+  // Reads the head of an incoming message of |size| bytes, and adds the credits in it. Returns
+  // nullopt and sets |*error| if the peer violates the protocol.
   std::optional<Head> receive(const std::byte* bytes, size_t size, const char** error);
-  // The header of the last message that receive() has read.
+  // Returns the header of the last message that receive() read.
   const MessageHeader& last_received() const { return last_received_; }
 
  private:

@@ -19,7 +19,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Indices beyond are not looked at when the choice is free; tables are long and mostly empty.
+// Larger indices are ignored when any GID may be chosen, since tables are long and mostly empty.
 constexpr uint32_t kMaxGidIndex = 256;
 
 struct Wanted {
@@ -148,7 +148,7 @@ Status read_mtu(const Config& config, ibv_mtu active, Nic& nic) {
   return {};
 }
 
-// Fills |nic| when the port can be used, as far as |source| knows.
+// Checks whether the port can be used, as far as |source| knows, and fills |nic| if so.
 Status examine(const PortSource& source, const Config& config, Nic& nic) {
   Result<PortState> port = source.read(nic.port);
   if (!port.ok()) return port.status();
@@ -162,7 +162,7 @@ Status examine(const PortSource& source, const Config& config, Nic& nic) {
   return read_gids(source, config, port->gids, nic);
 }
 
-// Fills the rest, which only an open device reports.
+// Fills the fields that only an open device reports.
 Status examine_open(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {
   ibv_port_attr port{};
   if (const int error = verbs.query_port(context, nic.port, &port); error != 0) {
@@ -185,7 +185,7 @@ class DeviceList {
   }
   int count() const { return list_ == nullptr ? 0 : count_; }
   ibv_device* at(int i) const { return list_[i]; }
-  // Why there is no list; 0 if there is one.
+  // Returns the reason why there is no list; 0 if there is one.
   int error() const { return list_ == nullptr ? error_ : 0; }
 
  private:
@@ -195,27 +195,27 @@ class DeviceList {
   int error_;
 };
 
-// Whether a search leaves the device of the port that it has chosen open.
+// Whether a search leaves the device of the chosen port open.
 enum class Then : uint8_t { kNothing, kOpen };
 
 class Search {
  public:
-  // Leaves out the ports named in |taken|.
+  // Skips the ports named in |taken|.
   Search(const Verbs& verbs, const Config& config, Then then, const std::vector<std::string>& taken)
       : Search(verbs, config, then, taken, config.text(variable::kRdmaNic)) {}
-  // Takes the ports in |names| in place of HETCOMM_RDMA_NIC.
+  // Considers the ports in |names| instead of HETCOMM_RDMA_NIC.
   Search(const Verbs& verbs, const Config& config, Then then, const std::vector<std::string>& taken,
          std::string_view names)
       : verbs_(verbs), config_(config), then_(then), taken_(taken), names_(names) {}
 
-  // The result has a context where the device should be open.
+  // Returns the chosen port, with a context if the device should stay open.
   Result<OpenNic> run() {
     Result<std::vector<Wanted>> wanted = parse_names(names_);
     if (!wanted.ok()) return wanted.status();
     const DeviceList devices(verbs_);
     if (devices.count() == 0) {
       const bool missing = devices.error() == 0 || devices.error() == ENOSYS;
-      // libibverbs leaves out devices that it has no descriptor for, without an error.
+      // libibverbs silently skips devices for which it has no descriptor.
       if (missing && then_ == Then::kOpen && !names_.empty()) {
         return Status(Code::kOutOfResources,
                       fmt::format("rdma: no device is listed, and {} was found before: it is gone, "
@@ -259,7 +259,7 @@ class Search {
 
   void add_refusal(const std::string& text) { refused_ += (refused_.empty() ? "" : "; ") + text; }
 
-  // Tries the ports of the device that |wanted| names, or of all.
+  // Tries the ports of the device that |wanted| names, or of all devices.
   void try_devices(const DeviceList& devices, const Wanted* wanted) {
     for (int i = 0; i < devices.count(); ++i) {
       const std::string name = verbs_.get_device_name(devices.at(i));
@@ -277,7 +277,8 @@ class Search {
                                   : "neither InfiniBand nor RoCE"));
       return;
     }
-    // Without the right to open the device, the attempt says why. No file has the active MTU.
+    // Without permission to open the device, the attempt reports why. No file contains the active
+    // MTU.
     if (then_ == Then::kNothing && !needs_mtu(config_) && verbs_.may_open(device)) {
       const PortFiles files(verbs_.files_of(device));
       if (files.ports() > 0) {
@@ -301,8 +302,8 @@ class Search {
     if (taken) best_.context = then_ == Then::kOpen ? std::move(context) : nullptr;
   }
 
-  // Tries the ports that |source| knows. |context| is null if their device is not open. True: one
-  // of them is the best so far.
+  // Tries the ports that |source| knows. |context| is null if their device is not open. Returns
+  // true if one of them is the best so far.
   bool try_ports(const PortSource& source, ibv_context* context, const ibv_device_attr& limits,
                  const std::string& name, uint8_t only) {
     if (only > source.ports()) {
@@ -427,7 +428,7 @@ void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& c
 
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log) {
   Result<std::vector<Wanted>> wanted = parse_names(config.text(variable::kRdmaNic));
-  // A malformed name is an error where the devices are opened.
+  // A malformed name is reported as an error when devices are opened.
   if (!wanted.ok() || wanted->empty()) return;
   const DeviceList devices(verbs);
   std::vector<std::string> names;

@@ -1,9 +1,9 @@
-// Chooses the port of a device, and reads its addresses (GIDs). Finding a port opens no device
-// where the kernel's files say enough about it.
+// Chooses the port of a device and reads its addresses (GIDs). Finding a port does not open the
+// device if the kernel's files contain enough information.
 //
-// Devices of other kinds than InfiniBand and RoCE (iWARP, usNIC, EFA) are left out. The first port
-// that is usable is taken: in the order of HETCOMM_RDMA_NIC, or, where that is empty, the fastest
-// active port. Ports that were not taken are named with the reason.
+// Devices other than InfiniBand and RoCE (iWARP, usNIC, EFA) are skipped. The first usable port is
+// chosen, in the order of HETCOMM_RDMA_NIC. If that is empty, the fastest active port is chosen.
+// Rejected ports are listed with the reason.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace hetcomm::rdma {
 
 using GidBytes = std::array<std::byte, 16>;
 
-// Best first. Two ports reach each other by GIDs of one kind.
+// Best first. Two ports can reach each other only by GIDs of the same kind.
 enum class GidKind : uint8_t {
   kRoceV2Ipv4 = 1,
   kRoceV2Ipv6 = 2,
@@ -35,7 +35,7 @@ std::string gid_text(const GidBytes& gid);
 struct Gid {
   GidBytes bytes{};
   GidKind kind = GidKind::kRoceV2Ipv4;
-  uint32_t index = 0;  // in this port's table; not for the peer
+  uint32_t index = 0;  // in this port's table; not sent to the peer
 };
 
 struct Nic {
@@ -43,33 +43,35 @@ struct Nic {
   uint8_t port = 1;
   bool ethernet = true;
   uint16_t lid = 0;
-  ibv_mtu mtu = IBV_MTU_1024;  // the MTU in use
+  ibv_mtu mtu = IBV_MTU_1024;  // MTU in use
   uint64_t rate_mbit = 0;
-  // These three and |mtu| are known where the device was open.
+  // Whether the device was open. If not, |mtu| and the two fields after this one are unknown.
   bool was_open = false;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
-  // The vendor's number identifies it. Soft-RoCE is wrong after a retransmission.
+  // Whether this is Soft-RoCE, by its vendor id. Soft-RoCE is wrong after a retransmission.
   bool is_soft_roce() const { return limits.vendor_id == kSoftRoceVendor; }
   static constexpr uint32_t kSoftRoceVendor = 0xffffff;
-  std::vector<Gid> gids;  // best first; none once all have gone
+  std::vector<Gid> gids;  // best first; empty if none is left
 
-  std::string name() const;  // "rxe0:1"
-  // "rxe0:1, RoCE v2 192.0.2.1 (GID index 1), MTU 1024", without the MTU where it is not known.
+  std::string name() const;  // e.g. "rxe0:1"
+  // Returns e.g. "rxe0:1, RoCE v2 192.0.2.1 (GID index 1), MTU 1024", without the MTU if it is
+  // unknown.
   std::string describe() const;
 };
 
 uint32_t mtu_bytes(ibv_mtu mtu);
 
-// A port that was chosen. Its device is not open.
+// A port that was chosen. Its device is closed.
 struct FoundNic {
   Nic nic;
-  std::string others;  // the ports that were not taken, and why
+  std::string others;  // rejected ports, with reasons
 };
-// Finds the best port, or the port |instance| places after it, as long as it is worth sharing load
-// with the best. A device is opened for a moment if the kernel's files do not say enough about it.
+// Finds the best port, or the port |instance| places after it if it is good enough to share load
+// with the best port. Briefly opens a device if the kernel's files do not contain enough
+// information.
 Result<FoundNic> find_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
-// Finds the port that |name| ("mlx5_0:1") names.
+// Finds the port called |name| ("mlx5_0:1").
 Result<FoundNic> find_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
 
 struct CloseDevice {
@@ -82,16 +84,16 @@ using OpenContext = std::unique_ptr<ibv_context, CloseDevice>;
 struct OpenNic {
   OpenContext context;
   Nic nic;
-  std::string others;  // the ports that were not taken, and why
+  std::string others;  // rejected ports, with reasons
 };
-// These open the best port, and the port that |name| names.
+// Opens the best port. open_named_nic() opens the port called |name|.
 Result<OpenNic> open_nic(const Verbs& verbs, const Config& config);
 Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
-// Reads the GIDs and the LID of |nic| again. If the port cannot be asked, there are no GIDs.
+// Rereads the GIDs and the LID of |nic|. If the port cannot be queried, the list of GIDs is empty.
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
-// Warns once about every name in HETCOMM_RDMA_NIC that is no device of this host.
+// Logs one warning for every name in HETCOMM_RDMA_NIC that is no device of this host.
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log);
-// Returns how many usable ports there are, at most |most|.
+// Returns the number of usable ports, at most |most|.
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most);
 
 }  // namespace hetcomm::rdma

@@ -15,7 +15,7 @@ PendingConnections::PendingConnections(Port& port, EndpointTable& endpoints)
     : port_(port), endpoints_(endpoints) {}
 
 PendingConnections::~PendingConnections() {
-  // These use the listener and the manager.
+  // Arrivals and attempts use the listener and the manager.
   arrivals_.clear();
   attempts_.clear();
   listener_.reset();
@@ -70,13 +70,13 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
                                "it alike on all ranks",
                                contact_.by_cm ? "cm" : "exchange",
                                decoded->by_cm ? "cm" : "exchange", decoded->nic));
-    // Another transport may hide it.
+    // Logged, since another transport may serve the peer and so hide the mismatch.
     if (!std::exchange(warned_, true)) port_.environment().log.warn("{}", differs.text());
     return differs;
   }
   Way way;
-  // Chooses the best kind that both have, and two addresses of it in one subnet, as far as they
-  // tell.
+  // Chooses the best GID kind that both sides have, and the two addresses of that kind with the
+  // longest common prefix.
   bool found = false;
   size_t most_alike = 0;
   for (const Gid& mine : nic.gids) {
@@ -141,7 +141,7 @@ void PendingConnections::on_accept(StreamSocket socket, const Hello& hello) {
   const size_t before = arrivals_.size();
   bool started = false;
   try {
-    // A peer sends no more than its credits before the connection is complete. These messages are
+    // A peer sends no more messages than its credits before the connection is complete. They are
     // kept.
     port_.completions().reserve_aside((before + 1) * port_.settings().credits);
     arrivals_.push_back(
@@ -187,7 +187,8 @@ size_t PendingConnections::queue_pairs() const {
 int PendingConnections::run_timers(uint64_t now) {
   listener_->expire(now);
   int done = 0;
-  // An upcall may start and cancel attempts: ask for the next due one until there is none.
+  // An upcall may start and cancel attempts, so the next due attempt is looked up until there is
+  // none.
   const auto run = [&](auto& list) {
     for (size_t left = list.size(); left > 0; --left) {
       const auto due = std::find_if(list.begin(), list.end(),

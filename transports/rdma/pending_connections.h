@@ -1,5 +1,5 @@
-// Connections being made: finds the way to a peer, accepts peers, and keeps each attempt and
-// arrival until it is an endpoint or has failed.
+// Connections being established: finds the way to a peer, accepts peers, and holds each attempt and
+// arrival until it becomes an endpoint or fails.
 #pragma once
 
 #include <cstddef>
@@ -21,27 +21,29 @@ class Arrival;
 
 class PendingConnections final : public AcceptHandler, public CmListener {
  public:
-  // |port| and |endpoints| outlive it.
+  // |port| and |endpoints| outlive this object.
   PendingConnections(Port& port, EndpointTable& endpoints);
   ~PendingConnections();
 
-  // Makes the listener, after the port was found. With |use_cm| the port is open, and the call
-  // makes the connection manager over |cm|, or over the installed librdmacm if that is null.
+  // Creates the listener, once the port has been found. With |use_cm| the port is open, and the
+  // call creates the connection manager with |cm|, or with the installed librdmacm if |cm| is null.
   Status open(bool use_cm, const Cm* cm);
-  // Peers can connect from here on.
+  // Starts to accept peers.
   Status start();
   std::vector<std::byte> contact() const { return encode_contact(contact_); }
-  // kOk if the peer with this contact can be reached from here.
+  // Returns kOk if the peer with this contact can be reached from here.
   Status reach(ConstByteSpan contact) const { return way_to(contact).status(); }
-  // TransportHandler::on_connected follows from run_timers() or the poller.
+  // Starts a connection. TransportHandler::on_connected is called later from run_timers() or the
+  // poller.
   void connect(const Destination& destination, ConstByteSpan contact);
   void cancel(const Destination& destination);
-  // True: queue pair |number| is that of a peer whose connection is not complete.
+  // Whether queue pair |number| belongs to a connection that is not yet complete.
   bool owns(uint32_t number) const;
-  // Number of queue pairs of the transport, including those of endpoints.
+  // Returns the number of the transport's queue pairs, including those of endpoints.
   size_t queue_pairs() const;
-  // Makes upcalls. Returns the number of things done. The transport calls it every 10 ms, and at
-  // once after connect(), so the deadline of an arrival may be noticed that late.
+  // Handles expired deadlines. Makes upcalls. Returns the number of actions. The transport calls it
+  // every 10 ms, and immediately after connect(), so an arrival's deadline may be noticed up to 10
+  // ms late.
   int run_timers(uint64_t now);
   uint64_t next_timer_ns() const;
 
@@ -50,16 +52,16 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   void on_listener_lost(const Status& why) override { port_.break_down(why.text()); }
 
   // --- for attempts and arrivals
-  // Nullptr: connections are made by exchange.
+  // Returns the connection manager; nullptr if connections are made by exchange.
   ConnectionManager* manager() { return manager_.get(); }
-  // The attempt or arrival that asks is counted already.
+  // Creates a queue pair. The attempt or arrival that asks is already counted.
   Result<std::unique_ptr<QueuePair>> make_queue_pair() {
     return port_.make_queue_pair(queue_pairs());
   }
   std::unique_ptr<Endpoint> make_endpoint(Connected connected);
-  // Ends an attempt with its outcome, and tells core. This never fails.
+  // Ends an attempt with its outcome, and reports it to core. Never fails.
   void finish(ConnectAttempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept;
-  // Ends an arrival with its outcome. Nullptr: the connection has failed.
+  // Ends an arrival with its outcome. Null |endpoint|: the connection has failed.
   void finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) noexcept;
 
  private:
@@ -71,7 +73,7 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   };
 
   Result<Way> way_to(ConstByteSpan contact) const;
-  // True: connections can be made by this address of the port.
+  // Whether connections can be made through this address of the port.
   bool is_usable(const Gid& gid) const;
 
   Port& port_;
@@ -81,7 +83,7 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   std::unique_ptr<NetworkListener> listener_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
   std::vector<std::unique_ptr<Arrival>> arrivals_;
-  mutable bool warned_ = false;  // that a peer makes connections in another way
+  mutable bool warned_ = false;  // that a peer establishes connections in another way
 };
 
 }  // namespace hetcomm::rdma

@@ -15,17 +15,17 @@ namespace hetcomm::rdma {
 namespace {
 
 constexpr uint32_t kMinConnections = 16;
-// The limit of the wait for the flushed work of a stopped queue pair. Destroying the queue pair
-// ends it in any case.
+// Limit for waiting until a stopped queue pair's work is flushed. Destroying the queue pair ends
+// the work in any case.
 constexpr uint64_t kDrainNs = 200'000'000;
-// A device that could not be opened is not asked again within this time. Each try takes
+// A device that could not be opened is not tried again within this time. Each attempt takes
 // milliseconds.
 constexpr uint64_t kBetweenOpensNs = 100'000'000;
 
 }  // namespace
 
 Status Port::find(const Verbs& verbs) {
-  // It helps before Linux 5.12 only, and is too late there once something was registered.
+  // Helps only before Linux 5.12, where it is too late after the first registration.
   (void)verbs.fork_init();
   const BoundNic* const bound = environment_.nic;
   Result<FoundNic> nic = bound != nullptr
@@ -47,7 +47,7 @@ Status Port::open() {
   try {
     status = try_open();
   } catch (const std::bad_alloc&) {
-    close();  // the next try may find memory
+    close();  // the next attempt may find memory
     return Code::kOutOfMemory;
   }
   if (!status.ok()) close();
@@ -125,8 +125,8 @@ void Port::recycle(const ibv_wc& receive) {
 
 void Port::quiesce(QueuePair& pair) {
   pair.stop();
-  // Requests without IBV_SEND_SIGNALED give no completion, so a last request tells when all are
-  // over. A device that refuses it tells no more than before.
+  // Requests without IBV_SEND_SIGNALED cause no completion, so a final request shows when all have
+  // ended. If the device refuses that request, |tells| becomes false.
   bool tells = true;
   if (!pair.idle()) {
     pair.nudge();
@@ -143,8 +143,8 @@ void Port::quiesce(QueuePair& pair) {
       }
     });
     if (!broken_.ok() || now_ns() >= deadline) break;
-    // The queue is emptied in any case: many devices forget the completions of a destroyed queue
-    // pair, with the receives that they stand for.
+    // The queue is emptied in any case: many devices discard the completions of a destroyed queue
+    // pair, including the receives that they represent.
     if (fetch() > 0) continue;
     if (pair.idle() || !tells) break;
     sched_yield();

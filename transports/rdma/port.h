@@ -1,10 +1,10 @@
-// The port of a transport, with everything that all its connections share: queues, receives, memory
+// A transport's port, with everything that all of its connections share: queues, receives, memory
 // regions, settings.
 //
-//   found   its name and addresses are known; its device is not open and costs nothing
-//   open    from the first open() on, until the end
+//   found   name and addresses are known; the device is closed and costs nothing
+//   open    from the first open() on, until destruction
 //
-// Members are destroyed in reverse order, so the device's objects go before the device.
+// Members are destroyed in reverse order, so the device's objects are destroyed before the device.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ namespace hetcomm::rdma {
 
 class PortHandler {
  public:
-  // The device has been opened. If this fails it is closed again. It may come from inside any call
-  // of the port that opens it.
+  // Reports that the device has been opened. If the upcall fails, the device is closed again. Any
+  // call of the port that opens the device may make this upcall.
   virtual Status on_port_opened() = 0;
-  // The device is about to be closed, since one of its objects could not be made.
+  // Reports that the device is about to be closed, since one of its objects could not be created.
   virtual void on_port_closing() noexcept = 0;
-  // The device or its queues have failed: no connection can go on. It may come more than once, and
-  // from inside any call of the port.
+  // Reports that the device or its queues have failed, so no connection can continue. It may be
+  // called repeatedly, from inside any call of the port.
   virtual void on_port_broken(std::string_view reason) noexcept = 0;
 
  protected:
@@ -47,10 +47,11 @@ class Port {
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
-  // Finds the port. All other calls come after it has succeeded.
+  // Finds the port. Must succeed before any other call.
   Status find(const Verbs& verbs);
-  // Opens the device and makes its queues, unless that has been done. For a short time before the
-  // next try, a failure is reported again. Lack of memory is a failure like any other.
+  // Opens the device and creates its queues unless it is already open. After a failure, calls
+  // report the same failure for a short time before the next attempt. Running out of memory is
+  // handled like any other failure.
   Status open();
   bool is_open() const { return device_ != nullptr; }
 
@@ -59,32 +60,32 @@ class Port {
   Log& log() { return environment_.log; }
   const Settings& settings() const { return settings_; }
   const Verbs& verbs() const { return *verbs_; }
-  // The port as it was found, or as the open device reports it.
+  // Returns the port as found, or as the open device reports it.
   const Nic& nic() const { return is_open() ? device_->nic() : found_; }
-  // These exist while the port is open.
+  // These objects exist only while the port is open.
   Device& device() { return *device_; }
-  // Asks the device, regardless of events.
+  // Queries the device, regardless of events.
   bool has_address(const Gid& gid) const { return device_->gid_at(gid.index) == gid.bytes; }
   MemoryRegionCache& memory_regions() { return *memory_regions_; }
   ReceivePool& receives() { return *receives_; }
   CompletionInbox& completions() { return completions_; }
   const CompletionInbox& completions() const { return completions_; }
 
-  // The reason why the port is unusable, or kOk.
+  // Returns the reason why the port is unusable, or kOk.
   const Status& broken() const { return broken_; }
-  // Notes the first reason, and tells the handler.
+  // Records the first reason, and informs the handler.
   void break_down(std::string_view reason) noexcept;
 
-  // Opens the port, and makes a queue pair with receives. |count| is the number of queue pairs with
-  // this one.
+  // Opens the port, and creates a queue pair with receives. |count| is the number of queue pairs,
+  // including this one.
   Result<std::unique_ptr<QueuePair>> make_queue_pair(size_t count);
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
-  // Stops |pair| and takes all its completions. Bounded in time; no upcalls.
+  // Stops |pair| and fetches all its completions. Bounded in time; makes no upcalls.
   void quiesce(QueuePair& pair);
-  // Discards completions for queue pair |number|, which is stopped and has sent nothing.
+  // Discards completions for queue pair |number|, which is stopped and never sent anything.
   void discard_arrived(uint32_t number);
 
-  // Asks the device for completions once. Returns how many came.
+  // Polls the device for completions once. Returns the number fetched.
   size_t fetch() {
     if (!is_open()) return 0;
     const int got = completions_.fetch(device_->verbs(), device_->cq());
@@ -96,9 +97,9 @@ class Port {
   void post_receives() {
     if (is_open() && !receives_->flush()) break_down("receives cannot be posted");
   }
-  // Lets the next completion of the open port make an event. False: the port is broken.
+  // Requests an event for the open port's next completion. Returns false if the port is broken.
   bool arm();
-  // Takes all completion events, after one has come.
+  // Reads all completion events after at least one has arrived.
   void take_completion_events();
 
  private:
@@ -113,8 +114,8 @@ class Port {
   PortHandler& handler_;
   Status broken_;
   Status open_failure_;
-  uint64_t next_open_ns_ = 0;  // by the real clock
-  bool armed_ = false;         // the next completion makes an event
+  uint64_t next_open_ns_ = 0;  // real clock
+  bool armed_ = false;         // the next completion causes an event
   CompletionInbox completions_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ReceivePool> receives_;

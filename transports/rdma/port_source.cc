@@ -19,10 +19,10 @@
 namespace hetcomm::rdma {
 namespace {
 
-// No port has a longer table.
+// Upper bound for the length of a GID table.
 constexpr uint32_t kMaxPortGids = 65536;
 
-// Speeds above NDR (128) have a field of their own, which older headers lack.
+// Speeds above NDR (128) have a separate field, which older headers lack.
 template <typename Attributes>
 uint32_t speed_of(const Attributes& port) {
   if constexpr (requires { port.active_speed_ex; }) {
@@ -58,7 +58,7 @@ uint64_t rate_of(const ibv_port_attr& port) {
   }
 }
 
-// The first line of a file; nullopt where it cannot be read.
+// Returns the first line of a file; nullopt if it cannot be read.
 std::optional<std::string> first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -66,7 +66,7 @@ std::optional<std::string> first_line(const std::string& path) {
   return line;
 }
 
-// "14.0625 Gb/sec (1X FDR)", whatever the locale. 0 if it makes no sense.
+// Parses e.g. "14.0625 Gb/sec (1X FDR)", whatever the locale. Returns 0 if it is malformed.
 uint64_t rate_of(std::string_view text) {
   const double gbit = leading_number(text);
   if (!(gbit > 0 && gbit < 1e6)) return 0;
@@ -109,7 +109,7 @@ std::string PortFiles::folder_of(uint8_t port) const {
   return fmt::format("{}/ports/{}", folder_, port);
 }
 
-// state: "4: ACTIVE", link_layer: "Ethernet", lid: "0x1f", rate: "100 Gb/sec (4X EDR)".
+// Reads state: "4: ACTIVE", link_layer: "Ethernet", lid: "0x1f", rate: "100 Gb/sec (4X EDR)".
 Result<PortState> PortFiles::read(uint8_t port) const {
   const std::string folder = folder_of(port);
   const auto state = first_line(folder + "/state");
@@ -129,8 +129,8 @@ Result<PortState> PortFiles::read(uint8_t port) const {
   return told;
 }
 
-// gids/3: "0000:0000:0000:0000:0000:ffff:c000:0201", gid_attrs/types/3: "RoCE v2" or "IB/RoCE v1".
-// The type of an empty entry cannot be read.
+// Reads gids/3: "0000:0000:0000:0000:0000:ffff:c000:0201", and gid_attrs/types/3: "RoCE v2" or
+// "IB/RoCE v1". The type of an empty entry cannot be read.
 std::optional<ibv_gid_entry> PortFiles::gid(uint8_t port, uint32_t index) const {
   const std::string folder = folder_of(port);
   const auto text = first_line(fmt::format("{}/gids/{}", folder, index));

@@ -1,5 +1,5 @@
-// The ports of an RDMA device, as reported by the open device, or by the kernel's files, which need
-// no open device.
+// The ports of an RDMA device, as reported by the open device or by the kernel's files, which do
+// not require opening it.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ struct PortState {
   bool ethernet = true;
   uint16_t lid = 0;
   uint64_t rate_mbit = 0;
-  uint32_t gids = 0;  // entries of its table, most of which may be empty
+  uint32_t gids = 0;  // entries in the GID table, most of which may be empty
 };
 
 class PortSource {
  public:
-  // Returns the number of ports. They count from 1. 0: this source tells nothing.
+  // Returns the number of ports, which are numbered from 1. 0: this source knows nothing.
   virtual uint32_t ports() const = 0;
   virtual Result<PortState> read(uint8_t port) const = 0;
-  // Returns bytes and type of a GID. Bytes that are all 0 are no GID.
+  // Returns bytes and type of a GID. All-zero bytes mean that there is no GID.
   virtual std::optional<ibv_gid_entry> gid(uint8_t port, uint32_t index) const = 0;
 
  protected:
@@ -47,7 +47,7 @@ class OpenPorts final : public PortSource {
 
 class PortFiles final : public PortSource {
  public:
-  // |folder| is the device's below /sys. Empty: there is none.
+  // |folder| is the device's folder below /sys. Empty: there is none.
   explicit PortFiles(std::string folder);
   uint32_t ports() const override { return ports_; }
   Result<PortState> read(uint8_t port) const override;

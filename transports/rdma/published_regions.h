@@ -1,5 +1,5 @@
-// Regions that this process has published on one transport. Each has a memory region of its own at
-// the NIC, which ends with it.
+// Regions that this process has published on one transport. Each has its own memory region on the
+// NIC, which is destroyed with it.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,8 @@ class PublishedRegions {
   PublishedRegions& operator=(const PublishedRegions&) = delete;
 
   Result<RemoteKey> add(const Region& region);
-  // On return no peer reaches the region. If the device does not release it, the port is broken.
+  // Removes a region. After the return no peer can reach it. If the device does not release it, the
+  // port is broken.
   void remove(const RemoteKey& key);
 
  private:

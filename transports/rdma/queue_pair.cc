@@ -12,8 +12,8 @@ namespace hetcomm::rdma {
 namespace {
 
 constexpr uint32_t kSequenceMask = (1u << 24) - 1;
-// A receiver without a posted slot answers "not yet", and is asked again after 0.64 ms, for ever.
-// Credits prevent that, except for slots lost with a broken queue pair.
+// A receiver without a posted slot answers "not ready", and the sender retries every 0.64 ms
+// without limit. Credits prevent that, except for slots lost with a broken queue pair.
 constexpr uint8_t kRnrTimer = 12;
 constexpr uint8_t kRnrForever = 7;
 constexpr uint8_t kHopLimit = 64;
@@ -21,7 +21,7 @@ constexpr uint8_t kHopLimit = 64;
 ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine) {
   ibv_ah_attr address{};
   address.port_num = nic.port;
-  // On InfiniBand the LID is enough inside a subnet.
+  // On InfiniBand the LID is sufficient within a subnet.
   const bool same_subnet =
       !nic.ethernet && std::equal(mine.bytes.begin(), mine.bytes.begin() + 8, peer.gid.begin());
   address.dlid = nic.ethernet ? uint16_t{0} : peer.lid;
@@ -169,7 +169,7 @@ bool QueuePair::post_chain() {
   const size_t count = std::exchange(chained_, 0);
   ibv_send_wr* bad = nullptr;
   if (device_.verbs().post_send(qp_, chain_.data(), &bad) == 0) return true;
-  // Requests that were not posted give no completion.
+  // Requests that were not posted cause no completion.
   for (size_t i = count; i > 0; --i) {
     const size_t place = --posted_ % kSendDepth;
     if (records_[place].signalled) --signalled_;

@@ -1,10 +1,10 @@
 // One RC queue pair with its send queue: the ring of records of posted work, the send slots, and
-// which work requests ask for a completion.
+// the choice of work requests that ask for a completion.
 //
-// A request is signalled if the caller asks for that (large fragments, the end of a bulk), and so
-// is every kSignalEvery-th. There are more send slots and work requests than that, so a wait for
-// either always ends with a completion. When nothing more is sent, nudge(), an empty write,
-// confirms the unsignalled rest.
+// A request is signalled if the caller asks for it (large fragments, the end of a bulk). In
+// addition, every kSignalEvery-th request is signalled. There are more send slots and work requests
+// than that, so waiting for either always ends with a completion. When nothing more is sent,
+// nudge(), an empty write, confirms the unsignalled rest.
 #pragma once
 
 #include <array>
@@ -24,36 +24,36 @@ struct Transfer;
 // The purpose of one work request.
 struct SendRecord {
   Transfer* transfer = nullptr;
-  uint64_t offset = 0;  // of the fragment in its bulk
+  uint64_t offset = 0;  // of the fragment within its bulk
   uint32_t length = 0;
-  bool slot = false;       // the oldest send slot is given back with it
+  bool slot = false;       // completion frees the oldest send slot
   bool signalled = false;  // set by the queue pair
   uint32_t slot_index = 0;
 };
 
-// One work request, without the parts that the queue pair fills in.
+// One work request, without the fields that the queue pair fills in.
 struct WorkRequest {
   ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;
   unsigned flags = 0;
-  uint32_t immediate = 0;  // as it travels
+  uint32_t immediate = 0;  // in wire byte order
   uint32_t rkey = 0;
-  uint64_t address = 0;  // the peer's
+  uint64_t address = 0;  // in the peer's memory
 };
 
-// The part of the configuration that queue pairs use.
+// The configuration that queue pairs use.
 struct ConnectionSettings {
   uint8_t traffic_class = 0;
   uint8_t timeout = 14;  // 4.096 us * 2^timeout
   uint8_t retries = 7;
 };
 
-// The way to the peer's queue pair.
+// The network path to the peer's queue pair.
 struct Path {
   ibv_ah_attr address{};
   ibv_mtu mtu = IBV_MTU_1024;
-  uint16_t partition = 0;  // index in the port's table
+  uint16_t partition = 0;  // index in the port's partition table
   uint32_t queue_pair = 0;
-  uint32_t send_sequence = 0;  // numbers of the first packets
+  uint32_t send_sequence = 0;  // initial packet sequence numbers
   uint32_t receive_sequence = 0;
 };
 
@@ -65,10 +65,11 @@ class QueuePair {
   static constexpr size_t kMaxPieces = 8;
   static constexpr uint8_t kMaxReads = 16;
 
-  // Makes it, in the state INIT. Each send slot has |slot_bytes|, near NUMA node |node|.
+  // Creates a queue pair in the state INIT. Each send slot has |slot_bytes| and lies near NUMA node
+  // |node|.
   static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes,
                                                    int node = kAnyNumaNode);
-  // After this the device touches no memory on its behalf.
+  // Destroys the queue pair: the device no longer accesses memory for it.
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -76,18 +77,18 @@ class QueuePair {
   uint32_t number() const { return qp_->qp_num; }
   uint32_t packet_sequence() const { return packet_sequence_; }
   uint8_t read_depth() const;
-  // False: the port has lost the address of this connection, or the LID that the peer was told.
+  // Returns false if the port has lost this connection's address or the LID that the peer was told.
   bool has_address() const;
   size_t max_inline() const { return max_inline_; }
   size_t max_pieces() const { return max_pieces_; }
 
-  // The path that follows from the parameters that both sides have exchanged.
+  // Returns the path that follows from the parameters that both sides have exchanged.
   Path path_to(const Parameters& peer, const Gid& mine) const;
-  // Makes it ready to send to |peer| and to receive, by |path|.
+  // Prepares the queue pair to send to |peer| and to receive, over |path|.
   Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
-  // Puts it into the error state: nothing new begins, all that was posted is flushed.
+  // Puts the queue pair into the error state: no new work begins, and all posted work is flushed.
   void stop();
-  // True: the device has put it into the error state.
+  // Whether the device has put the queue pair into the error state.
   bool is_in_error() const;
 
   // --- posting
@@ -95,12 +96,13 @@ class QueuePair {
   uint32_t free_slots() const {
     return kSendSlots - static_cast<uint32_t>(slots_taken_ - slots_given_);
   }
-  // The next free send slot; taken by a record with |slot|.
+  // Returns the next free send slot, which a record with |slot| set claims.
   std::byte* slot() const { return slot_at(next_slot()); }
   uint32_t next_slot() const { return static_cast<uint32_t>(slots_taken_ % kSendSlots); }
   std::byte* slot_at(uint32_t index) const { return slots_.data() + size_t{index} * slot_bytes_; }
   uint32_t slot_key() const { return slots_.lkey(); }
-  // Adds to the chain that flush() posts. |pieces| are copied. The caller has checked for room.
+  // Adds a request to the chain that flush() posts. |pieces| are copied. The caller has checked for
+  // room.
   void add(const WorkRequest& work, std::span<const ibv_sge> pieces, const SendRecord& record,
            bool signal) {
     if (chained_ == kChain) [[unlikely]]
@@ -113,7 +115,7 @@ class QueuePair {
     kept.slot_index = next_slot();
     if (signal) ++signalled_;
     if (record.slot) ++slots_taken_;
-    // All other fields of a request are zero, and stay so.
+    // All other fields of a request remain zero.
     ibv_send_wr& request = chain_[chained_];
     request.wr_id = posted_++;
     request.next = nullptr;
@@ -128,28 +130,28 @@ class QueuePair {
     if (chained_ > 0) chain_[chained_ - 1].next = &request;
     ++chained_;
   }
-  // False: the device refuses, and the connection is unusable.
+  // Posts the chain. Returns false if the device refuses: the connection is then unusable.
   bool flush() {
     if (chained_ > 0 && !refused_) (void)post_chain();
     return !refused_;
   }
-  // Call after stop(). It tries once even if the device has refused before.
+  // Posts the chain after stop(). Tries once even if the device has refused before.
   bool flush_last() {
     refused_ = false;
     return flush();
   }
-  // True when unsignalled work has no signalled request behind it or in flight.
+  // Whether unsignalled work has no signalled request after it or in flight.
   bool has_silent_tail() const { return signalled_ == 0 && posted_ != done_; }
   void nudge();
   bool idle() const { return posted_ == done_; }
   uint64_t posted() const { return posted_; }
-  // True: everything that was posted before number |number| has completed.
+  // Whether everything posted before number |number| has completed.
   bool has_completed(uint64_t number) const { return done_ >= number; }
 
-  // Handles the completion with |id|: calls use(record) for it and for all before it.
+  // Handles the completion with |id|: calls use(record) for that record and all earlier ones.
   template <typename Use>
   void retire(uint64_t id, Use&& use) {
-    if (id - done_ >= posted_ - done_) return;  // not one of ours
+    if (id - done_ >= posted_ - done_) return;  // not one of this queue pair's requests
     while (done_ <= id) {
       const SendRecord record = records_[done_ % kSendDepth];
       if (record.signalled) --signalled_;
@@ -173,7 +175,7 @@ class QueuePair {
   uint32_t packet_sequence_ = 0;
   std::optional<uint32_t> gid_index_;  // none: connected by LID
   GidBytes gid_{};
-  uint16_t lid_ = 0;  // of the port, on InfiniBand
+  uint16_t lid_ = 0;  // the port's LID, on InfiniBand
   size_t max_inline_ = 0;
   size_t max_pieces_ = 1;
   Slab slots_;
@@ -181,9 +183,9 @@ class QueuePair {
   uint64_t done_ = 0;
   uint64_t slots_taken_ = 0;
   uint64_t slots_given_ = 0;
-  uint32_t signalled_ = 0;  // outstanding
+  uint32_t signalled_ = 0;  // signalled requests in flight
   uint32_t since_signal_ = 0;
-  bool refused_ = false;  // by the device, permanently
+  bool refused_ = false;  // permanently, by the device
   size_t chained_ = 0;
   std::array<SendRecord, kSendDepth> records_;
   std::array<ibv_send_wr, kChain> chain_{};

@@ -54,7 +54,7 @@ Status ReceivePool::add_slab() {
   }
   Result<Slab> slab = Slab::create(device_, size_t{kSlabSlots} * slot_bytes_, node_);
   if (!slab.ok()) return slab.status();
-  // Room for all slots is made here, so that recycle() never grows the list.
+  // Reserves room for all slots, so that recycle() never grows the list.
   recycled_.reserve(total_ + kSlabSlots);
   slabs_.push_back(std::move(slab).value());
   for (uint32_t i = 0; i < kSlabSlots; ++i) recycled_.push_back(total_ + i);
@@ -66,8 +66,8 @@ Status ReceivePool::add_slab() {
 
 bool ReceivePool::replace_lost() { return add_slab().ok(); }
 
-// Arms one warning, which the device forgets with the event. A device that cannot warn goes on
-// without.
+// Arms one warning, which the device disarms with the event. A device that cannot warn continues
+// without warnings.
 void ReceivePool::warn_when_low() {
   ibv_srq_attr attributes{};
   attributes.srq_limit = kFew;

@@ -1,5 +1,5 @@
 // The receive slots of a transport: slabs of registered memory, posted to the shared receive queue.
-// Slabs are added as connections need them and stay.
+// Slabs are added as connections need them, and are never removed.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace hetcomm::rdma {
 
-// Memory for slots, page aligned and registered for as long as it lives.
+// Page-aligned memory for slots, registered during its lifetime.
 class Slab {
  public:
-  // It lies near NUMA node |node|.
+  // Allocates the memory near NUMA node |node|.
   static Result<Slab> create(Device& device, size_t bytes, int node = kAnyNumaNode);
   Slab() = default;
   Slab(Slab&& other) noexcept;
@@ -33,32 +33,32 @@ class Slab {
 
 class ReceivePool {
  public:
-  // Slots lie near NUMA node |node|.
+  // Allocates slots near NUMA node |node|.
   ReceivePool(Device& device, uint32_t slot_bytes, int node = kAnyNumaNode)
       : device_(device), slot_bytes_(slot_bytes), node_(node) {}
 
-  // Ensures that at least |count| slots exist, each posted or about to be posted again.
+  // Ensures that at least |count| slots exist, each posted or about to be reposted.
   Status ensure(uint32_t count);
-  // Adds slots after the device ran low although enough were posted: a queue pair that breaks may
-  // take one with it. False: there is no room for more.
+  // Adds slots when the device has run low although enough were posted: a broken queue pair may
+  // have taken slots with it. Returns false if no slots can be added.
   bool replace_lost();
-  // True: the device can have run low with |used| in flight only if some were lost.
+  // Returns true if the device can have run low with |used| in flight only because slots were lost.
   bool has_lost(uint32_t used) const { return total_ > used + kFew; }
 
   const std::byte* slot(uint32_t index) const {
     return slabs_[index / kSlabSlots].data() + size_t{index % kSlabSlots} * slot_bytes_;
   }
   bool valid(uint64_t index) const { return index < total_; }
-  // Notes that the slot's message has been used. The next flush() posts the slot. Room for the note
-  // exists.
+  // Records that the slot's message has been used. The next flush() posts the slot. Space for the
+  // record is reserved.
   void recycle(uint32_t index) { recycled_.push_back(index); }
   size_t unposted() const { return recycled_.size(); }
-  // Posts recycled slots. False: the device refuses, and the transport is unusable.
+  // Posts recycled slots. Returns false if the device refuses: the transport is then unusable.
   bool flush() { return recycled_.empty() || post(); }
 
  private:
   static constexpr uint32_t kSlabSlots = 32;
-  static constexpr uint32_t kFew = 8;  // left in the queue when the device says so
+  static constexpr uint32_t kFew = 8;  // slots left in the queue when the device warns
   bool post();
   void warn_when_low();
   Status add_slab();
@@ -71,7 +71,7 @@ class ReceivePool {
   std::vector<uint32_t> recycled_;
 };
 
-// This bit marks the ids of receives, in addition to the slot.
+// Marks the ids of receives, in addition to the slot index.
 inline constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 
 }  // namespace hetcomm::rdma

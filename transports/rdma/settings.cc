@@ -17,17 +17,17 @@ constexpr uint64_t kChunkBytes = 1u << 20;
 constexpr uint32_t kLatencyNs = 3'000;
 constexpr uint64_t kBandwidth = 8'000'000'000;
 
-constexpr uint8_t kLongestTimeout = 31;  // the device's
+constexpr uint8_t kLongestTimeout = 31;  // the hardware's maximum
 
-// The exponent of the hardware's time-out: 4.096 us * 2^n.
+// Returns the exponent n of the hardware's timeout: 4.096 us * 2^n.
 uint8_t timeout_exponent(uint64_t duration_ns) {
   uint8_t exponent = 1;
   while (exponent < kLongestTimeout && (uint64_t{4096} << exponent) < duration_ns) ++exponent;
   return exponent;
 }
 
-// After a retransmission Soft-RoCE may do anything (README.md, "Soft-RoCE"). It is given the whole
-// time for the first try.
+// After a retransmission Soft-RoCE may behave arbitrarily (README.md, "Soft-RoCE"), so the whole
+// time is allotted to the first attempt.
 void forbid_retries(ConnectionSettings& settings) {
   const unsigned longer = settings.timeout + std::bit_width(unsigned{settings.retries});
   settings.timeout = static_cast<uint8_t>(std::min<unsigned>(longer, kLongestTimeout));

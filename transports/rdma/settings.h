@@ -1,4 +1,4 @@
-// Configuration as this transport uses it: checked, clamped, and fitted to the port.
+// This transport's configuration: checked, clamped, and fitted to the port.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@ namespace hetcomm::rdma {
 
 struct Settings {
   ConnectionSettings connection;
-  uint32_t credits = 0;              // receives for each peer
-  uint32_t slot_bytes = 0;           // of each
+  uint32_t credits = 0;              // receives per peer
+  uint32_t slot_bytes = 0;           // size of each receive
   uint64_t fragment_bytes = 0;       // largest work request of a bulk
-  uint64_t max_in_flight_bytes = 0;  // of bulks, on one connection
+  uint64_t max_in_flight_bytes = 0;  // limit for bulks on one connection
   uint64_t cache_bytes = 0;
-  bool strict_keys = false;  // memory regions that peers have keys of are not kept
+  bool strict_keys = false;  // do not cache memory regions whose keys peers have
   uint32_t connections = 0;
   Capabilities capabilities;
 };
 Settings read_settings(const Config& config);
-// Applies the limits of the port that was chosen.
+// Applies the limits of the chosen port.
 void fit_to(const Nic& nic, Settings& settings);
-// True: rdma_cm makes the connections.
+// Whether rdma_cm establishes the connections.
 bool by_cm(const Config& config);
 
 }  // namespace hetcomm::rdma

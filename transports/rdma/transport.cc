@@ -12,16 +12,16 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Timers last for seconds, so looking at them in every progress() would be a waste.
+// Timers run for seconds, so checking them in every progress() would be wasteful.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
-// The number of looks at silent connections in the detection time.
+// The number of probes of silent connections within the detection time.
 constexpr uint64_t kProbes = 4;
 constexpr int kMaxRounds = 4;
-// The number of used receives that are posted again together; fewer when nothing comes. No wait for
-// a message depends on that.
+// The number of used receives that are reposted together; fewer when nothing arrives. No wait for a
+// message depends on it.
 constexpr size_t kPostTogether = 8;
-// Unsignalled work of connections that have nothing else to do is looked at once in this many
-// passes. Asking costs as much as a message, and should not come between a message and its answer.
+// Unsignalled work of otherwise idle connections is checked once in this many passes. A check costs
+// as much as a message, and should not delay the answer to a message.
 constexpr uint64_t kTailPasses = 1024;
 
 }  // namespace
@@ -43,13 +43,13 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
   HETCOMM_RETURN_IF_ERROR(port_.find(verbs));
   port_.log().info("rdma: using {}", port_.nic().describe());
   const bool use_cm = by_cm(port_.environment().config);
-  // rdma_cm opens the device itself to listen at it.
+  // rdma_cm opens the device itself in order to listen.
   if (use_cm) HETCOMM_RETURN_IF_ERROR(port_.open());
   return pending_.open(use_cm, cm);
 }
 
 Status RdmaTransport::on_port_opened() {
-  // The poller ignores the removal of a watcher that was not added.
+  // The poller ignores the removal of a watcher that was never added.
   watching_ = true;
   Status status = port_.poller().add(port_.device().channel()->fd, EPOLLIN, completion_watcher_);
   if (status.ok()) {
@@ -183,7 +183,7 @@ void RdmaTransport::handle_send(const ibv_wc& completion) {
     endpoint->on_sent(completion.wr_id);
     return;
   }
-  // This request and all before it are over. The rest is flushed.
+  // This request and all earlier requests have completed. The rest is flushed.
   endpoint->pair()->retire(completion.wr_id, [](const SendRecord&) {});
   endpoint->break_off(failure_text("sending failed", completion));
 }
@@ -193,7 +193,7 @@ int RdmaTransport::run_timers() {
   timers_checked_ns_ = now + kTimerIntervalNs;
   const int done = pending_.run_timers(now);
   if (endpoints_.has_suspects()) endpoints_.check_suspects(now);
-  // A connection on which this side only waits learns of a cut by asking.
+  // A connection on which this side only waits detects a broken path by probing.
   if (now >= next_probe_ns_) {
     const uint64_t detection_ns = port_.environment().config.number(variable::kDetectionTime);
     next_probe_ns_ = deadline_after(now, detection_ns / kProbes);
@@ -214,7 +214,7 @@ bool RdmaTransport::prepare_sleep(Sleep) {
   port_.post_receives();
   const bool handled = port_.completions().empty();
   if (!endpoints_.prepare_sleep() || !handled || !port_.arm()) return false;
-  // A completion from before arm() makes no event.
+  // A completion that arrived before arm() causes no event.
   return port_.fetch() == 0;
 }
 
@@ -265,7 +265,7 @@ void RdmaTransport::on_async_events() {
       default:
         break;
     }
-    // A queue pair cannot be destroyed while an event of it is not acknowledged.
+    // A queue pair cannot be destroyed while one of its events is unacknowledged.
     port_.verbs().ack_async_event(&event);
     on_async_event(type, number);
   }
@@ -301,7 +301,7 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
       port_.break_down(reported);
       break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      // The peers would wait for ever without receives.
+      // Without receives the peers would wait forever.
       if (!port_.receives().replace_lost() &&
           port_.receives().has_lost(static_cast<uint32_t>(pending_.queue_pairs()) *
                                     port_.settings().credits)) {
@@ -319,8 +319,8 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
   }
 }
 
-// Connections depend on addresses: those whose address has gone are over. New ones can use the
-// current addresses.
+// Breaks connections whose local address no longer exists. New connections can use the current
+// addresses.
 void RdmaTransport::check_addresses() {
   try {
     port_.device().refresh_addresses(port_.environment().config);

@@ -1,6 +1,6 @@
-// The rdma transport: takes completions and events from the device, and hands each to the
-// connection that it concerns. The device is opened for the first connection, made or accepted, or
-// for the first memory that has to be reachable.
+// The rdma transport: fetches completions and events from the device, and passes each to its
+// connection. The device is opened for the first connection in either direction, or for the first
+// memory that must be reachable.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class RdmaTransport final : public Transport,
                             public DeviceAttacher,
                             private PortHandler {
  public:
-  // |cm| is used in place of the installed librdmacm.
+  // Creates a transport. A non-null |cm| replaces the installed librdmacm.
   static Result<std::unique_ptr<RdmaTransport>> create(const Verbs& verbs, const Cm* cm,
                                                        const TransportEnvironment& environment);
   ~RdmaTransport() override;
@@ -81,7 +81,7 @@ class RdmaTransport final : public Transport,
   EndpointTable endpoints_;
   PublishedRegions published_{port_};
   PendingConnections pending_{port_, endpoints_};
-  // The way to each device that was checked, by its instance.
+  // The method for each device that was checked, by device instance.
   std::vector<std::pair<const void*, DeviceWay>> device_ways_;
   EventWatcher completion_watcher_{*this, Events::kCompletions};
   EventWatcher async_watcher_{*this, Events::kAsync};

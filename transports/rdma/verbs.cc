@@ -12,7 +12,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Entries of the library that have no place in the table as they are.
+// Library entries that are not in the table in this form.
 struct Raw {
   int (*query_port)(ibv_context*, uint8_t, _compat_ibv_port_attr*);
   int (*query_gid_ex)(ibv_context*, uint32_t, uint32_t, ibv_gid_entry*, uint32_t, size_t);

@@ -1,6 +1,6 @@
-// All functions of libibverbs that this transport calls, in one table: loaded at run time, or a
-// fake in tests. Calls that the header defines as inline functions stand here too, so that nothing
-// bypasses the table. Results and errno are as documented for the calls of the same name.
+// A table of all libibverbs functions that this transport calls: loaded at run time, or faked in
+// tests. Functions that the header defines inline are included, so that nothing bypasses the table.
+// Results and errno are as documented for the functions of the same name.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,8 +14,9 @@ struct Verbs {
   ibv_device** (*get_device_list)(int* count);
   void (*free_device_list)(ibv_device** list);
   const char* (*get_device_name)(ibv_device* device);
-  // These two do not open the device. The first says whether the rights of its file let this
-  // process do so. The second gives the device's folder below /sys; empty: it is not known.
+  // These two functions do not open the device. The first returns whether the file's permissions
+  // let this process open the device. The second returns the device's folder below /sys; empty if
+  // unknown.
   bool (*may_open)(ibv_device* device);
   std::string (*files_of)(ibv_device* device);
   ibv_context* (*open_device)(ibv_device* device);
@@ -27,7 +28,7 @@ struct Verbs {
   ibv_pd* (*alloc_pd)(ibv_context* context);
   int (*dealloc_pd)(ibv_pd* pd);
   ibv_mr* (*reg_mr)(ibv_pd* pd, void* address, size_t length, int access);
-  // Nullptr in a library without it.
+  // null in a library that lacks the function
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                            int access);
   int (*dereg_mr)(ibv_mr* mr);
@@ -63,7 +64,8 @@ struct Verbs {
   int (*fork_init)();
 };
 
-// The table of the installed library, loaded once per process and kept; or why there is none.
+// Returns the installed library's table, which is loaded once per process and kept, or the reason
+// why there is none.
 Result<const Verbs*> load_verbs();
 
 }  // namespace hetcomm::rdma

@@ -1,6 +1,6 @@
 // The wire format of rdma: the contact, the parameters that two queue pairs exchange before they
 // are connected, the head of a message, keys, and the immediate of a put. All numbers are little
-// endian unless the hardware says otherwise. Decoding treats its input as hostile.
+// endian unless the hardware requires otherwise. Decoding treats its input as hostile.
 #pragma once
 
 #include <array>
@@ -22,35 +22,35 @@ namespace hetcomm::rdma {
 
 inline constexpr size_t kMaxGids = 8;
 
-// The contact says where a process can be reached.
+// The contact describes how to reach a process.
 struct Contact {
   ListeningPlace place;  // of the TCP listener
   bool ethernet = true;
-  bool by_cm = false;     // how it makes connections
+  bool by_cm = false;     // true: establishes connections by rdma_cm
   std::vector<Gid> gids;  // best first; without indices
-  std::string nic;        // for texts
+  std::string nic;        // for error texts
 };
 std::vector<std::byte> encode_contact(const Contact& contact);
 Result<Contact> decode_contact(ConstByteSpan bytes);
 
-// The parameters of a queue pair that its peer has to know.
+// Queue pair parameters that the peer has to know.
 struct Parameters {
   uint32_t queue_pair = 0;
   uint32_t packet_sequence = 0;
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;
-  uint8_t read_depth = 0;   // reads that it serves at a time
-  uint16_t credits = 0;     // receives that are posted for the peer
-  uint32_t slot_bytes = 0;  // of each
+  uint8_t read_depth = 0;   // reads that it serves concurrently
+  uint16_t credits = 0;     // receives posted for the peer
+  uint32_t slot_bytes = 0;  // size of each receive
   GidKind kind = GidKind::kRoceV2Ipv4;
-  GidBytes gid{};       // its own
-  GidBytes peer_gid{};  // the peer's, as it assumes
+  GidBytes gid{};       // the sender's
+  GidBytes peer_gid{};  // the receiver's, as the sender knows it
 };
 inline constexpr size_t kParametersBytes = 52;
 std::vector<std::byte> encode_parameters(const Parameters& parameters);
 std::optional<Parameters> decode_parameters(ConstByteSpan bytes);
 
-// An invitation to connect by rdma_cm: the address to ask at, and the token to bring.
+// An invitation to connect by rdma_cm: the address to contact, and the token to present.
 inline constexpr size_t kCmTokenBytes = 32;
 using CmToken = std::array<std::byte, kCmTokenBytes>;
 struct CmInvitation {
@@ -58,7 +58,7 @@ struct CmInvitation {
   CmToken token{};
 };
 
-// The accepting side's answer, and the connecting side's last word, on the TCP connection.
+// The accepting side's answer, and the connecting side's final message, on the TCP connection.
 struct Answer {
   Parameters parameters;
   std::optional<CmInvitation> invitation;
@@ -67,7 +67,7 @@ inline constexpr size_t kAnswerBytes = 256;
 using AnswerBytes = std::array<std::byte, kAnswerBytes>;
 AnswerBytes encode_answer(const Answer& answer);
 AnswerBytes encode_refusal(std::string_view why);
-// Returns a refusal as a status.
+// Decodes an answer. Returns a refusal as a status.
 Result<Answer> decode_answer(const AnswerBytes& bytes);
 inline constexpr std::byte kReadyByte{0x52};
 
@@ -75,14 +75,14 @@ inline constexpr std::byte kReadyByte{0x52};
 
 //   byte 0 type   1-2 credits   [3-6 mask   bytes of core's header   payload]
 //
-// Only those bytes of core's header are sent that differ from the previous message on this
-// connection (bit i of the mask: byte i), so both ends keep that header. Most do not differ, and a
-// short message is a shorter packet: 64 B of payload with a head of 12 instead of 40.
+// Only the bytes of core's header that differ from the previous message on this connection are sent
+// (bit i of the mask: byte i), so both ends store the previous header. Most bytes do not differ, so
+// the packet of a short message is smaller: 64 B of payload with a head of 12 instead of 40.
 enum class HeadType : uint8_t { kMessage = 1, kCredits = 2, kFragment = 3 };
 inline constexpr size_t kCreditsHeadBytes = 3;
 inline constexpr size_t kMaxHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
 void encode_credits(std::byte* out, uint16_t credits);
-// Returns the size of the head. |before| becomes |header|.
+// Encodes a head and returns its size. Sets |before| to |header|.
 size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header,
                    MessageHeader& before);
 //   byte 0 type   1-2 credits   3-6 immediate   7-14 offset   bytes of a put
@@ -90,33 +90,34 @@ size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header
 // A fragment of a put to memory that the device cannot write (KeyKind::kCopiedTarget).
 inline constexpr size_t kFragmentHeadBytes = kCreditsHeadBytes + 4 + 8;
 struct FragmentHead {
-  uint32_t immediate = 0;  // of the key
-  uint64_t offset = 0;     // in the exposed memory
+  uint32_t immediate = 0;  // from the key
+  uint64_t offset = 0;     // within the exposed memory
 };
 void encode_fragment_head(std::byte* out, uint16_t credits, const FragmentHead& fragment);
-// Reads the head of a message that decode_head() has called a fragment.
+// Decodes a message head that decode_head() has identified as a fragment.
 FragmentHead decode_fragment_head(const std::byte* bytes);
 struct Head {
   HeadType type = HeadType::kMessage;
   uint16_t credits = 0;
   size_t size = 0;
 };
-// Reads the head of a message of |size| bytes; nullopt when it is malformed. |header| is the header
-// of the previous message. It becomes this one's if this is a message of core.
+// Decodes the head of a message of |size| bytes; returns nullopt if it is malformed. |header| holds
+// the previous message's header, and is replaced by this message's header if this is a message of
+// core.
 std::optional<Head> decode_head(const std::byte* bytes, size_t size, MessageHeader& header);
 
 // --- one-sided -------------------------------------------------------------------------------
 
-// kCopiedTarget: memory that could not be registered. A put to it travels in messages, and the
-// target's processor copies.
+// kCopiedTarget: memory that could not be registered. A put to it is sent in messages, and the
+// target's processor copies the bytes.
 enum class KeyKind : uint8_t { kWriteTarget = 1, kGetSource = 2, kRegion = 3, kCopiedTarget = 4 };
 
-// The content of a RemoteKey of this transport.
+// The contents of this transport's RemoteKey.
 struct Key {
   uint64_t address = 0;
-  uint64_t length = 0;  // below 2^48
+  uint64_t length = 0;  // less than 2^48
   uint32_t rkey = 0;
-  uint32_t immediate = 0;  // of targets; kRegion: kRegionReadable and kRegionWritable
+  uint32_t immediate = 0;  // for targets; kRegion: kRegionReadable and kRegionWritable
   KeyKind kind = KeyKind::kWriteTarget;
 };
 inline constexpr uint32_t kRegionReadable = 1;
@@ -125,7 +126,7 @@ inline constexpr uint64_t kMaxKeyBytes = uint64_t{1} << 48;
 RemoteKey encode_key(const Key& key);
 std::optional<Key> decode_key(const RemoteKey& key);
 
-// Exposure slot and generation in the 32 bits that travel with a write.
+// Exposure slot and generation, packed into the 32-bit immediate of a write.
 inline constexpr uint32_t kSlotBits = 14;
 inline constexpr uint32_t kMaxExposures = 1u << kSlotBits;
 inline constexpr uint32_t kGenerationMask = (1u << (32 - kSlotBits)) - 1;

@@ -13,11 +13,11 @@ namespace {
 // One progress() copies at most this many bytes.
 constexpr uint64_t kCopyBudget = 512 << 10;
 
-// Bulk::scratch: bytes done, and whether it is a put.
+// Words of Bulk::scratch: bytes done, and whether the bulk is a put.
 constexpr size_t kDone = 0;
 constexpr size_t kIsPut = 1;
 
-// One list, read or written from |offset| on, piece by piece.
+// Iterates over the pieces of one list, which is read or written from |offset| on.
 class Walker {
  public:
   Walker(Extents extents, uint64_t offset) : extents_(extents), within_(offset) { skip(); }
@@ -39,7 +39,7 @@ class Walker {
   uint64_t within_;
 };
 
-// Copies |length| bytes between two places. Both lists have that many.
+// Copies |length| bytes between two lists, both of which are long enough.
 void copy(Extents to, uint64_t to_offset, Extents from, uint64_t from_offset, uint64_t length) {
   Walker target(to, to_offset);
   Walker source(from, from_offset);
@@ -87,7 +87,7 @@ Result<RemoteKey> SelfEndpoint::expose(Extents extents, Access access, uint64_t 
   const uint32_t index = next_free_index(exposures_, free_);
   Exposure& exposure = exposures_[index];
   exposure.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // nothing fails from here on
+  free_.pop_back();  // nothing fails after this
   exposure.total = total_bytes(extents);
   exposure.cookie = cookie;
   exposure.access = access;
@@ -153,7 +153,7 @@ void SelfEndpoint::copy_step(Bulk& bulk, uint64_t most) {
   Exposure* const exposure = find(bulk.key);
   const bool is_put = bulk.scratch[kIsPut] != 0;
   if (exposure == nullptr) {
-    // The memory was withdrawn: a get has to report that, and the bytes of a put are dropped.
+    // The memory was withdrawn: a get must report that, and the bytes of a put are dropped.
     remove(bulk);
     handler_->on_bulk_complete(bulk, is_put ? Code::kOk : Code::kCancelled);
     return;
@@ -173,7 +173,7 @@ void SelfEndpoint::copy_step(Bulk& bulk, uint64_t most) {
   const RemoteKey key = bulk.key;
   const uint64_t total = bulk.local.length;
   handler_->on_bulk_complete(bulk, Code::kOk);
-  // The upcall may have revoked it.
+  // The upcall may have revoked the target.
   const Exposure* const target = is_put ? find(key) : nullptr;
   if (target != nullptr) handler_->on_put(target->cookie, total);
 }
@@ -182,7 +182,7 @@ void SelfEndpoint::copy_step(Bulk& bulk, uint64_t most) {
 
 int SelfEndpoint::deliver_messages() {
   int done = 0;
-  // Messages that a handler sends here wait for the next call.
+  // Messages that a handler sends here are delivered by the next call.
   for (const uint64_t end = head_; tail_ != end; ++done) {
     Slot& slot = slots_[tail_ % kSlots];
     const MessageHeader header = slot.header;
@@ -197,7 +197,7 @@ int SelfEndpoint::copy_bulks() {
   for (uint64_t left = kCopyBudget; left > 0 && has_bulks(); ++done) {
     Bulk& bulk = *(lists_[0].head != nullptr ? lists_[0].head : lists_[1].head);
     const uint64_t step = std::min(left, bulk.local.length - bulk.scratch[kDone]);
-    // An empty bulk costs something too.
+    // An empty bulk also has a cost.
     left -= std::min(left, std::max<uint64_t>(step, 4096));
     copy_step(bulk, step);
   }

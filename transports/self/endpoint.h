@@ -1,8 +1,8 @@
 // A rank's connection to itself: both ends in one object.
 //
-// Messages wait in a bounded queue of fixed slots; puts and gets are copies between two extent
-// lists. progress() carries both out in bounded steps, so that a handler is never called from
-// inside its own call. It cannot fail.
+// Messages wait in a bounded queue of fixed slots. Puts and gets are copies between two extent
+// lists. progress() performs both in bounded steps, so a handler is never called from inside its
+// own call. The connection cannot fail.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ class SelfEndpoint final : public Endpoint,
   struct Slot {
     MessageHeader header;
     uint32_t length = 0;
-    std::unique_ptr<std::byte[]> payload;  // max_payload_bytes, made at first use
+    std::unique_ptr<std::byte[]> payload;  // max_payload_bytes, allocated at first use
   };
   // Exposed memory; a key is {generation << 32 | index + 1, access}.
   struct Exposure {
@@ -72,15 +72,15 @@ class SelfEndpoint final : public Endpoint,
   Code accept(Bulk& bulk, Access access);
   int deliver_messages();
   int copy_bulks();
-  // One step of at most |most| bytes.
+  // Copies at most |most| bytes of |bulk|.
   void copy_step(Bulk& bulk, uint64_t most);
   void remove(Bulk& bulk);
 
   SelfTransport& transport_;
   EndpointHandler* handler_ = nullptr;
   std::array<Slot, kSlots> slots_;
-  uint64_t head_ = 0;  // next to fill
-  uint64_t tail_ = 0;  // next to deliver
+  uint64_t head_ = 0;  // next slot to fill
+  uint64_t tail_ = 0;  // next slot to deliver
   bool want_room_ = false;
   std::array<List, 2> lists_;  // high priority, normal
   std::vector<Exposure> exposures_;

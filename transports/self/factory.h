@@ -1,4 +1,4 @@
-// The entry point of this folder.
+// The entry point of this folder for core's registry of transports.
 #pragma once
 
 #include <memory>

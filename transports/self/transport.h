@@ -1,4 +1,4 @@
-// The transport from a rank to itself.
+// The transport that connects a rank to itself.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ class SelfTransport final : public Transport {
   std::vector<std::byte> contact() const override { return {}; }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
-  // |destination| is this rank. The endpoint is both ends, so on_accepted does not follow.
+  // |destination| is this rank. The endpoint is both ends, so on_accepted is not called.
   void connect(const Destination& destination, ConstByteSpan contact) override;
   void cancel_connect(const Destination& destination) override;
   int progress() override;

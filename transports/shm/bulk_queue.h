@@ -1,8 +1,7 @@
-// Accepted bulk operations of one kind, in the order in which they are worked on: high priority
-// first, then first come.
+// Accepted bulk operations of one kind, in processing order: high priority first, then by arrival.
 //
-// The list runs through Bulk::next and the progress of each lies in Bulk::scratch, so that
-// accepting one allocates nothing.
+// The list is linked through Bulk::next and each bulk's progress is stored in Bulk::scratch, so
+// accepting a bulk allocates nothing.
 #pragma once
 
 #include <bit>
@@ -13,8 +12,8 @@
 
 namespace hetcomm::shm {
 
-// The first three words of Bulk::scratch hold the progress through the local memory. The fourth
-// belongs to the user.
+// Loads the progress through the local memory, which the first three words of Bulk::scratch hold.
+// The user of the queue owns the fourth word.
 inline ExtentCursor load_cursor(const Bulk& bulk) {
   return std::bit_cast<ExtentCursor>(
       std::array<uint64_t, 3>{bulk.scratch[0], bulk.scratch[1], bulk.scratch[2]});
@@ -35,7 +34,7 @@ class BulkQueue {
     (list.head == nullptr ? list.head : list.tail->next) = &bulk;
     list.tail = &bulk;
   }
-  // Takes |bulk| out, wherever it stands; false if it is not here.
+  // Removes |bulk| from any position. Returns false if it is not in the queue.
   bool remove(Bulk& bulk) {
     List& list = lists_[bulk.high_priority ? 0 : 1];
     Bulk* previous = nullptr;

@@ -12,17 +12,17 @@
 namespace hetcomm::shm {
 namespace {
 
-// Pieces per system call, on either side.
+// Pieces per system call, on each side.
 constexpr size_t kWindow = 64;
 
-// An address in the peer, as the kernel wants it. It is never dereferenced here.
+// Converts an address in the peer to the form that the kernel expects. It is never dereferenced
+// here.
 void* remote_pointer(uint64_t address) {
   return reinterpret_cast<void*>(
       static_cast<uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
 }
 
-// The position of a get in the peer's memory: bytes to skip from the start of piece |index| of its
-// list on.
+// The position of a get in the peer's memory: a list index, and the bytes to skip in that piece.
 struct RemotePlace {
   uint64_t index;
   uint64_t skip;
@@ -34,9 +34,9 @@ void store_place(Bulk& bulk, const RemotePlace& place) {
   bulk.scratch[3] = place.index << 48 | place.skip;
 }
 
-// Fetches a window of the peer's list into |pieces|, and moves |place| past what lies wholly before
-// it. Returns the number of pieces, cut to begin at |place|; 0 when the list has ended; or a
-// negative errno.
+// Fetches a window of the peer's list into |pieces|, and moves |place| past the pieces that lie
+// entirely before it. Returns the number of pieces, cut so that they begin at |place|; 0 at the end
+// of the list; or a negative errno.
 int64_t fetch_pieces(pid_t pid, const SourceKey& source, RemotePlace& place,
                      std::array<iovec, kWindow>& pieces) {
   while (place.index < source.extents) {

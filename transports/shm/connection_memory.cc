@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// fallocate, retried when a signal interrupts it. Returns errno, 0 on success.
+// Calls fallocate, and retries if a signal interrupts it. Returns errno, or 0 on success.
 int allocate(int file, uint64_t offset, uint64_t length) {
   while (fallocate(file, 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0) {
     if (errno != EINTR) return errno;
@@ -29,7 +29,7 @@ int allocate(int file, uint64_t offset, uint64_t length) {
 #define MADV_POPULATE_WRITE 23
 #endif
 
-// Returns errno, 0 on success.
+// Allocates memory through the mapping. Returns errno, or 0 on success.
 int populate(std::byte* begin, uint64_t length) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto skipped = reinterpret_cast<uintptr_t>(begin) & (page - 1);
@@ -39,7 +39,7 @@ int populate(std::byte* begin, uint64_t length) {
   return 0;
 }
 
-// A kernel without this advice refuses it even for zero bytes.
+// Whether the kernel supports this advice. Otherwise it rejects the advice even for zero bytes.
 bool can_populate() {
   static const bool can = madvise(nullptr, 0, MADV_POPULATE_WRITE) == 0;
   return can;
@@ -57,7 +57,7 @@ Result<uint64_t> sealed_size(const UniqueFd& file, int seals) {
   if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &info) != 0) {
     return status_from_errno(errno, "shm: fstat");
   }
-  // Huge pages can run out, and a process learns that by a signal.
+  // Huge pages can run out, and the process is then notified by a signal.
   if (system.f_type != TMPFS_MAGIC || info.st_size < 0) {
     return Status(Code::kInvalidArgument, "shm: peer's memory is no memory file");
   }
@@ -88,7 +88,7 @@ Status ConnectionMemory::map() {
       mmap(nullptr, size_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   if (base == MAP_FAILED) return status_from_errno(errno, "shm: mmap");
   base_ = static_cast<std::byte*>(base);
-  // A forked child must not keep the memory alive, nor write to it.
+  // A forked child must not keep the memory alive or write to it.
   if (madvise(base, size_bytes(), MADV_DONTFORK) != 0) {
     return status_from_errno(errno, "shm: madvise");
   }
@@ -96,7 +96,7 @@ Status ConnectionMemory::map() {
 }
 
 Status ConnectionMemory::check_support(const Geometry& geometry) {
-  // Pages of the file are allocated as they are touched, so its size costs nothing here.
+  // The file's pages are allocated when they are first accessed, so its size costs nothing here.
   Result<UniqueFd> file = create_memory_file("hetcomm", geometry.file_bytes());
   if (!file.ok()) return file.status().annotate("shm");
   if (fcntl(file->get(), F_ADD_SEALS, kSeals) != 0) return status_from_errno(errno, "shm: sealing");

@@ -62,7 +62,7 @@ Status try_reach(const Contact& own, const Contact& peer) {
   const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!probe.valid()) return status_from_errno(errno, "shm: socket");
   const Address address = Address::local(peer.socket);
-  // A full backlog (EAGAIN) means that someone listens.
+  // A full backlog (EAGAIN) means that the socket has a listener.
   if (::connect(probe.get(), address.get(), address.length()) == 0 || errno == EAGAIN) return {};
   if (!same_host) return Status(Code::kNotFound, "shm: peer is on another host");
   return Status(

@@ -1,5 +1,5 @@
-// A process sends this to its peers: the name of its local socket, the size of rings that it
-// accepts, and hints that explain a failure to reach it.
+// The contact that a process sends to its peers: the name of its local socket, the largest ring
+// size that it accepts, and hints that explain why it cannot be reached.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Contact {
   static Result<Contact> decode(ConstByteSpan bytes);
 };
 
-// kOk if |peer|'s socket can be reached from where |own| is. Hints that agree are trusted. If they
-// differ, an attempt decides, and the hints explain a failure.
+// Returns kOk if the process with contact |own| can reach |peer|'s socket. Matching hints are
+// trusted. If they differ, an attempt decides, and the hints explain a failure.
 Status try_reach(const Contact& own, const Contact& peer);
 
 }  // namespace hetcomm::shm

@@ -135,7 +135,7 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const ExtentView& pa
   if (payload.length > capabilities_.max_payload_bytes) return Code::kInvalidArgument;
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
   if (ring_messages_ < kFewMessages && ++ring_messages_ == kFewMessages) [[unlikely]] {
-    // If memory is short, the ring goes on with the part that it has.
+    // If memory is short, the ring continues with its current part.
     (void)grow_ring(connection_.memory.geometry().ring_bytes);
   }
   while (!producer_.fits(payload.length)) {
@@ -177,7 +177,7 @@ int ShmEndpoint::receive() {
   return done;
 }
 
-// False when the entry is invalid.
+// Delivers an entry. Returns false if it is invalid.
 bool ShmEndpoint::deliver(uint32_t kind_and_length) {
   const FifoSlot& slot = consumer_.slot();
   const uint32_t length = kind_and_length & 0xffffff;
@@ -230,8 +230,8 @@ int ShmEndpoint::progress() {
     handler_->on_writable();
     ++done;
   } else {
-    // A put does not follow on_writable at once: core may try again a little later, and must not
-    // find the room taken.
+    // Puts do not follow on_writable immediately: core may retry shortly, and must not find the
+    // room taken.
     done += pump_puts();
   }
   done += pump_gets();
@@ -240,8 +240,8 @@ int ShmEndpoint::progress() {
     return done;
   }
   if (regions_.waiting()) {
-    // After a failure the socket's end tells the rest. Until then the peer may map memory of this
-    // side.
+    // After a failure the endpoint learns the rest from the socket's end. Until then the peer may
+    // map memory of this side.
     regions_.flush();
     draining_ = draining_ || regions_.socket_failed();
   }
@@ -262,7 +262,7 @@ bool ShmEndpoint::has_work() {
   return !puts_.empty() && (producer_.has_room(next_piece_bytes()) || producer_.broken());
 }
 
-// If the peer took the word, it has rung.
+// Whether the sleep may continue. If the peer cleared the word, it has rung.
 bool ShmEndpoint::may_sleep_on() {
   const uint32_t asleep = mine_.asleep.load(std::memory_order_relaxed);
   const bool room_is_announced = asleep == 0 || (asleep & kWakeOnRoom) != 0;
@@ -280,7 +280,7 @@ void ShmEndpoint::on_events(uint32_t events) {
 }
 
 void ShmEndpoint::peer_went() {
-  // A peer unmaps before it closes the socket.
+  // A peer unmaps all regions before it closes the socket.
   regions_.forget_shared();
   if (handler_ != nullptr) regions_.unmap_all(*handler_);
   stop_watching();
@@ -293,13 +293,13 @@ void ShmEndpoint::stop_watching() {
     transport_.environment().poller.remove(connection_.socket.get(), *this);
 }
 
-// The end of the socket tells the peer, even if a forked child of this process also holds it.
+// Shuts down the socket, so the peer sees its end even if a forked child of this process also holds
+// it.
 void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();
   if (connection_.socket.valid() && regions_.shares_any()) {
-    // The peer still maps memory of this side: its end of the socket will show when it no longer
-    // does.
+    // The peer still maps memory of this side. Its end of the socket shows when it no longer does.
     shutdown(connection_.socket.get(), SHUT_WR);
     transport_.add_orphans(std::move(connection_.socket), regions_.take_shared());
   }
@@ -339,7 +339,7 @@ void ShmEndpoint::note_exchange() {
 
 // --- end -------------------------------------------------------------------------------------
 
-// The peer has broken the protocol.
+// Fails the connection, since the peer has violated the protocol.
 void ShmEndpoint::violated(std::string_view what) {
   const std::string text =
       fmt::format("shm: connection to rank {} (process {} of user {}) ended: {}", peer_,
@@ -355,7 +355,7 @@ void ShmEndpoint::fail(const Status& why) {
   targets_.clear();
   puts_.clear();
   reader_.clear();
-  // The socket may close only when no memory of the peer is mapped.
+  // The socket may be closed only when none of the peer's memory is mapped.
   regions_.unmap_all(*handler_);
   hang_up();
   transport_.environment().log.debug("{}", why.text());

@@ -1,13 +1,13 @@
 // One connection through shared memory.
 //
-// Messages and pieces of puts share one FIFO per direction; gets read the peer's memory. All work
-// that takes time happens in progress(), in bounded steps.
+// Messages and pieces of puts share one FIFO per direction. Gets read the peer's memory. All
+// time-consuming work happens in progress(), in bounded steps.
 //
 //   open --(peer gone: its socket ended)--> draining --(ring empty)--> failed
 //     \---------------(a value from the peer that cannot be)------------------>/
 //
-// Draining still delivers entries that the peer had published. Failed: sources are withdrawn,
-// targets and bulks are forgotten, then on_failed is called.
+// A draining endpoint still delivers entries that the peer has published. When it fails, it
+// withdraws sources, forgets targets and bulks, and then calls on_failed.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ namespace hetcomm::shm {
 
 class ShmTransport;
 
-// The capabilities that a connection with |geometry| has at best.
+// Returns the best capabilities that a connection with |geometry| can have.
 Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
 
 class ShmEndpoint final : public Endpoint, private Watcher {
@@ -46,34 +46,36 @@ class ShmEndpoint final : public Endpoint, private Watcher {
 
   // --- for ShmTransport
 
-  // True: there is nothing to do. Costs one load of a word that the peer writes when it sends.
+  // Whether there is nothing to do. Costs one load of a word that the peer writes when it sends.
   bool idle() const { return !busy_ && !consumer_.ready(); }
   int progress();
-  // Tells the peer to ring. After the transport's fence, has_work() says whether something came
-  // before that.
+  // Asks the peer to ring. After the transport's fence, has_work() tells whether anything arrived
+  // earlier.
   void announce_sleep();
   bool has_work();
   bool may_sleep_on();
   void end_sleep();
   bool peer_fences() const { return bell_.fences(); }
-  // True: the peer has, or is about to have, a mapping of region |id|, and is told to unmap it.
+  // Asks the peer to unmap region |id|. Returns true if the peer has, or is about to have, a
+  // mapping of it.
   bool ask_to_let_go(uint64_t id);
 
  private:
-  // One progress() copies at most this many bytes in each direction, so that others get their turn.
-  // A message or piece counts as kEntryCost more.
+  // One progress() copies at most this many bytes in each direction, so that other endpoints get
+  // their turn. A message or piece counts as kEntryCost additional bytes.
   static constexpr int64_t kCopyBudget = 256 << 10;
   static constexpr int64_t kEntryCost = 4 << 10;
-  // A message from this size on is the last of its progress(): its receiver can then post the next
-  // receive before the following data is copied aside.
+  // A message of at least this size is the last of its progress(), so its receiver can post the
+  // next receive before later data is copied aside.
   static constexpr uint32_t kLongMessage = 16 << 10;
-  // A side uses this much of its ring at first. It uses the whole ring when that is not enough, or
-  // when more than a few messages go through it: a stream is slower in a part.
+  // A side initially uses only kFirstRingBytes of its ring. It uses the whole ring if that is too
+  // small, or once kFewMessages messages have gone through it, since a stream is slower in a part
+  // of the ring.
   static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
 
-  // The abilities are in a separate object: their table pointers would push members that a short
-  // message touches into further cache lines.
+  // The abilities are in a separate object: their vtable pointers would push members used by short
+  // messages into further cache lines.
   class Bulks final : public PutStarter,
                       public GetStarter,
                       public ImmediateReader,
@@ -107,7 +109,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void on_events(uint32_t events) override;
   void peer_went();
   void receive_parcels();
-  // Notes the work that an exchange of parcels has left.
+  // Records work that remains after an exchange of parcels.
   void note_exchange();
 
   Code grow_ring(uint64_t bytes);
@@ -128,18 +130,18 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void violated(std::string_view what);
   void fail(const Status& why);
 
-  // The members that idle() and a short message touch come first.
+  // The members used by idle() and short messages come first.
   Consumer consumer_;
-  bool busy_ = false;  // progress() has something to do without a new slot
+  bool busy_ = false;  // progress() has work even if no slot arrives
   bool failed_ = false;
   bool draining_ = false;
-  uint64_t read_now_ = 0;   // bytes, by get_now() while an entry is handled
+  uint64_t read_now_ = 0;   // bytes that get_now() read while an entry is handled
   bool want_room_ = false;  // a send or put was refused
   EndpointHandler* handler_ = nullptr;
   Producer producer_;
   Bell bell_;
   uint64_t wanted_room_ = 0;
-  uint32_t ring_messages_ = 0;  // up to kFewMessages
+  uint32_t ring_messages_ = 0;  // counts up to kFewMessages
   BulkQueue puts_;
 
   TargetTable targets_;

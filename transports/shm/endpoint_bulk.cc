@@ -1,4 +1,4 @@
-// The bulk half of ShmEndpoint: puts, gets, and the memory that they name.
+// The bulk half of ShmEndpoint: puts, gets, and the memory that they access.
 #include <algorithm>
 #include <cstring>
 
@@ -8,8 +8,8 @@
 namespace hetcomm::shm {
 namespace {
 
-// From this size of the exposed memory on, copy_streaming() is used. A transfer will not stay in
-// the caches, and fetching its target only to overwrite it would cost a third of the memory's
+// Uses copy_streaming() if the exposed memory has at least this size. The transfer will not stay in
+// the caches, and fetching its target only to overwrite it would cost a third of the memory
 // bandwidth. A small put into large memory may well be read soon.
 constexpr uint64_t kStreamingTarget = 8 << 20;
 constexpr uint64_t kStreamingPut = 1 << 20;
@@ -25,7 +25,7 @@ Code ShmEndpoint::put(Bulk& bulk) {
       bulk.local.length > total - bulk.remote_offset) {
     return Code::kInvalidArgument;
   }
-  // The pieces of a put never wait for memory.
+  // The pieces of a put never wait for memory allocation.
   if (const Code code = grow_ring(connection_.memory.geometry().ring_bytes); code != Code::kOk) {
     return code;
   }
@@ -46,7 +46,7 @@ uint64_t ShmEndpoint::next_piece_bytes() const {
 int ShmEndpoint::pump_puts() {
   int64_t budget = kCopyBudget;
   int done = 0;
-  // A message that was refused goes first.
+  // A message that was refused is sent first.
   while (budget > 0 && !puts_.empty() && !want_room_) {
     const uint64_t length = next_piece_bytes();
     if (!producer_.has_room(length)) break;
@@ -59,13 +59,13 @@ int ShmEndpoint::pump_puts() {
       handler_->on_bulk_complete(bulk, Code::kOk);
     }
   }
-  // Rings once for all pieces: a peer that wakes on this processor would take over after each of
-  // them.
+  // Rings once for all pieces: a peer that wakes on this processor would preempt this process after
+  // each piece.
   if (done > 0) bell_.ring_if_asleep(kWakeOnSlot);
   return done;
 }
 
-// True when it was the last piece.
+// Publishes a piece. Returns true if it was the last.
 bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
   ExtentCursor cursor = load_cursor(bulk);
   const uint64_t at = cursor.position - bulk.local.offset;
@@ -120,7 +120,7 @@ Code ShmEndpoint::get(Bulk& bulk) {
 }
 
 Code ShmEndpoint::get_now(Bulk& bulk) {
-  if (failed_ || draining_) return Code::kPeerLost;  // another process may have its id
+  if (failed_ || draining_) return Code::kPeerLost;  // another process may have the peer's id
   const Code code = reader_.read_now(bulk);
   if (code != Code::kInvalidArgument) read_now_ += bulk.local.length;
   if (reader_.peer_is_gone()) {

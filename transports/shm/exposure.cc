@@ -33,7 +33,7 @@ RemoteKey TargetTable::add(Extents extents, uint64_t cookie) {
   const uint32_t index = next_free_index(targets_, free_);
   Target& target = targets_[index];
   target.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // nothing fails from here on
+  free_.pop_back();  // nothing fails after this
   target.cursor = {};
   target.total = total_bytes(extents);
   target.cookie = cookie;
@@ -71,7 +71,7 @@ Result<RemoteKey> SourceTable::add(Extents extents) {
   const uint32_t index = next_free_index(sources_, free_);
   Source& source = sources_[index];
   source.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // nothing fails from here on
+  free_.pop_back();  // nothing fails after this
   next_generation(source.generation);
   source.live = true;
   words_[index].store(source.generation, std::memory_order_release);
@@ -89,7 +89,7 @@ void SourceTable::remove(const RemoteKey& key) {
   Source& source = sources_[wanted.index];
   if (!source.live || source.generation != wanted.generation) return;
   words_[wanted.index].store(0, std::memory_order_relaxed);
-  // A reader must not see later writes of the owner to the memory before the change of the word.
+  // A reader must see the change of the word before any later writes by the owner to the memory.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   source.live = false;
   free_.push_back(wanted.index);

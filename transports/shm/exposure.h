@@ -1,8 +1,8 @@
-// Memory that this side exposed on one connection, and the keys that name it.
+// Memory that this side has exposed on one connection, and the keys that name it.
 //
-// Only this process writes targets, from the peer's bytes in the ring, and it writes none after
-// remove(). The peer may read sources at any time. remove() withdraws the source's word in shared
-// memory before it returns. A reader that finds the word changed after its last byte discards the
+// Only this process writes to targets, from the peer's bytes in the ring, and never after remove().
+// The peer may read sources at any time. remove() invalidates the source's word in shared memory
+// before it returns. A reader that finds the word changed after reading its last byte discards the
 // bytes.
 #pragma once
 
@@ -17,8 +17,8 @@
 
 namespace hetcomm::shm {
 
-// A key in words: {generation << 32 | index, total bytes, kPutKey} for a target, and for a source
-// {the same, address of the memory or of its iovec list, list length << 48 | total bytes}.
+// Words of a key. Target: {generation << 32 | index, total bytes, kPutKey}. Source: {generation <<
+// 32 | index, address of the memory or of its iovec list, list length << 48 | total bytes}.
 inline constexpr uint64_t kPutKey = 1ull << 63;
 inline constexpr uint64_t kMaxSourceBytes = (1ull << 48) - 1;
 inline constexpr size_t kMaxSourceExtents = (1u << 15) - 1;
@@ -31,7 +31,7 @@ struct SourceKey {
   uint64_t length;
 
   RemoteKey encode() const;
-  // |key| comes from the peer. False: not a source.
+  // Decodes |key|, which comes from the peer. Returns false if it does not name a source.
   static bool decode(const RemoteKey& key, SourceKey& out);
 };
 
@@ -40,7 +40,7 @@ struct Target {
   ExtentCursor cursor;
   uint64_t total = 0;
   uint64_t cookie = 0;
-  uint64_t received = 0;  // bytes written and not yet reported
+  uint64_t received = 0;  // bytes written but not yet reported
   uint32_t generation = 0;
   bool live = false;
 };
@@ -49,7 +49,7 @@ class TargetTable {
  public:
   RemoteKey add(Extents extents, uint64_t cookie);
   void remove(const RemoteKey& key);
-  // Null when |token| names nothing that is exposed now.
+  // Returns the target that |token| names; null if it is not exposed now.
   Target* find(uint64_t token);
   void clear();
 
@@ -61,7 +61,7 @@ class TargetTable {
 class SourceTable {
  public:
   explicit SourceTable(Side& mine) : words_(mine.sources.data()) {}
-  // kOutOfResources when all words are in use.
+  // Returns kOutOfResources if all words are in use.
   Result<RemoteKey> add(Extents extents);
   void remove(const RemoteKey& key);
   void clear();

@@ -1,4 +1,4 @@
-// Bytes and descriptors over a local stream socket.
+// Sends and receives bytes and file descriptors over a local stream socket.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,19 @@
 
 namespace hetcomm::shm {
 
-// Sends |bytes|, with |descriptor| unless it is negative, all or nothing. kWouldBlock: no room.
+// Sends |bytes| completely or not at all, with |descriptor| unless it is negative. kWouldBlock: no
+// room.
 Status send_with(int socket, ConstByteSpan bytes, int descriptor = -1);
 
-// A message that is still arriving. A whole one has |wanted| bytes and at most one descriptor.
+// A partly received message. A complete message has |wanted| bytes and at most one descriptor.
 struct Incoming {
   std::vector<std::byte> bytes;
   UniqueFd descriptor;
 };
 
-// Appends to |incoming| until it has |wanted| bytes. kPending: the rest has yet to come. A
-// descriptor that is not |expected|, or a second one, ends this at once with kInvalidArgument, and
-// this process does not keep it.
+// Appends to |incoming| until it has |wanted| bytes. kPending: more bytes are still to arrive.
+// Returns kInvalidArgument at once for a descriptor that is not |expected| or for a second
+// descriptor, and closes that descriptor.
 Status receive_with(int socket, size_t wanted, bool expected, Incoming& incoming);
 
 }  // namespace hetcomm::shm

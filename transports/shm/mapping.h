@@ -1,15 +1,15 @@
-// Regions: memory of one side that the other maps.
+// Regions of one side that the other side maps.
 //
 //   mapper                              owner
 //     kWant (region)              -->     is there such a region, and is the mapper a member?
 //                                 <--     kHere (length, the file) or kNone
 //     ... loads and stores ...
 //                                 <--     kLetGo (region)
-//     kGone (region)              -->     now nobody reaches it
+//     kGone (region)              -->     no peer can reach it any longer
 //
-// Parcels have a fixed size and go over the connection's local socket. A process that has the file
-// can read and write all of it, for as long as it keeps the file: a read-only descriptor can be
-// reopened for writing. So the file is handed over only to members, and only for regions that grant
+// Parcels have a fixed size and are sent over the connection's local socket. A process that has the
+// file can read and write all of it for as long as it keeps the file, since a read-only descriptor
+// can be reopened for writing. So the file is sent only to members, and only for regions that grant
 // every access.
 #pragma once
 
@@ -25,17 +25,18 @@
 
 namespace hetcomm::shm {
 
-// The reason why a peer does not get a region. kWithdrawn is not the peer's fault.
+// The reason why a peer does not receive a region. kWithdrawn is not the peer's fault.
 enum class Refusal : uint8_t { kWithdrawn, kUnknown, kForeign };
 
 // Regions that this process has published on one transport.
 class PublishedRegions {
  public:
-  // kUnsupported: |region| does not grant every access, and a mapping cannot refuse any.
+  // Adds |region|. kUnsupported: it does not grant every access, and a mapping cannot restrict
+  // access.
   Result<RemoteKey> add(const Region& region);
-  // Returns the region if |peer| may have it; otherwise null, and |*refusal|.
+  // Returns the region if |peer| may have it. Otherwise returns null and sets |*refusal|.
   const Region* find(uint64_t id, int peer, Refusal* refusal) const;
-  // Admits no new mappers.
+  // Stops admitting new mappers.
   void close(uint64_t id);
   void erase(uint64_t id);
 
@@ -54,7 +55,7 @@ class PublishedRegions {
 // A mapping of a peer's region.
 class Mapping {
  public:
-  // |length| is the length that was asked for.
+  // Maps |file|. |length| is the length that was asked for.
   static Result<Mapping> create(const UniqueFd& file, const Parcel& here, uint64_t length);
   Mapping() = default;
   Mapping(Mapping&& other) noexcept;
@@ -68,19 +69,19 @@ class Mapping {
   uint64_t skip_ = 0;
 };
 
-// The parcels of one connection, in both directions.
+// Sends and receives the parcels of one connection.
 class ParcelPort {
  public:
   explicit ParcelPort(int socket) : socket_(socket) {}
 
-  // Sends it, or keeps it until flush(). |file| is borrowed.
+  // Sends |parcel|, or queues it until flush(). The caller still owns |file|.
   Status send(const Parcel& parcel, int file = -1);
   Status flush();
   bool waiting() const { return !waiting_.empty(); }
-  // The number of answers that the peer has yet to read.
+  // Returns the number of answers that the peer has not read yet.
   size_t answers_waiting() const { return answers_waiting_; }
-  // Takes the next parcel that has arrived; kPending when there is none. |*file| is the file that
-  // came with it, which is an error unless |file_expected|.
+  // Receives the next parcel; returns kPending if there is none. |*file| is the file that arrived
+  // with it. A file is an error unless |file_expected|.
   Status receive(bool file_expected, Parcel* out, UniqueFd* file);
 
  private:

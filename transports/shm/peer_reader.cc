@@ -11,10 +11,10 @@
 namespace hetcomm::shm {
 namespace {
 
-// The most bytes that one pump() reads.
+// The most bytes that one pump() call reads.
 constexpr uint64_t kReadBudget = 1 << 20;
 
-// The key of a bulk that begin() has checked.
+// Returns the key of a bulk that begin() has checked.
 SourceKey source_of(const Bulk& bulk) {
   SourceKey source{};
   [[maybe_unused]] const bool valid = SourceKey::decode(bulk.key, source);
@@ -84,10 +84,11 @@ int PeerReader::pump(EndpointHandler& handler) {
   return done;
 }
 
-// The last byte was read, or reading failed with the negative errno |outcome|.
+// Returns the result of a get whose last byte was read, or which failed with the negative errno
+// |outcome|.
 Code PeerReader::outcome_of(const Bulk& bulk, int64_t outcome) {
   const SourceKey source = source_of(bulk);
-  // The word is read after the data: see SourceTable::remove.
+  // The word is read after the data: see SourceTable::remove().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const Side& peer = connection_.memory.side(1 - connection_.side);
   const bool exposed =

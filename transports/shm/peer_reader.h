@@ -1,7 +1,7 @@
-// The gets of one connection: they read the peer's memory (cma.h), in the order of BulkQueue.
+// The gets of one connection, which read the peer's memory (cma.h) in the order of BulkQueue.
 //
-// A source may be withdrawn during a get. The get then ends with kCancelled. The process that was
-// read must still be the peer at the end: its id may have been given to another.
+// A source may be withdrawn during a get, which then ends with kCancelled. After a get, the reader
+// verifies that the process is still the peer: its id may have been reused by another process.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,20 @@ namespace hetcomm::shm {
 
 class PeerReader {
  public:
-  // |connection| outlives it.
+  // |connection| outlives the reader.
   explicit PeerReader(const Connection& connection) : connection_(connection) {}
 
-  // Accepts a get; pump() reads for it.
+  // Accepts a get, which pump() will process.
   Code push(Bulk& bulk);
-  // Reads all of a get at once, without a queue or an upcall.
+  // Reads all of a get immediately, without a queue or an upcall.
   Code read_now(Bulk& bulk);
-  // Reads a bounded amount for the gets that were accepted. Makes upcalls. Returns the number of
-  // things done.
+  // Reads a bounded amount for the accepted gets. Makes upcalls. Returns the number of actions.
   int pump(EndpointHandler& handler);
   bool empty() const { return gets_.empty(); }
-  // Forgets |bulk|, if it is here.
+  // Removes |bulk| if it is queued here.
   void remove(Bulk& bulk) { gets_.remove(bulk); }
   void clear() { gets_.clear(); }
-  // True: the peer was gone at the end of a get, and pump() no longer reads.
+  // Whether the peer was found to be gone after a get. If so, pump() no longer reads.
   bool peer_is_gone() const { return peer_is_gone_; }
 
  private:

@@ -32,7 +32,7 @@ Status RegionExchange::receive(EndpointHandler& handler) {
     Status status = port_.receive(!wanted_.empty(), &parcel, &file);
     if (status.code() == Code::kPending) return {};
     if (!status.ok()) return status;
-    // Nothing follows most rings. A parcel that does is announced again.
+    // Most rings are followed by no other parcel. If a parcel follows, it is announced again.
     if (parcel.kind == ParcelKind::kRing) return {};
     HETCOMM_RETURN_IF_ERROR(take(parcel, file, handler));
   }
@@ -69,7 +69,7 @@ Status RegionExchange::take(const Parcel& parcel, const UniqueFd& file, Endpoint
                         Status(Code::kUnsupported, "shm: the owner does not share the memory"));
       return {};
     case ParcelKind::kLetGo:
-      // The owner has been told of a region that could not be mapped.
+      // The owner was informed of a region that could not be mapped.
       if (!mappings_.contains(id)) return {};
       handler.on_unmap(key);
       mappings_.erase(id);
@@ -102,7 +102,7 @@ Status RegionExchange::answer_want(uint64_t id) {
   return {};
 }
 
-// Logs each reason once per connection, so that a peer that keeps asking does not fill the log.
+// Logs each reason once per connection, so that a peer that keeps asking does not flood the log.
 void RegionExchange::note_refusal(Refusal refusal) {
   if (refusal == Refusal::kWithdrawn ||
       std::exchange(refusals_noted_[static_cast<size_t>(refusal)], true)) {

@@ -1,7 +1,7 @@
-// The regions of both sides on one connection: asks for the peer's, maps and unmaps them, and hands
-// over this side's. mapping.h has the protocol.
+// Exchanges regions on one connection: requests, maps and unmaps the peer's regions, and hands over
+// this side's regions. mapping.h describes the protocol.
 //
-// A socket that fails ends the exchange: its other end tells the endpoint what has happened.
+// A socket failure ends the exchange. The endpoint learns the cause when the peer's end closes.
 #pragma once
 
 #include <array>
@@ -20,12 +20,13 @@
 
 namespace hetcomm::shm {
 
-// This side's regions that a peer maps. True: the peer has been asked to unmap it.
+// This side's regions that a peer maps. The value is true once the peer has been asked to unmap the
+// region.
 using SharedRegions = std::unordered_map<uint64_t, bool>;
 
 class RegionExchange {
  public:
-  // |own| and |connection| outlive it. |peer| is the rank at the other end.
+  // |own| and |connection| outlive the exchange. |peer| is the rank at the other end.
   RegionExchange(const PublishedRegions& own, const Connection& connection, int peer, Log& log)
       : own_(own),
         connection_(connection),
@@ -33,35 +34,35 @@ class RegionExchange {
         log_(log),
         port_(connection.socket.get()) {}
 
-  // Asks for a region of the peer. EndpointHandler::on_mapped follows from receive().
+  // Requests a region of the peer. receive() later calls EndpointHandler::on_mapped.
   void map(const RemoteKey& key, uint64_t length);
-  // Takes a bounded number of parcels that have arrived. kPeerLost: the peer has closed the socket.
-  // Other failures: the peer has broken the protocol.
+  // Receives a bounded number of parcels. kPeerLost: the peer has closed the socket. Other
+  // failures: the peer has violated the protocol.
   Status receive(EndpointHandler& handler);
   // Sends parcels that were queued because the socket was full.
   void flush();
   bool waiting() const { return port_.waiting(); }
   bool socket_failed() const { return socket_failed_; }
 
-  // True: the peer has, or is about to have, a mapping of this side's region |id|, and is told to
-  // unmap it. False: it has none.
+  // Asks the peer to unmap this side's region |id|. Returns true if the peer has, or is about to
+  // have, a mapping of it; false if it has none.
   bool ask_to_let_go(uint64_t id);
   bool shares_any() const { return !shared_.empty(); }
-  // Returns this side's regions that the peer maps, and forgets them.
+  // Returns the list of this side's regions that the peer maps, and clears it.
   SharedRegions take_shared() { return std::exchange(shared_, {}); }
   void forget_shared() { shared_ = {}; }
 
-  // Unmaps all regions of the peer, and tells |handler|.
+  // Unmaps all of the peer's regions, and informs |handler|.
   void unmap_all(EndpointHandler& handler);
-  // Unmaps without an upcall.
+  // Unmaps all of the peer's regions without an upcall.
   void drop_mappings() { mappings_.clear(); }
 
  private:
-  // Parcels that are taken at a time, so that a peer that sends endlessly gets no more than its
+  // The most parcels received per turn, so that a peer that sends endlessly does not exceed its
   // turn.
   static constexpr int kMaxParcels = 64;
-  // The most requests for regions of a side that may be unanswered. The owner holds a descriptor
-  // for each answer that the peer does not read.
+  // The most requests for one side's regions that may be unanswered. The owner holds a descriptor
+  // for each answer that the peer has not read.
   static constexpr size_t kMaxWanted = 64;
 
   void ask();
@@ -76,11 +77,11 @@ class RegionExchange {
   Log& log_;
   ParcelPort port_;
   bool socket_failed_ = false;
-  std::unordered_map<uint64_t, std::shared_ptr<const Mapping>> mappings_;  // of the peer's regions
+  std::unordered_map<uint64_t, std::shared_ptr<const Mapping>> mappings_;  // the peer's regions
   std::unordered_map<uint64_t, uint64_t> wanted_;     // pending requests: id, length
-  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // waits for fewer requests
+  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // waiting for fewer pending requests
   SharedRegions shared_;
-  std::array<bool, 3> refusals_noted_{};  // by Refusal
+  std::array<bool, 3> refusals_noted_{};  // indexed by Refusal
 };
 
 }  // namespace hetcomm::shm

@@ -1,12 +1,13 @@
 // One direction of a connection: a FIFO of slots, and a ring of bytes for payloads that do not fit
-// a slot.
+// in a slot.
 //
-// Producer and Consumer are the two ends, each in its own process, each used by one thread. A slot
-// is handed over by its sequence word (release, acquire), so that a short message moves one cache
-// line. The consumer reports its consumption after every quarter. The producer looks only when it
-// seems to be out of room. The bytes that are consumed and not yet reported (less than a quarter),
-// the bytes skipped at the ring's end and the bytes asked for (a chunk each, at most a quarter) fit
-// together, so neither end starves. Neither end trusts the other.
+// Producer and Consumer are the two ends. Each is in its own process and is used by one thread. A
+// slot is handed over by its sequence word (release, acquire), so that a short message moves one
+// cache line. The consumer reports its consumption after every quarter. The producer checks the
+// report only when it seems to be out of room. Three amounts fit into the ring together: bytes
+// consumed but not yet reported (less than a quarter), bytes skipped at the ring's end, and bytes
+// requested (one chunk each, at most a quarter). So neither end starves. Neither end trusts the
+// other.
 //
 // A ring has the agreed size, but the producer may use only its beginning. It then skips the rest
 // of each lap, as it skips space that is too short for an entry. The producer must not wait for
@@ -22,33 +23,35 @@ namespace hetcomm::shm {
 
 class Producer {
  public:
-  // Uses nothing of the ring before grow().
+  // Uses no part of the ring before grow().
   Producer(Side& mine, const Side& peer, std::byte* ring, uint64_t ring_bytes)
       : slots_(mine.slots.data()), peer_(peer), ring_(ring), ring_bytes_(ring_bytes) {}
 
   bool has_slot() { return head_ - consumed_slots_ < kSlotCount || (refresh(), has_slot_now()); }
-  // True: the whole ring has room for |length| contiguous bytes and a slot. The part in use has it
-  // too unless fits() says otherwise.
+  // Whether the whole ring has room for |length| contiguous bytes and a slot. The part in use has
+  // that room too unless fits() returns false.
   bool has_room(uint64_t length) {
     if (!has_slot()) return false;
     if (fits(length)) return true;
     refresh();
     return fits(length) || has_bytes_now(length, ring_bytes_);
   }
-  // True: the part of the ring that is in use has room for |length| contiguous bytes.
+  // Whether the part of the ring in use has room for |length| contiguous bytes.
   bool fits(uint64_t length) const { return length <= used_ && has_bytes_now(length, used_); }
-  // Call when the first |bytes| of the ring, more than until now, have memory.
+  // Extends the part in use to the first |bytes| of the ring. Call once memory is allocated for
+  // them.
   void grow(uint64_t bytes) { used_ = bytes; }
   uint64_t used_ring_bytes() const { return used_; }
 
-  // The slot that the next publish() hands over.
+  // Returns the slot that the next publish() hands over.
   FifoSlot& slot() const { return slots_[head_ % kSlotCount]; }
-  // The position for |length| bytes, after fits(length) was true. publish_bytes() takes them.
+  // Returns the position for |length| bytes, after fits(length) returned true. publish_bytes()
+  // reserves it.
   RingPosition position_for(uint64_t length) const { return position_for(length, used_); }
   std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
 
-  // |next| is slot(). The caller passes it, as the compiler cannot know that a write to the slot
-  // leaves |head_| as it is.
+  // Publishes |next|, which is slot(). The caller passes it, since the compiler cannot know that
+  // writing to the slot leaves |head_| unchanged.
   void publish(FifoSlot& next, SlotKind kind, uint64_t length) {
     next.kind_and_length = static_cast<uint32_t>(kind) << 24 | static_cast<uint32_t>(length);
     ++head_;
@@ -58,12 +61,12 @@ class Producer {
     head_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
     publish(slot(), kind, length);
   }
-  // True: the peer has reported impossible values.
+  // Whether the peer has reported impossible values.
   bool broken() const { return broken_; }
 
  private:
   bool has_slot_now() const { return head_ - consumed_slots_ < kSlotCount; }
-  // The position is in the first |used| bytes of a lap.
+  // Returns a position within the first |used| bytes of a lap.
   RingPosition position_for(uint64_t length, uint64_t used) const {
     const uint64_t at = head_bytes_ & (ring_bytes_ - 1);
     return at + length > used ? head_bytes_ + ring_bytes_ - at : head_bytes_;
@@ -91,7 +94,7 @@ class Producer {
   uint64_t used_ = 0;
   uint64_t head_ = 0;
   uint64_t head_bytes_ = 0;
-  uint64_t consumed_slots_ = 0;  // as last read
+  uint64_t consumed_slots_ = 0;  // as read most recently
   uint64_t consumed_bytes_ = 0;
   bool broken_ = false;
 };
@@ -108,15 +111,15 @@ class Consumer {
   bool ready() const {
     return next_->sequence.load(std::memory_order_acquire) == static_cast<uint32_t>(tail_ + 1);
   }
-  // The next entry, while ready().
+  // Returns the next entry, which is valid while ready().
   const FifoSlot& slot() const { return *next_; }
-  // Prefetches the following entry while this one is handled: in a stream it is there already.
+  // Prefetches the following entry while this entry is handled: in a stream it has already arrived.
   void prefetch_following() const {
     const auto* line = reinterpret_cast<const std::byte*>(slots_ + (tail_ + 1) % kSlotCount);
     __builtin_prefetch(line);
   }
 
-  // The |length| bytes at |position|; null when the entry is invalid. The bytes are consumed
+  // Returns the |length| bytes at |position|; null if the entry is invalid. The bytes are consumed
   // together with the slot.
   const std::byte* take_bytes(RingPosition position, uint64_t length) {
     const uint64_t ahead = position - tail_bytes_;
@@ -128,13 +131,13 @@ class Consumer {
     tail_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
     return ring_ + at;
   }
-  // Gives the entry back. The producer learns of it with the next publish().
+  // Releases the entry. The next publish() informs the producer.
   void pop() {
     ++tail_;
     next_ = slots_ + tail_ % kSlotCount;
   }
 
-  // True when enough has been consumed that the producer ought to know.
+  // Whether enough has been consumed to inform the producer.
   bool should_publish() const {
     return tail_ - published_ >= kSlotCount / 4 ||
            tail_bytes_ - published_bytes_ >= ring_bytes_ / 4;

@@ -13,7 +13,7 @@ constexpr uint32_t kMagic = 0x68637368;
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kMaxText = 180;
 
-// Makes an error of the set-up that is the peer's fault; |what| describes it.
+// Creates an error for a setup that failed through the peer's fault, as |what| describes.
 Status invalid(const char* what) {
   return Status(Code::kInvalidArgument, fmt::format("shm: peer {}", what));
 }
@@ -95,8 +95,8 @@ Result<std::unique_ptr<Setup>> Setup::await_offer(UniqueFd socket, const SetupCo
   return setup;
 }
 
-// The process id is read before the peer's message comes. The message proves that the process was
-// still alive, so the id cannot have been given to another.
+// Starts the setup. The process id is read before the peer's message arrives. The message proves
+// that the process was still alive, so its id cannot have been reused.
 Status Setup::start() {
   Result<LocalPeer> peer = local_peer(connection_.socket.get());
   if (!peer.ok()) return peer.status();
@@ -114,7 +114,7 @@ Status Setup::send(const Status& outcome) {
   message.nonce = context_.nonce;
   const int memory = connection_.side == 0 ? connection_.memory.file() : -1;
   const Status sent = send_with(connection_.socket.get(), message.encode(), memory);
-  // The socket is fresh, so its buffer takes the whole message.
+  // The socket is new, so its buffer holds the whole message.
   if (sent.code() != Code::kWouldBlock) return sent;
   return Status(Code::kOutOfResources, "shm: the local socket's buffer is too small");
 }
@@ -138,7 +138,7 @@ Status Setup::accept_message() {
 
 Status Setup::accept_offer(const Message& message) {
   if (!incoming_.descriptor.valid()) return invalid("sent no memory");
-  // This side allocates one of the rings.
+  // This side allocates one of the two rings.
   if (message.geometry.ring_bytes > context_.geometry.ring_bytes) {
     return invalid("wants rings that are larger than this side accepts (HETCOMM_SHM_RING_BYTES)");
   }
@@ -156,7 +156,7 @@ void Setup::on_events(uint32_t) {
   if (outcome.code() == Code::kPending) return;
   if (outcome.ok()) outcome = accept_message();
   if (connection_.side == 1 && outcome.code() != Code::kPeerLost) {
-    // The peer is told why, if it still listens; this side's own reason comes first.
+    // The peer is told the reason if it still listens. This side's own reason takes precedence.
     const Status sent = send(outcome);
     if (outcome.ok()) outcome = sent;
   }

@@ -1,12 +1,12 @@
-// The exchange that turns a proved local socket into a connection:
+// The exchange that turns an authenticated local socket into a connection:
 //
 //   initiator                                        acceptor
 //     offer (geometry, nonce, memory)            -->   maps the memory, tries to read the nonce
 //                                                <--   answer (nonce), or why not
 //
-// Both messages have a fixed size. The offer brings one descriptor, the answer none. There is one
-// Setup per connection and side. It never blocks, and it holds only the socket until the other side
-// has sent its message.
+// Both messages have a fixed size. The offer carries one descriptor, the answer none. Each side has
+// one Setup per connection. A Setup never blocks, and it holds only the socket until the other
+// side's message has arrived.
 #pragma once
 
 #include <sys/types.h>
@@ -22,32 +22,32 @@
 
 namespace hetcomm::shm {
 
-// A ready connection, before it is an endpoint.
+// An established connection that has no endpoint yet.
 struct Connection {
-  int side = 0;     // of the mapped memory: 0 initiator, 1 acceptor
-  UniqueFd socket;  // its end tells that the peer has gone: forked children do not keep it
-  pid_t pid = 0;    // as seen from here; 0: not visible
+  int side = 0;     // index in the mapped memory: 0 initiator, 1 acceptor
+  UniqueFd socket;  // ends when the peer is gone: forked children do not keep it
+  pid_t pid = 0;    // the peer's, as seen by this process; 0: not visible
   uid_t user = 0;   // the peer's effective id
   ConnectionMemory memory;
   bool fence = false;  // see Bell
-  Status reading;      // kOk: proved
+  Status reading;      // kOk: reading the peer's memory was proved to work
 };
 
-// All setups of a transport share this. It outlives them.
+// State shared by all setups of a transport. It outlives them.
 struct SetupContext {
   Poller& poller;
-  Geometry geometry;  // rings of this size are offered and accepted, and smaller ones
+  Geometry geometry;  // largest rings offered and accepted
   bool membarrier;
-  Nonce nonce;                     // at a fixed address while peers read it
-  Status reading;                  // kOk: try
-  int inside_node = kAnyNumaNode;  // node of the rings that this side reads
+  Nonce nonce;                     // kept at a fixed address while peers read it
+  Status reading;                  // kOk: try to read the peer's memory
+  int inside_node = kAnyNumaNode;  // NUMA node for rings that this side reads
 };
 
 class Setup;
 
 class SetupHandler {
  public:
-  // Reports the outcome once, from the poller. |setup| may be destroyed here.
+  // Reports the outcome once, from the poller. The handler may destroy |setup|.
   virtual void on_setup(Setup& setup, Result<Connection> connection) = 0;
 
  protected:
@@ -56,11 +56,11 @@ class SetupHandler {
 
 class Setup final : public Watcher {
  public:
-  // Sends the offer over |socket|, to a peer that accepts rings of |peer_ring_bytes|. Fails at once
-  // when resources for it are missing.
+  // Sends the offer over |socket| to a peer that accepts rings of |peer_ring_bytes|. Fails at once
+  // if resources are missing.
   static Result<std::unique_ptr<Setup>> offer(UniqueFd socket, const SetupContext& context,
                                               uint64_t peer_ring_bytes, SetupHandler& handler);
-  // Waits for an offer.
+  // Waits for a peer's offer on |socket|.
   static Result<std::unique_ptr<Setup>> await_offer(UniqueFd socket, const SetupContext& context,
                                                     SetupHandler& handler);
   ~Setup();
@@ -72,7 +72,7 @@ class Setup final : public Watcher {
   Setup(UniqueFd socket, int side, const SetupContext& context, SetupHandler& handler);
   Status start();
   Status send(const Status& outcome);
-  // kPending: the rest has yet to come.
+  // Receives the peer's message. kPending: more bytes are still to arrive.
   Status receive();
   Status accept_message();
   Status accept_offer(const Message& message);

@@ -20,7 +20,7 @@
 namespace hetcomm::shm {
 namespace {
 
-// The nearest geometry to what the configuration asks for.
+// Returns the valid geometry nearest to the configuration.
 Geometry geometry_from(const Config& config) {
   Geometry geometry;
   const uint64_t ring = config.number(variable::kShmRingBytes);
@@ -42,13 +42,13 @@ Result<std::string> random_socket_name() {
 
 }  // namespace
 
-// A connection being made. Initiator: connect and prove (Connector), then set up. Acceptor: set
-// up.
+// A connection being established. Initiator: connects and proves its identity (Connector), then
+// sets up. Acceptor: sets up.
 class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  public:
   Pending(ShmTransport& transport, const Destination& peer, bool initiator)
       : transport_(transport), peer_(peer), initiator_(initiator) {
-    // A peer that computes answers when it next waits, so the limit is that of an operation.
+    // A busy peer answers when it next waits, so the time limit is that of an operation.
     deadline_ns_ = deadline_after(transport.environment_.now_ns,
                                   transport.environment_.config.number(variable::kTimeout));
   }
@@ -65,7 +65,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
   void fail_later(Status why) { failure_ = std::move(why); }
   void accept(UniqueFd socket) { begin_setup(std::move(socket)); }
 
-  // Ends the work in progress, without an upcall.
+  // Cancels the work in progress, without an upcall.
   void cancel() {
     finished_ = true;
     connector_.reset();
@@ -138,7 +138,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
   const Destination peer_;
   bool initiator_;
   uint64_t peer_ring_bytes_ = 0;
-  std::string peer_name_;  // process and user
+  std::string peer_name_;  // the peer's process and user
   bool finished_ = false;
   uint64_t deadline_ns_ = 0;
   Status failure_;
@@ -218,7 +218,7 @@ void ShmTransport::on_accept(StreamSocket socket, const Hello& hello) {
     environment_.log.warn("shm: connection from rank {} refused: no such peer", peer);
     return;
   }
-  // A peer that starts again has given up its earlier attempt.
+  // A peer that starts again has abandoned its earlier attempt.
   for (const auto& pending : pending_) {
     if (!pending->initiator() && pending->peer().rank == peer) pending->cancel();
   }
@@ -242,7 +242,7 @@ int ShmTransport::run_timers() {
   int done = 0;
   acceptor_->expire(now);
   prune_orphans();
-  // The loop goes by index: upcalls may start further connections.
+  // Iterates by index, since upcalls may start further connections.
   // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < pending_.size(); ++i) done += pending_[i]->expire(now);
   std::erase_if(pending_, [](const auto& pending) { return pending->finished(); });
@@ -259,7 +259,8 @@ uint64_t ShmTransport::next_timer_ns() const {
 
 void ShmTransport::add(ShmEndpoint& endpoint) {
   prune_orphans();
-  orphans_.reserve(orphans_.size() + endpoints_.size() + 1);  // an endpoint that ends adds one
+  // Each endpoint that ends may add an orphan.
+  orphans_.reserve(orphans_.size() + endpoints_.size() + 1);
   endpoints_.push_back(&endpoint);
 }
 
@@ -270,7 +271,7 @@ void ShmTransport::remove(ShmEndpoint& endpoint) {
   has_gaps_ = true;
 }
 
-// Drops orphans whose peer has closed its end.
+// Removes orphans whose peer has closed its end.
 void ShmTransport::prune_orphans() {
   std::erase_if(orphans_, [](const Orphans& each) {
     std::array<char, 64> dropped;
@@ -305,7 +306,7 @@ int ShmTransport::progress() {
     std::erase(endpoints_, nullptr);
     has_gaps_ = false;
   }
-  // The loop goes by index: upcalls may add and remove endpoints.
+  // Iterates by index, since upcalls may add and remove endpoints.
   // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     if (endpoints_[i] != nullptr && !endpoints_[i]->idle()) done += endpoints_[i]->progress();

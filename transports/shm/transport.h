@@ -1,4 +1,4 @@
-// All shared-memory connections of one communicator: makes them, and polls them in turn.
+// Establishes all shared-memory connections of one communicator, and polls them in turn.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   // --- for ShmEndpoint
   PublishedRegions& regions() { return regions_; }
   // Keeps regions that a peer still maps although this side has ended the connection. The other end
-  // of |socket| closes when the peer has unmapped them. add() has made room for them.
+  // of |socket| closes when the peer has unmapped them. add() has reserved space for the entries.
   void add_orphans(UniqueFd socket, SharedRegions regions) {
     orphans_.push_back({std::move(socket), std::move(regions)});
   }
@@ -70,7 +70,7 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   SetupContext context_;
   Contact own_;
   std::unique_ptr<Acceptor> acceptor_;
-  // Connections being made, in both directions; finished ones are dropped by run_timers().
+  // Connections being established, in both directions. run_timers() removes finished entries.
   std::vector<std::unique_ptr<Pending>> pending_;
   std::vector<ShmEndpoint*> endpoints_;  // null: removed since the last progress()
   bool has_gaps_ = false;

@@ -7,8 +7,8 @@
 namespace hetcomm::shm {
 
 void Bell::ring() {
-  // The producer that takes the word rings, so a burst costs one system call. A later sleep that it
-  // takes by mistake is rung too.
+  // The producer that clears the word rings, so a burst costs one system call. If it clears the
+  // word of a later sleep by mistake, it rings for that sleep too.
   const uint32_t taken = asleep_.exchange(0, std::memory_order_seq_cst);
   if (taken == 0 || socket_ < 0) return;
   const Parcel ring{ParcelKind::kRing, 0, 0, 0, 0};
@@ -16,8 +16,8 @@ void Bell::ring() {
   do {
     sent = send(socket_, &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  // A full socket (EAGAIN) is rung already; a peer that is gone needs no bell. Without memory for
-  // the parcel the next store rings.
+  // A full socket (EAGAIN) has already been rung, and a peer that is gone needs no bell. If there
+  // is no memory for the parcel, the next store rings.
   if (sent < 0 && (errno == ENOBUFS || errno == ENOMEM)) {
     asleep_.fetch_or(taken, std::memory_order_relaxed);
   }

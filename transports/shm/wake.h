@@ -1,14 +1,14 @@
-// Waking a peer that sleeps, at no cost for one that does not.
+// Wakes a sleeping peer, at no cost if the peer is awake.
 //
-// The sleeper sets its asleep word, then looks once more; the producer publishes, then looks at
-// the word. Each must see the other's store, which takes a full fence between store and load on
-// both sides. The producer runs once per message, the sleeper rarely, so the sleeper pays for
-// both: membarrier() runs a fence on every processor that executes a process which registered.
-// The producer fences where the kernel lacks it for either process (Bell::fence).
+// The sleeper sets its asleep word, then checks again for work. The producer publishes, then checks
+// the word. Each must see the other's store, which requires a full fence between store and load on
+// both sides. The producer runs once per message and the sleeper runs rarely, so the sleeper pays
+// for both: membarrier() executes a fence on every processor that runs a registered process. The
+// producer fences itself if the kernel lacks membarrier() for either process (Bell::fence).
 //
-// Ringing never blocks, whatever the peer does. A ring is a parcel over this side's own end of the
-// local socket, sent with MSG_DONTWAIT: it depends on no flag that the peer can change, and writes
-// to no descriptor of the peer. A peer that does not read its rings finds the socket full and
+// Ringing never blocks, whatever the peer does. A ring is a parcel sent through this side's end of
+// the local socket with MSG_DONTWAIT. It depends on no flag that the peer can change, and writes to
+// none of the peer's descriptors. A peer that does not read its rings finds the socket full and
 // readable, so it does not sleep.
 #pragma once
 
@@ -19,14 +19,14 @@
 
 namespace hetcomm::shm {
 
-// Rings the peer.
+// Wakes the peer.
 class Bell {
  public:
-  // |socket| is borrowed, until mute().
+  // The caller owns |socket|, which stays open until mute().
   Bell(Side& peer, int socket, bool fence) : asleep_(peer.asleep), socket_(socket), fence_(fence) {}
 
-  // Call after a store that the peer may wait for. |reasons| are those for which it may have gone
-  // to sleep.
+  // Wakes the peer if it sleeps. Call after a store that the peer may wait for. |reasons|: the
+  // possible reasons for which the peer sleeps.
   void ring_if_asleep(uint32_t reasons) {
     if (fence_) {
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -37,7 +37,7 @@ class Bell {
       ring();
   }
   bool fences() const { return fence_; }
-  // Call before the socket is closed. The bell then no longer rings.
+  // Silences the bell. Call before the socket is closed.
   void mute() { socket_ = -1; }
 
  private:

@@ -1,11 +1,13 @@
-// Two processes share this: the layout of the mapped file, and the parcels of the local socket.
+// The shared format of two processes: the layout of the mapped file, and the parcels on the local
+// socket.
 //
 //   control    Side of the initiator, Side of the acceptor: allocated at connect
 //   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
-//   ring 1     the other way
+//   ring 1     bulk bytes from the acceptor to the initiator: allocated at first use
 //
-// Each word has one writer, except Side::asleep, which the peer takes back by an exchange. All data
-// that the peer can write is hostile: it is read once into private memory, then checked, then used.
+// Each word has one writer, except Side::asleep, which the peer clears by an atomic exchange. All
+// data that the peer can write is hostile: it is read once into private memory, then checked, then
+// used.
 #pragma once
 
 #include <array>
@@ -22,7 +24,8 @@ namespace hetcomm::shm {
 inline constexpr uint16_t kLayoutVersion = 2;
 inline constexpr uint64_t kPageBytes = 4096;
 
-// Two lines, so that the adjacent-line prefetcher does not carry one side's line to the other.
+// Two cache lines, so that the adjacent-line prefetcher does not move one side's line to the other
+// side.
 inline constexpr size_t kLineBytes = 128;
 
 inline constexpr uint64_t kSlotCount = 64;
@@ -30,7 +33,7 @@ inline constexpr size_t kSlotHeaderBytes = 32;
 inline constexpr size_t kInlineBytes = 88;
 inline constexpr uint32_t kSourceCount = 1024;
 
-// Payloads in the ring start at multiples of this.
+// Payloads in the ring start at multiples of this alignment.
 inline constexpr uint64_t kRingAlign = 64;
 inline constexpr uint64_t kMinRingBytes = 64 << 10;
 inline constexpr uint64_t kMaxRingBytes = 1ull << 30;
@@ -38,40 +41,40 @@ inline constexpr uint32_t kMinChunkBytes = 4 << 10;
 inline constexpr uint32_t kMaxChunkBytes = 1 << 20;
 
 enum class SlotKind : uint8_t {
-  kInline = 1,   // message, payload in the slot
-  kRing = 2,     // message, payload in the ring: body is a RingPosition
+  kInline = 1,   // message with its payload in the slot
+  kRing = 2,     // message with its payload in the ring: body is a RingPosition
   kPut = 3,      // piece of a put: header is a PutPiece
-  kPutLast = 4,  // the piece that completes it
+  kPutLast = 4,  // the last piece of a put
 };
 
-// One entry of a FIFO. The first cache line carries everything of a message of up to 24 bytes.
+// One entry of a FIFO. The first cache line holds all of a message of up to 24 bytes.
 struct alignas(kLineBytes) FifoSlot {
-  std::atomic<uint32_t> sequence;  // number of the entry + 1, written last
-  uint32_t kind_and_length;        // kind << 24 | bytes of payload
+  std::atomic<uint32_t> sequence;  // entry number + 1, written last
+  uint32_t kind_and_length;        // kind << 24 | payload bytes
   std::array<std::byte, kSlotHeaderBytes> header;
   std::array<std::byte, kInlineBytes> body;
 };
 static_assert(sizeof(FifoSlot) == 128 && offsetof(FifoSlot, body) == 40);
 
-// Bytes of a ring are numbered without end; byte n lies at n modulo the ring's size.
+// Bytes of a ring are numbered without limit. Byte n is stored at n modulo the ring's size.
 using RingPosition = uint64_t;
 
 struct PutPiece {
   uint64_t token;         // words[0] of the target's key
-  uint64_t offset;        // in the exposed memory
-  uint64_t total;         // of the whole put, counted when its last piece has come
-  RingPosition position;  // of the piece's bytes
+  uint64_t offset;        // within the exposed memory
+  uint64_t total;         // bytes of the whole put, counted when its last piece arrives
+  RingPosition position;  // position of the piece's bytes
 };
 static_assert(sizeof(PutPiece) == kSlotHeaderBytes);
 
-// Bits of Side::asleep: the events that wake the sleeper.
+// Bits of Side::asleep: the events that wake the sleeping side.
 inline constexpr uint32_t kWakeOnSlot = 1;
 inline constexpr uint32_t kWakeOnRoom = 2;
 
-// This side writes these, except |asleep|, which the other side clears.
+// This side writes these fields, except |asleep|, which the other side clears.
 struct Side {
-  // This side writes them as consumer of the other's slots and ring. The producer reads them only
-  // when it is out of room.
+  // Consumption of the other side's slots and ring, written by this side. The producer reads both
+  // counters only when it is out of room.
   alignas(kLineBytes) std::atomic<uint64_t> consumed_slots;
   std::atomic<uint64_t> consumed_bytes;
   alignas(kLineBytes) std::atomic<uint32_t> asleep;
@@ -88,8 +91,8 @@ inline constexpr uint64_t kControlBytes =
 static_assert(kControlBytes <= 32 << 10);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The parcels that go over a connection's local socket once it is set up. A ring wakes a sleeper.
-// The others hand regions over (mapping.h).
+// Parcels sent over a connection's local socket after setup. A ring wakes a sleeping peer. The
+// other kinds transfer regions (mapping.h).
 enum class ParcelKind : uint32_t { kWant = 1, kHere, kNone, kLetGo, kGone, kRing };
 
 struct Parcel {
@@ -97,7 +100,7 @@ struct Parcel {
   uint32_t reserved;
   uint64_t region;
   uint64_t length;  // kHere
-  uint64_t offset;  // kHere: in the file
+  uint64_t offset;  // kHere: offset in the file
 };
 
 constexpr bool valid_ring(uint64_t ring_bytes) {
@@ -105,7 +108,8 @@ constexpr bool valid_ring(uint64_t ring_bytes) {
          ring_bytes <= kMaxRingBytes;
 }
 
-// The initiator chooses it within the limits of both sides, and the acceptor checks it.
+// The sizes that the initiator chooses within the limits of both sides, and that the acceptor
+// checks.
 struct Geometry {
   uint64_t ring_bytes = 256 << 10;  // power of two
   uint32_t chunk_bytes = 32 << 10;
@@ -116,20 +120,20 @@ struct Geometry {
            chunk_bytes <= kMaxChunkBytes && chunk_bytes % kRingAlign == 0 &&
            chunk_bytes <= ring_bytes / 4;
   }
-  // This geometry, but with rings of at most |most| bytes, which is a valid size.
+  // Returns this geometry with rings of at most |most| bytes, which is a valid size.
   Geometry within(uint64_t most) const {
     const uint64_t ring = ring_bytes < most ? ring_bytes : most;
     return {ring, chunk_bytes < ring / 4 ? chunk_bytes : static_cast<uint32_t>(ring / 4)};
   }
 };
 
-// Reads a value that the peer may be changing, once.
+// Reads once a value that the peer may be changing.
 template <typename T>
 T load_once(const T& shared) {
   return __atomic_load_n(&shared, __ATOMIC_RELAXED);
 }
 
-// Copies bytes that the peer may be changing, once. Only the copy counts from here on.
+// Copies once bytes that the peer may be changing. Only the copy may be used afterwards.
 inline void copy_once(void* target, const void* shared, size_t length) {
   copy_long(static_cast<std::byte*>(target), static_cast<const std::byte*>(shared), length);
   std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -9,10 +9,10 @@
 namespace hetcomm::tcp {
 namespace {
 
-// Fits every message; larger buffers (rests of cancelled puts) are not kept.
+// Large enough for every message. Larger buffers (rests of cancelled puts) are not pooled.
 constexpr size_t kStandardBytes = kHeadBytes + kMaxMessageBytes;
 constexpr size_t kMaxSpare = 8;
-// The most buffers that lie near the node. They are kept permanently, since mapping one takes
+// The most pooled buffers near the node. They are kept permanently, since mapping a buffer takes
 // system calls.
 constexpr size_t kMaxNear = 8;
 

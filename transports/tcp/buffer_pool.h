@@ -1,5 +1,5 @@
-// Private buffers for frames that were cut: received in part, or accepted by the kernel in part.
-// Connections borrow them only while a frame is incomplete, so an idle connection owns none.
+// Private buffers for incomplete frames: partly received, or partly accepted by the kernel.
+// Connections borrow them only while a frame is incomplete, so an idle connection holds none.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ struct Buffer {
 
 class BufferPool {
  public:
-  // Buffers lie near NUMA node |node|.
+  // Allocates buffers near NUMA node |node|.
   explicit BufferPool(int node = kAnyNumaNode);
-  // Uninitialised. At least |size| bytes. Throws std::bad_alloc.
+  // Returns an uninitialised buffer of at least |size| bytes. Throws std::bad_alloc.
   Buffer take(size_t size);
   void give(Buffer buffer);  // never fails
 
  private:
   const int node_;
-  size_t near_ = 0;  // buffers that were made near |node_|
+  size_t near_ = 0;  // buffers that were allocated near |node_|
   std::vector<Buffer> spare_;
 };
 

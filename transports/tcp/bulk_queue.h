@@ -1,10 +1,11 @@
-// The puts of one endpoint: the pending ones, the order in which frames are cut from them, and the
-// ended ones.
+// The puts of one endpoint: pending puts, the order in which frames are cut from them, and
+// completed puts.
 //
 //   push -> queued -(last frame committed)-> framed -(last frame_sent)-> completed -> pop_completed
 //
-// Lists are linked through Bulk::next and the state lives in Bulk::scratch, so that nothing is
-// allocated. A bulk that is framed is in no list; the streams that still send its frames know it.
+// Lists are linked through Bulk::next and the state is stored in Bulk::scratch, so nothing is
+// allocated. A framed bulk is in no list; the streams that still send its frames hold a pointer to
+// it.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@
 
 namespace hetcomm::tcp {
 
-// A piece of a put that goes on the wire under one head.
+// A piece of a put that is sent with one head.
 struct PutFrame {
   Bulk* bulk = nullptr;
-  uint64_t offset = 0;  // in the bulk
+  uint64_t offset = 0;  // within the bulk
   uint32_t length = 0;
   ExtentCursor start;
   ExtentCursor end;
@@ -26,15 +27,16 @@ struct PutFrame {
 class BulkQueue {
  public:
   void push(Bulk& bulk);
-  // True: nothing is left to frame.
+  // Whether there is nothing left to frame.
   bool empty() const { return high_.first == nullptr && normal_.first == nullptr; }
   bool has_completed() const { return completed_.first != nullptr; }
 
-  // Looks at the coming frames without taking them: high priority first, then in order of push.
+  // Iterates over the next frames without removing them: high priority first, then in order of
+  // push().
   class Preview {
    public:
     explicit Preview(const BulkQueue& queue);
-    // False when there is none left.
+    // Returns the next frame in |out|. Returns false if there is none.
     bool next(uint32_t max_length, PutFrame& out);
 
    private:
@@ -44,16 +46,16 @@ class BulkQueue {
     uint64_t offset_ = 0;
     ExtentCursor cursor_;
   };
-  // Takes the frame that a preview gave. Frames are committed in the order of the preview.
+  // Removes a frame that a preview returned. Frames are committed in the order of the preview.
   void commit(const PutFrame& frame);
-  // All bytes of a committed frame have left the user's memory.
+  // Records that all bytes of a committed frame have left user memory.
   void frame_sent(Bulk& bulk);
-  // Nullptr if there is none.
+  // Removes and returns a completed bulk; nullptr if there is none.
   Bulk* pop_completed();
 
-  // Forgets |bulk| wherever it is. The caller takes care of an unfinished frame.
+  // Forgets |bulk|, whatever its state. The caller handles an unfinished frame.
   void remove(Bulk& bulk);
-  // Forgets all that has not completed.
+  // Forgets all bulks that have not completed.
   void drop_unsent();
 
  private:

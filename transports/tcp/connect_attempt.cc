@@ -25,7 +25,8 @@ ConnectAttempt::ConnectAttempt(Context context, ConnectAttemptHandler& handler,
 
 void ConnectAttempt::start() {
   if (!refused_.ok()) return;
-  // Uses the real clock: the coarse one has the time of the last progress(), which may be long ago.
+  // Uses the real clock: the coarse clock has the time of the last progress(), which may be long
+  // ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,
                                 context_.environment.config.number(variable::kBootstrapTimeout));

@@ -1,11 +1,11 @@
-// One stream that this side is connecting: the first of a new connection, or a further one of an
-// endpoint.
+// One stream that this side is connecting: the first stream of a new connection, or a further
+// stream of an endpoint.
 //
 // All addresses are tried in rounds, with a short limit each. An address that swallows packets then
-// does not delay the others, and none depends on the retries of the kernel, which become ever less
-// frequent. A peer that was reached and has not answered is computing: the next round then lasts
-// twice as long, and the rounds go on for the bootstrap time. They end with a refusal, or when no
-// peer was reached for the detection time.
+// does not delay the others, and none depends on the kernel's retries, which become ever less
+// frequent. A peer that was reached but has not answered is busy computing: the next round then
+// lasts twice as long, and rounds continue for the bootstrap time. They end with a refusal, or if
+// no peer was reached for the detection time.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class ConnectAttempt;
 
 class ConnectAttemptHandler {
  public:
-  // Reports the outcome once. |attempt| has ended, and may be destroyed here.
+  // Reports the outcome once. |attempt| has ended, and the handler may destroy it.
   virtual void on_attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) = 0;
 
  protected:
@@ -39,7 +39,7 @@ class ConnectAttempt final : public ConnectHandler {
     uint64_t detection_ns;
     const LocalEnd& from;
   };
-  // |refused|: a failure that is already known and is reported later.
+  // |refused|: a failure that is already known; it is reported later.
   ConnectAttempt(Context context, ConnectAttemptHandler& handler, const Destination& destination,
                  const StreamName& name, std::vector<Address> addresses, Status refused);
 
@@ -47,7 +47,7 @@ class ConnectAttempt final : public ConnectHandler {
   const StreamName& name() const { return name_; }
 
   void start();
-  // These two may end the attempt.
+  // expire() and on_connect() may end the attempt.
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   uint64_t next_timer_ns() const;
@@ -63,9 +63,9 @@ class ConnectAttempt final : public ConnectHandler {
   const Status refused_;
   uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
-  uint32_t doublings_ = 0;        // of the round's time
-  bool reached_ = false;          // a peer's kernel, in this round
-  uint64_t last_reached_ns_ = 0;  // or when it was started
+  uint32_t doublings_ = 0;        // doublings of the round's duration
+  bool reached_ = false;          // a peer's kernel answered in this round
+  uint64_t last_reached_ns_ = 0;  // when a peer's kernel last answered, or the start time
   std::unique_ptr<Connector> connector_;
 };
 

@@ -12,7 +12,7 @@ namespace hetcomm::tcp {
 namespace {
 
 // When one of several streams has ended, the endpoint waits this long for data that the peer sent
-// before.
+// before the end.
 constexpr uint64_t kLingerNs = 1'000'000'000;
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);
@@ -25,7 +25,7 @@ Address address_of(int fd, NameOf name) {
   return Address::from_sockaddr(address, length);
 }
 
-// A connection from an address to itself stays in the host.
+// Whether the connection leaves the host. A connection from an address to itself does not.
 bool leaves_host(int fd) {
   const Address local = address_of(fd, getsockname).with_port(0);
   const Address peer = address_of(fd, getpeername).with_port(0);
@@ -45,7 +45,7 @@ TcpEndpoint::TcpEndpoint(TcpTransport& transport, const ConnectionName& name, St
 
 TcpEndpoint::~TcpEndpoint() {
   transport_.remove_endpoint(*this);
-  // Messages end first: the peer then sees the end of the stream that it watches most.
+  // The message stream is closed first, since the peer watches it most closely.
   messages_.close();
 }
 
@@ -119,10 +119,10 @@ bool TcpEndpoint::cancel(Bulk& bulk) {
   try {
     for_each_stream([&](TcpStream& stream) { stream.detach(bulk); });
   } catch (const std::bad_alloc&) {
-    // The rest of a half-sent frame cannot be kept, so the peer gets no more.
+    // The rest of a partly sent frame cannot be stored, so the peer receives no more.
     break_off("out of memory");
   }
-  return false;  // puts go to exposed memory only, which the peer revokes
+  return false;  // puts access only exposed memory, which the peer revokes
 }
 
 bool TcpEndpoint::flushed() const {
@@ -141,7 +141,7 @@ uint64_t TcpEndpoint::unsent_bytes() const {
   return bytes;
 }
 
-// Puts may wait for bulk streams that are being opened. No part of them was sent.
+// Puts may still wait for bulk streams that are being opened. No part of them was sent.
 Passage TcpEndpoint::passage() const {
   Passage bulk = Passage::kNothing;
   for (const auto& stream : bulk_) {
@@ -194,7 +194,7 @@ bool TcpEndpoint::has_stream(size_t index) const {
   return index == 0 || index > kMaxBulkStreams || bulk_[index - 1] != nullptr;
 }
 
-// The connecting side opens the missing streams of the first |count|. The other side asks for them.
+// Connects the missing streams among the first |count|, or asks the connecting side to do so.
 void TcpEndpoint::request_streams(size_t count) {
   streams_requested_ = true;
   count = std::min(count, kMaxBulkStreams);
@@ -216,7 +216,7 @@ void TcpEndpoint::request_streams(size_t count) {
       if (!has_stream(index)) transport_.open_stream(*this, index);
     }
   } catch (const std::bad_alloc&) {
-    stream_unavailable(Code::kOutOfMemory);  // queued puts go without the stream
+    stream_unavailable(Code::kOutOfMemory);  // queued puts are sent without it
   }
 }
 
@@ -269,7 +269,7 @@ int TcpEndpoint::progress() {
   return done + report();
 }
 
-// Receives bytes that TLS has taken from the kernel: no event announces them.
+// Receives bytes that TLS has already read from the kernel, which no event announces.
 int TcpEndpoint::receive_buffered() {
   if (!transport_.has_tls()) return 0;
   int done = 0;
@@ -315,7 +315,7 @@ int TcpEndpoint::write_bulk() {
   return done;
 }
 
-// Makes upcalls about data that has left.
+// Makes upcalls for data that was sent.
 int TcpEndpoint::report() {
   int done = 0;
   while (Bulk* bulk = queue_.pop_completed()) {
@@ -385,7 +385,7 @@ void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
   });
 }
 
-// Takes data that came before the cut, and waits for nothing.
+// Receives data that arrived before the path broke, and waits for nothing more.
 void TcpEndpoint::path_gone(const TcpStream& stream) {
   break_off(text_or_none([&] {
     return fmt::format("the path is gone: the peer's kernel has answered nothing for {:.1f} s",
@@ -394,7 +394,7 @@ void TcpEndpoint::path_gone(const TcpStream& stream) {
   gone_ = true;
 }
 
-// --- the end ---------------------------------------------------------------------------------
+// --- end -------------------------------------------------------------------------------------
 
 void TcpEndpoint::stream_ended(std::string_view why, bool cut) {
   if (!why.empty()) {
@@ -405,7 +405,7 @@ void TcpEndpoint::stream_ended(std::string_view why, bool cut) {
   }
 }
 
-// The first reason counts. Nothing more is sent.
+// Starts to close the connection. Only the first reason counts. Nothing more is sent.
 void TcpEndpoint::break_off(std::string_view reason) {
   if (state_ != State::kOpen) return;
   const uint64_t lost_bytes = passage() == Passage::kBlocked ? unsent_bytes() : 0;
@@ -449,7 +449,7 @@ int TcpEndpoint::progress_closing() {
 void TcpEndpoint::fail() {
   state_ = State::kFailed;
   queue_.drop_unsent();
-  // Bytes that a path lets through after it was given up would be of no use.
+  // Bytes that a path delivers after it was abandoned would be useless.
   for_each_stream([&](TcpStream& stream) { gone_ ? stream.abort() : stream.close(); });
   transport_.cancel_streams(*this);
   report();

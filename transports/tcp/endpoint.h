@@ -4,13 +4,14 @@
 //   open or closing --(protocol error)--> failed
 //   open --(the path is gone, path.h)--> closing --(nothing is left to be taken)--> failed
 //
-// A closing endpoint sends nothing and takes the data that the peer sent before its end. It then
-// closes every socket, and on_failed is the last upcall. Bulks that have not completed by then are
-// dropped without an upcall.
+// A closing endpoint sends nothing, but receives the data that the peer sent before the stream
+// ended. It then closes every socket, and on_failed is the last upcall. Bulks that have not
+// completed by then are dropped without an upcall.
 //
-// Bulk streams are opened at the first put of either side. Only the lower rank connects. The higher
-// rank asks it to do so on stream 0. Puts wait until the first bulk stream is up. If none can be
-// opened, they go over stream 0 in fragments of kMaxFragmentBytes, between messages.
+// Bulk streams are opened for the first put of either side. Only the lower rank connects; the
+// higher rank requests a connection on stream 0. Puts wait until the first bulk stream is
+// connected. If none can be opened, puts use stream 0 in fragments of kMaxFragmentBytes, between
+// messages.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ namespace hetcomm::tcp {
 
 class TcpTransport;
 
-// The name of a connection, for both sides.
+// The name of a connection, shared by both sides.
 struct ConnectionName {
   int peer = 0;
   ConnectionId id{};
@@ -74,29 +75,29 @@ class TcpEndpoint final : public Endpoint,
   const Address& peer_address() const { return peer_address_; }
   ExposureTable& exposures() { return exposures_; }
 
-  // TcpTransport reports here that a bulk stream has been connected, or cannot be.
+  // Adds a bulk stream that TcpTransport has connected. stream_unavailable() reports a failure.
   void attach(size_t index, StreamSocket socket);
   void stream_unavailable(const Status& why);
   bool has_stream(size_t index) const;
 
-  // --- for TcpStream. No upcalls.
+  // --- for TcpStream; these make no upcalls
   void activate();
-  // |why|: the cause of the break; empty when the peer has closed the stream.
+  // Reports that a stream has ended. |why|: the cause; empty if the peer has closed the stream.
   void stream_ended(std::string_view why, bool cut);
-  // Called only from inside progress or the poller.
+  // Breaks the connection. Called only from inside progress() or the poller.
   void fail_protocol(const char* error);
 
-  // Sends and reports as much as possible. Returns the number of things done.
+  // Sends and reports as much as possible. Returns the number of actions.
   int progress();
-  // True: progress() has to be called again without an event.
+  // Whether progress() must be called again without waiting for an event.
   bool has_work() const;
-  // Leaves all waiting to the poller. False when there is something to do at once.
+  // Prepares to rely on the poller for all events. Returns false if there is work to do at once.
   bool prepare_sleep();
-  // The time when a closing endpoint gives up, kForever otherwise.
+  // Returns the time at which a closing endpoint stops waiting; kForever for other endpoints.
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
-  // Checks whether the peer's kernel has the data that was sent. Makes upcalls. False when nothing
-  // is in flight.
+  // Checks whether the peer's kernel has received the data that was sent. Makes upcalls. Returns
+  // false if nothing is in flight.
   bool watch_path();
 
   // Index in the transport's list of active endpoints.
@@ -128,14 +129,14 @@ class TcpEndpoint final : public Endpoint,
   EndpointHandler* handler_ = nullptr;
   State state_ = State::kOpen;
   bool want_writable_ = false;
-  bool sent_ = false;       // something was sent since the last watch_path()
-  bool unsettled_ = false;  // something was in flight at the last watch_path()
+  bool sent_ = false;       // data was sent since the last watch_path()
+  bool unsettled_ = false;  // data was in flight at the last watch_path()
   bool gone_ = false;       // the path is gone
   bool streams_requested_ = false;
   bool bulk_unavailable_ = false;
   bool note_pending_ = false;
-  bool enough_streams_ = false;  // a further stream could not be opened
-  const bool crosses_link_;      // peer on another host, as far as the addresses tell
+  bool enough_streams_ = false;  // no further stream could be opened
+  const bool crosses_link_;      // judging by addresses, the peer is on another host
   uint8_t bulk_count_ = 0;
   uint8_t next_bulk_ = 0;
   StreamsNote note_;

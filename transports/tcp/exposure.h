@@ -1,8 +1,8 @@
-// The memory that one endpoint has exposed to its peer, and the tokens that name it.
+// The memory that one endpoint has exposed to its peer, and the tokens that identify it.
 //
-// A token is a slot, the slot's generation and a random nonce. Generations of a slot only grow and
-// a slot whose generations are used up is retired, so a token never names anything but the memory
-// it was made for.
+// A token consists of a slot, the slot's generation and a random nonce. A slot's generations only
+// increase, and a slot that has used up its generations is retired. So a token never refers to any
+// memory but that for which it was created.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace hetcomm::tcp {
 
-// Random numbers from the kernel, drawn many at a time so that exposing costs no system call.
+// Draws random numbers from the kernel in batches, so that exposing costs no system call.
 class NonceSource {
  public:
   Result<uint64_t> next();
@@ -27,31 +27,31 @@ class NonceSource {
 };
 
 struct Exposure {
-  std::vector<iovec> extents;  // keeps its capacity, so that re-use of a slot does not allocate
+  std::vector<iovec> extents;  // keeps its capacity, so reuse of a slot does not allocate
   uint64_t size_bytes = 0;
   uint64_t cookie = 0;
   uint64_t nonce = 0;
   uint32_t generation = 0;
   bool live = false;
-  ExtentCursor cursor;  // where the last put ended: most puts come in order
+  ExtentCursor cursor;  // end of the last put: most puts arrive in order
 };
 
 class ExposureTable {
  public:
-  // Copies |extents|.
+  // Exposes |extents|, which are copied.
   Result<RemoteKey> add(Extents extents, uint64_t cookie, NonceSource& nonces);
-  // Returns the slot that was freed; kNone when |key| names nothing live.
+  // Removes the entry that |key| names. Returns the freed slot; kNone if there is no such entry.
   uint32_t remove(const RemoteKey& key);
 
   enum class Verdict : uint8_t {
     kLive,
-    kRevoked,      // was valid once: not the peer's fault
-    kNeverIssued,  // the peer made it up
+    kRevoked,      // was once valid: not the peer's fault
+    kNeverIssued,  // forged by the peer
     kOutOfRange,
   };
-  // Judges a put frame of |length| bytes with these untrusted fields.
+  // Checks a put frame of |length| bytes with these untrusted fields.
   Verdict check(const PutTarget& target, uint32_t length) const;
-  // A live slot, as found by check().
+  // Returns a live slot that check() has found.
   Exposure& at(uint32_t slot) { return slots_[slot]; }
 
   static constexpr uint32_t kNone = UINT32_MAX;

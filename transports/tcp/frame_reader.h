@@ -1,9 +1,10 @@
-// Turns the bytes of one stream into messages and puts. Knows no socket: the caller asks where the
-// next bytes should go (next_io), receives into those places, and says how many came (accept).
+// Converts the bytes of one stream into messages and puts, without access to the socket. The caller
+// asks where to store the next bytes (next_io), receives into these places, and reports how many
+// bytes arrived (accept).
 //
-// Bytes of a put go straight into exposed memory, and bytes of a cut message into a borrowed
-// buffer; only bytes that may start a new frame go through |ahead|. All streams of a transport
-// share |ahead|, so it is always used up before accept() returns. On a bulk stream no more than one
+// Bytes of a put go directly into exposed memory. Bytes of an incomplete message go into a borrowed
+// buffer. Only bytes that may start a new frame go through |ahead|. All streams of a transport
+// share |ahead|, so it is always consumed before accept() returns. On a bulk stream at most one
 // head is read ahead, since the bytes after it belong in user memory.
 #pragma once
 
@@ -19,7 +20,7 @@
 
 namespace hetcomm::tcp {
 
-// Receives the contents of a stream. It may call FrameReader::revoke from inside.
+// Receives the contents of a stream. It may call FrameReader::revoke from inside a call.
 class FrameSink {
  public:
   virtual void on_message_frame(const MessageHeader& header, ConstByteSpan payload) = 0;
@@ -39,25 +40,25 @@ class FrameReader {
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
-  // Says where the next bytes go: at least one piece. |ahead| holds kHeadBytes or more.
+  // Returns at least one piece of memory for the next bytes. |ahead| holds kHeadBytes or more.
   Pieces next_io(ByteSpan ahead, std::span<iovec> out);
-  // Takes |received| bytes that have arrived: at least 1, at most as many as the last next_io() had
-  // room for. Returns nullptr, or the fault in the bytes. After a fault the reader must not be used
-  // again.
+  // Processes |received| incoming bytes: at least 1, at most as many as the last next_io() had room
+  // for. Returns nullptr, or a description of the fault in the bytes. After a fault the reader must
+  // not be used again.
   const char* accept(ConstByteSpan ahead, size_t received);
-  // Stops writing to the memory of |slot|: the rest of a frame for it is dropped.
+  // Stops writing to the memory of |slot|. The rest of an unfinished frame for it is dropped.
   void revoke(uint32_t slot);
-  // True between frames.
+  // Whether the reader is between frames.
   bool between_frames() const { return state_ == State::kHead && head_bytes_ == 0; }
-  // True while the rest of a put is on its way.
+  // Whether the rest of a put is still to arrive.
   bool in_put() const { return state_ == State::kPut || state_ == State::kDrop; }
 
  private:
   enum class State : uint8_t {
-    kHead,     // head_bytes_ of the next head are there
-    kMessage,  // left_ bytes of a message's payload are missing in message_
+    kHead,     // head_bytes_ of the next head have arrived
+    kMessage,  // left_ bytes of the payload in message_ are missing
     kPut,      // left_ bytes are missing in the exposed memory
-    kDrop,     // left_ bytes of a put for revoked memory are to be ignored
+    kDrop,     // left_ bytes of a put for revoked memory remain to be ignored
   };
 
   void take_direct(size_t bytes);
@@ -76,8 +77,8 @@ class FrameReader {
   uint32_t head_bytes_ = 0;
   uint32_t length_ = 0;  // of the current frame
   uint32_t left_ = 0;
-  uint32_t slot_ = 0;  // kPut
-  size_t direct_ = 0;  // bytes of the last next_io() that go to their place without |ahead|
+  uint32_t slot_ = 0;  // kPut: target slot
+  size_t direct_ = 0;  // bytes of the last next_io() that bypass |ahead|
   ExtentCursor cursor_;
   Buffer message_;
   HeadBytes head_{};

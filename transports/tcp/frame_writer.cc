@@ -32,7 +32,7 @@ void FrameWriter::next_io(const BulkQueue* queue, uint32_t max_frame, uint64_t m
   }
   if (queue == nullptr) return;
   BulkQueue::Preview preview(*queue);
-  // A frame needs a piece for its head and at least one for its data.
+  // A frame needs one piece for its head and at least one for its data.
   while (out.frames < kMaxFrames && pieces.count + 2 <= kMaxPieces && pieces.bytes < max_bytes) {
     PutFrame& frame = out.frame[out.frames];
     if (!preview.next(max_frame, frame)) return;

@@ -1,8 +1,9 @@
-// Turns messages and puts into the bytes of one stream. Knows no socket: the caller asks what comes
-// next (next_io), sends it straight from user memory, and says how much was taken (commit).
+// Converts messages and puts into the bytes of one stream, without access to the socket. The caller
+// asks for the next pieces (next_io), sends them directly from user memory, and reports how many
+// bytes the kernel accepted (commit).
 //
-// A frame that has begun is always finished. At most one is unfinished, in one of two forms:
-// |rest_|, bytes in a private buffer (the rest of a message, or of a put that was cancelled), or
+// A frame that has been started is always finished. At most one frame is unfinished. It has one of
+// two forms: |rest_|, bytes in a private buffer (the rest of a message or of a cancelled put), or
 // |put_|, the rest of a put that is still read from user memory.
 #pragma once
 
@@ -24,7 +25,7 @@ class FrameWriter {
   static constexpr size_t kMaxPieces = 64;
   static constexpr size_t kMaxFrames = 16;
 
-  // The pieces of one sendmsg, and the frames that they belong to.
+  // The pieces for one sendmsg call, and the frames that they belong to.
   struct NextIo {
     Pieces pieces;
     size_t frames = 0;
@@ -38,28 +39,28 @@ class FrameWriter {
   FrameWriter(const FrameWriter&) = delete;
   FrameWriter& operator=(const FrameWriter&) = delete;
 
-  // True between frames.
+  // Whether the writer is between frames.
   bool idle() const { return rest_size_ == 0 && put_.bulk == nullptr; }
 
-  // The unfinished frame, then frames of |queue| (null: none) of at most |max_frame| bytes, about
-  // |max_bytes| in all.
+  // Collects the unfinished frame, then frames from |queue| (null: none) of at most |max_frame|
+  // bytes each, about |max_bytes| in total.
   void next_io(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes, NextIo& out) const;
-  // Notes that the first |sent| bytes of |io| are in the kernel. |queue| is told which frames that
-  // completes.
+  // Records that the kernel has accepted the first |sent| bytes of |io|, and reports the frames
+  // that this completes to |queue|.
   void commit(const NextIo& io, size_t sent, BulkQueue& queue);
 
-  // Keeps all but the first |sent| bytes of a message. Only valid between frames.
+  // Stores all but the first |sent| bytes of a message for later. Only valid between frames.
   void keep_rest(const HeadBytes& head, const ExtentView& payload, size_t sent);
-  // Stops reading memory of |bulk|: the rest of its unfinished frame is copied.
+  // Stops reading the memory of |bulk|: the rest of its unfinished frame is copied.
   void detach(const Bulk& bulk);
-  // Forgets the unfinished frame: the stream has ended.
+  // Forgets the unfinished frame after the stream has ended.
   void drop();
 
  private:
   struct UnfinishedPut {
     Bulk* bulk = nullptr;
     uint32_t head_sent = 0;
-    uint32_t left = 0;  // of the data
+    uint32_t left = 0;  // bytes of data left
     ExtentCursor cursor;
     HeadBytes head{};
   };

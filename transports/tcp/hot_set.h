@@ -1,11 +1,11 @@
-// The few streams that are asked directly in every progress(), because something is likely to
-// arrive on them: a direct receive finds a message a microsecond or more before epoll does. All
-// others are left to the poller.
+// The few streams that every progress() polls directly, because data is likely to arrive on them: a
+// direct receive finds a message at least a microsecond before epoll does. All other streams are
+// left to the poller.
 //
-// A stream enters when it receives, or sends a message (an answer is likely). It leaves after
-// kMaxMisses receives that found nothing, or when others were active more recently. Only the most
-// recent message stream is asked each time, and one of the others in turn, so that the set's size
-// does not add to the latency of one busy peer.
+// A stream enters the set when it receives, or when it sends a message, since an answer is likely.
+// It leaves after kMaxMisses receives that found nothing, or when other streams were active more
+// recently. Each call polls only the most recent message stream, and one of the other streams in
+// turn, so the set's size does not add to the latency of one busy peer.
 #pragma once
 
 #include <algorithm>
@@ -16,22 +16,23 @@
 
 namespace hetcomm::tcp {
 
-// A Stream has receive(), which returns the number of things done, is_bulk(), and a counter
-// |misses| that belongs to the set.
+// A Stream has receive(), which returns the number of actions, is_bulk(), and a counter |misses|
+// that this set owns.
 template <class Stream>
 class HotSet {
  public:
-  // Makes |stream| the most recent.
+  // Makes |stream| the most recent in the set.
   void touch(Stream& stream) {
     if (size_ == 0 || streams_[0] != &stream) move_to_front(stream);
   }
   void remove(const Stream& stream);
-  // Receives. Streams may come and go while it does. Returns the number of things done.
+  // Receives on the streams. Streams may enter and leave during the call. Returns the number of
+  // actions.
   int poll();
 
  private:
   static constexpr size_t kSize = 8;
-  // About a quarter of a millisecond of polling.
+  // Corresponds to about a quarter of a millisecond of polling.
   static constexpr uint32_t kMaxMisses = 1000;
 
   void move_to_front(Stream& stream);
@@ -73,7 +74,7 @@ bool HotSet<Stream>::contains(const Stream* stream) const {
 template <class Stream>
 int HotSet<Stream>::ask(Stream& stream) {
   const int done = stream.receive();
-  // It may be gone by now; the pointer is only compared.
+  // The stream may be destroyed by now; only its pointer is compared.
   if (!contains(&stream)) return done;
   if (done > 0) {
     stream.misses = 0;

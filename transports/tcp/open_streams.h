@@ -1,5 +1,5 @@
 // The sockets of all streams, for threads that ask what has arrived on them without holding the
-// progress baton. A stream is listed as long as its socket is open. The data path does not use this
+// progress baton. A stream is listed while its socket is open. The data path does not use this
 // list.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace hetcomm::tcp {
 class OpenStreams {
  public:
   void add(int peer, const StreamId& stream, int fd);
-  // Call before the socket is closed.
+  // Removes a stream. Call before the socket is closed.
   void remove(int fd);
   // See ReceiptSource::receipt(). [any-thread]
   bool receipt(int peer, const StreamId& stream, PathReceipt* out) const;

@@ -16,14 +16,14 @@ namespace {
 
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
-// The granularity of the clock by which the kernel reports times.
+// The resolution of the clock with which the kernel reports times.
 constexpr uint64_t kClockTickNs = 20 * kNsPerMs;
-// One unanswered question may be lost, and the peer's kernel answers no two probes within half a
-// second.
+// One unanswered probe may have been lost, and the peer's kernel does not answer two probes within
+// half a second.
 constexpr uint32_t kEnoughTries = 2;
 
-// A field of the kernel's struct tcp_info, by its offset. The kernel only appends fields and
-// returns those that it knows; headers of the build machine may know fewer.
+// A field in the kernel's struct tcp_info, by its offset. The kernel only appends fields and
+// returns those that it knows; the build machine's headers may know fewer.
 template <typename T>
 struct TcpField {
   size_t offset;
@@ -46,7 +46,7 @@ static_assert(offsetof(tcp_info, tcpi_unacked) == kUnacknowledged.offset);
 static_assert(offsetof(tcp_info, tcpi_last_ack_recv) == kLastAckReceivedMs.offset);
 static_assert(offsetof(tcp_info, tcpi_total_retrans) == kTotalRetransmitted.offset);
 
-// The kernel's account of a socket (TCP_INFO).
+// The kernel's statistics for a socket (TCP_INFO).
 class TcpInfo {
  public:
   explicit TcpInfo(int fd) {
@@ -57,7 +57,7 @@ class TcpInfo {
   bool has(TcpField<T> field) const {
     return field.offset + sizeof(T) <= size_;
   }
-  // 0 if the kernel has not reported the field.
+  // Returns the field; 0 if the kernel has not reported it.
   template <typename T>
   T operator[](TcpField<T> field) const {
     T value{};
@@ -71,7 +71,7 @@ class TcpInfo {
 };
 
 void set_option(int fd, int level, int name, int value) {
-  // An older kernel works without the option.
+  // Older kernels work without the option.
   if (setsockopt(fd, level, name, &value, sizeof(value)) != 0) return;
 }
 
@@ -93,7 +93,7 @@ PathVerdict judge(const PathSample& sample, uint64_t detection_ns) {
   if (sample.answer == Answer::kFull) return PathVerdict::kNotReading;
   if (sample.silent_ns < detection_ns / 4 * 3) return PathVerdict::kUnsure;
   if (sample.tries >= kEnoughTries) return PathVerdict::kGone;
-  // The peer says that the window is open, but the packet that it sent to say so has not come.
+  // The peer says that its window is open, but its packet that announced this has not arrived.
   const bool contradicted = sample.answer == Answer::kRoom && (closed || sample.tries > 0);
   return contradicted ? PathVerdict::kGone : PathVerdict::kUnsure;
 }
@@ -103,8 +103,7 @@ bool read_path(int fd, PathAccount& out) {
   if (!info.has(kBytesNotSent)) return false;
   const bool in_flight = info[kUnacknowledged] > 0;
   const bool held_back = info[kBytesNotSent] > 0;
-  // Where the kernel does not report the window: it holds everything back only if the window is
-  // closed.
+  // If the kernel does not report the window: everything is held back only if the window is closed.
   const bool closed = info.has(kSendWindow) ? info[kSendWindow] == 0 : !in_flight && held_back;
   const uint32_t heard_ms = std::min(info[kLastAckReceivedMs], info[kLastDataReceivedMs]);
   out = {.in_flight = in_flight,
@@ -124,7 +123,7 @@ bool read_receipt(int fd, PathReceipt& out) {
   if (!info.has(kBytesNotSent)) return false;
   int unread = 0;
   if (ioctl(fd, SIOCINQ, &unread) != 0) return false;
-  // SO_MEMINFO: bytes held for receiving come first, their bound second.
+  // SO_MEMINFO: the bytes held for receiving are the first word, their limit is the second.
   constexpr int kMemoryInfo = 55;
   std::array<uint32_t, 9> memory{};
   socklen_t length = sizeof(memory);
@@ -160,7 +159,7 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
   last_look_ns_ = now_ns;
   silent_ns_ = (first ? 0 : silent_ns_) + std::min(elapsed_ns, 2 * interval_ns(detection_ns));
   if (first || account.heard_ns + kClockTickNs < silent_ns_) {
-    // One timeout may have happened since. More cannot be told from earlier ones.
+    // One timeout may have happened since. Further ones cannot be told apart from earlier ones.
     retransmitted_ = account.retransmitted - std::min<uint8_t>(account.timeouts, 1);
   }
   silent_ns_ = std::min(silent_ns_, account.heard_ns);
@@ -169,11 +168,11 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
   const uint32_t since = account.retransmitted - retransmitted_;
   if (account.window_closed) {
     sample.waiting = PathSample::Waiting::kWindowClosed;
-    // A segment in flight when the window closed is retransmitted in place of a probe.
+    // A segment in flight when the window closed is retransmitted instead of a probe.
     sample.tries = account.in_flight ? since : account.probes;
   } else {
     sample.waiting = PathSample::Waiting::kInFlight;
-    // Several segments may be retransmitted at once.
+    // Several segments may be retransmitted at the same time.
     sample.tries = std::min<uint32_t>(account.timeouts, since);
   }
   const uint64_t age_ns = asked_ns_ == 0 ? UINT64_MAX : now_ns - std::min(now_ns, asked_ns_);

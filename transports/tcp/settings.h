@@ -1,4 +1,4 @@
-// Configuration as this transport uses it: checked and clamped.
+// This transport's configuration: checked and clamped.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 namespace hetcomm::tcp {
 
 struct Settings {
-  size_t streams = 1;         // bulk streams opened at first
-  bool auto_streams = false;  // and more by measurement
+  size_t streams = 1;         // bulk streams opened initially
+  bool auto_streams = false;  // open more, depending on measurements
   uint32_t chunk = 0;
   int socket_buffer = 0;  // 0: the kernel's choice
   uint64_t detection_ns = 0;

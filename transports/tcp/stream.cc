@@ -18,16 +18,16 @@
 namespace hetcomm::tcp {
 namespace {
 
-// One call of progress moves at most this many bytes on one stream, so that others get their turn.
+// One progress() moves at most this many bytes on one stream, so that other streams get their turn.
 constexpr size_t kReadBudget = 2u << 20;
 constexpr uint64_t kWriteBudget = 2u << 20;
-// One sendmsg gets at most this many bytes: more makes the sender's turn longer, not faster.
+// One sendmsg gets at most this many bytes. More makes the sender's turn longer but not faster.
 constexpr uint64_t kSendBytes = 1u << 20;
 constexpr size_t kReadPieces = 64;
 // A message up to this size is copied next to its head, which is cheaper than a second piece for
 // the kernel.
 constexpr size_t kSmallBytes = 512;
-// A full socket is asked again this often before the poller is told to watch it.
+// A full socket is retried this often before the poller watches it.
 constexpr uint8_t kMaxFull = 64;
 
 bool means_full(int error) { return error == EAGAIN || error == ENOBUFS || error == EINTR; }
@@ -69,7 +69,7 @@ void TcpStream::unwatch() {
 void TcpStream::close() {
   keep_passage();
   unwatch();
-  // A forked child may hold the descriptor too. The peer must see the end even then.
+  // A forked child may also hold the descriptor. The peer must see the stream's end even then.
   if (socket_.valid()) {
     transport_.open_streams().remove(socket_.get());
     if (writer_.idle()) socket_.say_goodbye();
@@ -83,7 +83,7 @@ void TcpStream::close() {
 
 void TcpStream::abort() {
   const linger at_once{.l_onoff = 1, .l_linger = 0};
-  // This fails for no open socket. If it did, the rest would leave in the kernel's time.
+  // This does not fail for an open socket. If it did, the kernel would still send the rest.
   if (socket_.valid() &&
       setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) != 0) {
     transport_.log().debug("tcp: a connection cannot be reset");
@@ -94,7 +94,8 @@ void TcpStream::abort() {
 StreamId TcpStream::id() const { return {endpoint_.name().id, index_}; }
 
 uint64_t TcpStream::accepted_bytes() const {
-  // Neither question would count an acknowledgement that comes between them.
+  // Neither query would count an acknowledgement that arrives between the two, so both are
+  // repeated.
   for (uint64_t acknowledged = acknowledged_bytes(fd());;) {
     const uint64_t waiting = unacknowledged_bytes();
     const uint64_t again = acknowledged_bytes(fd());
@@ -207,7 +208,7 @@ Code TcpStream::send_pieces(const MessageHeader& header, const ExtentView& paylo
   ExtentCursor cursor;
   cursor.seek(payload.extents, payload.offset);
   const Pieces data = collect(payload.extents, cursor, payload.length, std::span(iov).subspan(1));
-  // The rest of a message with more pieces is kept and follows.
+  // The rest of a message with more pieces is stored and sent later.
   return finish_send(socket_.send(iov.data(), 1 + data.count), head, payload);
 }
 
@@ -231,7 +232,7 @@ Code TcpStream::finish_send(ssize_t sent, const HeadBytes& head, const ExtentVie
 
 void TcpStream::send_head(const HeadBytes& head) {
   if (finish_send(socket_.send(head.data(), kHeadBytes), head, {}) != Code::kOk) {
-    return;  // its end is noted
+    return;  // the stream's end is recorded
   }
 }
 
@@ -270,7 +271,7 @@ int TcpStream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
   return done;
 }
 
-// Sends data that TLS has kept. Returns the number of things done.
+// Sends data that TLS has buffered. Returns the number of actions.
 int TcpStream::flush() {
   if (socket_.flush()) {
     full_ = false;
@@ -295,7 +296,7 @@ void TcpStream::unpark() {
   parked_ = false;
   full_ = false;
   full_count_ = 0;
-  // Cannot fail: the descriptor is registered. If it did, the poller would only report more often.
+  // Cannot fail, since the descriptor is registered. A failure would only cause more events.
   if (!transport_.poller().modify(socket_.get(), EPOLLIN, *this).ok()) return;
 }
 

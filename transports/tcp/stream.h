@@ -1,8 +1,9 @@
-// One socket of a connection: reads frames into their places, writes frames from theirs.
+// One socket of a connection: reads frames into their destinations, and writes frames from their
+// sources.
 //
-// It is registered for EPOLLIN while it can be read, and for EPOLLOUT only while it is parked. It
-// is parked when the socket was full for so long that asking it again and again is a waste, or when
-// the context is about to sleep.
+// The socket is registered for EPOLLIN while it can be read, and for EPOLLOUT only while it is
+// parked. It is parked if it has been full for so long that further polling is wasteful, or if the
+// context is about to sleep.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ class TcpTransport;
 
 class TcpStream final : public Watcher {
  public:
-  // |index| 0 carries messages, others puts.
+  // The stream with |index| 0 carries messages, the others carry puts.
   TcpStream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket socket, size_t index);
   ~TcpStream();
   TcpStream(const TcpStream&) = delete;
@@ -32,57 +33,57 @@ class TcpStream final : public Watcher {
 
   Status watch();
   void unwatch();
-  // Ends all reading and writing.
+  // Closes the socket. Nothing more is read or written.
   void close();
-  // Does the same as close(), and the kernel drops unsent data.
+  // Closes the stream like close(), but makes the kernel discard unsent data.
   void abort();
   bool is_bulk() const { return index_ > 0; }
   void on_events(uint32_t events) override;
 
-  // Takes a bounded amount of the data that has arrived. Makes upcalls. Returns the number of
-  // things done.
+  // Receives a bounded amount of data. Makes upcalls. Returns the number of actions.
   int receive();
   bool read_ended() const { return read_ended_; }
-  // receive() has something to take that no event announces.
+  // Whether receive() has data to take that no event will announce.
   bool buffered() const { return watched_ && socket_.buffered(); }
-  // The reader, for revoke.
+  // Returns the reader, for revoke().
   FrameReader& reader() { return reader_; }
 
-  // Sends one message, or keeps it when the socket is full. kWouldBlock between the parts of a
-  // frame.
+  // Sends one message, or stores its rest if the socket is full. Returns kWouldBlock in the middle
+  // of a frame.
   Code send_message(const MessageHeader& header, const ExtentView& payload);
-  // Sends a frame without payload. Only valid when output_idle().
+  // Sends a frame that has no payload. Only valid when output_idle().
   void send_head(const HeadBytes& head);
-  // Sends the unfinished frame, then frames of |queue| if |new_frames|, as far as the socket takes
-  // them, a bounded amount. Returns the number of things done.
+  // Sends the unfinished frame, then frames from |queue| if |new_frames|, until the socket is full
+  // or a bounded amount is sent. Returns the number of actions.
   int write(BulkQueue& queue, bool new_frames, uint32_t max_frame);
   bool output_idle() const { return writer_.idle() && socket_.flushed(); }
-  // Bytes that the kernel has taken, and that the peer's kernel has not acknowledged.
+  // Returns the number of bytes that the kernel has accepted but the peer's kernel has not
+  // acknowledged.
   uint64_t unacknowledged_bytes() const;
-  // True: the socket is full, and the poller reports when it no longer is.
+  // Whether the socket is full and the poller will report when it has room.
   bool parked() const { return parked_; }
-  // True: the socket was full when it was last asked.
+  // Whether the socket was full when it was last tried.
   bool full() const { return full_; }
-  // Call before sleeping when the socket is full.
+  // Lets the poller report when the full socket has room. Call before sleeping.
   void park();
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();
 
-  // A message has left. The first one belongs to the opening of the connection.
+  // Records that a message was sent. The first message belongs to the opening of the connection.
   void note_message() {
     if (!opened_) [[unlikely]]
       end_opening();
   }
-  // Returns how far the data after the opening has come. It is final after drop_output() or
-  // close().
+  // Returns whether data sent after the opening has arrived. The result is final after
+  // drop_output() or close().
   Passage passage() const;
-  // Says why the data has not arrived; empty: no reason is known.
+  // Explains why data has not arrived; empty if no reason is known.
   std::string trouble() const;
 
-  // Judges by the kernel's account whether the path still works; see path.h.
+  // Judges by the kernel's statistics whether the path still works; see path.h.
   PathVerdict look(uint64_t now_ns, uint64_t detection_ns);
   bool awaits_acknowledgement() const { return path_.waiting(); }
-  // True: the peer should be asked.
+  // Whether the peer should be asked for a receipt.
   bool in_doubt() const { return path_.in_doubt(); }
   StreamId id() const;
   void resolve(const PathReceipt& receipt) { path_.answered(receipt); }
@@ -90,7 +91,7 @@ class TcpStream final : public Watcher {
 
   int fd() const { return socket_.get(); }
 
-  // Consecutive times that a direct receive found nothing; for the hot set.
+  // Consecutive direct receives that found nothing; for the hot set.
   uint32_t misses = 0;
 
  private:
@@ -106,7 +107,7 @@ class TcpStream final : public Watcher {
   void keep_passage() {
     if (!last_passage_) last_passage_ = passage();
   }
-  // Bytes that the kernel has taken since the beginning.
+  // Returns the number of bytes that the kernel has accepted so far.
   uint64_t accepted_bytes() const;
 
   TcpTransport& transport_;

@@ -18,7 +18,7 @@
 namespace hetcomm::tcp {
 namespace {
 
-// Timers last for seconds, so looking at them in every progress() would be a waste.
+// Timers run for seconds, so checking them in every progress() would be wasteful.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
 
 }  // namespace
@@ -79,7 +79,7 @@ Status TcpTransport::listen() {
 void TcpTransport::set_socket_buffers(int fd) const {
   const int size = settings_.socket_buffer;
   if (size == 0) return;
-  // Best effort: the kernel may cap them.
+  // Best effort: the kernel may cap these sizes.
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 }
@@ -120,7 +120,7 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
 
 void TcpTransport::begin(const Destination& destination, const StreamName& name,
                          std::vector<Address> addresses, Status refused, TcpEndpoint* endpoint) {
-  // Data for this host itself uses no interface.
+  // Data for this host does not use any interface.
   const bool same_host = environment_.nic != nullptr && !addresses.empty() &&
                          (addresses.front().is_loopback() || is_local(addresses.front()));
   connecting_.push_back({std::make_unique<ConnectAttempt>(
@@ -132,7 +132,7 @@ void TcpTransport::begin(const Destination& destination, const StreamName& name,
   try {
     connecting_.back().attempt->start();
   } catch (const std::bad_alloc&) {
-    connecting_.pop_back();  // one that never began never ends
+    connecting_.pop_back();  // an attempt that never began never ends
     throw;
   }
 }
@@ -223,8 +223,8 @@ TcpEndpoint* TcpTransport::find(const ConnectionId& id, int peer) {
 }
 
 void TcpTransport::add_endpoint(TcpEndpoint& endpoint) {
-  // Room is made first, so that activate() does not fail: in a pass each endpoint may become active
-  // again after it has left the list.
+  // Room is reserved first, so that activate() cannot fail: within one pass an endpoint may become
+  // active again after it has left the list.
   active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
   endpoints_.push_back(&endpoint);
 }
@@ -277,7 +277,8 @@ int TcpTransport::run_timers() {
   listener_->expire(now);
   std::erase_if(early_, [now](const EarlyStream& early) { return now >= early.expires_ns; });
   watch_paths(now);
-  // An upcall may start and cancel attempts: ask for the next due one until there is none.
+  // An upcall may start and cancel attempts, so the next due attempt is looked up until there is
+  // none.
   int done = 0;
   for (size_t left = connecting_.size(); left > 0; --left) {
     const auto due =
@@ -290,7 +291,7 @@ int TcpTransport::run_timers() {
   return done;
 }
 
-// Watches paths only while anything may be unacknowledged.
+// Watches paths only while data may be unacknowledged.
 void TcpTransport::watch_paths(uint64_t now) {
   if (!watch_paths_) {
     watch_at_ns_ = kForever;

@@ -1,4 +1,5 @@
-// The tcp transport: listeners, connections being made, and the parts that all connections share.
+// The tcp transport: listeners, connections being established, and state that all connections
+// share.
 #pragma once
 
 #include <array>
@@ -58,33 +59,33 @@ class TcpTransport final : public Transport,
   NonceSource& nonces() { return nonces_; }
   HotSet<TcpStream>& hot() { return hot_; }
   OpenStreams& open_streams() { return open_streams_; }
-  // The longest time for which a path may be silent.
+  // Returns the longest time for which a path may be silent.
   uint64_t detection_ns() const { return settings_.detection_ns; }
-  // Notes that data was sent which the peer's kernel has to acknowledge.
+  // Records that data was sent which the peer's kernel has to acknowledge.
   void note_sent() { watch_paths_ = true; }
   bool has_tls() const { return tls_ != nullptr; }
-  // Received bytes that have no place of their own go here. They are used up before a receive
-  // returns.
+  // Returns the buffer for received bytes that have no final destination yet. Its contents are
+  // consumed before a receive returns.
   ByteSpan scratch() { return {scratch_.get(), kScratchBytes}; }
   void set_socket_buffers(int fd) const;
 
   void add_endpoint(TcpEndpoint& endpoint);
   void remove_endpoint(TcpEndpoint& endpoint);
-  // Lists |endpoint|, whose progress() is then called until it has no work.
+  // Lists |endpoint| as active: its progress() is called until it has no work.
   void activate(TcpEndpoint& endpoint);
-  // Connects a further stream; attach() or stream_unavailable() follows, never from inside this
-  // call.
+  // Connects a further stream. attach() or stream_unavailable() is called later, never from inside
+  // this call.
   void open_stream(TcpEndpoint& endpoint, size_t index);
   bool is_opening_stream(const TcpEndpoint& endpoint) const;
   void cancel_streams(const TcpEndpoint& endpoint);
 
  private:
-  // An attempt, and the endpoint whose further stream it connects; nullptr: a new connection.
+  // An attempt, and the endpoint whose further stream it connects; nullptr for a new connection.
   struct Connecting {
     std::unique_ptr<ConnectAttempt> attempt;
     TcpEndpoint* endpoint = nullptr;
   };
-  // A bulk stream whose connection is not there yet: the last packet of a proof may be late.
+  // A bulk stream that arrived before its connection: the last packet of a proof may be late.
   struct EarlyStream {
     StreamName name;
     int peer = 0;
@@ -96,7 +97,7 @@ class TcpTransport final : public Transport,
 
   TcpTransport(const TransportEnvironment& environment, std::shared_ptr<const TlsContext> tls);
   Status listen();
-  // The addresses in |contact| that make sense from here.
+  // Returns the addresses in |contact| that are meaningful from this host.
   Result<std::vector<Address>> reachable(ConstByteSpan contact) const;
   void begin(const Destination& destination, const StreamName& name, std::vector<Address> addresses,
              Status refused, TcpEndpoint* endpoint);
@@ -115,16 +116,16 @@ class TcpTransport final : public Transport,
   HotSet<TcpStream> hot_;
   OpenStreams open_streams_;
   NumaMemory scratch_;
-  LocalEnd local_end_;       // of connections to other hosts
-  const LocalEnd anywhere_;  // of connections within this host
+  LocalEnd local_end_;       // for connections to other hosts
+  const LocalEnd anywhere_;  // for connections within this host
   std::unique_ptr<NetworkListener> listener_;
   std::vector<Connecting> connecting_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
-  std::vector<TcpEndpoint*> active_;  // nullptr: it has left; run_active closes the gap
+  std::vector<TcpEndpoint*> active_;  // nullptr: left; run_active closes the gap
   uint64_t timers_checked_ns_ = 0;
-  bool watch_paths_ = false;         // something may be unacknowledged
-  uint64_t watch_at_ns_ = kForever;  // kForever: nothing was at the last look
+  bool watch_paths_ = false;         // data may be unacknowledged
+  uint64_t watch_at_ns_ = kForever;  // kForever: the last look found no unacknowledged data
 };
 
 }  // namespace hetcomm::tcp

@@ -1,8 +1,8 @@
 // The wire format of tcp: frames on a stream, the contact, and the hello's extra bytes.
 //
-// Every frame starts with a head of kHeadBytes. All numbers are little endian; bytes without a
-// meaning are zero, which is checked. Decoding treats its input as hostile; failures are static
-// texts, as nothing is formatted before a connection is known to be broken.
+// Every frame starts with a head of kHeadBytes. All numbers are little endian. Bytes without a
+// meaning are zero, which is checked. Decoding treats its input as hostile. Failures are static
+// texts, since nothing is formatted before a connection is known to be broken.
 //
 //   byte 0      type            4-7   length of what follows the head
 //   bytes 8-39  kMessage: core's header; payload follows
@@ -28,7 +28,7 @@ enum class FrameType : uint8_t { kMessage = 1, kPut = 2, kStreams = 3 };
 inline constexpr size_t kHeadPrefix = 8;
 inline constexpr size_t kHeadBytes = kHeadPrefix + kHeaderBytes;
 inline constexpr uint32_t kMaxMessageBytes = 64u << 10;
-// Largest put frame on a bulk stream, and on stream 0, where it would keep messages waiting.
+// Largest put frame on a bulk stream, and on stream 0, where larger frames would delay messages.
 inline constexpr uint32_t kMaxPutBytes = 64u << 20;
 inline constexpr uint32_t kMaxFragmentBytes = 64u << 10;
 // Stream 0 carries messages; 1 to kMaxBulkStreams carry puts.
@@ -36,7 +36,7 @@ inline constexpr size_t kMaxBulkStreams = 8;
 
 using HeadBytes = std::array<std::byte, kHeadBytes>;
 
-// The target of a put: an exposure's token and the offset in it.
+// The target of a put: an exposure's token and an offset within the exposure.
 struct PutTarget {
   uint32_t slot = 0;
   uint32_t generation = 0;
@@ -44,7 +44,7 @@ struct PutTarget {
   uint64_t offset = 0;
 };
 
-// A note about the bulk streams of a connection. Only the lower rank can open them.
+// A notice about the bulk streams of a connection. Only the lower rank can open them.
 struct StreamsNote {
   enum class Kind : uint8_t { kWanted = 1, kUnavailable = 2 };
   Kind kind = Kind::kWanted;
@@ -58,23 +58,23 @@ void encode_message_head(HeadBytes& out, const MessageHeader& header, uint32_t l
 void encode_put_head(HeadBytes& out, const PutTarget& target, uint32_t length);
 void encode_streams_head(HeadBytes& out, const StreamsNote& note);
 
-// Type and length of a head that may stand on this kind of stream; |error| says what is wrong
-// otherwise.
+// Type and length of a head that is valid on this kind of stream. Otherwise |error| describes the
+// fault.
 struct FrameHead {
   FrameType type = FrameType::kMessage;
   uint32_t length = 0;
   const char* error = nullptr;
 };
 FrameHead decode_head(const std::byte* head, bool bulk_stream);
-// The body of a head of that type; nullopt when it is malformed.
+// Decode the body of a head of that type; return nullopt if it is malformed.
 std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 
-// The contact says where a process listens.
+// The contact describes where a process listens.
 std::vector<std::byte> encode_contact(const ListeningPlace& place);
 Result<ListeningPlace> decode_contact(ConstByteSpan bytes);
 
-// Binds the streams of a connection to each other.
+// Identifies the streams that belong to the same connection.
 using ConnectionId = std::array<std::byte, 16>;
 struct StreamName {
   ConnectionId connection{};

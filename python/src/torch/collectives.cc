@@ -14,11 +14,11 @@ using c10d::OpType;
 using Buffers = std::vector<hetcomm_buffer_t>;
 using Tensors = ProcessGroup::Tensors;
 
-// Short names for what start_collective passes to a collective operation.
+// Short names for the arguments that start_collective passes to a collective operation.
 using Communicator = hetcomm_communicator_t*;
 using CollectiveOptions = hetcomm_collective_options_t;
 
-// Throws unless |list| has |size| tensors of the type of |model|. Their lengths may differ.
+// Throws unless |list| has |size| tensors with the type of |model|. Their lengths may differ.
 void check_parts(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
   TORCH_CHECK_VALUE(list.size() == size, "hetcomm ", name, ": takes a list of ", size,
                     " tensors, not ", list.size());
@@ -52,7 +52,7 @@ Buffers output_buffers(OperationWork& work, const Tensors& tensors) {
   return buffers_of(packed_outputs(work, tensors));
 }
 
-// Throws unless |whole| is |parts| times |part|.
+// Throws unless |whole| is |parts| times as large as |part|.
 void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& part, int parts) {
   check_tensor(name, whole);
   check_tensor(name, part);
@@ -543,7 +543,7 @@ ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& in
   const Packed packed_out = packed_output(*work, output, false);
   const Packed packed_in = apart_from(*work, packed_input(*work, input), {packed_out});
   const hetcomm_datatype_t datatype = datatype_to_move(input);
-  // Ranks may differ in whether they pass splits, so all use the operation that takes them.
+  // Ranks may differ in whether they pass splits, so all of them use the operation with splits.
   const Buffers sends = split_buffers("alltoall", input, packed_in, input_splits, size_);
   const Buffers recvs = split_buffers("alltoall", output, packed_out, output_splits, size_);
   return start_collective(

@@ -11,8 +11,8 @@ namespace hetcomm::torch_backend {
 
 class Completions {
  public:
-  // While a scope lives, the calling thread completes a work or does something else for the group.
-  // Scopes of one thread are nested.
+  // Marks the calling thread, for the scope's lifetime, as completing a work or doing something
+  // else for the group. Scopes on one thread are nested.
   class Scope {
    public:
     explicit Scope(Completions& completions);
@@ -30,12 +30,12 @@ class Completions {
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
-  // Whether the calling thread has a scope, of any group. Another thread may wait for it, so it
-  // must not wait for other threads' scopes.
+  // Whether the calling thread has a scope, in any group. Another thread may wait for this thread,
+  // so it must not wait for other threads' scopes.
   static bool any_here() { return innermost_ != nullptr; }
 
-  // Returns true when only |own| scopes are left, those of the calling thread. Returns false if
-  // there are still more after |limit|.
+  // Waits until only the |own| scopes of the calling thread are left. Returns false if others
+  // remain after |limit|.
   bool wait_for_others(size_t own, std::chrono::steady_clock::duration limit);
 
  private:

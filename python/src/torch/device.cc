@@ -26,26 +26,26 @@ constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
 DeviceState& of(void* device) { return *static_cast<DeviceState*>(device); }
 const c10::Stream& stream_of(void* stream) { return *static_cast<const c10::Stream*>(stream); }
-// An event is shared with its watchers.
+// An event that is shared with its watchers.
 using Event = std::shared_ptr<const c10::Event>;
 
-// A stream of the library. Users may have the same stream of torch, and put work into it that waits
-// for the library. So only copies are waited for.
+// A library stream. Users may have the same torch stream and enqueue work that waits for the
+// library. So only copies are waited for.
 struct CopyStream {
   c10::Stream stream;
   Event latest;         // the latest recorded event
-  bool copies = false;  // whether there were copies since then
+  bool copies = false;  // whether there were copies since |latest|
 };
 CopyStream& copies_of(void* stream) { return *static_cast<CopyStream*>(stream); }
 
 const Event& event_of(void* event) { return *static_cast<const Event*>(event); }
 
-// Returns the result of |call|, a function without arguments. An exception of torch means that
-// |device| has failed.
+// Returns the result of |call|, a function without arguments. A torch exception means that |device|
+// has failed.
 template <typename Call>
 hetcomm_status_t guarded(void* device, Call&& call) noexcept {
   hetcomm_status_t status = HETCOMM_DEVICE_LOST;
-  std::string why;  // "": the status is all that is known
+  std::string why;  // "": only the status is known
   try {
     try {
       return call();
@@ -126,7 +126,8 @@ void stream_destroy(void* device, void* stream) {
 template <typename Call>
 hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
   return guarded(device, [&] {
-    // Inference tensors can be written only in this mode. Other tensors can be written in it too.
+    // Inference tensors can be written only in inference mode. Other tensors can also be written in
+    // it.
     const c10::InferenceMode mode;
     if (of(device).is_synchronous()) {
       call();
@@ -135,7 +136,8 @@ hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
     }
     const c10::StreamGuard there(copies_of(stream).stream);
     call();
-    // Set only after success: after a failed copy the stream's end must not wait for a user's work.
+    // Set only after success: after a failed copy, the stream's end must not wait for a user's
+    // work.
     copies_of(stream).copies = true;
     return HETCOMM_OK;
   });
@@ -174,7 +176,7 @@ hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint6
                     });
 }
 
-// Copies by |copy(rows, host)|, whose arguments are tensors of both sides.
+// Copies rows by |copy(rows, host)|, whose arguments are tensors of both sides.
 template <typename Copy>
 hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* address,
                            const Rows* rows, Copy&& copy) {
@@ -206,7 +208,7 @@ hetcomm_status_t for_each_row(const Rows& rows, std::byte* host, Copy&& copy) {
   return status;
 }
 
-// Torch gathers the rows on the device first, if it has the memory for that.
+// Copies rows to the host. torch first gathers the rows on the device, if it has enough memory.
 hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
                                    const Rows* rows) {
   const hetcomm_status_t status = copy_rows(device, stream, host, address, rows,
@@ -232,7 +234,8 @@ hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address, 
   });
 }
 
-// A copy to another device would also wait for that device's current stream.
+// Copies rows within a device. A copy to another device would also wait for that device's current
+// stream.
 hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const Rows* from_rows, void* to_device, void* to,
                                    const Rows* to_rows) {
@@ -382,12 +385,12 @@ void error_text(void* device, char* text, uint64_t size) {
   try {
     text[of(device).failure().copy(text, size - 1)] = '\0';
   } catch (const std::exception&) {
-    text[0] = '\0';  // no memory for the text
+    text[0] = '\0';  // out of memory for the text
   }
 }
 
-// Without events a device has no streams: its copies are complete when the call returns, and the
-// host does the reductions.
+// Returns a table without streams, for devices without events: their copies are complete when the
+// call returns, and the host does the reductions.
 hetcomm_device_table_t without_streams(hetcomm_device_table_t all) {
   all.stream_create = nullptr;
   all.stream_destroy = nullptr;

@@ -40,11 +40,12 @@ void* DeviceState::add(at::Tensor bytes) {
   return name;
 }
 
-// Torch reuses freed memory for later work of the same stream while the stream still works with it.
-// The library copies in other streams. So the stream has to be idle. Streams come from a pool that
-// users and the library's copies share, so the next one is taken if one is busy.
+// Allocates memory that no stream uses. torch reuses freed memory for later work in the same stream
+// while the stream still uses it. The library copies in other streams. So the stream must be idle.
+// Streams come from a pool that users and the library's copies share, so if one is busy, the next
+// one is tried.
 void* DeviceState::allocate(size_t size) {
-  constexpr int kTries = 32;  // back-ends have pools of about that size
+  constexpr int kTries = 32;  // back-ends have pools of about this size
   const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
   if (synchronous_) {
     const c10::InferenceMode mode(false);

@@ -1,5 +1,5 @@
-// The library's state of a torch device: names of memory and of streams, host memory, and torch's
-// last error. Names serve as the addresses and streams of the table.
+// The library's state of a torch device: names of memory and streams, host memory, and torch's last
+// error. Names serve as the addresses and streams in the device table.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -24,12 +24,13 @@ class DeviceState {
 
   c10::Device device() const { return device_; }
   const char* name() const { return name_.c_str(); }
-  // The back-end has no events, or no streams to copy in: work is complete when finish() returns.
+  // Whether the back-end has no events, or no streams to copy in: work is complete when finish()
+  // returns.
   bool is_synchronous() const { return synchronous_; }
 
-  // Names |bytes|, which has one dimension, and keeps them until drop().
+  // Names |bytes|, which has one dimension, and keeps the tensor until drop().
   void* add(at::Tensor bytes);
-  // Ignores an unknown |name|.
+  // Drops the tensor that |name| names. Ignores an unknown |name|.
   void drop(const void* name);
   // Returns the bytes that |name| names, or an undefined tensor if there are none.
   at::Tensor bytes(const void* name);
@@ -37,17 +38,16 @@ class DeviceState {
   // Allocates and names |size| bytes that no stream uses any longer. May block.
   void* allocate(size_t size);
 
-  // Names a stream of the device, for as long as the device lives.
+  // Names a stream on the device, for as long as the device lives.
   void* name_stream(const c10::Stream& stream);
   // Returns the stream that |name| names, or null if it names none.
   const c10::Stream* stream(const void* name);
 
-  // Allocates |size| bytes of host memory pinned for the device. Returns null if there is not
-  // enough.
+  // Allocates |size| bytes of host memory pinned for the device. Returns null if out of memory.
   void* allocate_host(size_t size);
   void free_host(void* host);
 
-  // |text| is torch's error text.
+  // Records |text|, torch's error text.
   void note_failure(std::string text);
   std::string failure();
 

@@ -1,5 +1,5 @@
-// Reports when events of torch complete. torch has a function that blocks and one that polls, but
-// no callback. So a thread polls and sleeps in between, for a quarter of the time that it has
+// Reports when torch events complete. torch has a function that blocks and one that polls, but no
+// callback. So a thread polls and sleeps between polls, for a quarter of the time that it has
 // waited for the latest event.
 #pragma once
 
@@ -21,8 +21,8 @@ class EventWatch {
   EventWatch(const EventWatch&) = delete;
   EventWatch& operator=(const EventWatch&) = delete;
 
-  // Adds 1 to the eventfd |file| when |event| has completed or failed. May throw if there is no
-  // memory or no thread. [any-thread]
+  // Adds 1 to the eventfd |file| when |event| has completed or failed. May throw if out of memory
+  // or threads. [any-thread]
   void add(std::shared_ptr<const c10::Event> event, int file);
 
  private:
@@ -33,7 +33,7 @@ class EventWatch {
     Clock::time_point since;
   };
   void run();
-  // Reports and drops the events that are complete.
+  // Reports and removes the completed events.
   static void look(std::list<Watched>& all);
 
   std::mutex mutex_;  // guards the members below

@@ -29,7 +29,8 @@ uint64_t nanoseconds(std::chrono::milliseconds time) {
   return static_cast<uint64_t>(std::max<int64_t>(time.count(), 1)) * 1'000'000;
 }
 
-// The others of the group wait for this rank, so it leaves them the reason for its absence.
+// Returns the context. The other ranks wait for this rank, so on failure it leaves them the reason
+// for its absence.
 std::shared_ptr<SharedContext> context_or_refusal(c10d::Store& store, int rank, int size,
                                                   const std::string& settings) {
   try {
@@ -80,7 +81,7 @@ Group::Group(int rank, const GroupSettings& settings, const std::string& reason)
 
 Group::~Group() { close("the process group is gone"); }
 
-// Memory was reserved before: an accepted operation is kept in any case.
+// Keeps an accepted operation. Cannot fail, since memory was reserved before.
 void Group::keep(const WorkRef& work) noexcept {
   pending_.push_back(work);
   work->slot = pending_.size() - 1;
@@ -104,10 +105,10 @@ void Group::forget(OperationWork& work) {
 }
 
 void Group::sweep() noexcept {
-  // Works on devices are swept at once, because device memory is scarce.
+  // Works on devices are swept immediately, because device memory is scarce.
   const size_t most = has_device_works_.load(std::memory_order_relaxed) ? 0 : kSweepAbove;
   if (pending_count_.load(std::memory_order_relaxed) <= most) return;
-  // Ended works pay for another pass.
+  // If works have ended, another pass is made.
   bool some_ended = true;
   while (some_ended) {
     std::array<WorkRef, kSweptAtOnce> dropped;
@@ -130,7 +131,7 @@ void Group::look_after_works() noexcept {
   if (looked_after_.load(std::memory_order_relaxed) || looked_after_.exchange(true)) return;
   try {
     context_->lookout().add([weak = weak_from_this()] {
-      // The last reference to a group may release hooks of Python, after all scopes.
+      // The last reference to a group may release Python hooks, after all scopes.
       const WaitingThread counted;
       const std::shared_ptr<Group> self = weak.lock();
       return self && self->look_at_all();
@@ -141,13 +142,12 @@ void Group::look_after_works() noexcept {
   }
 }
 
-// Returns whether there may be more works to examine.
+// Examines all works. Returns whether there may be more works to examine.
 bool Group::look_at_all() {
-  // Works that are dropped here release objects of Python. The end of the interpreter waits for
-  // that.
+  // Works that are dropped here release Python objects. The end of the interpreter waits for this.
   const Completions::Scope here(completions_);
   size_t place = 0;
-  size_t left = pending_count_.load(std::memory_order_relaxed);  // others may keep posting
+  size_t left = pending_count_.load(std::memory_order_relaxed);  // other threads may keep posting
   while (left > 0) {
     std::array<WorkRef, kLookedAtOnce> works;
     size_t count = 0;
@@ -161,7 +161,7 @@ bool Group::look_at_all() {
     left -= count;
     for (size_t i = 0; i < count; ++i) {
       works[i]->poll();
-      if (works[i]->done()) --place;  // another work has taken its place
+      if (works[i]->done()) --place;  // another work has moved to its position
     }
   }
   const std::scoped_lock lock(mutex_);
@@ -219,7 +219,7 @@ hetcomm_group_t* Group::open_group() {
 void Group::start_group(hetcomm_group_t* group) {
   const std::scoped_lock lock(mutex_);
   if (state_ != State::kOpen) fail_closed(close_reason_);
-  // The other groups were dropped when an earlier one was closed.
+  // close() drops all open groups.
   TORCH_CHECK(std::erase(open_groups_, group) == 1, "hetcomm: coalescing: it was dropped");
   const hetcomm_status_t status = hetcomm_group_start(group);
   const std::string why = status == HETCOMM_OK ? "" : hetcomm_last_error();
@@ -229,7 +229,7 @@ void Group::start_group(hetcomm_group_t* group) {
 
 void Group::drop_group(hetcomm_group_t* group) {
   const std::scoped_lock lock(mutex_);
-  // The groups of a closed Group were dropped with it.
+  // close() has already dropped the groups of a closed Group.
   if (std::erase(open_groups_, group) == 1) hetcomm_group_destroy(group);
 }
 
@@ -241,9 +241,9 @@ void Group::drop_open_groups() {
 
 namespace {
 
-// Waits until |work| is done or |deadline| has passed. Returns false if it is not done. A thread
-// that runs a hook or a callback is |nested|. It does not wait for the thread that completes the
-// work, because that thread's hook may wait for it.
+// Waits until |work| is done or |deadline| has passed. Returns false if the work is not done.
+// |nested|: the thread runs a hook or a callback. It does not wait for the thread that completes
+// the work, because that thread's hook may wait for it.
 bool wait_for(OperationWork& work, bool nested, std::optional<Clock::time_point> deadline) {
   return nested ? work.wait_for_requests(deadline) : work.wait_until(deadline);
 }
@@ -336,7 +336,8 @@ void Group::close(const std::string& reason) {
   if (raised) std::rethrow_exception(raised);
 }
 
-// Another call closes or has closed the group. If a hook made that call, hooks may still run.
+// Waits for another call that closes or has closed the group. If a hook made that call, hooks may
+// still be running.
 void Group::wait_until_closed() {
   if (!alive()) return;  // a forked child does not have the threads
   wait_in_steps("another thread that ends it", [this](std::chrono::milliseconds limit) {
@@ -346,7 +347,7 @@ void Group::wait_until_closed() {
   wait_for_completions(/*own=*/0);
 }
 
-// Returns the exception of a signal handler, or null.
+// Closes the group. Returns the exception of a signal handler, or null.
 std::exception_ptr Group::close_open_group(bool nested) noexcept {
   const Completions::Scope here(completions_);
   // A forked child has neither the threads nor the communicator.
@@ -369,7 +370,7 @@ std::exception_ptr Group::close_open_group(bool nested) noexcept {
   return raised;
 }
 
-// Needs no memory. No other thread finds these works in pending_.
+// Ends all pending works, without allocating memory. No other thread finds these works in pending_.
 void Group::finish_pending(bool nested) {
   std::vector<WorkRef> works;
   {
@@ -389,7 +390,7 @@ void Group::finish_pending(bool nested) {
   }
 }
 
-// Hooks and callbacks of completed works may still run on other threads. |own| is the number of the
+// Waits for hooks and callbacks of completed works on other threads. |own| is the number of the
 // calling thread's scopes.
 void Group::wait_for_completions(size_t own) {
   wait_in_steps("a hook or a callback of one of its operations",

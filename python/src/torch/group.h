@@ -1,9 +1,10 @@
-// A process group and its works share a group. It has the communicator, the pending works, and the
-// threads that complete futures for which no thread waits. It lives as long as any of them.
+// State that a process group and its works share: the communicator, the pending works, and the
+// threads that complete futures for which no thread waits. A group lives as long as the process
+// group or any of its works.
 //
-// Works are kept here until they are done, so that tensors outlive the operations on them even if
-// the caller drops the work. The cost of a post, a wait and an end does not grow with the number of
-// works. close() ends everything; after it no call reaches the communicator.
+// The group keeps works until they are done, so that tensors outlive the operations on them even if
+// the caller drops the work. The cost of a post, a wait or a completion does not grow with the
+// number of works. close() ends all of them; afterwards no call reaches the communicator.
 #pragma once
 
 #include <atomic>
@@ -36,58 +37,58 @@ namespace hetcomm::torch_backend {
 
 struct GroupSettings {
   std::string name;
-  std::string settings;    // of the context
+  std::string settings;    // settings for the context
   std::string transports;  // "": as configured
   std::chrono::milliseconds timeout;
-  // Uses the connections of an earlier group if possible. It is the same on all ranks. No group
-  // precedes the default group, which need not ask.
+  // Whether to reuse the connections of an earlier group if possible. Must be equal on all ranks.
+  // No group precedes the default group, which need not set this.
   bool share = false;
   std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
 };
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  // Collective. Throws if the ranks do not find each other.
+  // Makes the communicator. Collective. Throws if the ranks do not find each other.
   Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupSettings& settings);
-  // A group that was never made: closed from the start.
+  // Makes a group that is closed from the start because its communicator could not be made.
   Group(int rank, const GroupSettings& settings, const std::string& reason);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  // Calls |post| with the communicator and keeps |work| until it is done. Operations of a group
+  // Calls |post| with the communicator and keeps |work| until it is done. Operations in a group
   // start in the order of these calls. Throws if the group is closed.
   template <typename Post>
   void post(const WorkRef& work, Post&& post);
 
-  // The communicator, for calls outside works. Throws if the group is closed. |forget| is called
-  // before the communicator is destroyed.
+  // Returns the communicator for calls outside works. Throws if the group is closed. |forget| is
+  // called before the communicator is destroyed.
   hetcomm_communicator_t* lend(std::function<void()> forget);
 
   // Examines the next few works in turn. Completes those that have ended and that the caller has
   // dropped.
   void sweep() noexcept;
-  // Removes a completed work. The caller keeps a reference.
+  // Removes a completed work. The caller must hold a reference.
   void forget(OperationWork& work);
   // Lets a watcher complete |work|.
   void watch(const WorkRef& work) { watchers_.watch(work, shared_from_this()); }
-  // Starts completing works for which no thread waits, soon after they have ended, as long as there
-  // are any. If no thread can be started it logs that, and the next call tries again. [any-thread]
+  // Starts to complete works for which no thread waits, soon after they have ended, for as long as
+  // there are pending works. If no thread can be started, logs that; the next call tries again.
+  // [any-thread]
   void look_after_works() noexcept;
 
-  // The stream that orders |work|: the current stream of its device, or null if its tensors are in
-  // host memory. Called under the lock of post().
+  // Returns the stream that orders |work|: the current stream of its device, or null if its tensors
+  // are in host memory. Called under the lock of post().
   hetcomm_stream_t* stream_of(const OperationWork& work);
-  // The stream that orders a message. Messages keep the order of the calls, whatever streams are
-  // current: from the first message of a device on, all go through one stream, including those of
-  // the host.
+  // Returns the stream that orders a message. Messages keep the order of the calls, regardless of
+  // the current streams: from the first device message on, all messages go through one stream,
+  // including those in host memory.
   hetcomm_stream_t* stream_of_message(const OperationWork& work);
 
-  // Collects operations to start together. Both functions run under the lock of post(),
-  // open_group() within it. Groups that are open when this is closed are dropped, and their
-  // operations cancelled.
+  // Opens a group that collects operations to start together. Must be called under the lock of
+  // post(). Closing this object drops its open groups and cancels their operations.
   hetcomm_group_t* open_group();
-  // Starts the collected operations and frees |group|. Throws if this is closed.
+  // Starts the collected operations and frees |group|. Throws if this object is closed.
   void start_group(hetcomm_group_t* group);
   // Cancels the collected operations and frees |group|.
   void drop_group(hetcomm_group_t* group);
@@ -95,38 +96,38 @@ class Group : public std::enable_shared_from_this<Group> {
   Hooks& hooks() const { return *hooks_; }
   void enable_timing() { timed_.store(true, std::memory_order_relaxed); }
   bool is_timed() const { return timed_.load(std::memory_order_relaxed); }
-  // Whether there are works not known to be done. Threads may wait for them.
+  // Whether some works may not be done. Threads may wait for them.
   bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) > 0; }
-  // Returns when all current works are done. A hook or a callback, of this group or another, does
-  // not wait for works that this or another thread is completing.
+  // Returns when all current works are done. If called from a hook or callback, in this group or
+  // another, does not wait for works that any thread is completing.
   void wait_for_pending();
 
-  // Tells the other ranks that this one does not make the collective call that they wait for.
+  // Notifies the other ranks that this one does not make the collective call that they wait for.
   void refuse(const std::string& reason);
   // Ends all operations, on all ranks. Never blocks. [any-thread]
   void abort(const std::string& reason);
   // Cancels pending operations and refuses later posts. close() follows later.
   void cancel_all(const std::string& reason);
-  // Ends pending operations, says goodbye and frees the communicator. Later posts fail with
-  // |reason|. A second call waits for the first one. When it returns, no hook and no callback of a
-  // work runs any longer. A call from a hook or callback, of this group or another, waits for no
-  // other thread. close() throws what a signal handler raises while it waits. Then hooks and
-  // callbacks may still run.
+  // Ends pending operations, sends goodbyes and frees the communicator. Later posts fail with
+  // |reason|. A second call waits for the first one. When it returns, no hook or callback of a work
+  // is running. A call from a hook or callback, in this group or another, waits for no other
+  // thread. Throws the exception of a signal handler that runs while it waits. Hooks and callbacks
+  // may then still be running.
   void close(const std::string& reason);
-  // The threads that are completing works of the group.
+  // Returns the tracker of threads that complete works of the group.
   Completions& completions() { return completions_; }
 
   hetcomm_status_t peer_status(int rank);
-  // False in a forked child.
+  // Whether this is still the process that made the group. False in a forked child.
   bool alive() const { return context_->alive(); }
   uint32_t generation() const { return generation_; }
   SharedContext& context() const { return *context_; }
   const std::shared_ptr<SharedContext>& shared_context() const { return context_; }
 
  private:
-  // A group that was never made begins and stays in kClosed.
+  // State of the group. A group whose communicator could not be made is always in kClosed.
   enum class State {
-    kOpen,     // takes calls
+    kOpen,     // accepts calls
     kRefuses,  // cancel_all() was called
     kCloses,   // a thread is in close()
     kClosed,
@@ -152,17 +153,17 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string close_reason_;
   std::vector<hetcomm_group_t*> open_groups_;
   std::vector<std::function<void()>> borrowers_;
-  std::optional<c10::Stream> message_stream_;  // waits for the streams of the callers
+  std::optional<c10::Stream> message_stream_;  // waits for the callers' streams
   std::vector<WorkRef> pending_;
-  size_t swept_ = 0;     // the place in pending_ where sweep() continues
+  size_t swept_ = 0;     // the position in pending_ where sweep() continues
   uint64_t posted_ = 0;  // works so far
   std::atomic<size_t> pending_count_{0};
-  std::atomic<bool> has_device_works_{false};  // whether there ever was one
+  std::atomic<bool> has_device_works_{false};  // whether there has been one
 
   const std::shared_ptr<Hooks> hooks_;
   std::atomic<bool> timed_{false};
   std::atomic<bool> looked_after_{false};  // whether the lookout calls look_at_all()
-  uint64_t posted_before_ = 0;             // posted_ at the last look; under mutex_
+  uint64_t posted_before_ = 0;             // posted_ at the last examination; under mutex_
 
   std::condition_variable close_over_;  // with mutex_
   Completions completions_;
@@ -179,7 +180,7 @@ void Group::post(const WorkRef& work, Post&& post) {
   try {
     post(communicator_);
   } catch (...) {
-    // A part of it may have been accepted.
+    // The communicator may have accepted a part.
     if (work->next_part() != nullptr) keep(work);
     throw;
   }

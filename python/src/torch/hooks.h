@@ -1,5 +1,5 @@
 // Functions that a process group calls when its works end. The process group and its works share
-// them. A group that is made again keeps them.
+// them. They survive a reconfiguration of the group.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,10 @@
 namespace hetcomm::torch_backend {
 
 // Functions by an id that their owner chose. They are called in the order of the ids. A call may
-// still run on another thread when remove() returns. [any-thread]
+// still be running on another thread when remove() returns. [any-thread]
 //
-// Functions may be objects of Python, which are copied and destroyed under Python's lock. The table
-// does neither under its own lock, because a thread that has Python's lock may wait for that lock.
+// Functions may be Python objects, which are copied and destroyed under the GIL. The table does
+// neither under its own lock, because a thread that holds the GIL may wait for that lock.
 template <typename... Arguments>
 class HookTable {
  public:
@@ -28,7 +28,7 @@ class HookTable {
 
   explicit HookTable(const char* kind) : kind_(kind) {}
 
-  // Replaces a function with the same id.
+  // Adds a function, or replaces the one with the same id.
   void add(int64_t id, Hook hook) {
     const auto shared = std::make_shared<const Hook>(std::move(hook));
     change([&](Hooks& hooks) { hooks.insert_or_assign(id, shared); });
@@ -37,7 +37,7 @@ class HookTable {
     change([&](Hooks& hooks) { hooks.erase(id); });
   }
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
-  // An exception of a hook is logged. No lock is held: a hook may add and remove hooks.
+  // Calls all hooks. An exception is logged. No lock is held: a hook may add and remove hooks.
   void call(const Arguments&... arguments) const noexcept {
     if (empty()) return;
     std::unique_lock lock(mutex_);
@@ -75,8 +75,8 @@ class Hooks {
  public:
   using EndHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-  // |hook| is called once for each work that begins from now on: when it ends, and before its
-  // waiters know. There is at most one hook.
+  // Sets the hook that is called once for each work that begins from now on: when the work ends,
+  // and before its waiters are notified. There is at most one hook.
   void set_end_hook(EndHook hook);
   bool has_end_hook() const { return has_end_hook_.load(std::memory_order_acquire); }
   // Calls the hook with the result of |make|. An exception is logged.
@@ -93,9 +93,9 @@ class Hooks {
   bool any() const { return has_end_hook() || !completions.empty() || !aborts.empty(); }
 
   // Called for each work that has succeeded, with its key and, in a timed group, its duration in
-  // milliseconds. isCompleted() of the work is true, but its waiters do not know yet.
+  // milliseconds. isCompleted() of the work is true, but its waiters are not yet notified.
   HookTable<uint64_t, std::optional<float>> completions{"a completion hook"};
-  // Called when an operation of the group has failed. Its waiters do not know yet.
+  // Called when an operation in the group has failed. Its waiters are not yet notified.
   HookTable<> aborts{"an abort hook"};
 
  private:

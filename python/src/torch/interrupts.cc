@@ -11,7 +11,7 @@
 namespace hetcomm::torch_backend {
 
 void check_signals() {
-  // Other threads may not take the interpreter's lock while the interpreter ends.
+  // Other threads must not acquire the GIL while the interpreter ends.
   if (syscall(SYS_gettid) != getpid() || Py_IsInitialized() == 0) return;
   const pybind11::gil_scoped_acquire lock;
   if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();

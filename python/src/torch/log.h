@@ -7,16 +7,16 @@
 
 namespace hetcomm::torch_backend {
 
-// Writes nothing if there is no memory for a line.
+// Writes |parts| as one line, or nothing if out of memory.
 template <typename... Parts>
 void log_warning(const Parts&... parts) noexcept {
   try {
     LOG(WARNING) << "hetcomm: " << c10::str(parts...);
-  } catch (...) {  // no memory
+  } catch (...) {  // out of memory
   }
 }
 
-// Logs that |what| failed with the current exception. It is called in a handler.
+// Logs that |what| failed with the current exception. Called in a catch block.
 inline void log_thrown(const char* what) noexcept {
   try {
     try {
@@ -26,7 +26,7 @@ inline void log_thrown(const char* what) noexcept {
     } catch (...) {
       LOG(ERROR) << "hetcomm: " << what << " failed";
     }
-  } catch (...) {  // no memory
+  } catch (...) {  // out of memory
   }
 }
 

@@ -69,7 +69,7 @@ void Lookout::run(State& state) {
     if (looks.empty()) {
       state.called.wait(lock, [&state] { return state.stops || !state.added.empty(); });
     }
-    // Functions added during the pause are called at its end, after a shorter pause of their own.
+    // Functions added during the pause are called at its end, after a shorter pause than usual.
     if (state.called.wait_for(lock, pause, [&state] { return state.stops; })) break;
     looks.splice(looks.end(), state.added);
     lock.unlock();

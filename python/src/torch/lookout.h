@@ -13,20 +13,20 @@ namespace hetcomm::torch_backend {
 
 class Lookout {
  public:
-  // Examines works and returns whether it wants to be called again. An exception is logged, and it
+  // Examines works and returns whether to call it again. An exception is logged, and the function
   // is called again.
   using Look = std::function<bool()>;
 
   Lookout() = default;
-  // Returns when no look runs. It does not wait in a forked child or if a look itself destroys
-  // this.
+  // Waits until no look is running. Does not wait in a forked child or if a look itself destroys
+  // this object.
   ~Lookout();
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
 
-  // Calls |look| on the thread until it returns false. The first call comes after kPause. Later
-  // pauses take kPause or four times the duration of all looks, so that they cost a fifth of a core
-  // at most. [any-thread]
+  // Calls |look| on the thread until it returns false. The first call happens after kPause. Later
+  // pauses last kPause or four times the duration of all looks, so that they use at most a fifth of
+  // a core. [any-thread]
   void add(Look look);
 
   static constexpr std::chrono::milliseconds kPause{50};
@@ -42,8 +42,8 @@ class Lookout {
   static void run(State& state);
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
-  std::thread thread_;  // under the state's mutex until the destructor
-  int process_ = 0;     // process of the thread
+  std::thread thread_;  // guarded by the state's mutex until the destructor
+  int process_ = 0;     // process that started the thread
 };
 
 }  // namespace hetcomm::torch_backend

@@ -21,7 +21,7 @@ using Options = ProcessGroup::Options;
 template <typename T>
 using Ref = c10::intrusive_ptr<T>;
 
-// A tensor on a device, named to a context for the lifetime of this object.
+// A tensor on a device, registered with a context for the lifetime of this object.
 class NamedTensor {
  public:
   NamedTensor(std::shared_ptr<SharedContext> context, const at::Tensor& tensor)
@@ -110,12 +110,12 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
       },
       py::arg("forget"));
   process_group.def("_context", &ProcessGroup::context);
-  // torch calls it on ranks that a new group leaves out, if the default group has a device.
+  // torch calls this on ranks that a new group leaves out, if the default group has a device.
   process_group.def("perform_nocolor_split", [](ProcessGroup&, const py::object&) {});
 #if HETCOMM_TORCH_HAS_HOOKS
   process_group.def("_set_hooks", &ProcessGroup::set_hooks, py::arg("attach"));
 #endif
-  // Some versions of the base class bind these themselves.
+  // Some versions of the base class already bind these.
 #if !HETCOMM_TORCH_HAS_SPLIT
   process_group.def("set_timeout", &ProcessGroup::setTimeout, py::arg("timeout"));
 #endif

@@ -1,6 +1,6 @@
-// monitoredBarrier: all ranks tell rank 0 that they have arrived, and rank 0 tells them the
-// outcome. It uses messages, not a collective operation, for three reasons. Ranks that are out of
-// step in collective operations can be told from ranks that are missing. A missing rank is named
+// monitoredBarrier: all ranks notify rank 0 that they have arrived, and rank 0 sends them the
+// outcome. It uses messages instead of a collective operation for three reasons. Ranks that are out
+// of step in collective operations can be distinguished from missing ranks. A missing rank is named
 // even if the ranks never met before. The group can be used afterwards.
 #include <algorithm>
 #include <c10/util/Exception.h>
@@ -11,12 +11,12 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Outside users' tags, which have 32 bits, and the tags of sparse operations.
+// A tag outside users' tags, which have 32 bits, and the tags of sparse operations.
 constexpr uint64_t kArrivalTag = uint64_t{1} << 61;
 constexpr uint64_t kVerdictTag = uint64_t{1} << 60;
 // A verdict is empty if all ranks have arrived, and otherwise names the missing ranks.
 constexpr int64_t kVerdictBytes = 1024;
-// Other ranks wait longer than rank 0 by this time, so that rank 0 gives up first: it knows which
+// Other ranks wait longer than rank 0 by this time, so that rank 0 times out first: it knows which
 // ranks are missing.
 constexpr std::chrono::milliseconds kGrace(2000);
 // A time that is practically infinite, and to which other times can be added.
@@ -29,7 +29,7 @@ at::Tensor verdict_of(const std::string& text) {
   return verdict;
 }
 
-// Makes the text that torch's users know from Gloo, with the reason for the first missing rank.
+// Formats the text that torch users know from Gloo, with the reason for the first missing rank.
 std::string describe_missing(const std::vector<int>& missing, std::chrono::milliseconds limit,
                              const std::string& why) {
   std::string text = missing.size() == 1 ? "Rank " : "Ranks ";
@@ -68,7 +68,7 @@ WorkRef ProcessGroup::post_monitored(const at::Tensor& tensor, int peer, uint64_
   work->keep(tensor);
   hetcomm_operation_options_t message{};
   message.struct_size = sizeof(message);
-  // A limit of 0: even a message that has already arrived does not count.
+  // With a limit of 0 even a message that has already arrived does not count.
   message.timeout_ns = limit.count() == 0 ? 1 : timeout_ns(limit);
   const hetcomm_buffer_t buffer = host_buffer_of(tensor);
   start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t*) {
@@ -101,7 +101,7 @@ void ProcessGroup::watch_arrivals(uint64_t turn, std::chrono::milliseconds limit
   }
   const std::string text = missing.empty() ? "" : describe_missing(missing, limit, why);
   const at::Tensor verdict = verdict_of(text);
-  // All ranks are told, even late ones. Only the ranks that arrived are waited for.
+  // All ranks receive the verdict, even late ones. Only the ranks that arrived are waited for.
   std::vector<WorkRef> verdicts;
   for (int rank = 1; rank < size_; ++rank) {
     const bool came = arrivals[static_cast<size_t>(rank - 1)]->isSuccess();

@@ -14,7 +14,7 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Works that were started together. It is done when all of them are.
+// Several works that were started together. It is done when all of them are done.
 class JointWork final : public c10d::Work {
  public:
   JointWork(int rank, std::vector<WorkRef> works)
@@ -28,7 +28,7 @@ class JointWork final : public c10d::Work {
     return std::all_of(works_.begin(), works_.end(),
                        [](const WorkRef& work) { return work->isSuccess(); });
   }
-  // The first failure of the works.
+  // Returns the first failure of the works.
   std::exception_ptr exception() const override {
     for (const WorkRef& work : works_) {
       if (const std::exception_ptr failure = work->exception()) return failure;
@@ -50,7 +50,7 @@ class JointWork final : public c10d::Work {
     }
     return all;
   }
-  // The last of the works' futures completes it.
+  // Returns a future that the last of the works' futures completes.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto joint = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), devices());
@@ -77,7 +77,7 @@ class JointWork final : public c10d::Work {
   }
 
  private:
-  // Without duplicates. torch has devices of one type.
+  // Returns the devices without duplicates. torch has devices of one type.
   std::vector<c10::Device> devices() const {
     std::vector<c10::Device> all;
     for (const WorkRef& work : works_) {
@@ -123,7 +123,8 @@ std::string random_handle() {
   return text;
 }
 
-// Python destroys process groups under its lock, which threads that end may wait for.
+// Releases the GIL. Python destroys process groups under the GIL, which ending threads may wait
+// for.
 class WithoutPythonLock {
  public:
   WithoutPythonLock() {
@@ -204,7 +205,7 @@ uint64_t ProcessGroup::timeout_ns(std::chrono::milliseconds timeout) const {
   if (timeout <= kNoTimeout) return HETCOMM_TIMEOUT_DEFAULT;
   const auto nanoseconds =
       std::chrono::duration_cast<std::chrono::duration<double, std::nano>>(timeout);
-  // 100 years and more count as infinite.
+  // 100 years or more count as infinite.
   if (nanoseconds.count() > 3e18) return HETCOMM_TIMEOUT_INFINITE;
   return static_cast<uint64_t>(nanoseconds.count());
 }
@@ -248,7 +249,8 @@ ProcessGroup::Coalescing* ProcessGroup::coalescing_here() {
   return found == coalescing_.end() ? nullptr : &*found;
 }
 
-// An exception has left a batch that is already open: the caller has no way to end it.
+// Starts a batch. A batch that is still open was abandoned by an exception before the caller could
+// end it. It is dropped.
 void ProcessGroup::startCoalescing() {
   if (std::optional<Coalescing> left = take_coalescing(); left && left->group != nullptr) {
     group_->drop_group(left->group);
@@ -344,7 +346,7 @@ void ProcessGroup::abort() {
 void ProcessGroup::shutdown() {
   const WithoutPythonLock unlocked;
   group_->close("it was shut down");
-  // In a hook or a callback it does not drain: another hook may wait for this one.
+  // A hook or callback does not drain: another hook may wait for it.
   if (!Completions::any_here()) drain(*worker_);
 #if HETCOMM_TORCH_HAS_HOOKS
   if (const auto detach = std::exchange(detach_, nullptr)) detach();

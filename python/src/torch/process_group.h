@@ -1,9 +1,9 @@
-// The process group "hetcomm" of torch.distributed. torch's calls become operations on one
+// The process group "hetcomm" for torch.distributed. torch's calls become operations on one
 // communicator, which is made together with the group.
 //
 // Tensors may be strided: a tensor that is not packed goes through a packed copy. All waits are
-// bounded by the group's timeout. Collective operations take part in the order of the calls.
-// Operations between startCoalescing and endCoalescing of a thread start together.
+// bounded by the group's timeout. Collective operations match in the order of the calls. Operations
+// between a thread's startCoalescing and endCoalescing start together.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class ProcessGroup final : public c10d::Backend {
     explicit Options(std::chrono::milliseconds limit = kBackendDefaultTimeout)
         : c10d::Backend::Options("hetcomm", limit) {}
     std::string transports;  // "shm,tcp"; "": as configured
-    std::string settings;    // "NAME=value;...", with priority over the environment
+    std::string settings;    // "NAME=value;...", overrides the environment
 #if !HETCOMM_TORCH_HAS_SPLIT
     std::string group_name;
     std::vector<uint64_t> global_ranks_in_group;
@@ -53,21 +53,20 @@ class ProcessGroup final : public c10d::Backend {
   using TensorLists = std::vector<std::vector<at::Tensor>>;
   using Ref = c10::intrusive_ptr<c10d::Work>;
 
-  // Collective over the |size| ranks that share |store|.
+  // Makes the group. Collective over the |size| ranks that share |store|.
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                c10::intrusive_ptr<Options> options);
   ~ProcessGroup() override;
-  // Shuts down all process groups, and returns when their callbacks have run. It first cancels the
-  // operations of all groups, since a callback of one group may wait for an operation of another.
-  // Later posts fail with |reason|. Ranks that wait for this one in a collective operation read
-  // |told|, unless that is empty. It throws what a signal handler raises while it waits for
-  // callbacks.
+  // Shuts down all process groups, and returns when their callbacks have run. First cancels the
+  // operations of all groups, since a callback in one group may wait for an operation in another.
+  // Later posts fail with |reason|. Ranks that wait for this one in a collective operation receive
+  // |told|, unless it is empty. Throws the exception of a signal handler that runs during the wait.
   static void close_all(const std::string& reason, const std::string& told);
 
   const std::string getBackendName() const override { return "hetcomm"; }
-  // supportsCoalescing() does not claim these. Otherwise torch would keep state that an exception
-  // in a batch leaves behind, so that later collectives do nothing. Messages in any order need no
-  // such state.
+  // Not announced by supportsCoalescing(). Otherwise torch would keep state that an exception in a
+  // batch leaves behind, so that later collectives do nothing. Messages in any order need no such
+  // state.
   void startCoalescing() override;
   Ref endCoalescing() override;
 
@@ -112,7 +111,7 @@ class ProcessGroup final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
 
   void registerOnCompletionHook(Hooks::EndHook&& hook) override;
-  // Works that begin from now on have getDuration().
+  // Makes getDuration() available for works that begin from now on.
   void enableCollectivesTiming() override { group_->enable_timing(); }
   void waitForPendingWorks() override { group_->wait_for_pending(); }
 
@@ -138,20 +137,21 @@ class ProcessGroup final : public c10d::Backend {
 #endif
 #if HETCOMM_TORCH_HAS_SHRINK
   bool supportsShrinking() const override { return true; }
-  // Makes a group of the remaining ranks, all of which call it.
+  // Makes a group from the remaining ranks, all of which must call it.
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 #endif
 #if HETCOMM_TORCH_HAS_RECONFIGURE
-  // The members of the group are the processes with the given handles, over the same store. Pending
-  // operations end first. No other call may run during this one. Returns when the group is made.
+  // reconfigure() makes the processes with the given handles the members of the group, over the
+  // same store. Pending operations end first. No other call may run during reconfigure(), which
+  // returns when the group is made.
   bool supportsReconfigure() const override { return true; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
   Ref reconfigure(const c10d::ReconfigureOptions& options) override;
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
-  // They run once for each work whose operation fails, unless it is cancelled.
+  // Registers a hook that runs once for each work whose operation fails, unless it is cancelled.
   void registerAbortHook(int64_t id, c10d::AbortHook hook) override {
     hooks_->aborts.add(id, std::move(hook));
   }
@@ -160,13 +160,13 @@ class ProcessGroup final : public c10d::Backend {
 #if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
   bool supportsAbortHooks() const override { return true; }
   bool supportsCompletionHooks() const override { return true; }
-  // Works that no thread waits for are found soon after they have ended.
+  // Registers a hook. Works that no thread waits for are completed soon after they have ended.
   void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
   void unregisterCompletionHook(int64_t id) override { hooks_->completions.remove(id); }
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
-  // |attach| runs once, when torch has put this backend into its process group, which takes hooks
-  // from then on. The function that |attach| returns runs once when the group is shut down.
+  // Runs |attach| once, when torch has added this backend to its process group, which then accepts
+  // hooks. The function that |attach| returns runs once when the group is shut down.
   using Detach = std::function<void()>;
   void set_hooks(std::function<Detach()> attach) { attach_ = std::move(attach); }
   void setGroupUid(const std::string& uid) override;
@@ -181,7 +181,7 @@ class ProcessGroup final : public c10d::Backend {
   std::shared_ptr<SharedContext> context() const { return group_->shared_context(); }
 
  private:
-  // The device whose current stream a barrier follows: the named device, or the group's.
+  // Returns the device whose current stream a barrier follows: the named device, or the group's.
   std::optional<c10::Device> device_of(const c10d::BarrierOptions& options) const;
   struct Coalescing {
     std::thread::id thread;
@@ -195,20 +195,21 @@ class ProcessGroup final : public c10d::Backend {
   // Posts by |post(communicator, group or null)| and returns the work.
   template <typename Post>
   Ref start(const WorkRef& work, Post&& post);
-  // Starts a collective operation: post(communicator, options).
+  // Starts a collective operation by post(communicator, options).
   template <typename Post>
   Ref start_collective(const WorkRef& work, std::chrono::milliseconds timeout, Post&& post);
-  // Starts several that begin together: post(communicator, options, index, out request).
+  // Starts several operations together, each by post(communicator, options, index, out request).
   template <typename Post>
   Ref start_many(const WorkRef& work, std::chrono::milliseconds timeout, size_t count, Post&& post);
   WorkRef make_work(WorkDescription description);
   Ref receive(const char* name, Tensors& tensors, int source, int tag);
-  // Steps of a monitored barrier, see monitored_barrier.cc.
+  // Posts a step of a monitored barrier, see monitored_barrier.cc.
   WorkRef post_monitored(const at::Tensor& tensor, int peer, uint64_t tag, bool sends,
                          std::chrono::milliseconds limit);
   void watch_arrivals(uint64_t turn, std::chrono::milliseconds limit, bool wait_all);
   void arrive(uint64_t turn, std::chrono::milliseconds limit);
-  // Call in a handler of a collective operation's exception: the other ranks wait for it.
+  // Notifies the other ranks, which wait for the collective operation. Call in its exception
+  // handler.
   void tell_refusal();
   void check_root(const char* operation, int64_t root) const;
   void check_peer(const char* operation, int peer) const;

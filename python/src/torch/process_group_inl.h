@@ -1,4 +1,4 @@
-// Templates by which a ProcessGroup posts its operations.
+// Templates with which a ProcessGroup posts its operations.
 #pragma once
 
 #include <memory>
@@ -28,11 +28,11 @@ ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
     if (coalescing == nullptr) work->abort();
     throw;
   }
-  // The operation runs now: nothing below throws.
+  // The operation is in progress: nothing below throws.
   if (coalescing != nullptr) coalescing->works.push_back(work);
   work->posted();
   group_->sweep();
-  // Hooks have to learn of the work's end even if no thread waits for it.
+  // Hooks must be called at the work's end even if no thread waits for it.
   if (hooks_->any()) group_->look_after_works();
   return work;
 }

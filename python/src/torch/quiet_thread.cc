@@ -11,10 +11,10 @@ std::thread start_without_signals(std::function<void()> body) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  // A signal that an instruction raises is handled on its own thread.
+  // Unblock signals that instructions raise: they are handled on the thread that raised them.
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  // The mask is restored also when the thread cannot be started.
+  // The mask is also restored if the thread cannot be started.
   const std::shared_ptr<void> restore(
       nullptr, [&before](void*) { pthread_sigmask(SIG_SETMASK, &before, nullptr); });
   return std::thread(std::move(body));

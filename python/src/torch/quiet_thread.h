@@ -1,4 +1,4 @@
-// Threads that only work for the library.
+// Threads that run only the library's code.
 #pragma once
 
 #include <functional>

@@ -60,7 +60,7 @@ namespace {
 
 bool is_real(int32_t datatype) { return at::isFloatingType(scalar_type_of(datatype)); }
 
-// Whether torch has the operator for the type with the same meaning as the library.
+// Whether torch has the operator for the type with the library's semantics.
 bool has_operator(int32_t reduction, int32_t datatype) {
   if (scalar_type_of(datatype) == at::ScalarType::Undefined) return false;
   const bool adds = reduction == HETCOMM_REDUCE_SUM || reduction == HETCOMM_REDUCE_PRODUCT;
@@ -84,7 +84,7 @@ void apply(int32_t reduction, at::Tensor& out, const at::Tensor& first, const at
   }
 }
 
-// |count| elements with arbitrary bits.
+// Returns |count| elements with arbitrary bits.
 at::Tensor any_bits(at::ScalarType type, int64_t count, uint64_t seed) {
   const auto size = static_cast<int64_t>(c10::elementSize(type));
   const at::Tensor bytes = at::empty({count * size}, at::kByte);
@@ -97,14 +97,14 @@ at::Tensor any_bits(at::ScalarType type, int64_t count, uint64_t seed) {
   return bytes.view(type);
 }
 
-// |count| numbers with arbitrary mantissas, between -|bound| and |bound|.
+// Returns |count| numbers with arbitrary mantissas, between -|bound| and |bound|.
 at::Tensor any_numbers(at::ScalarType type, int64_t count, double bound, uint64_t seed) {
   constexpr double kIntegers = 2147483648.0;
   return any_bits(at::kInt, count, seed).to(at::kDouble).mul_(bound / kIntegers).to(type);
 }
 
-// Operands of a trial: arbitrary bits, numbers of one magnitude whose sums need rounding, and
-// numbers so small that sums, or products, are subnormal.
+// Returns operands for a trial: arbitrary bits, numbers of one magnitude whose sums need rounding,
+// and numbers so small that sums, or products, are subnormal.
 std::vector<std::array<at::Tensor, 2>> operands_of(at::ScalarType first, at::ScalarType second) {
   constexpr int64_t kCount = 4096;
   std::vector<std::array<at::Tensor, 2>> all = {
@@ -134,7 +134,7 @@ bool have_same_bits(const at::Tensor& one, const at::Tensor& other) {
 
 }  // namespace
 
-// Types narrower than float32 are calculated in float32 and rounded once.
+// Reduces the tensors. Types narrower than float32 are calculated in float32 and rounded once.
 void Reductions::reduce(const hetcomm_device_reduction_t& what, const at::Tensor& first,
                         const at::Tensor& second, const at::Tensor& out) {
   at::Tensor result = out;
@@ -170,11 +170,11 @@ bool Reductions::are_exact(const hetcomm_device_reduction_t& what) {
   verdicts_.emplace(variant, Verdict::kTrying);
   wanted_.push_back(variant);
   if (running_) return false;
-  if (thread_.joinable()) thread_.join();  // it has no work left
+  if (thread_.joinable()) thread_.join();  // the thread has no work left
   try {
     thread_ = start_without_signals([this] { run(); });
     running_ = true;
-  } catch (const std::exception&) {  // no thread, or no memory for one
+  } catch (const std::exception&) {  // no thread could be started, or out of memory
     wanted_.pop_back();
     verdicts_.erase(variant);
   }
@@ -196,19 +196,20 @@ void Reductions::run() {
     } catch (const std::bad_alloc&) {
       has_room = false;
     } catch (...) {
-      verdict = Verdict::kOther;  // the back-end lacks something
+      verdict = Verdict::kOther;  // the back-end lacks a feature
     }
     lock.lock();
     if (has_room) {
       verdicts_.at(variant) = verdict;
     } else {
-      verdicts_.erase(variant);  // the next call has it tried again
+      verdicts_.erase(variant);  // the next call starts another trial
     }
   }
   running_ = false;
 }
 
-// The quotient in float32 is compared as well: it differs more often than the rounded result.
+// Tests a variant. Also compares the quotient in float32, which differs more often than the rounded
+// result.
 Reductions::Verdict Reductions::try_out(const Variant& variant) const {
   const c10::InferenceMode mode;
   hetcomm_device_reduction_t what{};

@@ -1,8 +1,8 @@
-// Reductions that torch performs on a device: which ones it can do exactly, and how.
+// Reductions that torch performs on a device: which of them are exact, and how they are performed.
 //
 // The library accepts only results with the same bits as on the host. Back-ends may flush small
-// numbers to zero or round differently. So each combination of type and operator is tried before it
-// is used, on a thread of its own.
+// numbers to zero or round differently. So each combination of type and operator is tested before
+// its first use, on a separate thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,9 +29,8 @@ class Reductions {
   // Waits for a trial in progress.
   ~Reductions();
 
-  // Whether |what|, which is well formed, gives the same bits as torch's CPU. False: it does not,
-  // or it has not been tried yet; then a trial starts. May throw if there is no memory.
-  // [any-thread]
+  // Whether |what|, which is well formed, gives the same bits as torch's CPU. False also if this
+  // was not tested yet; a test then starts. May throw if out of memory. [any-thread]
   bool are_exact(const hetcomm_device_reduction_t& what);
 
   // Reduces in the current stream. The tensors have one dimension and the types of |what|.
@@ -49,11 +48,11 @@ class Reductions {
   std::mutex mutex_;  // guards the members below
   std::map<Variant, Verdict> verdicts_;
   std::vector<Variant> wanted_;
-  bool running_ = false;  // the thread has work
+  bool running_ = false;  // the thread has pending trials
   std::thread thread_;
 };
 
-// Converts a type of the library to torch's. Undefined: torch does not reduce it.
+// Converts the library's type to torch's. Undefined: torch does not reduce this type.
 at::ScalarType scalar_type_of(int32_t datatype);
 
 }  // namespace hetcomm::torch_backend

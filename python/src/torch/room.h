@@ -1,4 +1,4 @@
-// Reserves space at the end of a list before another step is taken.
+// Reserves space at the end of a list before an operation that must not fail afterwards.
 #pragma once
 
 #include <algorithm>

@@ -15,7 +15,8 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// torchrun users choose Gloo's interface by this name. The library's own variable comes first.
+// Adds the variable by which torchrun users choose Gloo's interface. The library's own variable has
+// priority.
 void add_gloo_interface(std::string& settings) {
   const char* gloo = std::getenv("GLOO_SOCKET_IFNAME");
   if (gloo == nullptr || gloo[0] == '\0' || std::getenv("HETCOMM_INTERFACE") != nullptr ||
@@ -56,12 +57,12 @@ SharedContext::SharedContext(const std::string& settings) : process_(getpid()) {
 SharedContext::~SharedContext() {
   if (!alive()) return;
   for (const auto& [key, stream] : streams_) static_cast<void>(hetcomm_stream_destroy(stream));
-  // BUSY: a group could not be closed. Then the group keeps its context.
+  // BUSY: a group could not be closed and keeps its context.
   static_cast<void>(hetcomm_context_destroy(context_));
 }
 
-// Called under mutex_. The entry is made before the device is added to the context, since the
-// context cannot return the device.
+// Returns the entry for the device. Called under mutex_. The entry is made before the device is
+// added to the context, since the context cannot return the device.
 SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
   const auto key = std::make_pair(device.type(), device.index());
   if (const auto found = devices_.find(key); found != devices_.end()) return found->second;

@@ -1,5 +1,5 @@
-// One context for all process groups of a process with the same settings. A background thread makes
-// progress. Devices and streams of torch are registered with it on first use.
+// One context for all process groups in a process with the same settings. A background thread makes
+// progress. torch's devices and streams are registered with it on first use.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,8 +19,8 @@ namespace hetcomm::torch_backend {
 
 class SharedContext {
  public:
-  // The context with these settings ("NAME=value;..."), made on first use. A forked child gets its
-  // own.
+  // Returns the context with these settings ("NAME=value;..."), made on first use. A forked child
+  // gets its own context.
   static std::shared_ptr<SharedContext> get(const std::string& settings);
 
   explicit SharedContext(const std::string& settings);
@@ -29,26 +29,26 @@ class SharedContext {
   SharedContext& operator=(const SharedContext&) = delete;
 
   hetcomm_context_t* handle() const { return context_; }
-  // False in a forked child.
+  // Whether this is the process that made the context. False in a forked child.
   bool alive() const;
 
-  // Whether |device| has streams that operations wait for. If it has none, the next two functions
-  // wait for the work in the current stream and return null. [any-thread]
+  // Whether |device| has streams that operations wait for. If not, the next two functions wait for
+  // the work in the current stream and return null. [any-thread]
   bool has_streams(c10::Device device);
-  // Returns the library's handle of the stream |torchs|. The context keeps owning it. [any-thread]
+  // Returns the library's handle for the torch stream. The context owns it. [any-thread]
   hetcomm_stream_t* stream(const c10::Stream& torchs);
   // Returns a stream that waits for the work that the current streams of |device|, and of others of
   // its type, held at this and earlier calls. Operations on several devices are ordered in it.
   // [any-thread]
   hetcomm_stream_t* joint_stream(c10::Device device);
-  // A stream for copies within |device|, the same one for all callers. [any-thread]
+  // Returns a stream for copies within |device|, the same one for all callers. [any-thread]
   c10::Stream copy_stream(c10::Device device);
   // Makes a memory handle for |packed|, which is contiguous and on a device. The handle keeps the
   // tensor. [any-thread]
   hetcomm_memory_t* wrap(const at::Tensor& packed);
   // Frees a result of wrap() that no operation uses. [any-thread]
   static void unwrap(hetcomm_memory_t* memory);
-  // Looks after the works of all groups. [any-thread]
+  // Returns the thread that examines the works of all groups. [any-thread]
   Lookout& lookout() { return lookout_; }
 
  private:

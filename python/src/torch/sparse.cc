@@ -1,6 +1,6 @@
-// allreduce of sparse tensors. The ranks first exchange descriptions (a collective operation). Then
-// each sends its indices and values to all others (messages). The second step runs in the worker,
-// so that the call does not block and collective operations keep the order of the calls.
+// allreduce of sparse tensors. The ranks first exchange descriptions (a collective operation). Each
+// rank then sends its indices and values to all others (messages). The second step runs in the
+// worker, so that the call does not block and collective operations keep the order of the calls.
 #include <algorithm>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -13,10 +13,10 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Outside users' tags, which have 32 bits. The remaining bits are numbers of operations.
+// Tags outside users' tags, which have 32 bits. The remaining bits number the operations.
 constexpr uint64_t kSparseTag = uint64_t{1} << 62;
 
-// The ranks exchange the number of their elements and the values that must be equal.
+// The exchanged fields: the number of elements and the values that must be equal on all ranks.
 enum Field : int64_t { kCount, kType, kSparseDimensions, kDenseDimensions, kShape, kFields };
 
 at::Tensor description_of(const at::Tensor& own) {
@@ -55,8 +55,8 @@ at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
   return at::empty(sizes, model.options());
 }
 
-// One operation. It lives until its second step has ended. It does not use the process group,
-// because a callback of an earlier operation may drop the last reference to that.
+// One operation, which lives until its second step has ended. It does not use the process group,
+// because a callback of an earlier operation may drop the last reference to the process group.
 class SparseAllreduce {
  public:
   using Tensors = ProcessGroup::Tensors;
@@ -78,7 +78,7 @@ class SparseAllreduce {
     descriptions_ = at::empty({size * kFields}, at::kLong);
   }
 
-  // The second step; blocks.
+  // Runs the second step; blocks.
   void exchange();
 
   at::Tensor tensor_;
@@ -117,7 +117,7 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
   c10d::AllgatherOptions gather;
   gather.timeout = options.timeout;
   Ref described = _allgather_base(operation->descriptions_, operation->description_, gather);
-  // The work has no requests of its own. The worker completes it.
+  // The work has no requests. The worker completes it.
   const WorkRef work = make_work({.type = c10d::OpType::_ALLREDUCE_SPARSE,
                                   .name = kName,
                                   .profiling = nullptr,

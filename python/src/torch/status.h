@@ -1,4 +1,4 @@
-// Converts statuses of the C ABI to exceptions of torch.
+// Converts C ABI statuses to torch exceptions.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -12,7 +12,8 @@ namespace hetcomm::torch_backend {
 // Throws c10::DistBackendError (a RuntimeError in Python) with |what| and the thread's last error.
 [[noreturn]] void fail(const std::string& what, hetcomm_status_t status);
 
-// Throws the same with DEVICE_LOST and the text of |error|, which torch has thrown for a device.
+// Throws c10::DistBackendError with DEVICE_LOST and the text of |error|, a torch exception about a
+// device.
 [[noreturn]] void fail_of_device(const char* operation, const c10::Error& error);
 
 inline void check(const char* what, hetcomm_status_t status) {
@@ -20,8 +21,8 @@ inline void check(const char* what, hetcomm_status_t status) {
     fail(what, status);
 }
 
-// Returns the result of |call|. An exception of torch about a failed device becomes DEVICE_LOST of
-// |operation|. Exceptions about wrong use pass unchanged.
+// Returns the result of |call|. A torch exception about a failed device is rethrown as DEVICE_LOST
+// in |operation|. Exceptions about wrong use pass unchanged.
 template <typename Call>
 auto translated(const char* operation, Call&& call) {
   try {
@@ -35,7 +36,7 @@ auto translated(const char* operation, Call&& call) {
   }
 }
 
-// Returns the outcome of |operation| as an exception. The record's text must still be the thread's
+// Converts the outcome of |operation| to an exception. The record's text must still be the thread's
 // last one.
 std::exception_ptr make_exception(const char* operation, const hetcomm_completion_t& completion);
 

@@ -14,14 +14,14 @@ namespace hetcomm::torch_backend {
 namespace {
 
 constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
-// Pauses between two queries of the store by a waiting rank.
+// Shortest pause between two queries of the store by a waiting rank.
 constexpr std::chrono::microseconds kShortestPause(100);
 constexpr std::chrono::milliseconds kLongestPause(200);
 constexpr int kRanksPerPause = 256;
-// A key that takes longer may never come, and a rank may have left the reason for that.
+// A key that takes longer may never arrive, and a rank may have left the reason for that.
 constexpr std::chrono::milliseconds kSoon(50);
 constexpr char kReasonKey[] = "refused";
-// The store's own clients cannot represent longer times.
+// The longest time that the store's own clients can represent.
 constexpr uint64_t kLongestWaitMs = 24ULL * 3600 * 1000;
 
 std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
@@ -29,7 +29,7 @@ std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
       std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs));
 }
 
-// Stores keep the numbers that they add in this form.
+// Returns a number in the form in which stores keep counters.
 std::vector<uint8_t> digits_of(int64_t value) {
   const std::string digits = std::to_string(value);
   return {digits.begin(), digits.end()};
@@ -66,7 +66,7 @@ void StoreBootstrap::refuse(c10d::Store& store, int rank, int size, const std::s
     if (!generation) generation = store.add(counter(rank, size), 1);
     store.set(prefix(size, *generation) + kReasonKey,
               std::vector<uint8_t>(text.begin(), text.end()));
-  } catch (...) {  // the other ranks learn of it by their timeout
+  } catch (...) {  // the other ranks notice the failure by their timeout
     log_thrown("telling the other ranks of a failure");
   }
 }
@@ -113,25 +113,26 @@ void StoreBootstrap::give_up() noexcept {
   try {
     if (finds_reason()) return;
   } catch (...) {
-    // The counting below asks the store again.
+    // The counting below queries the store again.
   }
   try {
     for (int rank = 0; rank < size_; ++rank) {
       const std::string key = counter(rank, size_);
       auto count = store_->add(key, 0);
       while (count < generation_) {
-        // Another rank may do the same, and the missing rank may still come.
+        // Another rank may do the same, and the missing rank may still arrive.
         const auto found = store_->compareSet(key, digits_of(count), digits_of(generation_));
         count = std::stoll(std::string(found.begin(), found.end()));
       }
     }
   } catch (...) {
-    // The store itself may have failed. Then no rank counts.
+    // The store itself may have failed. No rank then counts.
     log_thrown("counting a group that failed");
   }
 }
 
-// Called in a handler. The library calls its callers and does not accept exceptions.
+// Records the store's exception. Called in a handler. The library does not accept exceptions from
+// callbacks.
 hetcomm_status_t StoreBootstrap::store_failed() noexcept {
   try {
     try {
@@ -139,7 +140,7 @@ hetcomm_status_t StoreBootstrap::store_failed() noexcept {
     } catch (const std::exception& error) {
       store_error_ = error.what();
     }
-  } catch (...) {  // no memory for the text
+  } catch (...) {  // out of memory for the text
   }
   return HETCOMM_BOOTSTRAP_FAILED;
 }
@@ -172,9 +173,9 @@ hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, s
   }
 }
 
-// Values that are fetched one by one cost three round trips to the store each. Any failure is
-// TIMED_OUT here. The caller then asks for the keys one by one, which shows what is missing and
-// why.
+// Fetches several values. Fetched one by one, each would cost three round trips to the store. Any
+// failure is TIMED_OUT here. The caller then fetches the keys one by one, which shows what is
+// missing and why.
 hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* const* keys,
                                           size_t room, void* values, size_t* out_sizes,
                                           uint64_t timeout_ns) {

@@ -1,10 +1,11 @@
 // Bootstrap through torch's store. The key prefix counts this rank's attempts to make a group of
-// this size over the store, so that a group can be built again over a store with old values. A rank
-// that fails counts for the ranks that have not come, so that all make the next attempt together.
+// this size over the store, so that a group can be made again over a store with old values. A rank
+// that fails also counts for the ranks that have not arrived, so that all make the next attempt
+// together.
 //
-// A rank that cannot take part at all leaves its reason in the store. The others read it while they
-// wait, and then no rank counts for others: each finds the reason, however late it comes. A rank
-// that comes for the first time when the others try again also finds it and fails once, alone.
+// A rank that cannot take part at all leaves its reason in the store. The others read the reason
+// while they wait. No rank then counts for others: each finds the reason, however late it arrives.
+// A rank that first arrives when the others retry also finds the reason and fails once, alone.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -24,8 +25,8 @@ class StoreBootstrap {
   // Throws the reason why this rank cannot take part, and leaves it in the store.
   StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store, int rank,
                  int size);
-  // Tells the others why |rank| does not take part. Without |generation| it counts as an attempt of
-  // its own, for a rank that has no context for a bootstrap. Throws nothing.
+  // Tells the other ranks why |rank| does not take part. Without |generation| the call counts as a
+  // separate attempt, for a rank that has no context for a bootstrap. Throws nothing.
   static void refuse(c10d::Store& store, int rank, int size, const std::string& reason,
                      std::optional<int64_t> generation = std::nullopt) noexcept;
   ~StoreBootstrap() { hetcomm_bootstrap_destroy(bootstrap_); }
@@ -33,9 +34,10 @@ class StoreBootstrap {
   StoreBootstrap& operator=(const StoreBootstrap&) = delete;
 
   hetcomm_bootstrap_t* handle() const { return bootstrap_; }
-  // Starts at 1.
+  // Returns this rank's number of attempts. Starts at 1.
   uint32_t generation() const { return generation_; }
-  // The group was not made. store_error() may say more afterwards. Throws nothing.
+  // Abandons the attempt after a failure. store_error() may hold more details afterwards. Throws
+  // nothing.
   void give_up() noexcept;
   // Returns the store's last error, or "" if there was none.
   const std::string& store_error() const { return store_error_; }
@@ -49,14 +51,15 @@ class StoreBootstrap {
   static hetcomm_status_t delete_key(void* self, const char* key);
 
   static std::string scope(int size);
-  // The key of |rank|'s number of attempts.
+  // Returns the key for |rank|'s number of attempts.
   static std::string counter(int rank, int size);
   static std::string prefix(int size, int64_t generation);
   hetcomm_status_t store_failed() noexcept;
-  // Returns true if a rank has left the reason why it does not take part. store_error() is the
-  // reason then. Throws the store's exceptions.
+  // Returns true if a rank has left the reason why it does not take part. store_error() then
+  // returns the reason. Throws the store's exceptions.
   bool finds_reason();
-  // OK, TIMED_OUT, or BOOTSTRAP_FAILED if a rank does not take part. Throws the store's exceptions.
+  // Waits for |keys|. Returns OK, TIMED_OUT, or BOOTSTRAP_FAILED if a rank does not take part.
+  // Throws the store's exceptions.
   hetcomm_status_t wait(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
 
   const c10::intrusive_ptr<c10d::Store> store_;

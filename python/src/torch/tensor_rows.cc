@@ -20,7 +20,7 @@ bool fits(const at::Tensor& bytes, const Rows& rows) {
       return false;
     }
   }
-  // Rows may overlap, so that there can be more of them than numbers.
+  // Rows may overlap, so that their number may overflow.
   uint64_t count = 0;
   uint64_t total = 0;
   return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &count) &&

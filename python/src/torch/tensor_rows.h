@@ -1,4 +1,4 @@
-// Rows and ranges of the bytes of a tensor, as tensors for torch's copies and calculations.
+// Rows and ranges of a tensor's bytes, as tensors for torch's copies and calculations.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -25,12 +25,12 @@ class Width {
  public:
   void divide(uint64_t number);
   void divide(const Rows& rows);
-  // Its elements are aligned in the tensor's storage and in memory.
+  // Reduces the width so that elements are aligned in the tensor's storage and in memory.
   void divide(const at::Tensor& tensor);
 
-  // Number of elements of the rows in each direction.
+  // Returns the number of elements in |rows| in each direction.
   std::array<int64_t, 3> sizes_of(const Rows& rows) const;
-  // The rows of |bytes|. They have to fit.
+  // Returns the rows of |bytes|, which must contain them.
   at::Tensor rows_of(const at::Tensor& bytes, const Rows& rows) const;
   at::ScalarType type() const;
 
@@ -40,8 +40,8 @@ class Width {
   uint64_t width_ = 8;
 };
 
-// The |elements| of |bytes| that start at |offset|, within which they fit. None: they are not
-// aligned for their type.
+// Returns |elements| from |bytes|, which start at |offset| and must fit. None: they are not aligned
+// for their type.
 std::optional<at::Tensor> elements_of(const at::Tensor& bytes, uint64_t offset, uint64_t elements,
                                       at::ScalarType type);
 

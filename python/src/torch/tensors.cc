@@ -10,7 +10,7 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Returns -1 if the library has no such type.
+// Returns the library's type, or -1 if there is none.
 hetcomm_datatype_t find_datatype(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Bool:
@@ -52,7 +52,7 @@ hetcomm_datatype_t find_datatype(c10::ScalarType type) {
   }
 }
 
-// Whether its memory holds its elements unchanged and in order.
+// Whether the tensor's memory holds its elements unchanged and in order.
 bool is_packed(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -123,8 +123,7 @@ CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
 // Whether two contiguous tensors have bytes in common.
 bool share_memory(const at::Tensor& one, const at::Tensor& other) {
   const bool on_host = one.is_cpu() && other.is_cpu();
-  // Pointers of tensors on devices may be anything. In host memory two storages may have the same
-  // bytes.
+  // Tensor pointers on devices may be arbitrary. In host memory two storages may share bytes.
   if (!on_host && !one.is_alias_of(other)) return false;
   const auto begin_of = [&](const at::Tensor& tensor) {
     return on_host ? reinterpret_cast<uintptr_t>(tensor.const_data_ptr())
@@ -144,7 +143,7 @@ Packed packed_input(OperationWork& work, const at::Tensor& tensor) {
 
 Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents) {
   if (is_packed(tensor)) {
-    // Copy-on-write memory has to become the tensor's own before it is written.
+    // Copy-on-write memory must become the tensor's own before it is written.
     if (tensor.is_cpu() || c10::impl::cow::is_cow_data_ptr(tensor.storage().data_ptr())) {
       static_cast<void>(tensor.mutable_data_ptr());
     }

@@ -14,13 +14,14 @@ namespace hetcomm::torch_backend {
 
 // Throws unless |tensor| is dense and in host memory or in the memory of a device.
 void check_tensor(const char* operation, const at::Tensor& tensor);
-// Throws unless they have the same type, or the same type and size.
+// Throws unless the two tensors have the same type, or the same type and size.
 void check_types(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
 void check_same(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
-// Throws unless there is exactly one.
+// Returns the only tensor of the list. Throws unless there is exactly one.
 at::Tensor& single(const char* operation, std::vector<at::Tensor>& tensors);
 
-// Types that the library does not know are moved as bytes. Reductions throw for such types.
+// Returns the type for moving |tensor|; types unknown to the library are moved as bytes. Reductions
+// throw for such types.
 hetcomm_datatype_t datatype_to_move(const at::Tensor& tensor);
 hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& tensor);
 
@@ -30,21 +31,21 @@ struct Packed {
   hetcomm_memory_t* memory = nullptr;  // owned by the work; null: in host memory, or empty
 };
 
-// The elements of |tensor| in order: |tensor| itself, or a copy that |work| keeps.
+// Returns the elements of |tensor| in order: |tensor| itself, or a copy that |work| keeps.
 Packed packed_input(OperationWork& work, const at::Tensor& tensor);
-// Returns |packed|, or a copy that |work| keeps if |packed| shares memory with |results|. Otherwise
-// others would read what is being written there.
+// Returns |packed|, or a copy that |work| keeps if |packed| shares memory with |results|. Without
+// the copy, peers would read memory while it is written.
 Packed apart_from(OperationWork& work, const Packed& packed, const std::vector<Packed>& results);
-// Returns a receiver for the elements of |tensor|: |tensor| itself, or a stand-in that |work|
-// copies back. |with_contents|: it is read as well. If several elements have one address, as in an
-// expanded tensor, the last one counts.
+// Returns a destination for the elements of |tensor|: |tensor| itself, or a stand-in that |work|
+// copies back. |with_contents|: the operation also reads it. If several elements have one address,
+// as in an expanded tensor, the last one is kept.
 Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);
 
 hetcomm_buffer_t buffer_of(const Packed& packed);
-// |count| elements, starting at |first|.
+// Returns a buffer of |count| elements, starting at |first|.
 hetcomm_buffer_t buffer_of(const Packed& packed, int64_t first, int64_t count);
 std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Packed>& packed);
-// Returns the buffer of a tensor in host memory, which outlives the operation.
+// Returns the buffer for a tensor in host memory, which must outlive the operation.
 hetcomm_buffer_t host_buffer_of(const at::Tensor& contiguous);
 
 struct Reduction {

@@ -11,14 +11,14 @@
 // Backend: supportsCoalescing, abort and shutdown are virtual.
 #define HETCOMM_TORCH_HAS_ENDS HETCOMM_TORCH_AT_LEAST(2, 7)
 
-// Backend: split, merge, setTimeout and getBackendOptions are virtual. Its options have the group's
-// name and ranks.
+// Backend: split, merge, setTimeout and getBackendOptions are virtual. Its options contain the
+// group's name and ranks.
 #define HETCOMM_TORCH_HAS_SPLIT HETCOMM_TORCH_AT_LEAST(2, 9)
 
 // Backend: supportsShrinking and shrink are virtual.
 #define HETCOMM_TORCH_HAS_SHRINK HETCOMM_TORCH_AT_LEAST(2, 10)
 
-// Backend: gather_into_tensor, reconfigure and what belongs to it, and clone of the options are
+// Backend: gather_into_tensor, reconfigure and its companions, and clone of the options are
 // virtual; rank and size may change.
 #define HETCOMM_TORCH_HAS_RECONFIGURE HETCOMM_TORCH_AT_LEAST(2, 14)
 
@@ -26,6 +26,6 @@
 #define HETCOMM_TORCH_HAS_HOOKS HETCOMM_TORCH_AT_LEAST(2, 14)
 
 // Backend: supportsCompletionHooks, registerCompletionHook, unregisterCompletionHook and
-// supportsAbortHooks are virtual; so is getCompletionKey of a work. torch attaches its flight
-// recorder to each group by these.
+// supportsAbortHooks are virtual; so is a work's getCompletionKey. torch attaches its flight
+// recorder to each group through these functions.
 #define HETCOMM_TORCH_HAS_COMPLETION_HOOKS HETCOMM_TORCH_AT_LEAST(2, 15)

@@ -10,11 +10,11 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Users' tags have 32 bits.
+// A tag outside users' tags, which have 32 bits.
 constexpr uint64_t kWakeTag = uint64_t{1} << 63;
 // If no message can wake the leader, it may overlook new works for this time.
 constexpr uint64_t kDeafPauseNs = 10'000'000;
-// Two rounds are at least this far apart.
+// Minimum time between two rounds.
 constexpr std::chrono::microseconds kShortestRoundPause(100);
 // A pause is this many times as long as the round before it.
 constexpr int kPausePerRound = 4;
@@ -39,7 +39,7 @@ void Watchers::watch(const WorkRef& work, const std::shared_ptr<void>& owner) {
   }
 }
 
-// Called under mutex_. Makes a thread that is not in a callback examine the watched works.
+// Makes a thread that is not in a callback examine the watched works. Called under mutex_.
 void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
   if (stops_) return;
   if (led_) {
@@ -50,7 +50,7 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
     try {
       make_room(threads_);
       threads_.push_back(start_without_signals([this, held = owner]() mutable {
-        // The last reference to a group may release hooks of Python, after all scopes.
+        // The last reference to a group may release Python hooks, after all scopes.
         const WaitingThread counted = run(held);
         held.reset();
       }));
@@ -62,7 +62,7 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
   }
 }
 
-// Called under mutex_. The leader gets one message each time it sleeps.
+// Sends the leader one message each time it sleeps. Called under mutex_.
 void Watchers::wake_leader() {
   if (!leader_sleeps_) return;
   leader_sleeps_ = false;
@@ -125,7 +125,7 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
     }
     if (report.work.empty()) {
       fill(watched_.begin(), wake_);
-      // If works of the window were complete, others take their places first.
+      // If fill() found completed works, refill the window before waiting.
       if (over_.empty()) report = wait_in_window(pause_ns());
     }
     over_.clear();
@@ -138,7 +138,7 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
   return report;
 }
 
-// No thread leads any longer. Drops the remaining works without the lock.
+// Ends the lead of the current thread, and drops the remaining works without the lock.
 void Watchers::end_lead(std::unique_lock<std::mutex>& lock) {
   Works left = std::move(added_);
   left.splice(left.end(), watched_);
@@ -152,17 +152,17 @@ void Watchers::end_lead(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// How long the leader sleeps in a window.
+// Returns how long the leader sleeps in a window.
 uint64_t Watchers::pause_ns() const {
   if (watched_.size() <= kWindow) return deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE;
   const auto left =
       std::chrono::duration_cast<std::chrono::nanoseconds>(next_round_ - Clock::now());
-  // A timeout of one nanosecond would be a poll.
+  // A timeout of one nanosecond would only poll.
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// Makes a window of |first| and of works in the list, starting at |from|. Returns the position
-// after them. Completed works move from watched_ to over_.
+// Fills the window with |first| and with works in the list, starting at |from|. Returns the
+// position after the last work. Completed works move from watched_ to over_.
 Watchers::Works::iterator Watchers::fill(Works::iterator from, hetcomm_request_t* first) {
   window_.requests.assign(1, first);
   window_.parts.clear();

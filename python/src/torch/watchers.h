@@ -1,12 +1,12 @@
 // The threads of a group that complete works for whose futures other threads wait.
 //
-// One thread leads: it waits for the requests of the watched works. It gives up the lead before it
+// One thread leads: it waits for the requests of the watched works. It passes on the lead before it
 // completes a work, because the callbacks of a future may wait for another work. A second thread
-// leads then.
+// then leads.
 //
-// The leader waits for kWindow requests at once. The cost is the same however many works are
-// watched. If there are more, it examines all of them in rounds, in steps of kWindow. Between two
-// rounds it pauses for four times the duration of the last one.
+// The leader waits for kWindow requests at once, at the same cost for any number of watched works.
+// With more requests, the leader examines all works in rounds, in steps of kWindow. Between two
+// rounds it pauses for four times the duration of the last round.
 #pragma once
 
 #include <chrono>
@@ -28,26 +28,26 @@ namespace hetcomm::torch_backend {
 
 class Watchers {
  public:
-  // The threads have scopes of |completions| while they run.
+  // |completions| has scopes for the threads while they run.
   explicit Watchers(Completions& completions);
   Watchers(const Watchers&) = delete;
   Watchers& operator=(const Watchers&) = delete;
 
-  // Called before the first watch(). The communicator lives until let_go() has returned. |rank| is
-  // this rank's number.
+  // Provides the communicator, before the first watch(). It must live until let_go() has returned.
+  // |rank| is this rank's number.
   void start(hetcomm_communicator_t* communicator, int rank) {
     communicator_ = communicator;
     rank_ = rank;
   }
-  // Completes |work| when its requests have ended. Threads keep |owner|, which owns this. Does
-  // nothing after stop(). May throw if there is no memory or no thread. [any-thread]
+  // Completes |work| when its requests have ended. Threads keep |owner|, which owns this object.
+  // Does nothing after stop(). May throw if out of memory or threads. [any-thread]
   void watch(const WorkRef& work, const std::shared_ptr<void>& owner);
-  // Ends the threads. Threads in callbacks end when they return.
+  // Tells the threads to end. Threads in callbacks end when the callbacks return.
   void stop();
-  // Releases the threads after stop(). With |waits| it returns when they have ended. A callback may
-  // call it without |waits|.
+  // Releases the threads after stop(). With |waits|, returns when they have ended. A callback may
+  // call it only without |waits|.
   void let_go(bool waits);
-  // Releases the threads in a forked child, where they do not run.
+  // Releases the thread objects in a forked child, where the threads do not run.
   void forget_threads();
 
  private:
@@ -55,14 +55,14 @@ class Watchers {
   static constexpr size_t kWindow = 64;
 
   using Works = std::list<WorkRef>;
-  // The report of an ended part of a work.
+  // The report for an ended part of a work.
   struct Report {
     Works work;  // the work; empty: no part has ended
     OperationWork::Part* part = nullptr;
     hetcomm_completion_t completion{};
   };
-  // The requests that the leader waits for at once. The lists correspond, and have space for a
-  // whole window.
+  // The requests that the leader waits for at once. The lists have corresponding entries, and have
+  // space for a whole window.
   struct Window {
     std::vector<hetcomm_request_t*> requests;  // one entry more: the first is wake_, or null
     std::vector<OperationWork::Part*> parts;
@@ -71,7 +71,7 @@ class Watchers {
 
   void call_watcher(const std::shared_ptr<void>& owner);
   void wake_leader();
-  // Counts the thread before its scope ends.
+  // Runs one thread. Increments the thread count before the scope ends.
   WaitingThread run(const std::shared_ptr<void>& owner);
   Report lead(std::unique_lock<std::mutex>& lock);
   void end_lead(std::unique_lock<std::mutex>& lock);
@@ -91,21 +91,21 @@ class Watchers {
   size_t free_threads_ = 0;  // threads that are not in a callback
   bool stops_ = false;
   bool led_ = false;
-  std::thread::id leader_;  // the thread that leads, or led last
+  std::thread::id leader_;  // the current or last leader
   bool leader_sleeps_ = false;
   bool woken_ = false;  // a message to wake the leader is in flight
   Works added_;
 
   // Used by the leader only. The lead is passed on under mutex_.
-  Works watched_;  // the oldest first
+  Works watched_;  // oldest first
   Works over_;     // dropped without the lock: tensors may be freed with them
   Window window_;
   bool in_round_ = false;
   Works::iterator round_at_ = watched_.end();  // next work of the round, if in a round
-  Clock::duration round_cost_{0};              // of the round so far
+  Clock::duration round_cost_{0};              // duration of the current round so far
   Clock::time_point next_round_{};
-  hetcomm_request_t* wake_ = nullptr;  // receives from this rank; the leader waits for it as well
-  bool deaf_ = false;                  // the communicator was aborted: no message will come
+  hetcomm_request_t* wake_ = nullptr;  // receives from this rank; the leader also waits for it
+  bool deaf_ = false;                  // the communicator was aborted: no message will arrive
 };
 
 }  // namespace hetcomm::torch_backend

@@ -29,8 +29,8 @@ uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// The work that the thread posted last, until the thread asks for it. It is only compared: the work
-// may be destroyed.
+// The thread's last posted work, until the thread queries it. The pointer is only compared, since
+// the work may be destroyed.
 constinit thread_local const OperationWork* just_posted = nullptr;
 
 uint64_t make_key() {
@@ -135,11 +135,11 @@ void OperationWork::report(Part& part, const hetcomm_completion_t& completion) n
   part_done();
 }
 
-// Takes the results. Returns null, or the exception that prevented that.
+// Copies back the results. Returns null, or the exception that prevented that.
 std::exception_ptr OperationWork::take_results() noexcept {
   try {
-    // Inference tensors can be written only in inference mode. The caller may have that mode, but
-    // not this thread.
+    // Inference tensors can be written only in inference mode. The caller may have that mode even
+    // if this thread does not.
     std::optional<c10::InferenceMode> mode;
     if (std::any_of(copies_.begin(), copies_.end(),
                     [](const CopyBack& copy) { return copy.to.is_inference(); })) {
@@ -154,7 +154,7 @@ std::exception_ptr OperationWork::take_results() noexcept {
   }
 }
 
-// The reference of the caller or of the watcher outlives this call.
+// Completes the work. The reference of the caller or of the watcher outlives this call.
 void OperationWork::complete() noexcept {
   const Completions::Scope here(group_->completions());
   std::exception_ptr failure;
@@ -175,7 +175,7 @@ void OperationWork::complete() noexcept {
   let_tensors_go();
   try {
     finish(failure);
-  } catch (...) {  // the result is set before torch's profiler is told
+  } catch (...) {  // the result is set before torch's profiler is notified
     log_thrown("the profiler's callback");
   }
   ended_.store(true, std::memory_order_release);
@@ -189,7 +189,7 @@ void OperationWork::complete() noexcept {
   if (future) complete_future(*future, failure, results_);
 }
 
-// A refused work has not ended.
+// Calls the end hook, except for a refused work, which has not ended.
 void OperationWork::call_end_hook() const noexcept {
   if (!began_ || parts_.empty()) return;
   group_->hooks().call_end_hook([this] {
@@ -198,8 +198,8 @@ void OperationWork::call_end_hook() const noexcept {
   });
 }
 
-// torch's recorder asks isCompleted() after it has noted the key. It sees a work that ends earlier
-// there, and one that ends later here.
+// Calls the hooks. torch's recorder calls isCompleted() after it has recorded the key. At that
+// point it sees a work that ends earlier, and its hook sees one that ends later.
 void OperationWork::call_hooks(bool failed) const noexcept {
   const Hooks& hooks = group_->hooks();
   if (!failed) {
@@ -214,7 +214,8 @@ void OperationWork::call_hooks(bool failed) const noexcept {
   hooks.aborts.call();
 }
 
-// A thread that learns that the work is done may use the results in any stream.
+// Copies the results back. A thread that learns that the work is done may use the results in any
+// stream.
 void OperationWork::copy_results_back() {
   if (copies_.empty()) return;
   if (!device_) {
@@ -304,8 +305,9 @@ void OperationWork::poll() {
   }
 }
 
-// Right after the post torch's recorder asks only whether the hooks were already called. A poll
-// that leaves the operation pending would wake the library's thread each time.
+// Whether the work is done. Right after the post, torch's recorder only needs to know whether the
+// hooks were already called. A poll that leaves the operation pending would wake the library's
+// thread each time.
 bool OperationWork::isCompleted() {
   const bool recorder_asks =
       std::exchange(just_posted, nullptr) == this && !group_->hooks().completions.empty();
@@ -326,7 +328,7 @@ bool OperationWork::isSuccess() const {
   return ended_.load(std::memory_order_acquire) && !exception_;
 }
 
-// As wait_until(), but Ctrl-C ends the wait. It does not end the operation.
+// Waits like wait_until(), but Ctrl-C ends the wait. The operation continues.
 bool OperationWork::wait_with_signals(std::optional<Clock::time_point> deadline) {
   const WaitingThread waiting;
   while (true) {
@@ -363,21 +365,20 @@ void OperationWork::abort() {
   }
 }
 
-// A future records events of its devices, but a synchronous device has none.
+// Returns the devices whose events a future records; a synchronous device has none.
 std::vector<c10::Device> OperationWork::devices_of_future() const {
   if (!device_ || !group_->context().has_streams(*device_)) return {};
   return {*device_};
 }
 
-// Callbacks of a future that knows its device run in streams of that device, and so does the work
-// of those that wait for them.
+// Makes the future. Callbacks of a future that has a device run in streams of that device, and so
+// does the work of threads that wait for them.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::make_future() const {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                   devices_of_future());
 }
 
-// The watchers are called under the lock, so a caller that has the future knows that it will
-// complete.
+// Returns the future. The watchers are called under the lock, so the future is sure to complete.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
   poll();
   const std::scoped_lock lock(mutex_);

@@ -1,8 +1,8 @@
-// The works that a process group hands out.
+// The works that a process group returns.
 //
-// A work is done when all of its requests have been reported. The reports may go to a thread that
-// waits or polls, or to the group's watcher. The thread with the last report copies results back
-// into tensors with holes and completes the future. It wakes the other threads.
+// A work is done when all of its requests have been reported. A waiting or polling thread, or the
+// group's watcher, receives the reports. The thread with the last report copies results back into
+// strided tensors, completes the future and wakes the other threads.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -25,8 +25,8 @@ namespace hetcomm::torch_backend {
 
 class Group;
 
-// Completes |future|, with |failure| if that is not null. An exception on the way becomes its
-// error: a device may fail while the future records the state of its streams.
+// Completes |future|, with |failure| unless it is null. An exception during completion becomes the
+// future's error: a device may fail while the future records the state of its streams.
 void complete_future(c10::ivalue::Future& future, const std::exception_ptr& failure,
                      const std::vector<at::Tensor>& results) noexcept;
 
@@ -44,9 +44,9 @@ struct WorkDescription {
   const char* name = "";            // "allreduce"
   const char* profiling = nullptr;  // "hetcomm:all_reduce"
   uint64_t sequence = 0;
-  bool internal = false;            // a step of an operation: hooks are not called
+  bool internal = false;            // a step of another operation: hooks are not called
   std::vector<at::Tensor> inputs;   // for the profiler
-  std::vector<at::Tensor> results;  // of result() and the future
+  std::vector<at::Tensor> results;  // for result() and the future
 };
 
 class OperationWork final : public c10d::Work {
@@ -54,30 +54,31 @@ class OperationWork final : public c10d::Work {
   OperationWork(std::shared_ptr<Group> group, int rank, WorkDescription description);
   ~OperationWork() override;
 
-  // Keeps |tensor| until the work is done. Called before or while it is posted.
+  // Keeps |tensor| until the work is done. Called before or during the post.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
-  // Also keeps a contiguous tensor on a device. All of a work's tensors are on one device. Returns
-  // the handle of its memory, or null if it is empty.
+  // Keeps a contiguous tensor and wraps its device memory. All of a work's tensors are on one
+  // device. Returns the handle of the memory, or null if the tensor is empty.
   hetcomm_memory_t* wrap(const at::Tensor& tensor);
-  // The work has no tensors. It is posted in the order of the current stream of |device|.
+  // Makes the post of the work, which has no tensors, follow |device|'s current stream.
   void follow(c10::Device device) { device_ = device; }
-  // The device of its tensors, or the device that it follows. None: its tensors are in host memory.
+  // Returns the device of the tensors, or the followed device. None: the tensors are in host
+  // memory.
   std::optional<c10::Device> device() const { return device_; }
   // Returns the devices that its future needs.
   std::vector<c10::Device> devices_of_future() const;
   void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
-  // |step| runs before the copies when all requests have succeeded. It may throw.
+  // Sets |step|, which runs before the copies when all requests have succeeded. |step| may throw.
   void then(std::function<void()> step) { step_ = std::move(step); }
-  // Reserves space for |count| requests. Without it there is space for two.
+  // Reserves space for |count| requests. The default is space for two.
   void expect_requests(size_t count) { parts_.reserve(count); }
-  // Space was reserved before: an accepted request cannot be returned.
+  // Adds a request. The space must be reserved: an accepted request cannot be returned.
   void add_request(hetcomm_request_t* request) noexcept;
-  // No further request will come.
+  // Ends the posting: no further request will be added.
   void posted() noexcept;
-  // Ends the posting when a part was not accepted.
+  // Ends the posting after a part was not accepted.
   void reject(std::exception_ptr why) noexcept;
 
-  // One part of the operation, with a request of its own.
+  // One part of the operation, with its own request.
   struct Part {
     hetcomm_request_t* request = nullptr;
     std::atomic<bool> reported{false};
@@ -95,7 +96,7 @@ class OperationWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // In milliseconds, for a completed work in a timed group. Throws for other works.
+  // Returns milliseconds, for a completed work in a timed group. Throws for other works.
   float getDuration() const override;
   uint64_t getSequencenumber() const override { return sequence_; }
 #if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
@@ -104,19 +105,20 @@ class OperationWork final : public c10d::Work {
 
   const char* name() const { return name_; }
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // Waits until no request is open, or until |deadline|. Returns true if none is open. Then the
-  // work is done, or another thread is completing it. Throws nothing.
+  // Waits until no request is open, or until |deadline|. Returns true if none is open; the work is
+  // then done, or another thread is completing it. Throws nothing.
   bool wait_for_requests(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // Waits until it is done, or until |deadline|. Returns true if it is done. Throws nothing.
+  // Waits until the work is done, or until |deadline|. Returns true if it is done. Throws nothing.
   bool wait_until(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // The first part whose request is not reported yet, or null. Parts do not move after the posting.
+  // Returns the first part whose request is not reported yet, or null. Parts do not move after the
+  // posting.
   Part* next_part();
-  // Takes the reports that are available.
+  // Receives the reports that are available.
   void poll();
-  // Called by the thread that got the report of |part|.
+  // Records the result of |part|. Called by the thread that received the report.
   void report(Part& part, const hetcomm_completion_t& completion) noexcept;
 
-  // Index in the group's list of pending works. The group sets it.
+  // Index in the group's list of pending works. Set by the group.
   size_t slot = kNoSlot;
   static constexpr size_t kNoSlot = ~size_t{0};
 
@@ -139,20 +141,20 @@ class OperationWork final : public c10d::Work {
   const uint64_t sequence_;
   const uint64_t key_;  // unique in this process
   c10::SmallVector<Part, 2> parts_;
-  std::atomic<uint32_t> open_parts_{1};  // one more until posted()
+  std::atomic<uint32_t> open_parts_{1};  // plus one until posted()
   std::atomic<size_t> first_open_{0};    // all parts before it are reported
   std::atomic<bool> ended_{false};       // the result is set; hooks may still have to be called
   std::atomic<bool> done_{false};        // waiting threads may return
   std::atomic<int> source_{-1};
   std::vector<at::Tensor> kept_;
   std::vector<hetcomm_memory_t*> memories_;
-  std::optional<c10::Device> device_;  // of the tensors that are not in host memory
+  std::optional<c10::Device> device_;  // device of the tensors, unless they are in host memory
   std::vector<CopyBack> copies_;
   std::vector<at::Tensor> results_;
   std::function<void()> step_;
-  std::optional<HookClock::time_point> began_;       // if the group has a hook
-  std::optional<HookClock::time_point> timed_from_;  // if the group is timed
-  std::atomic<float> duration_ms_{0};                // written before it is done
+  std::optional<HookClock::time_point> began_;       // set if the group has a hook
+  std::optional<HookClock::time_point> timed_from_;  // set if the group is timed
+  std::atomic<float> duration_ms_{0};                // written before the work is done
   std::exception_ptr failure_;                       // under mutex_; the first failure
   bool cancelled_ = false;                           // under mutex_; the failure was a cancellation
   c10::intrusive_ptr<c10::ivalue::Future> future_;   // under mutex_

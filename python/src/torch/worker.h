@@ -1,4 +1,4 @@
-// A thread for operations of several steps, each of which needs the result of the previous one.
+// A thread for operations with several steps, each of which needs the result of the previous one.
 #pragma once
 
 #include <unistd.h>
@@ -24,8 +24,8 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Runs |task| after earlier tasks. Returns false after stop(). Exceptions of a task are logged.
-  // Throws if there is no memory or no thread; the task is not run then.
+  // Runs |task| after earlier tasks. Returns false after stop(). Exceptions from a task are logged.
+  // If out of memory or threads, throws and does not run the task.
   bool run(std::function<void()> task) {
     const std::scoped_lock lock(state_->mutex);
     if (state_->stops) return false;
@@ -55,8 +55,8 @@ class Worker {
       state_->called.notify_one();
     }
     if (!thread_.joinable()) return;
-    // A forked child has no such thread. A task may drop the last reference to the owner of this
-    // worker.
+    // A forked child does not have the thread. A task may drop the last reference to the owner of
+    // this worker.
     if (getpid() == process_ && thread_.get_id() != std::this_thread::get_id()) {
       thread_.join();
     } else {

@@ -57,8 +57,8 @@ void Agreement::on_end(Operation& message) {
   std::erase(messages_, &message);
   const Code code = message.outcome.code;
   if (code != Code::kOk && step_ != Step::kOver) {
-    // Another rank that ended the agreement gives the reason over the control plane. That ends what
-    // is waiting here.
+    // If another rank ended the agreement, it sends the reason over the control plane, which ends
+    // the waiting operations.
     if (code != Code::kAborted) {
       failure_ = Status(code, message.outcome.text ? *message.outcome.text : code_text(code));
     }
@@ -77,7 +77,7 @@ std::vector<int> Agreement::missing() const {
   return ranks;
 }
 
-// Called when no message is in flight.
+// Continues with the next step. Called when no message is in flight.
 void Agreement::advance() {
   if (!messages_.empty()) return;
   const bool first = ranks_.index == 0;

@@ -1,7 +1,7 @@
-// How the ranks of a team find out, once, whether they share an arena. The first rank makes one and
-// tells the others where it is. They try to map it, and answer whether they could. The first rank
-// decides: if all could map it, all keep it; otherwise none does. Ranks that do not claim to run on
-// one host do not try.
+// How the ranks of a team find out, once, whether they share an arena. The first rank creates an
+// arena and sends its location to the others. They try to map it, and answer whether they could.
+// The first rank decides: if all could map it, all keep it; otherwise none does. Ranks that do not
+// claim to run on the same host do not try.
 //
 //   first rank   offer -->  ... <-- answers   decision -->
 //
@@ -26,7 +26,7 @@ namespace hetcomm::collectives {
 struct AgreementRanks {
   CommunicatorBase& communicator;
   const std::vector<int>& ranks;  // their numbers in the job
-  uint32_t index;                 // this rank's place among them
+  uint32_t index;                 // this rank's index in |ranks|
   uint64_t tag;                   // tag of the agreement's messages
   Log& log;
   bool& ready;  // set when advance() has something to do
@@ -38,32 +38,33 @@ class Agreement final : public EndHandler {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  // May throw std::bad_alloc. |wanted|: this rank's configuration allows it.
+  // Starts the agreement. |wanted|: this rank's configuration allows an arena. May throw
+  // std::bad_alloc.
   void start(bool wanted) HETCOMM_UNDER_BATON;
-  // Cancels its messages; over() follows.
+  // Cancels the agreement's messages; over() becomes true later.
   void cancel() HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
-  // Continues when its messages have ended. May throw std::bad_alloc.
+  // Continues once the current messages have ended. May throw std::bad_alloc.
   void advance() HETCOMM_UNDER_BATON;
-  // Ranks of the communicator that it waits for.
+  // Returns the ranks of the communicator that the agreement waits for.
   std::vector<int> missing() const HETCOMM_UNDER_BATON;
   // Whether no message is in flight and none will follow.
   bool over() const HETCOMM_UNDER_BATON { return messages_.empty() && step_ == Step::kOver; }
-  // When over: the arena, where all ranks have mapped it.
+  // Once over: returns the arena if all ranks have mapped it.
   std::optional<SharedArena> take_arena() HETCOMM_UNDER_BATON {
     return concluded_ ? std::exchange(arena_, std::nullopt) : std::nullopt;
   }
-  // When over: some rank's kernel lacks the barrier that spares others a fence.
+  // Once over: whether the kernel of some rank lacks the barrier that spares other ranks a fence.
   bool needs_fences() const HETCOMM_UNDER_BATON { return answer_.barrier == 0; }
-  // When over: messages to another rank have failed.
+  // Once over: returns the error if messages to another rank have failed.
   const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
 
  private:
-  // The messages in flight. On the first rank kOffer also stands for the answers.
+  // The messages in flight. On the first rank kOffer also covers the answers.
   enum class Step : uint8_t { kOffer, kAnswer, kDecision, kOver };
   struct Answer {
     uint64_t mapped = 0;
-    uint64_t barrier = 0;  // this rank's kernel fences for others
+    uint64_t barrier = 0;  // nonzero: this rank's kernel fences for other ranks
   };
 
   void post(bool sends, uint32_t peer, ByteSpan bytes) HETCOMM_UNDER_BATON;

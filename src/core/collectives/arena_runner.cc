@@ -11,9 +11,9 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Maximum number of ranks that send each other blocks whose lengths not all of them know.
+// Maximum number of ranks in an operation that sends blocks whose lengths not all ranks know.
 constexpr uint32_t kMaxRanksOfUnknownBlocks = 16;
-// Maximum number of chunks in one call of advance(): its caller has other work too.
+// Maximum number of chunks in one call of advance(), whose caller also has other work.
 constexpr int kStepsAtOnce = 24;
 constexpr int kLongStepsAtOnce = 1;
 
@@ -31,7 +31,7 @@ ArenaRunner::ArenaRunner(SharedArena arena, uint32_t index, bool fences)
       inputs_(ranks_) {}
 
 bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
-  // Algorithms that a caller can request send messages.
+  // Algorithms that a caller can request use messages.
   if (call.algorithm != Algorithm::kChosen || call.monitored != 0) return false;
   // The longest block determines how many chunks all ranks go through. If one pair of ranks has all
   // the data, this takes longer with more ranks, since each rank has a share of a slot.
@@ -71,19 +71,19 @@ ArenaRunner::Outcome ArenaRunner::advance() {
   return Outcome::kDone;
 }
 
-// Returns where the chunk ends in each block.
+// Returns the offset in each block where the chunk ends.
 uint64_t ArenaRunner::end_of(uint64_t chunk) const {
   return chunk + 1 >= chunks_ ? TaskCopies::kAll : layout_.offset(chunk + 1);
 }
 
-// Asks for long chunks with a ticket that has the call next to it, and no data behind it.
+// Asks for long chunks with a ticket that carries the call but no data.
 void ArenaRunner::ask_for_long() {
   check_.write(*task_, tickets_.slot(index_, 0));
   tickets_.ask_for_long();
   published_ = 1;
 }
 
-// Every rank has seen the first tickets of all ranks, so all do this.
+// Changes to long chunks. Every rank has seen the first tickets of all ranks, so all ranks change.
 void ArenaRunner::change_to_long() {
   tickets_.skip();
   on_devices_.start(*task_, *copies_);
@@ -138,7 +138,7 @@ bool ArenaRunner::all_inputs(uint64_t chunk) {
 bool ArenaRunner::agrees(uint32_t rank) {
   const ChunkSlot& theirs = tickets_.slot(rank, 0);
   if (!check_.is_same_call(rank, theirs)) return false;
-  // A request that does not match this call is ignored: the slots may be too short for it.
+  // A request with a call that does not match is ignored: the slots may be too short for this call.
   some_ask_ = some_ask_ || (tickets_.asks_for_long(rank) && on_devices_.carries(*task_));
   if (!layout_.tells_lengths()) return true;
   uint64_t longest;
@@ -162,7 +162,7 @@ std::vector<uint32_t> ArenaRunner::missing() const {
   const bool two_phases = layout_.two_phases();
   const uint64_t input = two_phases && reduced_ < published_ ? reduced_ : consumed_;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    if (rank == index_) continue;  // this rank waits at most for its own device
+    if (rank == index_) continue;  // this rank waits only for its own device
     const bool late_sum = two_phases && consumed_ < reduced_ && !tickets_.has_sum(rank, consumed_);
     const bool misses = late_sum || !tickets_.has_input(rank, input);
     if (is_long_ ? on_devices_.misses(rank) : misses) ranks.push_back(rank);
@@ -170,7 +170,7 @@ std::vector<uint32_t> ArenaRunner::missing() const {
   return ranks;
 }
 
-// Whether a whole allreduce fits next to the ticket; the rest of a long one never does.
+// Whether a whole allreduce fits next to the ticket. The data of long ones never does.
 bool ArenaRunner::fits_inline(uint64_t length) const {
   return chunks_ == 1 && length <= ChunkSlot::kInlineBytes;
 }
@@ -253,8 +253,8 @@ void ArenaRunner::publish(uint64_t chunk) {
   tickets_.give_input(chunk, way);
 }
 
-// Sums |bytes| at |at| of the first |ranks| ranks' slots, in the order of ranks. |own| replaces
-// this rank's slot.
+// Sums |bytes| at offset |at| in the slots of the first |ranks| ranks, in rank order. |own|
+// replaces this rank's slot.
 void ArenaRunner::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own,
                       uint64_t at, uint64_t chunk) {
   if (bytes == 0) return;
@@ -281,7 +281,7 @@ void ArenaRunner::sum_own_share(uint64_t chunk) {
   tickets_.give_sum(chunk);
 }
 
-// Copies a block of the result from what |writer| has written.
+// Copies a block of the result from the slot of |writer|.
 void ArenaRunner::copy_out(uint32_t block, uint64_t chunk, uint32_t writer) {
   const Problem& problem = task_->problem();
   const uint64_t bytes =
@@ -294,8 +294,8 @@ void ArenaRunner::copy_out(uint32_t block, uint64_t chunk, uint32_t writer) {
   note_read(writer, chunk, length);
 }
 
-// Copies this rank's own block. It goes through no slot and may be longer than the blocks that do,
-// so the last chunk takes all that is left of it.
+// Copies this rank's own block. It uses no slot and may be longer than the blocks that do, so the
+// last chunk copies the entire rest of it.
 void ArenaRunner::keep_own_block(uint64_t chunk) {
   const Problem& problem = task_->problem();
   const bool scatters = sends_blocks(problem.kind);
@@ -308,7 +308,7 @@ void ArenaRunner::keep_own_block(uint64_t chunk) {
   if (to != from) copier_.deliver(to, from, length);
 }
 
-// Takes a block from each rank, or this rank's block from the root.
+// Copies a block from each rank, or this rank's block from the root.
 void ArenaRunner::consume_blocks(uint64_t chunk) {
   const Problem& problem = task_->problem();
   const bool gathers = receives_blocks(problem.kind);
@@ -322,7 +322,7 @@ void ArenaRunner::consume_blocks(uint64_t chunk) {
   }
 }
 
-// Takes the shares that the other ranks have summed. This rank's own share is already in place.
+// Copies the shares that the other ranks have summed. This rank's own share is already in place.
 void ArenaRunner::consume_shares(uint64_t chunk) {
   const uint64_t length = layout_.length_of(task_->problem().bytes, chunk);
   std::byte* to = task_->receive_address(0) + layout_.offset(chunk);

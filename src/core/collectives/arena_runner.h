@@ -1,7 +1,7 @@
 // Carries out the operations of a team in the arena that its ranks share, one at a time.
 //
-// Data goes in chunks. A rank writes its input into its slot and gives out a ticket, waits for the
-// tickets of all others, and takes its result from their slots (chunk_tickets.h). Where no rank
+// Data moves in chunks. A rank writes its input into its slot and publishes a ticket, waits for the
+// tickets of all others, and reads its result from their slots (chunk_tickets.h). Where no rank
 // knows the lengths of all blocks, each rank announces its block lengths with its first chunk. The
 // longest block of all ranks then determines the number of chunks. A rank whose devices copy
 // directly asks for long chunks with its first ticket, and all ranks change to them
@@ -34,7 +34,7 @@ class ArenaRunner {
   ArenaRunner(const ArenaRunner&) = delete;
   ArenaRunner& operator=(const ArenaRunner&) = delete;
 
-  // Whether an operation can go through an arena. All ranks come to the same answer.
+  // Whether an operation can use an arena. All ranks get the same answer.
   static bool carries(const Call& call, uint32_t ranks);
 
   // Whether devices may copy directly for |task|.
@@ -42,19 +42,19 @@ class ArenaRunner {
     return on_devices_.carries(task);
   }
 
-  // |task| and |copies| stay unchanged until the operation is over or dropped.
+  // Starts |task|. |task| and |copies| stay unchanged until the operation is over or dropped.
   void start(Task& task, TaskCopies& copies, bool checks) HETCOMM_UNDER_BATON;
-  // Processes some more chunks. kDone: the operation is over. kMismatch: it cannot continue, and
-  // mismatch() says why; the operation then waits to be ended.
+  // Processes some more chunks. kDone: the operation is over. kMismatch: it cannot continue for the
+  // reason that mismatch() describes, and the caller must end it.
   Outcome advance() HETCOMM_UNDER_BATON;
-  // The current operation has failed, and no other one follows.
+  // Drops the current operation, which has failed. No other operation follows.
   void drop() HETCOMM_UNDER_BATON { task_ = nullptr; }
-  // The memory that the ranks share.
+  // Returns the memory that the ranks share.
   HostRange memory() const HETCOMM_UNDER_BATON {
     return HostRange::of(arena_.base(), arena_.size());
   }
   const CallCheck::Mismatch& mismatch() const HETCOMM_UNDER_BATON { return check_.mismatch(); }
-  // The ranks whose tickets are missing.
+  // Returns the ranks whose tickets are missing.
   std::vector<uint32_t> missing() const HETCOMM_UNDER_BATON;
   ArenaSleepers& sleepers() HETCOMM_UNDER_BATON { return sleepers_; }
   const ArenaSleepers& sleepers() const HETCOMM_UNDER_BATON { return sleepers_; }
@@ -103,10 +103,10 @@ class ArenaRunner {
   DeviceRunner on_devices_;
   std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
   Task* task_ = nullptr;                  // task of the current operation; null: none
-  TaskCopies* copies_ = nullptr;          // its copies
-  bool some_ask_ = false;                 // a rank whose first ticket was seen asks for long chunks
-  bool is_long_ = false;                  // all ranks have changed to long chunks
-  uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows it yet
+  TaskCopies* copies_ = nullptr;          // copies of |task_|
+  bool some_ask_ = false;                 // whether a rank has asked for long chunks so far
+  bool is_long_ = false;                  // whether all ranks have changed to long chunks
+  uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;
   uint64_t consumed_ = 0;

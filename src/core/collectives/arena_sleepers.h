@@ -1,8 +1,8 @@
 // Ranks that sleep until a ticket arrives in their team's arena, and how they are woken.
 //
-// A rank that goes to sleep sets its bit among the sleepers, fences and checks once more. A rank
-// that gives out a ticket checks the bits. The sleeper fences on behalf of both where the kernels
-// of all ranks' processes support that, as in transports/shm.
+// A rank that goes to sleep sets its bit in the sleepers word, fences and checks for tickets once
+// more. A rank that publishes a ticket checks the bits. The sleeper fences on behalf of both ranks
+// where the kernels of all ranks' processes support that, as in transports/shm.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@ namespace hetcomm::collectives {
 
 class ArenaSleepers {
  public:
-  // |fences|: some rank's kernel lacks the barrier, so that every ticket needs a fence.
+  // |fences|: some rank's kernel lacks the barrier, so every ticket needs a fence.
   ArenaSleepers(const SharedArena& arena, uint32_t index, bool fences)
       : sleepers_(arena.sleepers()),
         words_((arena.ranks() + 63) / 64),
         index_(index),
         fences_(fences) {}
 
-  // The next ticket wakes this rank, once. False: the caller must check again for tickets, because
-  // a wake-up cannot be guaranteed.
+  // Announces that this rank sleeps; the next ticket then wakes it, once. False: the caller must
+  // check again for tickets, because a wake-up is not guaranteed.
   [[nodiscard]] bool announce(bool short_sleep) HETCOMM_UNDER_BATON {
     announced_ = true;
     sleepers_[index_ / 64].fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);
@@ -39,7 +39,7 @@ class ArenaSleepers {
     sleepers_[index_ / 64].fetch_and(~own_bit(index_ / 64), std::memory_order_relaxed);
   }
 
-  // This rank has given out a ticket.
+  // Looks for sleepers after this rank has published a ticket.
   void look() HETCOMM_UNDER_BATON {
     if (fences_) {
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -80,7 +80,7 @@ class ArenaSleepers {
   const uint32_t index_;
   const bool fences_;
   bool announced_ = false;
-  bool found_ = false;  // a sleeping rank may wait for a ticket of this one
+  bool found_ = false;  // whether a sleeping rank may wait for a ticket from this rank
 };
 
 }  // namespace hetcomm::collectives

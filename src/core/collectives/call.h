@@ -13,8 +13,8 @@
 
 namespace hetcomm::collectives {
 
-// A variant tells apart calls of the same kind and size that must not match: an exclusive scan from
-// an inclusive one, a communicator's split from the allgather that carries it out.
+// Distinguishes calls of the same kind and size that must not match: an exclusive scan from an
+// inclusive one, and a communicator's split from the allgather that implements it.
 enum class Variant : uint8_t { kPlain, kExclusive, kSplit };
 
 // A call is sent to other ranks as raw bytes: both sides have the same byte order.
@@ -49,7 +49,7 @@ inline uint64_t hash_blocks(std::span<const uint64_t> blocks) {
 
 // Returns a text like "allreduce of 64 bytes, float32, SUM".
 std::string describe(const Call& call);
-// Describes how two calls differ: "size (64 bytes, 128 bytes)".
+// Describes how two calls differ, for example "size (64 bytes, 128 bytes)".
 std::string difference(const Call& one, const Call& other);
 
 }  // namespace hetcomm::collectives

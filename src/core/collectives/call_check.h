@@ -15,7 +15,7 @@ namespace hetcomm::collectives {
 
 class CallCheck {
  public:
-  // Another rank's call that does not match this rank's call, as that rank describes it.
+  // A call on another rank that does not match this rank's call, as that rank describes it.
   struct Mismatch {
     uint32_t peer = 0;
     uint64_t sequence = 0;
@@ -26,10 +26,10 @@ class CallCheck {
     uint64_t expected = 0;
   };
 
-  // |checks| says whether calls are compared at all.
+  // Starts checking for |task|. |checks|: whether calls are compared.
   void start(const Task& task, bool checks) HETCOMM_UNDER_BATON {
     checks_ = checks;
-    // Earlier calls count too: this rank takes no data from a rank with other earlier calls.
+    // Data is accepted only from ranks with the same call history.
     hash_ = checks ? task.history() : 0;
   }
   void write(const Task& task, ChunkSlot& own) const HETCOMM_UNDER_BATON {
@@ -38,7 +38,7 @@ class CallCheck {
     own.sequence = task.sequence();
     std::memcpy(&own.call, &task.call(), sizeof(Call));
   }
-  // False: mismatch() describes the difference.
+  // Whether the calls match. If false, mismatch() describes the difference.
   bool is_same_call(uint32_t peer, const ChunkSlot& theirs) {
     if (!checks_ || theirs.hash == hash_) return true;
     mismatch_ = {.peer = peer, .sequence = theirs.sequence};

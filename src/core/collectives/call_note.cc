@@ -10,7 +10,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// The head of a note as it travels; |why| follows.
+// The encoded head of a note, which is followed by |why|.
 struct Head {
   uint64_t team;
   uint64_t sequence;

@@ -20,10 +20,10 @@ struct CallNote {
   uint32_t refusals = 0;
   uint64_t history = 0;  // Task::history()
   Call call;
-  std::string why;  // reason of the refusal
+  std::string why;  // reason for the refusal
 
   std::vector<std::byte> encode() const;
-  // Decodes bytes from a peer, which may be anything. Returns nothing if they are not a note.
+  // Decodes arbitrary bytes from a peer. Returns nothing if they are not a note.
   static std::optional<CallNote> decode(ConstByteSpan bytes);
 };
 inline constexpr size_t kMaxWhyBytes = 400;  // longest CallNote::why

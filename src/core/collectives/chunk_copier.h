@@ -1,9 +1,9 @@
-// Copies data into this rank's slots and out of other ranks' slots, in the way that is cheapest for
-// the ranks.
+// Copies data into this rank's slots and out of other ranks' slots, in the cheapest way for all
+// ranks.
 //
-// Where the cores share no cache, chunks bypass the caches (write_way.h), and a bit of the ticket
-// says so. Results bypass them too if an operation has more data than the last cache holds. Costs
-// are measured during operation, on chunks long enough to be worth reading the clock.
+// Where the cores share no cache, chunks bypass the caches (write_way.h), and a bit in the ticket
+// records it. Results bypass them too if an operation has more data than the last-level cache
+// holds. Costs are measured during operation, on chunks long enough to be worth reading the clock.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class ChunkCopier {
         index_(index),
         ways_(arena.read_costs()[index]) {}
 
-  // Begins an operation of this layout.
+  // Begins an operation with this layout.
   void start(const ChunkLayout& layout) {
     measures_ = layout.measures();
     passes_caches_ = layout.exceeds_cache();
@@ -50,10 +50,10 @@ class ChunkCopier {
     });
     return way_;
   }
-  // Continues a chunk that was begun in this way.
+  // Continues a chunk that was begun in way |way|.
   void set_way(WriteWay way) { way_ = way; }
 
-  // Writes to this rank's slot. Short data is written in its chunk's way, and is not measured.
+  // Writes to this rank's slot. Short data is written in the way of its chunk, and is not measured.
   void write(std::byte* to, const std::byte* from, uint64_t length) {
     if (!measures_) {
       copy_long(to, from, length);
@@ -77,9 +77,10 @@ class ChunkCopier {
   }
 
   bool measures() const { return measures_; }
-  // Called within |read| of measure(): this rank read |bytes| that another rank wrote in this way.
+  // Records, within |read| of measure(), that this rank read |bytes| that another rank wrote in way
+  // |way|.
   void note_read(WriteWay way, uint64_t bytes) { bytes_read_[static_cast<size_t>(way)] += bytes; }
-  // Calls |read|, and notes its cost if everything that it reads was written in one way.
+  // Calls |read|, and records its cost if all the data was written in one way.
   template <typename Read>
   void measure(Read&& read) HETCOMM_UNDER_BATON {
     if (!measures_) {

@@ -11,15 +11,16 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Up to this length every rank reduces everything, after one round of tickets. With two ranks each
-// reads the same amount from the other either way, but with shares a rank sums half as much.
+// Up to this length every rank reduces all elements, after one round of tickets. With two ranks
+// each reads the same amount from the other in both variants, but with shares a rank sums half as
+// much.
 constexpr uint64_t kOnePhaseBytes = 4096;
 constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
-// Shorter data stays at the same place in the slots: the latency of a line and the cache that holds
-// it decide.
+// Shorter data stays at the same place in the slots, because its time depends on the latency of a
+// line and on the cache that contains it.
 constexpr uint64_t kMinShiftedBytes = 4096;
 
-// Bytes of the cache that all cores share.
+// Returns the bytes of the cache that all cores share.
 uint64_t last_cache_bytes() {
   static const uint64_t bytes = [] {
     constexpr uint64_t kUsual = 32u << 20;
@@ -32,7 +33,8 @@ uint64_t last_cache_bytes() {
   return bytes;
 }
 
-// Bytes that all ranks send and receive, assuming that the others have as much as this one.
+// Returns the bytes that all ranks send and receive, assuming that the others have as much as this
+// one.
 uint64_t moved_bytes(const Problem& problem) {
   const auto total = [&problem](bool has_blocks, std::span<const uint64_t> blocks) {
     if (!has_blocks) return problem.bytes;
@@ -48,7 +50,7 @@ uint64_t moved_bytes(const Problem& problem) {
     case Kind::kGatherv:
     case Kind::kScatter:
     case Kind::kScatterv:
-      // The other ranks together have as much as the root.
+      // The other ranks together have as many bytes as the root.
       return 2 * std::max(sent, received);
     default:
       return problem.ranks * (sent + received);

@@ -1,9 +1,9 @@
-// How the data of one operation is cut into chunks, and where its parts lie in the slots.
+// How the data of one operation is cut into chunks, and where its parts are in the slots.
 //
 // A slot has a region for each block that its rank sends. Where no rank knows the lengths of all
-// blocks, chunks have the maximum length, and the length of each block stands in front of its
-// region in the first chunk. Data shorter than a slot also uses all of the slots' memory: each time
-// a different part of it.
+// blocks, chunks have the maximum length, and the length of each block precedes its region in the
+// first chunk. Data shorter than a slot also uses all of the slots' memory, a different part each
+// time.
 #pragma once
 
 #include <algorithm>
@@ -27,38 +27,41 @@ class ChunkLayout {
   // Lays data out for chunks that fill slots of |slot_bytes|. All block lengths are known.
   void start_long(const Problem& problem, uint64_t slot_bytes);
 
-  // An allreduce in which each rank sums a share, and takes the other shares after a second ticket.
+  // Whether this is an allreduce in which each rank sums a share, and takes the other shares after
+  // a second ticket.
   bool two_phases() const { return two_phases_; }
-  // The ranks do not know each other's block lengths: each announces its own with its first chunk.
+  // Whether each rank announces its block lengths with its first chunk, because the others do not
+  // know them.
   bool tells_lengths() const { return tells_lengths_; }
-  // The longest block that goes through the slots, as far as this rank knows.
+  // Returns the length of the longest block that goes through the slots, as far as this rank knows.
   uint64_t longest() const { return longest_; }
   // Whether chunks are long enough to be worth reading the clock.
   bool measures() const { return std::min(chunk_bytes_, longest_) >= kMinMeasuredBytes; }
-  // The data of all ranks exceeds the last cache, and its chunks are long enough to bypass the
-  // caches.
+  // Whether the data of all ranks exceeds the last-level cache, and its chunks are long enough to
+  // bypass the caches.
   bool exceeds_cache() const { return exceeds_cache_; }
 
   uint64_t chunks_for(uint64_t block_bytes) const {
     return std::max<uint64_t>(1, (block_bytes + chunk_bytes_ - 1) / chunk_bytes_);
   }
-  // First byte of a chunk in its block, and the chunk's length in a block of |block_bytes|.
+  // Return a chunk's offset in its block, and its length in a block of |block_bytes|.
   uint64_t offset(uint64_t chunk) const { return chunk * chunk_bytes_; }
   uint64_t length_of(uint64_t block_bytes, uint64_t chunk) const {
     const uint64_t from = std::min(offset(chunk), block_bytes);
     return std::min(chunk_bytes_, block_bytes - from);
   }
 
-  // First byte of a slot that the operation uses.
+  // Returns the first byte of a slot that the operation uses.
   uint64_t shift() const { return shift_; }
-  // A block's region, and the word in front of it that holds the block's length; relative to
-  // shift().
+  // Return the offset of a block's region, and of the preceding word with the block's length,
+  // relative to shift().
   uint64_t region(uint32_t block) const {
     return block * (region_head_ + chunk_bytes_) + region_head_;
   }
   uint64_t length_word(uint32_t block) const { return region(block) - kLine; }
 
-  // First byte of a rank's share of a chunk of |length| bytes. Shares begin with whole lines.
+  // Returns the first byte of a rank's share of a chunk of |length| bytes. Shares begin at the
+  // start of a cache line.
   uint64_t share_begin(uint64_t length, uint32_t rank) const {
     if (rank == ranks_) return length;
     const uint64_t lines = length / kLine;
@@ -76,8 +79,8 @@ class ChunkLayout {
   bool tells_lengths_ = false;
   bool exceeds_cache_ = false;
   uint64_t longest_ = 0;
-  uint64_t region_head_ = 0;  // bytes in front of a block
-  uint64_t chunk_bytes_ = 0;  // longest chunk of a block, or of the buffer
+  uint64_t region_head_ = 0;  // bytes that precede a block
+  uint64_t chunk_bytes_ = 0;  // maximum chunk of a block, or of the buffer
   uint64_t shift_ = 0;
 };
 

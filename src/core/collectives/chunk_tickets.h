@@ -1,19 +1,19 @@
-// The tickets of chunks: how a rank announces that one of its chunks is ready, and sees that the
-// chunks of all ranks are.
+// The tickets of chunks: how a rank announces that its chunk is ready, and detects that the chunks
+// of all ranks are ready.
 //
 // Every rank has 2 n slots, and chunk number g of the team uses slot g % 2 n of each rank. A rank
-// writes its input there and the ticket g + 1 behind it, waits for the tickets of all others, and
-// takes its result from their slots. In a large sum each rank sums one share, writes it to its own
-// slot with a second ticket, and takes the other shares from the other slots.
+// writes its input into that slot, followed by the ticket g + 1, waits for the tickets of all
+// others, and reads its result from their slots. In a large sum each rank sums one share, writes it
+// to its own slot with a second ticket, and reads the other shares from the other slots.
 //
-// A rank writes chunk g only when it is done with chunk g - n, for which it has seen all tickets.
-// So all others are done with chunk g - 2 n, and no rank still reads what is overwritten. Nothing
-// is locked: if a rank dies, the only consequence is a missing ticket.
+// A rank writes chunk g only after it has finished chunk g - n, for which it has seen all tickets.
+// So all others have finished chunk g - 2 n, and no rank still reads the data that is overwritten.
+// No locks are used: if a rank dies, the only consequence is a missing ticket.
 //
 // If a rank asks for long chunks with its first ticket, all ranks skip n chunks once they have seen
-// all first tickets. No rank has given out more of them, none has taken data from them, and all are
-// done with the previous operation. The chunks that follow lie elsewhere but have their tickets
-// here, under the same rule with a smaller n.
+// all first tickets. No rank has published more of these chunks or read data from them, and all
+// have finished the previous operation. The chunks that follow are stored elsewhere but have their
+// tickets here, under the same rule with a smaller n.
 #pragma once
 
 #include <atomic>
@@ -38,16 +38,16 @@ class ChunkTickets {
   // Ends the operation, which had |chunks| chunks.
   void finish(uint64_t chunks) { done_ += chunks; }
 
-  // Skips the chunks that ranks may already have given out and ignores their contents. This rank
+  // Skips the chunks that ranks may already have published, and ignores their contents. This rank
   // has seen the first chunk of every rank.
   void skip() {
     done_ += window();
     start();
   }
 
-  // Chunks that this rank may give out before it is done with the first of them.
+  // Returns how many chunks this rank may publish before it has finished the first of them.
   uint64_t window() const { return slots_per_rank_ / 2; }
-  // The number of times that the slots have been used up.
+  // Returns how many times all slots have been used.
   uint64_t turn() const { return done_ / slots_per_rank_; }
   ChunkSlot& slot(uint32_t rank, uint64_t chunk) const {
     return slots_[rank * slots_per_rank_ + ((done_ + chunk) & (slots_per_rank_ - 1))];
@@ -59,7 +59,7 @@ class ChunkTickets {
         .input_ticket.store(ticket(chunk) | (way == WriteWay::kStreamed ? kStreamedBit : 0),
                             std::memory_order_release);
   }
-  // Gives out the first chunk without data: this rank asks for long chunks instead.
+  // Publishes the first chunk without data: this rank asks for long chunks instead.
   void ask_for_long() {
     slot(index_, 0).input_ticket.store(ticket(0) | kLongBit, std::memory_order_release);
   }
@@ -78,15 +78,15 @@ class ChunkTickets {
   bool has_sum(uint32_t rank, uint64_t chunk) const {
     return slot(rank, chunk).sum_ticket.load(std::memory_order_acquire) == ticket(chunk);
   }
-  // How the input of |rank|, which is ready, was written.
+  // Returns how the input of |rank|, which is ready, was written.
   WriteWay way_of(uint32_t rank, uint64_t chunk) const {
     const uint64_t ticket = slot(rank, chunk).input_ticket.load(std::memory_order_relaxed);
     return (ticket & kStreamedBit) != 0 ? WriteWay::kStreamed : WriteWay::kCached;
   }
 
-  // Whether the tickets of all ranks are there. A caller asks for one chunk after another, and
-  // repeats each query until it returns true. |accept(rank)| is called once for each input; false
-  // ends the search.
+  // Whether the tickets of all ranks have arrived. A caller queries the chunks in order, and
+  // repeats each query until it returns true. |accept(rank)| is called once for each input. If it
+  // returns false, the search ends.
   template <typename Accept>
   bool all_inputs(uint64_t chunk, Accept&& accept) HETCOMM_UNDER_BATON {
     for (; inputs_seen_ < ranks_; ++inputs_seen_) {
@@ -115,7 +115,7 @@ class ChunkTickets {
   const uint32_t ranks_;
   const uint32_t index_;
   uint64_t done_ = 0;         // chunks of earlier operations
-  uint32_t inputs_seen_ = 0;  // leading ranks whose ticket of the next chunk is there
+  uint32_t inputs_seen_ = 0;  // leading ranks whose ticket for the next chunk has arrived
   uint32_t sums_seen_ = 0;
 };
 

@@ -41,12 +41,12 @@ void Collective::attach(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) piece.memory->add_use();
 }
 
-// The other ranks wait for this one, and are told that it is out of memory.
+// Starts the operation. If out of memory, tells the other ranks, which wait for this one.
 Status Collective::begin(Operation& operation) {
   try {
     return owner_->start(operation);
   } catch (const std::bad_alloc&) {
-    // A team that has the operation tells them itself.
+    // If the team has the operation, the team has already told them.
     if (operation.phase == OperationPhase::kSubmitted) {
       owner_->fail(Code::kOutOfMemory, "there was no memory to start an operation");
     }
@@ -66,10 +66,10 @@ void Collective::join(Team& team, uint64_t sequence) {
 }
 
 void Collective::start(bool in_arena) {
-  // A message from another rank may have ended it before its turn.
+  // A message from another rank may have ended the operation before its turn.
   if (state_ != State::kQueued) return;
   in_arena_ = in_arena;
-  // Time in the queue does not count: an operation is not slow because others precede it.
+  // Time in the queue does not count as slow, since it is due to earlier operations.
   slow_call_.start(commons().now_ns());
   try {
     load();
@@ -82,7 +82,7 @@ void Collective::load() {
   state_ = State::kLoading;
   Side& send = task_.send();
   Side& receive = task_.receive();
-  // Another rank's devices may cause this rank to change to long chunks.
+  // Another rank's devices may cause all ranks to change to long chunks.
   const bool may_be_long = in_arena_ && team_->arena_serves_devices(task_);
   if (may_be_long) {
     send.go_direct(commons().staging);
@@ -125,8 +125,8 @@ void Collective::on_slice(const Status& status) {
   note_ready();
 }
 
-// Whether the data is multiplied before it is sent. A reduction that rounds multiplies where it
-// sums.
+// Whether the data is multiplied before it is sent. A reduction that rounds multiplies during the
+// sum instead.
 bool Collective::scales() const {
   return task_.call().reduction == HETCOMM_REDUCE_PREMUL_SUM && !task_.problem().rounds;
 }
@@ -196,15 +196,16 @@ void Collective::try_to_end() {
   try {
     operation_->outcome.text = std::make_unique<std::string>(std::move(text_));
   } catch (const std::bad_alloc&) {
-    operation_->outcome.text.reset();  // the code is enough
+    operation_->outcome.text.reset();  // reports the code without a text
   }
   complete();
 }
 
-// The other ranks are told, since they may wait for this one.
+// Fails the operations of the communicator on all ranks, since other ranks may wait for this one.
 void Collective::withdraw(Code code, const std::string& text) { owner_->fail(code, text); }
 
-// The data of a rank that has left may have arrived already.
+// Whether the operation fails without |rank|. The data of a rank that has left may already have
+// arrived.
 bool Collective::fails_without(int rank, bool has_left) const {
   const JobMember& communicator = owner_->communicator();
   if (has_left || !communicator.contains(rank)) return false;
@@ -302,7 +303,7 @@ void Collective::make_steps(uint64_t segment, Steps* steps) {
   collectives::make_steps(task_.problem(), segment, steps);
 }
 
-// Uses memory that copy engines reach at full speed if a device may sum what lies there.
+// Returns scratch memory that copy engines access at full speed if a device may sum its contents.
 std::byte* Collective::take_scratch(size_t slot, uint64_t bytes) {
   Scratch& own = scratch_[slot];
   const BufferPiece sent = task_.send_place(0);
@@ -340,7 +341,7 @@ void Collective::runner_ready() {
 void Collective::message_failed(const Operation& message) {
   const Code code = message.outcome.code;
   if (code == Code::kCancelled || code == Code::kAborted) {
-    // The other rank has ended the operation, and gives the reason over the control plane.
+    // The other rank has ended the operation, and sends the reason over the control plane.
     if (forsaken_ns_ == 0) forsaken_ns_ = commons().now_ns();
   } else if (code == Code::kOk) {
     refuse_length(owner_->communicator().rank_of(message.peer), message.outcome.bytes_sent,

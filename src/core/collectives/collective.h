@@ -3,11 +3,11 @@
 //   fresh --> queued --> loading --> moving --> storing --> over --> fresh
 //                 (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
-// Buffers of devices are copied to and from host memory while the data moves (task_copies.h). A
-// loading operation waits for all data that it sends, and a storing one for the rest of the
-// results. The data moves by steps that send messages (runner.h), or through the arena that the
-// ranks of a host share (arena_runner.h). Objects are reused, so that an operation allocates
-// nothing once there are enough. All under the baton, except set_up() and attach().
+// Device buffers are copied to and from host memory while the data moves (task_copies.h). A loading
+// operation waits for all data that it sends, and a storing one for the rest of the results. The
+// data is moved by steps that send messages (runner.h), or through the arena that the ranks of a
+// host share (arena_runner.h). Objects are reused, so that an operation allocates nothing once
+// enough objects exist. All under the baton, except set_up() and attach().
 #pragma once
 
 #include <array>
@@ -55,7 +55,7 @@ class Collective final : public CompositeOperation,
   const void* order() const override HETCOMM_UNDER_BATON { return owner_; }
   void lined_up() override HETCOMM_UNDER_BATON {}
   Status begin(Operation& operation) override HETCOMM_UNDER_BATON;
-  // |operation| represents it from now on, and its pieces hold the memories. This object is fresh.
+  // Makes |operation| represent this fresh object, whose memories its pieces then hold.
   // [any-thread]
   void attach(Operation& operation);
   Task& task() HETCOMM_UNDER_BATON { return task_; }
@@ -63,32 +63,33 @@ class Collective final : public CompositeOperation,
   const Call& call() const HETCOMM_UNDER_BATON { return task_.call(); }
   uint64_t sequence() const HETCOMM_UNDER_BATON { return task_.sequence(); }
   uint64_t history() const HETCOMM_UNDER_BATON { return task_.history(); }
-  // When its team next reports it, and to which ranks.
+  // Returns the schedule by which the team reports this call to other ranks.
   SlowCall& slow_call() HETCOMM_UNDER_BATON { return slow_call_; }
   const SlowCall& slow_call() const HETCOMM_UNDER_BATON { return slow_call_; }
-  // The ranks of the communicator that it waits for, without duplicates, in ascending order.
+  // Returns the ranks of the communicator that this operation waits for, without duplicates, in
+  // ascending order.
   std::vector<int> missing() const HETCOMM_UNDER_BATON;
-  // Whether its data moves. In the arena: whether its turn has come.
+  // Whether the data is moving. In the arena: whether the operation's turn has come.
   bool moving() const HETCOMM_UNDER_BATON { return state_ == State::kMoving; }
 
-  // Its team calls join() when the operation arrives, and start() in its turn. start() does nothing
+  // The team calls join() when the operation arrives, and start() in its turn. start() does nothing
   // if the operation has already ended.
   void join(Team& team, uint64_t sequence) HETCOMM_UNDER_BATON;
   void start(bool in_arena) HETCOMM_UNDER_BATON;
-  // Continues the work that is ready.
+  // Does all work that is ready.
   void advance() HETCOMM_UNDER_BATON;
   TaskCopies& copies() HETCOMM_UNDER_BATON { return copies_; }
   bool ready() const HETCOMM_UNDER_BATON { return ready_; }
-  // Its data has moved through the arena.
+  // Continues after the data has moved through the arena.
   void moved() HETCOMM_UNDER_BATON {
     if (state_ == State::kMoving) store();
   }
-  // Another rank has sent |sent| bytes instead of the |expected| ones.
+  // Fails because another rank has sent |sent| bytes instead of the |expected| ones.
   void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected) HETCOMM_UNDER_BATON;
-  // Ends the operation. Nothing touches its memory any longer when it completes.
+  // Ends the operation. It completes only when nothing accesses its memory any longer.
   void fail(Code code, const std::string& text) HETCOMM_UNDER_BATON;
   bool over() const HETCOMM_UNDER_BATON { return state_ == State::kOver; }
-  // Ends the operation on all ranks, because of its deadline or because a caller cancels it.
+  // Ends the operation on all ranks, because its deadline has passed or a caller cancels it.
   void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
@@ -103,7 +104,7 @@ class Collective final : public CompositeOperation,
 
  private:
   enum class State : uint8_t { kQueued, kLoading, kMoving, kStoring, kEnding, kOver };
-  // Time allowed for the reason of another rank to arrive.
+  // Time allowed for the failure reason from another rank to arrive.
   static constexpr uint64_t kReasonNs = 1'000'000'000;
 
   // RunnerClient
@@ -143,14 +144,14 @@ class Collective final : public CompositeOperation,
   State state_ = State::kQueued;
   TaskCopies copies_;
   StepSums sums_;
-  // Scratch memory of a segment, from one of the two sources.
+  // Scratch memory for a segment, from one of two sources.
   struct Scratch {
     PoolBytes pooled;
     StandIns::Memory pinned;
   };
   std::array<Scratch, Runner::kSegmentsAtOnce> scratch_;
   SlowCall slow_call_;
-  uint64_t forsaken_ns_ = 0;  // when another rank ended it; 0: none did
+  uint64_t forsaken_ns_ = 0;  // when another rank ended this operation; 0: none did
   Code code_ = Code::kOk;
   std::string text_;
 };

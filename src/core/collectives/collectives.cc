@@ -44,14 +44,14 @@ void Collectives::recycle(std::unique_ptr<Collective> collective) {
   try {
     spare_.push_back(std::move(collective));
   } catch (const std::bad_alloc&) {
-    // The object is deleted instead of kept.
+    // Deletes the object instead of keeping it for reuse.
   }
 }
 
 Team* Collectives::team_of(const std::vector<int32_t>& list) {
   if (const auto known = by_list_.find(list); known != by_list_.end()) return known->second;
   auto made = std::make_unique<Team>(*this, list);
-  // Two lists with the same mark are so rare that the call is refused.
+  // The call is refused if two lists have the same mark, which is very rare.
   const auto [mark, is_new] = by_mark_.emplace(made->mark(), made.get());
   if (!is_new) return nullptr;
   try {
@@ -81,7 +81,7 @@ void Collectives::refuse(std::string_view why) {
 Status Collectives::start(Operation& operation) {
   const Channel& channel = communicator_.channel();
   auto& composite = static_cast<Collective&>(*operation.composite);
-  // A new team is told of earlier notes about its calls, which may end all operations.
+  // Earlier notes are passed to a new team, and may end all operations.
   Team* team = team_of(composite.list());
   if (!channel.collectives_failed.ok()) {
     note_told();

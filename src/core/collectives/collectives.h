@@ -27,20 +27,21 @@ class Team;
 class Collectives {
  public:
   Collectives(JobMember& communicator, Job& job, const Config& config);
-  // No operation is in progress any longer.
+  // No operation may be in progress.
   ~Collectives();
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
 
   // Returns a fresh object. May throw std::bad_alloc.
   std::unique_ptr<Collective> take() HETCOMM_UNDER_BATON;
-  // Takes back an object that is over, or was never started.
+  // Stores an object that is over, or was never started, for reuse.
   void recycle(std::unique_ptr<Collective> collective) HETCOMM_UNDER_BATON;
-  // Starts |operation|, which is pending. A failure leaves it unchanged. May throw std::bad_alloc.
+  // Starts |operation|, which is pending. On failure |operation| is unchanged. May throw
+  // std::bad_alloc.
   Status start(Operation& operation) HETCOMM_UNDER_BATON;
-  // This rank does not make the next call that all ranks make; see Team::refuse().
+  // Refuses the next call that all ranks make; see Team::refuse().
   void refuse(std::string_view why) HETCOMM_UNDER_BATON;
-  // Ends the pending operations on all ranks: they cannot continue.
+  // Ends the pending operations on all ranks, because they cannot continue.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
   // Ends the pending operations on this rank. Allocates no memory.
   void end(const Status& why) HETCOMM_UNDER_BATON;
@@ -52,25 +53,25 @@ class Collectives {
   // Teams use the functions below.
   JobMember& communicator() { return communicator_; }
   Job& job() { return job_; }
-  // An operation ends because the operations of the communicator have failed.
+  // Records that the caller has seen an operation fail.
   void note_told() HETCOMM_UNDER_BATON { told_ = true; }
   // Whether the arguments of the ranks are compared.
   bool checks() const HETCOMM_UNDER_BATON { return checks_; }
   bool has_failed() const HETCOMM_UNDER_BATON {
     return !communicator_.channel().collectives_failed.ok();
   }
-  // Whether memory that ranks of a host share may be used.
+  // Whether the ranks of a host may use shared memory.
   bool may_share() const HETCOMM_UNDER_BATON { return may_share_; }
 
  private:
-  // Null when the team's messages cannot be distinguished from those of another team.
+  // Returns the team of |list|; null if its messages cannot be distinguished from another team's.
   Team* team_of(const std::vector<int32_t>& list) HETCOMM_UNDER_BATON;
 
   JobMember& communicator_;
   Job& job_;
   const bool checks_;
   const bool may_share_;
-  bool told_ = false;  // the caller has seen an operation fail
+  bool told_ = false;  // whether the caller has seen an operation fail
   // One team for each list of ranks that was used.
   std::vector<std::unique_ptr<Team>> teams_;
   std::map<std::vector<int32_t>, Team*> by_list_;

@@ -7,8 +7,8 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Measured with two OpenCL runtimes: each copy takes some 10 to 40 us in addition to the time for
-// its bytes. Shorter copies, or data that fits into caches, are no quicker than with stand-in
+// Measured with two OpenCL runtimes: each copy takes about 10 to 40 us in addition to the time for
+// its bytes. Shorter copies, or data that fits into caches, are no faster than with stand-in
 // memory.
 constexpr uint64_t kMinCopyBytes = 256u << 10;
 constexpr uint64_t kMinMovedBytes = 12u << 20;
@@ -48,7 +48,8 @@ DeviceRunner::DeviceRunner(const SharedArena& arena, uint32_t index, ChunkTicket
 
 bool DeviceRunner::carries(const Task& task) const {
   const Problem& problem = task.problem();
-  // A scan reads every input after others have summed. Factors are applied on the host beforehand.
+  // In a scan, ranks read each input after others have summed. Factors are applied on the host
+  // before the operation.
   if (problem.kind == Kind::kBarrier || problem.kind == Kind::kScan ||
       !blocks_are_known(problem.kind) || task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) {
     return false;
@@ -69,7 +70,7 @@ void DeviceRunner::start(Task& task, TaskCopies& copies) {
   sums_ = reduces(problem.kind);
   const uint32_t sent = sends_blocks(problem.kind) ? index_ : 0;
   const uint32_t received = receives_blocks(problem.kind) ? index_ : 0;
-  // Stand-in memory for the result needs the block, since all of it is stored.
+  // With stand-in memory for the result, the block must be in it, since all of it is stored.
   own_block_stays_ = !task.receive().is_staged() &&
                      is_same_place(task.send().place(sent), task.receive().place(received));
   chunks_ = layout_.chunks_for(layout_.longest());
@@ -166,12 +167,12 @@ void DeviceRunner::fill(uint64_t chunk) {
   copies_->slots().begin(StreamDirection::kToHost, chunk);
 }
 
-// Writes these bytes of a chunk to this rank's slot, for others to read.
+// Writes the bytes from |from| to |to| of a chunk to this rank's slot, for other ranks to read.
 void DeviceRunner::show(uint64_t chunk, uint64_t from, uint64_t to) {
   if (from < to) copy_streaming(bytes_of(index_, chunk) + from, own_bytes(chunk) + from, to - from);
 }
 
-// Calls show() for all data that this rank sends to others.
+// Calls show() for all data that this rank sends to other ranks.
 void DeviceRunner::show_inputs(uint64_t chunk) {
   const Problem& problem = task_->problem();
   const uint64_t length = layout_.length_of(problem.bytes, chunk);
@@ -187,7 +188,8 @@ void DeviceRunner::show_inputs(uint64_t chunk) {
   }
 }
 
-// Forms this rank's part of the sum in place of its input, which no other rank reads before that.
+// Forms this rank's part of the sum in the place of its input, which no other rank reads before
+// that.
 void DeviceRunner::sum(uint64_t chunk) {
   const Problem& problem = task_->problem();
   uint64_t at = 0;
@@ -241,7 +243,7 @@ void DeviceRunner::drain(uint64_t chunk) {
   copies_->slots().begin(StreamDirection::kFromHost, chunk);
 }
 
-// Takes a block from each rank, or this rank's block from the root.
+// Copies a block from each rank, or this rank's block from the root.
 void DeviceRunner::drain_blocks(uint64_t chunk) {
   const Problem& problem = task_->problem();
   const bool gathers = receives_blocks(problem.kind);

@@ -1,16 +1,16 @@
 // Carries out an operation in the arena where some rank's devices copy directly into and out of the
 // slots, so that their memory needs no stand-in.
 //
-// Device copies pay off from some 100 KiB on, so chunks are long, in slots of their own. Everything
-// that a rank sends goes through its slot, including its own block. A rank fills a slot, gives out
-// the ticket, and forms its part of a sum in its own slot once all inputs are there. Then it drains
-// the slots that have its result. Ranks without such devices do the same on the CPU. Filling and
-// draining run concurrently, chunk by chunk.
+// Device copies pay off from about 100 KiB, so chunks are long and have their own slots. Everything
+// that a rank sends goes through its slot, including its own block. A rank fills a slot, publishes
+// the ticket, and forms its part of a sum in its own slot once all inputs have arrived. Then it
+// drains the slots that have its result. Ranks without such devices do the same on the CPU. Filling
+// and draining run concurrently, chunk by chunk.
 //
 // Lines in the cache of one core are slow to read for a core that shares no cache with it. So a
-// rank can also fill memory of its own, and write what others read past the caches. The machine
-// does not report which is quicker, so whole operations are measured both ways (way_trials.h).
-// Under the baton.
+// rank can also fill private memory, and write the data for other ranks past the caches. The
+// machine does not report which is faster, so whole operations are measured both ways
+// (way_trials.h). Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -30,32 +30,33 @@ namespace hetcomm::collectives {
 
 class DeviceRunner {
  public:
-  // The other arguments outlive it.
+  // |arena|, |tickets| and |sleepers| outlive this object.
   DeviceRunner(const SharedArena& arena, uint32_t index, ChunkTickets& tickets,
                ArenaSleepers& sleepers);
   DeviceRunner(const DeviceRunner&) = delete;
   DeviceRunner& operator=(const DeviceRunner&) = delete;
 
-  // Whether it can carry out |task|. All ranks come to the same answer.
+  // Whether the runner can carry out |task|. All ranks get the same answer.
   bool carries(const Task& task) const HETCOMM_UNDER_BATON;
 
-  // |task| and |copies| stay until the operation is over or dropped. The next tickets are its own.
+  // Starts an operation, which uses the next tickets. |task| and |copies| remain valid until the
+  // operation is over or dropped.
   void start(Task& task, TaskCopies& copies) HETCOMM_UNDER_BATON;
-  // Advances by one chunk. False: nothing is ready.
+  // Advances by one chunk. False: no chunk is ready.
   bool step() HETCOMM_UNDER_BATON;
   bool over() const HETCOMM_UNDER_BATON { return consumed_ == chunks_; }
-  // Ends the operation, which is over, and returns the number of its chunks.
+  // Ends the completed operation, and returns the number of its chunks.
   uint64_t finish() HETCOMM_UNDER_BATON;
   // Whether the ticket of |rank| is missing.
   bool misses(uint32_t rank) const HETCOMM_UNDER_BATON;
 
  private:
-  // Chunks that this rank may give out before it is done with the first of them.
+  // How many chunks this rank may publish before it has finished the first of them.
   static constexpr uint64_t kWindow = SharedArena::kLongSlots / 2;
 
   uint64_t end_of(uint64_t chunk) const HETCOMM_UNDER_BATON;
   bool all_inputs(uint64_t chunk) HETCOMM_UNDER_BATON;
-  // Holds this rank's data to send of |chunk|, and its part of the sum.
+  // Returns the memory for this rank's data to send in |chunk|, and for its part of the sum.
   std::byte* own_bytes(uint64_t chunk) const HETCOMM_UNDER_BATON {
     if (memory_ == nullptr) return bytes_of(index_, chunk);
     return memory_ + chunk % kWindow * arena_.long_slot_bytes();
@@ -66,7 +67,8 @@ class DeviceRunner {
   std::byte* bytes_of(uint32_t rank, uint64_t chunk) const HETCOMM_UNDER_BATON {
     return arena_.long_slot(rank, static_cast<uint32_t>(chunk % SharedArena::kLongSlots));
   }
-  // Copies, or adds to the rows, what |side| has of |chunk| in |block|, which has |bytes| bytes.
+  // Copies the data of |side| in |chunk| of |block|, which has |bytes| bytes, or adds copies of it
+  // to the rows.
   void fill_block(const Side& side, uint32_t block, uint64_t bytes, uint64_t chunk,
                   uint64_t at) HETCOMM_UNDER_BATON;
   void drain_block(uint32_t block, uint64_t bytes, uint64_t chunk, uint32_t writer,
@@ -93,7 +95,7 @@ class DeviceRunner {
   bool own_block_stays_ = false;  // in place: this rank's block is already where it belongs
   uint64_t chunks_ = 0;
   // Number of chunks that have reached each stage: filled_ >= published_ >= summed_ >= drained_ >=
-  // consumed_. Copies of filled chunks, and of drained ones, may still run.
+  // consumed_. Copies for filled and drained chunks may still be running.
   uint64_t filled_ = 0;
   uint64_t published_ = 0;
   uint64_t summed_ = 0;

@@ -7,17 +7,17 @@
 namespace hetcomm::collectives {
 namespace {
 
-// The rate of reducing one more input.
+// The rate of reducing each additional input.
 constexpr LinkCost kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
-// The rate of copies into and out of a message that has the blocks of several ranks.
+// The rate of copies into and out of a message that contains blocks of several ranks.
 constexpr LinkCost kPacking{.latency_ns = 0, .bytes_per_s = 5'000'000'000};
 
 uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
-// Estimates the time that algorithms take. A message between clusters shares its host's uplink with
-// the messages that other ranks of the cluster send at the same time.
+// Estimates how long algorithms take. A message between clusters shares its host's uplink with the
+// messages that other ranks of the cluster send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)
@@ -27,7 +27,7 @@ class Estimate {
         bytes_(longest_block(problem)),
         wide_bytes_(bytes_ / problem.element_bytes * problem.wide_bytes) {}
 
-  // The time of a reduction that rounds, which has steps of its own.
+  // Returns the time of a reduction that rounds, which uses different steps.
   uint64_t rounding(Algorithm algorithm) const {
     const bool scatters = kind_ == Kind::kReduceScatter || kind_ == Kind::kReduceScatterv;
     switch (algorithm) {
@@ -57,10 +57,10 @@ class Estimate {
   }
 
  private:
-  // The number of ranks that a rank reaches over the slowest links.
+  // Returns the number of ranks that a rank reaches over the slowest links.
   uint64_t far_ranks() const { return clusters() > 1 ? n_ - placement_.smallest : n_ - 1; }
   uint64_t posting(uint64_t messages) const { return messages * placement_.across.latency_ns / 4; }
-  // All inputs come to each rank, or to the root.
+  // Returns the time if all inputs are sent to each rank, or to the root.
   uint64_t gathered() const {
     const uint64_t messages =
         kind_ == Kind::kAllreduce ? (rounds_for(n_) - 1) * across(0, 1) : posting(far_ranks());
@@ -70,7 +70,8 @@ class Estimate {
     return across(placement_.largest * bytes_, 1) + posting(clusters()) + inside(n_ * bytes_) +
            combining((n_ - 1) * bytes_);
   }
-  // Each rank combines a share, and all shares go to all ranks or to the root.
+  // Returns the time if each rank combines a share, and all shares are sent to all ranks or to the
+  // root.
   uint64_t by_owners() const {
     const uint64_t share = bytes_ / n_;
     const uint64_t collecting =
@@ -78,13 +79,13 @@ class Estimate {
     return across(far_ranks() * share, placement_.largest) + posting(far_ranks()) +
            combining((n_ - 1) * share) + collecting;
   }
-  // Segments cross |hops| links; |bytes| cross the busiest link.
+  // Returns the time for segments that cross |hops| links; |bytes| cross the busiest link.
   uint64_t along(uint64_t hops, uint64_t bytes) const {
     return (hops - 1) * across(std::min(bytes, kSegmentBytes), 1) + across(bytes, 1);
   }
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
-  // Sums travel wide from cluster to cluster up to the last one, and the result goes back at its
-  // own width.
+  // Returns the time if wide sums travel from cluster to cluster up to the last one, and the result
+  // returns at its own width.
   uint64_t chained() const {
     if (!placement_.contiguous) return by_owners();
     if (kind_ == Kind::kScan) return wide_ring();
@@ -99,7 +100,7 @@ class Estimate {
   }
   uint32_t clusters() const { return placement_.cluster_count(); }
   uint64_t inside(uint64_t bytes) const { return placement_.inside.time_ns(bytes); }
-  // Each of |senders| ranks of a cluster sends |bytes| at once.
+  // Returns the time if each of |senders| ranks of a cluster sends |bytes| at once.
   uint64_t across(uint64_t bytes, uint64_t senders) const {
     // Within a host each rank has its own path.
     return placement_.across.time_ns(clusters() > 1 ? bytes * senders : bytes);
@@ -107,11 +108,11 @@ class Estimate {
   uint64_t combining(uint64_t bytes) const {
     return reduces(kind_) ? kCombining.time_ns(bytes) : 0;
   }
-  // Number of ranks of a cluster that send to other clusters at once, if the algorithm ignores
+  // Returns how many ranks of a cluster send to other clusters at once, if the algorithm ignores
   // clusters.
   uint64_t senders() const { return has_root(kind_) ? 1 : placement_.largest; }
 
-  // Every round moves all the data.
+  // Returns the time of a tree, in which every round moves all the data.
   uint64_t tree() const {
     uint64_t rounds = rounds_for(n_);
     if (kind_ == Kind::kAllreduce && !std::has_single_bit(n_)) ++rounds;
@@ -137,7 +138,8 @@ class Estimate {
         return steps * (across(bytes_, 1) + combining(bytes_));
     }
   }
-  // Each other rank gets a message; each further message costs less than the first.
+  // Returns the time if each other rank gets a message; each further message costs less than the
+  // first.
   uint64_t at_once() const {
     const uint64_t far = clusters() > 1 ? n_ - placement_.smallest : n_ - 1;
     return across(far * bytes_, senders()) + far * placement_.across.latency_ns / 4 +
@@ -200,7 +202,8 @@ class Estimate {
 Algorithm choose(const Problem& problem) {
   if (problem.algorithm != Algorithm::kChosen) return problem.algorithm;
   const std::span<const Algorithm> algorithms = algorithms_of(problem.kind);
-  // Not all ranks know the block lengths of an alltoallv, so they cannot choose alike.
+  // Not all ranks know the block lengths of an alltoallv, so they cannot base a common choice on
+  // them.
   if (problem.kind == Kind::kAlltoallv) return Algorithm::kLinear;
   const RankPlacement& placement = *problem.placement;
   const bool has_levels =
@@ -209,7 +212,7 @@ Algorithm choose(const Problem& problem) {
   uint64_t least = UINT64_MAX;
   for (const Algorithm algorithm : algorithms) {
     if (algorithm == Algorithm::kTwoLevel && !has_levels) continue;
-    // Long messages of many ranks at once slow each other down, which no estimate shows.
+    // Long messages from many ranks at once slow each other down, which the estimates ignore.
     const bool at_once = problem.bytes <= kShortBytes;
     if (problem.kind == Kind::kAlltoall &&
         algorithm == (at_once ? Algorithm::kPairwise : Algorithm::kLinear)) {

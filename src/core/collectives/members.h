@@ -15,18 +15,18 @@ struct Members {
   std::span<const uint32_t> ranks{};  // by number; empty: a rank is its number
 
   uint32_t rank_of(uint32_t number) const { return ranks.empty() ? number : ranks[number]; }
-  // The rank that comes |distance| after this one, in a circle.
+  // Returns the rank that is |distance| places after this one, modulo the number of members.
   uint32_t after(uint32_t distance) const { return rank_of((me + distance) % count); }
   uint32_t before(uint32_t distance) const { return rank_of(number_before(distance)); }
   uint32_t number_before(uint32_t distance) const {
     return (me + count - distance % count) % count;
   }
-  // How far this rank comes after the member of |number|.
+  // Returns how many places this rank is after member |number|.
   uint32_t distance_from(uint32_t number) const { return (me + count - number) % count; }
 };
 
-// Every rank of |problem|. A ring passes through one cluster after another; all other algorithms go
-// by rank.
+// Returns every rank of |problem|. A ring passes through one cluster after another; all other
+// algorithms use the order of ranks.
 inline Members all_ranks(const Problem& problem) {
   if (problem.algorithm != Algorithm::kRing) return {problem.ranks, problem.rank};
   const RankPlacement& placement = *problem.placement;

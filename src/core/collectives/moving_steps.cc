@@ -9,7 +9,8 @@ namespace {
 
 // --- barrier ----------------------------------------------------------------
 
-// In round k each member signals the one 2^k after it that all 2^k before it have entered.
+// Signals in rounds: in round k each member tells the member 2^k after it that the 2^k before have
+// entered.
 void disseminate(const Members& among, StepBuilder& steps) {
   const Range nothing;
   for (uint32_t distance = 1; distance < among.count; distance *= 2) {
@@ -19,7 +20,7 @@ void disseminate(const Members& among, StepBuilder& steps) {
   }
 }
 
-// All ranks signal rank 0, and rank 0 then signals all.
+// Signals from all ranks to rank 0, and then from rank 0 to all.
 void barrier_monitored(const Problem& problem, StepBuilder& steps) {
   const Range nothing;
   const bool first = problem.rank == 0;
@@ -52,7 +53,7 @@ void barrier_two_level(const Problem& problem, StepBuilder& steps) {
 
 // --- broadcast --------------------------------------------------------------
 
-// The data goes from the root to one rank of each cluster, and from there to the rest of the
+// Sends the data from the root to one rank of each cluster, and from that rank to the rest of the
 // cluster.
 void broadcast_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
@@ -66,7 +67,7 @@ void broadcast_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   broadcast_tree(levels.own_cluster(), levels.index_of(levels.leader()), all, steps);
 }
 
-// Each segment goes from one rank to the next.
+// Passes each segment from one rank to the next.
 void broadcast_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
@@ -101,7 +102,7 @@ void allgather_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- alltoall ---------------------------------------------------------------
 
-// |at_once|: exchanges with all ranks in one round, else with one rank in each round.
+// Exchanges blocks. |at_once|: with all ranks in one round, else with one rank per round.
 void alltoall_direct(const SegmentBuffers& buffers, bool at_once, StepBuilder& steps) {
   const uint32_t rank = buffers.problem().rank;
   const Members all = all_ranks(buffers.problem());
@@ -118,7 +119,7 @@ void alltoall_direct(const SegmentBuffers& buffers, bool at_once, StepBuilder& s
 }
 
 // Receives one message from every other cluster, with one block from each of its ranks.
-// |sender_of(cluster)| sends it.
+// |sender_of(cluster)| is the rank that sends it.
 template <typename SenderOf>
 void receive_of_clusters(const SegmentBuffers& buffers, const TwoLevels& levels, uint64_t length,
                          SenderOf&& sender_of, StepBuilder& steps) {
@@ -135,20 +136,20 @@ void receive_of_clusters(const SegmentBuffers& buffers, const TwoLevels& levels,
   }
 }
 
-// One rank of this cluster sends the cluster's data for a rank of another cluster, in one message.
+// Sends the cluster's data for a rank of another cluster from one rank, in one message.
 void alltoall_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const std::vector<uint32_t>& mates = levels.mates();
   const uint32_t index = levels.index();
   const uint64_t length = buffers.sent(0).length;
-  // For each rank of this cluster, the ranks of other clusters that it collects data for.
+  // The ranks of other clusters for which each rank of this cluster collects data.
   std::vector<std::vector<uint32_t>> targets(mates.size());
   for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
     if (levels.cluster_of(rank) == levels.cluster()) continue;
     targets[levels.index_of(levels.counterpart(rank, levels.cluster()))].push_back(rank);
   }
-  std::vector<Range> leaving(mates.size());  // data that each mate has to pass on
+  std::vector<Range> leaving(mates.size());  // data that each mate passes on
   for (size_t mate = 0; mate < mates.size(); ++mate) {
     if (mate == index) continue;
     leaving[mate] = steps.scratch(targets[mate].size() * length);
@@ -200,7 +201,7 @@ void gather_linear(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.copy(buffers.received(problem.rank), buffers.sent(0));
 }
 
-// The blocks of another cluster come in one message.
+// Gathers the blocks of another cluster in one message.
 void gather_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -241,7 +242,7 @@ void scatter_linear(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.copy(buffers.received(0), buffers.sent(problem.rank));
 }
 
-// The blocks for another cluster leave in one message.
+// Sends the blocks for another cluster in one message.
 void scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -282,7 +283,8 @@ void scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 }  // namespace
 
-// A tree over the distance from the root: the lowest set bit of the distance leads to the parent.
+// Sends over a tree based on the distance from the root: clearing the lowest set bit gives the
+// parent.
 void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepBuilder& steps) {
   const uint32_t distance = among.distance_from(root);
   uint32_t bit = 1;
@@ -296,7 +298,7 @@ void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepB
   }
 }
 
-// Every block goes to one rank of each other cluster, which passes it to its mates.
+// Sends every block to one rank of each other cluster, which passes it to its mates.
 void allgather_two_level(const SegmentBuffers& buffers, std::span<const Range> targets,
                          StepBuilder& steps) {
   const Problem& problem = buffers.problem();

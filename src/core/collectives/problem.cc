@@ -12,7 +12,7 @@ struct Traits {
   bool root;
   bool send_blocks;
   bool receive_blocks;
-  std::array<Algorithm, 3> algorithms;  // kChosen fills the rest
+  std::array<Algorithm, 3> algorithms;  // kChosen fills unused entries
 };
 
 constexpr Algorithm kNone = Algorithm::kChosen;

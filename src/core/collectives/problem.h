@@ -43,9 +43,9 @@ enum class Algorithm : uint8_t {
 
 const char* name_of(Kind kind);
 const char* name_of(Algorithm algorithm);
-// The algorithms that |kind| has; at least one.
+// Returns the algorithms for |kind|; at least one.
 std::span<const Algorithm> algorithms_of(Kind kind);
-// False when |kind| has no algorithm of this name; |*known| then lists those it has,
+// Finds the algorithm for |kind| by name. If false, |*known| lists the existing ones,
 // comma-separated.
 bool find_algorithm(Kind kind, std::string_view name, Algorithm* algorithm, std::string* known);
 // Whether the elements are combined.
@@ -65,8 +65,8 @@ struct Problem {
   Algorithm algorithm = Algorithm::kChosen;
   bool exclusive = false;
   bool monitored = false;
-  // Whether a step of the reduction rounds. Then inputs are combined in the order of ranks, and the
-  // result is rounded once. A sum that a rank passes on has elements of |wide_bytes|.
+  // Whether a step of the reduction rounds. If so, inputs are combined in the order of ranks, and
+  // the result is rounded once. A sum that a rank passes on has elements of |wide_bytes|.
   bool rounds = false;
   uint32_t ranks = 1;
   uint32_t rank = 0;
@@ -74,7 +74,7 @@ struct Problem {
   uint64_t element_bytes = 1;
   uint64_t wide_bytes = 0;
   uint64_t bytes = 0;  // length of the buffer, or of one block where there are blocks
-  const RankPlacement* placement = nullptr;  // where the ranks are
+  const RankPlacement* placement = nullptr;  // which cluster each rank belongs to
   // Vector variants (v): bytes of each block, as far as this rank knows them.
   std::span<const uint64_t> send_blocks;
   std::span<const uint64_t> receive_blocks;
@@ -87,7 +87,7 @@ struct Problem {
   }
 };
 
-// Bytes of the longest of the blocks that all ranks know.
+// Returns the bytes of the longest of the blocks that all ranks know.
 uint64_t longest_block(const Problem& problem);
 
 }  // namespace hetcomm::collectives

@@ -14,10 +14,10 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Up to this many bytes in total, one rank holds the inputs of all ranks.
+// Up to this total length, one rank holds the inputs of all ranks.
 constexpr uint64_t kMaxGatheredBytes = kSegmentBytes;
 
-// Whether bringing all inputs of |length| bytes to one rank is better than sharing them out.
+// Whether collecting all inputs of |length| bytes at one rank is better than distributing shares.
 bool gathers(const Problem& problem, uint64_t length) {
   if (length * problem.ranks > kMaxGatheredBytes) return false;
   switch (problem.algorithm) {
@@ -35,13 +35,13 @@ bool gathers(const Problem& problem, uint64_t length) {
   }
 }
 
-// Whether sums go from cluster to cluster.
+// Whether sums are passed from cluster to cluster.
 bool chains(const Problem& problem) {
   return problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous;
 }
 
 // Combines the |inputs| of all members, starting with the first member's. The last member has the
-// result in |out|. The function begins within a round, which it ends.
+// result in |out|. Adds steps to the current round, and ends that round.
 void chain(const Members& among, std::span<const Range> inputs, const Range& out,
            StepBuilder& steps) {
   const bool first = among.me == 0;
@@ -59,7 +59,8 @@ void chain(const Members& among, std::span<const Range> inputs, const Range& out
   steps.send(among.after(1), sum);
 }
 
-// Sends each share of |own| to its owner. Returns all ranks' inputs for this rank's share, by rank.
+// Sends each share of |own| to its owner. Returns the inputs of all ranks for this rank's share, by
+// rank.
 std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members& all,
                                    const Range& own, StepBuilder& steps) {
   const Range mine = buffers.share(own, all.me, all.count);
@@ -75,7 +76,7 @@ std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members&
   return inputs;
 }
 
-// Brings the data of all members to member number |root|. Returns it there, by number.
+// Collects the data of all members at member number |root|. Returns it at |root|, by number.
 std::vector<Range> collect(const Members& among, uint32_t root, const Range& own,
                            StepBuilder& steps) {
   std::vector<Range> inputs;
@@ -92,7 +93,8 @@ std::vector<Range> collect(const Members& among, uint32_t root, const Range& own
 
 // --- allreduce --------------------------------------------------------------
 
-// Works like a doubling allreduce of sums, but pairs exchange rows of inputs, by rank.
+// Exchanges inputs in pairs like a doubling allreduce, but exchanges rows of inputs, by rank,
+// instead of sums.
 void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
@@ -107,7 +109,8 @@ void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
     return;
   }
   const Range inputs = steps.scratch(own.length * problem.ranks);
-  // The inputs that |count| of the exchanging ranks hold together, from number |from| on.
+  // Returns the inputs that |count| of the exchanging ranks hold together, starting with number
+  // |from|.
   const auto row = [&](uint32_t from, uint32_t count) {
     const auto rank_at = [&](uint32_t index) { return index + std::min(index, beyond); };
     Range blocks = packed_block(inputs, rank_at(from), own.length);
@@ -134,7 +137,7 @@ void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
   if (folded) steps.send(problem.rank - 1, all);
 }
 
-// Every rank combines everything.
+// Gathers all inputs on every rank, which combines all of them.
 void allreduce_gathered(const SegmentBuffers& buffers, StepBuilder& steps) {
   const StepBuilder::Repeated repeated(steps);
   const Problem& problem = buffers.problem();
@@ -149,7 +152,7 @@ void allreduce_gathered(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.reduce(buffers.received(0), inputs);
 }
 
-// Each rank combines a share.
+// Combines a share on each rank, then exchanges the results.
 void allreduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Members all = all_ranks(buffers.problem());
   const Range out = buffers.received(0);
@@ -159,7 +162,7 @@ void allreduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   gather_ring(buffers, all, out, steps);
 }
 
-// There are as many shares as the smallest cluster has ranks; each goes from cluster to cluster.
+// Sums as many shares as the smallest cluster has ranks; each share passes from cluster to cluster.
 void allreduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
@@ -177,7 +180,7 @@ void allreduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- reduce -----------------------------------------------------------------
 
-// Each rank combines a share, and sends it to the root.
+// Combines a share on each rank, which sends the result to the root.
 void reduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
@@ -197,7 +200,7 @@ void reduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   }
 }
 
-// The sum goes from leader to leader, and from the last of them to the root.
+// Passes the sum from leader to leader, and from the last leader to the root.
 void reduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -220,7 +223,7 @@ void reduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- reduce_scatter ---------------------------------------------------------
 
-// The sum for each rank goes from cluster to cluster, and from the last cluster to the rank.
+// Passes the sum for each rank from cluster to cluster, and from the last cluster to the rank.
 void reduce_scatter_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);

@@ -1,5 +1,5 @@
-// Steps of reductions whose steps would round: every input comes unchanged to the rank that
-// combines it, in the order of ranks, and the result is rounded there.
+// Steps of reductions whose steps would round: every input arrives unchanged at the rank that
+// combines it in the order of ranks and rounds the result.
 //
 // A sum that other ranks continue is not rounded yet. It travels wide: from cluster to cluster
 // where clusters are contiguous, and in long scans from rank to rank.

@@ -10,7 +10,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// The part of a tag that tells segments apart.
+// The bits of a tag that distinguish segments.
 constexpr uint64_t kSegmentMask = 0xff;
 
 }  // namespace
@@ -70,7 +70,8 @@ void Runner::open_segment(Segment& segment, size_t slot) {
   segment.active = true;
 }
 
-// The oldest segment in progress. Tags distinguish only it and the kSegmentMask segments after it.
+// Returns the oldest segment in progress. Tags distinguish only it and the kSegmentMask segments
+// after it.
 uint64_t Runner::oldest_segment() const {
   uint64_t oldest = next_segment_;
   for (const Segment& segment : slots_) {
@@ -107,12 +108,12 @@ size_t Runner::end_of_round(const Segment& segment) {
   return end;
 }
 
-// Posts receives first, so that messages that arrive at once find them.
+// Posts receives first, so that they match messages that arrive immediately.
 void Runner::post_round(Segment& segment, size_t slot) {
   segment.posted = true;
   const size_t end = end_of_round(segment);
   const SegmentAddresses addresses(*this, segment);
-  ++segment.pending;  // keeps the round open until all messages are posted
+  ++segment.pending;  // keeps the round incomplete until all messages are posted
   for (const StepKind kind : {StepKind::kReceive, StepKind::kSend}) {
     for (size_t i = segment.next; i < end && running_; ++i) {
       const Step& step = segment.steps.list[i];
@@ -134,7 +135,7 @@ void Runner::post_round(Segment& segment, size_t slot) {
   --segment.pending;
 }
 
-// Does the remaining local steps of the round. False: one of them is still in progress.
+// Runs the remaining local steps of the round. False: one of them is still in progress.
 bool Runner::run_locals(Segment& segment, size_t slot) {
   const size_t end = end_of_round(segment);
   while (segment.local < end) {
@@ -152,7 +153,7 @@ void Runner::end_local(size_t slot) {
   client_->runner_ready();
 }
 
-// False: the step is still in progress.
+// Runs |step|. False: the step is still in progress.
 bool Runner::run_step(const Segment& segment, size_t slot, const Step& step) {
   if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) return true;
   const SegmentAddresses addresses(*this, segment);
@@ -181,7 +182,7 @@ void Runner::on_end(Operation& message) {
 
 void Runner::stop() {
   running_ = false;
-  // A message that ends removes itself from the list; some end immediately.
+  // A message that ends removes itself from |messages_|; some end immediately.
   for (size_t i = messages_.size(); i-- > 0;) {
     if (i >= messages_.size()) continue;
     communicator_->end(*messages_[i], Code::kCancelled,

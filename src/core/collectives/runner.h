@@ -1,8 +1,8 @@
 // Runner: carries out the steps of one transfer on this rank.
 //
-// The client makes the steps of each segment and does the local steps. The runner sends and
+// The client makes the steps of each segment and runs the local steps. The runner sends and
 // receives, keeps rounds in order and has up to kSegmentsAtOnce segments in progress. Objects are
-// reused, so that a transfer allocates nothing once there are enough. Under the baton.
+// reused, so that a transfer allocates nothing once enough objects exist. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -29,27 +29,28 @@ class RunnerClient {
  public:
   // Overwrites |steps| with the steps of |segment|. May throw std::bad_alloc.
   virtual void make_steps(uint64_t segment, Steps* steps) HETCOMM_UNDER_BATON = 0;
-  // Whether |segment| may begin: its data is there. If not, runner_ready() is called once it is.
+  // Whether |segment| may begin because its data has arrived. If not, runner_ready() is called when
+  // it has.
   virtual bool may_begin(uint64_t segment) HETCOMM_UNDER_BATON = 0;
-  // Gives |bytes| of scratch memory for the steps in segment slot |slot|, until give_scratch() or
+  // Returns |bytes| of scratch memory for the steps in segment slot |slot|, until give_scratch() or
   // the end of the transfer. Null: there is none.
   virtual std::byte* take_scratch(size_t slot, uint64_t bytes) HETCOMM_UNDER_BATON = 0;
   virtual void give_scratch(size_t slot) HETCOMM_UNDER_BATON = 0;
-  // Returns the rank in the job of a step's |peer|.
+  // Returns the job rank of a step's |peer|.
   virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
   // Returns the address of a range of the user's buffers, which is not empty.
   virtual std::byte* user_address(const Range& range) const HETCOMM_UNDER_BATON = 0;
-  // Does a step that combines or reduces, in segment slot |slot|. False: the step is still in
+  // Runs a step that combines or reduces, in segment slot |slot|. False: the step is still in
   // progress, and Runner::end_local() follows. May throw std::bad_alloc.
   virtual bool run_local(size_t slot, const Steps& steps, const Step& step,
                          const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
-  // All steps of a segment are done.
+  // Called when all steps of a segment are done.
   virtual void finish_segment(const Steps& steps,
                               const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
-  // Runner::advance() has something to do.
+  // Called when Runner::advance() has work to do.
   virtual void runner_ready() HETCOMM_UNDER_BATON = 0;
-  // |message| has ended with a code other than kOk, or it is a receive whose length differs from
-  // the requested one. Its segment stops there.
+  // Called when |message| has ended with a code other than kOk, or is a receive whose length
+  // differs from the requested one. The segment of |message| stops there.
   virtual void message_failed(const Operation& message) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -64,24 +65,25 @@ class Runner final : public EndHandler {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Begins a transfer of |segments| segments; advance() follows. The low byte of |tag| is zero.
-  // Nothing of an earlier transfer is in progress. May throw std::bad_alloc.
+  // Begins a transfer of |segments| segments; advance() follows. The low byte of |tag| is zero. No
+  // work of an earlier transfer is in progress. May throw std::bad_alloc.
   void start(CommunicatorBase& communicator, RunnerClient& client, uint64_t segments,
              uint64_t tag) HETCOMM_UNDER_BATON;
-  // Continues the work that is ready. May throw std::bad_alloc; then the client stops the runner.
+  // Does all work that is ready. If it throws std::bad_alloc, the client stops the runner.
   void advance() HETCOMM_UNDER_BATON;
-  // The pending local step of segment slot |slot| is over. The runner tells the client that it is
-  // ready.
+  // Records that the pending local step of segment slot |slot| is over, and tells the client that
+  // the runner is ready.
   void end_local(size_t slot) HETCOMM_UNDER_BATON;
-  // All segments are done.
+  // Whether all segments are done.
   bool done() const HETCOMM_UNDER_BATON { return running_ && segments_done_ == segments_; }
-  // All segments before this one are done.
+  // Returns the oldest segment that is not done.
   uint64_t oldest_segment() const HETCOMM_UNDER_BATON;
-  // Begins nothing more and cancels the messages in flight; quiet() follows. Allocates no memory.
+  // Begins no further work and cancels the messages in flight; quiet() becomes true later.
+  // Allocates no memory.
   void stop() HETCOMM_UNDER_BATON;
-  // No message is in flight, and no local step is in progress.
+  // Whether no message is in flight and no local step is in progress.
   bool quiet() const HETCOMM_UNDER_BATON { return messages_.empty() && locals_ == 0; }
-  // Ranks of the job whose messages this rank waits for, possibly with duplicates.
+  // Returns the job ranks whose messages this rank waits for, possibly with duplicates.
   std::vector<int> awaited() const HETCOMM_UNDER_BATON;
 
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
@@ -93,8 +95,8 @@ class Runner final : public EndHandler {
     uint64_t index = 0;
     size_t next = 0;       // first step of the round
     size_t local = 0;      // next local step of the round
-    uint32_t pending = 0;  // messages of the round in flight, or a local step in progress
-    bool posted = false;   // the round's messages have been posted
+    uint32_t pending = 0;  // in-flight messages of the round, plus one for a local step in progress
+    bool posted = false;   // whether the round's messages have been posted
     bool active = false;
     void reset() HETCOMM_UNDER_BATON {
       scratch = nullptr;

@@ -6,21 +6,21 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A segment is long enough that its shares have at least this length.
+// Minimum bytes of a share, which determines the length of a segment.
 constexpr uint64_t kMinShareBytes = 64u << 10;
-// A ring's segment may be up to twice as long to reach such shares: each share costs a few
-// additional short messages.
+// A ring's segment may be up to twice as long so that shares have this length: each share adds a
+// few short messages.
 constexpr uint64_t kGoodShareBytes = 512u << 10;
-// A segment takes at least this much of a packed block, because it has memory for several times the
-// blocks of all ranks.
+// Minimum bytes of a packed block in a segment, which has memory for several times the blocks of
+// all ranks.
 constexpr uint64_t kMinPackedBytes = 4u << 10;
 
 // Segments of data that is only moved allow device copies to run concurrently. All ranks use the
-// same segments, even those with host memory. The few that run at once cover a whole short block,
-// and with this length they are enough for a wire of long delay.
+// same segments, even those with host memory. The few concurrent segments cover a whole short
+// block, and with this length they can fill a wire with a long delay.
 constexpr uint64_t kMaxMovedBytes = 4 * kSegmentBytes;
 
-// Whether the two-level algorithm puts blocks of several ranks into one message.
+// Whether the two-level algorithm combines blocks of several ranks in one message.
 bool packs_blocks(Kind kind) {
   return kind == Kind::kAlltoall || kind == Kind::kGather || kind == Kind::kScatter;
 }

@@ -10,7 +10,7 @@
 
 namespace hetcomm::collectives {
 
-// Bytes of each block that one segment moves; UINT64_MAX: a single segment moves everything.
+// Returns the bytes of each block that one segment moves; UINT64_MAX: all bytes are in one segment.
 uint64_t bytes_per_segment(const Problem& problem);
 
 class SegmentBuffers {
@@ -19,7 +19,8 @@ class SegmentBuffers {
   SegmentBuffers(const Problem& problem, uint64_t segment);
 
   const Problem& problem() const { return problem_; }
-  // Range of the block that is sent to, or received from, a rank. With one buffer: block 0.
+  // Return the range of the block that is sent to, or received from, a rank. With one buffer: block
+  // 0.
   Range sent(uint32_t block) const {
     return slice(BufferKind::kSend, block, problem_.send_block(block));
   }
@@ -27,7 +28,8 @@ class SegmentBuffers {
     return slice(BufferKind::kReceive, block, problem_.receive_block(block));
   }
   std::vector<Range> received_blocks() const;
-  // Share number |index| of |range|, a reduction's range cut into |count| shares of whole elements.
+  // Returns share |index| of |range|, a reduction's range cut into |count| shares of whole
+  // elements.
   Range share(const Range& range, uint32_t index, uint32_t count) const;
 
  private:
@@ -41,7 +43,7 @@ class SegmentBuffers {
   uint64_t end_;
 };
 
-// Block number |index| of |packed|, which holds contiguous blocks of |length| bytes.
+// Returns block |index| of |packed|, which holds contiguous blocks of |length| bytes.
 inline Range packed_block(const Range& packed, size_t index, uint64_t length) {
   return {packed.buffer, packed.block, packed.offset + index * length, length};
 }

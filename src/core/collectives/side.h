@@ -18,50 +18,50 @@ namespace hetcomm::collectives {
 
 class Side {
  public:
-  // Takes over |count| buffers of the caller, into a fresh side. With |blocks| there is a buffer
-  // for each rank. On failure |*text| describes the problem.
+  // Stores the |count| buffers of the caller in a fresh side. With |blocks| there is a buffer for
+  // each rank. On failure |*text| describes the problem.
   Code fill(const hetcomm_buffer_t* buffers, size_t count, bool blocks, std::string* text);
   void reset() HETCOMM_UNDER_BATON;
 
-  // Total bytes; with a buffer for each rank, bytes of each buffer.
+  // Returns the total bytes, or the bytes of each buffer if there is a buffer for each rank.
   uint64_t length() const { return length_; }
   const std::vector<uint64_t>& lengths() const { return lengths_; }
-  // Bytes of the block if there is a buffer for each rank, else total bytes.
+  // Returns the bytes of the block if there is a buffer for each rank, else the total bytes.
   uint64_t length_of(uint32_t block) const { return many_.empty() ? length_ : lengths_[block]; }
-  // Distance in bytes from one block to the next in a buffer that holds all blocks.
+  // Sets the distance in bytes from one block to the next in a buffer that holds all blocks.
   void set_stride(uint64_t bytes) { stride_ = bytes; }
   // Whether every block is a whole number of elements.
   bool is_multiple_of(uint64_t element_bytes) const;
-  // Whether it is staged because the CPU cannot touch some of its memory.
+  // Whether this side is staged because the CPU cannot access some of its memory.
   bool is_staged() const { return on_device_ && length_ > 0 && !is_direct_; }
-  // Uses no stand-in memory, if its devices can copy directly from and to any memory.
+  // Does without stand-in memory if the devices can copy directly from and to any memory.
   void go_direct(Staging& staging) HETCOMM_UNDER_BATON;
   bool is_direct() const { return is_direct_; }
 
-  // Appends the memories that it lies in.
+  // Appends the memory ranges of this side's buffers.
   void append_pieces(std::vector<BufferPiece>* pieces) const;
-  // Takes host memory as a stand-in for the buffers; false when there is none.
+  // Takes host memory as a stand-in for the buffers. False if there is none.
   bool make_room(Staging& staging) HETCOMM_UNDER_BATON;
-  // Whether the other side is the same buffer, as in an operation in place.
+  // Whether |other| is the same buffer, as in an in-place operation.
   bool is_buffer_of(const Side& other) const {
     return many_.empty() && other.many_.empty() && one_ == other.one_;
   }
-  // The memory at |host|, which outlives this side, stands in for this side as well.
+  // Uses the memory at |host|, which outlives this side, as the stand-in for this side as well.
   void share_room(std::byte* host) { host_ = host; }
   // Whether one memory could stand in for both sides, at full speed for the devices of both.
   bool is_near(const Side& other) const;
-  // Bytes of the longest block, and number of blocks.
+  // Return the bytes of the longest block, and the number of blocks.
   uint64_t longest_block() const;
   uint64_t block_count() const;
-  // Recommended length of copies between devices and their stand-in memory.
+  // Returns the recommended length of copies between devices and their stand-in memory.
   uint64_t slice_bytes(Staging& staging, StreamDirection direction) const HETCOMM_UNDER_BATON;
-  // Appends copies between the buffers and their stand-in: |bytes| from |offset| on of each block
-  // that lies on a device. Copies the other blocks immediately. |rows| has room for one entry per
+  // Appends copies between the buffers and their stand-in: |bytes| of each block on a device,
+  // starting at |offset|. Copies the other blocks immediately. |rows| has room for one entry per
   // block.
   void append_rows(uint64_t offset, uint64_t bytes, StreamDirection direction,
                    std::vector<StagedRows>* rows) const;
-  // Copies |bytes| from |offset| on of a block to or from |host|. Appends the copies that devices
-  // have to make; there is room for them.
+  // Copies |bytes| of a block, starting at |offset|, to or from |host|. Appends the copies that
+  // devices must make; there is room for them.
   void append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
                    StreamDirection direction, std::vector<StagedRows>* rows) const;
   // Replaces the data to send by a copy whose elements are multiplied by |factor|. False if out of
@@ -69,12 +69,13 @@ class Side {
   bool scale(Staging& staging, reduce::Type type, uint64_t element_bytes,
              double factor) HETCOMM_UNDER_BATON;
 
-  // Where a block lies.
+  // Returns the location of a block.
   BufferPiece place(uint32_t block) const {
     if (!many_.empty()) return many_[block];
     return {one_.memory, one_.offset + block * stride_, one_.length};
   }
-  // Where a block lies, if it lies on a device; otherwise the memory is null.
+  // Returns the location of a block on a device; the memory is null if the block is not on a
+  // device.
   BufferPiece device_place(uint32_t block) const;
   std::byte* address(uint32_t block) const {
     if (host_ != nullptr) return host_ + (many_.empty() ? block * stride_ : starts_[block]);
@@ -84,11 +85,11 @@ class Side {
  private:
   static std::byte* host_address(const BufferPiece& piece);
   std::vector<BufferPiece> pieces() const;
-  // Adds a row for |bytes| of |piece| from |at| on, or copies them. |host| is their stand-in.
+  // Adds a row for |bytes| of |piece|, starting at |at|, or copies them. |host| is their stand-in.
   static void add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::byte* host,
                        StreamDirection direction, std::vector<StagedRows>* rows);
 
-  BufferPiece one_{};              // the only buffer, if there is one; its blocks are in a row
+  BufferPiece one_{};              // the only buffer, if there is one, with contiguous blocks
   std::vector<BufferPiece> many_;  // a buffer for each rank
   std::vector<uint64_t> lengths_;  // lengths of |many_|
   std::vector<uint64_t> starts_;   // where |many_| begin in |host_|

@@ -5,7 +5,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Slices are whole pages of each block.
+// A slice is a whole number of pages of each block.
 constexpr uint64_t kPage = 4096;
 
 }  // namespace
@@ -49,7 +49,7 @@ void SideCopies::allow_to(uint64_t offset) {
   start_slices();
 }
 
-// Starts the slices that are allowed in full. The last one may be shorter.
+// Starts slices that lie entirely within the allowed bytes. The last one may be shorter.
 void SideCopies::start_slices() {
   while (!stopped_ && started_ < slices_ &&
          (allowed_ == kAll || allowed_ / slice_bytes_ > started_)) {

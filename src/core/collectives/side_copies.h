@@ -1,6 +1,6 @@
 // Copies one side of a collective operation between its devices and host memory, in slices, while
-// the data moves. Data that has arrived can be sent, and final results leave, before the rest is
-// there.
+// the data moves. Data that has arrived can be sent, and final results can be stored, before the
+// rest has arrived.
 //
 // A slice has the same number of bytes of every block. Progress is an offset that is the same in
 // all blocks. Under the baton.
@@ -21,10 +21,10 @@ namespace hetcomm::collectives {
 
 class SideCopiesClient {
  public:
-  // A slice was copied, or failed. After a failure no further slice starts, but those in progress
-  // finish.
+  // Called when a slice was copied, or failed. After a failure no further slice starts, but those
+  // in progress finish.
   virtual void on_slice(const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Describes the operation that it belongs to, for people.
+  // Describes the operation of the copies, for people.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -39,19 +39,20 @@ class SideCopies {
   SideCopies(const SideCopies&) = delete;
   SideCopies& operator=(const SideCopies&) = delete;
 
-  // Begins to copy |side|, which stays unchanged and has room, up to |allowed|: see allow_to().
-  // Copies all in one slice, unless |cuts|. May throw std::bad_alloc; the other functions do not.
+  // Begins to copy |side|, which stays unchanged and has its stand-in, up to |allowed|: see
+  // allow_to(). Copies everything in one slice, unless |cuts|. May throw std::bad_alloc; the other
+  // functions do not.
   void start(Side& side, Staging& staging, StreamDirection direction, bool cuts, uint64_t allowed,
              SideCopiesClient& client) HETCOMM_UNDER_BATON;
-  // Bytes before |offset| of each block may be copied. kAll: all bytes may.
+  // Allows copies of the bytes before |offset| of each block. kAll: all bytes.
   void allow_to(uint64_t offset) HETCOMM_UNDER_BATON;
-  // Bytes before this offset of each block have been copied. kAll: all bytes have, which includes
-  // the case that nothing was started.
+  // Returns the offset before which the bytes of each block have been copied. kAll: all bytes have
+  // been copied, or nothing was started.
   uint64_t copied_to() const HETCOMM_UNDER_BATON { return copied_to_; }
   // Begins no more copies.
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
   bool copying() const HETCOMM_UNDER_BATON { return under_way_ > 0; }
-  // Prepares for another operation. Nothing is being copied any longer.
+  // Prepares for another operation. No copy is in progress.
   void reset() HETCOMM_UNDER_BATON;
 
  private:
@@ -79,7 +80,7 @@ class SideCopies {
   Staging* staging_ = nullptr;
   SideCopiesClient* client_ = nullptr;
   StreamDirection direction_ = StreamDirection::kToHost;
-  uint64_t slice_bytes_ = 0;  // of each block
+  uint64_t slice_bytes_ = 0;  // bytes of each block per slice
   uint64_t slices_ = 0;
   uint64_t started_ = 0;
   uint64_t ended_ = 0;  // all slices before this one have been copied

@@ -18,7 +18,7 @@ namespace hetcomm::collectives {
 
 class SlotCopies {
  public:
-  // Chunks whose copies may run in one direction.
+  // Maximum number of chunks with running copies in one direction.
   static constexpr size_t kAtOnce = 4;
 
   SlotCopies() {
@@ -29,15 +29,15 @@ class SlotCopies {
   SlotCopies(const SlotCopies&) = delete;
   SlotCopies& operator=(const SlotCopies&) = delete;
 
-  // Prepares for an operation whose chunks have at most |most_rows| rows. |client| is told of each
-  // copied chunk. May throw std::bad_alloc; the other functions do not.
+  // Prepares for an operation whose chunks have at most |most_rows| rows. |client| is notified of
+  // each copied chunk. May throw std::bad_alloc; the other functions do not.
   void start(Staging& staging, SideCopiesClient& client, size_t most_rows) HETCOMM_UNDER_BATON {
     rows_.clear();
     rows_.reserve(most_rows);
     staging_ = &staging;
     client_ = &client;
   }
-  // The rows of the chunk that begins next. The list has room for them.
+  // Returns the rows of the chunk that begins next. The list has room for them.
   std::vector<StagedRows>& rows() HETCOMM_UNDER_BATON { return rows_; }
   // Begins to copy rows(), the rows of |chunk|, which may be empty. Empties rows().
   void begin(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
@@ -53,13 +53,13 @@ class SlotCopies {
     memory_ = staging_->stand_in(size, {});
     return memory_.get();
   }
-  // Prepares for another operation. Nothing is being copied any longer.
+  // Prepares for another operation. No copy is in progress.
   void reset() HETCOMM_UNDER_BATON {
     memory_.reset();
     staging_ = nullptr;
     client_ = nullptr;
   }
-  // Whether the copies of |chunk|, the last one in its place, are over.
+  // Whether the copies of |chunk|, the last chunk in its place, have ended.
   bool ended(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
     return !job_of(direction, chunk).busy;
   }

@@ -1,8 +1,8 @@
-// When a rank reports a slow call, and to which ranks, so that the ranks notice if they wait for
-// calls that the others do not make.
+// Decides when a rank reports a slow call, and to which ranks, so that ranks notice if they wait
+// for calls that others do not make.
 //
-// The next rank is told first, and then the ranks that the operation waits for, some at a time. A
-// waiting rank that has made a different call than the one it waits for tells that rank. Under the
+// The next rank is told first, and then the ranks that the operation waits for, some at a time. If
+// a waiting rank has made a different call than another rank awaits, it tells that rank. Under the
 // baton.
 #pragma once
 
@@ -20,8 +20,8 @@ class SlowCall {
  public:
   void start(uint64_t now_ns) HETCOMM_UNDER_BATON { at_ns_ = now_ns + kFirstNs; }
   uint64_t next_ns() const HETCOMM_UNDER_BATON { return at_ns_; }
-  // Calls tell(rank) for |next| the first time, and then for some of |awaited|, which are in order.
-  // Each round through them takes twice as long as the previous one.
+  // Calls tell(rank) for |next| the first time, and then for some ranks in |awaited|, which is
+  // sorted. Each round through |awaited| takes twice as long as the previous one.
   template <typename Tell>
   void tell(uint64_t now_ns, int next, const std::vector<int>& awaited,
             Tell&& tell) HETCOMM_UNDER_BATON {
@@ -48,7 +48,7 @@ class SlowCall {
 
   uint64_t at_ns_ = kForever;
   uint64_t period_ns_ = kFirstNs;
-  int told_ = -1;  // awaited ranks before this one were told in this round; -1: no rank was
+  int told_ = -1;  // ranks below it in |awaited| were told in this round; -1: none was
 };
 
 }  // namespace hetcomm::collectives

@@ -19,7 +19,7 @@ class StepBuilder {
     steps_.result = {};
   }
 
-  // Sets the sum that the reduction leaves for this rank and that is not final.
+  // Sets the sum that the reduction leaves for this rank and that is not yet final.
   void set_result(const Range& result) { steps_.result = result; }
   void send(uint32_t peer, const Range& what) { add(StepKind::kSend, peer, what); }
   void receive(uint32_t peer, const Range& where) { add(StepKind::kReceive, peer, where); }
@@ -36,7 +36,7 @@ class StepBuilder {
   void reduce_wide(const Range& to, std::span<const Range> inputs, const Range& before) {
     add_reduction(StepKind::kReduceWide, to, inputs, before);
   }
-  // While this object lives, the steps added are ones that other ranks calculate too.
+  // Marks the steps added during its lifetime as calculated by other ranks too.
   class Repeated {
    public:
     explicit Repeated(StepBuilder& steps) : steps_(steps) { steps_.is_repeated_ = true; }
@@ -47,7 +47,7 @@ class StepBuilder {
    private:
     StepBuilder& steps_;
   };
-  // The steps that follow begin when those before are done.
+  // Starts a new round: later steps begin when all earlier ones have ended.
   void next_round() { ++round_; }
 
   Range scratch(uint64_t length) {
@@ -56,7 +56,7 @@ class StepBuilder {
     steps_.scratch_bytes += (length + kAlign - 1) / kAlign * kAlign;
     return {BufferKind::kScratch, 0, at, length};
   }
-  // Scratch memory for the elements of |range| before they are rounded.
+  // Returns scratch memory for the elements of |range| before they are rounded.
   Range wide_scratch(const Range& range) {
     return scratch(range.length / problem_.element_bytes * problem_.wide_bytes);
   }

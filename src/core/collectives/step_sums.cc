@@ -8,13 +8,13 @@ namespace {
 
 using reduce::Operator;
 
-// The element-wise operator behind a reduction over several ranks, which may divide as well.
+// Returns the element-wise operator of a reduction over several ranks, which may also divide.
 int32_t operator_of(const Task& task) {
   const int32_t reduction = task.call().reduction;
   return reduction == HETCOMM_REDUCE_AVERAGE ? int32_t{HETCOMM_REDUCE_SUM} : reduction;
 }
 
-// Whether |range| lies in host memory of the caller.
+// Whether |range| is in the caller's host memory.
 bool is_callers(const Task& task, const Range& range) HETCOMM_UNDER_BATON {
   return (range.buffer == BufferKind::kSend && !task.send().is_staged()) ||
          (range.buffer == BufferKind::kReceive && !task.receive().is_staged());
@@ -42,13 +42,13 @@ void StepSums::Slot::on_copied(const Status& status) {
 bool StepSums::describe(const Task& task, const Steps& steps, const Step& step,
                         const Addresses& addresses, Slot& slot) {
   const Problem& problem = task.problem();
-  // The host applies factors. It also computes what ranks have to calculate alike if the result may
-  // be a NaN.
+  // The host applies factors. The host also computes results that must be identical on all ranks if
+  // they may be NaN.
   if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) return false;
   if (step.is_repeated && task.type() >= reduce::Type::kFloat16) return false;
   slot.operands.clear();
   const Memory* own = nullptr;  // memory of a device among the operands
-  // A device that is given up may still continue a sum, which must then not touch caller memory.
+  // An abandoned device may still continue a sum, which must not access the caller's memory.
   bool touches_callers = is_callers(task, step.to);
   const auto add = [&](const Range& range) HETCOMM_UNDER_BATON {
     if (range.length == 0) return;
@@ -116,7 +116,7 @@ void StepSums::run_on_host(const Task& task, const Steps& steps, const Step& ste
     inputs_.push_back(addresses.of(steps.inputs[step.inputs_at + i]));
   }
   reduce::Reduction all = task.reduction();
-  // Without rounding, the sum is combined with others, and divided at the end of the segment.
+  // Without rounding, the sum is combined with other sums, and divided at the end of the segment.
   if (!problem.rounds) all.ranks = 1;
   std::byte* const first = step.first.length > 0 ? addresses.of(step.first) : nullptr;
   const auto* const before = reinterpret_cast<const float*>(first);

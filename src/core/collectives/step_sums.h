@@ -1,5 +1,5 @@
-// The steps that combine or reduce. They run on the host, or on the device whose memory the
-// operation sends if that is quicker. Under the baton.
+// Runs the steps that combine or reduce on the host, or on the device whose memory the operation
+// sends if that is faster. Under the baton.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ namespace hetcomm::collectives {
 
 class StepSumsClient {
  public:
-  // The device has finished the step of segment slot |slot|.
+  // Called when the device has finished the step of segment slot |slot|.
   virtual void on_step(size_t slot, const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Describes the operation that it belongs to, for people.
+  // Describes the operation of the step, for people.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -34,14 +34,14 @@ class StepSums {
   StepSums(const StepSums&) = delete;
   StepSums& operator=(const StepSums&) = delete;
 
-  // Does |step| of segment slot |slot|. False: a device does it, and |client| is told when it is
-  // over. May throw std::bad_alloc; then it has not begun.
+  // Runs |step| of segment slot |slot|. False: a device runs it, and |client| is notified when it
+  // ends. If it throws std::bad_alloc, the step has not begun.
   bool run(size_t slot, const Task& task, const Steps& steps, const Step& step,
            const Addresses& addresses, DeviceSums& sums,
            StepSumsClient& client) HETCOMM_UNDER_BATON;
 
  private:
-  // A device's work for one segment.
+  // The device work of one segment.
   class Slot final : public CopyHandler {
    public:
     void on_copied(const Status& status) override HETCOMM_UNDER_BATON;

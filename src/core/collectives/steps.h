@@ -1,8 +1,8 @@
 // Steps: what one rank sends, receives, copies and combines, in rounds.
 //
-// A round's sends and receives are all in flight at once. When they are over, the round's local
+// A round's sends and receives are all in flight at once. When they have ended, the round's local
 // steps are done in order, and the next round begins. A large transfer is cut into segments, each
-// with steps of its own, so that one segment reduces while another moves.
+// with its own steps, so that one segment reduces while another moves.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace hetcomm::collectives {
 
-// The memory that a range lies in: one of the two sides of the user's buffers (kReceive if there is
-// only one side), or the segment's scratch memory.
+// The memory that contains a range: one of the two sides of the user's buffers (kReceive if there
+// is only one side), or the segment's scratch memory.
 enum class BufferKind : uint8_t { kSend, kReceive, kScratch };
 
 struct Range {
@@ -37,9 +37,9 @@ struct Step {
   Range to;       // range that is sent, received into, or written
   Range first;
   Range second;
-  uint32_t inputs_at = 0;  // the first of its inputs in Steps::inputs
+  uint32_t inputs_at = 0;  // index of the step's first input in Steps::inputs
   uint32_t inputs = 0;
-  bool is_repeated = false;  // other ranks calculate the same elements, and get the same bits
+  bool is_repeated = false;  // whether other ranks calculate the same elements, with identical bits
 };
 
 struct Steps {

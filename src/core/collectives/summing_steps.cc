@@ -11,8 +11,8 @@ namespace {
 
 // --- reduce -----------------------------------------------------------------
 
-// Combines |mine| with the inputs of the members below this one in the tree. Returns where the sum
-// is: in |out| at member number |root|.
+// Combines |mine| with the inputs of the members below this one in the tree. Returns the range of
+// the sum, which is |out| at member number |root|.
 Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& out,
                   StepBuilder& steps) {
   const uint32_t distance = among.distance_from(root);
@@ -33,7 +33,7 @@ Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& 
   return mine;
 }
 
-// Each cluster's leader gets the sum of its cluster, and the root gets the sum of the leaders.
+// Sums each cluster's inputs at its leader, and the leaders' sums at the root.
 void reduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -66,8 +66,9 @@ void reduce_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- allreduce --------------------------------------------------------------
 
-// Pairs exchange all that they have, at distances 1, 2, 4, ... Members beyond a power of two first
-// pass their data to a neighbour. The lower side comes first, so that both get the same bits.
+// Exchanges all data in pairs, at distances 1, 2, 4, ... Members beyond a power of two first pass
+// their data to a neighbour. The lower member's data is the first operand, so that both members get
+// identical bits.
 void allreduce_doubling(const Members& among, const Range& own, const Range& all,
                         StepBuilder& steps) {
   const StepBuilder::Repeated repeated(steps);
@@ -106,7 +107,7 @@ void allreduce_doubling(const Members& among, const Range& own, const Range& all
   if (folded) steps.send(among.rank_of(among.me - 1), all);
 }
 
-// Every share goes round once and is combined on the way, then goes round once more.
+// Passes every share round the ring once to combine it, then once more to distribute the result.
 void allreduce_ring(const SegmentBuffers& buffers, const Members& among, const Range& own,
                     const Range& all, StepBuilder& steps) {
   const uint32_t count = among.count;
@@ -124,9 +125,9 @@ void allreduce_ring(const SegmentBuffers& buffers, const Members& among, const R
   gather_ring(buffers, among, all, steps);
 }
 
-// There are as many shares as the smallest cluster has ranks. In each cluster the rank of that
-// index sums a share, exchanges it with the ranks of its index in the other clusters, and passes it
-// to its mates.
+// Sums as many shares as the smallest cluster has ranks. In each cluster the rank with the share's
+// index sums the share, exchanges it with the ranks of the same index in the other clusters, and
+// passes it to its mates.
 void allreduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
@@ -150,8 +151,8 @@ void allreduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- reduce_scatter ---------------------------------------------------------
 
-// One rank of this cluster sums the cluster's data for a rank of another cluster, and sends the sum
-// there.
+// Sums the cluster's data for a rank of another cluster on one rank of this cluster, which sends
+// the sum to that rank.
 void reduce_scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -223,8 +224,9 @@ void reduce_scatter_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- scan -------------------------------------------------------------------
 
-// After distance d a member has the elements of the 2d members up to it. |*exclusive|, unless null,
-// excludes the member's own elements and is not written for the first member.
+// Scans in rounds: after the round of distance d a member has the sum of up to 2d members up to
+// itself. |*exclusive|, unless null, excludes the member's own elements and is not written for the
+// first member.
 void scan_doubling(const Members& among, const Range& own, const Range& inclusive,
                    const Range* exclusive, StepBuilder& steps) {
   const Range other = steps.scratch(own.length);
@@ -253,7 +255,8 @@ void scan_of_all(const SegmentBuffers& buffers, StepBuilder& steps) {
                 steps);
 }
 
-// The last rank of this cluster gets the sum of the clusters before it, and passes it to its mates.
+// Sends the sum of the preceding clusters to the last rank of this cluster, which passes it to its
+// mates.
 void scan_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -388,8 +391,8 @@ void add_reduce_scatter(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 void add_scan(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
-  // Clusters help only if the ranks before each rank are whole clusters plus some of its own
-  // cluster.
+  // Two levels help only if the ranks before each rank are whole clusters plus some ranks of its
+  // own cluster.
   if (problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous) {
     return scan_two_level(buffers, steps);
   }

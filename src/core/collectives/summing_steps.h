@@ -1,4 +1,4 @@
-// Steps of reductions whose steps do not round: data is combined on the way, in any order.
+// Steps of reductions whose steps do not round: data is combined in transit, in any order.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@ void add_allreduce(const SegmentBuffers& buffers, StepBuilder& steps);
 void add_reduce_scatter(const SegmentBuffers& buffers, StepBuilder& steps);
 void add_scan(const SegmentBuffers& buffers, StepBuilder& steps);
 
-// Every member has its own share of |all|. Each share goes round the ring once.
+// Distributes every member's share of |all|. Each share travels round the ring once.
 void gather_ring(const SegmentBuffers& buffers, const Members& among, const Range& all,
                  StepBuilder& steps);
 // Exchanges the |shares| shares of this rank's cluster. Returns the cluster's inputs for the share
-// with this rank's index, in the order of ranks; nothing if there is no such share.
+// with this rank's index, in the order of ranks; empty if there is no such share.
 std::vector<Range> collect_of_mates(const SegmentBuffers& buffers, uint32_t shares,
                                     StepBuilder& steps);
 // Exchanges the results of the |shares| shares within this rank's cluster.
 void hand_to_mates(const SegmentBuffers& buffers, uint32_t shares, StepBuilder& steps);
-// Every rank gets its block from all others at once, and combines the blocks in the order of ranks.
+// Sends the blocks to their ranks all at once, and combines this rank's blocks in the order of
+// ranks.
 void reduce_scatter_at_once(const SegmentBuffers& buffers, StepBuilder& steps);
 
 }  // namespace hetcomm::collectives

@@ -50,7 +50,7 @@ Code Task::set_up_list(int32_t rank, int32_t size, const Arguments& arguments, s
     }
     problem_.ranks = static_cast<uint32_t>(count);
     problem_.rank = static_cast<uint32_t>(own);
-    // A list of all ranks in their order is equivalent to no list.
+    // A list of all ranks in order is equivalent to no list.
     bool in_order = count == static_cast<size_t>(size);
     for (size_t i = 0; i < count && in_order; ++i) in_order = list_[i] == static_cast<int32_t>(i);
     if (in_order) list_.clear();

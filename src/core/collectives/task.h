@@ -1,4 +1,4 @@
-// Task: the work of one collective operation on this rank: its arguments, checked, and its memory.
+// Task: the work of one collective operation on this rank: its checked arguments and its memory.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace hetcomm::collectives {
 
-// The arguments of a call of the C ABI. Its handles are valid.
+// The arguments of a C ABI call. Its handles are valid.
 struct Arguments {
   Kind kind = Kind::kBarrier;
   int32_t root = 0;
@@ -39,39 +39,40 @@ class Task {
   Code set_up(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);
   void reset() HETCOMM_UNDER_BATON;
 
-  // The ranks of the communicator that take part; empty: all.
+  // Returns the ranks of the communicator that take part; empty: all.
   const std::vector<int32_t>& list() const { return list_; }
   const Problem& problem() const { return problem_; }
   const Call& call() const { return call_; }
   // Whether a monitored barrier reports all missing ranks.
   bool waits_for_all() const { return wait_all_; }
   reduce::Type type() const { return static_cast<reduce::Type>(call_.datatype); }
-  // How the inputs of all ranks become the result.
+  // Returns how the inputs of all ranks become the result.
   reduce::Reduction reduction() const;
   uint64_t sequence() const { return sequence_; }
-  // Number of the operation among those of its team, the same on all ranks.
+  // Sets the operation's number within its team, the same on all ranks.
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
-  // Hash of this call, of all earlier calls of its team, and of the refusals between them; 0 if
-  // calls are not compared.
+  // Returns a hash of this call, of all earlier calls of its team, and of the refusals between
+  // them; 0 if calls are not compared.
   uint64_t history() const { return history_; }
   void set_history(uint64_t history) { history_ = history; }
-  // Hash of the link model used to choose algorithms.
+  // Sets the hash of the link model used to choose algorithms.
   void set_links(uint64_t hash) { call_.links = hash; }
-  // Chooses the algorithm, unless one was asked for.
+  // Chooses the algorithm, unless the caller requested one.
   void choose_algorithm(const RankPlacement& placement);
 
   Side& send() { return send_; }
   Side& receive() { return receive_; }
   const Side& send() const { return send_; }
   const Side& receive() const { return receive_; }
-  // Whether devices copy a side directly.
+  // Whether devices copy directly from or to a side.
   bool is_direct() const { return send_.is_direct() || receive_.is_direct(); }
   std::byte* send_address(uint32_t block) const { return send_.address(block); }
-  // Where a block to send lies, if it lies on a device; otherwise the memory is null.
+  // Returns the location of a block to send on a device; the memory is null if it is not on a
+  // device.
   BufferPiece send_place(uint32_t block) const { return send_.device_place(block); }
   std::byte* receive_address(uint32_t block) const { return receive_.address(block); }
-  // Where the data to send may lie within the stand-in for the result, as in an operation in place;
-  // null: nowhere. Both are staged.
+  // Returns where the data to send may be placed within the stand-in for the result, as in an
+  // in-place operation; null: nowhere. Both are staged.
   std::byte* place_in_result() const;
 
  private:

@@ -1,5 +1,6 @@
-// The copies that a collective operation needs in addition to its transfers if its buffers lie on
-// devices. Inputs come to the host and results go back, both while the rest moves. Under the baton.
+// The copies that a collective operation needs in addition to its transfers if its buffers are on
+// devices. Inputs are copied to the host and results to the devices, both while the rest moves.
+// Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,9 @@ class TaskCopies {
  public:
   static constexpr uint64_t kAll = SideCopies::kAll;
 
-  // Starts to load what |task| sends, and prepares for results. Its sides have room, or are direct.
-  // |cuts|: the data moves part by part, so it is copied in slices. May throw std::bad_alloc.
+  // Starts to load the data that |task| sends, and prepares for results. The sides of |task| have
+  // stand-ins, or are direct. |cuts|: the data moves part by part, so it is copied in slices. May
+  // throw std::bad_alloc.
   void start(Task& task, Staging& staging, bool cuts,
              SideCopiesClient& client) HETCOMM_UNDER_BATON {
     slots_.start(staging, client, task.problem().ranks);
@@ -30,16 +32,16 @@ class TaskCopies {
       load_.start(*side, staging, StreamDirection::kToHost, cuts, kAll, client);
     }
   }
-  // This rank's data before this offset of each block has been loaded.
+  // Returns the offset before which this rank's data of each block has been loaded.
   uint64_t loaded_to() const HETCOMM_UNDER_BATON { return load_.copied_to(); }
-  // The results before |offset| of each block are final.
+  // Records that the results before |offset| of each block are final.
   void final_to(uint64_t offset) HETCOMM_UNDER_BATON {
     if (stores_) store_.allow_to(offset);
   }
   bool stores() const HETCOMM_UNDER_BATON { return stores_; }
-  // All results are in their final places.
+  // Whether all results are in their final places.
   bool stored() const HETCOMM_UNDER_BATON { return !stores_ || store_.copied_to() == kAll; }
-  // Copies between sides that are direct and the slots of an arena. After start() only.
+  // Returns the copies between direct sides and the slots of an arena. After start() only.
   SlotCopies& slots() HETCOMM_UNDER_BATON { return slots_; }
   // Begins no more copies; those in progress finish.
   void stop() HETCOMM_UNDER_BATON {
@@ -57,7 +59,7 @@ class TaskCopies {
   }
 
  private:
-  // Null: no memory of a device is sent.
+  // Returns the side to load from a device; null: no device memory is sent.
   static Side* loaded_side(Task& task) HETCOMM_UNDER_BATON {
     const Problem& problem = task.problem();
     if (task.send().is_staged()) return &task.send();

@@ -14,8 +14,8 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A tag has a bit for agreements, 22 bits of the list, 16 of the number, 16 of the calls so far,
-// and 8 of the segment.
+// A tag has 1 bit for agreements, 22 bits for the list, 16 for the operation number, 16 for the
+// calls so far, and 8 for the segment.
 constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;
@@ -81,12 +81,12 @@ void Team::set_busy(bool busy) {
 
 // --- the arena --------------------------------------------------------------
 
-// All ranks know the same about each other, so all choose alike.
+// All ranks have the same information about each other, so all make the same choice.
 void Team::choose_way(const Call& next) {
   const Job& job = owner_.job();
   if (sequence_ == 0) placement_ = job.peers().placement(ranks_);
   if (!ArenaRunner::carries(next, size())) return;
-  // Many communicators only ever see barriers and splits.
+  // Many communicators are used only for barriers and splits.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
   if (sequence_ == 0 && brief) return;
   const bool together = std::all_of(
@@ -132,7 +132,7 @@ void Team::go_on_agreeing() {
 
 void Team::begin_in_arena() { arena_->start(in_arena_->task(), in_arena_->copies(), checks_); }
 
-// True when something has advanced.
+// Advances the operation in the arena. Returns whether anything has advanced.
 bool Team::advance_arena() {
   if (in_arena_ == nullptr || !in_arena_->moving()) return false;
   const ArenaRunner::Outcome outcome = arena_->advance();
@@ -172,7 +172,7 @@ bool Team::advance_arena() {
   return true;
 }
 
-// Only ranks whose tickets are missing matter: data that a lost rank has published counts.
+// Fails if a rank whose ticket is missing is lost. Data that a lost rank has published counts.
 void Team::look_for_lost() {
   const Job& job = owner_.job();
   for (const uint32_t index : arena_->missing()) {
@@ -234,7 +234,7 @@ void Team::submit(std::unique_ptr<Collective>& collective) {
   set_busy(!idle());
 }
 
-// Processes what others have already said about the operation.
+// Numbers and remembers an operation, and processes earlier messages about it from other ranks.
 void Team::remember(Collective& collective) {
   const uint64_t sequence = ++sequence_;
   Remembered& own = remembered_[sequence % kRemembered];
@@ -248,7 +248,7 @@ void Team::remember(Collective& collective) {
     }
   }
   if (!parts_.early.empty()) [[unlikely]] {
-    // Messages that are still early go back into the other list and reuse its memory.
+    // Messages that are still early return to |parts_.early| and reuse its memory.
     parts_.early.swap(parts_.seen);
     for (const UnexpectedPart& part : parts_.seen) look_at(part);
     parts_.seen.clear();
@@ -264,7 +264,8 @@ void Team::remember(Collective& collective) {
   }
 }
 
-// If ranks are known to differ, nothing begins until they have found out how.
+// Starts operations in order. If ranks are known to differ, none starts until they have found out
+// how.
 void Team::activate() {
   if (way_ == Way::kAgreeing || !disputes_.empty()) return;
   while (!queue_.empty()) {
@@ -297,7 +298,7 @@ int Team::progress() {
   ready_ = false;
   if (agreement_ != nullptr) go_on_agreeing();
   if (in_arena_ != nullptr && in_arena_->ready()) in_arena_->advance();
-  // Operations that start or fail here may change the list.
+  // Operations that start or fail here may change |active_|.
   for (size_t i = 0; i < active_.size(); ++i) {
     if (active_[i]->ready()) active_[i]->advance();
   }
@@ -362,27 +363,29 @@ void Team::tell(Collective& collective, uint64_t now_ns) {
                               });
 }
 
-// The tag of a message that no operation waits for shows whether its sender has made the same
-// calls. If not, the sender tells how they differ, once it knows what was called here.
+// Examines the tag of a message that no operation waits for: it shows whether its sender has made
+// the same calls. If not, the sender reports how the calls differ, once it knows what was called
+// here.
 void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   if (mark_of(tag) != mark()) return;
   const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
   if (at == ranks_.end()) return;
   const auto peer = static_cast<uint32_t>(at - ranks_.begin());
-  // The low bits identify a number if it is near a known one. Either rank may be far ahead of the
-  // other in calls. The messages of one rank are near each other, and none is for an operation that
-  // is over here.
+  // The low bits identify an operation number if it is near a known one. Either rank may be far
+  // ahead of the other in calls. The messages of one rank have similar numbers, and none is for an
+  // operation that is over here.
   uint64_t& newest = parts_.newest[peer];
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));
   int64_t sequence = static_cast<int64_t>(near) + ahead;
-  if (sequence <= 0) sequence += 0x10000;  // the first one has number 1
+  if (sequence <= 0) sequence += 0x10000;  // the first operation has number 1
   newest = std::max(newest, static_cast<uint64_t>(sequence));
   look_at({peer, static_cast<uint64_t>(sequence), tag});
 }
 
-// If no operation is pending: the last one that was called.
+// Returns the number of the oldest pending operation, or of the last one that was called if none is
+// pending.
 uint64_t Team::oldest_under_way() const {
   uint64_t oldest = queue_.empty() ? sequence_ : queue_.front()->sequence();
   if (in_arena_ != nullptr) oldest = std::min(oldest, in_arena_->sequence());
@@ -404,7 +407,7 @@ void Team::look_at(const UnexpectedPart& part) {
   dispute(part.peer, own);
 }
 
-// |peer| does not make |own|, or has made other calls before it.
+// Records that |peer| does not make |own|, or has made other calls before it.
 void Team::dispute(uint32_t peer, const Remembered& own) {
   if (owner_.has_failed() || disputes_.size() == kMaxDisputes) return;
   disputes_.push_back({own, peer, owner_.job().commons().now_ns()});
@@ -412,8 +415,8 @@ void Team::dispute(uint32_t peer, const Remembered& own) {
   tell_own(peer, own);
 }
 
-// If the other rank does not say how they differ, because it has left or is computing, this rank
-// reports what it knows.
+// Ends disputes that have waited too long. If the other rank does not say how the calls differ,
+// because it has left or is computing, this rank reports what it knows.
 void Team::end_disputes(uint64_t now_ns) {
   if (disputes_.empty() || now_ns < disputes_.front().since_ns + kReasonNs) return;
   const std::string text = text_of(disputes_.front());
@@ -440,7 +443,7 @@ void Team::peer_says(int job_rank, const CallNote& note) {
     if (early_.size() < kRemembered) early_.emplace_back(peer, note);
     return;
   }
-  // An operation that has been pending for long is no longer remembered.
+  // |remembered_| no longer has operations that have been pending for a long time.
   for (const auto& collective : active_) {
     if (collective->sequence() != note.sequence) continue;
     compare(peer, note, {note.sequence, collective->history(), collective->call()});
@@ -451,7 +454,7 @@ void Team::peer_says(int job_rank, const CallNote& note) {
     compare(peer, note, own);
     return;
   }
-  // Many other operations have been called since.
+  // Disputes still have the call if many other operations have been called since.
   const auto found = std::find_if(disputes_.begin(), disputes_.end(), [&](const Dispute& each) {
     return each.own.sequence == note.sequence;
   });
@@ -460,7 +463,7 @@ void Team::peer_says(int job_rank, const CallNote& note) {
 
 void Team::refuse(std::string_view why) {
   ++refusals_;
-  // Ranks that refused the same call did so together with this rank.
+  // Discards notes from ranks that refused the same call as this rank.
   std::erase_if(early_refusals_, [this](const EarlyRefusal& early) {
     return early.note.sequence == sequence_ + 1 && early.note.refusals <= refusals_;
   });
@@ -488,7 +491,8 @@ void Team::peer_refuses(uint32_t peer, const CallNote& note) {
                                            shown_rank(peer), note.sequence, note.why));
 }
 
-// If the calls match, earlier ones differ, and the ranks compare the previous call.
+// Compares a peer's call with this rank's. If the calls match, earlier ones differ, and the ranks
+// compare the previous call.
 void Team::compare(uint32_t peer, const CallNote& theirs, const Remembered& own) {
   if (theirs.history == own.history) return;
   if (theirs.call.hash() != own.call.hash()) {

@@ -1,14 +1,14 @@
 // Team: the ranks of one list on one communicator, and their collective operations in order.
 //
-// Every operation has a number, the same on all ranks. Messages carry it in their tag, so several
-// operations may be in progress. Operations in the arena run one after the other. The first
-// operation that may use it waits until the ranks have found out whether they share an arena. A
-// barrier or a split that is the very first operation uses messages.
+// Every operation has a number, the same on all ranks. Messages carry the number in their tag, so
+// several operations may be in progress. Operations in the arena run one after the other. The first
+// operation that may use the arena waits until the ranks have found out whether they share one. If
+// a barrier or a split is the very first operation, it uses messages.
 //
-// A rank takes data only from ranks that have made the same calls so far: tags, and the checks in
+// A rank accepts data only from ranks that have made the same calls so far: tags, and the checks in
 // the arena, contain a hash of all calls (ADR 12). A message from a rank that has made other calls
-// reveals the difference. Both ranks then find out how they differ, and the operations fail on all
-// ranks. All under the baton.
+// reveals the difference. Both ranks then find out how their calls differ, and the operations fail
+// on all ranks. All under the baton.
 #pragma once
 
 #include <array>
@@ -43,47 +43,46 @@ class Team final : public JobTask {
   uint32_t index() const HETCOMM_UNDER_BATON { return index_; }
   int job_rank(uint32_t index) const HETCOMM_UNDER_BATON { return ranks_[index]; }
   const RankPlacement& placement() const HETCOMM_UNDER_BATON { return placement_; }
-  // The rank in the communicator, as shown in texts for users.
+  // Returns the rank in the communicator, as shown in texts for users.
   int32_t shown_rank(uint32_t index) const HETCOMM_UNDER_BATON;
-  // Tag of the messages of an operation, without the number of a segment.
+  // Returns the tag of an operation's messages, without the segment number.
   uint64_t tag(uint64_t sequence, uint64_t history) const HETCOMM_UNDER_BATON;
   uint64_t agreement_tag() const HETCOMM_UNDER_BATON;
-  // The part of the list that the tags of its messages carry. Two teams with the same mark cannot
-  // be distinguished.
+  // Returns the part of the list that the tags of the team's messages carry. Two teams with the
+  // same mark cannot be distinguished.
   uint64_t mark() const HETCOMM_UNDER_BATON { return mark_of_hash(hash_); }
   static uint64_t mark_of_hash(uint64_t hash);
   static uint64_t mark_of(uint64_t tag);
 
   // Takes ownership of the operation, unless it throws.
   void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;
-  // Whether devices may copy to the arena and from it for |task|.
+  // Whether devices may copy to and from the arena for |task|.
   bool arena_serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
     return arena_->serves_devices(task);
   }
-  // The operation in the arena can begin: its memory lies on the host, or arrives there part by
-  // part.
+  // Begins the operation in the arena, whose memory is on the host, or arrives there part by part.
   void begin_in_arena() HETCOMM_UNDER_BATON;
-  // An operation is ready to continue.
+  // Records that an operation is ready to continue.
   void note_ready() HETCOMM_UNDER_BATON { ready_ = true; }
   bool ready() const override HETCOMM_UNDER_BATON { return ready_; }
   int progress() override HETCOMM_UNDER_BATON;
-  // The time at which tick() has something to do; kForever: never.
+  // Returns the time at which tick() has work to do; kForever: never.
   uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
-  // Arranges that the ranks whose tickets this rank waits for wake it. False: there may be
-  // something to do.
+  // Arranges for the ranks whose tickets this rank awaits to wake it. False: there may be work to
+  // do.
   [[nodiscard]] bool prepare_sleep(bool short_sleep) override HETCOMM_UNDER_BATON;
   void finish_sleep() override HETCOMM_UNDER_BATON;
-  // A sleep prepared earlier need not end.
+  // Whether a sleep prepared earlier may continue.
   bool may_sleep_on() const override HETCOMM_UNDER_BATON;
-  // Ranks of the communicator that the operation in the arena waits for.
+  // Returns the ranks of the communicator that the operation in the arena waits for.
   std::vector<int> missing_in_arena() const HETCOMM_UNDER_BATON;
-  // Ranks of the communicator that the agreement waits for.
+  // Returns the ranks of the communicator that the agreement waits for.
   std::vector<int> missing_in_agreement() const HETCOMM_UNDER_BATON;
   void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
   void peer_says(int job_rank, const CallNote& note) HETCOMM_UNDER_BATON;
-  // This rank does not make the next call that the other ranks make or have made, for the reason
-  // |why|. They are told, and their calls fail. If all ranks refuse, no call fails.
+  // Refuses, for the reason |why|, the next call that the other ranks make or have made. The other
+  // ranks are told, and their calls fail. If all ranks refuse, no call fails.
   void refuse(std::string_view why) HETCOMM_UNDER_BATON;
   void peer_lost(int job_rank) HETCOMM_UNDER_BATON;
   // Ends all operations of this rank.
@@ -100,9 +99,9 @@ class Team final : public JobTask {
     uint64_t sequence = 0;  // 0: none
     uint64_t history = 0;   // Task::history()
     Call call;
-    uint32_t refusals = 0;  // times that this rank refused before it made the call
+    uint32_t refusals = 0;  // how often this rank refused the call before it made it
   };
-  // A message of |peer| does not match a call of this rank.
+  // A message from |peer| that does not match a call of this rank.
   struct Dispute {
     Remembered own;
     uint32_t peer = 0;
@@ -119,9 +118,9 @@ class Team final : public JobTask {
     uint64_t tag;
   };
   struct UnexpectedParts {
-    std::vector<UnexpectedPart> early;              // came before the call was made here
+    std::vector<UnexpectedPart> early;              // arrived before the call was made here
     std::vector<UnexpectedPart> seen;               // empty between calls
-    std::unordered_map<uint32_t, uint64_t> newest;  // the highest number, by rank index
+    std::unordered_map<uint32_t, uint64_t> newest;  // the highest operation number, by rank index
   };
 
   bool idle() const HETCOMM_UNDER_BATON {
@@ -155,14 +154,14 @@ class Team final : public JobTask {
 
   Collectives& owner_;
   std::vector<int32_t> list_;
-  std::vector<int> ranks_;  // numbers in the job
+  std::vector<int> ranks_;  // ranks in the job
   uint32_t index_ = 0;
-  RankPlacement placement_;  // known from the first operation on
+  RankPlacement placement_;  // set when the first operation is submitted
   uint64_t hash_ = 0;
   const bool checks_;
   bool ready_ = false;
   bool busy_ = false;
-  bool lost_ = false;  // one of the ranks is lost
+  bool lost_ = false;  // whether one of the ranks is lost
   Way way_ = Way::kUnknown;
   std::unique_ptr<Agreement> agreement_;
   std::unique_ptr<ArenaRunner> arena_;
@@ -171,11 +170,11 @@ class Team final : public JobTask {
   std::deque<std::unique_ptr<Collective>> queue_;
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;
-  uint64_t history_ = 0;           // of the latest operation
-  std::vector<Dispute> disputes_;  // the oldest first
+  uint64_t history_ = 0;           // Task::history() of the latest operation
+  std::vector<Dispute> disputes_;  // oldest first
   UnexpectedParts parts_;
   std::vector<std::pair<uint32_t, CallNote>> early_;  // notes of calls not yet made here
-  uint32_t refusals_ = 0;                             // times that this rank refused the next call
+  uint32_t refusals_ = 0;                             // refusals of the next call by this rank
   std::vector<EarlyRefusal> early_refusals_;          // refusals of calls not yet made here
 };
 

@@ -1,5 +1,4 @@
-// The ranks of a problem in two levels: clusters of ranks that are near each other, and one leader
-// for each cluster.
+// The ranks of a problem in two levels: clusters of nearby ranks, and one leader for each cluster.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +14,24 @@ class TwoLevels {
  public:
   explicit TwoLevels(const Problem& problem) : problem_(problem), placement_(*problem.placement) {}
 
-  // The clusters, in the order of their first ranks.
+  // Returns the number of clusters, which are in the order of their first ranks.
   uint32_t count() const { return placement_.cluster_count(); }
   const std::vector<uint32_t>& ranks_of(uint32_t cluster) const {
     return placement_.clusters[cluster];
   }
   uint32_t cluster_of(uint32_t rank) const { return placement_.cluster_of[rank]; }
-  // Index of |rank| in its cluster.
+  // Returns the index of |rank| in its cluster.
   uint32_t index_of(uint32_t rank) const { return placement_.index_of[rank]; }
-  // Number of ranks of the smallest cluster.
+  // Returns the number of ranks in the smallest cluster.
   uint32_t smallest() const { return placement_.smallest; }
 
-  // This rank's cluster, this rank's place in it, and the cluster's ranks.
+  // Return this rank's cluster, this rank's index in it, and the cluster's ranks.
   uint32_t cluster() const { return cluster_of(problem_.rank); }
   uint32_t index() const { return index_of(problem_.rank); }
   const std::vector<uint32_t>& mates() const { return ranks_of(cluster()); }
   Members own_cluster() const { return {static_cast<uint32_t>(mates().size()), index(), mates()}; }
 
-  // The rank that represents |cluster|.
+  // Returns the rank that represents |cluster|.
   uint32_t leader_of(uint32_t cluster) const {
     const bool of_root = has_root(problem_.kind) && cluster_of(problem_.root) == cluster;
     return of_root ? problem_.root : ranks_of(cluster)[0];
@@ -40,8 +39,8 @@ class TwoLevels {
   uint32_t leader() const { return leader_of(cluster()); }
   bool leads() const { return leader() == problem_.rank; }
 
-  // One rank of each cluster: the leaders, the last ranks, or those with this rank's index, which
-  // must exist in every cluster.
+  // Return one rank from each cluster: the leaders, the last ranks, or those with this rank's
+  // index, which must exist in every cluster.
   std::vector<uint32_t> leaders() const {
     return one_of_each([this](uint32_t cluster) { return leader_of(cluster); });
   }
@@ -51,18 +50,19 @@ class TwoLevels {
   std::vector<uint32_t> peers() const {
     return one_of_each([this](uint32_t cluster) { return ranks_of(cluster)[index()]; });
   }
-  // |ranks| as members: one of each cluster, including this rank. The caller keeps |ranks| alive.
+  // Returns |ranks|, one from each cluster including this rank, as members. The caller keeps
+  // |ranks| alive.
   Members between_clusters(const std::vector<uint32_t>& ranks) const {
     return {count(), cluster(), ranks};
   }
   Members between_clusters(std::vector<uint32_t>&&) const = delete;
 
-  // The rank of |cluster| that exchanges data with |rank|.
+  // Returns the rank of |cluster| that exchanges data with |rank|.
   uint32_t counterpart(uint32_t rank, uint32_t cluster) const {
     const std::vector<uint32_t>& ranks = ranks_of(cluster);
     return ranks[index_of(rank) % ranks.size()];
   }
-  // The rank of |cluster| that gathers the cluster's data for |rank|.
+  // Returns the rank of |cluster| that gathers the cluster's data for |rank|.
   uint32_t collector(uint32_t rank, uint32_t cluster) const {
     return cluster_of(rank) == cluster ? rank : counterpart(rank, cluster);
   }

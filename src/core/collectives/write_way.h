@@ -1,10 +1,10 @@
 // How a rank writes data that others will read: through its cache, or past it to memory.
 //
-// Where the cores share a cache, the first way is quicker: the readers find the lines nearby.
-// Elsewhere a line owned by another core's cache takes several times as long to fetch as one in
-// memory. The machine does not report which is the case, so both ways are measured during
-// operation. A rank knows its own cost of writing, and publishes its cost of reading. Each rank
-// chooses for itself, and no result depends on the choice.
+// Where the cores share a cache, writing through the cache is faster: the readers find the lines
+// nearby. Elsewhere a line owned by another core's cache takes several times as long to fetch as
+// one in memory. The machine does not report which case applies, so both ways are measured during
+// operation. A rank knows its own write cost, and publishes its read cost. Each rank chooses for
+// itself, and no result depends on the choice.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,18 @@ namespace hetcomm::collectives {
 
 enum class WriteWay : uint8_t { kCached, kStreamed };
 
-// A rank's cost of reading, by how the data was written: ticks for 64 KiB; 0: unknown.
+// A rank's read costs, by how the data was written: ticks for 64 KiB; 0: unknown.
 struct alignas(64) ReadCosts {
   std::array<std::atomic<uint32_t>, 2> by_way;
 };
 
 class WayChooser {
  public:
-  // |published|: this rank's costs, which others read.
+  // |published|: this rank's costs, which other ranks read.
   explicit WayChooser(ReadCosts& published) : published_(published) {}
 
-  // Chooses how one more chunk is written. |of_readers(way)|: the highest cost of reading on
-  // another rank.
+  // Chooses how one more chunk is written. |of_readers(way)|: the highest read cost of any other
+  // rank.
   template <typename OfReaders>
   WriteWay next(OfReaders&& of_readers) {
     ++count_;
@@ -54,8 +54,8 @@ class WayChooser {
   static constexpr uint32_t kTryOther = 32;
 
   static size_t index(WriteWay way) { return static_cast<size_t>(way); }
-  // A sample means little if the kernel suspended the rank in between, so none counts for more than
-  // twice the known cost.
+  // Records a sample. It counts for at most twice the known cost, since the kernel may have
+  // suspended the rank during the measurement.
   static void note(uint32_t& known, uint64_t bytes, uint64_t ticks) {
     constexpr uint64_t kUnit = 64u << 10;
     const auto sample = static_cast<uint32_t>(

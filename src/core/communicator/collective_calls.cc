@@ -18,7 +18,7 @@ using collectives::Collective;
 
 namespace {
 
-// Makes |operation| one without buffers, for something that is made of other operations.
+// Fills |operation| without buffers, to represent work that consists of other operations.
 void fill_composite(const Communicator& communicator, Operation& operation) {
   communicator.poster().filler().fill_common(OperationKind::kCollective, communicator.rank(), 0, 0,
                                              operation);
@@ -27,7 +27,7 @@ void fill_composite(const Communicator& communicator, Operation& operation) {
   operation.clear_pieces();
 }
 
-// Makes |operation| stand for |call|.
+// Fills |operation| to represent |call|.
 void fill_call(const Communicator& communicator, const Arguments& arguments,
                std::unique_ptr<Collective> call, Operation& operation) {
   fill_composite(communicator, operation);
@@ -42,14 +42,14 @@ void fill_call(const Communicator& communicator, const Arguments& arguments,
   operation.composite = call.release();
 }
 
-// A refusal whose turn comes after calls that wait for users' streams.
+// A refusal that takes effect after calls that wait for users' streams.
 class Refusal final : public CompositeOperation {
  public:
   Refusal(collectives::Collectives& collectives, std::string_view why)
       : collectives_(collectives), why_(why) {}
   const void* order() const override HETCOMM_UNDER_BATON { return &collectives_; }
   void lined_up() override HETCOMM_UNDER_BATON {}
-  // It is over at once: nobody sees the status.
+  // The operation ends immediately, and no caller sees the status.
   Status begin(Operation& /*operation*/) override HETCOMM_UNDER_BATON {
     collectives_.refuse(why_);
     return Code::kCancelled;
@@ -84,7 +84,7 @@ Code post_collective(Communicator& communicator, const Arguments& arguments, Ope
     const Code code = Poster::book(stream_of(arguments.options->stream), &departure, text);
     if (code != Code::kOk) return code;
   }
-  // An operation behind a stream is queued: the vendor may have taken a while.
+  // An operation that waits for a stream is queued: the vendor call may have taken a while.
   if (departure == nullptr && engine.try_lock_as_user()) [[likely]] {
     const Engine::Held held(engine);
     std::unique_ptr<Collective> call = teams.take();
@@ -138,7 +138,7 @@ Status run_collective(Communicator& communicator, const Arguments& arguments) {
         code, text_or_none([&] { return fmt::format("rank {}: {}", communicator.rank(), text); }));
     return Status(code, std::move(text));
   }
-  // The operation ends at its deadline at the latest. Its memory is quiet only when it has ended.
+  // The operation ends by its deadline. Its memory may be accessed until it has ended.
   engine.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
   if (operation->outcome.code != Code::kOk) {

@@ -1,7 +1,7 @@
 // Collective calls on a communicator. They become operations, which the communicator's teams carry
 // out.
 //
-// Any thread.
+// All functions are [any-thread].
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace hetcomm {
 
-// Starts an operation; |*text| says why it was rejected.
+// Starts an operation. |*text|: the reason if it was rejected.
 Code post_collective(Communicator& communicator, const collectives::Arguments& arguments,
                      Operation** out, std::string* text);
 // Starts a collective operation of all ranks and waits for its end. The other ranks wait for this
-// one, so anything that keeps it from taking part ends the operation on them too.
+// rank, so anything that prevents it from taking part ends the operation on them too.
 Status run_collective(Communicator& communicator, const collectives::Arguments& arguments);
 Status barrier(Communicator& communicator, uint64_t timeout_ns);
-// This rank does not make the next collective call of all ranks, for the reason |why|. The call of
-// the other ranks fails.
+// Announces that this rank will not make the next collective call of all ranks, because of |why|.
+// The call fails on the other ranks.
 void refuse_collective(Communicator& communicator, std::string_view why);
 
 }  // namespace hetcomm

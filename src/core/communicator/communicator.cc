@@ -45,7 +45,7 @@ Communicator::~Communicator() {
   collectives_.reset();
   job_->members().remove(this);
   job_->members().close_channel(channel());
-  // A request that its owner has not asked about yet outlives the communicator.
+  // A request that its owner has not queried yet outlives the communicator.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
     if (state != OperationState::kComplete && state != OperationState::kPrepared) return;
@@ -56,7 +56,7 @@ Communicator::~Communicator() {
 
 namespace {
 
-// Makes a job from what |context| knows of this host, as Job::create() does.
+// Makes a job from |context|'s knowledge of this host, like Job::create().
 Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
                                       const JobOptions& options,
                                       std::optional<std::vector<topology::PciAddress>>* learned) {
@@ -66,7 +66,7 @@ Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
   std::vector<topology::PciAddress> hidden;
   if (bootstrap.size() > 1) {
     hidden = context.hidden_devices();
-    // The places say where the control thread runs.
+    // The places determine where the control thread runs.
     Result<const HostPlaces*> found = context.host_places(bootstrap.stays_on_host());
     if (found.ok()) places = found.value();
     nics_failure = found.status();
@@ -89,7 +89,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
     auto shared = create_over_known_job(context, bootstrap, options);
     if (!shared.ok() || shared.value() != nullptr) return shared;
   }
-  // Log lines show the rank that the process has in its first job.
+  // Log lines show the rank of the process in its first job.
   if (context.jobs().empty()) context.log().set_rank(bootstrap.rank());
   std::optional<std::vector<topology::PciAddress>> learned;
   Result<std::unique_ptr<Job>> made = make_job(context, bootstrap, options, &learned);
@@ -103,7 +103,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   std::vector<MemberChannel> members;
   Channel* channel = nullptr;
   {
-    // Another thread may open a channel in a job that it shares.
+    // Another thread may open a channel in a shared job.
     const Engine::Baton baton(context.engine());
     channel = &job->first_channel();
     job->prepare_for_holds();
@@ -292,7 +292,7 @@ Status Communicator::check_source(int32_t source) {
 void Communicator::flush(uint64_t timeout_ns) {
   {
     const Engine::Baton baton(engine_);
-    job_->events().read_mail();  // tells what other ranks have found
+    job_->events().read_mail();  // reports what other ranks have found
     if (job_->members().others_stay(*this)) return;
   }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);
@@ -305,7 +305,7 @@ void Communicator::flush(uint64_t timeout_ns) {
       if (!asked || round % 128 == 0) job_->pairs().ask_for_acknowledgements();
       asked = true;
     }
-    // The first rounds poll; later ones sleep until something arrives or it is time to look again.
+    // The first rounds poll; later ones sleep until data arrives or the next check is due.
     engine_.wait(now_ns() + (round > 64 ? 1'000'000 : 20'000), [] { return false; });
   }
   context_.log().info(

@@ -1,4 +1,4 @@
-// Communicator: a numbered set of ranks of a job, with match tables of its own.
+// Communicator: a numbered set of a job's ranks, with its own match tables.
 //
 // The job and the layers below call it as a JobMember. Poster makes and starts the operations of
 // data calls, RegisteredMemories keeps track of registered and imported memories, and Collectives
@@ -36,7 +36,7 @@ class Communicator final : public JobMember {
   static Result<std::unique_ptr<Communicator>> create(Context& context, Bootstrap& bootstrap,
                                                       const JobOptions& options);
   ~Communicator();
-  // The communicator that |operation| was posted on, or that a memory is registered on.
+  // Returns the communicator on which |operation| was posted, or a memory is registered.
   static Communicator& of(const Operation& operation) {
     return static_cast<Communicator&>(*operation.communicator);
   }
@@ -44,48 +44,49 @@ class Communicator final : public JobMember {
     return static_cast<Communicator&>(registration.communicator());
   }
 
-  // The parts that calls go to. Collective calls are in collective_calls.h and split.h.
+  // The parts that handle calls. Collective calls are in collective_calls.h and split.h.
   Poster& poster() { return poster_; }
   const Poster& poster() const { return poster_; }
   RegisteredMemories& memories() { return memories_; }
   collectives::Collectives& collectives() { return *collectives_; }
 
-  // Any thread.
-  // Looks for an unexpected message; false when there is none.
+  // All functions down to flush() are [any-thread].
+  // Looks for an unexpected message. Returns false if there is none.
   bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
-  // Makes a communicator of some of this one's ranks over |channel|, which it takes over. May throw
-  // std::bad_alloc.
+  // Makes a communicator from some ranks of this one over |channel|, of which it takes ownership.
+  // May throw std::bad_alloc.
   std::unique_ptr<Communicator> make_child(Channel& channel, std::vector<MemberChannel> members);
   void abort(const std::string& reason);
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);
-  // Every pairing of this rank's network interfaces with those of |rank|, and how |device| of the
-  // context uses them. Fails where the machine cannot be read.
+  // Returns every pairing of this rank's network interfaces with those of |rank|, and how |device|
+  // of the context uses them. Fails if the machine cannot be read.
   Result<PairingReport> pairing_report(int32_t rank, size_t device);
-  // The job's model of the links between hosts, which never changes; null where there is none.
+  // Returns the job's model of the links between hosts, which never changes; null if there is none.
   const topology::LinkModel* link_model();
-  // Why there is none.
+  // Returns the reason why there is no link model.
   Status link_model_status();
-  // The way between devices of two ranks by the model, which must exist.
+  // Returns the route between devices of two ranks by the model, which must exist.
   topology::Route route(const RankDevice& from, const RankDevice& to);
-  // An end of a way by the model, which must exist. The names live as long as the job.
+  // Returns one end of a route by the model, which must exist. The names live as long as the job.
   topology::LinkEnd link_end(const RankDevice& of);
-  // Which ranks share a host with this one, by rank.
+  // Returns, by rank, whether the rank shares a host with this one.
   std::vector<bool> near_ranks();
-  // The number of devices of the rank's context.
+  // Returns the number of devices in the rank's context.
   size_t device_count(int32_t rank);
-  // Counts the groups that exist: the operations that they have collected refer to it.
+  // Counts the existing groups: the operations that they have collected refer to this communicator.
   void count_groups(int32_t more) { groups_.fetch_add(more, std::memory_order_release); }
-  // Counts the queues and redistributions that exist: their tracks refer to it.
+  // Count the existing queues and redistributions: their tracks refer to this communicator.
   void add_track_user() { track_users_.fetch_add(1, std::memory_order_relaxed); }
   void drop_track_user() { track_users_.fetch_sub(1, std::memory_order_release); }
-  // kBusy while it cannot be destroyed; the text says why.
+  // Returns kBusy, and the reason, while the communicator cannot be destroyed.
   Status check_idle();
-  // Why no message from |source| (-1: from any rank) can come any more; ok as long as one can.
+  // Returns the reason why no message from |source| (-1: from any rank) can arrive any longer; OK
+  // while one can.
   Status check_source(int32_t source);
-  // Waits until accepted messages have left, at most |timeout_ns|; only the last communicator of a
-  // job waits.
+  // Waits until accepted messages have been sent, for at most |timeout_ns|. Only the last
+  // communicator of a job waits.
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }
@@ -93,10 +94,10 @@ class Communicator final : public JobMember {
   // Number of this rank's channel.
   uint32_t id() const { return id_; }
   const JobMember* split_from() const override { return parent_; }
-  // The communicator that was not split from another one, but made from a bootstrap.
+  // Returns the ancestor that was made from a bootstrap, not split from a communicator.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
-  // Says for each rank whether it died, left or cannot be reached. For this rank, says whether the
-  // others have declared it lost. Does not communicate. [any-thread]
+  // Returns, by rank, whether the rank died, left or cannot be reached. For this rank, returns
+  // whether the others have declared it lost. Does not communicate. [any-thread]
   std::vector<bool> lost_ranks();
   Job& job() { return *job_; }
   const std::shared_ptr<Job>& shared_job() { return job_; }
@@ -114,7 +115,7 @@ class Communicator final : public JobMember {
   std::string awaited_text(const Operation& operation) override HETCOMM_UNDER_BATON;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation) HETCOMM_UNDER_BATON;
-  // The caller gives the handle of a pending operation back, and will not see its end.
+  // Releases the handle of a pending operation. The caller will not see its end.
   void release(Operation& operation) HETCOMM_UNDER_BATON;
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
                             uint64_t offset, uint64_t length) override HETCOMM_UNDER_BATON {
@@ -135,10 +136,10 @@ class Communicator final : public JobMember {
   void peer_lost(int job_rank) override HETCOMM_UNDER_BATON;
 
  private:
-  // Takes |channel| over.
+  // Takes ownership of |channel|.
   Communicator(Context& context, std::shared_ptr<Job> job, Channel& channel,
                std::vector<MemberChannel> members, Communicator* parent, JobOptions options);
-  // Null where the ranks have no job in common yet.
+  // Returns null if the ranks do not share a job yet.
   static Result<std::unique_ptr<Communicator>> create_over_known_job(Context& context,
                                                                      Bootstrap& bootstrap,
                                                                      const JobOptions& options);

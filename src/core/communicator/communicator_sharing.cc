@@ -1,4 +1,4 @@
-// Creation of a communicator over a job that all its ranks are in already.
+// Creation of a communicator over a job that all its ranks already share.
 #include <array>
 #include <memory>
 
@@ -10,7 +10,8 @@
 
 namespace hetcomm {
 
-// A rank that has heard of all ranks and then fails takes the communicator from the others, too.
+// If a rank fails after it has received the offers of all ranks, the communicator also fails for
+// the others.
 Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
     Context& context, Bootstrap& bootstrap, const JobOptions& options) {
   std::vector<std::unique_ptr<PendingChannel>> channels;
@@ -28,10 +29,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
     own.push_back({std::move(*offer), offered.secret()});
     channels.push_back(std::move(pending));
   }
-  // Rank 0 has no offer while its process makes its first communicator; then nobody waits for
+  // Rank 0 has no offer while its process makes its first communicator; then no rank waits for
   // others. Otherwise the bytes that rank 0 draws make the marks of offers valid for this exchange
   // only.
-  // The words of the scope are part of the protocol between ranks.
+  // The text of the scope is part of the protocol between ranks.
   const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
   std::array<std::byte, 16> drawn{};
   HETCOMM_RETURN_IF_ERROR(fill_random(drawn));

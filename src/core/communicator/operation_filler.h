@@ -1,6 +1,6 @@
-// Writes what a call asks for into an operation, and checks the arguments that only core can check.
+// Fills operations with the arguments of calls, and checks the arguments that only core can check.
 //
-// May be used from any thread: it reads nothing that changes while its communicator exists.
+// May be used from any thread: it reads only data that is constant while its communicator exists.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hetcomm {
 
-// Where messages reach a rank of a communicator.
+// The address to which messages for a rank of a communicator are sent.
 struct MemberChannel {
   int rank;          // in the job
   uint32_t channel;  // number of the rank's channel
@@ -22,7 +22,7 @@ struct MemberChannel {
 
 class OperationFiller {
  public:
-  // |members| are those of the communicator, by rank, and outlive this. |own| is this rank in the
+  // |members|: the communicator's members, by rank; they outlive this. |own|: this rank in the
   // job.
   OperationFiller(CommunicatorBase& communicator, std::span<const MemberChannel> members, int own,
                   uint64_t default_timeout_ns)
@@ -33,10 +33,10 @@ class OperationFiller {
 
   const MemberChannel& member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
 
-  // Fills the operation of any data call, which then uses the memories of its buffers. |*text| says
-  // why the call was rejected.
+  // Fills the operation of any data call, which then uses the memories of its buffers. |*text|: the
+  // reason if the call was rejected.
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text) const;
-  // Fills all that does not depend on buffers and options.
+  // Fills everything that does not depend on buffers and options.
   void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
                    Operation& operation) const {
     operation.kind = kind;
@@ -66,11 +66,12 @@ class OperationFiller {
   }
   // Fills in any buffers.
   static Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
-  // |operation| is going to be put into the order of |stream|, unless that is null.
+  // Records that |operation| will join the order of |stream|, unless |stream| is null.
   static void name_stream(UserStream* stream, Operation& operation);
-  // Makes a prepared operation ready to run once more.
+  // Makes a prepared operation ready for another run.
   void fill_again(Operation& operation) const;
-  // Fills in only what a completion shows: the operation was over before anything was noted in it.
+  // Fills only what a completion shows: the operation was complete before anything was recorded in
+  // it.
   void show_outcome(OperationKind kind, int32_t source, uint64_t tag, uint64_t length,
                     Operation& operation) const {
     operation.kind = kind;

@@ -1,4 +1,4 @@
-// The arguments of data calls, as src/capi hands them over.
+// The arguments of data calls, as src/capi passes them.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class Track;
 class RemoteMemory;
 class UserStream;
 
-// The stream behind a handle; null for null.
+// Returns the stream behind a handle; null for null.
 inline UserStream* stream_of(hetcomm_stream_t* stream) {
   return reinterpret_cast<UserStream*>(stream);
 }
@@ -28,7 +28,7 @@ struct AccessArguments {
   uint64_t* result = nullptr;
 };
 
-// The arguments of a data call, not checked yet.
+// The unchecked arguments of a data call.
 struct PostArguments {
   OperationKind kind;
   int32_t peer;  // rank in the communicator; -1: any source
@@ -39,9 +39,9 @@ struct PostArguments {
   const hetcomm_operation_options_t* options;  // null: defaults
   bool collective = false;
   const AccessArguments* access = nullptr;
-  Track* track = nullptr;  // of the communicator, to or from |peer|
+  Track* track = nullptr;  // a track of the communicator, to or from |peer|
 
-  // Null: the operation starts at once.
+  // The stream whose order the operation joins; null: the operation starts immediately.
   UserStream* stream() const { return options == nullptr ? nullptr : stream_of(options->stream); }
 };
 

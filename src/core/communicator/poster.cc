@@ -37,7 +37,7 @@ bool Poster::note_receive(const Operation& operation) {
          context_.overlaps().add(operation);
 }
 
-// Fills an operation that is to start at once.
+// Fills an operation that will be started immediately.
 Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
                            std::string* text) {
   if (Code code = take_permit(arguments.track, text); code != Code::kOk) [[unlikely]]
@@ -52,7 +52,7 @@ Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
   return code;
 }
 
-// Takes a place for a run of |track|, if there is a track.
+// Takes a permit for a run of |track|, unless |track| is null.
 Code Poster::take_permit(Track* track, std::string* text) {
   if (track == nullptr || track->take_permit()) [[likely]]
     return Code::kOk;
@@ -128,7 +128,7 @@ Code Poster::post(const PostArguments& arguments, Operation** out, std::string* 
   return Code::kOk;
 }
 
-// Another thread holds the baton, and starts the operation.
+// Posts an operation while another thread holds the baton; that thread starts it.
 Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::string* text) {
   Operation* operation = allocate();
   if (operation == nullptr) return Code::kOutOfMemory;
@@ -148,7 +148,7 @@ Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::s
   return Code::kOk;
 }
 
-// The operation waits for what its stream holds now.
+// Posts an operation that waits for the work that its stream now holds.
 Code Poster::post_behind(const PostArguments& arguments, Operation** out, std::string* text) {
   std::unique_ptr<Departure> departure;
   if (Code code = book(arguments.stream(), &departure, text); code != Code::kOk) return code;
@@ -176,12 +176,12 @@ void Poster::for_each_waiting(std::span<const OperationRef> entries, Use&& use) 
   }
 }
 
-// Returns the streams that operations of a group name, each once, and uses them once more.
+// Returns the streams that operations of a group name, each once, with an added use.
 std::vector<UserStream*> Poster::streams_of(std::span<const OperationRef> entries) {
   std::vector<UserStream*> streams;
   for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
     if (!operation.options.on_stream) return;
-    if (streams.empty()) streams.reserve(entries.size());  // a use is never lost
+    if (streams.empty()) streams.reserve(entries.size());  // so that no use is lost
     UserStream* const stream = operation.order.stream;
     if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return;
     streams.push_back(stream);
@@ -205,7 +205,7 @@ void Poster::start_group(std::span<const OperationRef> entries) {
     }
   }
   if (!streams.empty()) {
-    // Vendors are called without the baton.
+    // Vendor calls are made without the baton.
     Result<std::unique_ptr<Departure>> departure = Status(Code::kOutOfMemory);
     try {
       departure = Departure::make(streams);
@@ -305,7 +305,7 @@ Code Poster::prepare(const PostArguments& arguments, Operation** out, std::strin
 Code Poster::restart(const OperationRef& prepared, std::string* text) {
   Operation& operation = *prepared.operation;
   if (!operation.claim_prepared(prepared.generation)) {
-    // It is running, or it has ended and was not reported yet.
+    // The operation is running, or it has ended and was not reported yet.
     *text = "the request is running; wait for its end before it is started again";
     return Code::kBusy;
   }
@@ -321,7 +321,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
       if (!status.ok()) *text = status.text();
     }
   } catch (const std::bad_alloc&) {
-    code = Code::kOutOfMemory;  // it can be started again
+    code = Code::kOutOfMemory;  // the operation can be restarted later
   }
   if (code == Code::kOk) code = take_permit(track, text);
   if (code == Code::kOk && !note_receive(operation)) {
@@ -336,7 +336,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
   filler_.fill_again(operation);
   if (departure != nullptr) operation.order.departure = departure.release();
   {
-    // It becomes pending under the baton: until then nobody may cancel it.
+    // It becomes pending under the baton: until then no thread may cancel it.
     const Engine::Baton baton(engine_);
     operation.set_state(OperationState::kPending);
     start_now(operation);
@@ -389,7 +389,7 @@ void Poster::end_aborted(Operation& operation) {
       text_or_none([&]() HETCOMM_UNDER_BATON { return std::string(channel_.aborted.text()); }));
 }
 
-// Ends the operation if a device of its memory was given up, and then returns true.
+// Ends the operation, and returns true, if a device of its memory was abandoned.
 bool Poster::end_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0) continue;
@@ -412,7 +412,7 @@ void Poster::go(Operation& operation) {
     end_aborted(operation);
     return;
   }
-  // An item of a queue has its place there, and fails when its turn comes.
+  // An item of a queue keeps its position there, and fails in its turn.
   if (context_.devices().has_abandoned() && !operation.options.on_track && end_abandoned(operation))
       [[unlikely]] {
     return;
@@ -441,7 +441,7 @@ void Poster::note_started(Operation& operation) {
     // The operation may stall long before its own deadline.
     engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else if (engine_.sleeper_is_armed()) {
-    // Perhaps nobody sweeps soon. The times are noted here, and the sleeper is woken if it would
+    // There may be no sweep soon. The times are recorded here, and the sleeper is woken if it would
     // sleep longer.
     engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else {
@@ -449,7 +449,7 @@ void Poster::note_started(Operation& operation) {
   }
 }
 
-// Starts a put or get that was checked.
+// Starts a put or get whose arguments were checked.
 Operation* Poster::start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
                                 const hetcomm_buffer_t& buffer) {
   Operation* operation = engine_.pool().allocate();
@@ -475,7 +475,7 @@ Operation* Poster::begin_for_peer(OperationKind kind, int peer, Registration& re
   Memory& memory = registration.memory();
   const hetcomm_buffer_t buffer{reinterpret_cast<hetcomm_memory_t*>(&memory), offset, length};
   try {
-    std::string text;  // the range has been checked
+    std::string text;  // unused: the range has been checked
     if (OperationFiller::fill_buffers({kind, -1, 0, 0, &buffer, 1, nullptr}, *operation, &text) !=
         Code::kOk) {
       engine_.pool().recycle_locked(operation);
@@ -494,7 +494,7 @@ Operation* Poster::begin_for_peer(OperationKind kind, int peer, Registration& re
   return operation;
 }
 
-// False: out of memory. The operation's buffers have been checked.
+// Fills in the buffers, which have been checked. Returns false if out of memory.
 bool Poster::fill_internal(const InternalMessage& message, Operation& operation) {
   std::string text;
   operation.clear_pieces();

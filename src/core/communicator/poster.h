@@ -1,10 +1,10 @@
-// Makes operations of the data calls of a communicator, and starts them.
+// Makes operations from the data calls of a communicator, and starts them.
 //
 //   post() --> operation --> start() --> pair, match table or team
 //
-// An operation that names a user's stream waits between start and the rest (Departures).
+// An operation that names a user's stream waits after start() until its departure (Departures).
 //
-// A call that takes the baton at once starts its operation itself. While another thread holds the
+// A call that gets the baton immediately starts its operation itself. If another thread holds the
 // baton, the call queues its operation, and that thread starts it.
 #pragma once
 
@@ -31,17 +31,17 @@ class Context;
 
 class Poster {
  public:
-  // All arguments outlive this. |members| are those of the communicator, by rank.
+  // All arguments outlive this. |members|: the communicator's members, by rank.
   Poster(Context& context, CommunicatorBase& communicator, Job& job,
          std::span<const MemberChannel> members);
   Poster(const Poster&) = delete;
   Poster& operator=(const Poster&) = delete;
 
-  // Any thread.
-  // Starts an operation; |*text| says why it was rejected.
+  // All functions down to filler() are [any-thread].
+  // Starts an operation. |*text|: the reason if it was rejected.
   Code post(const PostArguments& arguments, Operation** out, std::string* text);
-  // Starts the common operation: one buffer, in host memory, and no options. Null when it cannot be
-  // started at once; then post() does it or says why not.
+  // Starts the common operation: one buffer, in host memory, and no options. Returns null if it
+  // cannot be started immediately; then post() starts it or reports the reason.
   template <OperationKind kKind>
   [[gnu::always_inline]] Operation* post_plain(int32_t peer, uint64_t tag, uint64_t ignore,
                                                const hetcomm_buffer_t& buffer) {
@@ -70,10 +70,10 @@ class Poster {
     if (engine_.threaded()) engine_.note_pending();
     return operation;
   }
-  // Does or starts a one-sided operation without options on |length| bytes of the peer's memory. If
-  // that is mapped, act(there) does the operation, unless it returns false. Otherwise a put or get
-  // with |buffer|, in host memory, is started. Null when it is not that simple; then post() does it
-  // or says why not.
+  // Executes or starts a one-sided operation without options on |length| bytes of the peer's
+  // memory. If the memory is mapped, act(there) executes the operation, unless it returns false.
+  // Otherwise a put or get with |buffer|, in host memory, is started. Returns null in all other
+  // cases; then post() starts the operation or reports the reason.
   template <OperationKind kKind, typename Act>
   [[gnu::always_inline]] Operation* access_plain(RemoteMemory& remote, uint64_t offset,
                                                  uint64_t length, const hetcomm_buffer_t* buffer,
@@ -106,39 +106,39 @@ class Poster {
                          *operation);
     return operation;
   }
-  // Opens |track|, one end of a track of the communicator, which stays until close_track(). Throws
+  // Opens |track|, one end of a track of the communicator. It must live until close_track(). Throws
   // std::bad_alloc.
   void open_track(Track& track);
-  // Closes it. Code::kBusy: runs of it are in progress.
+  // Closes |track|. Returns Code::kBusy if runs of it are in progress.
   Code close_track(Track& track);
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
   Code restart(const OperationRef& prepared, std::string* text);
-  // Returns an operation to be filled; null when memory is exhausted.
+  // Returns an operation to be filled; null if out of memory.
   Operation* allocate();
   const OperationFiller& filler() const { return filler_; }
 
-  // Gives the operation of a call its departure, unless |stream| is null; |*text| says why not. The
-  // operation has to be started then.
+  // Makes the departure for a call's operation, unless |stream| is null. |*text|: the reason on
+  // failure. After success the operation has to be started.
   static Code book(UserStream* stream, std::unique_ptr<Departure>* out, std::string* text);
-  // Starts the operations of a group that still wait for it. [any-thread]
+  // Starts the operations of a group that still wait for the group. [any-thread]
   void start_group(std::span<const OperationRef> entries);
-  // Ends them instead. [any-thread]
+  // Ends the operations of a group that still wait for the group. [any-thread]
   void cancel_group(std::span<const OperationRef> entries);
 
-  // Starts |operation|, which is pending; it may complete at once, or wait for users' streams.
+  // Starts |operation|, which is pending; it may complete now, or wait for users' streams.
   void start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Continues an operation that has waited for them.
+  // Continues an operation that has waited for users' streams.
   void depart(Operation& operation) HETCOMM_UNDER_BATON { go(operation); }
-  // Starts the operation of a call that has just taken the baton. Operations that were submitted
-  // before come first.
+  // Starts the operation of a call that has just taken the baton, after operations that were
+  // submitted earlier.
   void start_now(Operation& operation) HETCOMM_UNDER_BATON {
     engine_.drain_queued();
     engine_.operation_started();
     start(operation);
     engine_.operation_was_started();
   }
-  // Leaves |operation| to its group, which will start it. Its deadline counts already.
+  // Leaves |operation| to its group, which will start it. Its deadline already counts.
   void collect(Operation& operation) HETCOMM_UNDER_BATON;
   // See CommunicatorBase.
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
@@ -146,8 +146,8 @@ class Poster {
   Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON;
 
  private:
-  // Sends a short message before anything about it is noted here. The call has just taken the
-  // baton. False: the message has not left.
+  // Sends a short message before anything about it is recorded here. The call has just taken the
+  // baton. Returns false if the message was not sent.
   bool send_at_once(int32_t peer, uint64_t tag,
                     const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON {
     engine_.drain_queued();
@@ -165,7 +165,7 @@ class Poster {
   static bool fill_internal(const InternalMessage& message, Operation& operation);
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
   Code post_behind(const PostArguments& arguments, Operation** out, std::string* text);
-  // Calls |use| for those of |entries| that still wait for their group.
+  // Calls |use| for those |entries| that still wait for their group.
   template <typename Use>
   static void for_each_waiting(std::span<const OperationRef> entries,
                                Use&& use) HETCOMM_UNDER_BATON;
@@ -178,7 +178,7 @@ class Poster {
            job_.departures().holds_back(operation);
   }
   void wait_to_depart(Operation& operation) HETCOMM_UNDER_BATON;
-  // Notes the times of an operation that was started.
+  // Records the start and deadline of an operation that was started.
   void note_started(Operation& operation) HETCOMM_UNDER_BATON;
   void end_aborted(Operation& operation) HETCOMM_UNDER_BATON;
   bool end_abandoned(Operation& operation) HETCOMM_UNDER_BATON;

@@ -57,7 +57,7 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   try {
     job_.memories().publish(*memory.registration);
   } catch (const std::bad_alloc&) {
-    // No peer knows of the memory, so none holds it.
+    // No peer knows of the memory, so none has it mapped.
     (void)job_.memories().withdraw(*memory.registration);
     job_.commons().registrations.erase(memory.registration->id);
     memory.registration.reset();
@@ -68,7 +68,8 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   return {};
 }
 
-// Looks at all operations of the context: the cost is that of ending some.
+// Ends running operations on the memory. Visits all operations of the context, which costs as much
+// as ending some.
 void RegisteredMemories::end_running(const Registration& registration) {
   engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending || operation.kind < OperationKind::kAccept ||
@@ -89,7 +90,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
   {
     const Engine::Baton baton(own.engine_);
     registration->closing = true;
-    own.engine_.note_arrival();  // threads that wait for a notification look again
+    own.engine_.note_arrival();  // threads that wait for a notification check again
     if (registration->running() != 0) own.end_running(*registration);
   }
   const uint64_t deadline = deadline_after(now_ns(), timeout);

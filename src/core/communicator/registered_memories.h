@@ -1,5 +1,5 @@
-// Memories that are registered on a communicator, so that its ranks may use them, and memories of
-// other ranks that were imported through it.
+// Memories that are registered on a communicator, so that its ranks may use them, and other ranks'
+// memories that were imported through it.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class RegisteredMemories {
   RegisteredMemories(const RegisteredMemories&) = delete;
   RegisteredMemories& operator=(const RegisteredMemories&) = delete;
 
-  // Any thread.
+  // All functions down to drop_remote() are [any-thread].
   Status register_memory(Memory& memory, uint32_t rights, bool caller_progress);
   static Status unregister_memory(Memory& memory, uint64_t timeout_ns);
   static Result<std::vector<std::byte>> export_memory(const Memory& memory);
@@ -42,7 +42,7 @@ class RegisteredMemories {
   void add_remote(RemoteMemory& remote);
   void drop_remote(RemoteMemory& remote);
 
-  // kBusy while there are registered or remote memories.
+  // Returns kBusy while there are registered or remote memories.
   Status check_idle() const HETCOMM_UNDER_BATON;
 
  private:
@@ -52,7 +52,7 @@ class RegisteredMemories {
   Job& job_;
   Engine& engine_;
   const uint64_t default_timeout_ns_;
-  // Memories that exist.
+  // Numbers of existing memories.
   int32_t remotes_ HETCOMM_GUARDED_BY_BATON = 0;
   int32_t registrations_ HETCOMM_GUARDED_BY_BATON = 0;
 };

@@ -21,10 +21,10 @@ struct SplitEntry {
   int32_t color;
   int32_t key;
   uint32_t channel;  // number of this rank's channel; 0 without a color
-  int32_t code;      // a Code: why it cannot take part
+  int32_t code;      // a Code: why the rank cannot take part
 };
 
-// Why there are no collective operations any more; ok while there are.
+// Returns the reason why collective operations are no longer possible; OK while they are.
 Status check_collectives(Communicator& communicator) {
   const Engine::Baton baton(communicator.engine());
   const Channel& channel = communicator.channel();
@@ -56,7 +56,7 @@ Status exchange_entries(Communicator& parent, const SplitEntry& mine,
   return status;
 }
 
-// Makes the communicator of the ranks of |color|, in the order of their keys, over |channel|.
+// Makes the communicator of the ranks with |color|, ordered by their keys, over |channel|.
 Result<std::unique_ptr<Communicator>> join(Communicator& parent, const std::vector<SplitEntry>& all,
                                            int32_t color, Channel& channel) {
   try {

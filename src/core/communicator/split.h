@@ -1,5 +1,5 @@
-// Split: makes communicators of some of a communicator's ranks. It is a collective operation that
-// the caller waits for.
+// Split: makes communicators from subsets of a communicator's ranks. It is a collective operation
+// that the caller waits for.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace hetcomm {
 
-// Makes the communicator of the ranks of |color|, in the order of |key|. Null for a rank without a
-// color. A rank whose arguments are |refused| takes part all the same, so that the others learn of
-// it.
+// Makes the communicator of the ranks with |color|, ordered by |key|. Returns null for a rank
+// without a color. A rank whose arguments are |refused| takes part nevertheless, so that the other
+// ranks learn of the refusal.
 Result<std::unique_ptr<Communicator>> split(Communicator& parent, int32_t color, int32_t key,
                                             const Status& refused);
 

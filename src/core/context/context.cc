@@ -29,16 +29,16 @@
 namespace hetcomm {
 namespace {
 
-// The NUMA node that |device| reports, by the kernel's number; -1: it reports none.
+// Returns the kernel's number of the NUMA node that |device| reports; -1 if it reports none.
 int told_numa_node(const Device& device) {
   return device.table->numa_node != nullptr ? device.table->numa_node(device.instance) : -1;
 }
 
 constexpr size_t kMaxListed = 32;
-constexpr size_t kMaxSubnets = 8;  // of one NIC, told to peers
+constexpr size_t kMaxSubnets = 8;  // subnets of one NIC that are sent to peers
 
-// Subnets by which hosts find out what joins them. Single addresses do not count, nor do subnets
-// that every host has for itself.
+// Returns the subnets by which hosts detect their common networks. Single addresses do not count,
+// nor do subnets that are private to each host.
 std::vector<std::string> telling_subnets(const topology::Nic& nic) {
   std::vector<std::string> telling;
   for (const std::string& subnet : nic.subnets) {
@@ -100,7 +100,8 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   return name_processors();
 }
 
-// Counts device |index| when NICs and places are chosen. False: it does not say where it is.
+// Includes device |index| in the choice of NICs and places. Returns false if its location is
+// unknown.
 bool Context::place_device(size_t index) {
   const Device& device = devices_.device(index);
   const DeviceTable& table = *device.table;
@@ -119,8 +120,8 @@ bool Context::place_device(size_t index) {
   return true;
 }
 
-// Tells the existing jobs where device |index| is, which was added. Works without memory, since the
-// device has been taken over: jobs go on with what they have.
+// Notifies the existing jobs of the location of device |index|, which was added. Throws nothing,
+// since the device has already been accepted: if out of memory, jobs keep their places.
 void Context::tell_jobs(size_t index) {
   try {
     place_in_jobs(index);
@@ -133,15 +134,15 @@ void Context::place_in_jobs(size_t index) {
   const std::vector<std::shared_ptr<Job>> known = jobs();
   if (!place_device(index) || known.empty()) return;
   Result<const HostPlaces*> places = host_places(false);
-  if (!places.ok()) return;  // jobs go on with what they have
+  if (!places.ok()) return;  // jobs keep their places
   for (const std::shared_ptr<Job>& job : known) {
     const Engine::Baton baton(engine_);
     job->meet_device(index, **places);
   }
 }
 
-// Refuses HETCOMM_NIC and HETCOMM_FABRIC if they name what this host lacks. Passes HETCOMM_NIC on
-// to transports, which choose by the names of RDMA devices and interfaces.
+// Fails if HETCOMM_NIC or HETCOMM_FABRIC names something that this host lacks. Passes HETCOMM_NIC
+// on to transports, which choose by the names of RDMA devices and interfaces.
 Status Context::apply_nic_rules() {
   if (config_.text(variable::kNic).empty() && config_.text(variable::kFabric).empty()) return {};
   Result<const topology::HostView*> view = topology_.view();
@@ -155,11 +156,11 @@ Status Context::apply_nic_rules() {
     if (!nic.rdma_device.empty()) devices.push_back(nic.name());
     if (!nic.interface.empty() && !nic.subnets.empty()) interfaces.push_back(nic.interface);
   }
-  // Without a device rdma is not used at all: no device has this name.
+  // Without a device, rdma is not used at all: no device has the name "none".
   if (devices.empty()) devices.emplace_back("none");
   HETCOMM_RETURN_IF_ERROR(
       config_.derive(variable::kRdmaNic, fmt::format("{}", fmt::join(devices, ","))));
-  if (interfaces.empty()) return {};  // they have no addresses: sockets use what they find
+  if (interfaces.empty()) return {};  // no addresses: sockets use what they find
   return config_.derive(variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 
@@ -245,7 +246,7 @@ Status Context::choose_nics() {
   return {};
 }
 
-// Says which NICs the host has, and which of |chosen|, the rank's NICs, each device uses.
+// Describes the host's NICs, and which of |chosen|, the rank's NICs, each device uses.
 void Context::describe_links(const topology::HostView& view, const std::vector<int>& chosen) {
   std::vector<std::vector<int>> devices;
   for (size_t device = 0; device < devices_.size(); ++device) {
@@ -268,7 +269,7 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
   chosen_.back().links = topology::host_links(view.machine, devices, others);
 }
 
-// Decides where memory and threads lie, on a host of several NUMA nodes.
+// Decides the places of memory and threads on a host with several NUMA nodes.
 void Context::choose_places(const topology::HostView& view, const topology::RankPlace& place,
                             const std::vector<int>& nics) {
   const topology::RankNodes nodes =
@@ -295,8 +296,8 @@ void Context::choose_places(const topology::HostView& view, const topology::Rank
           : fmt::format("near {}", view.machine.nics[static_cast<size_t>(nics[0])].name()));
 }
 
-// Returns |node|, or any node if the kernel refuses memory on it: it is off line, or a container
-// forbids the question.
+// Returns |node|, or any node if the kernel provides no memory on it: it is offline, or a container
+// forbids the query.
 int Context::usable_node(int node) {
   const auto known = std::find(refused_nodes_.begin(), refused_nodes_.end(), node);
   if (known != refused_nodes_.end()) return kAnyNumaNode;
@@ -312,7 +313,7 @@ bool Context::threads_follow_nics() const {
   return text.empty() || text == "auto";
 }
 
-// Places threads as HETCOMM_PROGRESS_CPUS says.
+// Places threads according to HETCOMM_PROGRESS_CPUS.
 Status Context::name_processors() {
   const std::string_view text = config_.text(variable::kProgressCpus);
   if (threads_follow_nics() || text == "none") return {};
@@ -334,7 +335,7 @@ Status Context::name_processors() {
   return {};
 }
 
-// Places the library's own threads, inside what the process was given.
+// Places the library's own threads, within the processors that the process was given.
 void Context::place_threads(ProcessorSet wanted, std::string_view why) {
   wanted.keep(inherited_);
   if (wanted.empty() || wanted == inherited_) return;
@@ -345,8 +346,8 @@ void Context::place_threads(ProcessorSet wanted, std::string_view why) {
   engine_.place_background(thread_processors_);
 }
 
-// Says which devices use which of the rank's NICs. The host's memory uses those of the NUMA node on
-// which this process runs. A device without a NIC of its own, or at an unknown place, uses all.
+// Assigns the rank's NICs to devices. The host's memory uses the NICs of the NUMA node on which
+// this process runs. A device without a NIC of its own, or at an unknown location, uses all.
 void Context::share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
                              const std::vector<int>& chosen) {
   const auto take = [&](size_t device, const topology::NicOrder& order) {
@@ -395,7 +396,7 @@ Result<size_t> Context::find_or_add_device(std::string_view kind, void* native,
   for (const NativeDevice& known : native_devices_) {
     if (known.native == native && known.kind == kind) return known.index;
   }
-  // Room comes first: a device that was added stays.
+  // Room is reserved first: a device that was added cannot be removed.
   NativeDevice added{std::string(kind), native, 0};
   native_devices_.reserve(native_devices_.size() + 1);
   Result<Device> device = make();
@@ -452,7 +453,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
         }
         note_times(operation, now_ns);
         if (now_ns >= operation.run.deadline_ns) {
-          operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
+          operation.run.deadline_ns = kForever;  // only once: it may have to wait for device copies
           operation.communicator->end(operation, Code::kTimedOut,
                                       operation.phase == OperationPhase::kBehind
                                           ? "the deadline passed before a stream had come to it"
@@ -470,7 +471,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
   return std::min(next, check_copies(now_ns));
 }
 
-// Reports devices whose copies do not end. Returns when to look again.
+// Reports devices whose copies do not end. Returns when to check again.
 uint64_t Context::check_copies(uint64_t now_ns) {
   const uint64_t limit_ns = devices_.copy_limit_ns();
   uint64_t next = kForever;
@@ -529,7 +530,7 @@ void Context::abandon(size_t index, std::string_view why) {
     if (operation.state() != OperationState::kPending ||
         operation.phase == OperationPhase::kSubmitted ||
         operation.phase == OperationPhase::kCollected) {
-      return;  // operations not started yet are refused their copies; other ranks are told then
+      return;  // when started, their copies are refused and other ranks notified
     }
     const bool is_behind = operation.phase == OperationPhase::kBehind &&
                            operation.options.on_stream &&

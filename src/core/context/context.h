@@ -1,4 +1,4 @@
-// Context: configuration, log, devices, transports' factories and the engine of one user of the
+// Context: the configuration, log, devices, transport factories and engine for one user of the
 // library.
 #pragma once
 
@@ -31,7 +31,8 @@ namespace hetcomm {
 
 class Job;
 
-// src/capi puts these parts together, since core names no transport and no device.
+// The parts of a context. src/capi assembles them, since core does not depend on particular
+// transports and devices.
 struct ContextParts {
   Config config;
   std::unique_ptr<Log> log;
@@ -45,53 +46,54 @@ class Context final : private Submitter, private CopyWarden {
   static Result<std::unique_ptr<Context>> create(ContextParts parts);
   ~Context();
 
-  // False in a forked child.
+  // Whether this process is not a forked child of the context's creator.
   bool alive() const { return *static_cast<volatile const uint32_t*>(alive_) != 0; }
   const Config& config() const { return config_; }
   Log& log() { return *log_; }
   Engine& engine() { return engine_; }
   DeviceSet& devices() { return devices_; }
-  // The number of the device of |kind| for |native|. If there is none yet, |make| makes it. Jobs
-  // that are created from now on choose NICs by it, too. Existing jobs keep their NICs, of which
-  // the device uses the near ones. [any-thread]
+  // Returns the number of the device of |kind| for |native|. If there is none yet, |make| makes it.
+  // Jobs that are created from now on take it into account when they choose NICs. Existing jobs
+  // keep their NICs, and the device uses those near it. [any-thread]
   Result<size_t> find_or_add_device(std::string_view kind, void* native,
                                     const std::function<Result<Device>()>& make);
-  // Takes |device| over and returns its number; on failure, neither. Else as above. [any-thread]
+  // Takes ownership of |device| and returns its number; does neither on failure. NICs: see
+  // find_or_add_device(). [any-thread]
   Result<size_t> add_device(const Device& device);
-  // Gives up device |index|, which is not the host: its operations end with DEVICE_LOST and |why|,
-  // and nothing is started on it any more. Copies may go on (DeviceSet::abandoned). [any-thread]
+  // Abandons device |index|, which is not the host: its operations end with DEVICE_LOST and |why|,
+  // and nothing is started on it any longer. Copies may continue (DeviceSet::abandoned).
+  // [any-thread]
   void abandon_device(size_t index, std::string_view why) HETCOMM_EXCLUDES(baton_role);
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
   // The machine and its NICs, read on first use. [any-thread]
   topology::HostTopology& topology() { return topology_; }
   // Returns the places that a job uses. NICs and places are chosen on first use, and only
-  // learn_devices() changes them. No NIC is named where there is nothing to choose, as most often
-  // in a job that |stays_on_host|. Fails for a topology that the user has named and that cannot be
-  // used. [any-thread]
+  // learn_devices() changes them. No NIC is named if there is no choice, as is usual in a job that
+  // |stays_on_host|. Fails if the user has named a topology that cannot be used. [any-thread]
   Result<const HostPlaces*> host_places(bool stays_on_host);
-  // Devices on this host that other ranks do not know of on their own. [any-thread]
+  // Devices on this host that other ranks of the host cannot see. [any-thread]
   std::vector<topology::PciAddress> hidden_devices() { return topology_.hidden_devices(); }
-  // Ranks of this host have devices at |addresses|. host_places() counts them from now on.
-  // [any-thread]
+  // Records that ranks of this host have devices at |addresses|. host_places() counts them from now
+  // on. [any-thread]
   void learn_devices(const std::vector<topology::PciAddress>& addresses);
-  // The places that a job of this rank alone uses.
+  // The places for a job of this rank only.
   const HostPlaces& plain_places() const { return plain_; }
-  // The NICs of |view|, which is this context's, in the order in which the data of |device| uses
-  // them. A device that does not know where it is counts as memory of this process's NUMA node.
+  // Returns the NICs of |view|, which belongs to this context, in the order in which |device|'s
+  // data uses them. A device of unknown location is treated as memory of this process's NUMA node.
   // [any-thread]
   topology::NicOrder nic_order(const topology::HostView& view, const Device& device) const;
-  // The thread of the control planes, started by the first job of several ranks. [any-thread]
+  // The control planes' thread, which the first job of several ranks starts. [any-thread]
   Result<liveness::ControlThread*> control_thread();
-  // The jobs of its communicators, the oldest first.
+  // Add a job of the context's communicators, and return all jobs, oldest first.
   void add_job(const std::shared_ptr<Job>& job);
   std::vector<std::shared_ptr<Job>> jobs();
   OverlapGuard& overlaps() { return overlaps_; }
-  // Objects of this context that still exist.
+  // Count the existing objects of this context.
   void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
   void drop_object() { objects_.fetch_sub(1, std::memory_order_release); }
-  // Counts the times of a pending operation from |now_ns|, unless that was done before. Returns
-  // when the operation has to be looked at first.
+  // Records the start and deadline of a pending operation, counted from |now_ns|, unless that was
+  // done before. Returns when the operation has to be checked first.
   uint64_t note_times(Operation& operation, uint64_t now_ns) const;
   bool in_use() const { return objects_.load(std::memory_order_acquire) != 0; }
 
@@ -127,7 +129,7 @@ class Context final : private Submitter, private CopyWarden {
   topology::HostTopology topology_{config_, *log_};
   std::vector<std::unique_ptr<TransportFactory>> factories_;
   DeviceSet devices_;
-  uint32_t* alive_ = nullptr;  // a page that the kernel wipes in forked children
+  uint32_t* alive_ = nullptr;  // a page that the kernel clears in forked children
   uint64_t stall_ns_;
   std::atomic<int64_t> objects_{0};
   OverlapGuard overlaps_;
@@ -142,16 +144,16 @@ class Context final : private Submitter, private CopyWarden {
   std::vector<std::weak_ptr<Job>> jobs_;  // under |job_mutex_|
   std::mutex control_mutex_;
   std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
-  HostPlaces plain_;                                         // names no NIC and no NUMA node
+  HostPlaces plain_;                                         // has no NIC and no NUMA node
   std::mutex chosen_mutex_;
   // Under |chosen_mutex_|:
   bool is_chosen_ = false;
   Status chosen_failure_;
-  std::deque<HostPlaces> chosen_;       // jobs may use the earlier ones; the last one counts
-  std::vector<int> refused_nodes_;      // the kernel gives no memory on them
+  std::deque<HostPlaces> chosen_;       // the last one is current; jobs may use the others
+  std::vector<int> refused_nodes_;      // NUMA nodes on which the kernel provides no memory
   std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
-  ProcessorSet inherited_;              // of the thread that has created the context
-  ProcessorSet thread_processors_;      // for the library's own threads; empty: anywhere
+  ProcessorSet inherited_;              // processors of the thread that created the context
+  ProcessorSet thread_processors_;      // for the library's own threads; empty: all
   Engine engine_;
 };
 

@@ -52,7 +52,7 @@ Departures::Line& Departures::line_of(UserStream& stream) {
   return lines_.emplace_back(Line{.stream = &stream});
 }
 
-// Whether no other departure is before it in any of its orders.
+// Whether no other departure precedes it in any of its orders.
 bool Departures::is_first(const Departure& departure) const {
   return std::all_of(departure.orders_.begin(), departure.orders_.end(),
                      [&](const Departure::OrderPlace& place) HETCOMM_UNDER_BATON {
@@ -60,7 +60,7 @@ bool Departures::is_first(const Departure& departure) const {
                      });
 }
 
-// Threads that post at the same time may add places in an order other than the stream's.
+// Threads that post at the same time may add places in an order that differs from the stream's.
 void Departures::line_up(Line& line, const Waiting& waiting) {
   auto after = line.waiting.end();
   while (after != line.waiting.begin() && std::prev(after)->place->number > waiting.place->number) {
@@ -89,7 +89,7 @@ Departure& Departures::add(std::unique_ptr<Departure> departure, std::vector<con
   return own;
 }
 
-// |departure| could not be added as a whole.
+// Undoes add() for |departure|, which could not be added completely.
 void Departures::take_back(Departure& departure) {
   for (Line& line : lines_) {
     std::erase_if(line.waiting, [&](const Waiting& each) { return each.departure == &departure; });
@@ -101,8 +101,8 @@ void Departures::take_back(Departure& departure) {
   departure.close();
 }
 
-// Its places are still waited for. In an order in which it has no other operation, no departure
-// waits for it any more, and it waits for none.
+// The departure's places are still waited for. In an order in which it has no other operation, no
+// departure waits for it any longer, and it waits for none.
 void Departures::leave(Operation& operation) {
   Departure& departure = *operation.order.departure;
   departure.operations_[operation.order.index] = nullptr;
@@ -119,7 +119,7 @@ void Departures::leave(Operation& operation) {
   if (place == departure.orders_.end()) return;
   leave_order(*place);
   departure.orders_.erase(place);
-  // It may be the first of all that are left.
+  // The departure may be the first of those that remain.
   for (const Departure::OrderPlace& each : departure.orders_) mark_changed(each.order);
   if (departure.orders_.empty() && departure.places_left_ == 0) {
     departure.is_released_ = true;
@@ -127,7 +127,7 @@ void Departures::leave(Operation& operation) {
   }
 }
 
-// It allocates nothing.
+// Allocates nothing.
 void Departures::leave_order(const Departure::OrderPlace& place) {
   orders_.at(place.order).departures.erase(place.at);
   mark_changed(place.order);
@@ -164,7 +164,7 @@ int Departures::progress() {
   return moved;
 }
 
-// Lets the departures go that the stream has come to.
+// Advances the departures whose places the stream has reached.
 int Departures::advance(Line& line) {
   const Device& device = line.stream->device();
   int moved = 0;
@@ -183,7 +183,7 @@ int Departures::advance(Line& line) {
   return moved;
 }
 
-// Ends the departure's operations, since what the stream holds before them has failed.
+// Ends the departure's operations, since earlier work in the stream has failed.
 void Departures::fail(Departure& departure, const Device& device, hetcomm_status_t status) {
   const auto code = static_cast<Code>(status);
   const std::string why = text_or_none([&] {
@@ -217,8 +217,8 @@ void Departures::on_abandoned(size_t index) {
   std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
 }
 
-// Looks at one order that has changed. Its first departure goes if its streams have come to it and
-// it is the first of all its orders.
+// Checks one order that has changed. Its first departure departs if its streams have reached it and
+// it is the first in all its orders.
 int Departures::depart_in_order() {
   const auto own = orders_.find(changed_);
   Order& order = own->second;
@@ -235,7 +235,7 @@ int Departures::depart_in_order() {
 }
 
 void Departures::depart_if_ready(Departure& departure) {
-  // A released departure goes in its turn: its list knows it.
+  // A released departure departs in its turn, from its list.
   if (departure.places_left_ > 0 || departure.is_released_ || !is_first(departure)) return;
   leave_orders(departure);
   const std::unique_ptr<Departure> own = std::move(*departure.self_);

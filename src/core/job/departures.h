@@ -1,15 +1,15 @@
 // The departures of a job: started operations that wait for users' streams. Under the baton.
 //
-//   add() --> each of its places waits in the line of its stream --> progress(): all were reached
-//   --> no other departure is before it in an order of its composite operations
+//   add() --> each of its places waits in its stream's line --> progress(): all were reached
+//   --> it is first in every order of its composite operations
 //   --> its operations depart
 //
 // Composite operations that keep an order (CompositeOperation::order()) are the collective
 // operations of one communicator, and the executions of one redistribution. Each order is a
 // separate line: waiting in one order holds back nothing in another.
 //
-// A stream that is held back for one departure reaches the place of the next one only when the
-// operations of the first have ended. So only the first place in each line is looked at.
+// A stream that is held back for one departure reaches the place of the next one only after the
+// operations of the first have ended. So only the first place in each line is checked.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ namespace hetcomm {
 // Operations that start together, once the streams that they name have reached them.
 class Departure {
  public:
-  // Puts a place into each of |streams|, which differ. [any-thread]
+  // Adds a place to each of |streams|, which differ. [any-thread]
   static Result<std::unique_ptr<Departure>> make(std::span<UserStream* const> streams);
   // Makes a departure that waits for no stream.
   Departure() = default;
@@ -43,25 +43,25 @@ class Departure {
 
   // Makes room for |count| operations. May throw std::bad_alloc.
   void reserve(size_t count) { operations_.reserve(count); }
-  // |operation|, which has begun and for which there is room, will depart. Its stream is one of
-  // those of the departure.
+  // Adds |operation|, which has begun and for which there is room. Its stream is one of the
+  // departure's.
   void join(Operation& operation) HETCOMM_UNDER_BATON;
-  // No more operations will join. Streams that none of them names go on.
+  // Ends joining: no more operations will join. Resumes streams that no operation names.
   void close() HETCOMM_UNDER_BATON;
 
  private:
   friend class Departures;
   std::vector<StreamPlace> places_;
-  size_t places_left_ = 0;              // not reached yet
-  std::vector<Operation*> operations_;  // null: it has ended
-  // The departure's place in an order of its composite operations.
+  size_t places_left_ = 0;              // number of places not reached yet
+  std::vector<Operation*> operations_;  // null: the operation has ended
+  // The departure's position in an order of its composite operations.
   struct OrderPlace {
     const void* order;
     std::list<Departure*>::iterator at;
   };
   std::vector<OrderPlace> orders_;                          // each order once
   Departure* next_released_ = nullptr;                      // in Departures::released_
-  bool is_released_ = false;                                // it is in that list
+  bool is_released_ = false;                                // it is in Departures::released_
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // position in Departures::all_
 };
 
@@ -71,11 +71,12 @@ class Departures {
   Departures(const Departures&) = delete;
   Departures& operator=(const Departures&) = delete;
 
-  // Takes |departure| over; its operations join before the next pass. |orders| are those of its
-  // composite operations, each once. May throw std::bad_alloc, and has then let its streams go on.
+  // Takes ownership of |departure|; its operations join before the next pass. |orders| are the
+  // orders of its composite operations, each once. May throw std::bad_alloc, and has then resumed
+  // the departure's streams.
   Departure& add(std::unique_ptr<Departure> departure,
                  std::vector<const void*> orders) HETCOMM_UNDER_BATON;
-  // Whether a composite operation of |order| that starts now has to depart after others.
+  // Whether a composite operation of |order| that starts now must depart after others.
   bool holds_back(const void* order) const HETCOMM_UNDER_BATON {
     if (orders_.empty()) return false;
     const auto found = orders_.find(order);
@@ -86,11 +87,11 @@ class Departures {
            holds_back(operation.composite->order());
   }
 
-  // |operation|, which has joined a departure, ends before it departs. Other departures may then go
-  // in the next pass.
+  // Removes |operation|, which has joined a departure and ends before it departs. Other departures
+  // may then depart in the next pass.
   void leave(Operation& operation) HETCOMM_UNDER_BATON;
 
-  // Calls use(operation) for those that wait, the oldest first. |use| may end any of them.
+  // Calls use(operation) for waiting operations, oldest first. |use| may end any of them.
   template <typename Use>
   void for_each(Use&& use) HETCOMM_UNDER_BATON {
     for (const auto& departure : all_) {
@@ -100,15 +101,15 @@ class Departures {
       }
     }
   }
-  // Device |index| was given up, so its streams are no longer waited for. Ends the operations that
-  // wait for them.
+  // Ends the operations that wait for streams of device |index|, which was abandoned, and stops
+  // waiting for these streams.
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
-  // Whether no stream is waited for, and no departure may go.
+  // Whether no stream is waited for, and no departure can depart.
   bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready(); }
-  // Whether a pass would find something to do.
+  // Whether a pass would do any work.
   bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr || released_ != nullptr; }
   int progress() HETCOMM_UNDER_BATON;
-  // These promise what Staging's functions of the same names promise.
+  // Like Staging's functions of the same names.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
 
@@ -117,17 +118,17 @@ class Departures {
     Departure* departure;
     StreamPlace* place;
   };
-  // The places that one stream has not reached, in its order.
+  // The places that one stream has not reached, in stream order.
   struct Line {
     UserStream* stream;
     std::deque<Waiting> waiting{};
-    bool ends_sleep = false;  // the device has promised to, for the first one
+    bool ends_sleep = false;  // the device has promised to, for the first place
   };
-  // The waiting departures with operations of one order, in the order of the calls.
+  // The waiting departures with operations of one order, in the order of their calls.
   struct Order {
     std::list<Departure*> departures{};
-    // Another departure may be the first one since depart_in_order() has looked. An order without
-    // departures stays until then.
+    // Whether another departure may have become first since the last depart_in_order(). An order
+    // without departures is kept until the next one.
     bool has_changed = false;
     const void* next_changed = nullptr;
   };
@@ -151,9 +152,9 @@ class Departures {
   std::list<std::unique_ptr<Departure>> all_;
   std::list<Line> lines_;
   std::unordered_map<const void*, Order> orders_;
-  const void* changed_ = nullptr;  // the first of a list of orders that have changed
-  // The first of a list of departures that have left all of their orders and whose streams had come
-  // to them before. Nothing else will look at them.
+  const void* changed_ = nullptr;  // head of a list of orders that have changed
+  // Head of a list of departures that have left all of their orders and whose streams had already
+  // reached them. No other list leads to them.
   Departure* released_ = nullptr;
 };
 

@@ -1,6 +1,6 @@
 // Notices from other ranks about a communicator that this rank does not have yet, or no longer has.
-// It may make the communicator long after the others. The last notices are kept; channel numbers
-// are never used again.
+// It may make the communicator long after the others. Only the most recent notices are kept;
+// channel numbers are never reused.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ namespace hetcomm {
 
 class EarlyNotices {
  public:
-  // |origin| knows the communicator by |channel|, a number of its own.
+  // |origin| knows the communicator by |channel|, one of its own channel numbers.
   struct Failure {
     int origin;
     uint32_t channel;
-    bool aborted;  // else its collective operations have failed
+    bool aborted;  // false: its collective operations have failed
     Status why;
   };
   struct Call {
@@ -39,8 +39,8 @@ class EarlyNotices {
     calls_.push_back(std::move(call));
   }
 
-  // Reports, and then forgets, the notices for which concerns(origin, channel) is true: all
-  // failures by on_failure(failure), then all calls by on_call(call).
+  // Reports and removes the notices for which concerns(origin, channel) is true: first all failures
+  // by on_failure(failure), then all calls by on_call(call).
   template <typename Concerns, typename OnFailure, typename OnCall>
   void take(Concerns&& concerns, OnFailure&& on_failure, OnCall&& on_call) HETCOMM_UNDER_BATON {
     const auto is_taken = [&](const auto& each)

@@ -35,7 +35,7 @@
 namespace hetcomm {
 namespace {
 
-// How long a waiting thread polls where ranks share cores.
+// How long a waiting thread polls if ranks share cores.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
 
 uint32_t credit_for_each_peer(const Config& config, int size) {
@@ -56,8 +56,9 @@ void adapt_to_crowd(int64_t ranks_here, const Config& config, Log& log, SpinPoli
              ranks_here);
 }
 
-// Ranks of other hosts that are offered loopback only would look for this rank on themselves. Those
-// hosts may be namespaces of one machine, so the owners of the addresses tell them apart.
+// Warns if ranks of other hosts are offered only loopback addresses: they would look for this rank
+// on their own host. Those hosts may be namespaces of one machine, so the owners of the addresses
+// distinguish them.
 void warn_of_loopback(const Config& config, Log& log, int own_rank, int size,
                       const liveness::AddressBook& control) {
   const auto is_loopback = [](const Address& address) { return address.is_loopback(); };
@@ -121,13 +122,14 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
   wanted_transports_ = options.transports;
   commons_.first_sequence = options.first_sequence;
   interfaces_.route = bootstrap.local_address();
-  // A rank that cannot go on takes part all the same, and tells the others why: they would wait.
+  // A rank that cannot continue takes part nevertheless, and tells the others why, since they would
+  // wait.
   RankProfile own;
   const Status prepared = prepare(options, &own);
   if (!prepared.ok()) {
     log().warn("communicator '{}' cannot be made: {}", options.name, prepared.text());
   }
-  // The words of scopes are part of the protocol between ranks.
+  // The text of scopes is part of the protocol between ranks.
   const std::string scope =
       fmt::format("{}/epoch {}{}", options.name, options.epoch, learned == nullptr ? "/again" : "");
   const bool is_large =
@@ -153,14 +155,14 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
     HETCOMM_RETURN_IF_ERROR(take_members(std::move(met).value(), std::move(model)));
   }
   const Status joined = wait_for_control(options.deadline_ns);
-  // A rank that is missing may have got no digest from this one.
+  // A missing rank may have received no digest from this one.
   const Status dropped = last_refused_reader(bootstrap);
   if (joined.ok() || dropped.ok()) return joined;
   return Status(joined.code(), fmt::format("{}; the relay has dropped a connection: {}",
                                            joined.text(), dropped.text()));
 }
 
-// In a small job every rank tells all others everything.
+// Makes a small job, in which every rank sends its whole profile to all others.
 Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
                                            const RankProfile& own, const Status& prepared,
                                            const JobOptions& options) {
@@ -186,8 +188,8 @@ Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::stri
   return meeting;
 }
 
-// In a large job every rank tells all others what they have to know before they talk to it. It
-// tells the rest to those that ask for it.
+// Makes a large job, in which every rank sends all others what they must know before they contact
+// it. It sends the rest to the ranks that ask.
 Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string& scope,
                                         const RankProfile& own, const Status& prepared,
                                         const JobOptions& options) {
@@ -241,7 +243,7 @@ Status Job::check_own(const JobDigest& digest, const RankProfile& own) const {
                             rank()));
 }
 
-// All ranks have introduced themselves: this rank can judge from now on who connects.
+// Uses the introductions of all ranks. From now on this rank can decide who connects.
 Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) {
   credentials_.identity.instance = met.digest.instance;
   credentials_.incarnations = std::make_shared<std::vector<uint64_t>>(
@@ -282,12 +284,12 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   const Engine::Baton baton(engine());
   engine().refresh_now();
   HETCOMM_RETURN_IF_ERROR(environment_.nics_failure);
-  // Drawn for this job alone. 0 stands for a rank that has none.
+  // Drawn for this job only. 0 stands for a rank that has none.
   uint32_t& incarnation = own->info.incarnation;
   while (incarnation == 0) {
     HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
   }
-  // Connections to peers are made as they are needed (IdleConnections).
+  // Connections to peers are made on demand (IdleConnections).
   constexpr uint64_t kOwnDescriptors = 16;
   if (size() > 1) {
     HETCOMM_RETURN_IF_ERROR(
@@ -336,7 +338,7 @@ Status Job::make_control(uint32_t incarnation) {
   return {};
 }
 
-// Rank 0 draws the id that makes this job different from all before.
+// Fills in |own|. Rank 0 draws the id that distinguishes this job from all earlier ones.
 Status Job::describe_self(RankProfile* own) {
   const Config& config = environment_.config;
   const std::string_view cluster = config.text(variable::kCluster);
@@ -377,7 +379,7 @@ Status Job::describe_self(RankProfile* own) {
 }
 
 Status Job::wait_for_control(uint64_t deadline_ns) {
-  // Polling would take the processors from ranks that are not as far.
+  // Polling would take processors from ranks that are behind.
   engine().wait_asleep(deadline_ns, [this] { return events_.ready(); });
   const Engine::Baton baton(engine());
   if (!events_.failure().ok()) {
@@ -387,7 +389,7 @@ Status Job::wait_for_control(uint64_t deadline_ns) {
   const liveness::ControlPlane::Missing missing = control_->missing_neighbours();
   const Status& dropped = missing.last_rejection;
   std::string why = missing.failure.empty() ? std::string() : ": " + missing.failure;
-  // The reason is that of the first missing rank.
+  // The reason belongs to the first missing rank.
   if (!why.empty() && missing.ranks.size() > 1) {
     why = fmt::format(": rank {}{}", missing.ranks.front(), why);
   }
@@ -403,7 +405,7 @@ Job::~Job() {
   engine().passes().remove(this);
   environment_.devices.remove_device_user(*this);
   commons_.control = nullptr;
-  control_.reset();  // says goodbye
+  control_.reset();  // sends goodbyes
   commons_.channels.for_each_table([](MatchTable& table) HETCOMM_UNDER_BATON {
     while (Incoming* message = table.first_unexpected()) {
       table.remove_unexpected(message);
@@ -411,7 +413,7 @@ Job::~Job() {
     }
   });
   while (!commons_.graveyard.empty()) {
-    commons_.graveyard.bury(commons_.blocks);  // these objects refer to pairs
+    commons_.graveyard.bury(commons_.blocks);  // the buried objects refer to pairs
   }
   commons_.turns.clear();
   pairs_.clear();
@@ -459,7 +461,7 @@ void Job::start_receive(Channel& own, Operation& receive) {
     Pair& sender = pair(receive.peer);
     if (sender.state() != PairState::kReady) [[unlikely]] {
       sender.ensure_connected();
-      // Perhaps there is no way to connect.
+      // The peer may be unreachable.
       if (const Status& status = peer_status(receive.peer); !status.ok()) {
         commons_.completer.complete(receive, status.code(),
                                     fmt::format("{}: {}", describe(receive), status.text()));
@@ -491,7 +493,7 @@ void Job::prepare_for_holds() {
   commons_.device_access.prepare_for_holds(commons_.near);
 }
 
-// The job keeps the NICs that it has. The device uses those of them that are near it.
+// Keeps the job's NICs. The device uses those near it.
 void Job::meet_device(size_t index, const HostPlaces& places) {
   if (index < places.memory.devices.size()) {
     commons_.staging.chunks().set_node(index, places.memory.devices[index]);
@@ -575,7 +577,7 @@ void Job::run_timers(uint64_t now_ns) {
 }
 
 uint64_t Job::next_timer_ns() const {
-  // Memory that was kept for abandoned copies goes soon after they have ended.
+  // Memory that was kept for abandoned copies is freed soon after they have ended.
   constexpr uint64_t kLookNs = 100'000'000;
   const uint64_t look_ns =
       environment_.devices.abandoned().none() ? kForever : commons_.now_ns() + kLookNs;

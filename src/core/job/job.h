@@ -1,8 +1,8 @@
-// A communicator and those split from it share one Job. It has the ranks of one job and epoch, this
-// rank's transports, a pair for each peer that was talked to, the control plane, and the match
-// tables of all communicators.
+// The state that a communicator and all those split from it share: the ranks of one job and epoch,
+// this rank's transports, a pair for each peer that it has communicated with, the control plane,
+// and the match tables of all communicators.
 //
-// It creates these parts, drives them, and ends them in the right order:
+// A Job creates these parts, drives them, and ends them in the right order:
 //
 //   PeerDirectory   what each rank says about itself
 //   JobTransports   this rank's transports
@@ -54,10 +54,10 @@ struct JobOptions {
   std::string name;
   uint32_t epoch = 0;
   std::string transports;  // empty: HETCOMM_TRANSPORTS
-  bool share = false;      // uses a job that all ranks are in already, if there is one
+  bool share = false;      // use a job that all ranks already share, if there is one
   uint64_t deadline_ns = 0;
-  // Tests set this, to the same value on all ranks: the number before that of the first message of
-  // every pair. The counters of credit begin there too.
+  // For tests, with the same value on all ranks: the sequence number before the first message of
+  // every pair. The credit counters begin there too.
   uint32_t first_sequence = 0;
 };
 
@@ -65,26 +65,28 @@ class Job final : public Driven, private DeviceUser {
  public:
   // Exchanges profiles and makes the control plane. Collective; blocks until |options.deadline_ns|.
   // If ranks of one host know of different devices there, no rank makes a job: the result is null,
-  // and |*learned| has the devices of this host. All ranks then call it again, with |learned| null.
+  // and |*learned| holds the devices of this host. All ranks then call create() again, with
+  // |learned| null.
   static Result<std::unique_ptr<Job>> create(
       const JobEnvironment& environment, Bootstrap& bootstrap, const JobOptions& options,
       std::optional<std::vector<topology::PciAddress>>* learned);
-  // Says goodbye and closes everything. Nothing may be pending.
+  // Sends goodbyes and closes everything. Nothing may be pending.
   ~Job();
 
   int rank() const { return commons_.rank; }
   int size() const { return peers_.size(); }
   const Secret& secret() const { return credentials_.secret; }
-  // True if a communicator that asks for |transports| may be made over this job. |configured_key|
+  // Whether a communicator that asks for |transports| may be made over this job. |configured_key|
   // is the caller's.
   bool may_be_shared(const std::string& transports,
                      const std::optional<Secret>& configured_key) const;
-  // This rank's offer of the job to others, reached by |channel|; none where too many are lost.
+  // Returns this rank's offer of the job to others, which reach it by |channel|; none if too many
+  // ranks are lost.
   std::optional<JobOffer> offer(const Channel& channel);
 
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
-  // Its pairs share these objects, and its communicators use them.
+  // Objects that the job's pairs share and its communicators use.
   PairCommons& commons() HETCOMM_UNDER_BATON { return commons_; }
   const PairCommons& commons() const HETCOMM_UNDER_BATON { return commons_; }
   const PeerDirectory& peers() const HETCOMM_UNDER_BATON { return peers_; }
@@ -98,25 +100,25 @@ class Job final : public Driven, private DeviceUser {
   TaskList& tasks() HETCOMM_UNDER_BATON { return tasks_; }
   Departures& departures() HETCOMM_UNDER_BATON { return departures_; }
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
-  // There is none in a job of one rank.
+  // The control plane. A job of one rank has none.
   liveness::ControlPlane& control() HETCOMM_UNDER_BATON { return *control_; }
 
   Pair& pair(int rank) HETCOMM_UNDER_BATON { return pairs_.at(rank); }
-  // Null when the pair was never used.
+  // Returns the pair with |rank|; null if it was never used.
   Pair* find_pair(int rank) HETCOMM_UNDER_BATON { return pairs_.find(rank); }
   const Status& peer_status(int rank) const HETCOMM_UNDER_BATON { return pairs_.status(rank); }
 
-  // The communicator of all ranks has this channel, which has the same number everywhere.
+  // The channel of the communicator of all ranks, which has the same number on every rank.
   Channel& first_channel() HETCOMM_UNDER_BATON { return *commons_.channels.find(0); }
-  // A channel for a communicator that this rank is about to make.
+  // Opens a channel for a communicator that this rank is about to make.
   Channel& open_channel() HETCOMM_UNDER_BATON { return commons_.channels.open(); }
-  // Posts |receive|, or gives it a message that is here already.
+  // Posts |receive|, or completes its match with a message that has already arrived.
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
-  // Users' streams are about to be held back. Makes what their devices need before that.
+  // Prepares the devices of users' streams that are about to be held back.
   void prepare_for_holds() HETCOMM_UNDER_BATON;
   // Applies |places| to device |index|, which was added. May throw std::bad_alloc.
   void meet_device(size_t index, const HostPlaces& places) HETCOMM_UNDER_BATON;
-  // Ends the sleep of a peer, which will look at everything.
+  // Wakes |rank| from its sleep, so that it checks everything.
   void wake(int rank) HETCOMM_UNDER_BATON;
 
   // Driven
@@ -129,23 +131,23 @@ class Job final : public Driven, private DeviceUser {
   void finish_sleep() override HETCOMM_UNDER_BATON;
 
  private:
-  // This rank's knowledge of the others when all have introduced themselves.
+  // This rank's knowledge of the others after all have introduced themselves.
   struct Meeting {
     JobDigest digest;
-    liveness::AddressBook addresses;  // of control planes
-    // The offers that ranks have told.
+    liveness::AddressBook addresses;  // addresses of the control planes
+    // Offers that ranks have sent.
     std::vector<std::pair<int, std::vector<PeerInfo::Offer>>> offers;
-    std::vector<std::byte> profile;  // of this rank, for those that ask for it
+    std::vector<std::byte> profile;  // this rank's profile, for ranks that ask for it
   };
 
   Job(const JobEnvironment& environment, int rank, int size);
   Status set_up(Bootstrap& bootstrap, const JobOptions& options,
                 std::optional<std::vector<topology::PciAddress>>* learned);
-  // Makes what this rank has to have before the others are asked, and says what it tells them.
+  // Makes the parts that must exist before other ranks are asked, and fills in this rank's profile.
   Status prepare(const JobOptions& options, RankProfile* own);
   Status make_control(uint32_t incarnation) HETCOMM_UNDER_BATON;
   Status describe_self(RankProfile* own) HETCOMM_UNDER_BATON;
-  // These are collective. |prepared| says whether this rank can take part.
+  // These are collective. |prepared| tells whether this rank can take part.
   Result<Meeting> meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
                                    const RankProfile& own, const Status& prepared,
                                    const JobOptions& options);
@@ -175,8 +177,8 @@ class Job final : public Driven, private DeviceUser {
   const JobEnvironment environment_;
   Credentials credentials_;
   bool drew_key_ = false;          // no secret is configured
-  std::string wanted_transports_;  // as the communicator's options name them
-  std::string link_model_text_;    // rank 0 only: what it hands out
+  std::string wanted_transports_;  // from the communicator's options
+  std::string link_model_text_;    // rank 0 only: the model that it distributes
   const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();
   PeerDirectory peers_;
   PairCommons commons_;
@@ -191,7 +193,8 @@ class Job final : public Driven, private DeviceUser {
   PeerEvents events_;
   TaskList tasks_{commons_.engine};
   MemoryExports memories_;
-  // Last: endpoints and transports go before what their upcalls touch.
+  // Last members, so that endpoints and transports are destroyed before the objects that their
+  // upcalls use.
   JobInterfaces interfaces_;
   JobTransports transports_;
 };

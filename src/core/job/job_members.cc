@@ -12,9 +12,9 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMaxNoteBytes = 1024;  // of one call
+constexpr size_t kMaxNoteBytes = 1024;  // for one call
 
-// Calls use(message) for the unexpected messages of |table|; it may remove the one it is given.
+// Calls use(message) for each unexpected message in |table|. |use| may remove that message.
 template <typename Use>
 void for_each_unexpected(MatchTable& table, Use&& use) HETCOMM_UNDER_BATON {
   Incoming* next = nullptr;
@@ -63,8 +63,8 @@ JobMember* JobMembers::find(int origin, uint32_t channel) const {
 
 // --- failures ---------------------------------------------------------------
 
-// An operation that ends here may abort other communicators, which calls this function again before
-// it is done. Each call ends the communicators that it has closed itself.
+// An operation that ends here may abort other communicators, which re-enters this function. Each
+// call ends the communicators that it has closed itself.
 void JobMembers::abort(JobMember& communicator, const Status& why, bool publish) {
   if (communicator.channel().closed) return;
   if (publish && commons_.control != nullptr) {
@@ -74,9 +74,9 @@ void JobMembers::abort(JobMember& communicator, const Status& why, bool publish)
   close_aborted(communicator, why, number);
   close_aborted_children(why, publish, number);
   commons_.engine.drain();
-  // One look at all operations, however many communicators are aborted.
+  // One pass over all operations, however many communicators are aborted.
   commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
-    // An operation that was not started yet ends when it is.
+    // An operation that was not started yet ends when it is started.
     if (operation.state() != OperationState::kPending ||
         operation.phase == OperationPhase::kSubmitted ||
         !was_closed_by(number, operation.communicator)) {
@@ -92,7 +92,7 @@ bool JobMembers::was_closed_by(uint64_t abort, const CommunicatorBase* communica
          found->second.communicator == communicator;
 }
 
-// Works without memory.
+// Allocates no memory.
 void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint64_t number) {
   Channel& own = communicator.channel();
   own.aborted = why;
@@ -100,16 +100,16 @@ void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint6
   if (const auto found = members_.find(own.id); found != members_.end()) {
     found->second.closed_by = number;
   }
-  commons_.engine.note_arrival();  // threads that probe have to look again
+  commons_.engine.note_arrival();  // threads that probe check again
   try {
     commons_.log.warn("communicator {} was aborted: {}", own.id, why.text());
   } catch (const std::bad_alloc&) {
-    // Its operations say so.
+    // The communicator's operations report the failure.
   }
   drop_queued(own);
 }
 
-// Most often a child has a higher number than its parent, so that one round finds all.
+// A child usually has a higher number than its parent, so that one round finds all.
 void JobMembers::close_aborted_children(const Status& why, bool publish, uint64_t number) {
   for (bool again = true; again;) {
     again = false;
@@ -137,7 +137,7 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
   Channel& own = communicator.channel();
   if (own.closed || !own.collectives_failed.ok()) return;
   own.collectives_failed = why;
-  communicator.end_collectives(why);  // always, even without memory to tell anybody
+  communicator.end_collectives(why);  // always, even if out of memory for notices to other ranks
   stream_waits_.collectives_failed(communicator, why);
   try {
     if (publish && commons_.control != nullptr) {
@@ -146,9 +146,9 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
     commons_.log.warn("the collective operations of communicator {} have failed: {}", own.id,
                       why.text());
   } catch (const std::bad_alloc&) {
-    // The others wait until their deadlines.
+    // The other ranks wait until their deadlines.
   }
-  // Nobody will receive these any more.
+  // No operation will receive these messages any longer.
   for_each_unexpected(own.collective, [&](Incoming& message) HETCOMM_UNDER_BATON {
     own.collective.remove_unexpected(&message);
     message.receiver->drop(message, MessageReceiver::Tell::kSender);
@@ -209,7 +209,8 @@ void JobMembers::peer_lost(int rank, const Status& why) {
   for (const auto& [id, own] : members_) own.communicator->peer_lost(rank);
 }
 
-// A request of a lost sender can never be granted; eager messages that are here stay.
+// Drops the requests of a lost sender, which can never be granted. Eager messages that have arrived
+// are kept.
 void JobMembers::drop_announced_by(int rank) {
   commons_.channels.for_each_table([&](MatchTable& table) HETCOMM_UNDER_BATON {
     for_each_unexpected(table, [&](Incoming& message) HETCOMM_UNDER_BATON {
@@ -236,7 +237,8 @@ void JobMembers::give_up_channel(Channel& channel) {
                 }));
 }
 
-// Works without memory. Then the others hear when their messages are refused.
+// Notifies all ranks. Throws nothing: if out of memory, the others learn of the abort when their
+// messages are refused.
 void JobMembers::publish_abort(uint32_t channel, std::string_view why) {
   if (commons_.control == nullptr) return;
   try {
@@ -249,7 +251,7 @@ void JobMembers::drop_queued(Channel& channel) {
   for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
     while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);
-      // The abort itself reaches the sender.
+      // The sender is notified by the abort itself.
       message->receiver->drop(*message, channel.aborted.ok() ? MessageReceiver::Tell::kSender
                                                              : MessageReceiver::Tell::kNobody);
     }

@@ -1,5 +1,5 @@
-// The communicators of a job: who they are, and how failures reach them. A communicator can be
-// aborted, its collective operations can fail, and its ranks can be lost. Under the baton.
+// The communicators of a job, and how failures are reported to them. A communicator can be aborted,
+// its collective operations can fail, and its ranks can be lost. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -32,44 +32,45 @@ class JobMembers {
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
   void add(JobMember* communicator) HETCOMM_UNDER_BATON;
   void remove(JobMember* communicator) HETCOMM_UNDER_BATON;
-  // |communicator| is about to go. Returns whether others stay, which keep the connections open.
+  // Marks |communicator| as about to be destroyed. Returns whether others remain, which keep the
+  // connections open.
   bool others_stay(JobMember& communicator) HETCOMM_UNDER_BATON;
 
-  // Drops what is queued in it; later messages are dropped on arrival.
+  // Closes |channel| and drops its queued messages. Later messages are dropped on arrival.
   void close_channel(Channel& channel) HETCOMM_UNDER_BATON;
-  // Closes it and tells all ranks: theirs are aborted.
+  // Closes |channel| and notifies all ranks, which abort their communicators.
   void give_up_channel(Channel& channel) HETCOMM_UNDER_BATON;
-  // Ends every operation on the communicator, and on those that were split from it, with |why|,
-  // here and (|publish|) on all ranks. Works without memory if it does not publish. Otherwise it
-  // may throw std::bad_alloc, and has then done nothing.
+  // Ends every operation on the communicator, and on those split from it, with |why|, here and
+  // (|publish|) on all ranks. Allocates no memory unless it publishes. If it publishes, it may
+  // throw std::bad_alloc, without any effect.
   void abort(JobMember& communicator, const Status& why, bool publish) HETCOMM_UNDER_BATON;
   // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
   void fail_collectives(JobMember& communicator, const Status& why,
                         bool publish) HETCOMM_UNDER_BATON;
 
-  // |rank| is lost: ends the receives that wait for it, and receives from any rank if no rank is
-  // left to send. Works without memory.
+  // Handles the loss of |rank|: ends the receives that wait for it, and receives from any rank if
+  // no rank is left to send. Allocates no memory.
   void peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
-  // Another rank reports this about the communicator that it knows by |channel|.
+  // Handle another rank's report about the communicator that it knows by |channel|.
   void on_abort(int origin, uint32_t channel, const std::string& reason) HETCOMM_UNDER_BATON;
   void on_collectives_failed(int origin, uint32_t channel, const Status& why) HETCOMM_UNDER_BATON;
   void on_call(int origin, uint32_t channel, ConstByteSpan note) HETCOMM_UNDER_BATON;
-  // A message of a collective operation that no receive waits for has come from |rank|.
+  // Handles a collective operation's message from |rank| that no receive waits for.
   void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON;
 
  private:
   struct Member {
     JobMember* communicator = nullptr;
-    bool is_going = false;   // about to go
+    bool is_going = false;   // about to be destroyed
     uint64_t closed_by = 0;  // the number of the abort() call that has closed it; 0: none
   };
 
-  // |origin| knows |communicator| by its own |channel|.
+  // Whether |origin| knows |communicator| by its own |channel|.
   static bool is_known_by(const JobMember& communicator, int origin,
                           uint32_t channel) HETCOMM_UNDER_BATON {
     return communicator.contains(origin) && communicator.channel_at(origin) == channel;
   }
-  // The communicator that |origin| knows by its own |channel|; null if there is none here.
+  // Returns the communicator that |origin| knows by its own |channel|; null if there is none here.
   JobMember* find(int origin, uint32_t channel) const HETCOMM_UNDER_BATON;
   bool contains(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
   bool was_closed_by(uint64_t abort,
@@ -86,9 +87,9 @@ class JobMembers {
   const PairTable& pairs_;
   OperationEnder& ender_;
   StreamWaits& stream_waits_;
-  std::map<uint32_t, Member> members_;  // by the number of their channel
+  std::map<uint32_t, Member> members_;  // by channel number
   size_t going_ = 0;
-  uint64_t aborts_ = 0;  // calls of abort() that have closed something
+  uint64_t aborts_ = 0;  // number of abort() calls that have closed something
   EarlyNotices early_;
 };
 

@@ -27,7 +27,7 @@ std::string OperationEnder::awaited_text(const Operation& operation) {
   constexpr size_t kMaxNamed = 3;
   constexpr size_t kMaxSenders = 64;  // for a receive from any source
   const bool of_many = operation.kind == OperationKind::kCollective;
-  // It waits for nobody yet, and other ranks may have said something about it.
+  // The operation waits for no rank yet, but other ranks may have made a remark on it.
   if (operation.phase == OperationPhase::kBehind || operation.phase == OperationPhase::kCollected) {
     return of_many && operation.composite != nullptr ? operation.composite->remark()
                                                      : std::string();
@@ -59,8 +59,8 @@ std::string OperationEnder::awaited_text(const Operation& operation) {
   return text;
 }
 
-// An operation that ends for its deadline names the ranks that it waited for. People know an
-// internal message only by the operation that it belongs to.
+// An operation that ends at its deadline names the ranks that it waited for. Users know an internal
+// message only by the operation that it belongs to.
 void OperationEnder::end(Operation& operation, Code code, std::string_view why) {
   std::string text = text_or_none([&]() HETCOMM_UNDER_BATON {
     if (operation.internal.handler != nullptr && code != Code::kTimedOut) return std::string(why);
@@ -72,7 +72,7 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       code == Code::kTimedOut && has_parts ? operation.composite->code_at_deadline() : code;
   switch (operation.phase) {
     case OperationPhase::kCollected:
-      // Its group has not started it. The ranks that wait for a redistribution are told; a
+      // Its group has not started it. The ranks that wait for a redistribution are notified; a
       // collective operation does not count as called.
       if (has_parts && code == Code::kTimedOut && !operation.composite->is_collective_call()) {
         operation.composite->withdraw(code, text);
@@ -99,7 +99,7 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       commons_.completer.complete(operation, code, std::move(text));
       break;
     case OperationPhase::kCopying:
-      break;  // all of it has arrived; it ends with the copy
+      break;  // all data has arrived; the operation ends with the copy
     case OperationPhase::kQueued:
     case OperationPhase::kArriving:
     case OperationPhase::kTransfer:

@@ -1,4 +1,4 @@
-// Ends operations before their time, wherever they stand. Under the baton.
+// Ends operations early, in any phase. Under the baton.
 #pragma once
 
 #include <string>
@@ -17,13 +17,13 @@ class OperationEnder {
   OperationEnder(PairCommons& commons, PairTable& pairs, Departures& departures)
       : commons_(commons), pairs_(pairs), departures_(departures) {}
 
-  // Ends |operation|, which is pending. |why| follows the description of the operation in its text.
-  // Works without memory.
+  // Ends |operation|, which is pending. |why| follows the description of the operation in its error
+  // text. Allocates no memory.
   void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON;
-  // For people: the ranks that |operation|, which is pending, waits for, and what the transports
-  // know of that. The text begins with "; ", or is empty.
+  // Returns readable text: the ranks that |operation|, which is pending, waits for, and what the
+  // transports know of them. The text begins with "; ", or is empty.
   std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON;
-  // Ends an operation that could not be started for lack of memory, unless it has ended.
+  // Ends an operation that could not be started for lack of memory, unless it has already ended.
   void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;
 
  private:

@@ -21,7 +21,7 @@ void PeerEvents::set_ready() {
 }
 
 void PeerEvents::read_mail() {
-  // A death makes passes, which would come back here.
+  // Handling a death makes passes, which would re-enter this function.
   if (commons_.control == nullptr || reading_mail_) return;
   reading_mail_ = true;
   std::unique_ptr<liveness::Mail> mail = commons_.control->mailbox().take();
@@ -86,7 +86,8 @@ void PeerEvents::handle(const liveness::Mail& mail) {
   }
 }
 
-// A peer that gives up for any reason other than kUnreachable is lost to this rank.
+// Handles a peer that has given up its connection. For any reason other than kUnreachable, this
+// rank treats the peer as lost.
 void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
   const bool unreachable =
       mail.value == static_cast<uint64_t>(-static_cast<int64_t>(Code::kUnreachable));
@@ -98,7 +99,7 @@ void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
 
 // --- silent connections -----------------------------------------------------
 
-// The control plane hears nothing of |rank|; its own connection may be the cause.
+// Handles silence of |rank| on the control plane, which a fault of its own connection may cause.
 void PeerEvents::on_suspected(int rank) {
   Pair* found = pairs_.find(rank);
   if (found != nullptr &&
@@ -111,7 +112,7 @@ void PeerEvents::on_doubt(int rank, const StreamId& stream) {
   try {
     commons_.control->ask(rank, encode_question(stream), commons_.engine.refresh_now());
   } catch (const std::bad_alloc&) {
-    // The transport asks again.
+    // The transport will ask again.
   }
 }
 
@@ -134,7 +135,7 @@ void PeerEvents::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes
 void PeerEvents::on_rank_lost(int rank, const Status& why) {
   paths_.give_up(rank);
   pairs_.set_lost(rank, why);
-  commons_.engine.note_arrival();  // threads that probe for its messages have to look again
+  commons_.engine.note_arrival();  // threads that probe for its messages check again
   members_.peer_lost(rank, why);
 }
 
@@ -144,7 +145,7 @@ void PeerEvents::on_peer_lost(int rank, const Status& why) {
     set_ready();
   }
   if (!pairs_.status(rank).ok()) return;
-  // Takes the messages that it sent before, as far as they are here.
+  // Receives the messages that it sent before its loss, as far as they have arrived.
   constexpr int kMaxPasses = 256;
   for (int pass = 0; pass < kMaxPasses && job_.progress() > 0; ++pass) {
   }
@@ -153,7 +154,7 @@ void PeerEvents::on_peer_lost(int rank, const Status& why) {
 
 void PeerEvents::lose(int rank, const Status& why) {
   if (Pair* found = pairs_.find(rank); found != nullptr) {
-    found->lose(why);  // everything of it is quiet before any operation ends
+    found->lose(why);  // all its memory accesses cease before any operation ends
   } else {
     on_rank_lost(rank, why);
   }
@@ -179,7 +180,7 @@ void PeerEvents::on_declared_lost(const Status& why) {
 
 void PeerEvents::on_refused(int rank, const std::string& why) {
   if (rank > commons_.rank) {
-    // This rank connects, and the other one has dropped the connection.
+    // This rank connects, and the other rank has dropped the connection.
     paths_.forgotten_by(rank);
     return;
   }

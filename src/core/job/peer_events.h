@@ -1,5 +1,5 @@
-// PeerEvents follows what becomes of the peers of a job. It reads the mail of the control plane,
-// hears what pairs find out, and tells everybody concerned. All calls are under the baton, except
+// PeerEvents tracks the state of a job's peers. It reads messages from the control plane, receives
+// reports from pairs, and notifies everything concerned. All calls are under the baton, except
 // ready().
 #pragma once
 
@@ -21,22 +21,22 @@ namespace hetcomm {
 
 class PeerEvents final : public PairListener {
  public:
-  // |job| is driven to take what a peer sent before it was lost.
+  // |job| is driven to receive what a peer sent before it was lost.
   PeerEvents(PairCommons& commons, PairTable& pairs, PairPaths& paths, JobMembers& members,
              Driven& job)
       : commons_(commons), pairs_(pairs), paths_(paths), members_(members), job_(job) {}
   PeerEvents(const PeerEvents&) = delete;
   PeerEvents& operator=(const PeerEvents&) = delete;
 
-  // Whether all control connections are there, or creation has failed. [any-thread]
+  // Whether all control connections are established, or creation has failed. [any-thread]
   bool ready() const { return ready_.load(std::memory_order_acquire); }
   void set_ready() HETCOMM_UNDER_BATON;
-  // OK, or why the creation cannot succeed.
+  // OK, or the reason why the creation cannot succeed.
   const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
-  // Whether the others have declared this rank lost.
+  // Whether the other ranks have declared this rank lost.
   bool was_declared_lost() const HETCOMM_UNDER_BATON { return declared_lost_; }
 
-  // Whether the control thread has left something for this one.
+  // Whether the control thread has left messages for this thread.
   bool mail_waits() const HETCOMM_UNDER_BATON {
     return commons_.control != nullptr && commons_.control->mailbox().waiting();
   }

@@ -1,5 +1,6 @@
 // PendingChannel: the channel of a communicator that this rank is about to make. Other ranks may
-// hear of it, and make theirs, before this one is done. If nothing comes of it here, they are told.
+// learn of it, and make their communicator, before this rank is done. If this rank fails to make
+// one, they are notified.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@ class PendingChannel {
   explicit PendingChannel(std::shared_ptr<Job> job) : job_(std::move(job)) {}
   PendingChannel(const PendingChannel&) = delete;
   PendingChannel& operator=(const PendingChannel&) = delete;
-  // The other ranks learn that this one has no communicator.
+  // Unless keep() was called, notifies the other ranks that this one has no communicator.
   ~PendingChannel() {
     const Engine::Baton baton(job_->engine());
     if (channel_ != nullptr) job_->members().give_up_channel(*channel_);
@@ -26,11 +27,11 @@ class PendingChannel {
     channel_ = &job_->open_channel();
     return *channel_;
   }
-  // Null before open(), and after it was kept or closed.
+  // The channel; null before open(), and after keep() or close().
   Channel* channel() const { return channel_; }
-  // A communicator has it from now on.
+  // Leaves the channel to the communicator that was made.
   void keep() { channel_ = nullptr; }
-  // No communicator will be made.
+  // Closes the channel, because no communicator will be made.
   void close() {
     const Engine::Baton baton(job_->engine());
     if (channel_ != nullptr) job_->members().close_channel(*std::exchange(channel_, nullptr));

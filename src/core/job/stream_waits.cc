@@ -11,8 +11,8 @@
 namespace hetcomm {
 namespace {
 
-// If an operation waits for longer, its owner is asked, and again after a part of the detection
-// time.
+// If an operation waits for longer, the owner of its memory is asked, and again after each fraction
+// of the detection time.
 constexpr uint64_t kFirstAskNs = 100'000'000;
 constexpr uint64_t kAsksPerDetection = 4;
 
@@ -27,10 +27,10 @@ bool matches(const Operation& receive, const Incoming& message) {
          ((receive.tag ^ message.tag) & ~receive.ignore) == 0;
 }
 
-// Messages that are here stay for the receives that wait. Each message is for one receive.
+// Arrived messages, which are kept for the waiting receives. Each message is for one receive.
 class HereMessages {
  public:
-  // Whether a message is left for |receive|, which takes it.
+  // Whether a message remains for |receive|. If so, assigns it.
   bool take(const Operation& receive) HETCOMM_UNDER_BATON {
     const Channel& channel = receive.communicator->channel();
     const MatchTable& table =
@@ -41,7 +41,8 @@ class HereMessages {
       try {
         taken_.push_back(message);
       } catch (const std::bad_alloc&) {
-        // Two receives may wait for one message. The second one ends when its stream comes.
+        // Out of memory: two receives may count on one message. The second one ends when its stream
+        // arrives.
       }
       return true;
     }
@@ -55,7 +56,7 @@ class HereMessages {
   std::vector<const Incoming*> taken_;
 };
 
-// Whether |operation| waits for nothing but |rank|, which is lost.
+// Whether |operation| waits only for |rank|, which is lost.
 bool is_ended_by(const Operation& operation, int rank, const PairTable& pairs,
                  HereMessages& here) HETCOMM_UNDER_BATON {
   if (operation.kind == OperationKind::kCollective) {
@@ -76,7 +77,7 @@ void StreamWaits::begun(Operation& operation) {
   try {
     connect(operation);
   } catch (const std::bad_alloc&) {
-    // It connects when it begins.
+    // The operation connects when it begins.
   }
   if (operation.kind == OperationKind::kCollective) {
     const Status known = operation.composite->known_end();
@@ -98,14 +99,15 @@ void StreamWaits::look_for_lost(Operation& operation) {
     if (status.ok()) continue;
     HereMessages here;
     if (operation.kind == OperationKind::kReceive) {
-      peer_lost(rank, status);  // those that have waited for longer take messages first
+      peer_lost(rank, status);  // receives that have waited for longer get messages first
     } else if (is_ended_by(operation, rank, pairs_, here)) {
       ender_.end(operation, status.code(), status.text());
     }
   }
 }
 
-// Operations on tracks are connected already. Collective ones choose their peers when they begin.
+// Connects to the operation's peer. Operations on tracks are connected already. Collective
+// operations choose their peers when they begin.
 void StreamWaits::connect(const Operation& operation) {
   if (operation.kind == OperationKind::kCollective || operation.options.on_track ||
       operation.peer < 0 || !pairs_.status(operation.peer).ok()) {

@@ -1,9 +1,9 @@
-// Operations that wait for users' streams are told, before they begin, of what ends others: a lost
-// peer, failed collective operations, memory of a peer that is no longer registered. Their streams
-// go on then. Under the baton.
+// Ends operations that wait for users' streams, before they begin, on events that also end running
+// operations: a lost peer, failed collective operations, peer memory that is no longer registered.
+// Their streams then resume. Under the baton.
 //
-// A wait connects to the peer that the operation names, so that an unreachable peer is found. The
-// owners of remote memories are asked from time to time.
+// A waiting operation connects to the peer that it names, so that an unreachable peer is detected.
+// The owners of remote memories are asked from time to time.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,13 @@ class StreamWaits {
   StreamWaits(const StreamWaits&) = delete;
   StreamWaits& operator=(const StreamWaits&) = delete;
 
-  // |operation| has begun to wait. It may end.
+  // Records that |operation| has begun to wait. May end it.
   void begun(Operation& operation) HETCOMM_UNDER_BATON;
-  // The next three end operations, and work without memory.
+  // The next three functions end operations, and allocate no memory.
   void peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
   void collectives_failed(const CommunicatorBase& communicator,
                           const Status& why) HETCOMM_UNDER_BATON;
-  // The memory that |rank| knew by |id| cannot be used any more.
+  // Ends the operations on memory that |rank| knew by |id| and that can no longer be used.
   void memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON;
 
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return ask_at_ns_; }

@@ -19,7 +19,7 @@ constexpr uint64_t kPauseNs = 1'000'000'000;
 
 void TaskList::add(QuietTask& task) {
   if (quiet_.empty()) seen_ns_ = now_ns();
-  look_for_pause();  // it concerns those that were there
+  look_for_pause();  // a pause concerns only the tasks that are already in the list
   quiet_.push_back(&task);
   task.places.index = quiet_.size() - 1;
 }
@@ -50,7 +50,7 @@ void TaskList::take_out_of_ready(QuietTask& task) {
   (own.next != nullptr ? own.next->places.previous : last_ready_) = own.previous;
 }
 
-// Without a progress thread, nothing moves between calls of this rank.
+// Detects pauses. Without a progress thread, nothing makes progress between calls of this rank.
 void TaskList::look_for_pause() {
   if (engine_.threaded()) return;
   const uint64_t now = engine_.coarse_now();
@@ -73,7 +73,7 @@ int TaskList::progress() {
     if (i < tasks_.size()) moved += tasks_[i]->progress();
   }
   if (!quiet_.empty()) look_for_pause();
-  // A task that becomes ready from here on has its turn in the next pass.
+  // A task that becomes ready from here on is called in the next pass.
   for (size_t left = ready_count_; left > 0 && first_ready_ != nullptr; --left) {
     QuietTask& task = *first_ready_;
     take_out_of_ready(task);

@@ -1,5 +1,5 @@
-// Work of a job in progress: tasks that need a call in every pass, and tasks that need one when
-// they ask for it. Under the baton.
+// Work of a job in progress: tasks that need a call in every pass, and quiet tasks, which ask for a
+// call when they need one. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,13 @@ class TaskList {
   void remove(JobTask& task) HETCOMM_UNDER_BATON { std::erase(tasks_, &task); }
   void add(QuietTask& task) HETCOMM_UNDER_BATON;
   void remove(QuietTask& task) HETCOMM_UNDER_BATON;
-  // |task|, which was added, is called in the next pass.
+  // Schedules |task|, which was added, for a call in the next pass.
   void note_ready(QuietTask& task) HETCOMM_UNDER_BATON;
 
   bool empty() const HETCOMM_UNDER_BATON { return tasks_.empty() && quiet_.empty(); }
-  // Whether a pass would find something to do.
+  // Whether a pass would do any work.
   bool ready() const HETCOMM_UNDER_BATON;
-  // A task takes itself out of the list when it has nothing left.
+  // Calls the tasks. A task removes itself from the list when it has no work left.
   int progress() HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
@@ -48,7 +48,7 @@ class TaskList {
   QuietTask* first_ready_ = nullptr;
   QuietTask* last_ready_ = nullptr;
   size_t ready_count_ = 0;
-  uint64_t seen_ns_ = 0;  // when this rank was last in a call, while there are quiet tasks
+  uint64_t seen_ns_ = 0;  // last call of this rank, while there are quiet tasks
 };
 
 }  // namespace hetcomm

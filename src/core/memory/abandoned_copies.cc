@@ -20,7 +20,7 @@ bool AbandonedCopies::List::use(const Device& device) const {
 
 AbandonedCopies::~AbandonedCopies() {
   if (none()) return;
-  // They stay as long as the process, and remain reachable, so that no tool reports them as lost.
+  // They are kept until the process ends, and remain reachable, so that no tool reports a leak.
   struct Left {
     std::list<AbandonedCopy> copies;
     std::list<std::unique_ptr<Kept>> kept;
@@ -67,13 +67,14 @@ void AbandonedCopies::keep(std::unique_ptr<Kept> what) noexcept {
   try {
     kept_.push_back(nullptr);
   } catch (const std::bad_alloc&) {
-    static_cast<void>(what.release());  // it stays permanently
+    static_cast<void>(what.release());  // never destroyed
     return;
   }
   kept_.back() = std::move(what);
 }
 
-// Takes the objects that nothing uses any more. The caller destroys them without the mutex.
+// Removes and returns the objects that no copy uses any longer. The caller destroys them without
+// the mutex.
 std::list<std::unique_ptr<AbandonedCopies::Kept>> AbandonedCopies::take_unused() {
   std::list<std::unique_ptr<Kept>> unused;
   const std::lock_guard lock(mutex_);

@@ -1,10 +1,10 @@
-// Copies of devices that were given up (hetcomm_device_abandon). No operation waits for them any
-// more.
+// Copies of devices that were abandoned (hetcomm_device_abandon). Operations no longer wait for
+// them.
 //
 // Such a copy may end at any time, or never. Until then it may read and write its memory, and calls
-// of its device may wait for it. So everything that it uses is kept here until that is over.
-// Anything still in use when this object goes stays as long as the process. All functions are
-// [any-thread].
+// of its device may wait for it. So everything that it uses is kept here until it has ended.
+// Resources still in use when this object is destroyed stay until the process ends. All functions
+// are [any-thread].
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ struct HostRange {
     return {first, first + size};
   }
   bool meets(const HostRange& other) const { return begin < other.end && other.begin < end; }
-  // Makes it hold |other| too, and everything in between.
+  // Extends the range to include |other| and all bytes in between.
   void extend(const HostRange& other) {
     if (other.begin == other.end) return;
     if (begin == end) {
@@ -42,36 +42,37 @@ struct HostRange {
   }
 };
 
-// One copy that nobody waits for.
+// A copy that no operation waits for.
 struct AbandonedCopy {
   const Device* device = nullptr;
   void* event = nullptr;  // completes with the copy; null: nothing signals its end
   HostRange host;         // host memory that the copy may touch
-  bool is_aside = false;  // it may touch memory of devices with the same function for such copies
+  bool is_aside = false;  // may touch devices that have the same function for such copies
 };
 
 class AbandonedCopies {
  public:
-  // The copies that have not ended.
+  // The abandoned copies that have not ended.
   class List {
    public:
     bool touch(const HostRange& host) const;
-    // Whether calls of |device| that free or wait for something may wait for one of them.
+    // Whether calls of |device| that free or wait for something may wait for a copy in the list.
     bool use(const Device& device) const;
 
    private:
     friend class AbandonedCopies;
     std::list<AbandonedCopy> copies_;
-    bool is_incomplete_ = false;  // one could not be noted: it may touch everything
+    bool is_incomplete_ = false;  // a copy could not be recorded: it may touch everything
   };
-  // A resource that abandoned copies may still use. It is destroyed once none of them does.
+  // A resource that abandoned copies may still use. It is destroyed once no copy uses it.
   class Kept {
    public:
     virtual ~Kept() = default;
     virtual bool is_used(const List& copies) const = 0;
-    // Whether |device| has to stay as long as this.
+    // Whether |device| must outlive this resource.
     virtual bool needs(const Device& device) const = 0;
-    // |device|, which it does not need, is about to go.
+    // Drops references to |device|, which this resource does not need and which is about to be
+    // destroyed.
     virtual void forget(const Device& device) = 0;
   };
 
@@ -80,14 +81,14 @@ class AbandonedCopies {
   AbandonedCopies(const AbandonedCopies&) = delete;
   AbandonedCopies& operator=(const AbandonedCopies&) = delete;
 
-  // Whether nothing is noted or kept. Costs one load.
+  // Whether no copy is recorded and no resource is kept. Costs one load.
   bool none() const { return !some_.load(std::memory_order_acquire); }
   void add(const AbandonedCopy& copy) noexcept;
   bool touch(const HostRange& host) const;
   bool use(const Device& device) const;
-  // Keeps |what| (null: nothing). It stays permanently where there is no memory to note it.
+  // Keeps |what| unless it is null. If out of memory for the record, |what| is never destroyed.
   void keep(std::unique_ptr<Kept> what) noexcept;
-  // Keeps make(), if |is_used| returns true for the copies; else returns false.
+  // Keeps make() if |is_used| returns true for the copies; otherwise returns false.
   template <typename IsUsed, typename Make>
   bool keep_if(IsUsed&& is_used, Make&& make) noexcept {
     {
@@ -97,14 +98,15 @@ class AbandonedCopies {
     keep(std::unique_ptr<Kept>(make()));
     return true;
   }
-  // Keeps |thing|, an owner of |host|, if some copy may touch |host|; else it stays the caller's.
+  // Keeps |thing|, an owner of |host|, if some copy may touch |host|; otherwise leaves it to the
+  // caller.
   template <typename Thing>
   bool keep_if_touched(const HostRange& host, Thing& thing) noexcept;
-  // Forgets copies that have ended, and releases what nothing uses any more. The device calls for
+  // Forgets copies that have ended, and releases what no copy uses any longer. The device calls for
   // that may wait for users' streams.
   void look();
-  // Call this at the end of |device|. Returns whether it has to stay; false: nothing that is kept
-  // refers to it any more.
+  // Call this at the end of |device|. Returns whether the device must stay. If false, no kept
+  // resource refers to it any longer.
   bool must_stay(const Device& device);
 
  private:
@@ -117,7 +119,7 @@ class AbandonedCopies {
   std::list<std::unique_ptr<Kept>> kept_;
 };
 
-// A thing that owns host memory.
+// An object that owns host memory.
 template <typename Thing>
 class KeptHost final : public AbandonedCopies::Kept {
  public:
@@ -139,7 +141,7 @@ bool AbandonedCopies::keep_if_touched(const HostRange& host, Thing& thing) noexc
     keep(std::unique_ptr<Kept>(kept));
     return true;
   }
-  // There is no memory to note it, so it stays where it is permanently.
+  // There is no memory to record the object, so it is never destroyed.
   union Left {
     explicit Left(Thing&& owner) : thing(std::move(owner)) {}
     ~Left() {}

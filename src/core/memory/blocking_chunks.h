@@ -1,4 +1,4 @@
-// Host memory of the library for copies that a caller waits for. Some of it is kept for use again.
+// The library's host memory for copies that a caller waits for. Some of it is kept for reuse.
 // [any-thread]
 #pragma once
 
@@ -14,11 +14,11 @@ namespace hetcomm {
 class BlockingChunks {
  public:
   using Memory = std::unique_ptr<std::byte[]>;
-  // Most bytes of a chunk. NVIDIA's OpenCL (driver 580) may hang forever in a copy of more than 4
+  // Largest size of a chunk. NVIDIA's OpenCL (driver 580) may hang forever in a copy of more than 4
   // MiB to host memory that is not pinned, while its threads finish commands of another queue.
   static constexpr uint64_t kBytes = 2u << 20;
 
-  // A chunk of |bytes|. May throw std::bad_alloc.
+  // Returns a chunk of |bytes|. May throw std::bad_alloc.
   Memory take(uint64_t bytes) {
     if (bytes > kMinKeptBytes) {
       const std::lock_guard lock(mutex_);
@@ -28,7 +28,7 @@ class BlockingChunks {
     }
     return Memory(new std::byte[bytes > kMinKeptBytes ? kBytes : bytes]);
   }
-  // Gives back what take(bytes) gave.
+  // Gives back |memory|, which take(bytes) returned.
   void give(Memory memory, uint64_t bytes) {
     if (bytes <= kMinKeptBytes) return;
     const std::lock_guard lock(mutex_);
@@ -40,7 +40,7 @@ class BlockingChunks {
   }
 
  private:
-  static constexpr uint64_t kMinKeptBytes = 64u << 10;  // shorter ones are cheap
+  static constexpr uint64_t kMinKeptBytes = 64u << 10;  // shorter chunks are cheap to allocate
   std::mutex mutex_;
   std::array<Memory, 2> kept_;  // under |mutex_|
 };

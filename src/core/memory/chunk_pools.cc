@@ -22,13 +22,13 @@ constexpr uint64_t kPage = 4096;
 StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
                                   const CopyCosts& costs) {
   constexpr double kChunkCostS = 5e-6;
-  // Threads sleep while copies of a slow device run, and waking up for each chunk takes their
-  // processors' time. So chunks are larger as long as there are many.
+  // Threads sleep while a slow device copies, and waking up for each chunk takes processor time. So
+  // chunks are larger as long as there are many of them.
   constexpr double kSleepCostS = 40e-6;
   constexpr double kParts = 64;
   constexpr double kUsualRate = 10e9;
   constexpr uint64_t kSmallestChunk = 32u << 10;
-  // Bytes in flight at once. They suffice for each stage and for the request of the next chunk.
+  // Bytes in flight. They suffice for each stage and for the request of the next chunk.
   constexpr uint64_t kDepthBytes = 1u << 20;
   constexpr uint64_t kMinDepth = 4;
   StagingShape shape;
@@ -122,7 +122,7 @@ ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
   free_leaving();
   auto block = std::make_unique<Block>();
   make_room(blocks_);
-  // discard() and give_free() allocate nothing.
+  // Reserves room, so that discard() and give_free() allocate nothing.
   make_room(leaving_, blocks_.size() + 1);
   for (PoolState& pool : pools_) {
     for (const int each : {kNoReader, reader}) {
@@ -147,7 +147,7 @@ ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
   return blocks_.emplace_back(std::move(block)).get();
 }
 
-// Null: there was no block of |place| for |reader| yet.
+// Returns the free blocks of |place| for |reader|; null if there was never such a block.
 ChunkPools::FreeBlocks* ChunkPools::find_free(PoolState& state, size_t place, int reader) {
   for (FreeBlocks& each : state.free[place]) {
     if (each.reader == reader) return &each;
@@ -168,7 +168,7 @@ ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place, int rea
   return block;
 }
 
-// Looks in all places for a block that |reader| may map or nobody may map.
+// Takes a free block from any place that |reader| may map or that no rank may map.
 ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
   for (size_t place = 0; place < state.free.size(); ++place) {
     for (const int each : {kNoReader, reader}) {
@@ -178,7 +178,7 @@ ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
   return nullptr;
 }
 
-// Frees a block that ranks other than |reader| can map, if there is one, to make room.
+// Makes room by freeing a block that ranks other than |reader| can map, if there is one.
 void ChunkPools::drop_unreadable(Pool pool, int reader) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
   for (size_t place = 0; place < state.free.size(); ++place) {
@@ -198,7 +198,7 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
   *exhausted = false;
   if (publisher_ == nullptr || pool != Pool::kSend) reader = kNoReader;
   if (Block* const block = take_free(state, place, reader)) return block;
-  // Files are not made now, or cannot be made. A block that nobody reads serves as well.
+  // No file is made now, or none can be made. A block without a reader serves as well.
   if (reader != kNoReader && (devices_.calls().has_holds() || waits_for_files_ > 0)) {
     if (waits_for_files_ > 0) --waits_for_files_;
     reader = kNoReader;
@@ -236,7 +236,7 @@ void ChunkPools::release(Pool pool, Block* block) {
   give_free(state, block);
 }
 
-// Blocks that no copy touches any more are used again.
+// Reclaims stranded blocks that no copy touches any longer.
 void ChunkPools::take_back_stranded() {
   for (Block* block = std::exchange(stranded_, nullptr); block != nullptr;) {
     Block* const next = std::exchange(block->next, nullptr);
@@ -263,7 +263,8 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   return block->bytes.get() + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
-// It allocates nothing that it cannot do without. The block counts until its memory goes.
+// Removes |block|. Allocates nothing that is not essential. The block counts until its memory is
+// freed.
 void ChunkPools::discard(Block* block) {
   std::unique_ptr<Block>& place = blocks_[block->index];
   std::unique_ptr<Block> own = std::move(place);
@@ -292,9 +293,9 @@ void ChunkPools::tidy() {
   free_leaving();
 }
 
-// Once a region was withdrawn, nobody gets its file any more, and readers that have it keep the
-// pages. So memory is freed at once, unless a stream is held back: unpinning may wait for that
-// stream.
+// Once a region was withdrawn, no rank receives its file any longer, and readers that have it keep
+// the pages. So memory is freed immediately, unless a stream is held back: unpinning may wait for
+// that stream.
 void ChunkPools::free_leaving() {
   if (stranded_ != nullptr) [[unlikely]]
     take_back_stranded();
@@ -303,7 +304,7 @@ void ChunkPools::free_leaving() {
   leaving_.clear();
 }
 
-// Forgets regions that no reader maps any more.
+// Forgets regions that no reader maps any longer.
 void ChunkPools::look_at_withdrawn() {
   constexpr size_t kMaxLookedAt = 64;
   for (size_t left = std::min(kMaxLookedAt, withdrawn_.size()); left > 0; --left) {
@@ -318,7 +319,7 @@ void ChunkPools::look_at_withdrawn() {
   }
 }
 
-// Withdraws |key|. Returns whether no reader maps it any more.
+// Withdraws |key|. Returns true once no reader maps its region.
 bool ChunkPools::is_let_go(const std::pair<size_t, RemoteKey>& key) {
   try {
     return publisher_ == nullptr || publisher_->withdraw_block(key.first, key.second);
@@ -327,12 +328,12 @@ bool ChunkPools::is_let_go(const std::pair<size_t, RemoteKey>& key) {
   }
 }
 
-// Withdraws |keys| and removes those that no reader maps any more.
+// Withdraws |keys| and removes those whose regions no reader maps any longer.
 void ChunkPools::withdraw(Keys& keys) {
   std::erase_if(keys, [this](const auto& key) HETCOMM_UNDER_BATON { return is_let_go(key); });
 }
 
-// The link to the block of |chunk|.
+// Returns the link to the block of |chunk|.
 ChunkPools::Block** ChunkPools::Share::find(const std::byte* chunk) {
   Block** link = &blocks_;
   const auto holds = [&](const Block& block) {
@@ -346,7 +347,7 @@ uint32_t ChunkPools::Share::bit_of(const Block& block, const std::byte* chunk) c
   return 1u << (static_cast<uint64_t>(chunk - block.bytes.get()) / shape_.chunk_bytes);
 }
 
-// The block at |link| has one chunk less in use.
+// Records that the block at |link| has one chunk less in use.
 void ChunkPools::Share::put_down(Block** link) {
   Block* const block = *link;
   if (block->used != block->left) return;
@@ -379,7 +380,7 @@ std::optional<ChunkPlace> ChunkPools::Share::locate(const std::byte* chunk, size
   for (const auto& [number, key] : block.keys) {
     if (number == transport) return at(key);
   }
-  // Everything that is published is noted here first, so that it can be withdrawn.
+  // Room for the key is reserved before publishing, so that every published block can be withdrawn.
   block.keys.reserve(block.keys.size() + 1);
   const Result<RemoteKey> key = pools_.publisher_->publish_block(transport, block.reader,
                                                                  {.address = block.bytes.get(),

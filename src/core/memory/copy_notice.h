@@ -1,6 +1,6 @@
 // The descriptor by which devices end a sleep when copies have completed (event_notify). It is made
-// when the first copy asks for it, so that a context without devices has none. Devices may write to
-// it until they are destroyed.
+// when the first copy needs it, so that a context without devices has none. Devices may write to it
+// until they are destroyed.
 #pragma once
 
 #include "src/base/baton_role.h"
@@ -11,11 +11,12 @@ namespace hetcomm {
 
 class CopyNotice final : public Watcher {
  public:
-  // |poller| will watch it.
+  // Sets the poller that will watch the descriptor.
   void set_poller(Poller& poller) { poller_ = &poller; }
-  // A device will not be destroyed, so the descriptor stays open permanently.
+  // Leaves the descriptor open permanently, because a device will not be destroyed.
   void leave_open() { static_cast<void>(fd_.release()); }
-  // Negative where it cannot be made, or there is no poller: then copies are polled.
+  // Returns the descriptor; negative if it cannot be made or there is no poller. Then copies are
+  // polled.
   int fd() HETCOMM_UNDER_BATON;
 
  private:

@@ -1,4 +1,4 @@
-// CopyWatch: since when copies of a device have been in flight and none has ended.
+// CopyWatch: how long copies of a device have been in flight without one ending.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace hetcomm {
 
 class CopyWatch {
  public:
-  // A copy has been started. True: it is the only one.
+  // Records that a copy was started. Returns whether it is the only one.
   bool start(uint64_t at_ns) {
     const uint32_t before = under_way();
     under_way_.store(before + 1, std::memory_order_relaxed);
@@ -20,15 +20,15 @@ class CopyWatch {
     is_reported_ = false;
     return true;
   }
-  // One has ended, or nobody waits for it any more. True: the others, which had hung, must be
-  // watched again.
+  // Records that a copy has ended, or that no operation waits for it any longer. Returns whether
+  // the other copies, which had hung, must be watched again.
   bool end(uint64_t at_ns) {
     since_ns_.store(at_ns, std::memory_order_relaxed);
     under_way_.store(under_way() - 1, std::memory_order_relaxed);
     return under_way() > 0 && std::exchange(is_reported_, false);
   }
   uint32_t under_way() const { return under_way_.load(std::memory_order_relaxed); }
-  // Whether no copy has ended for so long that a call of the device may wait forever. [any-thread]
+  // Whether no copy has ended for so long that a device call may wait forever. [any-thread]
   bool seems_to_hang() const {
     constexpr uint64_t kLongNs = 100'000'000;
     if (under_way() == 0) return false;
@@ -36,14 +36,15 @@ class CopyWatch {
     return now > since_ns() + kLongNs;
   }
   uint64_t since_ns() const { return since_ns_.load(std::memory_order_relaxed); }
-  // When no copy will have ended for |limit_ns|; kForever: none is in flight, or it was reported.
+  // Returns when the copies will have been without an end for |limit_ns|; kForever: none is in
+  // flight, or the hang was reported.
   uint64_t overdue_at(uint64_t limit_ns) const {
     return under_way() == 0 || is_reported_ ? kForever : deadline_after(since_ns(), limit_ns);
   }
   void report() { is_reported_ = true; }
 
  private:
-  std::atomic<uint64_t> since_ns_{0};  // written under the baton, as all others
+  std::atomic<uint64_t> since_ns_{0};  // written under the baton, like all other members
   std::atomic<uint32_t> under_way_{0};
   bool is_reported_ = false;
 };

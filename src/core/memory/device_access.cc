@@ -9,8 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// A trial with a temporary failure is made again after this time, or after this many times as long
-// as it took.
+// After a temporary failure, the trial is repeated after this time, or after kPauses times its
+// duration.
 constexpr uint64_t kFirstPauseNs = 100'000'000;
 constexpr uint64_t kPauses = 50;
 constexpr uint32_t kMaxDoublings = 8;
@@ -79,7 +79,7 @@ Status DeviceAccess::try_device(Path& path, const Device& device, bool* out_hang
   Status verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
                            : path.attacher->check_device(device, &hanging);
   *out_hangs = hanging.event != nullptr;
-  // Until it has ended, calls of the device may wait for it.
+  // Until the copy has ended, calls of the device may wait for it.
   if (hanging.event != nullptr) {
     devices_.abandoned().add({.device = &device,
                               .event = hanging.event,
@@ -130,7 +130,7 @@ bool DeviceAccess::reaches(const Operation& operation, size_t index) {
   return true;
 }
 
-// Operations in flight on the memory run to completion. Later ones are staged on this path.
+// Lets operations in flight on the memory run to completion. Later ones are staged on this path.
 void DeviceAccess::give_up(const Operation& operation, size_t index, const Status& why) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (!is_on_device(piece)) continue;

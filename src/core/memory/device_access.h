@@ -1,13 +1,13 @@
-// Device access knows which transports of a job reach memory of devices without staging, and
+// Device access determines which transports of a job reach device memory without staging, and
 // attaches memory to them.
 //
-// When memory of a device is about to go over a transport for the first time, it tries whether the
-// transport reaches the device. The result holds permanently, for that transport, which is one
-// network interface. After a temporary failure it tries again; the pause before is long compared
-// with the trial, and doubles each time. A trial allocates memory of the device and frees it, so
-// there is none while a user's stream is held back; the memory is staged then. It attaches each
-// memory on its first use. If a transport does not reach a memory, or refuses it, core stages. With
-// HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
+// When device memory is about to be sent over a transport for the first time, a trial determines
+// whether the transport reaches the device. The result is permanent for that transport, which is
+// one network interface. After a temporary failure the trial is repeated; the pause before it is
+// long compared with the trial, and doubles each time. A trial allocates device memory and frees
+// it, so none is made while a user's stream is held back; the memory is then staged. Each memory is
+// attached on its first use. If a transport does not reach a memory, or refuses it, core stages.
+// With HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -40,14 +40,14 @@ class DeviceAccess final : public MemoryUser {
   // network interface.
   void add(DeviceAttacher* attacher, const std::string& name,
            uint64_t far_devices = 0) HETCOMM_UNDER_BATON;
-  // Notes whether device |device|, which was added, is beyond the root complex of the NIC of
+  // Sets whether device |device|, which was added, is beyond the root complex of the NIC of
   // transport number |index|.
   void set_far(size_t index, size_t device, bool far) HETCOMM_UNDER_BATON;
-  // Forgets all transports, before they go. No memory is attached afterwards.
+  // Forgets all transports before they are destroyed. No memory is attached afterwards.
   void close() HETCOMM_UNDER_BATON;
 
   // Returns whether transport |index| moves all of |operation|'s memory by its extents(). The first
-  // question about a device and a transport tries it, which takes milliseconds.
+  // call for a device and a transport makes the trial, which takes milliseconds.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
   bool reaches(Memory& memory, size_t index) HETCOMM_UNDER_BATON;
   // Returns whether the network interface of transport |index| lies beyond the root complex of
@@ -56,21 +56,21 @@ class DeviceAccess final : public MemoryUser {
   bool is_far(size_t device, size_t index) const HETCOMM_UNDER_BATON {
     return !insists_ && device < 64 && (paths_[index].far_devices >> device & 1) != 0;
   }
-  // Notes that transport |index| has refused to work with |operation|'s memory after all.
+  // Records that transport |index| has refused |operation|'s memory after a successful trial.
   void give_up(const Operation& operation, size_t index, const Status& why) HETCOMM_UNDER_BATON;
-  // Lets the devices of |operation|'s memory see what network interfaces have written to it.
+  // Makes network interfaces' writes to |operation|'s memory visible to its devices.
   static Status flush_remote_writes(const Operation& operation);
 
   // Returns whether HETCOMM_DEVICE_PATH=direct forbids staging.
   bool insists() const HETCOMM_UNDER_BATON { return insists_; }
-  // Says why |operation| cannot go over transport |index| without staging.
+  // Returns the reason why |operation| cannot use transport |index| without staging.
   std::string refusal(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
-  // Call this before users' streams are held back, since nothing is tried while they are. Tries
-  // what was not tried yet of the devices that have such streams, or of all where nothing may be
-  // staged, over those transports that |near| lets their data go over.
+  // Makes the outstanding trials before users' streams are held back, since none is made while they
+  // are: for the devices that have such streams, or for all devices where nothing may be staged,
+  // over the transports that |near| allows for their data.
   void prepare_for_holds(const NearTransports& near) HETCOMM_UNDER_BATON;
-  // Returns a line for each device and transport, and nothing if there are no devices. Tries what
-  // was not tried yet, where |near| lets the device's data go over the transport.
+  // Returns a line for each device and transport, or an empty text if there are no devices. Makes
+  // outstanding trials where |near| allows the transport for the device's data.
   std::string explain(const NearTransports& near) HETCOMM_UNDER_BATON;
 
   void forget(const Memory& memory) override HETCOMM_UNDER_BATON;
@@ -78,16 +78,16 @@ class DeviceAccess final : public MemoryUser {
  private:
   struct Verdict {
     std::optional<Status> status;  // none: not tried yet
-    uint64_t again_ns = kForever;  // when it is tried again
-    uint32_t failures = 0;         // temporary ones, in a row
+    uint64_t again_ns = kForever;  // time of the next trial
+    uint32_t failures = 0;         // consecutive temporary failures
   };
   struct Path {
     DeviceAttacher* attacher;  // null: it moves host memory only
     std::string name;
     uint64_t far_devices;
-    std::vector<Verdict> verdicts;  // by device; one that was added later has none at first
-    // A trial that failed recently with one device may fail with all. None is made before this
-    // time.
+    std::vector<Verdict> verdicts;  // by device; no verdict at first for one added later
+    // A trial that failed recently with one device may fail with all, so no trial is made before
+    // this time.
     uint64_t resume_ns = 0;
     Status failure;
   };
@@ -98,7 +98,7 @@ class DeviceAccess final : public MemoryUser {
   bool has_to_try(const Path& path, const Device& device) const HETCOMM_UNDER_BATON {
     return path.attacher != nullptr && !device.table->host_accessible && !staged_;
   }
-  // |*out_hangs|: a copy of the device has not ended.
+  // Makes a trial. |*out_hangs|: a copy of the device has not ended.
   Status try_device(Path& path, const Device& device, bool* out_hangs) HETCOMM_UNDER_BATON;
   State& state_of(const Memory& memory, size_t index) HETCOMM_UNDER_BATON;
 

@@ -1,5 +1,5 @@
-// The devices of a context by kind, so that one query tells whether a pointer leads to memory of
-// any of them.
+// The devices of a context by kind, so that one query per kind determines whether a pointer belongs
+// to the memory of a device.
 #pragma once
 
 #include <array>
@@ -16,34 +16,34 @@ class DeviceKinds {
  public:
   static constexpr size_t kMaxDevices = 256;
 
-  // Where an address leads: an allocation of a device, by the device's number in the context.
+  // The allocation that contains an address, with the number of its device in the context.
   struct Place {
     size_t device = 0;
     void* base = nullptr;
     uint64_t size = 0;
-    uint64_t allocation_id = 0;  // 0: the vendor has none
+    uint64_t allocation_id = 0;  // 0: the vendor provides none
   };
 
   DeviceKinds() = default;
   DeviceKinds(const DeviceKinds&) = delete;
   DeviceKinds& operator=(const DeviceKinds&) = delete;
 
-  // Makes room for one more device, while there are fewer than kMaxDevices. False: there is no
-  // memory. One thread at a time makes room and adds.
+  // Makes room for one more device, while there are fewer than kMaxDevices. Returns false if out of
+  // memory. Only one thread at a time may make room and add.
   bool make_room();
-  // Notes device number |index|, which lives as long as this. make_room() has made room for it.
+  // Adds device number |index|, which lives as long as this object. Call make_room() first.
   void add(const Device& device, size_t index);
   // Finds the allocation that contains |address|, which may be any number, among the devices whose
   // memory the CPU may not touch. kNotFound: there is none, and no device has failed. Otherwise
   // |*out_failed| is the number of a device that has failed or whose memory was freed, or of
   // another device of its kind. [any-thread]
   Code find(const void* address, Place* out_place, size_t* out_failed) const;
-  // Returns whether |address|, of which find() has said kNotFound, names an object of a vendor of
-  // device |*out_device|, and no host memory. [any-thread]
+  // Returns whether |address|, for which find() has returned kNotFound, names a vendor object of
+  // device |*out_device| and no host memory. [any-thread]
   bool is_object(const void* address, size_t* out_device) const;
 
  private:
-  // Devices that one call asks.
+  // Devices that one vendor call queries.
   struct Kind {
     const DeviceTable* table;  // table of the first device
     std::array<void*, kMaxDevices> instances;

@@ -13,13 +13,13 @@ constexpr double kNever = 1;  // seconds per byte
 
 }  // namespace
 
-// One sum, in parts.
+// A sum that the device calculates in parts.
 class DeviceSums::Work final : public DeviceWork {
  public:
   Work(const DeviceSum& sum, void* scratch)
       : sum_(sum), scratch_(scratch), layout_(layout_of(sum)), size_(element_bytes(sum.datatype)) {}
 
-  // Asks whether the device can do all steps.
+  // Asks whether the device can carry out all steps.
   hetcomm_status_t ask(const Device& device) { return run(device, nullptr, 0, 0); }
   HostRange host() const override {
     HostRange all = HostRange::of(sum_.out, size_of_out(sum_));
@@ -120,7 +120,7 @@ DeviceSums::~DeviceSums() {
   }
 }
 
-// Null: there is none, perhaps because a user's stream is held back.
+// Returns scratch memory; null if there is none, perhaps because a user's stream is held back.
 void* DeviceSums::scratch(size_t index) {
   if (index >= scratch_.size()) scratch_.resize(index + 1);
   Scratch& own = scratch_[index];
@@ -159,7 +159,7 @@ bool DeviceSums::takes(const DeviceSum& sum) {
   if (mode_ != Mode::kMeasured) return can_make(sum);
   if (size_of_out(sum) < kMinBytes || !prefers_device(sum)) return false;
   if (can_make(sum)) return true;
-  // A trial waits for the next sum that the device can make.
+  // A due trial waits for the next sum that the device can calculate.
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   if (!speed.is_device_quicker()) speed.since_trial = speed.trial_distance;
   return false;
@@ -168,8 +168,8 @@ bool DeviceSums::takes(const DeviceSum& sum) {
 bool DeviceSums::can_make(const DeviceSum& sum) {
   void* const memory = scratch(sum.device);
   if (memory == nullptr) return false;
-  // A first question may cause kernels to be compiled and loaded. For that, some vendors wait for
-  // what a user's stream holds.
+  // A first question may compile and load kernels. Some vendors then wait for work that a user's
+  // stream holds.
   const Question question{sum.device,
                           sum.datatype,
                           sum.reduction,
@@ -186,7 +186,7 @@ bool DeviceSums::can_make(const DeviceSum& sum) {
   return true;
 }
 
-// Both places are measured first. The slower one is tried now and then.
+// Both places are measured first. The slower one is tried occasionally.
 bool DeviceSums::prefers_device(const DeviceSum& sum) {
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   if (speed.host == 0) return false;
@@ -198,10 +198,10 @@ bool DeviceSums::prefers_device(const DeviceSum& sum) {
 }
 
 void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
-  constexpr double kNew = 0.25;  // share of the latest one
+  constexpr double kNew = 0.25;  // weight of the latest measurement
   if (mode_ != Mode::kMeasured || size_of_out(sum) < kMinBytes) return;
   Speed& speed = speeds_[{sum.device, sum.datatype}];
-  // The first sum of a device makes streams and loads kernels.
+  // A device's first sum makes streams and loads kernels, so it is not measured.
   if (on_device && !std::exchange(speed.has_warmed_up, true)) return;
   const bool was_quicker = speed.is_device_quicker();
   const bool is_other_place = on_device != was_quicker;
@@ -219,7 +219,7 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
 bool DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {
   Work work(sum, scratch_[sum.device].address);
   if (staging_.try_start(job, sum.device, size_of_out(sum), work, handler)) return true;
-  // Another sum may fare better, after a while.
+  // After a while, another sum may succeed.
   if (mode_ == Mode::kMeasured) {
     Speed& speed = speeds_[{sum.device, sum.datatype}];
     speed.device = kNever;

@@ -1,9 +1,9 @@
-// Sums that devices make. The operands lie in host memory, or in memory of the device itself; the
-// result goes to host memory. Other reductions than sums are made in the same way.
+// Sums that devices calculate. The operands are in host memory, or in memory of the device itself;
+// the result is written to host memory. Reductions other than sums work in the same way.
 //
 // The operands are copied into scratch memory of the device, which reduces them, and the result is
-// copied back. All of this goes through one stream, so parts of a large sum, and all sums, use the
-// same scratch memory one after the other. Under the baton.
+// copied back. All of this uses one stream, so the parts of a large sum, and all sums, use the same
+// scratch memory one after the other. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@
 
 namespace hetcomm {
 
-// An operand: elements in host memory or, where that is null, in memory of the device that makes
-// the sum.
+// An operand: elements in host memory or, if |host| is null, in memory of the device that
+// calculates the sum.
 struct SumOperand {
   const std::byte* host = nullptr;
   const Memory* memory = nullptr;
@@ -37,9 +37,9 @@ struct DeviceSum {
   int32_t datatype = 0;
   int32_t reduction = 0;
   uint32_t divisor = 1;
-  bool rounds = false;                   // intermediate sums have float32
-  bool first_is_wide = false;            // operands[0] has float32
-  bool out_is_wide = false;              // the result has
+  bool rounds = false;                   // intermediate sums have type float32
+  bool first_is_wide = false;            // operands[0] has type float32
+  bool out_is_wide = false;              // the result has type float32
   std::span<const SumOperand> operands;  // at least two
   std::byte* out = nullptr;
   uint64_t elements = 0;
@@ -47,46 +47,45 @@ struct DeviceSum {
 
 class DeviceSums {
  public:
-  // kMeasured: the place that was quicker recently.
+  // kMeasured: use the place that was faster recently.
   enum class Mode : uint8_t { kMeasured, kHost, kDevice };
-  // With kMeasured, shorter results are calculated on the host.
+  // With kMeasured, shorter results are always calculated on the host.
   static constexpr uint64_t kMinBytes = 128u << 10;
   // After this many sums the slower place is tried again. Each trial that changes nothing doubles
-  // the distance: a sum may take ten times as long there, and it holds up all ranks of its
-  // operation.
+  // the distance: a sum may take ten times as long there, and it delays all ranks of its operation.
   static constexpr uint32_t kMinTrialDistance = 256;
   static constexpr uint32_t kMaxTrialDistance = 4096;
 
   // The devices and |staging| outlive this.
   DeviceSums(DeviceSet& devices, Staging& staging, Mode mode);
-  // No sum may be running.
+  // No sum may be in progress.
   ~DeviceSums();
   DeviceSums(const DeviceSums&) = delete;
   DeviceSums& operator=(const DeviceSums&) = delete;
 
-  // Whether device |index| ever makes sums.
+  // Whether device |index| ever calculates sums.
   bool serves(size_t index) const {
     return mode_ != Mode::kHost && devices_.device(index).table->reduce != nullptr;
   }
-  // Whether the device can make |sum|, and should. May throw std::bad_alloc.
+  // Whether the device can and should calculate |sum|. May throw std::bad_alloc.
   bool takes(const DeviceSum& sum) HETCOMM_UNDER_BATON;
   // Starts a sum that takes() has accepted. on_copied() follows from the staging's progress();
-  // |job| and all memory stay until then. False: the device has failed before anything was written,
-  // so the host can make the sum.
+  // |job| and all memory must live until then. Returns false if the device has failed before
+  // anything was written, so the host can calculate the sum.
   bool start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Notes that |sum| took |ns|, on the device or on the host.
+  // Records that |sum| took |ns|, on the device or on the host.
   void note(const DeviceSum& sum, bool on_device, uint64_t ns) HETCOMM_UNDER_BATON;
-  // Makes scratch memory on device |index| before its users' streams are held back: nothing can be
-  // allocated while they are.
+  // Makes scratch memory on device |index| before its users' streams are held back, since nothing
+  // can be allocated while they are.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
 
  private:
-  // Where elements of a part lie in scratch memory, and how many there are.
+  // Positions of a part's elements in scratch memory, and their number.
   struct Layout {
-    uint64_t elements;  // elements of a part
-    uint64_t narrow;    // place of the first operand, and of the result
-    uint64_t next;      // place of the others
-    uint64_t wide;      // place of what has float32
+    uint64_t elements;  // number of elements in a part
+    uint64_t narrow;    // position of the first operand, and of the result
+    uint64_t next;      // position of the other operands
+    uint64_t wide;      // position of float32 data
   };
   struct Speed {
     double host = 0;  // seconds per byte of the operands; 0: unknown
@@ -94,14 +93,14 @@ class DeviceSums {
     bool has_warmed_up = false;  // the device has made a sum
     uint32_t since_trial = 0;
     uint32_t trial_distance = kMinTrialDistance;
-    bool is_trying = false;  // the slower place has been chosen; its time is not known yet
+    bool is_trying = false;  // the slower place is being tried; its time is not known yet
     bool is_device_quicker() const { return device != 0 && device < host; }
   };
-  // A question to a device about a sum.
+  // Key of a device's answer: the properties of a sum.
   using Question = std::tuple<size_t, int32_t, int32_t, uint32_t, bool, bool, size_t>;
   struct Scratch {
     void* address = nullptr;  // null: there is none yet
-    bool has_failed = false;  // there was no room; it is not tried again
+    bool has_failed = false;  // allocation failed; it is not tried again
   };
   class Work;
 
@@ -117,7 +116,7 @@ class DeviceSums {
   const Mode mode_;
   std::vector<Scratch> scratch_;                        // by device
   std::map<std::pair<size_t, int32_t>, Speed> speeds_;  // by device and type
-  std::set<Question> known_;                            // those that got an OK
+  std::set<Question> known_;                            // sums that the device supports
 };
 
 }  // namespace hetcomm

@@ -1,4 +1,4 @@
-// HostBlocks: blocks of host memory for temporary use. They are kept for use again, up to a bound,
+// HostBlocks: blocks of host memory for temporary use. They are kept for reuse, up to a bound,
 // while there are users. Under the baton.
 #pragma once
 
@@ -23,8 +23,9 @@ class HostBlocks {
     uint64_t size = 0;
   };
 
-  // Keeps |most_kept| unused bytes, plus as many as the largest block has had. Memory that
-  // |abandoned| copies may touch is not used again. |abandoned| outlives this.
+  // Keeps up to |most_kept| unused bytes, plus the size of the largest block so far if that is
+  // larger than |most_kept|. Memory that |abandoned| copies may touch is not reused. |abandoned|
+  // outlives this.
   explicit HostBlocks(uint64_t most_kept, AbandonedCopies* abandoned = nullptr)
       : most_kept_(most_kept), abandoned_(abandoned) {}
   ~HostBlocks() { drop_kept(); }
@@ -32,18 +33,18 @@ class HostBlocks {
   HostBlocks& operator=(const HostBlocks&) = delete;
 
   void add_user() HETCOMM_UNDER_BATON { ++users_; }
-  // The last user to leave frees everything that is kept.
+  // Removes a user. The last one to leave frees all kept blocks.
   void drop_user() HETCOMM_UNDER_BATON {
     if (--users_ > 0) return;
     drop_kept();
     largest_ = 0;
   }
 
-  // A block of at least |bytes|. A kept one has at most twice as many, and at most the larger of
-  // |bytes| and |most|. May throw std::bad_alloc.
+  // Returns a block of at least |bytes|. A kept block has at most twice as many, and at most the
+  // larger of |bytes| and |most|. May throw std::bad_alloc.
   Block take(uint64_t bytes, uint64_t most = UINT64_MAX) HETCOMM_UNDER_BATON {
     Kept* best = nullptr;
-    // No other lists have any that fit.
+    // No other lists have blocks that fit.
     const size_t list = list_of(bytes);
     for (size_t at = list; at < std::min(list + 2, lists_.size()); ++at) {
       size_t left = kMaxLookedAt;
@@ -55,7 +56,7 @@ class HostBlocks {
     }
     return best == nullptr ? allocate(bytes) : take_out(*best);
   }
-  // If too many are kept, the ones that were given first go.
+  // Gives back |block|. If too many bytes are kept, frees the blocks that were given back first.
   void give(Block block) HETCOMM_UNDER_BATON {
     const HostRange range = HostRange::of(block.memory.get(), block.size);
     if (abandoned_ != nullptr && abandoned_->keep_if_touched(range, block.memory)) [[unlikely]] {
@@ -72,15 +73,15 @@ class HostBlocks {
   }
 
  private:
-  // A kept block begins with this: lists run through the blocks, so that give() needs no memory.
+  // Header of a kept block: lists run through the blocks, so that give() allocates no memory.
   struct Kept {
     uint64_t size;  // bytes of the block
-    Kept* newer;    // the next newer block of all
+    Kept* newer;    // the next newer one of all kept blocks
     Kept* older;
-    Kept* next;  // in the list of its size, the latest first
+    Kept* next;  // in the list of its size, latest first
     Kept* previous;
   };
-  // After this many of one size that do not fit, its others are not looked at.
+  // After this many blocks of one list that do not fit, the others are not checked.
   static constexpr size_t kMaxLookedAt = 16;
 
   // Blocks whose sizes have the same highest bit are in one list.
@@ -109,7 +110,7 @@ class HostBlocks {
     try {
       block.memory.reset(new std::byte[block.size]);
     } catch (const std::bad_alloc&) {
-      // Blocks that are kept may be in the way.
+      // Kept blocks may be using up the memory.
       drop_kept();
       block.memory.reset(new std::byte[block.size]);
     }
@@ -128,7 +129,7 @@ class HostBlocks {
   AbandonedCopies* const abandoned_;
   uint64_t largest_ = 0;
   uint64_t kept_bytes_ = 0;
-  size_t blocks_ = 0;  // kept and in use
+  size_t blocks_ = 0;  // number of blocks kept and in use
   size_t users_ = 0;
   Kept* oldest_ = nullptr;
   Kept* newest_ = nullptr;

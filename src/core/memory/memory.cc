@@ -26,7 +26,7 @@ static_assert(DeviceSet::kMaxDevices == HETCOMM_MAX_DEVICES);
 
 namespace {
 
-// |what| names the action that ended with |status|.
+// Returns the Status for |status|. |what| names the action.
 Status device_status(const Device& device, hetcomm_status_t status, std::string_view what) {
   if (status == HETCOMM_OK) return {};
   return Status(static_cast<Code>(status), fmt::format("{}: {} failed: {}", device.table->kind,
@@ -39,7 +39,7 @@ Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {
       fmt::format("offset {} and length {} end past the memory's {} bytes", offset, length, size));
 }
 
-// An object that its device frees when that call can no longer wait for an abandoned copy.
+// An object that its device frees once that call can no longer wait for an abandoned copy.
 class KeptByDevice : public AbandonedCopies::Kept {
  public:
   explicit KeptByDevice(const Device& device) : device_(device) {}
@@ -87,7 +87,7 @@ DeviceSet::~DeviceSet() {
     Entry& entry = *entries_[i];
     if (abandoned_.must_stay(entry.device)) {
       notice_.leave_open();
-      static_cast<void>(entries_[i].release());  // remaining objects refer to it
+      static_cast<void>(entries_[i].release());  // remaining objects refer to the device
       continue;
     }
     for (void* stream : entry.streams) {
@@ -112,7 +112,7 @@ Result<size_t> DeviceSet::add(Device device) {
     entries_[index].reset();
     return Status(Code::kOutOfMemory);
   }
-  // It counts before pointers of it are found.
+  // The device counts before pointers to its memory can be found.
   size_.store(index + 1, std::memory_order_release);
   kinds_.add(entries_[index]->device, index);
   return index;
@@ -146,7 +146,7 @@ void DeviceSet::drop_stream(size_t index, StreamDirection direction) {
 }
 
 bool DeviceSet::ends_sleep(const Device& device, void* event, bool* asked) {
-  // A thread that looked at the descriptor since may have taken the notice.
+  // A thread that has read the descriptor since may have consumed the notice.
   if (*asked) return device.table->event_query(device.instance, event) == HETCOMM_PENDING;
   if (device.table->event_notify == nullptr) return false;
   const int file = notice_.fd();
@@ -191,7 +191,7 @@ void DeviceSet::look_at_abandoned() {
   if (const NoHolds none(calls_); none) abandoned_.look();
 }
 
-// Ends |thing| of device |index| as Kept does, now or later.
+// Ends |thing| of device |index| as Kept does, immediately or later.
 template <typename Kept>
 void DeviceSet::end(size_t index, void* thing) {
   const Device& owner = device(index);
@@ -221,7 +221,7 @@ void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
   }
 }
 
-// The devices must be asked: an address may be a handle, and host memory can lie next to it.
+// Asks the devices about |address|, because it may be a handle, and host memory can lie next to it.
 Code DeviceSet::ask_devices(uint64_t address) const {
   if (address > highest_forbidden_.load(std::memory_order_relaxed)) return Code::kOk;
   DeviceKinds::Place place;
@@ -301,7 +301,7 @@ Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
 }
 
 // A copy that its caller waits for, piece by piece through two chunks: while the device copies one
-// of them, the other one is filled or emptied.
+// chunk, the other is filled or emptied.
 class Memory::BlockingCopy {
  public:
   BlockingCopy(DeviceSet& devices, size_t index, StreamDirection direction, const void* address)
@@ -343,9 +343,9 @@ class Memory::BlockingCopy {
  private:
   struct Piece {
     BlockingChunks::Memory chunk;
-    std::byte* host = nullptr;  // the caller's
+    std::byte* host = nullptr;  // caller's memory
     uint64_t bytes = 0;
-    void* event = nullptr;  // null: nothing runs
+    void* event = nullptr;  // null: no copy is running
   };
 
   Status start(Piece& piece, uint64_t at) {
@@ -363,12 +363,12 @@ class Memory::BlockingCopy {
       piece.event = event;
       return {};
     }
-    // It may run, and nothing would signal its end.
+    // The copy may be running, and no event would signal its end.
     table.stream_destroy(device_.instance, std::exchange(stream_, nullptr));
     return device_status(device_, status, "copying");
   }
 
-  // Takes the result of the copy that runs, if there is one.
+  // Finishes the running copy, if there is one, and returns its result.
   Status finish(Piece& piece) {
     if (piece.event == nullptr) return {};
     HETCOMM_RETURN_IF_ERROR(wait(piece));
@@ -376,7 +376,7 @@ class Memory::BlockingCopy {
     return {};
   }
 
-  // Afterwards the piece's event is null, unless the device was given up.
+  // Waits for the piece's copy. Afterwards its event is null, unless the device was abandoned.
   Status wait(Piece& piece) {
     constexpr uint64_t kSpinNs = 50'000;
     constexpr uint64_t kLongestNapNs = 500'000;
@@ -405,7 +405,7 @@ class Memory::BlockingCopy {
     }
   }
 
-  // The copy may still run.
+  // Leaves the piece's copy, which may still run, to AbandonedCopies.
   void abandon(Piece& piece) {
     const HostRange host = HostRange::of(piece.chunk.get(), piece.bytes);
     devices_.abandoned().add({.device = &device_, .event = piece.event, .host = host});
@@ -418,7 +418,7 @@ class Memory::BlockingCopy {
   const Device& device_;
   const bool to_host_;
   void* const address_;
-  uint64_t most_ = 0;  // bytes of a piece
+  uint64_t most_ = 0;  // most bytes in a piece
   void* stream_ = nullptr;
   std::array<Piece, 2> pieces_;
 };

@@ -25,14 +25,14 @@ namespace hetcomm {
 class Memory;
 class Registration;
 
-// kAside: neither from the host nor to it.
+// kAside: neither from nor to the host.
 enum class StreamDirection : uint8_t { kToHost, kFromHost, kAside };
 inline constexpr size_t kStreamDirections = 3;
 
-// A user of memories has told others of them, and is told when one goes.
+// A user of memories has announced memories to others, and is notified when one is destroyed.
 class MemoryUser {
  public:
-  // |memory| is about to go. No operation uses it.
+  // Forgets |memory|, which is about to be destroyed. No operation uses it.
   virtual void forget(const Memory& memory) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -42,10 +42,10 @@ class MemoryUser {
 // A user of devices starts copies, and waits for them and for users' streams.
 class DeviceUser {
  public:
-  // Device |index| was given up: nothing waits for it any more.
+  // Stops waiting for device |index|, which was abandoned.
   virtual void on_abandoned(size_t index) HETCOMM_UNDER_BATON = 0;
-  // Describes the oldest copy of device |index| in flight, if it is older than |*started_ns|, and
-  // then sets |*started_ns|.
+  // Describes the oldest copy in flight on device |index|, if it is older than |*started_ns|, and
+  // then sets |*started_ns| to its start.
   virtual void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                                     std::string* text) HETCOMM_UNDER_BATON = 0;
 
@@ -53,13 +53,13 @@ class DeviceUser {
   ~DeviceUser() = default;
 };
 
-// Looks after copies that do not end.
+// Monitors copies that do not end.
 class CopyWarden {
  public:
-  // Copies of a device have begun, which may hang at |at_ns|.
+  // Schedules a check of a device's copies at |at_ns|, when they may have hung.
   virtual void look_at_copies(uint64_t at_ns) HETCOMM_UNDER_BATON = 0;
-  // A thread has waited since |started_ns| for |what|, a copy of device |index|, for longer than
-  // any should take. [any-thread]
+  // Reports that a thread has waited since |started_ns| for |what|, a copy of device |index|, for
+  // longer than any copy should take. [any-thread]
   virtual void on_hang(size_t index, std::string_view what, uint64_t started_ns)
       HETCOMM_EXCLUDES(baton_role) = 0;
 
@@ -77,23 +77,23 @@ class DeviceSet {
   DeviceSet(const DeviceSet&) = delete;
   DeviceSet& operator=(const DeviceSet&) = delete;
 
-  // Takes ownership of |device| and returns its number. Fails, and does neither, if its table lacks
-  // what is needed or there is no room. One thread at a time.
+  // Takes ownership of |device| and returns its number. Fails, without taking ownership, if the
+  // device's table is incomplete or there is no room. One thread at a time.
   Result<size_t> add(Device device);
-  // Copies that complete can end a sleep in the poller of this notice.
+  // The notice by which completed copies end a sleep in its poller.
   CopyNotice& notice() { return notice_; }
   // Whether |event| of |device|, which is waited for, ends a sleep that begins now. |*asked|: the
-  // device has promised that, perhaps in an earlier call.
+  // device has promised so, perhaps in an earlier call.
   bool ends_sleep(const Device& device, void* event, bool* asked) HETCOMM_UNDER_BATON;
   // The next two are [any-thread].
   size_t size() const { return size_.load(std::memory_order_acquire); }
   const Device& device(size_t index) const { return entries_[index]->device; }
   // Returns the stream of one direction, which the first call makes.
   Result<void*> stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
-  // Waits for all work in the stream and destroys it; the next stream() makes a new one.
+  // Waits for all work in the stream and destroys it; the next stream() call makes a new one.
   void end_stream(size_t index, StreamDirection direction, const NoHolds& none) HETCOMM_UNDER_BATON;
 
-  // Destroys the stream when nothing is held back. Its device is lost.
+  // Destroys the stream once nothing is held back. Its device is lost.
   void drop_stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
 
   void add_user(MemoryUser& user) HETCOMM_UNDER_BATON { users_.push_back(&user); }
@@ -101,9 +101,9 @@ class DeviceSet {
   void forget(const Memory& memory) HETCOMM_UNDER_BATON {
     for (MemoryUser* user : users_) user->forget(memory);
   }
-  // Notes that some transport may reach memory of devices without staging. [any-thread]
+  // Records that some transport may reach device memory without staging. [any-thread]
   void set_reachable() { reachable_.store(true, std::memory_order_release); }
-  // Watches copies from now on: |warden| is told when none has ended for |limit_ns| while some are
+  // Starts watching copies: |warden| is notified if no copy has ended for |limit_ns| while some are
   // in flight.
   void watch_copies(CopyWarden& warden, uint64_t limit_ns) {
     warden_ = &warden;
@@ -117,7 +117,7 @@ class DeviceSet {
     if (entries_[index]->watch.end(now_ns)) [[unlikely]]
       arrange_look(now_ns);
   }
-  // Copies are looked at again at |at_ns|.
+  // Schedules the next check of copies at |at_ns|.
   void set_next_look(uint64_t at_ns) HETCOMM_UNDER_BATON { next_look_ns_ = at_ns; }
   CopyWatch& watch(size_t index) HETCOMM_UNDER_BATON { return entries_[index]->watch; }
   void on_hang(size_t index, std::string_view what, uint64_t started_ns) const {
@@ -129,32 +129,32 @@ class DeviceSet {
     std::erase(device_users_, &user);
   }
   const std::vector<DeviceUser*>& device_users() const HETCOMM_UNDER_BATON { return device_users_; }
-  // Gives device |index| up, for |why|: nothing is started on it any more, and nothing waits for
-  // it. False: it was given up before.
+  // Abandons device |index| because of |why|: nothing is started on it any longer, and nothing
+  // waits for it. Returns false if it was abandoned before.
   bool abandon(size_t index, std::string_view why) HETCOMM_UNDER_BATON;
   // [any-thread]
   bool is_abandoned(size_t index) const {
     return entries_[index]->abandoned.load(std::memory_order_acquire);
   }
   bool has_abandoned() const { return has_abandoned_.load(std::memory_order_acquire); }
-  // DEVICE_LOST, and why the device was given up; OK: it was not. [any-thread]
+  // Returns DEVICE_LOST and the reason if the device was abandoned, otherwise OK. [any-thread]
   Status check(size_t index) const;
   AbandonedCopies& abandoned() const { return abandoned_; }
-  // Frees what was kept for copies that have ended, unless users' streams are held back.
+  // Frees memory that was kept for copies that have ended, unless users' streams are held back.
   // [any-thread]
   void look_at_abandoned();
-  // These free an allocation of device |index|, release retained memory, and destroy a stream. They
-  // do so later where the call could wait for an abandoned copy. [any-thread]
+  // Free an allocation of device |index|, release retained memory, or destroy a stream. The call is
+  // deferred if it could wait for an abandoned copy. [any-thread]
   void free(size_t index, void* address);
   void release(size_t index, void* address);
   void destroy_stream(size_t index, void* stream);
-  // Memory of the library for copies that a caller waits for. [any-thread]
+  // The library's memory for copies that a caller waits for. [any-thread]
   BlockingChunks& blocking_chunks() { return blocking_chunks_; }
 
-  // Knows which users' streams are held back, and which calls of devices may wait for them.
+  // The record of which users' streams are held back, and of device calls that may wait for them.
   // [any-thread]
   WaitingCalls& calls() { return calls_; }
-  // Notes that device |index| has had streams of users, which may be held back from now on.
+  // Records that device |index| has had users' streams, which may be held back from now on.
   // [any-thread]
   void note_user_streams(size_t index) {
     calls_.expect_holds();
@@ -166,13 +166,13 @@ class DeviceSet {
   bool is_reachable(size_t index) const {
     return reachable_.load(std::memory_order_acquire) && !device(index).table->host_accessible;
   }
-  // Notes that device |index| has a memory of |size| bytes at |address|. [any-thread]
+  // Records that device |index| has memory of |size| bytes at |address|. [any-thread]
   void note_memory(size_t index, const void* address, uint64_t size);
-  // Devices by kind, which can be asked where an address leads. [any-thread]
+  // Devices by kind, to look up the device to which an address belongs. [any-thread]
   const DeviceKinds& kinds() const { return kinds_; }
-  // Says whether the CPU may touch |address|, which a caller takes for host memory:
-  // kInvalidArgument if it lies in memory of a device, and another code if a device cannot tell.
-  // Costs one comparison until this context has had memory that the CPU may not touch. [any-thread]
+  // Checks whether the CPU may touch |address|, which a caller takes for host memory. Returns
+  // kInvalidArgument if it lies in device memory, and another code if a device cannot tell. Costs
+  // one comparison until this context has had memory that the CPU may not touch. [any-thread]
   Code check_plain(uint64_t address) const {
     if (address < lowest_forbidden_.load(std::memory_order_relaxed)) [[likely]]
       return Code::kOk;
@@ -188,14 +188,14 @@ class DeviceSet {
     std::atomic<bool> has_user_streams{false};
     CopyWatch watch;  // under the baton
     std::atomic<bool> abandoned{false};
-    std::string reason;  // why it was given up; written before |abandoned|
+    std::string reason;  // why it was abandoned; written before |abandoned|
   };
   Code ask_devices(uint64_t address) const;
   static bool some_hang(const void* devices);
   template <typename Kept>
   void end(size_t index, void* thing);
   void arrange_look(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  CopyNotice notice_;  // goes after the devices
+  CopyNotice notice_;  // destroyed after the devices
   std::array<std::unique_ptr<Entry>, kMaxDevices> entries_;
   std::atomic<size_t> size_{0};
   DeviceKinds kinds_;
@@ -206,21 +206,23 @@ class DeviceSet {
   std::atomic<bool> has_abandoned_{false};
   CopyWarden* warden_ = nullptr;
   uint64_t copy_limit_ns_ = kForever;
-  uint64_t next_look_ns_ HETCOMM_GUARDED_BY_BATON = 0;  // when copies are looked at
+  uint64_t next_look_ns_ HETCOMM_GUARDED_BY_BATON = 0;  // when copies are checked next
   std::atomic<bool> reachable_{false};
-  WaitingCalls calls_;  // goes before the devices
-  // All memories that the CPU may not touch, now or earlier, lie between these.
+  WaitingCalls calls_;  // destroyed before the devices
+  // Bounds of all memories that the CPU may not touch, past ones included.
   std::atomic<uint64_t> highest_forbidden_{0};
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};
 };
 
-// A region of one device. It counts the pending operations that use it.
+// A memory region of one device. It counts the pending operations that use it.
 class Memory {
  public:
-  // The device frees |address| with the memory if it is |owned|; else it may have to release it.
+  // Wraps memory at |address|. If |owned|, the device frees it with this object; otherwise the
+  // device may have to release it.
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
-  // Memory that stays the caller's. The caller may free it, and allocate another one there, while
-  // this exists. No transport reaches it: what NICs know of it would be out of date.
+  // Marks memory that stays the caller's. The caller may free it, and allocate other memory at the
+  // same address, while this object exists. No transport reaches it, since the NICs' registrations
+  // would be out of date.
   struct Unowned {};
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, Unowned /*tag*/);
   ~Memory();
@@ -230,13 +232,14 @@ class Memory {
   const Device& device() const { return devices_.device(device_); }
   size_t device_index() const { return device_; }
   void* address() const { return address_; }
-  // Where the allocation begins that this is part of. Without a known allocation it is a whole one.
+  // The start of the allocation that contains this memory. If unknown, this memory is taken for a
+  // whole allocation.
   const void* allocation() const { return allocation_; }
   void set_allocation(const void* begin) { allocation_ = begin; }
   uint64_t size() const { return size_; }
   bool owned() const { return owned_; }  // the device's allocator made it
   bool host_accessible() const { return device().table->host_accessible; }
-  // DEVICE_LOST: its device was given up, and the status says why.
+  // Returns DEVICE_LOST and the reason if the memory's device was abandoned, otherwise OK.
   Status check() const { return devices_.check(device_); }
   // Returns whether [offset, offset + length) lies inside.
   bool contains(uint64_t offset, uint64_t length) const {
@@ -244,16 +247,17 @@ class Memory {
   }
 
   // Returns addresses that stand for this memory in extents (DeviceRange). The first call makes
-  // them. Null if no transport may reach the device, or there is no room. [any-thread]
+  // them. Returns null if no transport may reach the device, or there is no room. [any-thread]
   std::byte* placeholder();
   std::byte* known_placeholder() const { return placeholder_.load(std::memory_order_acquire); }
-  // flush_remote_writes() lets the device see all that network interfaces have written before.
+  // Whether flush_remote_writes() is needed, which makes earlier writes by NICs visible to the
+  // device.
   bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
 
-  // Blocking copies for set-up and tests, each on a stream of its own. They go through memory of
-  // the library. DEVICE_LOST: the device was given up, perhaps during the call; a copy may still
-  // run, but touches this memory only.
+  // Blocking copies for set-up and tests, each on its own stream and through the library's memory.
+  // DEVICE_LOST: the device was abandoned, perhaps during the call. A copy may then still run, but
+  // touches this memory only.
   Status write(uint64_t offset, const void* source, uint64_t length);
   Status read(uint64_t offset, void* destination, uint64_t length);
 
@@ -275,7 +279,7 @@ class Memory {
   const void* allocation_ = address_;
   uint64_t size_;
   bool owned_;
-  bool releases_;          // the device is told when it goes
+  bool releases_;          // the device is notified when this memory is destroyed
   bool reachable_ = true;  // transports may reach it
   std::atomic<std::byte*> placeholder_{nullptr};
   std::atomic<uint32_t> uses_{0};

@@ -1,8 +1,8 @@
 // NearTransports: which transports of this rank carry the memory of each device.
 //
-// A transport that is bound to a network interface serves the devices near it. One that is bound to
-// none serves all. Where no transport of a kind is near a device, all of the kind serve it. Masks
-// have a bit for each transport, by its number. Under the baton.
+// A transport that is bound to a network interface serves the devices near it. A transport that is
+// bound to none serves all. If no transport of a kind is near a device, all transports of the kind
+// serve it. Masks have a bit for each transport, by its number. Under the baton.
 #pragma once
 
 #include <array>
@@ -23,15 +23,15 @@ class NearTransports {
 
   struct Served {
     std::string_view kind;
-    uint64_t devices;  // a bit for each device that the transport is near, by its number
+    uint64_t devices;  // devices near the transport, as bits by device number
   };
-  // |transports|: in the order of their numbers.
+  // Sets the transports, in the order of their numbers.
   void set(const std::vector<Served>& transports) HETCOMM_UNDER_BATON;
 
   uint64_t of_device(size_t device) const HETCOMM_UNDER_BATON {
     return device < masks_.size() ? masks_[device] : ~uint64_t{0};
   }
-  // The transports of all the memory that |operation| sends or receives.
+  // Returns the transports that serve all the memory that |operation| sends or receives.
   uint64_t of(const Operation& operation) const HETCOMM_UNDER_BATON {
     if (operation.buffers.pieces.empty()) [[likely]]
       return masks_[0];

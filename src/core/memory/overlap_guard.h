@@ -1,6 +1,6 @@
-// In debug builds the overlap guard finds receives whose buffers overlap those of other pending
+// In debug builds the overlap guard detects receives whose buffers overlap those of other pending
 // receives of the context. The content of such memory would be undefined. Receives in the order of
-// a user's stream are left out, since those before them have ended when they start.
+// a user's stream are exempt, since those before them have ended when they start.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class OverlapGuard {
   static constexpr bool kActive = true;
 #endif
 
-  // Notes the pieces of |receive|. Returns false and notes nothing if one of them overlaps another,
-  // or one of a pending receive.
+  // Records the pieces of |receive|. Returns false and records nothing if a piece overlaps another
+  // piece of it or of a pending receive.
   bool add(const Operation& receive) {
     if (receive.options.on_stream) return true;
     const std::lock_guard lock(mutex_);
@@ -55,7 +55,7 @@ class OverlapGuard {
   }
 
  private:
-  // Memory and offset; for host memory null and the address.
+  // Memory and offset; for host memory, null and the address.
   using Start = std::pair<const Memory*, uint64_t>;
   using Range = std::pair<const Start, uint64_t>;  // start and end
 

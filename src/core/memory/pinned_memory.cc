@@ -6,10 +6,10 @@
 
 namespace hetcomm {
 
-// Memory that is freed later.
+// Memory that is freed once no abandoned copy uses it.
 class PinnedMemory::Kept final : public AbandonedCopies::Kept {
  public:
-  // Takes |memory| over.
+  // Takes ownership of |memory|.
   explicit Kept(PinnedMemory& memory) noexcept : memory_(std::move(memory)) {}
   bool is_used(const AbandonedCopies::List& copies) const override {
     return memory_.is_used(copies);
@@ -57,11 +57,11 @@ bool PinnedMemory::allocate(DeviceSet& devices, const Device* maker, size_t size
   return true;
 }
 
-// |pinning_| has room.
+// Asks the first |count| devices to pin the memory. |pinning_| must have room.
 void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
   for (; met_ < count; ++met_) {
     const Device& device = devices.device(met_);
-    // Calls of a device with abandoned copies could wait for those.
+    // Calls of a device with abandoned copies could wait for those copies.
     if (devices.is_abandoned(met_) || devices.abandoned().use(device)) continue;
     if (device.table->pin_host != nullptr &&
         device.table->pin_host(device.instance, bytes_, size_) == HETCOMM_OK) {
@@ -70,7 +70,8 @@ void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
   }
 }
 
-// Copies go on without pinning, only more slowly, so a failure is ignored.
+// Asks devices added later to pin the memory. Copies also work without pinning, but more slowly, so
+// a failure is ignored.
 void PinnedMemory::pin_for_more(DeviceSet& devices) {
   const NoHolds none(devices.calls());
   if (!none) return;
@@ -131,7 +132,7 @@ void PinnedMemory::free() {
   if (abandoned_ != nullptr && !abandoned_->none() &&
       abandoned_->keep_if([this](const auto& copies) { return is_used(copies); },
                           [this] { return new (std::nothrow) Kept(*this); })) {
-    // If there was no memory to note it, it stays permanently.
+    // If out of memory for the record, the memory is never freed.
     maker_ = host_ = nullptr;
     pinning_.clear();
     static_cast<void>(plain_.release());
@@ -143,7 +144,7 @@ void PinnedMemory::free() {
     devices_->calls().make_or_put_off(
         {.kind = Kind::kFreeHost, .device = maker_, .object = bytes_});
   }
-  // The memory stays until the last device has unpinned it.
+  // The memory is kept until the last device has unpinned it.
   for (size_t i = 0; i < pinning_.size(); ++i) {
     EndingCall call{.kind = Kind::kUnpinHost, .device = pinning_[i], .object = bytes_};
     if (i + 1 == pinning_.size()) call.memory = std::move(plain_);

@@ -1,10 +1,10 @@
-// Host memory that the copy engines of devices reach at full speed. A device's own allocator gives
-// it where the device has one; otherwise it is host memory that every device was asked to pin.
-// Copies work without either, but more slowly.
+// Host memory that the copy engines of devices reach at full speed. It comes from a device's own
+// allocator if the device has one; otherwise it is host memory that every device was asked to pin.
+// Copies also work with other memory, but more slowly.
 //
-// Memory that is freed while users' streams are held back goes when the last hold has ended
-// (WaitingCalls). Memory that a copy of a given-up device may still use goes when that copy has
-// ended (AbandonedCopies).
+// Memory that is freed while users' streams are held back is released when the last hold has ended
+// (WaitingCalls). Memory that a copy of an abandoned device may still use is released when that
+// copy has ended (AbandonedCopies).
 #pragma once
 
 #include <cstddef>
@@ -38,50 +38,51 @@ class PinnedMemory {
     return *this;
   }
 
-  // Whether the memory may be a file, for other processes to map.
+  // Whether the memory may be a file that other processes map.
   enum class Sharing : bool { kNo, kYes };
 
-  // Takes |size| bytes, from |maker|'s allocator if |maker| is not null and has one, otherwise near
-  // |node|. False: out of memory. The devices outlive this. May throw std::bad_alloc.
+  // Allocates |size| bytes, from |maker|'s allocator if |maker| is not null and has one, otherwise
+  // near |node|. Returns false if out of memory. The devices outlive this. May throw
+  // std::bad_alloc.
   bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
-  // Does so if |*pins|, unless users' streams are held back: pinning might wait for them. Then, or
-  // without |*pins|, it takes memory that no device knows of and sets |*pins| to false.
+  // Like allocate(), if |*pins| and no users' streams are held back: pinning might wait for them.
+  // Otherwise allocates memory that no device knows of and sets |*pins| to false.
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins, Sharing sharing = Sharing::kNo);
 
-  // Pins the memory for devices added since allocate(), unless users' streams are held back.
-  // Nothing may use it during the call.
+  // Pins the memory for devices added since allocate(), unless users' streams are held back. The
+  // memory must not be in use during the call.
   void meet_devices(DeviceSet& devices) {
     if (met_ != 0 && met_ != devices.size()) [[unlikely]]
       pin_for_more(devices);
   }
 
   std::byte* get() const { return bytes_; }
-  // The file that the memory maps, from |*offset| on. -1: it maps none.
+  // Returns the file that the memory maps from |*offset| on; -1 if there is none.
   int file(uint64_t* offset) const;
   HostRange range() const { return HostRange::of(bytes_, size_); }
-  // Whether some device knows of it.
+  // Whether some device knows of the memory.
   bool is_pinned() const { return maker_ != nullptr || !pinning_.empty(); }
 
  private:
   class Kept;
 
-  // Memory that no device knows of.
+  // Allocates memory that no device knows of.
   bool allocate_pageable(const DeviceSet& devices, size_t size, int node, Sharing sharing);
   void pin_for_more(DeviceSet& devices);
   void pin(const DeviceSet& devices, size_t count);
   void free();
   bool is_used(const AbandonedCopies::List& copies) const;
 
-  DeviceSet* devices_ = nullptr;   // where some device knows of the memory
-  const Device* maker_ = nullptr;  // its allocator made the memory
-  const Device* host_ = nullptr;   // made the memory, which may be a file
+  DeviceSet* devices_ = nullptr;   // set if some device knows of the memory
+  const Device* maker_ = nullptr;  // device whose allocator made the memory
+  const Device* host_ = nullptr;   // device that made the memory, which may be a file
   std::vector<const Device*> pinning_;
   NumaMemory plain_;
   std::byte* bytes_ = nullptr;
   size_t size_ = 0;
-  size_t met_ = 0;  // this many devices were asked to pin it; 0: none will be
+  size_t met_ = 0;  // number of devices asked to pin it; 0: none will be
   AbandonedCopies* abandoned_ = nullptr;
 };
 

@@ -1,9 +1,9 @@
-// Registered memory, at its owner and as others see it.
+// Registered memory, as its owner and other ranks see it.
 //
-// A Registration stands in the job's table under an id that is never used twice. Every request of a
-// peer names this id. A registration ends in two steps: first it is closing (no new use begins, and
-// operations in progress are ended), then it goes. Exported bytes are plain data and prove nothing:
-// the owner, or the network hardware that holds the key, checks each use.
+// A Registration is in the job's table under an id that is never reused. Every request from a peer
+// contains this id. A registration ends in two steps: first it is closing (no new use begins, and
+// operations in progress are ended), then it is destroyed. Exported bytes are plain data and prove
+// nothing: the owner, or the network hardware that holds the key, checks each use.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class CommunicatorBase;
 class Memory;
 class Association;
 
-// Keys, each with the number of the owner's transport that it is for.
+// Keys, each with the number of the owner's transport that uses it.
 using TransportKeys = std::vector<std::pair<uint8_t, RemoteKey>>;
 
 class Registration {
@@ -42,19 +42,19 @@ class Registration {
   Memory& memory() const { return memory_; }
   uint32_t rights() const { return rights_; }
 
-  // Its number in the job's table.
+  // Id in the job's table.
   uint64_t id HETCOMM_GUARDED_BY_BATON = 0;
   // The keys of the transports that reach the memory.
   TransportKeys keys HETCOMM_GUARDED_BY_BATON;
-  // Some transport that should reach the memory did not when last tried.
+  // Whether a transport that should reach the memory failed to do so in the last attempt.
   bool is_incomplete HETCOMM_GUARDED_BY_BATON = false;
 
   void notify(Association& source, const hetcomm_notification_t& notification) HETCOMM_UNDER_BATON {
     waiting_.push_back({&source, notification});
     arrived_.store(arrived_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  // Takes the oldest notification. Returns false if there is none. The caller gives |*source| its
-  // credit back.
+  // Takes the oldest notification. Returns false if there is none. The caller returns the credit to
+  // |*source|.
   bool take(hetcomm_notification_t* out, Association** source) HETCOMM_UNDER_BATON {
     if (waiting_.empty()) return false;
     *source = waiting_.front().source;
@@ -63,22 +63,22 @@ class Registration {
     taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     return true;
   }
-  // Count the operations that this process carries out for peers.
+  // Count the operations that this process carries out on behalf of peers.
   void add_running() HETCOMM_UNDER_BATON {
     running_.store(running() + 1, std::memory_order_relaxed);
   }
-  // Returns true if it was the last.
+  // Returns whether it was the last operation.
   bool drop_running() HETCOMM_UNDER_BATON {
     const uint32_t left = running() - 1;
     running_.store(left, std::memory_order_release);
     return left == 0;
   }
 
-  // Any thread may touch the following members once it has found this object under the baton.
+  // Any thread may access the following members once it has found this object under the baton.
 
-  // No new use begins. It is set under the baton.
+  // Set under the baton; no new use begins afterwards.
   std::atomic<bool> closing{false};
-  // Threads that wait for a notification. Each begins under the baton.
+  // Number of threads that wait for a notification. Each begins to wait under the baton.
   std::atomic<uint32_t> waiters{0};
   uint32_t running() const { return running_.load(std::memory_order_acquire); }
   bool has_notification() const {
@@ -100,7 +100,7 @@ class Registration {
   std::atomic<uint32_t> running_{0};
 };
 
-// The content of exported bytes.
+// Decoded contents of exported bytes.
 struct ExportedMemory {
   Identity job;
   int32_t rank = 0;  // rank in the job
@@ -108,15 +108,15 @@ struct ExportedMemory {
   uint64_t length = 0;
   uint32_t rights = 0;
   bool host_accessible = false;
-  bool needs_flush = false;  // the device must be told before it reads what peers have put
+  bool needs_flush = false;  // the device must flush before it reads what peers have put
   TransportKeys keys;
 
   std::vector<std::byte> encode() const;
-  // Checks the form of |bytes|, and nothing else.
+  // Decodes |bytes|. Checks only their format.
   static Result<ExportedMemory> decode(ConstByteSpan bytes);
 };
 
-// Imported memory, which a rank has registered.
+// Imported memory, which another rank has registered.
 class RemoteMemory {
  public:
   RemoteMemory(CommunicatorBase& communicator, const ExportedMemory& exported,
@@ -132,14 +132,14 @@ class RemoteMemory {
   uint32_t rights() const { return rights_; }
   bool host_accessible() const { return host_accessible_; }
   bool needs_flush() const { return needs_flush_; }
-  // Returns the key for connections to the owner's transport |index|, all-zero if it has none.
+  // Returns the key for connections to the owner's transport |index|; all zeros if it has no key.
   const RemoteKey& key(size_t index) const {
     static constexpr RemoteKey kNone{};
     return index < keys_.size() ? keys_[index] : kNone;
   }
-  // No transport from this number on has one.
+  // One more than the highest number of a transport that has a key.
   size_t key_count() const { return keys_.size(); }
-  // The owner's transports that have a key, one bit for each.
+  // The owner's transports that have a key, as bits.
   uint64_t transports() const { return transports_; }
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= length_ && length <= length_ - offset;

@@ -20,14 +20,14 @@ Status copy_failed(const Device& device, hetcomm_status_t status) {
                             failure_text(device, status)));
 }
 
-// Returns a time that few of the latest ones were below. |known| is that time before the |latest|
-// one. A thread that was held up says little.
+// Returns a time that few recent measurements were below. |known| is that time before the |latest|
+// measurement. A long time is given little weight, since the thread may have been delayed.
 double least_lately(double known, double latest) {
   constexpr double kRise = 1.05;
   return known == 0 ? latest : std::min(latest, known * kRise);
 }
 
-// The first piece that lies in memory of a device; null: none does.
+// Returns the first piece that lies in device memory; null if there is none.
 const Memory* device_memory(const std::vector<BufferPiece>& pieces) {
   for (const BufferPiece& piece : pieces) {
     if (piece.memory != nullptr && !piece.memory->host_accessible()) return piece.memory;
@@ -35,7 +35,7 @@ const Memory* device_memory(const std::vector<BufferPiece>& pieces) {
   return nullptr;
 }
 
-// Starts to copy |piece|: row by row where the device does not know rows.
+// Starts to copy |piece|, row by row if the device cannot copy rows.
 hetcomm_status_t copy_rows(const Device& device, void* stream, StreamDirection direction,
                            const StagedRows& piece) {
   const DeviceTable& table = *device.table;
@@ -84,7 +84,7 @@ void Staging::meet_devices() {
   const size_t loads = devices_.size() * kStreamDirections;
   if (found_.size() == loads) return;
   loads_.resize(loads);
-  found_.resize(loads);  // last: then they are met
+  found_.resize(loads);  // last, so that the devices count as met only after success
 }
 
 CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
@@ -95,8 +95,8 @@ CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiec
   return {.bytes_per_s = load.copies.rate(), .start_s = load.start_s};
 }
 
-// Measured with 4 to 64 MiB, from 1 GB/s to 40 GB/s: shorter copies cost more than the overlap
-// gains, and little of longer ones is left in caches.
+// The minimum time was measured with 4 to 64 MiB, from 1 GB/s to 40 GB/s: shorter copies cost more
+// than the overlap gains, and caches hold little of longer ones.
 uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
   constexpr double kMinTimeS = 1e-3;
   constexpr double kUsualRate = 10e9;
@@ -137,7 +137,7 @@ StandIns::Memory Staging::stand_in(uint64_t size, const std::vector<BufferPiece>
 
 void Staging::prepare_for_holds(size_t index) {
   meet_devices();
-  // Streams that fail now may be had later.
+  // Streams that cannot be made now may be made later.
   static_cast<void>(devices_.stream(index, StreamDirection::kToHost));
   static_cast<void>(devices_.stream(index, StreamDirection::kFromHost));
   const DeviceTable& table = *devices_.device(index).table;
@@ -173,7 +173,7 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
                 });
 }
 
-// copies(device, stream) starts the copies of |length| bytes that device |number| makes.
+// Starts, by copies(device, stream), the copies of |length| bytes that device |number| makes.
 template <typename Submit>
 Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, uint64_t length,
                        const HostRange& host, Submit&& copies) {
@@ -192,7 +192,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
     status = device.table->event_record(device.instance, stream.value(), &event);
   }
   if (status != HETCOMM_OK) {
-    // Copies may run, and nothing would signal their end.
+    // Copies may be running, and no event would signal their end.
     job.unended_ = CopyJob::Unended{number, direction, host};
     end_copies(job);
     return copy_failed(device, status);
@@ -215,13 +215,13 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
   return {};
 }
 
-// Copies of |job| were started, and no event signals their end. Waits for the end. While a user's
-// stream is held back, tries to get such an event again instead: the stream's end might wait for
-// the user's. A device that is lost runs nothing any more.
+// Waits for the end of copies of |job| that were started without an event to signal their end.
+// While a user's stream is held back, tries to get such an event again instead: the end of the
+// stream might wait for the user's stream. A lost device runs nothing any longer.
 void Staging::end_copies(CopyJob& job) {
   const auto [number, direction, host] = *job.unended_;
   const NoHolds none(devices_.calls());
-  // The end of a stream waits for nothing while copies of the device are abandoned.
+  // Ending a stream does not wait while copies of the device are abandoned.
   if (none && !devices_.abandoned().use(devices_.device(number))) {
     devices_.end_stream(number, direction, none);
     job.unended_.reset();
@@ -265,7 +265,7 @@ void Staging::enlist(CopyJob& job, CopyHandler& handler) {
   job.running_ = true;
 }
 
-// Takes all leading pieces that one device copies, by copy(device, stream, piece). They share one
+// Submits all leading pieces that one device copies, by copy(device, stream, piece). They share one
 // event.
 template <typename Piece, typename Copy>
 Status Staging::submit_alike(CopyJob& job, StreamDirection direction,
@@ -374,8 +374,8 @@ void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<B
   note_started(job);
 }
 
-// Whether check(event) is true for the first event that progress() waits for in each stream. False:
-// a job waits for none.
+// Whether check(event) is true for the first event that progress() waits for in each stream.
+// Returns false if a job waits for none.
 template <typename Check>
 bool Staging::check_first_events(Check&& check) const {
   bool all = true;
@@ -405,9 +405,9 @@ int Staging::progress() {
   int done = 0;
   const uint64_t now = now_ns();
   const bool all = std::exchange(look_at_all_, false);
-  size_t pending = 0;  // loads whose first event has not come, and so none of the others
+  size_t pending = 0;  // loads whose first event, and so every event, is still incomplete
   ++pass_;
-  // Upcalls may add jobs at the end. Only this function removes one.
+  // Upcalls may append jobs. Only this function removes jobs.
   for (CopyJob** link = &running_; *link != nullptr && (all || pending < busy_loads_);) {
     CopyJob& job = **link;
     if (job.unended_) [[unlikely]] {

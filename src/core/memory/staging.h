@@ -29,11 +29,11 @@ namespace hetcomm {
 
 class CopyHandler {
  public:
-  // The copy is over and no longer touches the memory of either side, unless its device was given
-  // up (DeviceSet::is_abandoned). Then it may go on; host memory that it may touch is not used
-  // again before it has ended (DeviceSet::abandoned).
+  // Called when the copy has ended. It no longer touches the memory of either side, unless its
+  // device was abandoned (DeviceSet::is_abandoned). Then it may continue; host memory that it may
+  // touch is not reused before it has ended (DeviceSet::abandoned).
   virtual void on_copied(const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Names the purpose of the copy, for people.
+  // Returns a readable name of the copy's purpose.
   virtual std::string copy_purpose() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -51,17 +51,17 @@ class CopyJob {
     const Device* device;
     void* event;
     uint64_t bytes;
-    HostRange host;  // host memory that it touches
+    HostRange host;  // host memory that the copy touches
     uint64_t started_ns;
     uint32_t load;    // index of the load that counts it
-    bool is_near;     // processors of this host do it
-    bool ends_sleep;  // the device has promised to
+    bool is_near;     // processors of this host make the copy
+    bool ends_sleep;  // the device has promised to end a sleep
   };
-  // A stream of copies whose end nothing signals.
+  // A stream of copies that have no event to signal their end.
   struct Unended {
     size_t device;
     StreamDirection direction;
-    HostRange host;  // host memory that they touch
+    HostRange host;  // host memory that the copies touch
   };
   static constexpr size_t kFewEvents = 2;
 
@@ -70,7 +70,7 @@ class CopyJob {
     if (few_ != kFewEvents || more_events_.size() < more_events_.capacity()) return;
     more_events_.reserve(2 * more_events_.size() + 1);
   }
-  // Call make_room() before it.
+  // Adds |event|. Call make_room() first.
   void push(const Event& event) HETCOMM_UNDER_BATON {
     if (few_ < kFewEvents) {
       first_events_[few_++] = event;
@@ -112,14 +112,14 @@ class CopyJob {
   bool running_ = false;
 };
 
-// Rows of device memory, and the host memory in which they lie one after the other.
+// Rows of device memory, and the host memory that holds them contiguously.
 struct StagedRows {
   Memory* memory = nullptr;
   DeviceRows rows;
   std::byte* host = nullptr;
 };
 
-// Rows of device memory that are copied to other rows of devices.
+// Rows of device memory that are copied to other rows of device memory.
 struct RowsBetween {
   Memory* from = nullptr;
   DeviceRows from_rows;
@@ -127,14 +127,14 @@ struct RowsBetween {
   DeviceRows to_rows;
 };
 
-// Work that a device does in one stream: copies, reductions.
+// Work that a device does in one stream: copies or reductions.
 class DeviceWork {
  public:
-  // Puts all of it into |stream| of |device|, and fails with the first call that fails.
+  // Enqueues all of the work in |stream| of |device|. Fails with the first call that fails.
   virtual hetcomm_status_t start(const Device& device, void* stream) = 0;
-  // The host memory that it reads and writes.
+  // Host memory that the work reads and writes.
   virtual HostRange host() const = 0;
-  // Whether start() has come so far that its results may have been written.
+  // Whether start() has reached the point where results may have been written.
   virtual bool has_begun_to_write() const = 0;
 
  protected:
@@ -146,73 +146,75 @@ bool can_copy_between(const Memory& from, const Memory& to);
 
 class Staging {
  public:
-  // |spin| is told of copies that processors of this host make; null: nobody is.
+  // |spin| is notified of copies that processors of this host make; may be null.
   Staging(DeviceSet& devices, const StagingOptions& options, SpinPolicy* spin = nullptr);
 
   ChunkPools& chunks() { return chunks_; }
-  // Decides |share|'s shape for |length| bytes of |pieces|, at the costs of their device and near
-  // it, unless that was done before.
+  // Decides |share|'s shape for |length| bytes of |pieces| from the costs of their device, with
+  // chunks near it, unless the shape was chosen before.
   void choose_shape(ChunkPools::Share& share, uint64_t length, StreamDirection direction,
                     const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
     if (share.shape().chunk_bytes != 0) return;
     share.choose_shape(length, costs(direction, pieces), place_of(pieces));
   }
-  // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied() always
-  // follows from progress(), also after a failure to start. |job| stays until then.
+  // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied() is always
+  // called from a later progress(), even if the start fails. |job| must live until then.
   void start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
              uint64_t offset, std::byte* host, uint64_t length,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Does so for rows.
+  // Starts copying rows to or from the host.
   void start(CopyJob& job, StreamDirection direction, std::span<const StagedRows> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Does so for rows that stay on devices, where that is possible: can_copy_between().
+  // Starts copying rows between devices, where that is possible: can_copy_between().
   void start(CopyJob& job, std::span<const RowsBetween> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Starts |work| of device number |device|, whose results have |bytes|. on_copied() follows.
-  // False: it has failed before it began to write, and nothing runs or follows. If it failed then,
-  // but may run as long as a user's stream is held back, on_copied() reports the failure.
+  // Starts |work| on device number |device|, whose results have |bytes|. on_copied() follows.
+  // Returns false if the work failed before it began to write: then nothing runs and on_copied() is
+  // not called. If such work may still run while a user's stream is held back, on_copied() reports
+  // the failure.
   bool try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
                  CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
-  // See DeviceUser. The copies of the device end with its reason in the next progress().
+  // See DeviceUser. The copies of the device end with the reason it was abandoned, in the next
+  // progress().
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
   void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                             std::string* text) HETCOMM_UNDER_BATON;
-  // Copies that were abandoned may touch memory of these.
+  // Copies that were abandoned may touch memory kept here.
   AbandonedCopies& abandoned() HETCOMM_UNDER_BATON { return devices_.abandoned(); }
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
-  // Asks the devices to end a sleep when the next copies complete. False: there is something to do,
-  // or a device cannot end a sleep.
+  // Asks the devices to end a sleep when the next copies complete. Returns false if there is
+  // already work, or if a device cannot end a sleep.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
-  // Whether they do so for everything that runs by now.
+  // Whether the devices end a sleep for all copies in flight.
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
-  // Makes streams and blocks for device |index| before its users' streams are held back. Nothing
-  // can be pinned while they are.
+  // Makes streams and blocks for device |index| before its users' streams are held back, since
+  // nothing can be pinned while they are.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
-  // Returns what the latest copies of |pieces|' device have cost.
+  // Returns the measured costs of the most recent copies of |pieces|' device.
   CopyCosts costs(StreamDirection direction,
                   const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Returns how long copies of |pieces| should be when this thread has other work: each copy takes
-  // the thread from that work, and wakes it up if it sleeps.
+  // Returns the best length for copies of |pieces| when this thread has other work: each copy
+  // interrupts that work, and wakes the thread if it sleeps.
   uint64_t slice_bytes(StreamDirection direction,
                        const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Whether copies to |pieces| are as fast from memory of another process as from chunks.
+  // Whether copies to |pieces| are as fast from another process's memory as from chunks.
   bool takes_any_memory(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Host memory that stands for |pieces|. Copies of their device reach it at full speed, where
-  // possible. Empty when there is none.
+  // Returns host memory that stands for |pieces|; empty if there is none. Copies of their device
+  // reach it at full speed, where possible.
   StandIns::Memory stand_in(uint64_t size,
                             const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
 
  private:
   static constexpr uint64_t kKeptStandIns = 128u << 20;
-  // Makes room for devices that were added.
+  // Makes room for devices that were added since the last call.
   void meet_devices();
   template <typename Check>
   bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
   void end_copies(CopyJob& job) HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // |job| was started as far as possible. A job for which no event will come is reported in the
-  // next pass.
+  // Records that |job| was started as far as possible. A job without events is reported in the next
+  // pass.
   void note_started(const CopyJob& job) HETCOMM_UNDER_BATON {
     if (!job.has_events() || job.unended_) look_at_all_ = true;
   }
@@ -239,9 +241,9 @@ class Staging {
   SpinPolicy* const spin_;
   ChunkPools chunks_;
   StandIns stand_ins_;
-  CopyJob* running_ = nullptr;  // list of jobs, the oldest first
+  CopyJob* running_ = nullptr;  // list of jobs, oldest first
   CopyJob** running_end_ = &running_;
-  bool look_at_all_ = false;  // some wait for no event
+  bool look_at_all_ = false;  // some jobs wait for no event
   size_t busy_loads_ = 0;     // loads that have events
   uint64_t pass_ = 0;
   // By load: check_first_events() has found the first event. Between calls all are false.
@@ -249,8 +251,8 @@ class Staging {
   struct Load {
     Throughput copies;
     double start_s = 0;       // CopyCosts::start_s
-    size_t events = 0;        // events of jobs that run
-    uint64_t pending_in = 0;  // the last pass in which its first event had not come
+    size_t events = 0;        // events of running jobs
+    uint64_t pending_in = 0;  // last pass in which its first event was not complete
   };
   std::vector<Load> loads_;  // one for each direction of each device
 };

@@ -9,7 +9,8 @@
 
 namespace hetcomm {
 
-// Operations of nearly the same size share blocks: at most an eighth of one is left over.
+// Returns |size| rounded up, so that operations of nearly equal size share blocks: at most an
+// eighth of a block is unused.
 uint64_t StandIns::rounded(uint64_t size) {
   constexpr uint64_t kSmallest = 64u << 10;
   if (size <= kSmallest) return kSmallest;
@@ -19,7 +20,7 @@ uint64_t StandIns::rounded(uint64_t size) {
 
 StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
   Memory memory;
-  make_room(kept_, made_ + 1 - kept_.size());  // give() never needs memory
+  make_room(kept_, made_ + 1 - kept_.size());  // give() never allocates
   if (!stranded_.empty()) [[unlikely]]
     take_back_stranded();
   const uint64_t bytes = rounded(size);
@@ -30,7 +31,7 @@ StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
     const bool made = make(bytes, place, block);
     const bool could_not_pin = made && block->place.pins && !block->bytes.is_pinned();
     if ((!made || could_not_pin) && !kept_.empty()) {
-      // Memory that is kept may be in the way.
+      // Kept blocks may be using up the memory.
       if (made) --made_;
       trim(0);
       *block = {};
@@ -78,7 +79,7 @@ void StandIns::give(Block block) {
     try {
       stranded_.push_back(std::move(block));
     } catch (const std::bad_alloc&) {
-      --made_;  // it is freed when the copy has ended
+      --made_;  // the block is freed when the copy has ended
     }
     return;
   }
@@ -87,8 +88,8 @@ void StandIns::give(Block block) {
   trim(std::max(most_kept_, 2 * largest_));
 }
 
-// Frees the blocks that were given first. While a stream is held back, pinned ones stay, since
-// unpinning may wait for that stream: they are of more use here than put off.
+// Frees the blocks that were given back first. While a stream is held back, pinned blocks are kept,
+// since unpinning may wait for that stream: they are more useful here than deferred.
 void StandIns::trim(uint64_t most) {
   const bool unpins = !devices_.calls().has_holds();
   for (auto each = kept_.begin(); each != kept_.end() && kept_bytes_ > most;) {

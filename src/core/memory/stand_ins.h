@@ -1,6 +1,6 @@
-// StandIns: host memory that stands for memory of devices while an operation runs on it. Copy
-// engines reach it at full speed where something could be pinned when it was made. It is kept for
-// use again, up to a bound: making it costs more than copying what it holds. Under the baton.
+// StandIns: host memory that stands for device memory while an operation uses it. Copy engines
+// reach it at full speed if it could be pinned when it was made. It is kept for reuse, up to a
+// bound: making it costs more than copying its contents. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace hetcomm {
 
 class StandIns {
  public:
-  // The NUMA node that the memory is near, and the device whose copies it is for.
+  // The NUMA node that the memory is near, and the device whose copies use it.
   struct Place {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
@@ -32,7 +32,7 @@ class StandIns {
   };
 
  public:
-  // A run of bytes, which goes back to where it came from.
+  // A run of bytes that returns to its source when destroyed.
   class Memory {
    public:
     Memory() = default;
@@ -58,13 +58,14 @@ class StandIns {
     Block block_;
   };
 
-  // Keeps |most_kept| unused bytes or, where a block was larger than half of that, twice its bytes:
-  // an operation has two sides. The devices outlive this, and this outlives what it has given.
+  // Keeps up to |most_kept| unused bytes or, if a block was larger than half of that, twice the
+  // size of that block: an operation has two sides. The devices outlive this, and this outlives the
+  // memory that it has given out.
   StandIns(DeviceSet& devices, uint64_t most_kept) : devices_(devices), most_kept_(most_kept) {}
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;
 
-  // |size| bytes; empty if out of memory. May throw std::bad_alloc.
+  // Returns |size| bytes; empty if out of memory. May throw std::bad_alloc.
   Memory take(uint64_t size, const Place& place) HETCOMM_UNDER_BATON;
 
  private:
@@ -79,9 +80,9 @@ class StandIns {
   const uint64_t most_kept_;
   uint64_t largest_ = 0;
   uint64_t kept_bytes_ = 0;
-  size_t made_ = 0;  // blocks kept and in use
+  size_t made_ = 0;  // number of blocks kept and in use
   std::vector<Block> kept_;
-  std::vector<Block> stranded_;  // abandoned copies may touch them
+  std::vector<Block> stranded_;  // blocks that abandoned copies may touch
 };
 
 }  // namespace hetcomm

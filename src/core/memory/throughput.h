@@ -15,11 +15,11 @@ class Throughput {
     outstanding_ += bytes;
   }
   void finish(uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
-    // Over a shorter time one late call would count for much.
+    // Over a shorter time, one late call would distort the rate.
     constexpr uint64_t kShortestNs = 1'000'000;
     outstanding_ -= bytes;
     done_ += bytes;
-    // A copy that started after the caller looked at the clock may have ended already.
+    // A copy that started after the caller read the clock may have ended already.
     if (now_ns > since_ns_) busy_ns_ += now_ns - since_ns_;
     since_ns_ = std::max(since_ns_, now_ns);
     if (busy_ns_ < kShortestNs) return;
@@ -30,7 +30,7 @@ class Throughput {
   }
   void drop(uint64_t bytes) HETCOMM_UNDER_BATON { outstanding_ -= bytes; }
   uint64_t outstanding() const HETCOMM_UNDER_BATON { return outstanding_; }
-  // Bytes per second; 0 while it is not known.
+  // Bytes per second; 0 while unknown.
   double rate() const HETCOMM_UNDER_BATON { return rate_; }
 
  private:

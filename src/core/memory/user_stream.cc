@@ -100,7 +100,7 @@ void UserStream::close(const Device& device, const Opened& opened) {
   if (opened.own != nullptr) device.table->stream_destroy(device.instance, opened.own);
 }
 
-// A stream of a device that was given up is closed when no call for that can wait any more.
+// A stream of an abandoned device. It is closed once no call for that can wait any longer.
 class KeptUserStream final : public AbandonedCopies::Kept {
  public:
   KeptUserStream(const Device& device, const UserStream::Opened& opened)
@@ -161,7 +161,7 @@ Status UserStream::hold(StreamPlace* place) {
   add_use();
   place->hold = new (std::nothrow) StreamHold(*this, hold);
   if (place->hold != nullptr) return {};
-  StreamHold(*this, hold);  // ends it
+  StreamHold(*this, hold);  // ends the hold
   return Status(Code::kOutOfMemory);
 }
 

@@ -1,10 +1,10 @@
-// Users' streams, into whose order operations are put.
+// Users' streams, in whose order operations are placed.
 //
 //   post --> record(): an event after what the stream holds --> hold(): what comes later waits
 //        --> the event completes --> the operations start and end --> the hold ends
 //
-// Where operations wait for several streams, all are recorded before the first is held back.
-// Otherwise two threads could each wait for what the other one holds.
+// If operations wait for several streams, places in all streams are recorded before the first
+// stream is held back. Otherwise two threads could each wait for a stream that the other holds.
 //
 // The library copies nothing in a user's stream.
 #pragma once
@@ -22,7 +22,7 @@ namespace hetcomm {
 
 class UserStream;
 
-// Makes a user's stream wait for operations. The last of them that ends lets it go on.
+// Makes a user's stream wait for operations. The end of the last operation resumes the stream.
 class StreamHold {
  public:
   StreamHold(UserStream& stream, void* hold) : stream_(stream), hold_(hold) {}
@@ -32,7 +32,7 @@ class StreamHold {
 
   UserStream& stream() const { return stream_; }
   void add_operation() HETCOMM_UNDER_BATON { ++operations_; }
-  // One operation has ended. The last one deletes |this|.
+  // Records the end of an operation. The last call deletes |this|.
   void drop_operation() HETCOMM_UNDER_BATON {
     if (--operations_ == 0) delete this;
   }
@@ -44,8 +44,8 @@ class StreamHold {
   uint32_t operations_ = 0;
 };
 
-// A place in a user's stream, between what comes before operations and what waits for them. It uses
-// the stream.
+// A place in a user's stream, between earlier work and work that waits for operations. It counts as
+// a use of the stream.
 struct StreamPlace {
   StreamPlace() = default;
   StreamPlace(StreamPlace&& other) noexcept;
@@ -55,31 +55,33 @@ struct StreamPlace {
     forget_event();
   }
   void forget_event();
-  // Its device was given up and may never come here. Calls that could wait for that are put off.
+  // Abandons the place: its device was abandoned and may never reach it. Calls that could wait for
+  // that are deferred.
   void abandon();
 
   UserStream* stream = nullptr;
-  uint64_t number = 0;         // the stream comes to places in the order of their numbers
-  void* event = nullptr;       // completes when the stream has come here
-  StreamHold* hold = nullptr;  // owned until operations have it; null: the stream goes on
+  uint64_t number = 0;         // the stream reaches places in ascending order of numbers
+  void* event = nullptr;       // completes when the stream has reached this place
+  StreamHold* hold = nullptr;  // owned until operations share it; null: the stream is not held
 };
 
 class UserStream {
  public:
-  // A stream of a device that is used. If |own| is not null, its stream_create() has made it.
+  // A stream of a device in use. If |own| is not null, stream_create() has made it.
   struct Opened {
-    void* native = nullptr;  // what the vendor calls it
+    void* native = nullptr;  // the vendor's stream handle
     void* user_stream = nullptr;
     void* own = nullptr;
-    bool held = true;  // waits for the operations that name it
+    bool held = true;  // it waits for the operations that name it
   };
-  // Opens the stream |native| of device |index|, which will be |held| back or not. UNSUPPORTED: the
-  // device has no such streams. INVALID_ARGUMENT: |native| is not one of its streams.
+  // Opens the stream |native| of device |index|. |held|: whether the stream is held back for its
+  // operations. UNSUPPORTED: the device has no such streams. INVALID_ARGUMENT: |native| is not one
+  // of its streams.
   static Result<Opened> open(const DeviceSet& devices, size_t index, void* native, bool held);
   // Makes a new stream of device |index|.
   static Result<Opened> create(const DeviceSet& devices, size_t index, bool held);
   static void close(const Device& device, const Opened& opened);
-  // Takes |opened| over.
+  // Takes ownership of |opened|.
   UserStream(DeviceSet& devices, size_t index, const Opened& opened)
       : devices_(devices), index_(index), opened_(opened) {}
   // Call this without the baton: the vendor may wait.
@@ -90,14 +92,14 @@ class UserStream {
   const Device& device() const { return devices_.device(index_); }
   size_t device_index() const { return index_; }
   void* native() const { return opened_.native; }
-  // Whether it waits for the operations that name it.
+  // Whether the stream waits for the operations that name it.
   bool is_held() const { return opened_.held; }
-  // Puts a place at the end of the stream, which holds nothing back yet. [any-thread]
+  // Records a place at the end of the stream, without holding anything back. [any-thread]
   Result<StreamPlace> record();
-  // Holds back later work in the stream, if streams like this one are held. [any-thread]
+  // Holds back later work in the stream, if the stream is_held(). [any-thread]
   Status hold(StreamPlace* place);
 
-  // Operations that name it, prepared ones included. [any-thread]
+  // Count the operations that name the stream, including prepared ones. [any-thread]
   void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
   void drop_use() { uses_.fetch_sub(1, std::memory_order_release); }
   bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }

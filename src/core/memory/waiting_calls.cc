@@ -31,7 +31,7 @@ void EndingCall::make() {
   memory.reset();
 }
 
-// A call of a device that was given up.
+// A call of an abandoned device.
 class KeptCall final : public AbandonedCopies::Kept {
  public:
   explicit KeptCall(EndingCall&& call) noexcept : call_(std::move(call)) {}
@@ -46,7 +46,7 @@ class KeptCall final : public AbandonedCopies::Kept {
   EndingCall call_;
 };
 
-// Makes |call|, or leaves it to be made when no abandoned copy makes it wait.
+// Makes |call|, or defers it until no abandoned copy can make it wait.
 void WaitingCalls::finish(EndingCall& call) {
   const auto is_used = [&](const auto& copies) { return copies.use(*call.device); };
   const auto make = [&] { return new (std::nothrow) KeptCall(std::move(call)); };
@@ -55,7 +55,7 @@ void WaitingCalls::finish(EndingCall& call) {
     call.make();
     return;
   }
-  static_cast<void>(call.memory.release());  // the call could not be noted
+  static_cast<void>(call.memory.release());  // the call could not be recorded
 }
 
 void WaitingCalls::make_or_put_off(EndingCall call) {
@@ -64,7 +64,7 @@ void WaitingCalls::make_or_put_off(EndingCall call) {
     finish(call);
     return;
   }
-  // Devices that have pinned one memory release it one after the other.
+  // Devices that have pinned the same memory unpin it one after the other.
   if (is_event || others_left_.load(std::memory_order_acquire) == 0) {
     if (const NoHolds none(*this); none) {
       finish(call);
@@ -152,7 +152,7 @@ void WaitingCalls::start_helper() {
     const SignalsBlocked blocked;
     helper_ = std::thread([this] { help(); });
   } catch (const std::system_error&) {
-    // More events wait until there is a thread.
+    // More events are deferred until a thread is available.
   }
 }
 

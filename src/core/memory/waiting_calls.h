@@ -1,18 +1,19 @@
-// Vendor calls that may wait until users' streams go on. With many vendors these are the calls that
-// free memory, pin and unpin, end a stream or release an event.
+// Vendor calls that may wait until users' streams resume. With many vendors these are the calls
+// that free memory, pin and unpin, end a stream or release an event.
 //
-//   under the baton, and no hold of the context stands (NoHolds) --> made at once; none can begin
-//   under the baton, and one stands      --> put off until the last hold has ended
-//   without it, in a call of the user's  --> made at once: the header says that the call may wait
+//   under the baton, without holds (NoHolds) --> made immediately; no hold can begin
+//   under the baton, with a hold             --> deferred until the last hold has ended
+//   without the baton, in a user's call      --> made immediately: hetcomm's headers warn of it
 //
 // A thread that waited under the baton would wait forever: the hold ends with an operation, which
-// goes on only under the baton.
+// only makes progress under the baton.
 //
-// A device whose copies do not end counts as held back. Calls of a device that was given up wait
-// until its abandoned copies have ended (AbandonedCopies).
+// A device whose copies do not end counts as held back. Calls of an abandoned device wait until its
+// abandoned copies have ended (AbandonedCopies).
 //
-// Memory that is put off still counts where it came from. At most kMaxEvents events wait, since
-// nobody counts them; a separate thread, which may wait, releases the oldest ones beyond that.
+// Memory whose release is deferred still counts towards its pool. At most kMaxEvents events are
+// deferred, since no pool counts them; a separate thread, which may wait, releases the oldest ones
+// above this limit.
 #pragma once
 
 #include <atomic>
@@ -37,7 +38,7 @@ struct EndingCall {
   Kind kind = Kind::kFree;
   const Device* device = nullptr;
   void* object = nullptr;
-  const void* owner = nullptr;  // kEventRelease: the user's stream that the event is of, if any
+  const void* owner = nullptr;  // kEventRelease: the event's user stream, if any
   NumaMemory memory{};          // freed after the call
 };
 
@@ -50,7 +51,7 @@ class WaitingCalls {
   WaitingCalls(const WaitingCalls&) = delete;
   WaitingCalls& operator=(const WaitingCalls&) = delete;
 
-  // Call this before anything else. |hangs|(|subject|) says whether copies of some device do not
+  // Call this before anything else. |hangs|(|subject|) returns whether copies of some device do not
   // end. |hangs|, |subject| and |abandoned| outlive this.
   void set_abandoned(AbandonedCopies& abandoned, bool (*hangs)(const void*), const void* subject) {
     abandoned_ = &abandoned;
@@ -58,9 +59,9 @@ class WaitingCalls {
     subject_ = subject;
   }
 
-  // [any-thread], except may_make() and make_put_off():
+  // All functions below are [any-thread], except may_make() and make_put_off().
 
-  // A hold is begun under this mutex. A call that may wait is made under it, if no hold stands.
+  // Guards the begin of holds. A call that may wait is made under this mutex if there is no hold.
   std::mutex& holding() { return holding_; }
   void add_hold() {
     expect_holds();
@@ -68,11 +69,12 @@ class WaitingCalls {
   }
   void drop_hold() { holds_.fetch_sub(1, std::memory_order_release); }
   bool has_holds() const { return holds_.load(std::memory_order_acquire) != 0 || some_hang(); }
-  // Holds may begin once this has returned and every thread that had the baton has given it up.
+  // Allows holds. They may begin once this has returned and every thread that had the baton has
+  // released it.
   void expect_holds() { may_hold_.store(true, std::memory_order_release); }
 
-  // Makes |call|, or puts it off. Does not wait for what is held back. Without memory to note a
-  // call that is put off, it is never made.
+  // Makes |call|, or defers it. Does not wait for what is held back. If out of memory for the
+  // record of a deferred call, the call is never made.
   void make_or_put_off(EndingCall call);
   void release_event(const Device& device, void* event, const void* owner = nullptr) {
     make_or_put_off({.kind = EndingCall::Kind::kEventRelease,
@@ -80,15 +82,15 @@ class WaitingCalls {
                      .object = event,
                      .owner = owner});
   }
-  // Makes all calls that were put off for |owner|, and waits as they do.
+  // Makes all deferred calls of |owner|, and waits as they do.
   void make_all_of(const void* owner);
-  // Makes all calls that were put off. No hold may begin any more.
+  // Makes all deferred calls. No hold may begin any longer.
   void make_all();
 
   // Under the baton.
-  // Whether something was put off and nothing is held back any more.
+  // Whether calls are deferred and nothing is held back any longer.
   bool may_make() const { return put_off_.load(std::memory_order_relaxed) != 0 && !has_holds(); }
-  // Makes some of the calls that were put off. Returns their number.
+  // Makes some of the deferred calls. Returns their number.
   int make_put_off();
 
  private:
@@ -106,15 +108,15 @@ class WaitingCalls {
   std::atomic<int64_t> holds_{0};
   std::atomic<bool> may_hold_{false};
   std::atomic<size_t> put_off_{0};
-  std::atomic<size_t> others_left_{0};  // size of |others_|, plus the one that is being made
+  std::atomic<size_t> others_left_{0};  // size of |others_|, plus the call that is being made
 
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::deque<EndingCall> events_;  // events to release, the oldest first
+  std::deque<EndingCall> events_;  // events to release, oldest first
   std::deque<EndingCall> others_;
   bool helps_ = false;            // the helper is in a call
-  const void* helped_ = nullptr;  // for this owner
-  const void* making_ = nullptr;  // owner of the call that make_put_off() is in
+  const void* helped_ = nullptr;  // owner of the helper's call
+  const void* making_ = nullptr;  // owner of make_put_off()'s current call
   bool stops_ = false;
   std::thread helper_;
 };

@@ -26,8 +26,8 @@ size_t Association::count_bulk_rails(const RailMasks& masks) {
   return count;
 }
 
-// The transports of |masks| that are of the kind of the current connection. A peer's masks may be
-// nonsense: if a mask has none of that kind, it stands for all of that kind.
+// Returns the transports of |masks| that are of the current connection's kind. A peer's masks may
+// be invalid: a mask without a transport of that kind means all of that kind.
 static RailMasks of_kind(const RailMasks& masks, const RailMasks& kin) {
   const RailMasks common = masks & kin;
   return {common.own != 0 ? common.own : kin.own, common.peer != 0 ? common.peer : kin.peer};
@@ -87,8 +87,8 @@ bool Association::try_send(const WireHeader& header, const void* body, size_t si
 
 bool Association::send_waiting_protocol() {
   if (protocol_.empty()) return true;
-  // Each acknowledges no more than it may: what this side has refused since then is queued behind
-  // it.
+  // Each message acknowledges no more than when it was queued: later refusals by this side are
+  // queued behind it.
   const bool all = protocol_.send_all([this](const ProtocolMessage& message) HETCOMM_UNDER_BATON {
     return try_send(message.header, message.body.data(), message.size, message.received,
                     message.permit);
@@ -114,7 +114,7 @@ void Association::starve() {
 
 // --- operations -------------------------------------------------------------
 
-// |operation| is no longer in any list. The peer has to hear of what has begun.
+// Ends |operation|, which is no longer in any list. The peer must be told about what has begun.
 void Association::end_started(Operation& operation) {
   if (operation.phase == OperationPhase::kQueued || operation.phase == OperationPhase::kSubmitted) {
     end_unsent(operation, Code::kOutOfMemory, {});

@@ -29,13 +29,13 @@ void ExtraRails::need(const RailMasks& masks) {
 }
 
 void ExtraRails::wanted_by_peer(const RailMasks& masks) {
-  // |masks| refer to the kind of the connection that the message came over.
+  // |masks| refer to the kind of the connection on which the message arrived.
   const RailMasks known = masks & association_.receiving_on().kin;
   if (known.own == 0 || known.peer == 0) return;
   if (association_.needs().note(known)) need(known);
 }
 
-// A connection between such transports is being made, and has not failed yet.
+// Returns whether a connection between such transports is being made and has not failed yet.
 bool ExtraRails::is_under_way(const RailMasks& masks) {
   bool some =
       cool_downs_.is_connecting_any([&](const RailEnds& ends) { return masks.admit(ends); });
@@ -45,7 +45,7 @@ bool ExtraRails::is_under_way(const RailMasks& masks) {
   return some;
 }
 
-// Data that has waited too long goes over other connections.
+// Lets data that has waited too long go over other connections.
 void ExtraRails::settle(uint64_t now_ns) {
   const bool is_higher = association_.common().rank > association_.rank();
   const bool some =
@@ -73,7 +73,7 @@ RailEnds ExtraRails::preferred() {
   return association_.common().paths.advisor.preferred(association_.rank(), current.ends);
 }
 
-// The higher rank follows the lower one's choice, which receive_unused() reports.
+// The higher rank follows the lower rank's choice, reported by receive_unused().
 bool ExtraRails::is_better(const Rail& rail) {
   if (association_.rails().is_better(rail)) return true;
   const Rail* const current = association_.rails().current();
@@ -126,7 +126,8 @@ bool ExtraRails::uses(const Rail& rail) {
          traffic_.uses(rail);
 }
 
-// Returns connections that the lower rank no longer uses. The higher rank has been told so.
+// Returns connections that are no longer useful. On the higher rank, these are the ones that the
+// lower rank has announced.
 std::vector<Rail*> ExtraRails::superfluous() {
   std::vector<Rail*> found;
   PairCommons& common = association_.common();
@@ -151,7 +152,7 @@ void ExtraRails::plan_to_close(uint64_t cool_downs) {
   common.turns.note_timer(close_at_ns_);
 }
 
-// The lower rank announces first. The higher one closes what was announced, and answers.
+// The lower rank announces unused rails. The higher rank closes announced rails, and answers.
 void ExtraRails::close_unused() {
   close_at_ns_ = kForever;
   const bool is_higher = association_.common().rank > association_.rank();
@@ -167,12 +168,12 @@ void ExtraRails::close_unused() {
       association_.send_protocol(MessageKind::kRailClosed, rail->id, 0);
       if (!rail->dropped) association_.pair().close_unused(*rail);
     } else {
-      // The peer may have ignored the announcement before because it used the connection.
+      // The peer may have ignored an earlier announcement because it still used the connection.
       rail->retiring = true;
       association_.send_protocol(MessageKind::kRailUnused, rail->id, 0);
     }
   }
-  // While the peer keeps sending over one of them, that one is unused for moments only.
+  // While the peer keeps sending over such a rail, the rail is unused only briefly.
   plan_to_close(some_are_used ? 1 : kCoolDowns);
 }
 

@@ -1,12 +1,12 @@
 // ExtraRails: the connections of a pair in addition to the one that carries its messages.
 //
-// The lower rank makes them, over transports that would share the load or would be better, once
-// those have cooled down. The data seen so far decides which ones would (rail_needs.h): the higher
-// rank reports its own (kRailsWanted). A rail that a better one has replaced, or that stood in for
-// a failed one, is closed when it stays unused: the lower rank announces it (kRailUnused), and the
-// higher one closes it once it has nothing in flight there, and answers (kRailClosed). After a
-// failover messages return to their preferred connection as soon as it can be made again. Under the
-// baton.
+// The lower rank makes them over transports that would share the load or would be better, once
+// those transports have cooled down. Which ones qualify depends on the data seen so far
+// (rail_needs.h): the higher rank reports its own needs (kRailsWanted). A rail that a better one
+// has replaced, or that stood in for a failed one, is closed when it stays unused. The lower rank
+// announces that (kRailUnused). The higher rank closes the rail once it has nothing in flight
+// there, and answers (kRailClosed). After a failover, messages return to their preferred connection
+// as soon as it can be made again. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -33,27 +33,27 @@ class ExtraRails {
 
   CoolDowns& cool_downs() HETCOMM_UNDER_BATON { return cool_downs_; }
 
-  // |masks| are a new need of the association: data goes between these transports. Its first data
-  // waits if there is hope for such a connection.
+  // Handles a new need of the association: data goes between the transports of |masks|. The first
+  // such data waits if a connection between them is likely to open.
   void need(const RailMasks& masks) HETCOMM_UNDER_BATON;
-  // The peer, which is the higher rank, has data of |masks|.
+  // Handles the report of the peer, the higher rank, that it has data of |masks|.
   void wanted_by_peer(const RailMasks& masks) HETCOMM_UNDER_BATON;
-  // |rail| should take over the messages from the current one: it is clearly better, or has failed
-  // before and is the one that the lower rank would have taken first.
+  // Returns whether |rail| should take over the messages from the current rail: it is clearly
+  // better, or it failed before and is the lower rank's first choice.
   bool is_better(const Rail& rail) HETCOMM_UNDER_BATON;
   Rail* better_one() HETCOMM_UNDER_BATON;
   // Makes connections over the useful transports that have cooled down.
   void connect() HETCOMM_UNDER_BATON;
-  // A connection between |ends| could not be made.
+  // Records that a connection between |ends| could not be made.
   void connect_failed(const RailEnds& ends, const Status& why) HETCOMM_UNDER_BATON;
-  // Some rail may be superfluous. It is closed when it has not been used for a while.
+  // Plans to close rails that may be superfluous, once they have been unused for a while.
   void plan_to_close() HETCOMM_UNDER_BATON { plan_to_close(kCoolDowns); }
-  // The peer no longer uses the rail |id|, or has closed it.
+  // Handles the report that the peer no longer uses rail |id|, or has closed it.
   void receive_unused(uint64_t id) HETCOMM_UNDER_BATON;
   void receive_closed(uint64_t id) HETCOMM_UNDER_BATON;
-  // This side has something in flight on |rail|, or will have.
+  // Returns whether this side has something in flight on |rail|, or will have.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
-  // The peer has left, or the pair is lost: this object does nothing more.
+  // Stops this object because the peer has left or the pair is lost.
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
 
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON {
@@ -64,15 +64,16 @@ class ExtraRails {
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
  private:
-  // A rail is closed after this many cool-downs without use: it may be needed again soon.
+  // A rail is closed only after this many cool-downs without use, since it may be needed again
+  // soon.
   static constexpr uint64_t kCoolDowns = 10;
 
   void plan_to_close(uint64_t cool_downs) HETCOMM_UNDER_BATON;
   bool is_under_way(const RailMasks& masks) HETCOMM_UNDER_BATON;
   void settle(uint64_t now_ns) HETCOMM_UNDER_BATON;
   std::vector<RailEnds> useful() HETCOMM_UNDER_BATON;
-  // The ends of the connection that would carry the messages if nothing had failed. There is a
-  // current connection.
+  // Returns the ends of the connection that would carry the messages if nothing had failed.
+  // Requires a current connection.
   RailEnds preferred() HETCOMM_UNDER_BATON;
   std::vector<Rail*> superfluous() HETCOMM_UNDER_BATON;
   void close_unused() HETCOMM_UNDER_BATON;

@@ -5,7 +5,7 @@
 
 namespace hetcomm {
 
-// This side has nothing in flight on the only connection, as far as it knows.
+// Returns whether this side has nothing in flight on the only connection, as far as it knows.
 bool IdleCloser::is_idle() const {
   const RailSet& rails = association_.rails();
   return traffic_.is_idle() && traffic_.has_all_received() && rails.size() == 1 && rails[0].known &&
@@ -36,7 +36,7 @@ uint32_t IdleCloser::count_idle() {
   return idle_;
 }
 
-// If both ask, the higher rank drops its own question, and the lower one does not answer it.
+// If both sides ask, the higher rank drops its question, and the lower rank does not answer it.
 bool IdleCloser::receive_question() {
   const bool is_higher = association_.common().rank > association_.rank();
   if (asked_ && !is_higher) return false;
@@ -53,7 +53,7 @@ bool IdleCloser::receive_question() {
   return false;
 }
 
-// An answer on another connection is an old one that was sent again.
+// Handles the peer's answer. An answer for another connection is an old one that was sent again.
 bool IdleCloser::receive_answer(uint64_t rail, bool may) {
   const Rail* current = association_.rails().current();
   const bool answers = std::exchange(asked_, false) && current != nullptr && rail == current->id;
@@ -62,7 +62,7 @@ bool IdleCloser::receive_answer(uint64_t rail, bool may) {
     constexpr unsigned kMaxDoublings = 9;
     refusals_ = std::min(refusals_ + 1, kMaxDoublings);
     ask_again_ns_ = association_.common().engine.refresh_now() + (kFirstPauseNs << refusals_);
-    messages_ = count_messages();  // question and answer do not count
+    messages_ = count_messages();  // neither question nor answer counts
     return false;
   }
   refusals_ = 0;

@@ -73,7 +73,7 @@ std::string Pair::trouble() {
   return state() == PairState::kConnecting && rails().empty() ? "there is no connection yet" : "";
 }
 
-// This side alone has decided that the peer is lost.
+// Ends the pair because this side alone has decided that the peer is lost.
 void Pair::give_up(const Status& why) {
   common().control->give_up(rank(), why);
   lose(why);
@@ -83,7 +83,7 @@ void Pair::peer_left() {
   left_ = true;
   extra_rails_.stop();
   idle_closer_.stop();
-  if (association_.is_lost() || !rails().empty()) return;  // the end of the connection follows
+  if (association_.is_lost() || !rails().empty()) return;  // the last rail's end follows
   lose(left_by(rank()));
 }
 
@@ -108,7 +108,7 @@ void Pair::out_of_memory() {
   tell_loss();
 }
 
-// The peer may wait for what this side has given up. It is told as soon as there is memory.
+// Tells the peer, which may still wait, that this side has given up. Retries until there is memory.
 void Pair::tell_loss() {
   constexpr uint64_t kTellAgainNs = 10'000'000;
   untold_ = true;
@@ -146,7 +146,7 @@ uint64_t Pair::unsent_bytes(size_t link) const {
 }
 
 uint64_t Pair::next_timer_ns() const {
-  // Tracks resume without a timer when there is a connection again.
+  // Tracks resume without a timer once there is a connection again.
   const uint64_t tracks_ns = association_.is_ready() ? traffic_.tracks().next_timer_ns() : kForever;
   return std::min({retry_at_ns_, rail_switch_.next_timer_ns(), extra_rails_.next_timer_ns(),
                    traffic_.sender().push_at_ns(), tracks_ns});
@@ -164,7 +164,7 @@ void Pair::tick(uint64_t now_ns) {
   if (untold_) tell_loss();
   if (state() != PairState::kConnecting || !rails().empty()) return;
   if (!verdict_.ok()) {
-    // The peer may have other connections left and not know of the loss.
+    // The peer may have other connections left and not know about the loss.
     give_up(verdict_.annotate(fmt::format("rank {}", rank())));
     return;
   }

@@ -1,18 +1,19 @@
-// Pair: this rank and one peer. It gets connections, continues over the others when one fails,
-// and ends everything when the peer is lost.
+// Pair: this rank and one peer. It makes connections, continues over the remaining ones when one
+// fails, and ends everything when the peer is lost.
 //
 //   kIdle --first use--> kConnecting --connected, kOpen exchanged--> kReady
 //                             ^                                         |
 //                             +--- last connection broke, peer alive ---+
 //   any --peer lost--> kLost
 //
-// A pair may have several connections (rails). Messages of this side go over one of them, which
-// each side chooses for itself. Bulk data goes over all that are worth it. A rail that fails is
-// fenced, and the peer is told before anything is repeated (kRailDown). What was in flight on it
-// goes over the others, or over the next connection.
+// A pair may have several connections (rails). Messages go over one of them, which each side
+// chooses for itself. Bulk data goes over all rails that are worth using. A rail that fails is
+// fenced, and the peer is told before anything is repeated (kRailDown). Data that was in flight on
+// it goes over the remaining rails, or over the next connection.
 //
-// The lower rank of a pair connects, and the higher one asks it to (knock). The higher one also
-// knocks when it has lost its last rail, since the lower one may not have noticed. Under the baton.
+// The lower rank of a pair connects, and the higher rank asks it to (knock). The higher rank also
+// knocks when it has lost its last rail, since the lower rank may not have noticed. Under the
+// baton.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,7 @@ namespace hetcomm {
 
 class Pair final : public PairBase {
  public:
-  // |credit|: bytes that the peer lets this rank send unasked.
+  // |credit|: bytes that the peer lets this rank send before they are matched.
   Pair(PairCommons& common, int rank, uint32_t credit);
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
@@ -53,53 +54,54 @@ class Pair final : public PairBase {
   IdleCloser& idle_closer() HETCOMM_UNDER_BATON { return idle_closer_; }
 
   // --- operations ---
-  // Starts a send or a one-sided operation. It is pending.
+  // Starts a pending send or one-sided operation.
   void submit(Operation& operation) HETCOMM_UNDER_BATON;
   void end(Operation& operation, Code code, std::string text) override HETCOMM_UNDER_BATON {
     traffic_.end(operation, code, std::move(text));
   }
-  // |track| stays until close_track(), after which it cannot be opened again. May throw
-  // std::bad_alloc.
+  // Opens |track|, which must stay valid until close_track() and cannot be opened again after it.
+  // May throw std::bad_alloc.
   void open_track(Track& track) HETCOMM_UNDER_BATON;
-  // As Tracks::close().
+  // Same as Tracks::close().
   void close_track(Track& track, const Status& why, bool unmatched = false) HETCOMM_UNDER_BATON {
     if (!association_.is_lost()) traffic_.tracks().close(track, why, unmatched);
   }
-  // As Tracks::skip() and Tracks::give_up().
+  // Same as Tracks::skip() and Tracks::give_up().
   bool skip_runs(Track& track, uint64_t runs) HETCOMM_UNDER_BATON {
     return association_.is_lost() || traffic_.tracks().skip(track, runs);
   }
   void give_up_runs(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON {
     if (!association_.is_lost()) traffic_.tracks().give_up(track, from, runs);
   }
-  // Nothing accepted is waiting to leave.
+  // Returns whether everything that was accepted has left.
   bool flushed() const HETCOMM_UNDER_BATON;
 
   // --- connections ---
   // Starts connecting if no attempt is in progress.
   void ensure_connected() HETCOMM_UNDER_BATON;
-  // A connection was made, by either side.
+  // Takes over a connection, which either side has made.
   void adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) HETCOMM_UNDER_BATON;
-  // No transport has reached the peer. |may_change|: a later attempt may succeed.
+  // Handles the failure of all transports to reach the peer. |may_change|: a later attempt may
+  // succeed.
   void connect_failed(const Status& why, bool may_change) HETCOMM_UNDER_BATON;
-  // The peer has no connection: it has lost those up to number |lost|.
+  // Handles a knock: the peer has no connection left and has lost those up to number |lost|.
   void knocked(uint32_t lost) HETCOMM_UNDER_BATON;
-  // The peer, the lower rank, cannot connect to this one.
+  // Handles the report of the peer, the lower rank, that it cannot connect to this rank.
   void refused_by_peer(const Status& why) HETCOMM_UNDER_BATON;
 
   // --- the peer's life ---
-  // The peer has sent messages since the last call, which was not long ago.
+  // Returns whether the peer has sent messages since the last call, if that was recent.
   bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) HETCOMM_UNDER_BATON;
-  // Explains in words why data does not arrive or leave, as far as the transports know. Empty: they
-  // know of nothing.
+  // Returns text that explains why data does not arrive or leave. Empty if the transports know no
+  // reason.
   std::string trouble() HETCOMM_UNDER_BATON;
-  // Other ranks reach the peer, this rank does not.
+  // Records that other ranks reach the peer, though this rank does not.
   void vouched() HETCOMM_UNDER_BATON { reachability_.vouched(); }
-  // The peer is permanently gone. Ends everything of the pair, even without memory.
+  // Ends everything of the pair because the peer is permanently gone. Works without memory.
   void lose(const Status& why) HETCOMM_UNDER_BATON;
-  // The peer left cleanly: what it sent before is still delivered, then the pair ends as by lose().
+  // Handles the peer's clean exit: delivers what it sent before, then ends the pair as lose() does.
   void peer_left() HETCOMM_UNDER_BATON;
-  // Memory ran out half way: this side can promise nothing to the peer any more.
+  // Handles memory exhaustion halfway: this side can no longer guarantee anything to the peer.
   void out_of_memory() override HETCOMM_UNDER_BATON;
 
   // --- at the end of a pass ---
@@ -161,11 +163,11 @@ class Pair final : public PairBase {
   Status trouble_;  // why the last connection broke or failed to open
   Status lost_;
   bool left_ = false;
-  bool replaced_ = false;      // a connection is replacing another one
+  bool replaced_ = false;      // a connection is being replaced
   bool lost_unknown_ = false;  // a rail without a number was lost since the last one opened
-  bool untold_ = false;        // the peer does not know that it is lost
+  bool untold_ = false;        // the peer has not been told that the pair is lost
   uint64_t retry_at_ns_ = kForever;
-  Status verdict_;  // why a lossless connection broke; the control plane decides what it means
+  Status verdict_;  // why a lossless connection broke; the control plane decides the consequence
   uint32_t received_when_asked_;
   uint64_t asked_ns_ = 0;
 };

@@ -1,4 +1,4 @@
-// The objects that the pairs of a job share, and the interfaces by which they reach the job.
+// The objects that the pairs of a job share, and the interfaces through which they call the job.
 #pragma once
 
 #include <cstddef>
@@ -38,17 +38,17 @@
 
 namespace hetcomm {
 
-// Listens to events that concern more than one pair.
+// Receives events that concern more than one pair.
 class PairListener {
  public:
-  // |rank| is permanently gone, and its pair is quiet. Everyone who waits for it learns |why|.
-  // Works without memory.
+  // Notifies all waiters of |why| because |rank| is permanently gone and its pair is quiet. Works
+  // without memory.
   virtual void on_rank_lost(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
-  // The memory that |rank| knew as |id| can no longer be used.
+  // Handles the end of the memory that |rank| knew as |id|: it can no longer be used.
   virtual void on_memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON = 0;
-  // A transport asks what has arrived at |rank| on |stream|.
+  // Handles a transport's question about what has arrived at |rank| on |stream|.
   virtual void on_doubt(int rank, const StreamId& stream) HETCOMM_UNDER_BATON = 0;
-  // A message of a collective operation has arrived that no receive waits for.
+  // Handles a message of a collective operation for which no receive waits.
   virtual void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -84,12 +84,12 @@ struct PairCommons {
         links(turns) {}
 
   uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine.coarse_now(); }
-  // True if a connection over transport |index| moves all of |operation|'s memory directly, as its
-  // extents() describe it.
+  // Returns whether a connection over transport |index| moves all of |operation|'s memory directly,
+  // as described by extents().
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }
-  // The device of |operation|'s memory, if all of it is on one device, far from transport
+  // Returns the device of |operation|'s memory, if all of it is on one device, far from transport
   // |index|.
   std::optional<size_t> far_device(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     if (operation.buffers.on_host || operation.buffers.pieces.empty()) return std::nullopt;
@@ -103,7 +103,7 @@ struct PairCommons {
     }
     return device;
   }
-  // Frees |object| once no upcall of it can be on the stack.
+  // Frees |object| once none of its upcalls can be on the stack.
   template <typename T, typename Delete>
   void retire(std::unique_ptr<T, Delete> object) HETCOMM_UNDER_BATON {
     graveyard.add(std::move(object));
@@ -121,8 +121,8 @@ struct PairCommons {
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 
   BlockPool blocks;  // for objects that live as long as an operation
-  // Memory where messages of redistributions are packed and land, and for data between their hops.
-  // While redistributions exist, as much is kept as two of them land at a time.
+  // Memory where messages of redistributions are packed and received, and for data between their
+  // hops. While redistributions exist, enough is kept for two of them to arrive at the same time.
   HostBlocks host_blocks;
   Graveyard graveyard;
   Staging staging;

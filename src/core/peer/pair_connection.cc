@@ -1,4 +1,4 @@
-// Pair: gets connections, loses them, and continues over the next one.
+// Pair: makes connections, handles their loss, and continues over the next one.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace hetcomm {
 
-// A connection that passes its endpoint's reports to its pair.
+// A connection that forwards its endpoint's reports to its pair.
 class Pair::OwnRail final : public Rail {
  public:
   OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends)
@@ -62,8 +62,8 @@ class Pair::OwnRail final : public Rail {
   }
 
  private:
-  // An upcall that runs out of memory half way has lost its subject: this side can promise nothing
-  // to the peer any more.
+  // An upcall that runs out of memory halfway has lost its data: this side can no longer guarantee
+  // anything to the peer.
   template <typename Upcall>
   void guarded(Upcall&& upcall) HETCOMM_UNDER_BATON {
     if (dropped) [[unlikely]]
@@ -84,15 +84,15 @@ void Pair::ensure_connected() {
   if (state() != PairState::kIdle) return;
   association_.set_state(PairState::kConnecting);
   try {
-    // If nothing joins the two ranks, both know it, and neither waits for the other's word.
+    // If no transport joins the two ranks, both know it, and neither waits for the other's report.
     if (!is_higher() || !common().paths.directory.has_common_transport(rank())) {
       common().paths.connector.connect(rank());
     } else {
       common().control->knock(rank(), static_cast<uint32_t>(rails().made()));
     }
   } catch (const std::bad_alloc&) {
-    // No attempt is in progress that would reset this state: the next caller that needs it tries
-    // again.
+    // No attempt is in progress that would reset this state. The next caller that needs a
+    // connection tries again.
     if (state() == PairState::kConnecting) association_.set_state(PairState::kIdle);
     throw;
   }
@@ -103,8 +103,8 @@ void Pair::knocked(uint32_t lost) {
   while (!association_.is_lost()) {
     Rail* gone = rails().find_up_to(lost);
     if (gone == nullptr) break;
-    // A connection whose number the peer does not know may be newer than the knock, and the peer
-    // may still hold it.
+    // If the peer does not know the number of a connection, that connection may be newer than the
+    // knock, and the peer may still hold it.
     rail_failed(*gone, Status(Code::kPeerLost, "the peer has no connection left"),
                 lost == UINT32_MAX);
   }
@@ -130,7 +130,7 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) {
   send_open(rail);
 }
 
-// The peer has seen the connection between |ends| break before this side did.
+// Drops the connection between |ends|, which the peer saw break before this side did.
 void Pair::replace(const RailEnds& ends) {
   Rail* const before = rails().find_over(ends);
   if (before == nullptr) return;
@@ -139,7 +139,7 @@ void Pair::replace(const RailEnds& ends) {
   replaced_ = false;
 }
 
-// Sends the first message of the connection. If there is no room, on_writable tries again.
+// Sends the first message on the connection. If there is no room, on_writable retries.
 void Pair::send_open(Rail& rail) {
   const WireHeader header{.kind = MessageKind::kOpen,
                           .channel = static_cast<uint16_t>(rail.ends.own),
@@ -161,8 +161,8 @@ void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
   }
 }
 
-// Takes the number of the peer's transport, at most once per connection. False: the number is
-// invalid, or memory ran out.
+// Records the number of the peer's transport, at most once per connection. Returns false if the
+// number is invalid or memory ran out.
 bool Pair::learn_ends(Rail& rail, size_t peers_transport) {
   if (rail.ends.peer == peers_transport) return true;
   if (rail.ends.peer != RailEnds::kUnknown ||
@@ -203,8 +203,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
 void Pair::connect_failed(const Status& why, bool may_change) {
   if (association_.is_lost()) return;
   const uint64_t now = common().engine.refresh_now();
-  // This says nothing about the peer's life. The control plane is asked, and the attempts continue
-  // for a detection time.
+  // This does not show whether the peer is alive. The control plane is asked, and the attempts
+  // continue for a detection time.
   reachability_.connect_failed(now);
   trouble_ = why;
   if (reachability_.is_first_failure()) common().control->inquire(rank());
@@ -227,7 +227,7 @@ void Pair::connect_failed(const Status& why, bool may_change) {
 }
 
 void Pair::refused_by_peer(const Status& why) {
-  // After a first connection the lower rank tries again, or says that it has given up.
+  // After a first connection, the lower rank tries again or reports that it has given up.
   if (rails().made() == 0) lose(why);
 }
 
@@ -252,7 +252,7 @@ void Pair::receive_connection_message(const WireHeader& header) {
       if (Rail* rail = rails().find(header.tag); rail != nullptr) {
         rail_failed(*rail, Status(Code::kPeerLost, "the peer has given it up"), false);
       } else if (rails().is_early(header.tag)) {
-        // It is one of the rails whose number has not come yet.
+        // The lost rail is one of those whose number has not arrived yet.
         fail_unknown_rails();
       }
       association_.acknowledgement_due();  // a put may wait for this
@@ -294,7 +294,7 @@ void Pair::receive_connection_message(const WireHeader& header) {
   }
 }
 
-// The peer uses its connection after all.
+// Keeps the connection, which the peer uses after all.
 void Pair::stay_connected() {
   rails().for_each([](Rail& rail) HETCOMM_UNDER_BATON { rail.leaving = false; });
   if (rails().current() != nullptr && state() == PairState::kConnecting) rail_switch_.resume();
@@ -309,12 +309,12 @@ void Pair::close_unused(Rail& rail) {
                     common().paths.directory.name_of(rank(), rail.ends));
   drop_rail(rail, false);
   traffic_.restart();
-  extra_rails_.connect();  // it may have become useful in between
+  extra_rails_.connect();  // another connection may have become useful
 }
 
 // --- losing it ------------------------------------------------------------------
 
-// Makes everything quiet on the connection (which may be quiet already), then lets it go.
+// Makes everything on the connection quiet, which may already be the case, and drops it.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   if (rail.dropped) return;
   if (rail.leaving) {
@@ -326,7 +326,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     return;
   }
   const bool lossless = rail.capabilities().lossless;
-  // Messages on this rail were not kept, so no other rail can replace it.
+  // Messages on this rail were not kept, so they cannot be repeated on another rail.
   const bool irreplaceable = lossless && &rail == rails().current();
   const uint64_t id = rail.id;
   const RailEnds ends = rail.ends;
@@ -346,8 +346,9 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   }
   if (irreplaceable) {
     access().initiator().start_again();
-    // A lossless connection ends only with the peer. The control plane says whether the peer died
-    // or left. If it says nothing for a detection time, the peer lives but will not talk.
+    // A lossless connection ends only with the peer. The control plane reports whether the peer
+    // died or left. If it reports nothing for a detection time, the peer is alive but does not
+    // communicate.
     verdict_ = why;
     retry_at(common().engine.refresh_now() + common().detection_ns);
     return;
@@ -356,14 +357,14 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
                     common().paths.directory.name_of(rank(), ends), rails().size(), why.text());
   extra_rails_.cool_downs().failed(ends, common().engine.refresh_now());
   if (give_up_blocked(ends, passage, reason)) return;
-  // This has to leave before anything of the rail is repeated.
+  // This message must leave before anything from the failed rail is repeated.
   if (peer_has_to_know) association_.send_protocol(MessageKind::kRailDown, id, 0);
   access().initiator().start_again();
   go_on_without(why);
 }
 
-// Connections keep opening and breaking where the network carries short packets only. Each side
-// counts what it has sent itself. Returns whether the pair is lost.
+// Where the network carries only short packets, connections keep opening and breaking. Each side
+// counts only breaks with its own data in flight. Returns whether the pair is lost.
 bool Pair::give_up_blocked(const RailEnds& ends, Passage passage, const Status& why) {
   const bool counts = blocked_paths_.broke(ends, passage);
   if (counts || rails().empty()) trouble_ = why;
@@ -379,7 +380,7 @@ bool Pair::give_up_blocked(const RailEnds& ends, Passage passage, const Status& 
   return true;
 }
 
-// A connection has failed and was dropped.
+// Continues after a connection has failed and was dropped.
 void Pair::go_on_without(const Status& why) {
   if (rails().current() != nullptr) {
     traffic_.restart();
@@ -388,13 +389,13 @@ void Pair::go_on_without(const Status& why) {
   } else if (Rail* next = rails().best_open(); next != nullptr) {
     rail_switch_.go_over_to(*next);
   } else if (rails().empty() && !replaced_) {
-    // Nothing to do while another connection is being opened or replaces this one: a knock now
-    // would end it.
+    // Do nothing while another connection is being opened or replaces this one: a knock now would
+    // end it.
     reconnect(why);
   }
 }
 
-// The lower rank connects, counts and decides, and the higher one waits for that. A connection on
+// The lower rank connects, counts and decides, and the higher rank waits for that. A connection on
 // which the lower rank only waits may look healthy to it.
 void Pair::reconnect(const Status& why) {
   if (is_higher()) {
@@ -434,7 +435,7 @@ void Pair::drop_all_rails() {
   while (!rails().empty()) drop_rail(rails().back(), false);
 }
 
-// The peer has closed |rail|, as it was allowed to.
+// Handles the end of |rail|, which the peer has closed with permission.
 void Pair::left_by_peer(Rail& rail) {
   drop_rail(rail, false);
   if (association_.is_lost() || rails().current() != nullptr) return;
@@ -444,7 +445,7 @@ void Pair::left_by_peer(Rail& rail) {
     rail_switch_.go_over_to(*next);
   } else if (rails().empty()) {
     association_.set_state(PairState::kIdle);
-    // A connection that is being made in place of this one is on its way.
+    // If |replaced_|, another connection is already being made.
     if (!replaced_ && !traffic_.is_idle()) ensure_connected();
   }
 }

@@ -15,9 +15,9 @@ void RailSwitch::use(Rail& rail) {
   }
 }
 
-// Messages that the peer may not have go over |rail| before anything new, so |rail| must be able to
-// carry the largest of them. If ranks are set up differently, |rail| waits until the larger
-// messages are acknowledged.
+// Messages that the peer may not have received go over |rail| before anything new, so |rail| must
+// be able to carry the largest of them. If ranks are configured differently, |rail| waits until the
+// larger messages are acknowledged.
 void RailSwitch::take_over(Rail& rail) {
   constexpr uint64_t kPauseNs = 1'000'000;
   const uint32_t most = rail.capabilities().max_payload_bytes;

@@ -18,16 +18,16 @@ class RailSwitch {
   RailSwitch(const RailSwitch&) = delete;
   RailSwitch& operator=(const RailSwitch&) = delete;
 
-  // |rail| is open both ways: it takes over the messages, or shares the bulk data.
+  // Uses |rail|, which is open both ways: it takes over the messages, or shares the bulk data.
   void use(Rail& rail) HETCOMM_UNDER_BATON;
-  // Switches to |rail|. Everything that the peer may not have leaves there first.
+  // Switches to |rail|. First sends everything over it that the peer may not have received.
   void go_over_to(Rail& rail) HETCOMM_UNDER_BATON;
-  // Continues after a pause: repeats what the last connection may have lost, then sends what is
-  // pending. The pair gives up if the connection cannot carry it.
+  // Resumes after a pause: repeats what the last connection may have lost, then sends what is
+  // pending. Makes the pair give up if the connection cannot carry the repeated messages.
   void resume() HETCOMM_UNDER_BATON;
-  // The peer no longer uses the current connection: messages move to the one that the peer uses.
+  // Moves messages to the peer's current connection, since the peer no longer uses this rank's.
   void follow_peer() HETCOMM_UNDER_BATON;
-  // The current connection is going away.
+  // Leaves the current connection, |rail|, which is going away.
   void leave(const Rail& rail) HETCOMM_UNDER_BATON;
 
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return take_over_at_ns_; }

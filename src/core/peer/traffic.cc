@@ -17,7 +17,7 @@ constexpr size_t kMaxEarlyGrants = 4096;
 void Traffic::pump() {
   if (!association_.is_ready() || !association_.send_waiting_protocol()) return;
   access_.owner().start_waiting();
-  // No operation overtakes a pending protocol message.
+  // No operation may overtake a pending protocol message.
   OperationQueue& outbox = association_.outbox();
   while (!outbox.empty() && association_.may_send()) {
     Operation& operation = outbox.front();
@@ -57,13 +57,13 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
       tracks_.end_unopened(operation, code, std::move(text));
       break;
     case OperationPhase::kCopying:
-      break;  // all of it has arrived; it ends with the copy
+      break;  // all bytes have arrived; the operation ends with the copy
     case OperationPhase::kSubmitted:
     case OperationPhase::kCollected:
     case OperationPhase::kBehind:
     case OperationPhase::kPosted:
     case OperationPhase::kCollective:
-      // It is in no list here.
+      // This operation is in no list here.
       association_.common().completer.complete(operation, code, std::move(text));
       break;
   }
@@ -87,8 +87,8 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
   }
   if (!deal_with(rail, header, payload)) [[unlikely]]
     return;
-  // This comes after the message, which may say that one of them was refused. Operations sent in
-  // between are not acknowledged yet.
+  // This comes after the message, which may report that an operation was refused. Operations sent
+  // in between are not acknowledged yet.
   if (awaited) [[unlikely]]
     access_.acknowledged(header.acknowledged);
   if (!more_credit) return;
@@ -97,7 +97,7 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
     access_.initiator().credit_came();
 }
 
-// False: the message was dropped and has no effect.
+// Returns false if the message was dropped and has no effect.
 inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, ConstByteSpan payload) {
   if (header.kind == MessageKind::kUpdate) {
     if ((header.flags & kFlagAnswer) != 0) {
@@ -188,7 +188,7 @@ void Traffic::receive_grant(const WireHeader& header, ConstByteSpan payload) {
   }
 }
 
-// Keeps a grant that names a connection without a number so far.
+// Applies |grant|, or keeps it if it names a connection that has no number yet.
 void Traffic::take(const Grant& grant) {
   if (association_.rails().is_early(grant.rail)) {
     early_grants_.push_back(grant);
@@ -253,7 +253,7 @@ void Traffic::receive_done(uint64_t id) {
   transfer->done();
 }
 
-// The peer cannot read a pulled message.
+// Pushes a message that the peer cannot pull.
 void Traffic::receive_push(uint64_t id) {
   SendTransfer* transfer = transfers_.sends().find(id);
   if (transfer == nullptr || !transfer->is_pulled()) return;
@@ -272,7 +272,7 @@ void Traffic::receive_pull_pause(const WireHeader& header) {
 void Traffic::send_update() {
   tracks_.go_on();
   if (!association_.outbox().empty() || access_.has_to_start()) pump();
-  // A pending protocol message goes before the acknowledgement of what it refuses.
+  // A pending protocol message must leave before the acknowledgement of the message it refuses.
   if (!association_.may_send()) return;
   Sequencer& sequencer = association_.sequencer();
   ReceiveCredit& credit = association_.receive_credit();

@@ -40,50 +40,50 @@ class Traffic {
   ReshardNotes& reshard_notes() HETCOMM_UNDER_BATON { return reshard_notes_; }
 
   // --- operations ---
-  // Takes a pending operation, which is in no list, if the association may send and nothing is
-  // queued before it.
+  // Starts |operation|, which is pending and in no list, if the association may send and the outbox
+  // is empty. Returns false otherwise.
   bool submit(Operation& operation) HETCOMM_UNDER_BATON {
     if (!association_.outbox().empty() || !association_.may_send()) [[unlikely]]
       return false;
     if (!start_or_end(operation)) association_.enqueue(operation);
     return true;
   }
-  // Sends what is pending, as far as there is room.
+  // Sends pending messages and operations, as far as there is room.
   void pump() HETCOMM_UNDER_BATON;
   // Ends an operation of this pair in any phase. Works without memory.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
 
   // --- what arrives ---
-  // A message has arrived on |rail|, which is open.
+  // Handles a message that has arrived on |rail|, which is open.
   void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void on_put(uint64_t cookie, uint64_t length) HETCOMM_UNDER_BATON {
     if (PutTarget* target = transfers_.targets().find(cookie)) target->on_arrived(length);
   }
-  // As EndpointHandler's functions of the same names.
+  // Same as the EndpointHandler functions of these names.
   void on_mapped(Rail& rail, const RemoteKey& key,
                  const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   void on_unmap(Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
-  // Sends the credit and acknowledgements that are due. The association is ready.
+  // Sends the credit and acknowledgements that are due. Requires that the association is ready.
   void send_update() HETCOMM_UNDER_BATON;
-  // Asks the peer to acknowledge what it has. Asks nothing if there is no room.
+  // Asks the peer to acknowledge what it has received. Does nothing if there is no room.
   void ask_for_acknowledgement() HETCOMM_UNDER_BATON;
 
   // --- connections ---
-  // A connection has opened. Earlier grants may name its number.
+  // Applies grants that arrived before the number of their connection, which has now opened.
   void take_early_grants() HETCOMM_UNDER_BATON;
-  // The set of connections has changed: transfers and direct accesses continue.
+  // Resumes transfers and direct accesses after the set of connections has changed.
   void restart() HETCOMM_UNDER_BATON;
-  // Makes everything on |rail| quiet.
+  // Stops everything in flight on |rail|.
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
-  // This side has something in flight on |rail|, or will have.
+  // Returns whether this side has something in flight on |rail|, or will have.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
 
   // --- as a whole ---
-  // Nothing that was accepted is waiting to leave.
+  // Returns whether everything that was accepted has left.
   bool flushed() const HETCOMM_UNDER_BATON;
-  // This side has nothing left to do.
+  // Returns whether this side has nothing left to do.
   bool is_idle() const HETCOMM_UNDER_BATON;
-  // No message of the peer has arrived only in part.
+  // Returns whether no message from the peer has arrived only in part.
   bool has_all_received() const HETCOMM_UNDER_BATON {
     return receiver_.is_whole() && early_grants_.empty();
   }
@@ -122,7 +122,7 @@ class Traffic {
   RemoteAccess access_;
   Tracks tracks_;
   ReshardNotes reshard_notes_;
-  std::vector<Grant> early_grants_;  // they name connections whose number has not come
+  std::vector<Grant> early_grants_;  // grants for connections whose number has not arrived
 };
 
 }  // namespace hetcomm

@@ -12,44 +12,44 @@
 namespace hetcomm {
 namespace {
 
-// The parked thread takes over when nobody has waited for this long: the short time if operations
-// are pending, else the long one.
+// The parked thread resumes if no thread has waited for this long: the short time if operations are
+// pending, otherwise the long one.
 constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
-// How many fruitless wake-ups it accepts before it leaves, or is left alone.
+// Fruitless wake-ups that the thread accepts before it parks, or is not woken again.
 constexpr uint32_t kMaxPatience = 3;
-// A caller that waits again this soon makes the progress itself. Where both share a processor, the
-// thread would only displace it.
+// A caller that waits again this soon makes the progress itself. If both share a processor, the
+// thread would only displace the caller.
 constexpr uint64_t kSoonUs = 100;
-// While a waiter sleeps in the poller there is nothing to do, so naps are longer. After a few of
-// them they are so long that the waiter has to end them when it leaves.
+// While a waiter sleeps in the poller there is no work, so naps are longer. After a few naps they
+// become so long that the waiter has to end them when it leaves.
 constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
 constexpr uint64_t kDeepNapNs = 100'000'000;
 constexpr uint32_t kNapsBeforeDeep = 16;
-// How long the thread continues to poll after it has found something.
+// How long the thread continues to poll after a pass has found work.
 constexpr uint64_t kSpinUs = 5;
-// How long it does so while a peer is about to send requested data: a wake-up next to computing
+// How long it polls instead while a peer is about to send requested data: a wake-up among computing
 // threads costs more.
 constexpr uint64_t kExpectUs = 40;
-// How long, in pauses, it waits for the baton before it sleeps.
+// How many pauses the thread waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;
 
-// Whether the thread is of use to callers while it drives. |waits| counts their waits.
+// Whether the thread is useful to callers while it drives the engine. |waits| counts their waits.
 class Usefulness {
  public:
   Usefulness(const std::atomic<uint64_t>& waits, uint64_t soon_ticks)
       : waits_(waits), soon_ticks_(soon_ticks), waits_at_start_(count()) {}
 
-  // A pass has found something.
+  // Records that a pass has found work.
   void note_found(uint64_t at_ticks) { found_ticks_ = at_ticks; }
   void begin_sleep() {
     waits_before_sleep_ = count();
     sleep_ticks_ = ticks();
   }
   void end_sleep() { sleep_ticks_ = ticks() - sleep_ticks_; }
-  // The thread has woken up and made a pass. |ended|: something has woken it. |found|: the pass has
-  // found something. |for_callers|: it did not only serve a peer, which needs the thread whatever
-  // callers do.
+  // Records that the thread has woken up and made a pass. |ended|: an event has woken it. |found|:
+  // the pass has found work. |for_callers|: the pass did not only serve a peer, which needs the
+  // thread whatever callers do.
   void note_wake(bool ended, bool for_callers, bool found) {
     const bool callers_come = ended && count() != waits_before_sleep_ && sleep_ticks_ < soon_ticks_;
     if (!callers_come || (found && !for_callers)) {
@@ -59,7 +59,7 @@ class Usefulness {
     }
   }
   bool in_the_way() const { return vain_wakes_ >= kMaxPatience; }
-  // Whether callers computed for longer between two waits, and it found something until then.
+  // Whether callers computed for longer between two waits, and the thread found work in that time.
   bool of_use() const {
     const uint64_t times = std::max<uint64_t>(count() - waits_at_start_, 1);
     return found_ticks_ > start_ticks_ + times * soon_ticks_;
@@ -74,7 +74,7 @@ class Usefulness {
   const uint64_t waits_at_start_;
   uint64_t found_ticks_ = 0;
   uint64_t waits_before_sleep_ = 0;
-  uint64_t sleep_ticks_ = 0;  // first when it began, then how long it was
+  uint64_t sleep_ticks_ = 0;  // start time of the sleep, then its duration
   uint32_t vain_wakes_ = 0;
 };
 
@@ -119,8 +119,8 @@ void Background::run() {
   }
 }
 
-// False when a waiter polls, which then does all the work. The thread does not spin for the baton
-// but sleeps, since it may have displaced the very thread that holds it.
+// Returns false if a waiter polls, which then does all the work. The thread sleeps instead of
+// spinning for the baton, since it may have displaced the thread that holds it.
 bool Background::lock_beside_waiters() {
   for (int round = 0; !baton_.try_lock(); ++round) {
     if (evicted_.load(std::memory_order_relaxed) != 0 || baton_.sleepers().somebody_polls() ||
@@ -147,7 +147,7 @@ uint64_t Background::spin_end() {
 void Background::drive() {
   Sleepers& sleepers = baton_.sleepers();
   Passes& passes = baton_.passes();
-  Sleep next = Sleep::kShort;  // until nothing has happened for the time of a short one
+  Sleep next = Sleep::kShort;  // until nothing has happened for the length of a short sleep
   Usefulness usefulness(waits_, spin_.ticks_in_us(kSoonUs));
   while (!stopping() && evicted_.load(std::memory_order_acquire) == 0 && !usefulness.in_the_way()) {
     if (!lock_beside_waiters()) break;
@@ -191,13 +191,13 @@ void Background::drive() {
   }
   note_wake(usefulness.of_use());
   sleepers.leave();
-  // Waiters that rely on a sleeper have to look for another.
+  // Waiters that rely on a sleeper have to choose another.
   if (sleepers.some_are_asleep(std::memory_order_seq_cst)) sleepers.wake();
   park();
 }
 
-// Returns when work is left and nobody comes back to it for a moment, or when nobody has waited for
-// long.
+// Parks. Returns when work has been left for a moment without a thread to continue it, or when no
+// thread has waited for long.
 void Background::park() {
   while (!stopping()) {
     const uint64_t uses = uses_.load(std::memory_order_relaxed);
@@ -211,13 +211,13 @@ void Background::park() {
   }
 }
 
-// A thread that leaves work behind ends the nap, unless the last wake-ups were fruitless. False
-// when the nap was ended.
+// Naps until a thread leaves work behind, unless the last wake-ups were fruitless. Returns false if
+// the nap was ended.
 bool Background::nap_long() {
   const Sleepers& sleepers = baton_.sleepers();
   const uint32_t word = park_word_.load(std::memory_order_acquire);
   long_nap_.store(1, std::memory_order_seq_cst);
-  // A wake-up that is lost to a race costs no more than the long nap.
+  // A wake-up lost to a race costs at most the long nap.
   if (!work_is_left() || patience_ == 0) {
     if (sleepers.sleeper(std::memory_order_seq_cst) == Sleepers::Role::kNobody) {
       naps_beside_sleeper_ = 0;
@@ -236,7 +236,7 @@ bool Background::nap_long() {
   return word == park_word_.load(std::memory_order_relaxed);
 }
 
-// True when the thread that left the work has not come back, which means that it computes.
+// Returns true if the thread that left the work has not returned, which means that it computes.
 bool Background::nap_short() {
   const uint64_t waits = waits_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);
@@ -245,7 +245,7 @@ bool Background::nap_short() {
   return false;
 }
 
-// A caller that computes will do so the next times.
+// Adjusts the patience. A caller that computes now will probably do so again.
 void Background::note_wake(bool of_use) {
   const uint32_t patience = patience_.load(std::memory_order_relaxed);
   patience_.store(of_use ? kMaxPatience : std::max(patience, 1U) - 1, std::memory_order_relaxed);
@@ -256,7 +256,7 @@ void Background::wake() {
   futex_wake_all(park_word_);
 }
 
-// Operations (or other work) are pending and nobody drives them.
+// Whether operations or other work are pending and no thread drives them.
 bool Background::work_is_left() const {
   return baton_.tally().some_pending() && !baton_.sleepers().somebody_watches();
 }

@@ -1,8 +1,8 @@
-// The background thread of thread mode. It makes progress while no thread of the caller's does.
+// The background thread of thread mode. It makes progress while no thread of the caller does.
 //
-// It drives and sleeps in the poller until a waiter begins to poll, or callers wait so often that
-// they make all progress. Then it parks, so that a blocking wait costs no switch, and comes back
-// when nobody has waited for a moment.
+// It drives the engine and sleeps in the poller until a waiter begins to poll, or until callers
+// wait so often that they make all progress. Then it parks, so that a blocking wait costs no thread
+// switch, and resumes when no thread has waited for a moment.
 //
 //   drive + sleep in poller  --evicted, in the way-->  parked  --unused for a moment-->  drive ...
 #pragma once
@@ -20,10 +20,10 @@
 
 namespace hetcomm {
 
-// Whether it pays to poll long for expected data. Data of a slow link or device comes later.
+// Whether it pays to poll long for expected data. Data from a slow link or device arrives later.
 class LongPolls {
  public:
-  // A long poll is tried now and then, even while long polls do not pay.
+  // Whether to poll long now. A long poll is tried occasionally even while long polls do not pay.
   bool pay() { return score_ >= 0 || ++since_trial_ % kTrialsApart == 0; }
   void note_found() { score_ = std::min(score_ + 1, kMax); }
   // A fruitless long poll costs more than a successful one saves.
@@ -42,25 +42,27 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Thread mode was chosen. Call this before anything else.
+  // Enables thread mode. Call this before anything else.
   void enable() { enabled_ = true; }
   bool enabled() const { return enabled_; }
-  // Keeps the thread on |processors| (see narrow_thread()), whether or not it runs already.
+  // Keeps the thread on |processors| (see narrow_thread()), whether or not it is already running.
   void place(const ProcessorSet& processors) HETCOMM_UNDER_BATON;
-  // Starts the thread in thread mode, if it does not run yet. Until then, waiting threads drive.
+  // Starts the thread in thread mode, if it is not running. Until then, waiting threads make
+  // progress.
   Status start() HETCOMM_UNDER_BATON;
   // Joins the thread. Nothing may be pending.
   void stop();
 
-  // All of the following are [any-thread].
-  // A thread of the caller's begins to poll or has just ended a sleep. It makes progress itself.
+  // All functions below are [any-thread].
+  // Records that a thread of the caller begins to poll or has just woken up, and makes progress
+  // itself.
   void note_use() {
     add_one(uses_);
     note_wait();
   }
-  // A thread of the caller's waits and leaves nothing pending.
+  // Records that a thread of the caller waits and leaves nothing pending.
   void note_wait() { add_one(waits_); }
-  // Work was left pending. If the thread takes a long nap, it looks sooner.
+  // Records that work was left pending. Shortens a long nap of the thread.
   void note_pending() {
     if (long_nap_.load(std::memory_order_relaxed) != 0 &&
         patience_.load(std::memory_order_relaxed) != 0) {
@@ -69,15 +71,16 @@ class Background {
   }
   // Asks the thread to leave the sleeper's role and the poller.
   void evict() { evicted_.store(1, std::memory_order_release); }
-  // A waiter that was the sleeper has left. If the thread relied on it, it watches again.
+  // Call this when a waiter that was the sleeper has left. Ends the deep nap of a thread that
+  // relied on it.
   void end_deep_nap() {
     if (deep_nap_.load(std::memory_order_seq_cst) == 0) return;
-    note_use();  // not at once: this waiter was here just now
+    note_use();  // not immediately: this waiter was active just now
     wake();
   }
 
  private:
-  // An addition that is lost to a race costs a nap.
+  // Adds one without locking. An addition lost to a race costs one nap.
   static void add_one(std::atomic<uint64_t>& count) {
     count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -106,9 +109,9 @@ class Background {
   std::atomic<uint64_t> waits_{0};
   alignas(64) std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> evicted_{0};   // asks the thread to leave the poller
-  std::atomic<uint32_t> long_nap_{0};  // parked until it is woken, or for long
+  std::atomic<uint32_t> long_nap_{0};  // parked for long, or until it is woken
   std::atomic<uint32_t> deep_nap_{0};  // parked while a waiter sleeps long
-  std::atomic<uint32_t> patience_{1};  // how many more fruitless wake-ups it accepts
+  std::atomic<uint32_t> patience_{1};  // number of further fruitless wake-ups accepted
   std::atomic<uint32_t> park_word_{0};
 };
 

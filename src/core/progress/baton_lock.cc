@@ -8,7 +8,7 @@
 namespace hetcomm {
 namespace {
 
-// How long, in pauses, a submission waits to be seen while the baton is busy.
+// How many pauses a submission waits to be noticed while the baton is taken.
 constexpr int kSubmitPauses = 64;
 
 }  // namespace
@@ -44,7 +44,7 @@ void BatonLock::give_way() const {
 }
 
 void BatonLock::await() {
-  // A wake-up lost to a race costs no more than the time limit.
+  // A wake-up lost to a race costs at most the time limit.
   awaited_.store(1, std::memory_order_seq_cst);
   futex_wait(lock_.word(), 1, Passes::kShortSleepNs);
 }
@@ -56,7 +56,7 @@ void BatonLock::pass_on() {
 
 void BatonLock::submit(Operation& operation) {
   submitted_.push(operation);
-  // The holder looks at the queue often. Wait a moment for that: making sure costs a system call.
+  // The holder checks the queue often, so wait for a moment: making sure costs a system call.
   for (int round = 0; round < kSubmitPauses; ++round) {
     if (try_lock()) {
       unlock();
@@ -82,7 +82,7 @@ void BatonLock::drain() {
 }
 
 void BatonLock::drain_after_unlock() {
-  // If another thread holds the baton by now, it finds the queue in its unlock.
+  // If another thread holds the baton by now, it drains the queue in its unlock.
   while (!submitted_.empty() && try_lock()) {
     drain();
     give_up();

@@ -1,9 +1,9 @@
-// The lock that passes the baton from thread to thread. It also has what the holder works on and
-// what the holder owes to others when it gives the baton up.
+// The lock that passes the baton from thread to thread. It also holds what the baton's holder works
+// on and what the holder owes to other threads when it releases the baton.
 //
-// Only the holder touches the state of core and transports. A call that finds the baton free works
-// in place. A submission that finds it taken goes to a lock-free queue, which the holder drains
-// before it is done. The thread that gives the baton up wakes the waiters whose operations have
+// Only the holder touches the state of core and transports. A call that finds the baton free does
+// its work directly. A submission that finds it taken goes to a lock-free queue, which the holder
+// drains before it releases the baton. The releasing thread wakes the waiters whose operations have
 // completed.
 #pragma once
 
@@ -31,7 +31,7 @@ class BatonLock {
   // Call this before anything else.
   Status start(BiasedLock::Bias bias);
 
-  // Gives up a baton that was taken.
+  // Releases a baton that was taken.
   class HETCOMM_SCOPED_CAPABILITY Held {
    public:
     explicit Held(BatonLock& baton) HETCOMM_UNDER_BATON : baton_(baton) {}
@@ -43,12 +43,12 @@ class BatonLock {
     BatonLock& baton_;
   };
 
-  // These functions take the baton and give it up. [any-thread]
+  // The functions down to leave_as_user() take the baton or release it. [any-thread]
   bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock(); }
-  // try_lock() for calls of the data path. It is cheapest when only one thread makes them.
+  // Like try_lock(), for calls on the data path. It is cheapest when only one thread makes them.
   bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock_as_user(); }
-  // Takes the baton, to report a completion under it, if that costs nothing. Otherwise nobody
-  // reports under it any more, and a thread has to claim the operation to report it.
+  // Takes the baton to report a completion under it, if that costs nothing. Otherwise no thread
+  // reports under the baton any longer, and a thread has to claim the operation to report it.
   bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) {
     if (lock_.try_enter_as_user()) [[likely]]
       return true;
@@ -60,37 +60,37 @@ class BatonLock {
   void lock() HETCOMM_ACQUIRE(baton_role) {
     if (!try_lock()) lock_contended();
   }
-  // Inlined by force: most calls of the data path end with it.
+  // Releases the baton. Inlined by force: most calls on the data path end with it.
   [[gnu::always_inline]] void unlock() HETCOMM_RELEASE(baton_role) {
     if (!submitted_.empty()) drain();
     give_up();
     drain_if_queued();
   }
-  // Gives the baton up after try_enter_as_user(), if nothing was started and nothing completed.
+  // Releases the baton after try_enter_as_user(), if nothing was started and nothing completed.
   void leave_as_user() HETCOMM_RELEASE(baton_role) {
     unlock_word();
     fence_.light();
     drain_if_queued();
   }
 
-  // Leaves |operation| (pending) to the holder, or starts it if nobody holds the baton any more.
-  // [any-thread]
+  // Leaves |operation| (pending) to the holder of the baton, or starts it if the baton is free
+  // again. [any-thread]
   void submit(Operation& operation) HETCOMM_EXCLUDES(baton_role);
 
   // Whether a thread spins for the baton. [any-thread]
   bool is_wanted() const { return contenders_.load(std::memory_order_relaxed) != 0; }
-  // Lets threads that spin for the baton take it, after unlock().
+  // Lets threads that spin for the baton take it. Call this after unlock().
   void give_way() const;
   bool looks_free() const { return lock_.looks_free(); }  // [any-thread]
-  // Sleeps until the baton is given up, or for a short while. The caller then tries again, and
+  // Sleeps until the baton is released, or for a short while. The caller then tries again, and
   // calls stop_awaiting() when it no longer tries.
   void await();
   void stop_awaiting() { awaited_.store(0, std::memory_order_relaxed); }
-  // Makes sure that a thread that gives up the baton sees what this thread has stored, or that this
+  // Ensures that a thread that releases the baton sees what this thread has stored, or that this
   // thread sees what the other has stored. The rare side pays for both fences.
   void fence() const { fence_.heavy(); }
 
-  // Call this before anything that may leave work that no descriptor announces. It wakes a thread
+  // Call this before any action that may leave work that no descriptor announces. It wakes a thread
   // that sleeps in the poller.
   void begin_work() HETCOMM_UNDER_BATON {
     if (passes_.sleep_is_prepared()) [[unlikely]]
@@ -103,15 +103,15 @@ class BatonLock {
       drain();
   }
 
-  // The functions of these objects say what needs the baton.
+  // The functions of these objects state which calls need the baton.
   Passes& passes() { return passes_; }
   Sleepers& sleepers() { return sleepers_; }
   Tally& tally() { return tally_; }
   const Tally& tally() const { return tally_; }
 
  private:
-  // Other threads see completions before this one counts the sleepers, and see the free baton
-  // before this one looks at the queue again. A thread that goes to sleep, or leaves something in
+  // Other threads must see completions before this thread counts the sleepers, and must see the
+  // free baton before this thread checks the queue again. A thread that goes to sleep, or adds to
   // the queue, pays for the fence.
   void give_up() HETCOMM_RELEASE(baton_role) {
     const bool wake = tally_.take_changed();
@@ -128,7 +128,7 @@ class BatonLock {
   void drain_after_unlock() HETCOMM_EXCLUDES(baton_role);
   void lock_contended() HETCOMM_ACQUIRE(baton_role);
   void await_sole_user() HETCOMM_EXCLUDES(baton_role);
-  // The analysis does not know that the word is the baton.
+  // The analysis does not know that the lock word is the baton.
   void unlock_word() HETCOMM_RELEASE(baton_role) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
     lock_.unlock();
   }
@@ -138,7 +138,7 @@ class BatonLock {
   BiasedLock lock_;
   alignas(64) SubmissionQueue submitted_;
   std::atomic<uint32_t> contenders_{0};
-  std::atomic<uint32_t> awaited_{0};  // a thread sleeps in await()
+  std::atomic<uint32_t> awaited_{0};  // nonzero while a thread sleeps in await()
   Sleepers sleepers_;
   Tally tally_;
   Passes passes_;

@@ -1,5 +1,5 @@
-// A pool of memory for objects that live as long as an operation. It keeps blocks by power-of-two
-// size for reuse, so that the data path does not allocate once it has warmed up.
+// A pool of memory for objects that live as long as an operation. It keeps free blocks by
+// power-of-two size, so that the data path stops allocating once it has warmed up.
 //
 //   PoolPtr<Piece> piece = make_pooled<Piece>(pool, arguments...);   // as make_unique
 //
@@ -29,7 +29,7 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // |size| bytes aligned for everything but over-aligned types; null when memory is exhausted.
+  // Returns |size| bytes aligned for all types but over-aligned ones; null if out of memory.
   void* take(size_t size) noexcept HETCOMM_UNDER_BATON {
     const size_t index = class_of(size);
     if (index >= kClasses) return ::operator new(size, std::nothrow);
@@ -38,7 +38,7 @@ class BlockPool {
     --c.count;
     return std::exchange(c.first, c.first->next);
   }
-  // |size| must be the size that was taken.
+  // Returns |block| to the pool. |size| is the size that was passed to take().
   void give(void* block, size_t size) noexcept HETCOMM_UNDER_BATON {
     if (block == nullptr) return;
     const size_t index = class_of(size);
@@ -54,7 +54,7 @@ class BlockPool {
  private:
   static constexpr size_t kSmallest = 64;
   static constexpr size_t kClasses = 15;          // up to 1 MiB
-  static constexpr size_t kKeptBytes = 4u << 20;  // bytes kept of each size
+  static constexpr size_t kKeptBytes = 4u << 20;  // most bytes kept for each size
   struct Free {
     Free* next;
   };
@@ -74,7 +74,7 @@ class BlockPool {
 class PoolBytes {
  public:
   PoolBytes() = default;
-  // Empty when memory is exhausted.
+  // Takes |size| bytes from |pool|; empty if out of memory.
   PoolBytes(BlockPool& pool, size_t size)
       : pool_(&pool), data_(static_cast<std::byte*>(pool.take(size))), size_(size) {}
   ~PoolBytes() { reset(); }
@@ -93,7 +93,7 @@ class PoolBytes {
   void reset() HETCOMM_UNDER_BATON {
     if (data_ != nullptr) pool_->give(std::exchange(data_, nullptr), size_);
   }
-  // Leaves the bytes to |keeper| if it has to keep them: see AbandonedCopies::keep_if_touched().
+  // Hands the bytes to |keeper| if it has to keep them: see AbandonedCopies::keep_if_touched().
   template <typename Keeper>
   void leave_to(Keeper& keeper) HETCOMM_UNDER_BATON {
     if (data_ == nullptr || keeper.none()) return;
@@ -137,7 +137,7 @@ PoolPtr<T> make_pooled(BlockPool& pool, Arguments&&... arguments) HETCOMM_UNDER_
   }
 }
 
-// Up to N pooled objects, in order, without memory of its own.
+// Up to N pooled objects, in order, stored in place.
 template <typename T, size_t N>
 class FewPooled {
  public:

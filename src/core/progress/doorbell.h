@@ -1,7 +1,7 @@
 // An eventfd by which any thread wakes the thread that sleeps in the poller.
 //
 // Only the sleeper silences the doorbell, once it is awake. A thread that polls at the same time
-// would take its wake-up away.
+// would otherwise consume the sleeper's wake-up.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace hetcomm {
 
 class Doorbell final : public Watcher {
  public:
-  // |poller| watches it from now on.
+  // Creates the eventfd and registers it with |poller|.
   Status open(Poller& poller);
 
-  // A thread that writes to this descriptor rings the doorbell. [any-thread]
+  // The descriptor to which a thread writes to ring the doorbell. [any-thread]
   int fd() const { return fd_.get(); }
   void ring() const;     // [any-thread]
   void silence() const;  // [any-thread]
 
-  // Whether the poller has reported it since the last call.
+  // Whether the poller has reported the doorbell since the last call.
   bool take_rung() HETCOMM_UNDER_BATON { return std::exchange(rung_, false); }
 
  private:

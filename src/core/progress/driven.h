@@ -1,4 +1,4 @@
-// Interfaces that the engine calls: things that it drives, and core, which starts operations.
+// Interfaces that the engine calls: objects that it drives, and core, which starts operations.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace hetcomm {
 
 struct Operation;
 
-// A thing that the engine drives.
+// An object that the engine drives.
 class Driven {
  public:
-  // Moves things; returns how much was done.
+  // Makes progress. Returns how many steps were made.
   virtual int progress() HETCOMM_UNDER_BATON = 0;
-  // Timers; called when next_timer_ns() has passed, and now and then.
+  // Handles timers. Called when next_timer_ns() has passed, and occasionally before.
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
-  // Memory ran out while descriptors were looked at, so some of what came is lost.
+  // Handles a failed allocation during a check of descriptors: some of the received data is lost.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
   // These three promise what Transport's functions of the same names promise.
@@ -32,9 +32,9 @@ class Driven {
 // The functions of core that the engine calls.
 class Submitter {
  public:
-  // Starts |operation|, which is pending; it may complete at once.
+  // Starts |operation|, which is pending; it may complete immediately.
   virtual void start(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Ends overdue and cancelled operations and reports stalls. Returns when it is needed again.
+  // Ends overdue and cancelled operations and reports stalls. Returns when the next sweep is due.
   virtual uint64_t sweep(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
 
  protected:

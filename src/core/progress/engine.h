@@ -1,11 +1,11 @@
 // Progress, as the rest of core and the C ABI see it: taking the baton, submitting, waiting, and
-// what core tells of operations and arrivals.
+// what core reports about operations and arrivals.
 //
 //   Engine      owns the pool of operations and the parts below, and ties them together
 //   Waiter      a thread that waits: polls, then sleeps
 //   Background  the thread of thread mode
 //   BatonLock   who may touch the state of core and transports, and what the holder owes to others
-//   Passes      what the holder does: drives, looks at descriptors and timers, prepares sleeps
+//   Passes      what the holder does: drives, checks descriptors and timers, prepares sleeps
 //   Sleepers    who sleeps, and who watches for them
 #pragma once
 
@@ -43,7 +43,7 @@ class Engine {
   // Joins the background thread. Nothing may be pending.
   void stop() { background_.stop(); }
 
-  // Gives up a baton that was taken.
+  // Releases a baton that was taken.
   class HETCOMM_SCOPED_CAPABILITY Held {
    public:
     explicit Held(Engine& engine) HETCOMM_UNDER_BATON : engine_(engine) {}
@@ -54,7 +54,7 @@ class Engine {
    private:
     Engine& engine_;
   };
-  // Gives up a baton that try_enter_as_user() took, if nothing was started or completed.
+  // Releases a baton that try_enter_as_user() took, if nothing was started or completed.
   class HETCOMM_SCOPED_CAPABILITY Visit {
    public:
     explicit Visit(Engine& engine) HETCOMM_UNDER_BATON : engine_(engine) {}
@@ -79,7 +79,7 @@ class Engine {
     Held held_;
   };
 
-  // The baton: BatonLock's functions of the same names. [any-thread]
+  // BatonLock's functions of the same names. [any-thread]
   bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_lock(); }
   bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_lock_as_user(); }
   bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_enter_as_user(); }
@@ -87,19 +87,19 @@ class Engine {
   [[gnu::always_inline]] void unlock() HETCOMM_RELEASE(baton_role) { baton_.unlock(); }
   void leave_as_user() HETCOMM_RELEASE(baton_role) { baton_.leave_as_user(); }
 
-  // Leaves |operation| (pending) to the holder of the baton, or starts it if nobody holds it any
-  // more. [any-thread]
+  // Leaves |operation| (pending) to the holder of the baton, or starts it if the baton is free
+  // again. [any-thread]
   void submit_queued(Operation* operation) HETCOMM_EXCLUDES(baton_role) {
     baton_.submit(*operation);
   }
-  // The number of messages that were queued as unexpected so far. Waiters look again when it
-  // changes. [any-thread]
+  // Number of messages queued as unexpected so far. Waiters check again when it changes.
+  // [any-thread]
   uint64_t arrivals() const { return baton_.tally().arrivals(); }
-  // Changes whenever an operation has ended or its request was released. [any-thread]
+  // A count that changes whenever an operation has ended or its request was released. [any-thread]
   uint64_t ends() const { return baton_.tally().ends(); }
   // [any-thread]
   RecentCompletions& completions() { return completions_; }
-  // Makes one pass over everything, unless another thread is doing so. [any-thread]
+  // Makes one pass over everything, unless another thread is making one. [any-thread]
   void poke() HETCOMM_EXCLUDES(baton_role);
   // Waits until |done()| or |deadline_ns|; returns done(). Only this thread calls done(), at any
   // time.
@@ -111,30 +111,31 @@ class Engine {
     }
     return make_waiter(deadline_ns, spin_.spin_ticks(), done).wait();
   }
-  // Like wait(), but sleeps at once: for waits that take long or concern many processes.
+  // Like wait(), but sleeps immediately: for waits that take long or concern many processes.
   template <typename Done>
   bool wait_asleep(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
     return done() || make_waiter(deadline_ns, 0, done).wait();
   }
-  // A wait was over at once. If it leaves nothing pending, the background thread is not needed.
-  // [any-thread]
+  // Records a wait that ended immediately. If it leaves nothing pending, the background thread is
+  // not needed. [any-thread]
   void note_wait() {
     if (threaded() && !baton_.tally().some_pending()) background_.note_wait();
   }
-  // Something was left pending, and the baton is given up: the background thread looks at it soon.
-  // [any-thread]
+  // Records that work was left pending while the baton is released, so that the background thread
+  // checks it soon. [any-thread]
   void note_pending() { background_.note_pending(); }
   bool threaded() const { return background_.enabled(); }
   // False in a forked child. [any-thread]
   bool alive() const { return *static_cast<volatile const uint32_t*>(alive_word_) != 0; }
-  // How long waiters poll. [any-thread]
+  // The policy that sets how long waiters poll. [any-thread]
   SpinPolicy& spin() { return spin_; }
-  // Descriptors that end a sleep are registered here, under the baton. The doorbell is one of them.
+  // The poller in which descriptors that end a sleep are registered, under the baton. The doorbell
+  // is one of them.
   Poller& poller() { return baton_.sleepers().poller(); }
   int doorbell() { return baton_.sleepers().doorbell().fd(); }
 
-  // Starts the background thread in thread mode, if it does not run yet. Until then only waiting
-  // threads drive.
+  // Starts the background thread in thread mode, if it is not running. Until then, only waiting
+  // threads make progress.
   Status start_background() HETCOMM_UNDER_BATON { return background_.start(); }
   void place_background(const ProcessorSet& processors) HETCOMM_UNDER_BATON {
     background_.place(processors);
@@ -143,7 +144,7 @@ class Engine {
   Passes& passes() { return baton_.passes(); }
   int progress() HETCOMM_UNDER_BATON { return baton_.passes().run(); }
   void operation_started() HETCOMM_UNDER_BATON { baton_.tally().add_pending(1); }
-  // Work that belongs to no operation here has to be done in a later pass, or has been done.
+  // Adds |change| to the amount of work for a later pass that belongs to no operation of this rank.
   void work_left(int64_t change) HETCOMM_UNDER_BATON { baton_.tally().add_pending(change); }
   void operation_completed(Operation* operation) HETCOMM_UNDER_BATON {
     const bool marked = operation->wait_index.load(std::memory_order_relaxed) != 0;
@@ -153,34 +154,38 @@ class Engine {
     baton_.tally().note_end();
     baton_.tally().add_pending(-1);
   }
-  // Ends an operation that nobody waits for.
+  // Ends an operation that no thread waits for.
   void operation_dropped(Operation* operation) HETCOMM_UNDER_BATON {
     baton_.tally().add_pending(-1);
     pool_.recycle_locked(operation);
   }
   void note_arrival() HETCOMM_UNDER_BATON { baton_.tally().note_arrival(); }
-  // A request was given back while its operation runs. Threads that wait for it have to look.
+  // Records that a request was released while its operation runs. Threads that wait for it check
+  // again.
   void request_released() HETCOMM_UNDER_BATON { baton_.tally().note_end(); }
-  // Call this before anything that may leave work that no descriptor announces. If a thread sleeps
-  // in the poller, this takes back the wake-ups that were arranged for it and wakes it, so that it
-  // looks at everything again.
+  // Call this before any action that may leave work that no descriptor announces. If a thread
+  // sleeps in the poller, this cancels its arranged wake-up and wakes it, so that it checks
+  // everything again.
   void begin_work() HETCOMM_UNDER_BATON { baton_.begin_work(); }
-  // Does so after an operation was started, if the operation has left such work.
+  // Call this after an operation was started. Acts as begin_work() if the operation has left
+  // unannounced work.
   void operation_was_started() HETCOMM_UNDER_BATON {
     if (sleeper_is_armed()) [[unlikely]]
       baton_.passes().check_sleep();
   }
-  // Whether a thread sleeps in the poller, until a time that ignores what is started now.
+  // Whether a thread sleeps in the poller until a time that was computed before any work started
+  // now.
   bool sleeper_is_armed() HETCOMM_UNDER_BATON { return baton_.passes().sleep_is_prepared(); }
-  // There is something to do at |at_ns|, perhaps earlier than known.
+  // Schedules a check at |at_ns|, which may be earlier than the scheduled one.
   void timer_changed(uint64_t at_ns) HETCOMM_UNDER_BATON { baton_.passes().timer_changed(at_ns); }
-  // An operation with the default deadline became pending: the next sweep notes it. Wakes nobody.
+  // Brings the next sweep forward, so that it records an operation with the default deadline that
+  // has become pending. Wakes no thread.
   void sweep_soon() HETCOMM_UNDER_BATON { baton_.passes().sweep_soon(); }
   // Starts the operations in the submission queue.
   void drain() HETCOMM_UNDER_BATON { baton_.drain(); }
   void drain_queued() HETCOMM_UNDER_BATON { baton_.drain_queued(); }
-  // Data was requested from a peer; it has come, or was given up. In between the background thread
-  // polls longer before it sleeps.
+  // Count the transfers that were requested from peers and have neither arrived nor been abandoned.
+  // While there are some, the background thread polls longer before it sleeps.
   void expect_more() HETCOMM_UNDER_BATON { baton_.tally().add_expected(1); }
   void expect_less() HETCOMM_UNDER_BATON { baton_.tally().add_expected(-1); }
   uint64_t refresh_now() HETCOMM_UNDER_BATON { return baton_.passes().refresh_now(); }

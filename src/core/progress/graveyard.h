@@ -1,8 +1,8 @@
-// The graveyard takes objects that have ended and may still be on the stack of an upcall. It frees
-// them later, in the order in which they came. The list runs through the objects themselves, so
-// retiring one never fails.
+// The graveyard receives objects that have ended but may still be on the stack of an upcall. It
+// frees them later, in the order in which they were added. The list runs through the objects
+// themselves, so retiring an object never fails.
 //
-// All of it is under the baton.
+// All calls are made under the baton.
 #pragma once
 
 #include <memory>
@@ -46,7 +46,7 @@ class Graveyard {
     });
   }
 
-  // Frees all objects that are here. Objects that this adds have their turn next time.
+  // Frees all retired objects. Objects that are retired during the call are freed by the next call.
   void bury(BlockPool& pool) HETCOMM_UNDER_BATON {
     Mortal* dead = std::exchange(first_, nullptr);
     end_ = &first_;

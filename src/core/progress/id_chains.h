@@ -1,5 +1,6 @@
-// Objects found by ids that a peer has chosen. The chains run through the objects, so adding one
-// allocates nothing once there is room. The cost of one object does not grow with their number.
+// A table of objects by ids that a peer has chosen. The chains run through the objects, so adding
+// an object allocates nothing once there is room. The cost per object does not grow with their
+// number.
 //
 // An object has a member IdLink<T> named |id_link|, and is in one such table at a time.
 #pragma once
@@ -28,24 +29,25 @@ class IdChains {
   IdChains& operator=(const IdChains&) = delete;
 
   size_t count() const HETCOMM_UNDER_BATON { return count_; }
-  // Comes before each insert(). Throws std::bad_alloc if there is no room at all.
+  // Makes room for one object. Call this before each insert(). Throws std::bad_alloc if there is no
+  // room at all.
   void make_room() HETCOMM_UNDER_BATON {
     if (count_ >= kMaxChainLength * chains_.size()) [[unlikely]]
       grow();
   }
-  // Ids need not differ.
+  // Adds |object|. Several objects may have the same id.
   void insert(T& object, uint64_t id) HETCOMM_UNDER_BATON {
     object.id_link = {id, std::exchange(chain_of(id), &object)};
     ++count_;
   }
-  // |object| is in the table.
+  // Removes |object|, which is in the table.
   void erase(T& object) HETCOMM_UNDER_BATON {
     T** at = &chain_of(object.id_link.id);
     while (*at != &object) at = &(*at)->id_link.next;
     *at = object.id_link.next;
     --count_;
   }
-  // Returns an object with |id|; null: there is none.
+  // Returns an object with |id|; null if there is none.
   T* find(uint64_t id) const HETCOMM_UNDER_BATON {
     if (count_ == 0) return nullptr;
     T* object = chains_[index_of(id)];
@@ -71,7 +73,7 @@ class IdChains {
     try {
       old.resize(4 * chains_.size());
     } catch (const std::bad_alloc&) {
-      return;  // the chains are longer than they should be
+      return;  // out of memory: the chains stay longer than intended
     }
     old.swap(chains_);
     for (T* object : old) {
@@ -83,7 +85,7 @@ class IdChains {
     }
   }
 
-  std::vector<T*> chains_;  // their number is a power of two
+  std::vector<T*> chains_;  // the size is a power of two
   size_t count_ = 0;
 };
 

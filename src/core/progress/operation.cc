@@ -60,7 +60,7 @@ void Operation::drop_front(uint64_t bytes) {
   length -= bytes;
   access.offset += bytes;
   access.ahead += bytes;
-  // Pieces stay, however short: their memory is in use.
+  // Pieces are kept, however short: their memory is in use.
   uint64_t rest = bytes;
   for (BufferPiece& piece : buffers.pieces) {
     const uint64_t part = std::min(rest, piece.length);
@@ -96,7 +96,7 @@ Operation* OperationPool::allocate_shared() {
   while (true) {
     auto* operation = reinterpret_cast<Operation*>(head & kHandleAddressMask);
     if (operation == nullptr) return nullptr;
-    // Stale when another thread has taken the slot in between; then the tag makes the swap fail.
+    // Stale if another thread has taken the slot in between; then the tag makes the swap fail.
     const auto next =
         reinterpret_cast<uint64_t>(operation->slot.shared_next.load(std::memory_order_relaxed));
     const uint64_t tagged = next | ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
@@ -126,11 +126,11 @@ void OperationPool::add_shared() {
 void OperationPool::refill() {
   free_ = returned_.exchange(nullptr, std::memory_order_acquire);
   if (free_ != nullptr) return;
-  // If the search finds few slots, it would soon be needed again, so add slots too.
+  // If the search finds few slots, it would soon be needed again, so slots are added as well.
   if (8 * collect_free() <= slot_count()) grow();
 }
 
-// Finds slots that were given back but whose hint was lost. Returns their number.
+// Collects released slots whose hint was lost. Returns their number.
 size_t OperationPool::collect_free() {
   size_t found = 0;
   for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
@@ -143,7 +143,7 @@ size_t OperationPool::collect_free() {
   return found;
 }
 
-// Doubles the number of slots, so that the search of every slot before costs little per slot.
+// Doubles the number of slots, so that the preceding search of all slots costs little per slot.
 void OperationPool::grow() {
   if (slab_count_ == slabs_.size()) return;
   const size_t count = kFirstSlab << (slab_count_ == 0 ? 0 : slab_count_ - 1);

@@ -7,10 +7,10 @@
 //
 // An Operation belongs to the holder of the baton while it is pending, and to the thread that
 // claims it once it is complete. A context's sole user reports under the baton instead and claims
-// nothing; nobody claims while it may do so (Engine::try_enter_as_user). Slots never move, and
-// their memory is never given back before the context ends, so the generation identifies a stale
-// handle. State and generation are one word, so a thread with an old handle can never mistake the
-// slot's next operation for its own.
+// nothing; no thread claims while it may do so (Engine::try_enter_as_user). Slots never move, and
+// their memory is not freed before the context ends, so the generation identifies a stale handle.
+// State and generation share one word, so a thread with an old handle can never mistake the slot's
+// next operation for its own.
 #pragma once
 
 #include <sys/uio.h>
@@ -48,10 +48,8 @@ class StreamHold;
 class ReceiveTransfer;
 class UserStream;
 
-// kFree: given back by its last user, to be collected by the pool. kIdle: in the pool's hands, or
-// prepared and not running.
-// kReporting: held by the one thread that reports, or starts, it. kPrepared: prepared and not
-// running.
+// kFree: released by its last user, for the pool to collect. kIdle: owned by the pool. kPrepared:
+// prepared and not running. kReporting: held by the one thread that reports or starts it.
 enum class OperationState : uint8_t { kFree, kIdle, kPrepared, kPending, kComplete, kReporting };
 // Kinds above kReceive are one-sided, except for kCollective, which is made of sends and receives.
 // kAccept and kAnswer are the owner's side of a peer's put and get.
@@ -68,62 +66,64 @@ enum class OperationKind : uint8_t {
   kCollective
 };
 
-// The phase of a pending operation tells how to end it.
+// The phase of a pending operation determines how to end it.
 enum class OperationPhase : uint8_t {
   kSubmitted,  // in the submission queue
   kCollected,  // waits for its group to be started
   kBehind,     // started; waits for earlier work in users' streams
   kQueued,     // send, or one-sided: in its pair's outbox
   kPosted,     // receive: in the match table
-  kArriving,   // receive: matched, eager bytes still coming
+  kArriving,   // receive: matched, eager bytes still arriving
   kTransfer,   // rendezvous in progress, or a send that is to be pulled
   kCopying,    // waits for device copies only
   kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
-  kDirect,     // one-sided: the connection executes it directly
+  kDirect,     // one-sided: the connection executes it
   kUnopened,   // receive: waits for the sending end of its track
   kCollective,
 };
 
-// Work that an operation of kind kCollective stands for, made of other operations.
+// Work that an operation of kind kCollective stands for, carried out by other operations.
 class CompositeOperation {
  public:
   virtual ~CompositeOperation() = default;
-  // Operations with the same order start in the order of their calls. The value is only compared.
+  // Operations with the same order value start in the order of their calls. The value is only
+  // compared.
   virtual const void* order() const HETCOMM_UNDER_BATON = 0;
-  // Its turn in that order has been taken, and it waits for a user's stream. begin() or withdraw()
-  // follows.
+  // Called when its turn in the order has been taken and it waits for a user's stream. begin() or
+  // withdraw() follows.
   virtual void lined_up() HETCOMM_UNDER_BATON = 0;
-  // Begins it for |operation|, which is pending and owns it; from now on it owns itself. After a
-  // failure |operation| stays as it is and ends with the status. May throw std::bad_alloc.
+  // Begins the work for |operation|, which is pending and owns this object; from now on this object
+  // owns itself. After a failure |operation| stays as it is and ends with the status. May throw
+  // std::bad_alloc.
   virtual Status begin(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // It will not begin, though other ranks may wait for it.
+  // Called instead of begin() if the work will not begin, though other ranks may wait for it.
   virtual void withdraw(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
-  // Ends it before its time. The operation completes when its memory is quiet. |text| is the whole
-  // message: what it is, why it ends, and which ranks it waits for.
+  // Ends the work early. The operation completes once its memory is no longer accessed. |text| is
+  // the whole error message: the operation, why it ends, and which ranks it waits for.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
-  // Whether it can no longer succeed if it begins after |rank| of the job was lost. |has_left|: the
-  // rank had ended all its operations.
+  // Whether the work would fail if it began after |rank| of the job was lost. |has_left|: the rank
+  // had ended all its operations.
   virtual bool fails_without(int rank, bool has_left) const HETCOMM_UNDER_BATON = 0;
-  // The known reason why it will not succeed once it begins; ok if there is none.
+  // The known reason why the work will fail once it begins; OK if there is none.
   virtual Status known_end() const HETCOMM_UNDER_BATON = 0;
-  // Whether it is one of the collective operations that end together when one of a communicator
-  // fails.
+  // Whether this is one of the collective operations of a communicator that all end when one of
+  // them fails.
   virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
-  // The ranks of the job that it waits for, as far as this rank knows.
+  // The ranks of the job that the work waits for, as far as this rank knows.
   virtual std::vector<int> awaited() const HETCOMM_UNDER_BATON = 0;
-  // A remark on these ranks in addition to those of transports: "; rank 1 has no such plan"; or
-  // empty.
+  // A remark on these ranks in addition to those of transports, such as "; rank 1 has no such
+  // plan"; may be empty.
   virtual std::string remark() const HETCOMM_UNDER_BATON = 0;
-  // How it ends at its deadline, from what is known of these ranks.
+  // The code with which the work ends at its deadline, given what is known of the awaited ranks.
   virtual Code code_at_deadline() const HETCOMM_UNDER_BATON = 0;
-  // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
+  // A readable line: "allreduce #5 of 64 bytes, FLOAT32, SUM".
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };
 
-// An EndHandler is told of the end of an internal operation, which has no request handle.
+// An EndHandler is notified of the end of an internal operation, which has no request handle.
 class EndHandler {
  public:
-  // |operation| has ended, well or not; it is given back afterwards.
+  // Handles the end of |operation|, with or without success. The operation is recycled afterwards.
   virtual void on_end(Operation& operation) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -137,13 +137,14 @@ struct BufferPiece {
   uint64_t length;
   bool operator==(const BufferPiece&) const = default;
 };
-// Memory for an operation's lists of pieces. A caller that starts it again keeps this memory.
+// Memory for an operation's lists of pieces. A caller that restarts the operation keeps this
+// memory.
 struct PieceLists {
   std::vector<BufferPiece> pieces;
   std::vector<iovec> extents;
 };
 
-// Notes about neighbouring slots, so that the sweep looks only where something may be due.
+// Records about neighbouring slots, so that the sweep visits only those that may be due.
 struct SlotBlock {
   static constexpr size_t kSlots = 64;
   uint64_t look_at_ns = ~uint64_t{0};
@@ -159,18 +160,18 @@ struct alignas(kOperationAlign) Operation {
   bool is(uint32_t generation, OperationState state) const {
     return word.load(std::memory_order_acquire) == make_word(generation, state);
   }
-  // Takes a prepared operation in order to start it; false when it cannot be started.
+  // Claims a prepared operation in order to start it. Returns false if it cannot be started.
   bool claim_prepared(uint32_t generation) {
     return exchange(generation, OperationState::kPrepared);
   }
-  // Takes a complete operation for reporting. False when it is not the one that |generation| names,
-  // or when another thread was first.
+  // Claims a complete operation for reporting. Returns false if |generation| is stale or another
+  // thread was first.
   bool claim(uint32_t generation) { return exchange(generation, OperationState::kComplete); }
-  // Only the operation's owner calls these two.
+  // Only the operation's owner calls set_state() and expire().
   void set_state(OperationState state) {
     word.store(make_word(generation(), state), std::memory_order_release);
   }
-  // Sets the state and makes all handles stale.
+  // Sets the state and invalidates all handles.
   void expire(OperationState state) {
     const uint32_t following = (generation() + 1) & kGenerationMask;
     word.store(make_word(following == 0 ? 1 : following, state), std::memory_order_release);
@@ -196,12 +197,12 @@ struct alignas(kOperationAlign) Operation {
   // The memory that the operation sends or receives.
   struct Buffers {
     iovec extent{};                   // host view of the pieces when there is at most one
-    std::vector<BufferPiece> pieces;  // empty when the one host extent says all
+    std::vector<BufferPiece> pieces;  // empty if |extent| covers everything
     // The CPU can touch all pieces, and extents() covers all of them.
     bool on_host = true;
     // If not |on_host|: extents() covers all pieces, for transports that reach their devices.
     bool has_placeholders = false;
-    std::vector<iovec> extent_list;  // host view of |pieces|; empty when |extent| is
+    std::vector<iovec> extent_list;  // host view of |pieces|; empty while |extent| is used
   };
   // The operation is in one list at a time: match table, outbox, submission queue or free list.
   struct Links {
@@ -221,16 +222,16 @@ struct alignas(kOperationAlign) Operation {
   // |departure| and |index|, in the phase kBehind.
   struct Order {
     UserStream* stream = nullptr;    // in use by the operation
-    Departure* departure = nullptr;  // owned until the start; then it is one of its operations
-    size_t index = 0;                // among these
+    Departure* departure = nullptr;  // owned until the start; afterwards it contains the operation
+    size_t index = 0;                // position in the departure
     StreamHold* hold = nullptr;      // since the start
   };
   // State of one run of the operation.
   struct Run {
-    uint64_t sent = 0;          // send: bytes of an eager message that have left
-    uint64_t pull_id = 0;       // send: its kPull has left, and the bytes follow
+    uint64_t sent = 0;          // send: bytes of an eager message already sent
+    uint64_t pull_id = 0;       // send: its kPull was sent, and the bytes follow
     uint64_t deadline_ns = 0;   // 0: not set yet
-    uint64_t submitted_ns = 0;  // 0: not noted yet
+    uint64_t submitted_ns = 0;  // 0: not recorded yet
     bool stall_reported = false;
   };
   // The operation's result, as its completion shows it. All of it is written before the state
@@ -243,7 +244,7 @@ struct alignas(kOperationAlign) Operation {
     uint64_t bytes_received = 0;
     std::unique_ptr<std::string> text;
 
-    // A run begins. There is no text from an earlier one.
+    // Begins a run. No text remains from an earlier one.
     void begin(int32_t from, uint64_t with_tag) {
       code = Code::kOk;
       source = from;
@@ -256,12 +257,12 @@ struct alignas(kOperationAlign) Operation {
     SendTransfer* send = nullptr;
     ReceiveTransfer* receive = nullptr;
     Track* track = nullptr;  // ignored where |on_track| is not set
-    uint64_t run = 0;        // place in the track
+    uint64_t run = 0;        // index of the run in the track
   };
-  // An internal operation, which is detached, tells |handler| of its end.
+  // Members of internal operations, which are detached and report their end to |handler|.
   struct Internal {
     EndHandler* handler = nullptr;  // null: not an internal operation
-    uint64_t cookie = 0;            // the handler's own
+    uint64_t cookie = 0;            // private to the handler
   };
   // The operation's slot in the pool. All operations that use the slot share these members.
   struct Slot {
@@ -272,34 +273,34 @@ struct alignas(kOperationAlign) Operation {
   // State of a one-sided operation. Other operations ignore it.
   struct Access {
     RemoteMemory* remote = nullptr;
-    AccessLedger* ledger = nullptr;        // the pair's, once it has the operation
-    Registration* registration = nullptr;  // owner's side
+    AccessLedger* ledger = nullptr;        // the pair's ledger, once the operation is in it
+    Registration* registration = nullptr;  // on the owner's side
     uint64_t offset = 0;
-    uint64_t ahead = 0;    // bytes at the front that are in place already and no longer counted
-    uint64_t operand = 0;  // addend or new value; put: what to notify with
+    uint64_t ahead = 0;    // leading bytes that are already in place and no longer counted
+    uint64_t operand = 0;  // addend or new value; put: notification value
     uint64_t compare = 0;
     uint64_t* result = nullptr;
-    uint64_t id = 0;     // initiator's, once asked for
+    uint64_t id = 0;     // initiator's id, once the owner was asked
     uint64_t batch = 0;  // identifies the operations between two flushes
     DirectAccess* direct = nullptr;
     bool started = false;  // counted in its batch
     bool asked = false;    // the owner may have done it
     bool notify = false;
-    bool placed = false;  // all bytes are placed; the owner does not know yet
+    bool placed = false;  // all bytes are in place; the owner does not know yet
     bool counted = false;
-    bool direct_failed = false;  // the owner has to look at it
+    bool direct_failed = false;  // the owner has to carry it out
     bool waiting = false;        // in a TurnQueue
     bool had_turn = false;       // has waited for its turn to be asked
     bool holds_permit = false;   // counted in Permits
-    bool awaits_credit = false;  // for its notification, in a list
+    bool awaits_credit = false;  // in a list, for its notification
   };
 
-  // First line: what every match reads, and every post writes.
+  // First cache line: what every match reads, and every post writes.
   std::atomic<uint64_t> word{make_word(1, OperationState::kIdle)};
   OperationKind kind = OperationKind::kSend;
   OperationPhase phase = OperationPhase::kSubmitted;
   bool prepared = false;
-  bool detached = false;  // released while running: nobody claims it
+  bool detached = false;  // released while running: no thread claims it
   Options options;
   uint32_t channel = 0;  // send: number of the receiver's channel
   int32_t peer = -1;     // job rank, -1: any
@@ -309,17 +310,17 @@ struct alignas(kOperationAlign) Operation {
   CommunicatorBase* communicator = nullptr;
   PairBase* pair = nullptr;  // send, or matched receive
 
-  // Second to fourth line: further members that the common message uses.
+  // Second to fourth cache lines: further members that a common message uses.
   Buffers buffers;
   Links links;
-  // This operation's index, from 1 on, in the list of a thread that waits for any of several. 0: no
-  // thread does. A hint, which any thread may write.
+  // This operation's index, from 1, in the list of a thread that waits for any of several; 0 if
+  // there is none. A hint, which any thread may write.
   std::atomic<uint32_t> wait_index{0};
   Run run;
   Outcome outcome;
   uint64_t timeout_ns = 0;
 
-  // Seldom used.
+  // Rarely used members.
   Transfer transfer;
   CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
   Slot slot;
@@ -330,13 +331,14 @@ struct alignas(kOperationAlign) Operation {
   Extents extents() const {
     return buffers.extent_list.empty() ? Extents(&buffers.extent, 1) : Extents(buffers.extent_list);
   }
-  // Drops |bytes| that a one-sided operation has moved already. The rest is its own operation.
+  // Drops |bytes| that a one-sided operation has moved already. The rest becomes an operation of
+  // its own.
   void drop_front(uint64_t bytes);
   void clear_pieces() {
     buffers.pieces.clear();
     buffers.extent_list.clear();
   }
-  // Lends the operation the memory of |lists|, or takes it back: both are empty.
+  // Lends the operation the memory of |lists|, or reclaims it. Both are empty.
   void swap_lists(PieceLists& lists) {
     buffers.pieces.swap(lists.pieces);
     buffers.extent_list.swap(lists.extents);
@@ -346,21 +348,21 @@ struct alignas(kOperationAlign) Operation {
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
               offsetof(Operation, transfer) == 256 && offsetof(Operation, internal) <= 320);
 
-// One line for people: the operation, its peer and its length.
+// Returns a readable line: the operation, its peer and its length.
 std::string describe(const Operation& operation) HETCOMM_UNDER_BATON;
 
 // Operations in slabs of slots. Most calls need the baton; recycle() and allocate_shared() do not.
 //
-// A slot that is given back without the baton is only marked kFree, which costs no locked
-// instruction; a small ring of hints says where to look. Two threads that give slots back at once
-// may lose a hint, so the pool looks at every slot before it grows.
+// A slot that is released without the baton is only marked kFree, which costs no locked
+// instruction; a small ring of hints shows where to look. Two threads that release slots at the
+// same time may lose a hint, so the pool checks every slot before it grows.
 class OperationPool {
  public:
   explicit OperationPool(Engine* engine) : engine_(engine) {}
 
-  // Null when memory is exhausted.
+  // Allocates a slot. Returns null if out of memory.
   Operation* allocate() HETCOMM_UNDER_BATON {
-    // The slot that was given back last is still in the cache.
+    // The slot that was released last is still in the cache.
     Operation* operation = has_hints() ? take_hint() : nullptr;
     if (operation != nullptr) return operation;
     if (free_ == nullptr) refill();
@@ -370,18 +372,18 @@ class OperationPool {
     operation->links.next = nullptr;
     return operation;
   }
-  // Allocates without the baton. Null when no shared slot is left: then call add_shared() under the
-  // baton. [any-thread]
+  // Allocates without the baton. Returns null if no shared slot is left: then call add_shared()
+  // under the baton. [any-thread]
   Operation* allocate_shared();
   void add_shared() HETCOMM_UNDER_BATON;
-  // Makes all handles of |operation| stale and gives the slot back. [any-thread]
+  // Invalidates all handles of |operation| and releases the slot. [any-thread]
   void recycle(Operation* operation) {
     if (operation->outcome.text) [[unlikely]]
       operation->outcome.text.reset();
     const uint32_t out = hints_out_.load(std::memory_order_relaxed);
     uint32_t at = hints_in_.load(std::memory_order_relaxed);
     if (static_cast<int32_t>(at - out) < 0) [[unlikely]]
-      at = out;  // a lost race
+      at = out;  // a race lost hints
     if (at - out >= kHints) [[unlikely]] {
       push_returned(operation);
       return;
@@ -398,8 +400,8 @@ class OperationPool {
     free_ = operation;
   }
 
-  // Calls use(slot) for the slots of blocks in which something has begun or is due. |use| returns
-  // when to look at the slot next. sweep() returns when to come back.
+  // Calls use(slot) for the slots of blocks in which an operation has begun or is due. |use|
+  // returns when to visit the slot next. sweep() returns when the next sweep is due.
   template <typename Use>
   uint64_t sweep(uint64_t now_ns, Use&& use) HETCOMM_UNDER_BATON {
     uint64_t next = ~uint64_t{0};
@@ -413,7 +415,7 @@ class OperationPool {
     }
     return next;
   }
-  // Every slot, for rare walks over what is pending.
+  // Calls |use| for every slot, for rare walks over pending operations.
   template <typename Use>
   void for_each(Use&& use) HETCOMM_UNDER_BATON {
     for (size_t index = 0; index < slab_count_; ++index) {
@@ -434,7 +436,7 @@ class OperationPool {
 
   template <typename Use>
   static void look_at(SlotBlock& block, Operation* slots, Use&& use) HETCOMM_UNDER_BATON {
-    // Operations that |use| begins or ends are noted for the next sweep.
+    // Operations that |use| begins or ends are recorded for the next sweep.
     block = {};
     uint64_t next = ~uint64_t{0};
     for (size_t i = 0; i < SlotBlock::kSlots; ++i) next = std::min<uint64_t>(next, use(slots[i]));
@@ -466,24 +468,24 @@ class OperationPool {
 
   Engine* engine_;
   Operation* free_ HETCOMM_GUARDED_BY_BATON = nullptr;
-  std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};  // each as large as all before it
+  std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};  // each as large as all slabs before
   size_t slab_count_ HETCOMM_GUARDED_BY_BATON = 0;
   std::atomic<uint32_t> hints_out_{0};  // written under the baton
-  std::atomic<uint32_t> hints_in_{0};   // written by all; racing writes may be lost
+  std::atomic<uint32_t> hints_in_{0};   // written by all threads; racing writes may be lost
   std::array<std::atomic<Operation*>, kHints> hints_{};
   std::atomic<Operation*> returned_{nullptr};
   std::atomic<uint64_t> shared_{
       0};  // address of the first, and a tag against reuse between look and swap
 };
 
-// A request handle, taken apart: it holds the address of a slot, with 24 bits of generation in the
-// bits that an aligned user-space address leaves free.
+// A decoded request handle. The handle holds the address of a slot, with 24 bits of generation in
+// the bits that an aligned user-space address leaves free.
 struct OperationRef {
   Operation* operation = nullptr;
   uint32_t generation = 0;
 
   bool is(OperationState state) const { return operation->is(generation, state); }
-  // Whether the handle has been given back, or its operation was reported.
+  // Whether the handle was released, or its operation was reported.
   bool stale() const { return operation->generation() != generation; }
 };
 inline constexpr uint64_t kHandleLowBits = 8;
@@ -499,7 +501,7 @@ inline hetcomm_request_t* encode_handle(const Operation* operation) {
                                               (generation & kHandleLowMask) |
                                               (generation >> kHandleLowBits) << kHandleAddressBits);
 }
-// The operation is null for a null handle; nothing else is checked.
+// Decodes |handle|. The operation is null for a null handle; nothing else is checked.
 inline OperationRef decode_handle(hetcomm_request_t* handle) {
   const uint64_t bits = reinterpret_cast<uint64_t>(handle);
   return {reinterpret_cast<Operation*>(bits & kHandleAddressMask),

@@ -10,7 +10,7 @@ namespace hetcomm {
 class OperationQueue {
  public:
   bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
-  // The queue is not empty.
+  // Returns the first operation. The queue must not be empty.
   Operation& front() const HETCOMM_UNDER_BATON { return *first_; }
 
   void push_back(Operation& operation) HETCOMM_UNDER_BATON {
@@ -25,7 +25,7 @@ class OperationQueue {
     (first_ != nullptr ? first_->links.previous : last_) = &operation;
     first_ = &operation;
   }
-  // |operation| is in this queue.
+  // Removes |operation|, which is in this queue.
   void remove(Operation& operation) HETCOMM_UNDER_BATON {
     (operation.links.previous != nullptr ? operation.links.previous->links.next : first_) =
         operation.links.next;

@@ -6,7 +6,7 @@
 namespace hetcomm {
 namespace {
 
-// How often a polling thread looks at descriptors that are not polled directly, and at timers.
+// Interval at which a polling thread checks timers, and descriptors that are not polled directly.
 constexpr uint64_t kSlowIntervalUs = 50;
 constexpr uint64_t kLongestSleepNs = 60'000'000'000;
 
@@ -35,7 +35,8 @@ int Passes::run_slow() {
     for (Driven* driven : driven_) driven->out_of_memory();
     moved = 1;
   }
-  // The doorbell is no work, and may ring for another thread. If nobody sleeps, it rang too late.
+  // The doorbell is not work, and may ring for another thread. If no thread sleeps, it rang too
+  // late.
   if (sleepers_.doorbell().take_rung()) {
     --moved;
     if (sleepers_.sleeper() == Sleepers::Role::kNobody) sleepers_.doorbell().silence();
@@ -47,7 +48,7 @@ int Passes::run_slow() {
 
 void Passes::sweep() {
   last_sweep_ns_ = now_ns_;
-  next_sweep_ns_ = kForever;  // operations that the sweep itself starts may lower it
+  next_sweep_ns_ = kForever;  // operations that the sweep starts may lower it
   next_sweep_ns_ = std::min(next_sweep_ns_, submitter_.sweep(now_ns_));
 }
 

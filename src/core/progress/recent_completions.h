@@ -1,8 +1,9 @@
-// Operations that have completed recently. A thread that waits for any of many operations looks
-// here first, and need not look at all of them.
+// Operations that have completed recently. A thread that waits for any of many operations checks
+// this list first, so that it need not check all of its operations.
 //
-// This is a hint: an entry may be overwritten, or an operation may complete while it is being
-// marked. The waiter finds such an operation by looking at all whenever one has ended.
+// The list is a hint: an entry may be overwritten, or an operation may complete while its
+// |wait_index| is being set. The waiter finds such an operation because it checks all of its
+// operations whenever one has ended.
 #pragma once
 
 #include <array>
@@ -16,20 +17,20 @@ namespace hetcomm {
 
 class RecentCompletions {
  public:
-  // |operation|, which had a |wait_index|, is complete.
+  // Records |operation|, which has completed and had a |wait_index|.
   void keep(Operation& operation) HETCOMM_UNDER_BATON {
     const uint32_t in = in_.load(std::memory_order_relaxed);
     kept_[in % kKept].store(&operation, std::memory_order_relaxed);
     in_.store(in + 1, std::memory_order_release);
   }
 
-  // Shows complete ones to is_mine(), the oldest first, until that returns true. [any-thread]
+  // Passes complete operations to is_mine(), oldest first, until it returns true. [any-thread]
   template <typename IsMine>
   void find(IsMine&& is_mine) {
     const uint32_t in = in_.load(std::memory_order_acquire);
     uint32_t out = out_.load(std::memory_order_relaxed);
     const auto left = static_cast<int32_t>(in - out);
-    if (left <= 0) return;  // another thread has seen more already
+    if (left <= 0) return;  // another thread has already read further
     if (left > static_cast<int32_t>(kKept)) out = in - kKept;
     bool all_reported = true;
     for (; out != in; ++out) {
@@ -47,7 +48,7 @@ class RecentCompletions {
   static constexpr uint32_t kKept = 256;
 
   std::atomic<uint32_t> in_{0};
-  std::atomic<uint32_t> out_{0};  // find() begins there; two threads may set it back
+  std::atomic<uint32_t> out_{0};  // where find() begins; two racing threads may set it back
   std::array<std::atomic<Operation*>, kKept> kept_{};
 };
 

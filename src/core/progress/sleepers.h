@@ -1,9 +1,9 @@
 // Threads that wait asleep, and the one that watches for them.
 //
 // The sleeper is the one thread that sleeps in the poller, so that arrivals wake it: a waiter, or
-// the background thread of thread mode. A waiter that polls makes a sleeper needless. All other
-// waiters sleep on a futex word. They are woken when an operation completes, or when nobody watches
-// any more, so that one of them takes the place.
+// the background thread in thread mode. No sleeper is needed while a waiter polls. All other
+// waiters sleep on a futex word. They are woken when an operation completes, or when no thread
+// watches any longer, so that one of them becomes the sleeper.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class Sleepers {
 
   Status open();
 
-  // While this exists, a waiter polls.
+  // Marks a waiter as polling while this object exists.
   class Polling {
    public:
     explicit Polling(Sleepers& sleepers) HETCOMM_UNDER_BATON : word_(sleepers.polling_) {
@@ -37,7 +37,7 @@ class Sleepers {
    private:
     std::atomic<uint32_t>& word_;
   };
-  // While this exists, the calling thread counts as a waiter that is asleep.
+  // Counts the calling thread as a sleeping waiter while this object exists.
   class Asleep {
    public:
     explicit Asleep(Sleepers& sleepers) : count_(sleepers.asleep_) {
@@ -51,13 +51,13 @@ class Sleepers {
     std::atomic<uint32_t>& count_;
   };
 
-  // All of the following are [any-thread].
-  // Makes the calling thread the sleeper; false: there is one already.
+  // All functions below are [any-thread].
+  // Makes the calling thread the sleeper. Returns false if there is already one.
   bool become(Role role) {
     Role nobody = Role::kNobody;
     return sleeper_.compare_exchange_strong(nobody, role, std::memory_order_acq_rel);
   }
-  // The sleeper leaves.
+  // Gives up the sleeper's role. Only the sleeper calls this.
   void leave() { sleeper_.store(Role::kNobody, std::memory_order_seq_cst); }
   Role sleeper(std::memory_order order = std::memory_order_relaxed) const {
     return sleeper_.load(order);
@@ -71,24 +71,24 @@ class Sleepers {
   bool some_are_asleep(std::memory_order order = std::memory_order_relaxed) const {
     return asleep_.load(order) != 0;
   }
-  // Wakes every waiter that sleeps.
+  // Wakes every sleeping waiter.
   void wake();
 
-  // A waiter reads the count of wake-ups, looks whether it has to wait, and then sleeps as long as
-  // the count stays the same.
+  // Returns the count of wake-ups. A waiter reads it, checks whether it has to wait, and then calls
+  // sleep(), which sleeps until the count changes.
   uint32_t wake_ups() const { return wake_word_.load(std::memory_order_acquire); }
   void sleep(uint32_t wake_ups, uint64_t timeout_ns) {
     futex_wait(wake_word_, wake_ups, timeout_ns);
   }
 
-  // The sleeper sleeps on these two.
+  // The poller and the doorbell on which the sleeper sleeps.
   Poller& poller() { return *poller_; }
   Doorbell& doorbell() { return doorbell_; }
 
  private:
   std::unique_ptr<Poller> poller_;
   Doorbell doorbell_;
-  std::atomic<uint32_t> asleep_{0};  // waiters, in the poller or on wake_word_
+  std::atomic<uint32_t> asleep_{0};  // number of waiters asleep, in the poller or on wake_word_
   std::atomic<Role> sleeper_{Role::kNobody};
   std::atomic<uint32_t> polling_{0};
   std::atomic<uint32_t> wake_word_{0};

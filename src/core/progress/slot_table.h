@@ -1,6 +1,6 @@
-// A table of objects that the wire refers to. An id is a slot number and a generation, so that the
-// id of an object that has ended, or one that was made up, finds nothing. The top bit of an id is
-// never set.
+// A table of objects that messages refer to by id. An id is a slot number and a generation, so that
+// a forged id, or the id of an object that has ended, finds nothing. The top bit of an id is never
+// set.
 #pragma once
 
 #include <algorithm>
@@ -31,14 +31,14 @@ class SlotTable {
     return static_cast<uint64_t>(slot.generation) << 32 | index;
   }
 
-  // Null when there is no such object.
+  // Returns the object with |id|; null if there is none.
   T* find(uint64_t id) const HETCOMM_UNDER_BATON {
     const auto index = static_cast<uint32_t>(id);
     if (index >= slots_.size() || slots_[index].generation != id >> 32) return nullptr;
     return slots_[index].object;
   }
 
-  // False when the id is not in use.
+  // Frees |id|. Returns false if it is not in use.
   bool erase(uint64_t id) HETCOMM_UNDER_BATON {
     const auto index = static_cast<uint32_t>(id);
     if (index >= slots_.size() || slots_[index].generation != id >> 32 || !slots_[index].used) {
@@ -50,12 +50,13 @@ class SlotTable {
     free_.push_back(index);
     return true;
   }
-  // The object has ended, and the peer does not know: the id stays in use until erase().
+  // Removes the object, which has ended, but keeps |id| in use until erase(), since the peer does
+  // not know yet.
   void detach(uint64_t id) HETCOMM_UNDER_BATON {
     if (find(id) != nullptr) slots_[static_cast<uint32_t>(id)].object = nullptr;
   }
 
-  // Calls |use| for every object; it may erase the one it is given.
+  // Calls |use| for every object. |use| may erase the object that it receives.
   template <typename Use>
   void for_each(Use&& use) HETCOMM_UNDER_BATON {
     for (size_t i = 0; i < slots_.size(); ++i) {

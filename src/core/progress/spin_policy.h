@@ -13,14 +13,15 @@ namespace hetcomm {
 
 class SpinPolicy {
  public:
-  // |adapts|: a waiter next to strangers may poll for a shorter time. Call this before any use.
+  // Sets the policy. |adapts|: a waiter may poll for a shorter time next to unrelated processes.
+  // Call this before any use.
   void set_up(uint64_t spin_ns, bool adapts, bool yields);
 
-  // A waiter polls for |spin_ns| before it sleeps. [any-thread]
+  // Sets how long a waiter polls before it sleeps. [any-thread]
   void set_spin(uint64_t spin_ns) {
     spin_ticks_.store(spin_ns * ticks_per_us_ / 1000, std::memory_order_relaxed);
   }
-  // A thread that polls yields the processor in every round. [any-thread]
+  // Sets whether a polling thread yields the processor in every round. [any-thread]
   void set_yields(bool yields) { yields_.store(yields, std::memory_order_relaxed); }
 
   uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
@@ -29,20 +30,20 @@ class SpinPolicy {
     return yields_.load(std::memory_order_relaxed) ||
            near_work_.load(std::memory_order_relaxed) != 0;
   }
-  // Other threads of this process, on this host's processors, work on the awaited data. Threads
-  // that poll yield to them. Call the two functions in pairs. [any-thread]
+  // Mark the time in which other threads of this process, on this host's processors, work on the
+  // awaited data. Polling threads yield to them. Call the two functions in pairs. [any-thread]
   void begin_near_work() { near_work_.fetch_add(1, std::memory_order_relaxed); }
   void end_near_work() { near_work_.fetch_sub(1, std::memory_order_relaxed); }
   uint64_t ticks_in_us(uint64_t us) const { return us * ticks_per_us_; }
 
-  // False when recent yields took long; then it has only paused. Where ranks share cores, the
-  // thread that runs instead is most likely the one waited for.
+  // Yields the processor. Returns false if recent yields took long and the thread has only paused.
+  // Where ranks share cores, the thread that runs instead is most likely the one waited for.
   bool let_others_run() {
     if (!yields()) return yielder_.yield();
     sched_yield();
     return true;
   }
-  // Makes one pause, for a thread that looks again at once.
+  // Makes one pause, for a thread that polls again immediately.
   void pause_once() const {
     if (yields()) {
       sched_yield();

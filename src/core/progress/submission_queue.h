@@ -1,5 +1,5 @@
-// Operations that threads without the baton leave to its holder. Lock-free: many push, the holder
-// takes all at once.
+// Operations that threads without the baton leave to its holder. Lock-free: many threads push, and
+// the holder takes the whole queue at once.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ class SubmissionQueue {
  public:
   bool empty() const { return newest_.load(std::memory_order_relaxed) == nullptr; }
 
-  // [any-thread]
+  // Adds |operation|. [any-thread]
   void push(Operation& operation) {
     Operation* head = newest_.load(std::memory_order_relaxed);
     do {
@@ -36,7 +36,7 @@ class SubmissionQueue {
   }
 
  private:
-  std::atomic<Operation*> newest_{nullptr};  // a stack
+  std::atomic<Operation*> newest_{nullptr};  // a stack: the newest operation first
 };
 
 }  // namespace hetcomm

@@ -1,5 +1,5 @@
-// Counts of what is pending, what has ended and what has arrived. The holder of the baton writes
-// them; threads without it may read some.
+// Counts of pending operations, ended operations and arrivals. The holder of the baton writes them;
+// other threads may read some of them.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,12 @@ namespace hetcomm {
 
 class Tally {
  public:
-  // Operations, or other work for a later pass, have begun or ended.
+  // Adds |change| to the number of pending operations and other work for a later pass.
   void add_pending(int64_t change) HETCOMM_UNDER_BATON {
     pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
-  // Data was requested from a peer, has come, or was given up.
+  // Adds |change| to the number of transfers that were requested from peers and have neither
+  // arrived nor been abandoned.
   void add_expected(int64_t change) HETCOMM_UNDER_BATON { expected_ += change; }
   void note_end() HETCOMM_UNDER_BATON {
     ends_.store(ends_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -26,7 +27,7 @@ class Tally {
     arrivals_.store(arrivals_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     changed_ = true;
   }
-  // Makes waiters look again although nothing has ended.
+  // Makes waiters check again although no operation has ended.
   void note_change() HETCOMM_UNDER_BATON { changed_ = true; }
 
   // [any-thread]

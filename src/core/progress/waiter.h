@@ -1,5 +1,5 @@
-// One thread that waits. It polls with the baton, which it gives up when another thread asks for
-// it, and then sleeps: in the poller if nobody else does, otherwise on the futex word of Sleepers.
+// A thread that waits. It polls with the baton, which it releases when another thread asks for it.
+// Then it sleeps: in the poller if no other thread does, otherwise on the futex word of Sleepers.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace hetcomm {
 
-// |Done|: a function that says whether the wait is over. Only this thread calls it, at any time.
+// |Done|: a function that returns whether the wait is over. Only this thread calls it, at any time.
 template <typename Done>
 class Waiter {
  public:
@@ -33,9 +33,10 @@ class Waiter {
   bool wait() HETCOMM_EXCLUDES(baton_role);
 
  private:
-  // A waiter that has polled for this long without success lets others run.
+  // A waiter that has polled for this long without success yields to other threads.
   static constexpr uint64_t kEagerUs = 5;
-  // Next to strangers it sleeps after polling for this long: the peer may need this processor.
+  // With unrelated processes on the host, the waiter sleeps after polling for this long: the peer
+  // may need this processor.
   static constexpr uint64_t kBesideStrangersUs = 100;
 
   bool poll() HETCOMM_UNDER_BATON;
@@ -50,7 +51,7 @@ class Waiter {
   Background& background_;
   const uint64_t deadline_ns_;
   const uint64_t spin_ticks_;
-  uint64_t spin_end_ = 0;  // 0: no poll has failed yet
+  uint64_t spin_end_ = 0;  // 0: no poll has failed so far
   Done& done_;
 };
 
@@ -93,8 +94,8 @@ bool Waiter<Done>::wait() {
   }
 }
 
-// Polls with the baton until done, out of time, or asked to give the baton up; true in the last
-// case.
+// Polls with the baton until the wait is over, the time is up, or another thread asks for the
+// baton. Returns true in the last case.
 template <typename Done>
 bool Waiter<Done>::poll() {
   Sleepers& sleepers = baton_.sleepers();
@@ -116,8 +117,8 @@ bool Waiter<Done>::poll() {
       const uint64_t at = ticks();
       if (spin_end_ == 0) spin_end_ = at + spin_ticks_;
       if (at >= spin_end_) return false;
-      // Without a pause, a message that comes soon is found sooner. One that takes longer may wait
-      // for a thread that needs this processor.
+      // Polling without a pause finds an early message sooner. A late message may depend on a
+      // thread that needs this processor, so the waiter yields by then.
       yields = yields || at + spin_ticks_ - policy_.ticks_in_us(kEagerUs) >= spin_end_;
       if (deadline_ns_ != kForever && now_ns() >= deadline_ns_) return false;
     }
@@ -127,7 +128,7 @@ bool Waiter<Done>::poll() {
   }
 }
 
-// Takes the wake-ups from the sleeper, if there is one: a waiter moves to the futex word, the
+// Takes the sleeper's place, if there is a sleeper: a waiter moves to the futex word, and the
 // background thread parks.
 template <typename Done>
 void Waiter<Done>::take_over_watch() {
@@ -153,7 +154,7 @@ void Waiter<Done>::sleep_beside_watcher() {
   const Sleepers::Asleep asleep(sleepers);
   baton_.fence();
   const uint64_t at = now_ns();
-  // The watcher may have left between the two looks; then this thread has to take its place.
+  // The watcher may have left between the two checks; then this thread has to replace it.
   if (!done_() && at < deadline_ns_ && sleepers.somebody_watches()) {
     sleepers.sleep(wake_ups, deadline_ns_ == kForever ? kForever : deadline_ns_ - at);
   }
@@ -180,7 +181,7 @@ void Waiter<Done>::sleep_in_poller() {
     baton_.lock();
     const BatonLock::Held held(baton_);
     baton_.passes().finish_sleep();
-    baton_.tally().note_change();  // others may have to take the sleeper's place
+    baton_.tally().note_change();  // another waiter may have to replace the sleeper
     sleepers.leave();
     // The events that woke this thread are still in the poller.
     baton_.passes().run_slow();
@@ -188,7 +189,8 @@ void Waiter<Done>::sleep_in_poller() {
   background_.end_deep_nap();
 }
 
-// Polling has ended: if others sleep and nobody watches for them, wakes them to find a new sleeper.
+// Ends polling: if other threads sleep and no thread watches for them, wakes them to choose a new
+// sleeper.
 template <typename Done>
 void Waiter<Done>::hand_over() {
   if (background_.enabled() && baton_.tally().some_pending()) background_.note_pending();

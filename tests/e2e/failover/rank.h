@@ -1,4 +1,4 @@
-// One rank of the failover tests: two ranks that use only the C ABI, take orders from
+// One rank in the failover tests: two ranks that use only the C ABI, receive orders from
 // failover_test.py on standard input, and report results line by line.
 #pragma once
 
@@ -27,11 +27,11 @@ void check(hetcomm_status_t status, const char* what);
 #define CHECK(call) ::hetcomm::test::check((call), #call)
 
 uint64_t mix(uint64_t value);
-// Fills memory with bytes that depend on |seed| and on their place.
+// Fills memory with bytes that depend on |seed| and on their position.
 void fill(std::byte* bytes, uint64_t length, uint64_t seed);
-// Returns the first wrong byte, or |length|.
+// Returns the offset of the first wrong byte, or |length| if all are right.
 uint64_t mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
-// Describes the mismatch: where it is, how long, its contents, and whether it becomes right after a
+// Describes the mismatch: its position, length and contents, and whether it becomes correct after a
 // moment.
 std::string explain_mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
 
@@ -44,10 +44,10 @@ class Random {
  private:
   uint64_t state_;
 };
-// Mostly small, sometimes as large as |most|.
+// Returns a size from |least| to |most|, usually a small one.
 uint64_t random_size(Random& random, uint64_t least, uint64_t most);
 
-// Orders from the test to this rank while it runs.
+// The test's orders to this rank while it runs.
 struct Orders {
   std::atomic<bool> stop{false};
   std::atomic<bool> ended{false};  // the test has ended
@@ -65,20 +65,20 @@ class Rank {
   hetcomm_communicator_t* world() { return world_; }
   Orders& orders() { return orders_; }
 
-  // Memory of the library that the other rank may access, and the other's of the same size.
+  // Library memory that the other rank may access, and the other rank's window of the same size.
   struct Window {
     std::byte* bytes = nullptr;
     hetcomm_memory_t* memory = nullptr;
     hetcomm_remote_memory_t* remote = nullptr;
   };
-  // Collective. |own|: allocated by the library.
+  // Opens a window with |size| bytes, allocated by the library. Collective.
   Window open_window(uint64_t size);
   void close_window(Window& window);
 
   hetcomm_request_t* send(uint64_t tag, const void* data, uint64_t size);
   hetcomm_request_t* receive(uint64_t tag, void* data, uint64_t size);
   hetcomm_completion_t wait(hetcomm_request_t* request);
-  // Waits for |request|, which must succeed.
+  // Waits for |request| and fails the process unless it succeeded.
   void finish(hetcomm_request_t* request, const char* what);
   void barrier();
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kTag = 5;
 
-// Measures how much of a memory being filled has arrived, by one byte of each piece.
+// Measures how much of a memory block has arrived, by checking one byte in each piece.
 class Arrival {
  public:
   Arrival(std::byte* bytes, uint64_t size) : bytes_(bytes) {
@@ -125,7 +125,7 @@ void play_bulk(Rank& rank, const std::string& how, uint64_t size) {
   rank.close_window(window);
 }
 
-// One operation of each kind is in flight when the test cuts the network; all have to end.
+// One operation of each kind is in flight when the test cuts the network; all must complete.
 void play_cut_off(Rank& rank) {
   Rank::Window window = rank.open_window(64 << 20);
   rank.barrier();
@@ -203,7 +203,7 @@ void play_cut_off(Rank& rank) {
 
 namespace {
 
-// Does puts, gets and atomics one after the other for |seconds|. None may take that long.
+// Performs puts, gets and atomics one after the other for |seconds|. None may take that long.
 void use_memory(const char* whose, hetcomm_remote_memory_t* remote, uint64_t offset,
                 double seconds) {
   const auto start = Clock::now();
@@ -244,8 +244,8 @@ void use_memory(const char* whose, hetcomm_remote_memory_t* remote, uint64_t off
 
 }  // namespace
 
-// Rank 1 computes. Its background thread serves the accesses of rank 0, and of a thread of its own,
-// to its memory.
+// Rank 1 computes while its background thread serves the accesses of rank 0, and of a separate
+// thread of rank 1, to its memory.
 void play_compute(Rank& rank, double seconds) {
   constexpr uint64_t kHalf = 4 << 20;
   Rank::Window window = rank.open_window(2 * kHalf);

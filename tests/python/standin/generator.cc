@@ -1,7 +1,7 @@
-// Random numbers of the stand-in device.
+// Random numbers for the stand-in device.
 //
-// The state is a seed and an offset of 8 bytes each, as DTensor wants it. Each operator draws
-// from a CPU generator of its own, which is seeded with both.
+// The state is a seed and an offset of 8 bytes each, as DTensor requires. Each operator draws from
+// its own CPU generator, which is seeded with both.
 #include "tests/python/standin/generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,4 +1,4 @@
-// Random numbers of the stand-in device.
+// Random numbers for the stand-in device.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -7,7 +7,7 @@ namespace standin {
 
 const at::Generator& default_generator(int device);
 at::Generator new_generator(int device);
-// A generator of the CPU for one operator. It moves the device's generator on.
+// Returns a CPU generator for one operator, and advances the device's generator.
 at::Generator cpu_generator_for(const at::Generator& generator);
 
 }  // namespace standin

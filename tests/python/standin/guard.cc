@@ -1,4 +1,4 @@
-// The guard and the hooks, which torch's device-generic interfaces ask of the stand-in device.
+// The guard and hooks through which torch's device-generic interfaces use the stand-in device.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -28,8 +28,8 @@ c10::Stream stream_at(int device, int64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, device_at(device), id);
 }
 
-// Returns whether HETCOMM_STANDIN_WITHOUT names |what|. If so, the device lacks it, and torch
-// reports that.
+// Returns whether HETCOMM_STANDIN_WITHOUT names |what|. If so, the device lacks this feature, and
+// torch reports that.
 bool lacks(const char* what) {
   const char* const without = std::getenv("HETCOMM_STANDIN_WITHOUT");
   return without != nullptr && std::strstr(without, what) != nullptr;
@@ -66,7 +66,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return getStreamFromGlobalPool(device, false);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    stream_of(stream);  // The check.
+    stream_of(stream);  // Checks the stream.
     const c10::Stream old = getStream(stream.device());
     set_current_stream_id(stream.device_index(), stream.id());
     return old;
@@ -161,7 +161,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
     return new_generator(device < 0 ? current_device() : device);
   }
-  // Torch asks for this where a storage changes its size. The old contents move along.
+  // Torch calls this to resize a storage. The old contents are copied.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     c10::StorageImpl& target = *storage.unsafeGetStorageImpl();
     TORCH_CHECK(target.resizable(), "standin: this storage cannot be resized");

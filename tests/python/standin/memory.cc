@@ -1,7 +1,7 @@
-// Memory of the stand-in device, and pinned memory of the host.
+// Stand-in device memory and pinned host memory.
 //
-// Each block of the device is a memory file that is mapped twice: with no access where tensors
-// have it, and readable and writable at an alias for the threads of the streams.
+// Each device block is a memory file that is mapped twice: without access at the address that
+// tensors hold, and readable and writable at an alias for the stream threads.
 #include "tests/python/standin/memory.h"
 
 #include <sys/mman.h>
@@ -48,10 +48,10 @@ struct Block {
   int device;
   Stream* stream;
   size_t used = 0;
-  size_t poisoned = 0;  // Number of bytes that have ever been poisoned.
+  size_t poisoned = 0;  // Number of bytes poisoned so far.
   bool allocated = false;
-  std::set<Stream*> recorded{};  // The other streams that record_stream has named.
-  Uses uses{};                   // The work of these streams when the block was freed.
+  std::set<Stream*> recorded{};  // Other streams named by record_stream.
+  Uses uses{};                   // Work of these streams when the block was freed.
 
   void poison(size_t from, size_t to) {
     if (from >= to) return;
@@ -115,7 +115,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     free_.clear();
   }
 
-  // Like CUDA, this skips memory that comes from elsewhere, such as from_blob's.
+  // Like CUDA, this skips memory from elsewhere, such as from_blob's.
   void recordStream(const c10::DataPtr& data, c10::Stream by) override {
     if (data.get() == nullptr || data.get_deleter() != &release) return;
     Stream& other = stream(by.device_index(), by.id());
@@ -223,7 +223,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 
   void recycle(Block& block) {
-    // CUDA does not change it until it is used again.
+    // CUDA does not change the memory until it is used again.
     if (settings().lenient) {
       block.poisoned = 0;
     } else {
@@ -250,7 +250,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   std::array<Stats, kDevices> stats_;
 };
 
-// Freed memory is unmapped at once, so that a copy that comes late crashes.
+// Unmaps freed memory immediately, so that a late copy crashes.
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {

@@ -54,7 +54,7 @@ at::Tensor temporary_like(const at::Tensor& shape, c10::Device device, at::Scala
   return empty(shape.sizes(), type, {}, device, {}, {});
 }
 
-// Kernels. They see device memory as CPU tensors over its alias, in the thread of the stream.
+// Kernels. They see device memory as CPU tensors over its alias, in the stream's thread.
 
 at::Tensor as_the_device_sees_it(const at::Tensor& tensor) {
   int64_t last = 0;
@@ -84,7 +84,7 @@ c10::IValue converted(const c10::IValue& value, Convert convert) {
   return list;
 }
 
-// A number on the CPU is read when the kernel is enqueued.
+// Returns the tensor as a kernel sees it. A number on the CPU is read when the kernel is enqueued.
 at::Tensor kernel_argument(const at::Tensor& tensor, int device) {
   if (is_ours(tensor)) {
     TORCH_CHECK(tensor.device().index() == device, "standin: the tensors are on two devices");
@@ -98,7 +98,7 @@ at::Tensor kernel_argument(const at::Tensor& tensor, int device) {
   return number;
 }
 
-// All other operators wait, and run on the CPU with copies.
+// All other operators wait for the device, and run on the CPU with copies.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ++counts().fallbacks;
   const auto& arguments = op.schema().arguments();
@@ -115,7 +115,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     at::native::cpu_fallback(op, stack);
     return;
   }
-  // Some random operators take no generator. Their kernels use the CPU's own.
+  // Some random operators take no generator. Their kernels use the CPU's default generator.
   at::Generator used = at::detail::getDefaultCPUGenerator();
   const at::Tensor state = used.get_state();
   used.set_current_seed(cpu_generator_for(default_generator(current_device())).current_seed());
@@ -123,9 +123,9 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   used.set_state(state);
 }
 
-// Runs the CPU's kernel of an operator in the current stream. The operator writes only tensors that
-// it is given. Torch has checked the arguments, except where a caller gives the output. Errors
-// there are errors of the stream.
+// Runs an operator's CPU kernel in the current stream. The operator writes only tensors that it is
+// given. Torch has checked the arguments, except for an output given by the caller. Errors in that
+// kernel become errors of the stream.
 void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_alive();
   const auto& arguments = op.schema().arguments();
@@ -156,7 +156,7 @@ void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // Copies.
 
-// Copies over the link to the device, in parts where its rate is limited.
+// Copies over the link to the device, in parts if its rate is limited.
 void move_over_the_link(char* to, const char* from, size_t bytes) {
   const int64_t rate = settings().copy_rate;
   const size_t parts = rate > 0 ? 8 : 1;
@@ -171,7 +171,7 @@ void move_over_the_link(char* to, const char* from, size_t bytes) {
   }
 }
 
-// Returns whether the bytes in memory, in order, are the tensor.
+// Returns whether the bytes in memory, in order, are those of the tensor.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -251,7 +251,7 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   if (!target.is_same(to)) enqueue_copy_kernel(to, target);
 }
 
-// As with CUDA, a copy within the device or between two never waits.
+// As with CUDA, a copy within a device or between two devices never waits.
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   check_alive();
   if (to.numel() == 0) return to;
@@ -344,7 +344,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_real", at::native::view_as_real);
   m.impl("view_as_complex", at::native::view_as_complex);
 
-  // The functional and in-place forms of these reach the device as the form with an output.
+  // The functional and in-place forms of these operators reach the device as the form with an
+  // output.
   for (const char* name : {"add.out",
                            "sub.out",
                            "mul.out",

@@ -11,7 +11,7 @@
 
 namespace standin {
 
-// Nothing here is ever destroyed: the threads of the streams live until the process is gone.
+// Nothing here is ever destroyed: the stream threads live until the process exits.
 Settings& settings() {
   static auto* const all = new Settings;
   return *all;
@@ -146,7 +146,7 @@ int64_t current_stream_id(int device) {
 }
 
 void set_current_stream_id(int device, int64_t id) {
-  stream(device, id);  // The check.
+  stream(device, id);  // Checks the id.
   the_streams[device] = id;
 }
 
@@ -196,8 +196,8 @@ namespace {
 
 struct Faults {
   std::mutex mutex;
-  int64_t now = -1;    // Copies until one fails in its call; negative stands for none.
-  int64_t later = -1;  // Copies until one fails in its stream.
+  int64_t now = -1;    // Number of copies until one fails in its call; negative: none.
+  int64_t later = -1;  // Number of copies until one fails in its stream.
   bool sticky = false;
   std::atomic<bool> lost{false};
 };

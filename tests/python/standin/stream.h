@@ -20,9 +20,9 @@ inline constexpr int kStreams = 1 + kPoolStreams;  // The default stream is numb
 
 inline constexpr char kLost[] = "standin: the device is lost";
 
-// Settings and counters of tests.
+// Test settings and counters.
 struct Settings {
-  std::atomic<int64_t> copy_rate{0};  // Bytes a second; 0 stands for no limit.
+  std::atomic<int64_t> copy_rate{0};  // Bytes per second; 0: no limit.
   std::atomic<int64_t> jitter_us{0};  // The longest random sleep before each task.
   std::atomic<bool> lenient{false};   // See torch.standin._set_lenient().
 };
@@ -41,20 +41,20 @@ class Stream {
   using Task = std::function<void()>;
 
   uint64_t enqueue(Task task);
-  // Returns whether the task is done. Throws where that task, or one before it, has failed.
+  // Returns whether the task is done. Throws if that task, or an earlier one, has failed.
   bool done(uint64_t ticket);
   // Waits for the task. Throws as done() does.
   void wait(uint64_t ticket);
-  // Waits for the task, however it ends.
+  // Waits for the task, whether it succeeds or fails.
   void drain(uint64_t ticket);
-  // Makes the tasks enqueued from now on wait for what the other stream has by now.
+  // Makes tasks enqueued from now on wait for the tasks that the other stream already holds.
   void wait_for(Stream& other, uint64_t ticket);
   uint64_t last();
   void heal();
 
  private:
   void run();
-  void throw_if_failed(uint64_t ticket) const;  // Needs the mutex.
+  void throw_if_failed(uint64_t ticket) const;  // Requires the mutex.
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -62,14 +62,14 @@ class Stream {
   bool started_ = false;
   uint64_t enqueued_ = 0;
   uint64_t done_ = 0;
-  uint64_t failed_ = 0;  // The first task that failed, or 0. Those after it are skipped.
+  uint64_t failed_ = 0;  // Ticket of the first failed task, or 0. Later tasks are skipped.
   std::string why_;
 };
 
 Stream& stream(int device, int64_t id);
 void synchronize_device(int device);
 
-// The calling thread's own device and streams.
+// The calling thread's current device and streams.
 int current_device();
 void set_current_device(int device);
 int64_t current_stream_id(int device);
@@ -101,9 +101,9 @@ class Event {
   std::shared_ptr<Mark> mark_;
 };
 
-// Throws if a sticky fault has happened.
+// Throws if a sticky fault has occurred.
 void check_alive();
-// Counts one copy. Throws where this copy has to fail at once; returns true where it has to fail in
+// Counts one copy. Throws if this copy has to fail in its call; returns true if it has to fail in
 // the stream.
 bool next_copy_fails_later();
 void fail_copies(int64_t after, bool sticky);

@@ -12,8 +12,8 @@
 namespace hetcomm {
 namespace {
 
-// Counts without atomics: two concurrent threads inside lose a step, and ThreadSanitizer reports
-// them.
+// Counts without atomics: with two concurrent threads a step gets lost, and ThreadSanitizer reports
+// the race.
 struct Guarded {
   explicit Guarded(BiasedLock::Bias bias) { lock.set_up(bias); }
   BiasedLock lock;
@@ -104,7 +104,7 @@ TEST(BiasedLock, HasNoSoleUserWhereThatIsNotAllowed) {
   lock.unlock();
 }
 
-// Set-up calls of one thread are concurrent with the first calls of another.
+// Set-up calls from one thread run concurrently with the first calls from another.
 TEST(BiasedLock, CallsBeforeThereIsAUserDoNotEndIt) {
   BiasedLock lock;
   lock.set_up(BiasedLock::Bias::kSoleUser);
@@ -116,8 +116,8 @@ TEST(BiasedLock, CallsBeforeThereIsAUserDoNotEndIt) {
   lock.unlock();
 }
 
-// The critical moment, another thread's first call during the sole user's call, comes once in the
-// life of a lock. So the test runs many lives, with the sole user active in each.
+// The critical moment is another thread's first call during the sole user's call. It occurs once in
+// a lock's lifetime, so the test runs many lifetimes, with the sole user active in each.
 TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
   constexpr int kLives = 1000;
   constexpr int64_t kSteps = 30;
@@ -126,8 +126,8 @@ TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
   for (int i = 0; i < kLives; ++i) {
     lives.push_back(std::make_unique<Guarded>(BiasedLock::Bias::kSoleUser));
   }
-  std::atomic<int> reached{0};  // lives that the sole user has begun
-  std::atomic<int> left{0};     // lives that the other has finished
+  std::atomic<int> reached{0};  // lives that the sole user has started
+  std::atomic<int> left{0};     // lives that the other thread has finished
   std::vector<int64_t> by_user(kLives);
   std::vector<int64_t> by_other(kLives);
   std::thread user([&] {
@@ -157,7 +157,7 @@ TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
   }
 }
 
-// Once shared, it stays usable by all.
+// Once shared, the lock remains usable by all threads.
 TEST(BiasedLock, ExcludesWhenShared) {
   Guarded guarded(BiasedLock::Bias::kSoleUser);
   int64_t taken[3] = {};

@@ -1,5 +1,5 @@
 // ByteWriter and ByteReader: written data is read back identically on every machine. A reader never
-// leaves its input, whatever that is, and one failure makes every later read fail.
+// reads past its input, whatever the input contains, and after one failure every later read fails.
 #include "src/base/bytes.h"
 
 #include <array>
@@ -66,7 +66,7 @@ TEST(Bytes, ReadPastTheEndFailsAndStaysFailed) {
   ByteReader reader(input);
   EXPECT_EQ(reader.read<uint32_t>(), 0u);
   EXPECT_TRUE(reader.failed());
-  // Three bytes would have sufficed for these.
+  // Three bytes would have sufficed for these reads.
   EXPECT_EQ(reader.read<uint8_t>(), 0);
   EXPECT_EQ(reader.read_raw(1).size(), 0u);
   EXPECT_EQ(reader.read_raw(0).size(), 0u);
@@ -137,7 +137,7 @@ TEST(Bytes, EmptyInput) {
   EXPECT_TRUE(reader.failed());
 }
 
-// Random reads of random bytes. The address sanitizer checks that none leaves the input.
+// Reads randomly from random bytes. The address sanitizer checks that no read leaves the input.
 TEST(Bytes, RandomInputStaysInside) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
@@ -173,7 +173,7 @@ TEST(Bytes, RandomInputStaysInside) {
   }
 }
 
-// A truncated message is never accepted as a whole one.
+// A truncated message is never accepted as a complete one.
 TEST(Bytes, EveryPrefixFails) {
   ByteWriter writer;
   writer.write<uint16_t>(3);

@@ -1,4 +1,4 @@
-// Clock: time goes forward, the tick rate matches the kernel's clock, and deadlines do not
+// Clock: time never goes backwards, the tick rate matches the kernel's clock, and deadlines do not
 // overflow.
 #include "src/system/clock.h"
 
@@ -19,7 +19,7 @@ TEST(Clock, GoesForward) {
 TEST(Clock, TickRateFitsTheKernelsClock) {
   const uint64_t rate = ticks_per_us();
   ASSERT_GT(rate, 0u);
-  // The ticks lie between two readings of the clock on either side, however long an interruption.
+  // Clock readings on both sides bound the tick interval, however long an interruption is.
   const uint64_t before_ns = now_ns();
   const uint64_t start = ticks();
   const uint64_t start_ns = now_ns();
@@ -28,7 +28,7 @@ TEST(Clock, TickRateFitsTheKernelsClock) {
   const uint64_t end = ticks();
   const uint64_t after_ns = now_ns();
   const double measured_us = static_cast<double>(end - start) / static_cast<double>(rate);
-  // Half is accepted, because the measurement of the rate may have been interrupted.
+  // Half the time is accepted, because the rate measurement may have been interrupted.
   EXPECT_GT(measured_us, static_cast<double>(end_ns - start_ns) / 1e3 * 0.5);
   EXPECT_LT(measured_us, static_cast<double>(after_ns - before_ns) / 1e3 * 2);
 }

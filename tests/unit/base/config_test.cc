@@ -1,8 +1,8 @@
-// Config: the table is complete and parses by its own rules. Settings win over the environment,
-// which wins over defaults. A value that cannot be parsed or is out of range is reported with the
-// variable and the allowed values. A misspelt name is reported with the nearest known one. Secrets
-// are never shown. In a program with more rights than its caller, variables that name files do not
-// count, and those about trust end it.
+// Config: the table is complete and parses by its own rules. Settings override the environment,
+// which overrides defaults. An unparsable or out-of-range value is reported with the variable and
+// the allowed values. A misspelt name is reported with the nearest known one. Secrets are never
+// shown. In a program with more rights than its caller, variables that name files are ignored, and
+// those that concern trust end the program.
 #include "src/system/config.h"
 
 #include <cctype>
@@ -97,7 +97,7 @@ TEST_F(ConfigTest, SettingsWinOverTheEnvironment) {
   EXPECT_TRUE(lines_.empty());
 }
 
-// A new variable that names a file must be marked so; its name or its meaning gives it away.
+// A new variable that names a file must be marked as such. Its name or description reveals it.
 TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
   const std::set<std::string_view> by_value = {"HETCOMM_TLS_SERVER_NAME", "HETCOMM_SHM_USERS"};
   std::set<std::string_view> about_trust = {"HETCOMM_SECRET_FILE", "HETCOMM_TLS_CERTIFICATE",
@@ -120,7 +120,7 @@ TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
   }
 }
 
-// Walks the table: a stranger's setting counts only where it names no file.
+// Checks every table entry: an untrusted caller's setting is used only if it names no file.
 TEST_F(ConfigTest, AStrangersVariablesThatNameFilesDoNotCount) {
   for (const Variable* each : kVariables) {
     const Variable& info = *each;
@@ -159,7 +159,7 @@ TEST_F(ConfigTest, OneWarningListsWhatIsIgnoredAndSettingsCount) {
       << lines_[0];
 }
 
-// A program that names a file of its own does not want the secret of its caller's environment.
+// A program that names its own file does not want the secret from its caller's environment.
 TEST_F(ConfigTest, ASecretFileOfTheSettingsCountsMoreThanASecretOfTheEnvironment) {
   const char* const environment[] = {"HETCOMM_SECRET=caller", nullptr};
   const auto secret_with = [&](const char* settings) {
@@ -219,7 +219,7 @@ TEST_F(ConfigTest, ChoicesComeInAnyCaseAndSwitchesInEveryForm) {
     EXPECT_FALSE(loaded({text.c_str()}).is_on(variable::kShmMap)) << off;
   }
   EXPECT_EQ(loaded({"HETCOMM_YIELD=1"}).text(variable::kYield), "on");
-  // It is not a switch.
+  // HETCOMM_SHM_BULK is not a boolean switch.
   EXPECT_NE(error({"HETCOMM_SHM_BULK=1"}).find("auto|copy|read"), std::string::npos);
 }
 
@@ -266,7 +266,7 @@ TEST_F(ConfigTest, EndsOfTheRangesAreAllowed) {
   EXPECT_EQ(loaded({"HETCOMM_STAGING_CHUNK=0"}).number(variable::kStagingChunk), 0u);
 }
 
-// An operation's timeout of 0 means the default too.
+// An operation timeout of 0 means the default too.
 TEST_F(ConfigTest, TimeoutOfZeroIsTheDefault) {
   const Config config = loaded({"HETCOMM_TIMEOUT=0", "HETCOMM_BOOTSTRAP_TIMEOUT=0ms"});
   EXPECT_EQ(config.number(variable::kTimeout), 1'800'000'000'000u);
@@ -311,7 +311,7 @@ TEST_F(ConfigTest, SettingsMustBeKnown) {
   EXPECT_NE(error({}, "TIMEOUT=5s;;NOISE=1").find("entry 3"), std::string::npos);
 }
 
-// A secret with a character that ends it, or after one that does not start it.
+// Tests secrets that contain a terminator (;), and secrets introduced by another character than =.
 TEST_F(ConfigTest, NoPieceOfASecretIsPrinted) {
   for (const char* settings :
        {"SECRET=open;hush", "SECRET=open;hush=x", "SECRET=open;;LOG=info;hush=x", "SECRET:hush",

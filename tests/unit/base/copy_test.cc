@@ -1,6 +1,6 @@
-// Copies: every byte arrives and no other is touched, at all offsets of target and source in a
-// page, and around the lengths at which the method changes. None is many times slower than the
-// others.
+// Copies: every byte arrives and no other byte is touched, at all page offsets of target and
+// source, and around the lengths at which the method changes. No offset is many times slower than
+// the others.
 #include "src/base/copy.h"
 
 #include <algorithm>

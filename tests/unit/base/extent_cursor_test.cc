@@ -10,7 +10,7 @@
 namespace hetcomm::test {
 namespace {
 
-// Pieces with a pattern, and a position in them.
+// Pieces filled with a pattern, and a position within them.
 struct Place {
   explicit Place(Random& random)
       : memory(random.between(1, 3000), random.between(1, 20), random),
@@ -44,7 +44,7 @@ TEST(ExtentCursor, VisitsEveryByteOnceFromAnyPlace) {
   }
 }
 
-// collect() lists the pieces that take() visits.
+// collect() must list the same pieces that take() visits.
 TEST(ExtentCursor, CollectsWhatFollows) {
   Random random(4);
   for (int round = 0; round < 300; ++round) {

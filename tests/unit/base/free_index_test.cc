@@ -1,5 +1,5 @@
-// Reused indices: putting one back never allocates, however many there are. An index that was not
-// taken out is handed out again.
+// Reused indices: returning an index never allocates, however many there are. An index that was not
+// removed from the free list is returned again.
 #include "src/base/free_index.h"
 
 #include <vector>

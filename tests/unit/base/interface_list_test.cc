@@ -1,5 +1,5 @@
-// Interfaces: the method without netlink lists the same addresses, flags, netmasks and indices as
-// the kernel does over netlink.
+// Interfaces: without netlink, the list has the same addresses, flags, netmasks and indices as the
+// kernel reports over netlink.
 #include "src/system/interface_list.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ std::string text_of(const sockaddr_storage& address) {
   return text;
 }
 
-// Such as "lo 127.0.0.1 255.0.0.0", with the relevant flags.
+// Returns entries such as "lo 127.0.0.1 255.0.0.0", with the relevant flags.
 std::set<std::string> described(const std::vector<ListedAddress>& all) {
   std::set<std::string> result;
   for (const ListedAddress& each : all) {

@@ -1,8 +1,8 @@
-// Log: a line is "hetcomm[host:rank pid N time] level: text". Levels filter. The caller's function
-// gets one line at a time, from any thread. A file gets whole lines, appended; its name has host,
-// process and rank. Lines do not wait for a file: those written before the rank is known go to
-// standard error. A pipe without a reader and a file at its limit do not end the process, and its
-// handling of their signals is unchanged.
+// Log: a line is "hetcomm[host:rank pid N time] level: text". Levels filter lines. The caller's
+// function receives one line at a time, from any thread. A file receives complete lines, appended;
+// its name contains host, process and rank. Lines do not wait for a file: those written before the
+// rank is known go to standard error. A pipe without a reader or a file at its size limit does not
+// end the process, and the process's handling of SIGPIPE and SIGXFSZ is unchanged.
 #include "src/system/log.h"
 
 #include <fcntl.h>
@@ -50,8 +50,8 @@ std::string host_name() {
   return name.data();
 }
 
-// Returns |lines| with "PID" and "TIME" in place of this process's number and of timestamps of
-// today's form.
+// Returns |lines| with "PID" and "TIME" in place of this process's number and of well-formed
+// timestamps, whatever their date.
 std::string unstamped(std::string lines) {
   lines = std::regex_replace(lines, std::regex(" pid " + std::to_string(getpid()) + " "), " PID ");
   return std::regex_replace(
@@ -59,7 +59,7 @@ std::string unstamped(std::string lines) {
       " TIME]");
 }
 
-// The beginning of this process's lines.
+// Returns the prefix of this process's log lines.
 std::string head(const std::string& rank = "") {
   return "hetcomm[" + host_name() + rank + " PID TIME] ";
 }
@@ -121,7 +121,7 @@ TEST_F(LogFiles, WaitsForTheRankWhereTheNameNeedsIt) {
   EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
   log.warn("late");
   EXPECT_EQ(unstamped(contents(in_folder("rank12"))), head(":12") + "warn: late\n");
-  // A second communicator, in which this is another rank, does not change the file.
+  // A second communicator with another rank does not change the file.
   log.set_rank(3);
   EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
 }
@@ -163,7 +163,7 @@ TEST_F(LogFiles, AFileThatCannotBeOpenedIsToldAtOnceOrWithTheRank) {
   EXPECT_NE(printed.find("warn: still told"), std::string::npos) << printed;
 }
 
-// Lines may contain texts of peers and of files.
+// Log lines may contain text from peers and files.
 TEST(Log, NothingInALineActsOnATerminal) {
   Sink sink;
   Log log;
@@ -233,7 +233,7 @@ bool is_blocked(int signal) {
   return pthread_sigmask(SIG_BLOCK, nullptr, &blocked) == 0 && sigismember(&blocked, signal) == 1;
 }
 
-// Redirects standard error to another file while this object exists.
+// Redirects standard error to another file while the object exists.
 class StandardError {
  public:
   explicit StandardError(int file) : before_(dup(STDERR_FILENO)) { dup2(file, STDERR_FILENO); }
@@ -248,7 +248,7 @@ class StandardError {
   int before_;
 };
 
-// Logs with the application's handler of |signal| installed. The handler must not be called.
+// Logs while the application's handler for |signal| is installed. The handler must not be called.
 void log_beside_a_handler(Log& log, int signal) {
   struct sigaction own {};
   own.sa_handler = count;
@@ -299,7 +299,7 @@ TEST(Log, ASignalThatWasPendingBeforeStaysPending) {
   close(ends[1]);
 }
 
-// Limits file sizes while it exists.
+// Limits file sizes while the object exists.
 class FileSizes {
  public:
   explicit FileSizes(rlim_t most) {

@@ -1,4 +1,4 @@
-// Memory files: they have the requested size and can be sealed. Exceeding the limit of file sizes
+// Memory files: they have the requested size and can be sealed. Exceeding the file-size limit
 // (ulimit -f) returns a status that names it, and never raises a signal.
 #include "src/system/memory_file.h"
 
@@ -34,7 +34,7 @@ TEST(MemoryFile, TheLimitOfFileSizesIsAStatus) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
   EXPECT_TRUE(check_file_size(1000).ok());
   EXPECT_TRUE(create_memory_file("hetcomm-test", 1000).ok());
-  // The default action of SIGXFSZ, which ends the process, is in place.
+  // The default action for SIGXFSZ, which ends the process, is in effect.
   const Result<UniqueFd> larger = create_memory_file("hetcomm-test", 1001);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(larger.status().code(), Code::kOutOfResources);

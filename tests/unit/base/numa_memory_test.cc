@@ -1,8 +1,8 @@
 // Memory near a NUMA node:
-//   - the kernel keeps the preference for exactly the whole pages of a range, before they are
+//   - the kernel keeps the preference for exactly the whole pages in a range, before they are
 //     touched, and takes the pages from that node;
-//   - memory is always usable, whatever is asked for: missing nodes, numbers that no kernel has, a
-//     process that is forbidden to ask (EPERM, ENOSYS);
+//   - memory is always usable, even with a missing node, a node number that no kernel has, or a
+//     process that may not set a policy (EPERM, ENOSYS);
 //   - without a node there is no system call.
 #include "src/system/numa_memory.h"
 
@@ -76,7 +76,7 @@ TEST(NumaMemory, ThePreferenceEndsWithTheWholePages) {
   EXPECT_EQ(policy_of(pages + kPage).mode, MPOL_PREFERRED);
   EXPECT_EQ(policy_of(pages + 2 * kPage - 1).mode, MPOL_PREFERRED);
   EXPECT_EQ(policy_of(pages + 2 * kPage).mode, MPOL_DEFAULT);
-  // Ranges without a whole page need no request.
+  // A range without a whole page needs no request.
   EXPECT_EQ(prefer_numa_node(pages + 3 * kPage, 0, 0), 0);
   EXPECT_EQ(prefer_numa_node(pages + 3 * kPage, kPage - 1, 0), 0);
   EXPECT_EQ(prefer_numa_node(pages + 3 * kPage + 1, 1, 0), 0);
@@ -96,7 +96,7 @@ TEST(NumaMemory, IsThereForNodesThatAreNot) {
 TEST(NumaMemory, MayBeMovedAndLetGo) {
   NumaMemory memory = allocate_near(kPage, 0);
   NumaMemory other = allocate_near(kPage, kAnyNumaNode);
-  std::swap(memory, other);  // each is released in its own way
+  std::swap(memory, other);  // each is released by its own method
   use(memory.get(), kPage);
   use(other.get(), kPage);
   memory.reset();

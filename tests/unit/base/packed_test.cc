@@ -1,5 +1,5 @@
 // Packed numbers and texts:
-//  * written data is read back, whatever the numbers and the texts are;
+//  * written data is read back for any numbers and texts;
 //  * numbers that repeat or grow evenly take a few bytes, however many there are;
 //  * every prefix, every changed byte and random bytes fail or give values within the limits.
 #include "src/base/packed.h"
@@ -37,7 +37,7 @@ TEST(Packed, NumbersComeBack) {
       EXPECT_TRUE(reader.finished());
     }
   }
-  // One bit too many, and a number that never ends.
+  // Tests a number with one bit too many, and one without an end.
   for (const uint8_t last : {uint8_t{2}, uint8_t{0x80}}) {
     ByteWriter writer;
     for (int i = 0; i < 9; ++i) writer.write(uint8_t{0xff});

@@ -1,8 +1,8 @@
-// Sets of processors, and threads that are restricted to fewer processors:
-//   - lists of the kernel are read and written, also far above 1024 processors; an invalid list is
+// Processor sets, and threads that are restricted to fewer processors:
+//   - the kernel's lists are read and written, even far above 1024 processors; an invalid list is
 //     rejected;
-//   - equality of sets does not depend on how they were made;
-//   - narrow_thread() never gives a thread a processor that it did not have, and leaves it
+//   - equality of sets does not depend on how they were built;
+//   - narrow_thread() never gives a thread a processor that it did not have, and leaves the thread
 //     unchanged for masks that are empty or add no restriction.
 #include "src/system/processors.h"
 
@@ -71,7 +71,7 @@ TEST(Processors, SetsAgreeWithSetsOfNumbers) {
   }
 }
 
-// The processors of this thread, restored at the end.
+// Saves this thread's processors and restores them at the end.
 class ProcessorsOfAThread : public ::testing::Test {
  protected:
   ProcessorsOfAThread() { pthread_getaffinity_np(pthread_self(), sizeof(before_), &before_); }
@@ -90,7 +90,7 @@ TEST_F(ProcessorsOfAThread, AreNarrowedAndNeverWidened) {
   one.add(first);
   if (all == one) GTEST_SKIP() << "this process may use one processor only";
   ProcessorSet wanted = one;
-  wanted.add(9999);  // does not exist
+  wanted.add(9999);  // no such processor exists
   EXPECT_TRUE(narrow_thread(pthread_self(), wanted));
   EXPECT_EQ(processors_of(pthread_self()), one);
   EXPECT_FALSE(narrow_thread(pthread_self(), all));

@@ -1,6 +1,6 @@
-// Small files: one of the largest allowed length is read whole, a longer one not at all. Files that
-// others can write are refused, and so are private files that a group can write or a stranger owns.
-// Only regular files are read, and reading never blocks.
+// Small files: a file of the maximum allowed length is read completely, a longer one not at all.
+// Files that others can write are refused, and so are private files that a group can write or
+// another user owns. Only regular files are read, and reading never blocks.
 #include "src/system/small_file.h"
 
 #include <fcntl.h>

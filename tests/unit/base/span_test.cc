@@ -1,4 +1,4 @@
-// Extents: a list of pieces behaves as one run of bytes, for any pieces and any range.
+// Extents: a list of pieces behaves as one contiguous run of bytes, for any pieces and any range.
 #include "src/base/span.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-// Extents over memory of their own, including empty ones.
+// Extents over their own memory, including empty ones.
 class Pieces {
  public:
   explicit Pieces(std::vector<size_t> lengths) {
@@ -82,7 +82,7 @@ TEST(Span, CopiesOfEveryShortLengthAreWhole) {
   }
 }
 
-// The first piece holds all or a part of the range.
+// The first piece holds the whole range or a part of it.
 TEST(Span, GatherFromAnyPlaceOfTwoPieces) {
   const Pieces pieces({30, 30});
   scatter(pieces.extents(), 0, counting(60, 1));

@@ -1,5 +1,5 @@
-// Status: one table for value, name and text. A failure keeps its code when context is added. errno
-// values map to the code that tells how to react.
+// Status: one table has value, name and text. A failure keeps its code when context is added. errno
+// values map to the code that tells a caller how to react.
 #include "src/base/status.h"
 
 #include <cerrno>
@@ -59,7 +59,7 @@ TEST(Status, UnknownValues) {
     EXPECT_STREQ(code_name(static_cast<Code>(value)), "UNKNOWN") << value;
     EXPECT_STRNE(code_text(static_cast<Code>(value)), "") << value;
   }
-  // It never crosses the C ABI, so it has no name there.
+  // kWouldBlock never crosses the C ABI, so it has no name there.
   EXPECT_STREQ(code_name(Code::kWouldBlock), "UNKNOWN");
 }
 

@@ -1,4 +1,4 @@
-// Texts written by others: terminal control characters and invalid UTF-8 are made visible, and all
+// Text from other parties: terminal control characters and invalid UTF-8 are made visible, and all
 // other characters stay unchanged. Durations are written with a suitable unit.
 #include "src/base/text.h"
 
@@ -33,7 +33,7 @@ TEST(Printable, WhatIsNoUtf8IsMadeVisible) {
   EXPECT_EQ(printable("\x9b"), "\\x9b");
   EXPECT_EQ(printable("\xc3"), "\\xc3");
   EXPECT_EQ(printable("\xc3("), "\\xc3(");
-  EXPECT_EQ(printable("\xc1\x9b"), "\\xc1\\x9b");           // an overlong form
+  EXPECT_EQ(printable("\xc1\x9b"), "\\xc1\\x9b");           // an overlong encoding
   EXPECT_EQ(printable("\xe0\x82\x9b"), "\\xe0\\x82\\x9b");  // also overlong
   EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // a surrogate
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");

@@ -1,6 +1,7 @@
-// A thread that yields next to others, on the test's own clock. It keeps yielding while yields
-// return at once. Late ones are followed by silences, which grow up to a limit and start anew when
-// the stranger has gone. Another test runs next to a real stranger that gets few time slices.
+// A yielding thread next to other threads, on the test's own clock. It keeps yielding while yields
+// return immediately. Late returns are followed by periods without yields, which grow up to a limit
+// and start small again once the other thread has gone. A second test runs next to a real busy
+// thread that gets few time slices.
 #include "src/system/yielder.h"
 
 #include <sched.h>
@@ -53,13 +54,13 @@ TEST(Yielder, GivesAStrangerFewSlices) {
   EXPECT_EQ(waiter.run(90 * kMs, 4 * kMs), 1);
   EXPECT_FALSE(waiter.may_yield());
   EXPECT_LE(waiter.run(10'000 * kMs, 4 * kMs), 16);
-  // A few that return at once, as after a sleep, do not make it forget.
+  // A few immediate returns, as after a sleep, do not reset the period.
   while (!waiter.may_yield()) waiter.run(1 * kMs, 1);
   EXPECT_EQ(waiter.run(100, 1), 100);
   EXPECT_EQ(waiter.run(700 * kMs, 4 * kMs), 1);
 }
 
-// It must notice that the stranger has gone.
+// The yielder must notice that the other thread has gone.
 TEST(Yielder, IsNeverSilentForLong) {
   Waiter waiter;
   waiter.run(10'000 * kMs, 4 * kMs);
@@ -78,7 +79,7 @@ TEST(Yielder, BeginsAnewWhenTheStrangerHasGone) {
   EXPECT_GT(waiter.run(10 * kMs, 1), 1'000);
 }
 
-// The time that the scheduler itself takes does not count.
+// The scheduler's own time does not count.
 TEST(TimedYielder, LosesLittleBesideARealStranger) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);

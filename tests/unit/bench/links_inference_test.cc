@@ -1,7 +1,7 @@
-// All of hetcomm_bench links on known networks: the rounds of its plan, the rates of transfers in
-// them, with noise, and the inferred model.
-//   - from 9 to 200 hosts, with declared and with found clusters, in rank order and interleaved,
-//     the model predicts the rates of random sets of one to four transfers within 10 %;
+// End-to-end tests of hetcomm_bench links on known networks: the rounds in its plan, the rates of
+// their transfers, with noise, and the inferred model.
+//   - for 9 to 200 hosts, with declared and with found clusters, in rank order and interleaved, the
+//     model predicts the rates of random sets of one to four transfers within 10 %;
 //   - found clusters are those that slow trunks join.
 #include <algorithm>
 #include <map>
@@ -30,7 +30,7 @@ constexpr uint64_t kMbyte = 1'000'000;
 class Draw {
  public:
   explicit Draw(uint64_t seed) : random_(seed) {}
-  // Both bounds are included.
+  // Returns a number in [least, most].
   uint64_t between(uint64_t least, uint64_t most) { return least + random_() % (most - least + 1); }
   // Returns |rate| with an error of up to |percent|.
   uint64_t noisy(uint64_t rate, uint64_t percent) {
@@ -45,12 +45,12 @@ class Draw {
 struct Shape {
   int hosts = 0;
   int clusters = 1;
-  bool interleaved = false;  // neighbours in rank are in different clusters
-  bool slow_trunks = false;  // so that clusters can be found
-  bool uplinks = false;      // clusters share their links to all others
+  bool interleaved = false;  // consecutive ranks are in different clusters
+  bool slow_trunks = false;  // lets clusters be found
+  bool uplinks = false;      // each cluster has one link each way, shared by all other clusters
 };
 
-// Hosts with NICs of their own, in clusters that trunks or uplinks join.
+// Hosts with their own NICs, in clusters that trunks or uplinks join.
 class Network {
  public:
   Network(const Shape& shape, Draw& draw) {
@@ -108,10 +108,10 @@ class Network {
   }
 
   LinkModel model_;
-  std::vector<int> cluster_of_;  // by host
+  std::vector<int> cluster_of_;  // indexed by host
 };
 
-// The rates that |model| gives the concurrent transfers of |round|.
+// Returns the rates that |model| predicts for the concurrent transfers in |round|.
 std::vector<uint64_t> rates_of(const LinkModel& model, const HostRound& round) {
   std::vector<Route> routes;
   for (const auto& [from, to] : round) {
@@ -132,7 +132,7 @@ class Bench {
     }
   }
 
-  // Returns the model inferred from the rounds that hetcomm_bench runs.
+  // Returns the model inferred from hetcomm_bench's rounds.
   LinkModel run() {
     measure(first_rounds(static_cast<int>(measured_.hosts.size())));
     measure(further_rounds(measured_.clusters.empty() ? found_clusters() : network_.cluster_of()));
@@ -171,7 +171,7 @@ double worst_of(const Shape& shape, bool declared, uint64_t seed) {
   const LinkModel model = Bench(network, declared, 3, draw).run();
   if (!declared) {
     EXPECT_EQ(model.clusters.size(), network.model().clusters.size()) << "seed " << seed;
-    // Each cluster that was found exists.
+    // Each found cluster exists.
     std::map<int, std::set<int>> by_found;
     for (size_t i = 0; i < model.hosts.size(); ++i) {
       by_found[model.hosts[i].cluster].insert(network.cluster_of()[i]);

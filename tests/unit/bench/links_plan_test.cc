@@ -1,7 +1,7 @@
-// The rounds of hetcomm_bench links, from few hosts to more than are measured pair by pair:
-//   - hosts of one round are disjoint, and up to 64 hosts each pair occurs once;
-//   - each host is measured with others, both ways, beyond 64 hosts too;
-//   - at the end every two clusters have been measured, both ways, however many there are.
+// The rounds of hetcomm_bench links, from a few hosts to more than are measured pair by pair:
+//   - the pairs in one round are disjoint, and up to 64 hosts each pair occurs once;
+//   - each host is measured with other hosts in both directions, even with more than 64 hosts;
+//   - the rounds measure every two clusters in both directions, however many there are.
 #include "bench/links_plan.h"
 
 #include <set>

@@ -1,9 +1,10 @@
-// Bootstrap from callbacks, by put and get and by allgather. Every rank gets all values. A get with
-// too small a buffer is repeated with a larger one. Values of many ranks come in one call where
-// there is one for that, and one by one where they are large or it fails. Failures of callbacks are
-// reported with their text. The ranks agree on a secret or are told which ranks differ. Two
-// processes with one rank are found. Hostile values are refused. A random key does not stay in the
-// store, and the value published for a configured secret is of little use for guessing it.
+// Bootstrap from callbacks, by put and get and by allgather. Every rank gets all values. A get
+// whose buffer is too small is repeated with a larger one. Values from many ranks are fetched in
+// one call if the program provides one, and singly if they are large or that call fails. Callback
+// failures are reported with their text. The ranks agree on a secret or are told which ranks
+// differ. Two processes that claim one rank are detected. Hostile values are refused. A random key
+// does not stay in the store, and the value published for a configured secret is of little use for
+// guessing the secret.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -241,12 +242,12 @@ TEST_P(PutGetTest, ManyValuesComeInOneCall) {
       }
     });
     EXPECT_EQ(world.together, 1);
-    // The values of ranks 2 to 4 are too large for it.
+    // The values from ranks 2 to 4 are too large for get_many.
     EXPECT_EQ(world.alone, factor == 1 ? 0 : 3);
   }
 }
 
-// The random key does not stay where others could read it.
+// The random key must not stay where others could read it.
 TEST_P(PutGetTest, TheRandomKeyIsDeletedOnceAllHaveIt) {
   for (const bool some_are_missing : {false, true}) {
     World world(3);
@@ -275,7 +276,8 @@ TEST_P(PutGetTest, AKeyThatCannotBeDeletedEndsNothing) {
   });
 }
 
-// A reader of the store can try guesses, but neither with a precomputed table nor quickly.
+// A reader of the store can test guesses of the secret, but only slowly and without a precomputed
+// table.
 TEST_P(PutGetTest, WhatIsPublishedOfASecretIsSaltedAndSlow) {
   constexpr std::string_view kUserSecret = "guess me";
   const Secret secret = secret_from(std::as_bytes(std::span(kUserSecret)));

@@ -1,16 +1,16 @@
-// Digests of all ranks, and values of rank 0 for all, in large jobs:
-//  * every rank gets the same digest, of the cards in the order of the ranks, and rank 0's value
-//    unchanged, for any number of ranks, and repeatedly on one bootstrap; also through the store
-//    and by a caller's allgather;
-//  * a rank sends the value about once, and the store sends much less than each card to each rank;
-//  * a small job makes the messages of an allgather and has no relays;
-//  * a failure of the maker, a part that is too large, and a missing rank, whether a member of a
-//    block or its leader, end it on all ranks with one text, before the deadline;
-//  * ranks that disagree on the size of a job are told;
-//  * the value reaches all others when a member, or the leader, of a block is gone, silent, slow or
-//    sends other data after its card; data that a rank has made up is not passed on; a rank is told
-//    when no rank before it has the value;
-//  * nobody gets a value from a relay, or puts one there, without proving the secret.
+// Digests of all ranks, and rank 0's values for all ranks, in large jobs:
+//  * every rank gets the same digest of the cards in rank order, and rank 0's value unchanged, for
+//    any number of ranks, and repeatedly on one bootstrap; also through the store and by a caller's
+//    allgather;
+//  * a rank sends the value about once, and the store sends each rank much less than all cards;
+//  * a small job sends the same messages as an allgather and has no relays;
+//  * if the digest maker fails, a part is too large, or a rank is missing (a member of a block or
+//    its leader), the exchange fails on all ranks with one text, before the deadline;
+//  * ranks that disagree on the job size receive an error;
+//  * the value reaches all other ranks if a member or the leader of a block is gone, silent, slow
+//    or sends other data after its card; data that a rank has made up is not forwarded; a rank
+//    receives an error if no rank before it has the value;
+//  * a relay neither returns nor accepts a value without a proof of the secret.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -68,7 +68,7 @@ Bytes pattern(size_t size) {
   return bytes;
 }
 
-// The digest is the concatenation of all cards. A card can make the part fail, or the digest.
+// Makes a digest by concatenating all cards. A card can make the part or the digest fail.
 class ListMaker final : public DigestMaker {
  public:
   Result<Bytes> part(int first, const std::vector<Bytes>& cards) const override {
@@ -123,9 +123,9 @@ class DigestTest : public testing::Test {
     return Config::load(kVariables, nullptr, "INTERFACE=lo;" + settings, log_).value();
   }
 
-  // Runs ranks as threads, by put and get or by an allgather. No bootstrap ends before all ranks
-  // are done, because a relay ends with its bootstrap, and creating a communicator ends when all
-  // are there.
+  // Runs ranks as threads, by put and get or by an allgather. Each bootstrap lives until all ranks
+  // are done, because a relay ends with its bootstrap, and because creating a communicator waits
+  // for all ranks.
   void run(
       test::World& world, const std::vector<int>& ranks, int size,
       const std::function<void(int, Bootstrap&)>& body,
@@ -154,7 +154,7 @@ class DigestTest : public testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // The texts of all failures.
+  // Adds a failure's text to the set of all failure texts.
   void add_text(const Status& status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     texts_.insert(std::string(status.text()));
@@ -249,7 +249,7 @@ TEST_F(DigestTest, ASmallJobMakesTheMessagesOfAnAllgather) {
   EXPECT_EQ(in_bytes[0], in_bytes[1]);
 }
 
-// HETCOMM_TEST_RANKS sets another number of ranks, as threads with a relay each.
+// HETCOMM_TEST_RANKS sets another number of ranks. Each rank is a thread with a relay.
 TEST_F(DigestTest, ARankSendsTheDigestAboutOnce) {
   const char* wanted = getenv("HETCOMM_TEST_RANKS");
   const int size = wanted != nullptr ? std::stoi(wanted) : 144;
@@ -276,7 +276,7 @@ TEST_F(DigestTest, ARankSendsTheDigestAboutOnce) {
       "the store %zu in, %zu out; %.0f ms\n",
       size, block, digest_bytes, *std::max_element(sent.begin(), sent.end()), total,
       world.bytes_in.load(), world.bytes_out.load(), static_cast<double>(last_end - begin) / 1e6);
-  // No rank sends more, except to ranks for which other sources are too slow.
+  // No rank sends more than |most|, except to ranks for which other sources are too slow.
   EXPECT_LE(*std::max_element(sent.begin(), sent.end()), most);
   EXPECT_LE(total, ranks * (block - 1) / block * most);
   EXPECT_GE(total, ranks * (block - 1) / block * digest_bytes);
@@ -365,7 +365,7 @@ TEST_F(DigestTest, DisagreementOnTheSizeOfJobsIsTold) {
   }
 }
 
-// An address without a listener, or with a silent one.
+// An address that has no listener, or a silent one.
 class DeadPlace {
  public:
   explicit DeadPlace(bool silent)
@@ -381,7 +381,7 @@ class DeadPlace {
   RelayContact contact_;
 };
 
-// A rank that sends its part to the others and is then unreachable.
+// Acts as a rank that sends its part to the other ranks and then becomes unreachable.
 void take_part_and_die(Bootstrap& job, int rank, const RelayContact& contact,
                        const DigestMaker& maker) {
   ASSERT_TRUE(job.secret(in(20)).ok());
@@ -409,7 +409,7 @@ void take_part_and_die(Bootstrap& job, int rank, const RelayContact& contact,
   ASSERT_TRUE(job.broadcast_among("world", {.count = job.size()}, {}, in(20)).ok());
 }
 
-// Blocks of 4: the second one loses members, its leader, or all but its last member.
+// Uses blocks of 4: the second block loses members, its leader, or all but its last member.
 TEST_F(DigestTest, TheOthersGetItWhenRanksAreGoneAfterTheirCards) {
   for (const bool silent : {false, true}) {
     for (const std::set<int>& dead : {std::set<int>{5}, {4}, {4, 5, 6}, {5, 9, 10}}) {
@@ -432,7 +432,7 @@ TEST_F(DigestTest, TheOthersGetItWhenRanksAreGoneAfterTheirCards) {
   }
 }
 
-// Relays of ranks 0 to 3, and a value.
+// Relays of ranks 0 to 3, and one value.
 class RelayChainTest : public DigestTest {
  protected:
   RelayChainTest() : config_(config("")) {
@@ -469,7 +469,7 @@ TEST_F(RelayChainTest, AValueGoesFromOneToTheNext) {
   EXPECT_LT(relays_[0]->sent_bytes(), value_.size() + 1000);
 }
 
-// All begin at once; pieces are passed on as they arrive.
+// All ranks begin at once and forward pieces as they arrive.
 TEST_F(RelayChainTest, ThoseThatWaitGetEachPieceAsItComes) {
   std::vector<std::thread> threads;
   for (int rank = 1; rank < 4; ++rank) {
@@ -489,7 +489,7 @@ TEST_F(RelayChainTest, WhatIsMadeUpIsNotTakenAndNotPassedOn) {
   const Handout handout = handout_of(value_);
   Bytes other = value_;
   other[20'000] ^= std::byte{1};
-  // A list of another value; then the right list, and a piece of another value.
+  // First a list for another value; then the right list, and a piece of another value.
   relays_[0]->keep(list_key(handout), pattern(7 * sizeof(Digest)), in(30));
   offer(*relays_[1], value_, in(30));
   relays_[1]->keep(piece_key(handout, 2), {other.begin() + 16384, other.begin() + 24576}, in(30));
@@ -508,7 +508,7 @@ TEST_F(RelayChainTest, WhoIsGoneSilentOrSlowIsFollowedByTheNext) {
   const DeadPlace gone(false);
   const DeadPlace silent(true);
   offer(*relays_[0], value_, in(30));
-  // Rank 1 has the beginning, and gets no more. Rank 2 has nothing.
+  // Rank 1 has the beginning of the value, and receives no more. Rank 2 has nothing.
   const Handout handout = handout_of(value_);
   relays_[1]->keep(list_key(handout), kept(0, list_key(handout)).value(), in(30));
   relays_[1]->keep(piece_key(handout, 0), kept(0, piece_key(handout, 0)).value(), in(30));
@@ -535,7 +535,7 @@ TEST_F(RelayChainTest, WithoutASourceItEndsAtTheDeadline) {
   EXPECT_THAT(std::string(value.status().text()),
               AllOf(HasSubstr("rank 8: "), HasSubstr("rank 7: "), HasSubstr("rank 1: ")));
   EXPECT_LT(now_ns(), deadline + kSecond);
-  // There is no rank to ask, so it fails at once.
+  // There is no rank to ask, so the pull fails immediately.
   EXPECT_FALSE(pull_as_last({{.rank = 6, .contact = {}}}, in(1000)).ok());
   EXPECT_FALSE(pull_as_last({}, in(1000)).ok());
 }
@@ -545,7 +545,7 @@ TEST_F(RelayChainTest, StrangersGetNothingAndNobodyPuts) {
   Relay stranger(config_, log_);
   stranger.start(secret_from(bytes_of("another")), 3, {});
   EXPECT_FALSE(pull(stranger, handout_of(value_), {source(0)}, in(2)).ok());
-  // Another process at that address.
+  // Simulates another process at that address.
   RelaySource restarted = source(0);
   restarted.contact.instance[0] ^= std::byte{1};
   EXPECT_FALSE(pull_as_last({restarted}, in(2)).ok());
@@ -560,7 +560,7 @@ TEST_F(RelayChainTest, WhatIsKeptTooLongIsForgotten) {
   relays_[0]->keep("new", bytes_of("new"), in(30));
   EXPECT_FALSE(kept(0, "old").ok());
   EXPECT_TRUE(kept(0, "new").ok());
-  // A value that is kept again expires at the later time.
+  // A value that is stored again expires at the later time.
   relays_[0]->keep("again", bytes_of("again"), now_ns() + kSecond / 4);
   relays_[0]->keep("again", bytes_of("again"), in(30));
   usleep(400'000);
@@ -568,7 +568,7 @@ TEST_F(RelayChainTest, WhatIsKeptTooLongIsForgotten) {
   EXPECT_TRUE(kept(0, "again").ok());
 }
 
-// The relay ends as soon as the next rank has asked for the end.
+// The relay ends as soon as the next rank has requested the end of the value.
 TEST_F(RelayChainTest, ARelayEndsAfterItsReaders) {
   const uint64_t before = now_ns();
   relays_[1].reset();

@@ -1,8 +1,8 @@
-// Bootstrap from the environment, with a process for each rank. It finds the store on MASTER_PORT
-// or behind a foreign service that holds it, in any order of starting. It agrees on a secret, names
+// Bootstrap from the environment, with one process per rank. It finds the store on MASTER_PORT or
+// after a foreign service that occupies that port, in any start order. It agrees on a secret, names
 // missing and malformed variables, lets groups of ranks exchange values under one name, and handles
-// the secret file with care. Its store listens only where the others look for it. Named jobs on one
-// port do not mix. Slurm, PMI, PMIx and Open MPI may have launched the ranks.
+// the secret file with care. Its store listens only where the other ranks look for it. Named jobs
+// on one port do not mix. The ranks may have been launched by Slurm, PMI, PMIx or Open MPI.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -44,7 +44,7 @@ struct Process {
   UniqueFd output;
 };
 
-// Runs |body| in a child and returns its result through a pipe.
+// Runs |body| in a child and returns the child and a pipe with its result.
 Process spawn(const std::function<std::string()>& body) {
   int fds[2] = {-1, -1};
   EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
@@ -162,8 +162,8 @@ TEST_F(EnvironmentTest, RanksMeetInAnyOrderAndShareAKey) {
   }
 }
 
-// Exchanges values in blocks of two ranks, among their leaders, and as a broadcast of rank 0, twice
-// under one name. Then all ranks exchange together.
+// Exchanges values in blocks of two ranks, among the block leaders, and as a broadcast from rank 0,
+// twice under one name. Then all ranks exchange together.
 std::string exchange_by_groups(Bootstrap& job, int rank, uint64_t deadline) {
   const auto mine = static_cast<std::byte>(rank);
   std::string text;
@@ -220,11 +220,11 @@ TEST_F(EnvironmentTest, ConfiguredSecretIsUsedAndMustAgree) {
       3 * kSecond);
   EXPECT_THAT(different[0], HasSubstr("rank 1 of 2 did not join"));
   EXPECT_THAT(different[1], HasSubstr("job secret"));
-  // It comes before the addresses without a listener.
+  // The text lists it before the addresses without a listener.
   EXPECT_LT(different[1].find("job secret"), different[1].find("refused")) << different[1];
 }
 
-// Each agent of torchrun counts its own restarts.
+// Each torchrun agent counts its own restarts.
 TEST_F(EnvironmentTest, RanksOfAgentsThatWereRestartedDifferentlyMeet) {
   setenv("TORCHELASTIC_RUN_ID", "run", 1);
   const auto texts = run(3, {0, 1, 2}, [](int rank) {
@@ -236,7 +236,7 @@ TEST_F(EnvironmentTest, RanksOfAgentsThatWereRestartedDifferentlyMeet) {
   unsetenv("TORCHELASTIC_RUN_ID");
 }
 
-// The others wait at the address where rank 0 would have its store.
+// The other ranks wait at the address where rank 0 would have its store.
 TEST_F(EnvironmentTest, ARankZeroThatCannotStartTellsTheOthers) {
   const auto texts = run(
       3, {1, 0, 2},
@@ -274,7 +274,7 @@ TEST_F(EnvironmentTest, APortThatIsTakenIsTriedAgain) {
 TEST_F(EnvironmentTest, APortThatIsForbiddenIsNotTriedAgain) {
   const uint64_t begun_ns = now_ns();
   const std::string text = collect(spawn([&] {
-    // Root may listen anywhere, and some hosts let every user do so.
+    // Root may listen on any port, and some hosts let every user do so.
     if (geteuid() == 0 && seteuid(65534) != 0) return std::string("no other user");
     const Address forbidden = Address::parse_numeric("127.0.0.1", 1).value();
     if (listen_on(forbidden, 1).ok()) return std::string("allowed");
@@ -339,7 +339,7 @@ TEST_F(EnvironmentTest, WhoJoinsAnotherJobIsTold) {
   }
 }
 
-// The key that connections prove differs, even if the secret does not.
+// The key that connections prove differs, even if the secret is the same.
 TEST_F(EnvironmentTest, TheNameOfTheJobIsPartOfTheKey) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);
@@ -360,7 +360,7 @@ class LaunchTest : public EnvironmentTest {
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
   }
-  // Reads the launch while |variables| are set.
+  // Reads the launch variables while |variables| are set.
   Launch launch(const Variables& variables, const std::string& settings = "") {
     for (const auto& [name, value] : variables) setenv(name, value, 1);
     Result<Launch> read = read_launch(Config::load(kVariables, nullptr, settings, log_).value());
@@ -459,7 +459,7 @@ TEST_F(LaunchTest, NamesOfJobs) {
   EXPECT_EQ(launch({{"TORCHELASTIC_RUN_ID", "run"}}, "JOB=mine").job.name, "mine");
 }
 
-// Processes of an earlier start of a Slurm job belong to another job.
+// Processes from an earlier start of a Slurm job belong to another job.
 TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);
@@ -477,7 +477,7 @@ TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
   EXPECT_EQ(launch(named, "JOB=mine").job.name, "mine");
 }
 
-// Ranks that srun started meet without further variables.
+// Ranks that srun started connect without further variables.
 TEST_F(LaunchTest, RanksOfAStepMeet) {
   setenv("SLURM_STEP_NODELIST", "localhost", 1);
   setenv("SLURM_JOB_ID", std::to_string(getpid()).c_str(), 1);
@@ -518,7 +518,7 @@ std::vector<std::string> listeners_at(uint16_t port) {
   return found;
 }
 
-// The store of rank 0. Its set-up does not wait for other ranks.
+// Rank 0's store. Its set-up does not wait for other ranks.
 class StorePlaceTest : public EnvironmentTest {
  protected:
   StorePlaceTest() {
@@ -608,7 +608,7 @@ TEST_F(StorePlaceTest, AJobWithoutASecretIsWarnedOfOnce) {
   EXPECT_THAT(warnings(""), testing::IsEmpty());
 }
 
-// The store is no longer needed once the last communicator was made.
+// The store is no longer needed once the last communicator has been created.
 TEST_F(StorePlaceTest, DestroyingTheBootstrapClosesIt) {
   start().reset();
   EXPECT_TRUE(listeners_at(port_).empty());
@@ -619,7 +619,7 @@ TEST_F(EnvironmentTest, MissingRanksAreNamed) {
   EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not join within")));
 }
 
-// Each has its own store: the second one's is not at the first port.
+// Each process has its own store: the second one's is not at the first port.
 TEST_F(EnvironmentTest, RankZeroTwiceIsHintedAt) {
   const std::vector<std::string> texts = run(2, {0, 0}, "", kSecond);
   EXPECT_THAT(texts, Each(HasSubstr("rank 1 of 2 did not join")));
@@ -721,7 +721,7 @@ TEST_F(SecretFileTest, FilesOfOthersAreRefused) {
   const Status foreign = load_setting("SECRET_FILE=" + path_).status();
   EXPECT_EQ(foreign.code(), Code::kPermissionDenied);
   EXPECT_THAT(std::string(foreign.text()), HasSubstr("belongs to user 12345"));
-  // The user's own, and root's.
+  // Tests the user's own file and root's file.
   for (const uid_t owner : {kSomebody, uid_t{0}}) {
     ASSERT_EQ(chown(path_.c_str(), owner, owner), 0);
     ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
@@ -737,7 +737,7 @@ struct Region {
   uintptr_t end = 0;
 };
 
-// Returns the writable regions of memory that a core dump of this process would contain.
+// Returns the writable memory regions that a core dump of this process would contain.
 std::vector<Region> dumped_regions() {
   std::vector<Region> regions;
   std::ifstream lines("/proc/self/smaps");
@@ -757,7 +757,7 @@ std::vector<Region> dumped_regions() {
   return regions;
 }
 
-// Returns where |needle| occurs in those regions. The buffer for reading is not dumped either.
+// Returns the places of |needle| in those regions. The read buffer is excluded from core dumps too.
 std::vector<std::string> copies_in_a_core_dump(const Secret& needle) {
   constexpr size_t kPiece = 1 << 20;
   void* const base =
@@ -791,7 +791,7 @@ TEST_F(StorePlaceTest, CoreDumpsHoldNoKeyOfAConfiguredSecret) {
   ASSERT_NE(bootstrap, nullptr);
   const Secret secret = bootstrap->secret(now_ns() + kSecond).value();
   EXPECT_THAT(copies_in_a_core_dump(secret), testing::IsEmpty());
-  // The search finds an existing copy.
+  // The search must find an existing copy.
   const std::vector<std::byte> copy(secret.bytes().begin(), secret.bytes().end());
   EXPECT_FALSE(copies_in_a_core_dump(secret).empty());
   EXPECT_EQ(copy[0], secret.bytes()[0]);

@@ -1,15 +1,16 @@
-// Exchanges of groups of ranks, over the store, from the environment's bootstrap and by put and
+// Exchanges by groups of ranks, over the store, from the environment's bootstrap and by put and
 // get:
-//  * blocks, their leaders and a broadcast to all exchange values in one scope at once; groups may
-//    have one rank, and overlap in different scopes;
-//  * a rank missing in a group is named, by its rank in the job, to all of the group and to no
-//    others; a member that dies may come again, and one that does not is named at the deadline;
-//  * ranks that disagree on whether there are groups are told at once, all with one text, and so
-//    are later ones; an unused scope is forgotten;
+//  * blocks, their leaders and a broadcast to all ranks exchange values in one scope concurrently;
+//    groups may have one rank, and may overlap in different scopes;
+//  * a rank missing from a group is named, by its rank in the job, to all members of the group and
+//    to no other rank; a member that dies may reconnect, and one that does not is named at the
+//    deadline;
+//  * ranks that disagree on whether there are groups fail immediately with one text, and so do
+//    ranks that arrive later; an unused scope is discarded;
 //  * a broadcast costs one value per rank, and only the first rank sends one;
-//  * no member of a group is outside the job, whatever a frame says;
-//  * by put and get, leaders put no more than their own value, differing secrets of blocks are
-//    detected, and a random key stays until the last block has read it.
+//  * no group member is outside the job, whatever a frame claims;
+//  * by put and get, leaders put only their own value, differing block secrets are detected, and a
+//    random key remains until the last block has read it.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -50,14 +51,14 @@ std::vector<std::byte> bytes_of(std::string_view text) {
 
 std::vector<std::byte> value_of(int rank) { return bytes_of(fmt::format("value of {}", rank)); }
 
-// Returns the values of |group|, in order.
+// Returns the values of |group|'s members, in order.
 Values values_of(const RankGroup& group) {
   Values values;
   for (int index = 0; index < group.count; ++index) values.push_back(value_of(group.rank(index)));
   return values;
 }
 
-// Returns the block of |rank| in a job of |size| ranks.
+// Returns |rank|'s block in a job of |size| ranks.
 RankGroup block_of(int rank, int size, int block) {
   const int first = rank / block * block;
   return {.first = first, .step = 1, .count = std::min(block, size - first)};
@@ -67,7 +68,7 @@ RankGroup leaders_of(int size, int block) {
   return {.first = 0, .step = block, .count = (size + block - 1) / block};
 }
 
-// Runs |body| for each of |ranks| on a thread of its own.
+// Runs |body| for each of |ranks| on its own thread.
 void run_ranks(const std::vector<int>& ranks, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (const int rank : ranks) threads.emplace_back(body, rank);
@@ -97,7 +98,7 @@ class StoreGroupsTest : public testing::Test {
   StoreClient::Options options(int rank) const {
     return {.credentials = credentials_, .rank = rank, .addresses = {server_->address()}};
   }
-  // Returns the values that a rank gets in group |group| of |size| ranks.
+  // Returns the values that |rank| receives in group |group|, which has |size| ranks.
   Result<Values> gather(StoreClient& client, int rank, const RankGroup& group, int size,
                         const std::string& scope = "scope", uint64_t deadline_ns = in(30)) {
     return client.gather(scope, rank, Members::of(group, size), value_of(rank), deadline_ns);
@@ -164,7 +165,7 @@ TEST_F(StoreGroupsTest, WhoIsMissingIsNamedToItsGroupOnly) {
     if (values.ok()) return;
     EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 5-6 of 12 did not join"));
   });
-  // The leader of the second block is one of three.
+  // The second block's leader is one of three group members.
   run_ranks({0, 8}, [&](int rank) {
     StoreClient client(log_, options(rank));
     const auto values = gather(client, rank, leaders_of(12, 4), 12, "leaders", in(1));
@@ -179,7 +180,7 @@ TEST_F(StoreGroupsTest, WhoIsMissingIsNamedToItsGroupOnly) {
   });
 }
 
-// It dies while it waits in the group. Then another process may take its place.
+// The member dies while it waits in the group. Another process may then take its place.
 TEST_F(StoreGroupsTest, AMemberDies) {
   for (const bool comes_again : {true, false}) {
     const std::string scope = comes_again ? "again" : "gone";
@@ -215,7 +216,7 @@ TEST_F(StoreGroupsTest, AMemberDies) {
   }
 }
 
-// Ranks 0 and 1 of four treat the job as a small one, or only the last rank does.
+// Ranks 0 and 1 of four treat the job as small, or only the last rank does.
 TEST_F(StoreGroupsTest, DisagreementOnTheFormIsToldToAll) {
   for (const std::set<int>& small : {std::set<int>{0, 1}, {3}, {1, 2, 3}}) {
     const std::string scope = fmt::format("scope {}", small.size());
@@ -228,7 +229,7 @@ TEST_F(StoreGroupsTest, DisagreementOnTheFormIsToldToAll) {
       if (small.contains(rank)) {
         status = client.gather(scope, 4, value_of(rank), in(30)).status();
       } else {
-        // A failure in its block does not keep a rank from the following exchanges.
+        // A failure in a rank's block does not exclude the rank from later exchanges.
         (void)gather(client, rank, block_of(rank, 4, 2), 4, scope);
         if (rank % 2 == 0) (void)gather(client, rank, leaders_of(4, 2), 4, scope);
         status = client.broadcast(scope, rank, Members::of({.count = 4}, 4), value_of(rank), in(30))
@@ -243,7 +244,7 @@ TEST_F(StoreGroupsTest, DisagreementOnTheFormIsToldToAll) {
     EXPECT_THAT(*texts.begin(),
                 AllOf(HasSubstr("the ranks disagree on how large a job is: rank "),
                       HasSubstr(fmt::format("'{}'", scope)), HasSubstr("HETCOMM_SMALL_JOB")));
-    // A late rank is told the same.
+    // A late rank receives the same error.
     StoreClient late(log_, options(2));
     EXPECT_EQ(gather(late, 2, block_of(2, 4, 2), 4, scope).status().text(), *texts.begin());
   }
@@ -276,7 +277,8 @@ StoreRequest request_of(StoreOperation operation, const RankGroup& group, int pl
           .value = std::vector<std::byte>(bytes)};
 }
 
-// The bytes of an allgather grow with the square of the number of ranks.
+// Unlike an allgather, whose bytes grow with the square of the number of ranks, a broadcast grows
+// linearly.
 TEST(StoreTableGroupsTest, ABroadcastCostsOneValueForEachRank) {
   constexpr size_t kBytes = 1000;
   CountingSink sink;
@@ -309,7 +311,7 @@ TEST(StoreTableGroupsTest, AnotherIdeaOfTheGroupIsTold) {
   EXPECT_THAT(std::string(sink.last.text()), HasSubstr("rank 5 (a) takes 'scope' for another"));
 }
 
-// Two ended gathers are remembered, together with the form of their scope.
+// The table remembers two completed gathers, together with the form of their scope.
 TEST(StoreTableGroupsTest, AScopeIsForgottenWithItsGathers) {
   CountingSink sink;
   StoreTable table({}, sink, {.keys = 4, .bytes = 1000, .ended = 2});
@@ -326,7 +328,7 @@ TEST(StoreTableGroupsTest, AScopeIsForgottenWithItsGathers) {
   EXPECT_THAT(ask("scope", ExchangeForm::kWhole), HasSubstr("disagree"));
   EXPECT_EQ(ask("two", ExchangeForm::kWhole), "success");
   EXPECT_EQ(ask("scope", ExchangeForm::kGroups), "success");
-  // A rank that leaves before its gather is complete leaves nothing behind.
+  // A rank that disconnects before its gather is complete leaves no state behind.
   EXPECT_TRUE(table.handle(
       7, "a",
       request_of(StoreOperation::kGather, {.first = 4, .count = 2}, 0, ExchangeForm::kGroups), 0));
@@ -360,7 +362,7 @@ TEST(StoreProtocolGroupsTest, MembersOutsideOfTheJobAreRefused) {
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.ranks = kMax; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.form = ExchangeForm(2); }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.form = ExchangeForm::kWhole; }));
-  // Only the first member of a broadcast sends a value.
+  // Only the first member of a broadcast may send a value.
   EXPECT_FALSE(accepts([](StoreRequest& r) { r.operation = StoreOperation::kBroadcast; }));
   EXPECT_TRUE(accepts([](StoreRequest& request) {
     request.operation = StoreOperation::kBroadcast;
@@ -489,7 +491,7 @@ TEST_F(CallbackGroupsTest, DisagreementOnTheFormIsTold) {
           status = job.broadcast_among("scope", {.count = 4}, value_of(rank), deadline).status();
         }
       }
-      // Rank 0 has not heard from the others before the leaders meet.
+      // Rank 0 has received nothing from the others when the leaders exchange.
       if (!small.contains(0) && !small.contains(1) && rank < 2) return;
       EXPECT_THAT(std::string(status.text()), HasSubstr("HETCOMM_SMALL_JOB")) << rank;
     });
@@ -519,7 +521,7 @@ TEST_F(CallbackGroupsTest, AnotherSecretOfABlockIsToldByTheLeaders) {
 TEST_F(CallbackGroupsTest, TheRandomKeyStaysUntilAllBlocksHaveIt) {
   test::World world(4);
   run(world, ranks_up_to(4), 4, [&](int rank, Bootstrap& job) {
-    // The second block comes late.
+    // The second block arrives late.
     if (rank >= 2) usleep(300'000);
     ASSERT_TRUE(job.secret(in(30)).ok());
     const auto values = job.allgather_among("scope", block_of(rank, 4, 2), {}, in(30));

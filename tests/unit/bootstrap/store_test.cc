@@ -1,16 +1,16 @@
 // The store:
-//  * a gather gives every rank all values, or tells every rank the same reason: which rank is
-//    missing, came twice, or counts the ranks differently;
-//  * it is found among foreign services, silent or talking, and when it starts late, but never with
-//    another secret or from another job;
-//  * garbage, oversized frames and broken protocol cost only the connection that sent them;
-//  * where the key is public, sessions are bounded in number and time, and honest clients still get
-//    in;
+//  * a gather gives every rank all values, or gives every rank the same reason: which rank is
+//    missing, is present twice, or disagrees on the number of ranks;
+//  * a client finds the store among foreign services, silent or talking, and when the store starts
+//    late, but never a store with another secret or from another job;
+//  * garbage, oversized frames and protocol violations cost only the connection that sent them;
+//  * if the key is public, sessions are bounded in number and time, and honest clients are still
+//    admitted;
 //  * no client hangs when it closes, and replies in flight arrive;
-//  * all of that works over TLS too, and then over nothing else;
-//  * a process may have several connections, and gets the reply that a broken one has lost;
-//  * a client that does not read its reply holds its place for a bounded time;
-//  * a put that is refused for lack of room leaves the old value, and its room, unchanged;
+//  * all of this also works over TLS, and a store with TLS then accepts nothing else;
+//  * a process may have several connections, and receives a reply that was lost with a broken one;
+//  * a client that does not read its reply occupies its session for a bounded time only;
+//  * a put that is refused for lack of space leaves the old value and its space unchanged;
 //  * the remaining ranks agree on the lost ones.
 #include "src/bootstrap/store.h"
 
@@ -79,8 +79,8 @@ void send_gather(StreamSocket& socket, int rank, int size, std::vector<std::byte
                         .value = std::move(value)});
 }
 
-// Waits for the next event on |socket|. Returns 1 for data, 0 for the end, and -1 for nothing
-// within some seconds.
+// Waits for the next event on |socket|. Returns 1 for data, 0 for the end, and -1 if nothing
+// arrives within some seconds.
 int next_of(StreamSocket& socket) {
   pollfd polled{.fd = socket.get(), .events = POLLIN, .revents = 0};
   if (::poll(&polled, 1, 20'000) != 1) return -1;
@@ -124,7 +124,7 @@ class StoreTest : public testing::Test {
             .tls = tls_};
   }
 
-  // The same for a process with |ticket|.
+  // Returns the options for a process with |ticket|.
   StoreClient::Options options_with(std::byte ticket, int rank) {
     StoreClient::Options made = options(rank);
     made.ticket.emplace();
@@ -132,7 +132,7 @@ class StoreTest : public testing::Test {
     return made;
   }
 
-  // Runs |body| for each rank on a thread of its own.
+  // Runs |body| for each rank on its own thread.
   void run_ranks(int count, const std::function<void(int)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < count; ++rank) threads.emplace_back(body, rank);
@@ -141,7 +141,7 @@ class StoreTest : public testing::Test {
 
   Log log_;
   std::unique_ptr<StoreServer> server_;
-  std::vector<Address> more_hosts_;  // start() listens on these too
+  std::vector<Address> more_hosts_;  // additional addresses that start() listens on
   std::vector<Address> addresses_;
   std::shared_ptr<const TlsContext> tls_;
   std::optional<StoreServer::Bounds> bounds_;
@@ -161,7 +161,7 @@ class TlsStoreTest : public StoreTest {
   test::Certificates files_;
 };
 
-// The values have several records each, and the replies many more than a socket takes at once.
+// Each value needs several records, and each reply many more than a socket accepts at once.
 TEST_F(TlsStoreTest, RanksGather) {
   start();
   run_ranks(24, [&](int rank) {
@@ -246,7 +246,7 @@ TEST_F(StoreTest, MissingRanksAreNamedToAll) {
     EXPECT_EQ(values.status().code(), Code::kBootstrapFailed);
     EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 3, 7-11 of 12 did not join"));
   });
-  // A late rank is told the same at once.
+  // A late rank immediately receives the same error.
   StoreClient late(log_, options(3));
   const uint64_t before = now_ns();
   const auto values = late.gather("world", 12, {}, in(30));
@@ -255,7 +255,7 @@ TEST_F(StoreTest, MissingRanksAreNamedToAll) {
   EXPECT_LT(now_ns() - before, 15 * kSecond);
 }
 
-// The store waits a little less than the client, which may have spent time before.
+// The store waits slightly less than the client, which may have spent time before.
 TEST_F(StoreTest, TheTimeLimitThatWasSetIsTheOneThatIsTold) {
   start();
   StoreClient client(log_, options(0));
@@ -298,10 +298,10 @@ TEST_F(StoreTest, AnotherProcessOfARankThatWasServedLooksElsewhere) {
     StoreClient client(log_, options_with(std::byte{1}, rank));
     EXPECT_TRUE(client.gather("world", 2, {}, in(30)).ok());
   });
-  // The same process comes again.
+  // The same process connects again.
   StoreClient again(log_, options_with(std::byte{1}, 1));
   EXPECT_TRUE(again.job_key(in(10)).ok());
-  // The next start of the job has its store at another port.
+  // The job's next start has its store on another port.
   const std::unique_ptr<StoreServer> old_store = std::move(server_);
   start();
   addresses_.insert(addresses_.begin(), old.begin(), old.end());
@@ -539,7 +539,7 @@ TEST_F(StoreTest, TheStoreOfANewRankZeroIsNotTakenForTheOldOne) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("did rank 0 start again?"));
 }
 
-// The connection of a rank may break while its request waits, before the store notices.
+// A rank's connection may break while its request waits, before the store notices.
 TEST_F(StoreTest, ARequestThatIsSentAgainIsNotTakenForATwins) {
   ranks_ = 2;
   start();
@@ -560,7 +560,7 @@ TEST_F(StoreTest, ARequestThatIsSentAgainIsNotTakenForATwins) {
   other.join();
 }
 
-// A process that tries two addresses has two connections for a while, and may use either.
+// A process that tries two addresses temporarily has two connections, and may use either.
 TEST_F(StoreTest, AProcessUsesEitherOfItsConnections) {
   ranks_ = 2;
   start();
@@ -575,7 +575,7 @@ TEST_F(StoreTest, AProcessUsesEitherOfItsConnections) {
   }
 }
 
-// The replaced connections hold no place.
+// The replaced connections no longer occupy sessions.
 TEST_F(StoreTest, ARequestEndsTheOlderConnectionsOfItsProcess) {
   ranks_ = 2;
   start();
@@ -595,7 +595,7 @@ TEST_F(StoreTest, ARequestEndsTheOlderConnectionsOfItsProcess) {
   EXPECT_EQ(next_of(other->socket), 1);
 }
 
-// MASTER_ADDR is a name with two addresses, both of rank 0.
+// MASTER_ADDR is a name with two addresses, both of them rank 0's.
 TEST_F(StoreTest, RanksMeetByTwoAddresses) {
   constexpr int kRanks = 8;
   more_hosts_ = {Address::parse_numeric("::1", 0).value()};
@@ -613,7 +613,7 @@ TEST_F(StoreTest, RanksMeetByTwoAddresses) {
   }
 }
 
-// Its connection breaks after the store has sent the reply, but before the rank has read it.
+// The rank's connection breaks after the store has sent the reply, but before the rank has read it.
 TEST_F(StoreTest, AReplyThatWasLostIsSentAgain) {
   ranks_ = 2;
   start();
@@ -631,20 +631,20 @@ TEST_F(StoreTest, AReplyThatWasLostIsSentAgain) {
     ASSERT_TRUE(values.ok()) << values.status().text();
     EXPECT_EQ(values.value(), (Values{bytes_of("0"), bytes_of("1")}));
   }
-  // A rank that has read the reply and comes again is told so.
+  // A rank that has read the reply and asks again receives an error.
   const auto twice = other.gather("world", 2, bytes_of("0"), in(30));
   EXPECT_THAT(std::string(twice.status().text()), HasSubstr("have already joined"));
-  // Another member index of the group did not belong to this rank.
+  // Another member index in the group does not belong to this rank.
   StoreClient again(log_, made);
   const auto other_place = again.gather("world", 0, Members::all(2), {}, in(30));
   EXPECT_THAT(std::string(other_place.status().text()), HasSubstr("have already joined"));
-  // That request differed, so the rank must have read the reply.
+  // That request was different, so the rank must have read the reply.
   const auto late = again.gather("world", 2, bytes_of("1"), in(30));
   EXPECT_THAT(std::string(late.status().text()), HasSubstr("have already joined"));
 }
 
-// Relays bytes between one client at a time and a store. The first connection ends once |limit|
-// bytes of the store have passed.
+// Relays bytes between a store and one client at a time. The first connection is closed once
+// |limit| bytes from the store have passed.
 class BreakingProxy {
  public:
   BreakingProxy(const Address& store, size_t limit)
@@ -694,7 +694,7 @@ class BreakingProxy {
   std::thread thread_;
 };
 
-// 92 bytes of the proof, 24 of the greeting, and a part of the reply.
+// The limit covers 92 bytes of proof, 24 of greeting, and part of the reply.
 TEST_F(StoreTest, AReplyThatWasCutOffIsAskedForAgain) {
   ranks_ = 1;
   start();
@@ -708,7 +708,7 @@ TEST_F(StoreTest, AReplyThatWasCutOffIsAskedForAgain) {
   EXPECT_EQ(proxy.connections(), 2);
 }
 
-// Another job's store holds the port, and ends before this job's begins.
+// Another job's store occupies the port, and ends before this job's store starts.
 TEST_F(StoreTest, ASecretThatWasToldOnceIsNotTakenForHeardTwice) {
   start();
   const Address address = server_->address();
@@ -736,7 +736,7 @@ class OpenStoreTest : public StoreTest {
  protected:
   OpenStoreTest() { bounds_ = {.sessions = 4, .quiet_ns = 2 * kSecond, .wait_ns = 3 * kSecond}; }
 
-  // Connections that prove the key and then stay silent, opened one by one.
+  // Opens connections one by one that prove the key and then stay silent.
   std::vector<StreamSocket> strangers(int count) {
     std::vector<StreamSocket> sockets;
     for (int i = 0; i < count; ++i) {
@@ -772,14 +772,14 @@ TEST_F(OpenStoreTest, SessionsAreBoundedAndTheLongestQuietOneMakesRoom) {
   EXPECT_LE(open, 4u);
   StoreClient client(log_, options(0));
   Result<Secret> key = client.job_key(in(1));
-  // Young sessions are spared, so an honest client may have to try again.
+  // Young sessions are not evicted, so an honest client may have to retry.
   for (const uint64_t end = in(10); !key.ok() && now_ns() < end; key = client.job_key(in(5))) {
     usleep(50'000);
   }
   EXPECT_TRUE(key.ok()) << key.status().text();
 }
 
-// The ranks lose their connections while they compute, and get new ones when needed.
+// The ranks lose their connections while they compute, and reconnect when needed.
 TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
   bounds_->quiet_ns = kSecond / 10;
   quiet_ns_ = kSecond / 20;
@@ -787,13 +787,13 @@ TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
   StoreClient client(log_, options(0));
   EXPECT_TRUE(client.connect(in(10)).ok());
   for (int i = 0; i < 2; ++i) {
-    usleep(1'500'000);  // the store has looked for quiet sessions
+    usleep(1'500'000);  // the store has checked for idle sessions
     const auto values = client.gather(fmt::format("scope {}", i), 1, {}, in(10));
     EXPECT_TRUE(values.ok()) << values.status().text();
   }
 }
 
-// The store ends a quiet connection just as the client begins to use it.
+// The store ends an idle connection just as the client begins to use it.
 TEST_F(OpenStoreTest, ARequestOnAConnectionThatTheStoreEndsIsSentAgain) {
   bounds_->quiet_ns = kSecond;
   quiet_ns_ = kForever;
@@ -808,8 +808,8 @@ TEST_F(OpenStoreTest, ARequestOnAConnectionThatTheStoreEndsIsSentAgain) {
   }
 }
 
-// All ranks of a job come again at once, after too long a pause for the store. Each tries two
-// addresses, so for a while there are more connections than places in the store.
+// All ranks of a job reconnect simultaneously after an idle period longer than the store allows.
+// Each tries two addresses, so there are temporarily more connections than sessions in the store.
 TEST_F(OpenStoreTest, AWholeJobComesAgainAtOnce) {
   constexpr int kRanks = 300;
   bounds_ = {.sessions = kRanks + 64, .quiet_ns = 2 * kSecond};
@@ -827,16 +827,16 @@ TEST_F(OpenStoreTest, AWholeJobComesAgainAtOnce) {
   });
 }
 
-// Strangers push out a quiet client, but the client comes back.
+// Unrelated clients evict an idle client, which reconnects.
 TEST_F(OpenStoreTest, AClientThatHadToMakeRoomConnectsAgain) {
   bounds_->quiet_ns = kForever;
   quiet_ns_ = 100 * kSecond;
   start();
   StoreClient client(log_, options(0));
   EXPECT_TRUE(client.connect(in(10)).ok());
-  usleep(1'100'000);  // now it is quiet enough to be chosen
+  usleep(1'100'000);  // now the client is idle enough to be evicted
   std::vector<StreamSocket> held = strangers(4);
-  usleep(1'100'000);  // and now the strangers are
+  usleep(1'100'000);  // and now the unrelated clients are
   const Result<Secret> key = client.job_key(in(10));
   EXPECT_TRUE(key.ok()) << key.status().text();
 }
@@ -862,7 +862,7 @@ TEST_F(OpenStoreTest, AClientThatWaitsIsNotTakenForQuiet) {
     const auto values = client.gather("world", 2, {}, in(30));
     EXPECT_TRUE(values.ok()) << values.status().text();
   });
-  usleep(2'200'000);  // the store has looked for quiet sessions twice
+  usleep(2'200'000);  // the store has checked for idle sessions twice
   StoreClient client(log_, options(1));
   const auto values = client.gather("world", 2, {}, in(30));
   EXPECT_TRUE(values.ok()) << values.status().text();
@@ -908,7 +908,7 @@ TEST_F(StoreTest, AFullStoreRefusesAnOverwriteAndKeepsTheValue) {
     EXPECT_TRUE(client.connected());
     EXPECT_EQ(client.get("key", in(30)).value(), first);
   }
-  // A value that needs no more room is accepted, and visible to others.
+  // A value that needs no additional space is accepted, and visible to other clients.
   const std::vector<std::byte> second = bytes_of("the other value");
   EXPECT_TRUE(client.put("key", second, in(30)).ok());
   StoreClient other(log_, options(1));
@@ -936,7 +936,7 @@ TEST(StoreSessionTest, AClientThatDoesNotReadIsQuietSinceTheLastByteThatLeft) {
   send_request(peer, {.operation = StoreOperation::kJobKey, .key = "", .value = {}});
   poller.wait(5 * kSecond);
   poller.poll();
-  EXPECT_EQ(session.quiet_since_ns(), kForever);  // it is owed a reply
+  EXPECT_EQ(session.quiet_since_ns(), kForever);  // the client is owed a reply
   session.send(encode_success(std::vector<std::byte>(8u << 20)));
   EXPECT_FALSE(session.flushed());
   const uint64_t since = session.quiet_since_ns();
@@ -944,7 +944,7 @@ TEST(StoreSessionTest, AClientThatDoesNotReadIsQuietSinceTheLastByteThatLeft) {
   usleep(10'000);
   poller.poll();
   EXPECT_EQ(session.quiet_since_ns(), since);
-  // The client reads on.
+  // The client resumes reading.
   std::vector<std::byte> bytes(1u << 20);
   while (peer.receive(bytes.data(), bytes.size()) > 0) {
   }
@@ -979,7 +979,7 @@ TEST(LastRepliesTest, SharedRepliesCountOnceAndTheirSumIsBounded) {
     EXPECT_EQ(replies.find(rank, bytes_of("a")), nullptr);
     EXPECT_EQ(replies.find(rank, bytes_of("b")), nullptr);
   }
-  // The last rank frees the room.
+  // The last rank's arrival frees the space.
   replies.keep(9, bytes_of("b"), other);
   EXPECT_EQ(replies.find(9, bytes_of("b")), other);
 }
@@ -1000,7 +1000,7 @@ class CountingSink final : public ReplySink {
   std::vector<std::byte> last_value;
 };
 
-// A table with one client that puts and gets, and others that wait.
+// A table with one client that puts and gets, and other clients that wait.
 class SmallTableTest : public testing::Test {
  protected:
   Code put(std::string key, std::string_view value) {
@@ -1030,7 +1030,7 @@ TEST_F(SmallTableTest, ARefusedOverwriteChangesNothing) {
     EXPECT_EQ(put("a", "12345678901"), Code::kOutOfResources);
     EXPECT_EQ(get("a"), bytes_of("first"));
   }
-  // The refusals neither freed nor took any room.
+  // The refusals neither freed nor used any space.
   EXPECT_EQ(put("a", "12345678901"), Code::kOutOfResources);
   EXPECT_EQ(put("a", "1234567890"), Code::kOk);
   EXPECT_EQ(get("a"), bytes_of("1234567890"));
@@ -1050,7 +1050,7 @@ TEST_F(SmallTableTest, AnOverwriteThatFitsReplacesTheValueAndFreesItsRoom) {
 TEST_F(SmallTableTest, AReaderGetsNoValueThatWasRefused) {
   EXPECT_TRUE(table_.handle(7, "reader", request_of("a"), 0));
   EXPECT_EQ(put("a", "123456789012345678901"), Code::kOutOfResources);
-  EXPECT_EQ(sink_.count, 1);  // the refusal alone
+  EXPECT_EQ(sink_.count, 1);  // only the refusal
   EXPECT_EQ(put("a", "kept"), Code::kOk);
   EXPECT_EQ(sink_.count, 3);
   EXPECT_EQ(sink_.last_client, 1u);
@@ -1099,7 +1099,7 @@ TEST(StoreTableTest, GathersThatAreOverTakeNoRoom) {
     EXPECT_TRUE(table.handle(1, "a", gather_of(0, 2, scope, 45), 0));
     EXPECT_TRUE(table.handle(2, "b", gather_of(1, 2, scope, 45), 0));
     EXPECT_EQ(sink.last.code(), Code::kOk) << round << sink.last.text();
-    // One gather fails, and another loses its client.
+    // One gather fails, and another gather's client disconnects.
     EXPECT_TRUE(table.handle(1, "a", gather_of(0, 2, fmt::format("late {}", round), 90), 0));
     table.expire(10);
     EXPECT_EQ(sink.last.code(), Code::kBootstrapFailed);
@@ -1200,7 +1200,8 @@ TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) 
   EXPECT_TRUE(table.take_reports(kForever).empty());
 }
 
-// Returns the answer for rank |rank| of four, which asks in |scope| and knows that |lost| are lost.
+// Returns the answer to |rank| in a job of four. The rank asks in |scope| and reports |lost| as
+// lost.
 Result<std::vector<bool>> ask(SurvivorRounds& rounds, int rank, const std::vector<int>& lost,
                               bool last = false, const std::string& scope = "s") {
   std::vector<bool> ranks(4);
@@ -1223,11 +1224,11 @@ TEST(SurvivorRoundsTest, AllGetTheSameAnswerWhoeverKnowsOfALoss) {
   EXPECT_EQ(ask(rounds, 0, {1}).value(), open);
   EXPECT_EQ(ask(rounds, 2, {}).value(), open);
   EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, false, true, true}));
-  // In another round rank 3 comes and is then lost.
+  // In another round rank 3 takes part and is then lost.
   EXPECT_EQ(ask(rounds, 3, {}, false, "t").value(), open);
   EXPECT_EQ(ask(rounds, 2, {1, 3}, false, "t").value(), open);
   EXPECT_EQ(ask(rounds, 0, {}, false, "t").value(), left);
-  // A loss that becomes known later changes nothing.
+  // A loss that becomes known later does not change the result.
   EXPECT_EQ(ask(rounds, 2, {0, 1, 3}, true, "t").value(), left);
 }
 
@@ -1243,7 +1244,7 @@ TEST(SurvivorRoundsTest, WhoIsTakenForLostIsTold) {
   EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, false, true, true}));
 }
 
-// Its own claim does not override the knowledge of others.
+// A rank's claim about itself does not override the other ranks' knowledge.
 TEST(SurvivorRoundsTest, WhoSaysThatItIsLostItselfIsNot) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 1, {1, 2}).value().empty());
@@ -1273,7 +1274,7 @@ TEST(SurvivorRoundsTest, NumbersOfRanksMustAgreeAndOldRoundsAreForgotten) {
   for (size_t i = 0; i < SurvivorRounds::kRounds; ++i) {
     EXPECT_TRUE(ask(rounds, 1, {}, false, std::to_string(i)).value().empty());
   }
-  EXPECT_TRUE(ask(rounds, 1, {2, 3}).value().empty());  // rank 0 is not known to have come
+  EXPECT_TRUE(ask(rounds, 1, {2, 3}).value().empty());  // rank 0 is not known to have arrived
 }
 
 // A set whose size differs from the number of ranks is malformed.
@@ -1311,11 +1312,11 @@ TEST(StoreProtocolTest, RanksAndSizesAreChecked) {
   EXPECT_FALSE(decodes(0, kMaxStoreRanks + 1));
 }
 
-// Errors are shown as a range of ports, those that answered and refused first.
+// Errors are listed by port range, starting with ports that answered and refused.
 TEST(StoreFinderTest, WhatIsSaidOfAddressesIsShort) {
   Log log;
   StoreClient::Options options;
-  for (uint16_t port = 1; port <= 5; ++port) {  // without a listener
+  for (uint16_t port = 1; port <= 5; ++port) {  // ports without a listener
     options.addresses.push_back(Address::parse_numeric("127.0.0.1", port).value());
   }
   const Status status = find_store(log, options, now_ns() + kSecond / 5).status();

@@ -1,9 +1,9 @@
-// Which breaks of connections mean that a peer is unreachable:
+// Which connection breaks mean that a peer is unreachable:
 //  - a break counts only if data after the opening was in flight and none of it was acknowledged;
 //  - an acknowledgement on any path clears the counts of all paths;
-//  - breaks of connections that carried nothing change nothing, however many there are;
-//  - the third break on every path is one too many, in any order; a path that is open, or was
-//    lately, stays usable as long as it has not failed so often;
+//  - breaks of connections that carried no data change nothing, however many there are;
+//  - the pair fails once every path has broken three times, in any order; a path that is open, or
+//    was open recently, stays usable until it has failed that often;
 //  - a path that can no longer be opened does not count.
 #include "src/core/peer/rails/blocked_paths.h"
 
@@ -18,14 +18,14 @@ namespace {
 constexpr RailEnds kOne{.own = 0, .peer = 0};
 constexpr RailEnds kTwo{.own = 1, .peer = 1};
 
-// The paths of a pair. A broken connection is opened again.
+// A pair's paths. A broken connection is reopened.
 class Paths {
  public:
   void open(const RailEnds& ends) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
     paths_.opened(ends);
     open_.insert({ends.own, ends.peer});
   }
-  // Returns whether the pair is given up.
+  // Reports a break and returns whether the pair is abandoned.
   bool breaks(const RailEnds& ends, Passage passage) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
     open_.erase({ends.own, ends.peer});
     const bool counts = paths_.broke(ends, passage);
@@ -57,7 +57,7 @@ TEST(BlockedPaths, BreaksWithoutDataCountNothing) {
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(paths.fails(kOne, Passage::kNothing));
   EXPECT_FALSE(paths.fails(kOne));
   EXPECT_FALSE(paths.fails(kOne));
-  // They clear nothing either.
+  // These breaks clear no counts either.
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(paths.fails(kOne, Passage::kNothing));
   EXPECT_TRUE(paths.fails(kOne));
 }
@@ -95,7 +95,7 @@ TEST(BlockedPaths, APathThatIsOpenIsAWay) {
   Paths paths;
   paths.open(kTwo);
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(paths.fails(kOne));
-  // It was idle, and does not open again.
+  // The connection was idle, and cannot be reopened.
   EXPECT_FALSE(paths.breaks(kTwo, Passage::kNothing));
   EXPECT_TRUE(paths.fails(kOne));
 }
@@ -116,7 +116,8 @@ TEST(BlockedPaths, APathThatDoesNotOpenIsNone) {
   EXPECT_TRUE(paths.fails(kOne));
 }
 
-// Interfaces go and come in turn: the connection opened last carries data until its interface goes.
+// Interfaces go down and up in turn: the connection opened last carries data until its interface
+// fails.
 TEST(BlockedPaths, InterfacesThatFlapInTurnLoseNobody) {
   Paths paths;
   for (int i = 0; i < 1000; ++i) {

@@ -15,13 +15,13 @@ constexpr uint64_t kMi = 1 << 20;
 
 class Machine {
  public:
-  // ns per byte:
+  // The costs in ns per byte:
   double put = 0.05;
   double get = 0.10;
-  // One in this many transfers meets a thread switch of 4 ms; 0: none.
+  // One in this many transfers suffers a thread switch of 4 ms; 0: none.
   uint32_t interrupted_every = 0;
 
-  // Returns the time of |count| transfers, divided by that of the cheaper method alone.
+  // Returns the time of |count| transfers relative to the cheaper method's time.
   double run(BulkChooser& chooser, uint64_t bytes, int count, int window = 1) {
     double total = 0;
     double ideal = 0;
@@ -115,7 +115,7 @@ TEST(BulkChooser, ATrialThatIsCancelledIsMadeAgain) {
   EXPECT_LT(machine.run(chooser, kMi, 2000), 1.05);
 }
 
-// All transfers begin before the first has ended.
+// All transfers begin before the first one has finished.
 TEST(BulkChooser, ADeepWindowIsNoFailure) {
   for (const int window : {300, 600, 5000}) {
     for (const double get : {0.01, 0.2}) {
@@ -129,7 +129,7 @@ TEST(BulkChooser, ADeepWindowIsNoFailure) {
   }
 }
 
-// A peer that shares its core: some transfers are slow with either method.
+// A peer shares its core, so some transfers are slow with either method.
 TEST(BulkChooser, SlowOnesInARowDoNotMakeItTryOften) {
   BulkChooser chooser;
   Machine machine;
@@ -153,7 +153,7 @@ TEST(BulkChooser, ANewSizeBeginsWithWhatIsKnownOfTheOneBelow) {
   EXPECT_TRUE(chooser.prefer_get(4 * kMi));
 }
 
-// One message may have met a thread switch, or found all its data in the cache.
+// One message may have suffered a thread switch, or found all its data in the cache.
 TEST(TwoWays, OneOddMessageOfATrialMisleadsNobody) {
   for (const double odd : {100.0, 0.01}) {
     for (uint32_t when = 0; when < TwoWays::kBurst; ++when) {

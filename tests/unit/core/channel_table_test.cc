@@ -1,7 +1,7 @@
-// Numbers of channels:
-//  * each open channel is found by its number, also while the table grows;
-//  * a number finds nothing once its channel is closed, whatever was opened since;
-//  * numbers are drawn in turn, and skip open channels when they wrap around.
+// Channel numbers:
+//  * each open channel is found by its number, even while the table grows;
+//  * a number finds nothing once its channel is closed, whatever has been opened since;
+//  * numbers are assigned in ascending order, and skip open channels after wrapping around.
 #include "src/core/peer/matching/channel_table.h"
 
 #include <set>

@@ -1,21 +1,21 @@
-// Steps of collective operations, carried out for all ranks at once by a model that moves a message
-// only when both of its ends are in a round that has it.
+// Steps of collective operations, executed for all ranks at once by a model that transfers a
+// message only if both ends are in a round that contains it.
 //
-//    * every operation, by each of its algorithms, among 1 to 9 and more ranks, of sizes around all
-//      bounds, gives the defined result, out of place and in place
-//    * the rounds of all ranks fit together: none waits forever, and no message is left over
+//    * every operation, with each of its algorithms, for 1 to 9 and more ranks and for sizes around
+//      all limits, gives the defined result, out of place and in place
+//    * the rounds of all ranks match: no rank waits forever, and no message is left over
 //    * a round's receives touch nothing that the same round sends or receives
-//    * writes stay within the buffers and the scratch memory that the steps ask for
-//    * where all ranks get a result they get the same bits, also with an operator that is not
+//    * writes stay within the buffers and the scratch memory that the steps request
+//    * if all ranks get a result, they get the same bits, even with an operator that is not
 //      associative
-//    * sums with rounding are combined in the order of ranks and rounded once, for any algorithm,
-//      size and clusters; more bytes move only where wide data goes from cluster to cluster
+//    * rounding sums are combined in rank order and rounded once, for any algorithm, size and
+//      clusters; additional bytes move only where wide data passes between clusters
 //    * the same holds among clusters of ranks: even, uneven and interleaved ones
-//    * with an algorithm of two levels, a block goes to another cluster at most once
+//    * with a two-level algorithm, a block is sent to another cluster at most once
 //    * the algorithm chosen for links and sizes is the expected one
-//    * shared data is written in the way that costs writer and readers least, also after a change,
-//      and despite single outliers
-//    * links are read from the benchmark's output; anything else is refused with a text
+//    * shared data is written in the way that is cheapest for writer and readers, even after a
+//      change, and despite single outliers
+//    * links are read from the benchmark's output; any other text is refused with an error
 //    * two differing calls report their difference
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ namespace hetcomm::collectives {
 namespace {
 
 constexpr uint64_t kElement = 8;
-constexpr uint64_t kWide = 16;  // of a wide element, before rounding: two words
+constexpr uint64_t kWide = 16;  // bytes per wide element, before rounding: two words
 using Words = std::vector<uint64_t>;
 constexpr LinkCost kNear{.latency_ns = 300, .bytes_per_s = 20'000'000'000};
 constexpr LinkCost kFar{.latency_ns = 20'000, .bytes_per_s = 1'000'000'000};
@@ -51,12 +51,12 @@ struct Case {
   Algorithm algorithm = Algorithm::kChosen;
   uint32_t ranks = 1;
   uint32_t root = 0;
-  uint64_t elements = 0;  // of the buffer, or of a block
+  uint64_t elements = 0;  // per buffer or per block
   bool exclusive = false;
   bool monitored = false;
   bool in_place = false;
   bool rounds = false;
-  std::vector<uint32_t> clusters{};  // of each rank; empty: a single one
+  std::vector<uint32_t> clusters{};  // one per rank; empty: a single cluster
 };
 
 bool has_v(Kind kind) {
@@ -64,7 +64,7 @@ bool has_v(Kind kind) {
          kind == Kind::kGatherv || kind == Kind::kScatterv;
 }
 
-// Elements of a block in the variants with v, sent from |from| to |to|.
+// Returns the number of elements in the block sent from |from| to |to| in the variants with v.
 uint64_t block_elements(const Case& test, uint32_t from, uint32_t to) {
   if (!has_v(test.kind)) return test.elements;
   const bool by_sender = test.kind == Kind::kAllgatherv || test.kind == Kind::kGatherv;
@@ -81,12 +81,12 @@ struct Rank {
   Problem problem;
   std::vector<uint64_t> send_blocks;
   std::vector<uint64_t> receive_blocks;
-  Words send;  // all blocks in a row
+  Words send;  // all blocks consecutively
   Words receive;
   Words scratch;
   Steps steps;
   size_t next = 0;
-  uint32_t open = 0;  // messages of the round
+  uint32_t open = 0;  // pending messages in the round
   bool posted = false;
 };
 
@@ -184,7 +184,7 @@ class Model {
     return at / kElement;
   }
 
-  // In place, both buffers are one; |send| is left alone and not read.
+  // In place, both buffers are one; |send| is neither written nor read.
   Words& memory(Rank& rank, BufferKind buffer, uint64_t* shift) const {
     *shift = 0;
     if (buffer == BufferKind::kScratch) return rank.scratch;
@@ -296,7 +296,7 @@ class Model {
     }
   }
 
-  // A wide element has a second word that marks it. Rounding changes the value.
+  // A wide element has a second word that marks it. Rounding changes its value.
   void reduce(Rank& rank, const Step& step) const {
     const bool wide = step.kind == StepKind::kReduceWide;
     EXPECT_TRUE(!wide || test_.rounds);
@@ -330,7 +330,7 @@ class Model {
     }
   }
 
-  // Local steps come after messages; no receive touches another message.
+  // Checks that local steps follow messages, and that no receive touches another message.
   void check_round(Rank& rank, size_t begin, size_t end) const {
     bool local = false;
     for (size_t i = begin; i < end; ++i) {
@@ -355,7 +355,7 @@ class Model {
   Combine combine_;
   RankPlacement placement_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  mutable std::map<uint32_t, Traffic> left_;  // bytes that a cluster has sent to others
+  mutable std::map<uint32_t, Traffic> left_;  // bytes that each cluster has sent to other clusters
   mutable uint64_t moved_ = 0;                // bytes of all messages
 
   friend Traffic most_left(const Model& model);
@@ -387,7 +387,7 @@ uint64_t add(uint64_t a, uint64_t b) { return a + b; }
 // Neither associative nor commutative.
 uint64_t mingle(uint64_t a, uint64_t b) { return a * 31 + (b ^ a >> 7); }
 
-// Returns the required result of rank |rank|, or nothing where any content is allowed.
+// Returns the required result for |rank|, or nullopt if any content is allowed.
 std::optional<Words> expected(const Case& test, uint32_t rank) {
   Words words;
   const auto sum = [&](uint32_t first, uint32_t last, uint64_t index) {
@@ -418,7 +418,7 @@ std::optional<Words> expected(const Case& test, uint32_t rank) {
     case Kind::kScan:
       for (uint64_t i = 0; i < test.elements; ++i) {
         if (test.exclusive && rank == 0) {
-          // Its result is unchanged.
+          // The root's result is unchanged.
           words.push_back(test.in_place ? value(0, i) : kUntouched);
           continue;
         }
@@ -478,7 +478,7 @@ std::string name(const Case& test) {
 
 void run_once(const Case& test) {
   SCOPED_TRACE(name(test));
-  // In place the model has one buffer: the sender's if that has all blocks, else the receiver's.
+  // In place, the model has one buffer: the sender's if it has all blocks, else the receiver's.
   Model model(test, test.rounds ? mingle : add);
   model.run();
   if (::testing::Test::HasFatalFailure()) return;
@@ -511,7 +511,7 @@ constexpr Algorithm kAlgorithms[] = {
 bool works_in_place(Kind kind) {
   const bool moves_all = kind == Kind::kAlltoall || kind == Kind::kAlltoallv ||
                          kind == Kind::kBroadcast || kind == Kind::kBarrier;
-  // At the root only, if others have no such buffer.
+  // Only at the root, if the other ranks have no such buffer.
   const bool rooted = has_root(kind) && kind != Kind::kReduce;
   return !moves_all && !rooted;
 }
@@ -585,7 +585,7 @@ TEST_P(CollectiveSteps, KnowsClustersOfRanks) {
       const bool blocks = sends_blocks(kind) || receives_blocks(kind);
       const uint32_t several_segments = blocks ? 20'001 : 160'001;
       for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_segments}) {
-        // A few ranks suffice to show the differences of several segments.
+        // A few ranks suffice to reveal errors with several segments.
         if (elements == several_segments && ranks > 5) continue;
         for (uint32_t root = 0; root < (has_root(kind) ? ranks : 1); ++root) {
           Case test{.kind = kind,
@@ -609,7 +609,7 @@ TEST_P(CollectiveSteps, KnowsClustersOfRanks) {
   }
 }
 
-// Several segments and a remainder.
+// Tests several segments and a remainder.
 TEST_P(CollectiveSteps, CutsLargeDataIntoSegments) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const uint32_t ranks : {2u, 3u, 8u}) {
@@ -626,7 +626,7 @@ std::string kind_name(const ::testing::TestParamInfo<int>& info) {
 INSTANTIATE_TEST_SUITE_P(All, CollectiveSteps, ::testing::Range(0, static_cast<int>(kKinds)),
                          kind_name);
 
-// Two clusters of four: the bytes that a cluster's link to the other one carries.
+// Counts the bytes that the link from one cluster of four to the other carries.
 TEST(CollectiveClusters, LittleGoesBetweenThem) {
   const std::vector<uint32_t> clusters = {0, 1, 0, 1, 0, 1, 0, 1};
   const uint64_t elements = 4096;
@@ -666,7 +666,7 @@ TEST(CollectiveClusters, LittleGoesBetweenThem) {
   EXPECT_EQ(messages_of(Kind::kScatter, Algorithm::kLinear), 4u);
 }
 
-// With the algorithms for large data, with and without rounding.
+// Uses the algorithms for large data, with and without rounding.
 TEST(CollectiveRounding, NoMoreBytesGoForIt) {
   const auto moved = [](Kind kind, Algorithm algorithm, uint32_t ranks, bool rounds) {
     const Case test{
@@ -681,7 +681,7 @@ TEST(CollectiveRounding, NoMoreBytesGoForIt) {
               moved(Kind::kAllreduce, Algorithm::kRing, ranks, false));
     EXPECT_EQ(moved(Kind::kReduceScatter, Algorithm::kPairwise, ranks, true),
               moved(Kind::kReduceScatter, Algorithm::kPairwise, ranks, false));
-    // The pieces go to the root in messages of their own.
+    // The pieces go to the root in separate messages.
     const uint64_t reduced = moved(Kind::kReduce, Algorithm::kRing, ranks, false);
     const uint64_t most = ranks > 3 ? reduced + reduced / ranks : reduced;
     EXPECT_EQ(moved(Kind::kReduce, Algorithm::kRing, ranks, true), most);
@@ -713,7 +713,7 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAllgather, host, 64), Algorithm::kPairwise);
   EXPECT_EQ(chosen(Kind::kScan, host, 64), Algorithm::kRecursiveDoubling);
 
-  // The latency of slow links counts up to larger sizes.
+  // The latency of slow links matters up to larger sizes.
   const RankPlacement far(std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64 << 10), Algorithm::kRing);
   EXPECT_EQ(chosen(Kind::kAllreduce, far, 64 << 10), Algorithm::kRecursiveDoubling);
@@ -728,13 +728,13 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAllreduce, hosts, 16 << 20), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kAlltoall, hosts, 16 << 20), Algorithm::kPairwise);
   EXPECT_EQ(chosen(Kind::kGather, hosts, 16 << 20), Algorithm::kLinear);
-  // A rounding sum goes from cluster to cluster if the clusters' ranks are consecutive.
+  // A rounding sum passes from cluster to cluster if each cluster's ranks are consecutive.
   const RankPlacement row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64, true), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20, true), Algorithm::kRing);
   EXPECT_EQ(chosen(Kind::kAllreduce, row, 64, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kAllreduce, row, 16 << 20, true), Algorithm::kTwoLevel);
-  // With few ranks, each has fewer bytes than their wide sum.
+  // With few ranks, a rank's input has fewer bytes than its wide sum.
   EXPECT_EQ(chosen(Kind::kReduceScatter, row, 16 << 20, true), Algorithm::kPairwise);
   std::vector<uint32_t> many(32, 0);
   std::fill(many.begin() + 16, many.end(), 1);
@@ -742,13 +742,13 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kReduceScatter, large, 16 << 20, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kReduce, large, 16 << 20, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kScan, host, 16 << 20, true), Algorithm::kRing);
-  // A scan is in rank order: clusters help if their ranks are consecutive.
+  // A scan is in rank order, so clusters help only if their ranks are consecutive.
   const RankPlacement in_a_row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kScan, hosts, 64), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kScan, in_a_row, 64 << 10), Algorithm::kTwoLevel);
 }
 
-// Between hosts it goes round by round or in a ring, whichever is faster.
+// Between hosts, the algorithm uses rounds or a ring, whichever is faster.
 TEST(CollectiveAlgorithms, TwoLevelsTakeTheBetterWayBetweenHosts) {
   std::vector<uint32_t> labels;
   for (uint32_t rank = 0; rank < 128; ++rank) labels.push_back(rank / 2);
@@ -773,11 +773,11 @@ TEST(CollectiveAlgorithms, TwoLevelsTakeTheBetterWayBetweenHosts) {
 // Two ranks that write for each other.
 class Writers {
  public:
-  struct Cost {  // ticks of a chunk
+  struct Cost {  // ticks per chunk
     uint64_t writing;
     uint64_t reading;
   };
-  // Returns how many chunks of |count| bypassed the cache.
+  // Runs |count| chunks and returns how many of them bypassed the cache.
   int run(int count, Cost cached, Cost streamed) {
     constexpr uint64_t kChunk = 64u << 10;
     int past = 0;
@@ -788,7 +788,7 @@ class Writers {
           return published_[peer].by_way[static_cast<size_t>(asked)].load();
         });
         const Cost& cost = way == WriteWay::kStreamed ? streamed : cached;
-        // Sometimes one loses the processor.
+        // Sometimes a writer loses the processor.
         const uint64_t disturbed = ++steps_ % 50 == 0 ? 1'000'000 : 0;
         choosers_[rank].wrote(way, kChunk, cost.writing + disturbed);
         choosers_[peer].read(way, kChunk, cost.reading + disturbed);
@@ -818,8 +818,8 @@ TEST(WriteWays, TheOneThatCostsLeastIsTaken) {
   EXPECT_LT(writers.run(kChunks, near, memory), kChunks / 8);
 }
 
-// Continues with |count| operations, which take |cached_ns| or |streamed_ns|. Returns how many
-// bypassed the caches.
+// Runs |count| more operations, which take |cached_ns| or |streamed_ns|. Returns how many bypassed
+// the caches.
 int try_ways(WayTrials& ways, int count, bool sums, uint64_t bytes, uint64_t cached_ns,
              uint64_t streamed_ns) {
   int streamed = 0;
@@ -837,16 +837,16 @@ TEST(WayTrials, TakeTheQuickerWay) {
   WayTrials ways;
   constexpr uint64_t kBytes = 16 << 20;
   EXPECT_LE(try_ways(ways, 640, true, kBytes, 1'000'000, 1'500'000), 640 / 32 + 6);
-  // The rarely used method gets faster, and then the other one slower.
+  // The rarely used method becomes faster, and then the other one slower.
   try_ways(ways, 320, true, kBytes, 1'000'000, 500'000);
   EXPECT_GE(try_ways(ways, 640, true, kBytes, 1'000'000, 500'000), 640 - 640 / 32 - 6);
   EXPECT_LE(try_ways(ways, 640, true, kBytes, 1'000'000, 2'000'000), 640 / 32 + 12);
-  // Other cases are independent: other lengths, and operations without sums.
+  // Other lengths, and operations without sums, are independent of this case.
   EXPECT_LE(try_ways(ways, 640, false, kBytes, 1'000'000, 1'500'000), 640 / 32 + 6);
   EXPECT_LE(try_ways(ways, 640, true, kBytes * 4, 1'000'000, 1'500'000), 640 / 32 + 6);
 }
 
-// The first operations allocate pages, so they say nothing about the method.
+// The first operations allocate pages, so their times do not reveal which method is faster.
 TEST(WayTrials, FirstOperationsDoNotCount) {
   WayTrials ways;
   EXPECT_EQ(ways.next(true, 1 << 24), WriteWay::kCached);
@@ -894,7 +894,7 @@ TEST(TransportCosts, IsReadFromWhatTheBenchmarkPrints) {
   }
 }
 
-// Parsed, each of them would take a gigabyte.
+// If parsed, each of these files would take a gigabyte.
 TEST(TransportCosts, HostileFilesCostLittle) {
   const std::string brackets(3u << 20, '[');
   EXPECT_EQ(TransportCosts::parse(brackets).status().code(), Code::kInvalidArgument);

@@ -1,10 +1,10 @@
-// Sums made by devices, without an operation around them.
+// Sums made by devices, without a surrounding operation.
 //
-//   * any number of operands, on the host or on the device, give the same bits as on the host, also
-//     where they do not fit into the scratch memory at once
-//   * once both places are measured, the faster one is used; the other one is tried sometimes, more
-//     rarely each time that this changes nothing
-//   * a device that fails before anything was written leaves the sum to the host
+//   * any number of operands, on the host or on the device, give the same bits as on the host, even
+//     if they do not fit into the scratch memory at once
+//   * once both places have been measured, the faster one is used; the other one is tried
+//     occasionally, and less often after each trial without effect
+//   * if a device fails before writing anything, the host makes the sum
 //   * nothing is allocated while a user's stream is held back
 #include "src/core/memory/device_sums.h"
 
@@ -47,7 +47,7 @@ class DeviceSumsTest : public ::testing::Test, protected CopyHandler {
     while (!ended_) staging_.progress();
     EXPECT_TRUE(status_.ok()) << status_.text();
   }
-  // A sum of two operands in host memory, of |bytes| each.
+  // Returns a sum of two operands in host memory, with |bytes| each.
   DeviceSum plain_sum(uint64_t bytes) {
     first_.resize(bytes);
     second_.resize(bytes);
@@ -98,7 +98,7 @@ TEST_F(DeviceSumsTest, GiveTheBitsOfTheHost) {
     const auto type = static_cast<reduce::Type>(shape.datatype);
     const bool rounds = reduce::rounds(type, reduce::Operator::kSum);
     for (const size_t count : {2u, 3u, 5u}) {
-      // The last one exceeds the scratch memory.
+      // The largest size exceeds the scratch memory.
       for (const uint64_t elements : {uint64_t{1}, uint64_t{5000}, uint64_t{1'500'000}}) {
         SCOPED_TRACE(std::to_string(shape.datatype) + ", " + std::to_string(count) +
                      " operands of " + std::to_string(elements) + " elements");
@@ -115,7 +115,7 @@ TEST_F(DeviceSumsTest, GiveTheBitsOfTheHost) {
             reduce::narrow(type, host[i].data(), numbers.data(), elements);
           }
         }
-        // One operand lies on the device, after other data.
+        // One operand is on the device, after other data.
         constexpr uint64_t kBefore = 64;
         const size_t there = count - 1;
         const Device& device = devices_.device(kReduces);
@@ -192,7 +192,7 @@ TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
   EXPECT_FALSE(sums.takes(sum)) << "the host is measured first";
   sums.note(sum, /*on_device=*/false, 100'000);
   EXPECT_FALSE(sums.takes(brief));
-  // The first run on the device does not count: streams are created and kernels loaded.
+  // The device's first run does not count, because it creates streams and loads kernels.
   for (const uint64_t ns : {uint64_t{900'000'000}, uint64_t{50'000}}) {
     ASSERT_TRUE(sums.takes(sum)) << "then the device";
     sums.note(sum, /*on_device=*/true, ns);
@@ -212,20 +212,20 @@ TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
   EXPECT_LT(few, 20);
   EXPECT_GT(few, 0) << "the device is tried again";
   EXPECT_FALSE(sums.takes(brief));
-  // The result of a trial takes effect at once.
+  // A trial's result takes effect immediately.
   sums.note(sum, /*on_device=*/true, 20'000);
   EXPECT_TRUE(sums.takes(sum));
 }
 
-// A trial without effect delays the next one, up to a bound. One with an effect makes it early
-// again.
+// A trial without effect delays the next one, up to a limit. After one with an effect, the next
+// trial is early again.
 TEST_F(DeviceSumsTest, TrialsBecomeRare) {
   constexpr uint32_t kMin = DeviceSums::kMinTrialDistance;
   constexpr uint32_t kMax = DeviceSums::kMaxTrialDistance;
   DeviceSums sums(devices_, staging_, Mode::kMeasured);
   const DeviceSum sum = plain_sum(kLong);
   uint64_t device_ns = 1'000'000;
-  // Returns the number of sums until the next one made in this place.
+  // Returns the number of sums until the next sum in the given place.
   const auto distance_to = [&](bool on_device) {
     for (uint32_t count = 1; count < 4 * kMax; ++count) {
       const bool there = sums.takes(sum);
@@ -234,7 +234,7 @@ TEST_F(DeviceSumsTest, TrialsBecomeRare) {
     }
     return UINT32_MAX;
   };
-  distance_to(true);  // the first one, which does not count
+  distance_to(true);  // the first sum, which does not count
   EXPECT_EQ(distance_to(true), 1U) << "then it is measured";
   for (uint32_t distance = kMin; distance < kMax; distance *= 2) {
     EXPECT_EQ(distance_to(true), distance);
@@ -245,7 +245,7 @@ TEST_F(DeviceSumsTest, TrialsBecomeRare) {
   EXPECT_EQ(distance_to(false), kMin) << "the device is quicker now";
 }
 
-// A device whose table fails at some calls, starting with the next of each.
+// The entries of a device's table that fail, starting with their next calls.
 struct Failures {
   bool reduce = false;
   bool copy_to_host = false;
@@ -275,7 +275,7 @@ const DeviceTable& failing_table(const DeviceTable& given) {
   return made;
 }
 
-// The host can make a sum if nothing was written. If some was, its operands may be gone.
+// The host can make a sum if the device wrote nothing. Otherwise the operands may be overwritten.
 TEST_F(DeviceSumsTest, FailBeforeAndAfterTheFirstByte) {
   const Device real = create_sim_device("sim-address", "memory=64M").value();
   const size_t index = devices_.add({&failing_table(*real.table), real.instance}).value();

@@ -1,14 +1,14 @@
-// The engine, with operations and driven things of this file:
-//  * the baton: one thread at a time, and its data needs no other lock;
-//  * submission: every queued operation starts once, with the baton held, in its thread's order, at
-//    the latest when the baton is given up;
+// The engine, with operations and driven objects defined in this file:
+//  * the baton: one thread holds it at a time, and its data needs no other lock;
+//  * submission: every queued operation is started once, with the baton held, in its thread's
+//    order, at the latest when the baton is released;
 //  * waiting ends when the operation completes, whichever thread completes it, or at the deadline;
 //    another operation does not end it;
-//  * when the waiter that watches the descriptors leaves, another takes its place;
-//  * timers: those of driven things and of the sweep end a sleep in time, also one that is set
-//    earlier while a thread sleeps;
-//  * a doorbell, or a descriptor of the poller, makes a sleeping thread drive;
-//  * wake-ups that were arranged for a sleep are taken back before another thread begins work;
+//  * when the waiter that watches the descriptors leaves, another waiter replaces it;
+//  * timers: those of driven objects and of the sweep end a sleep in time, even if moved earlier
+//    while a thread sleeps;
+//  * a doorbell, or a descriptor in the poller, makes a sleeping thread make progress;
+//  * wake-ups that were arranged for a sleep are cancelled before another thread begins work;
 //  * in thread mode everything progresses while no thread of the caller waits;
 //  * ends() and arrivals() change with every end and arrival.
 #include "src/core/progress/engine.h"
@@ -70,13 +70,13 @@ class FakeCore final : public Submitter, public Driven {
   bool may_sleep_on() const override { return sleeps_on; }
   void finish_sleep() override { armed = false; }
 
-  // The following need the baton:
+  // The baton guards the following members:
   std::vector<Operation*> started;
   std::function<int()> on_progress;
   std::function<void()> on_timer;
   uint64_t timer_ns = kForever;
   uint64_t ticked_ns = 0;
-  uint64_t sweep_every_ns = 0;  // 0: it is not needed again
+  uint64_t sweep_every_ns = 0;  // 0: no further sweep is needed
   bool armed = false;
   bool sleeps_on = true;
   std::atomic<uint64_t> passes{0};
@@ -115,7 +115,7 @@ class EngineTest : public ::testing::TestWithParam<bool> {
     operation->set_state(OperationState::kPending);
     return operation;
   }
-  // Submits as a call of the data path does.
+  // Submits |operation| as a data-path call does.
   void submit(Operation* operation) {
     if (engine_.try_lock()) {
       const Engine::Held held(engine_);
@@ -137,15 +137,15 @@ class EngineTest : public ::testing::TestWithParam<bool> {
   bool wait(Operation* operation, uint64_t timeout_ns = kLong) {
     return engine_.wait(now_ns() + timeout_ns, [&] { return is_complete(operation); });
   }
-  // Waits until a thread has begun to sleep once more than |before|.
+  // Waits until the number of sleeps exceeds |before|.
   void await_sleep(uint64_t before) {
     const uint64_t deadline = now_ns() + kLong;
     while (core_.sleeps.load() <= before && now_ns() < deadline) std::this_thread::yield();
     EXPECT_GT(core_.sleeps.load(), before);
   }
 
-  // Call this before the variables that |on_progress| refers to go: the background thread keeps
-  // running.
+  // Clears |on_progress|. Call it before variables that |on_progress| refers to are destroyed,
+  // because the background thread keeps running.
   void forget_progress() {
     const Engine::Baton baton(engine_);
     core_.on_progress = nullptr;
@@ -156,7 +156,7 @@ class EngineTest : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(EngineTest, TheBatonIsForOneThread) {
-  uint64_t count = 0;  // guarded by the baton alone
+  uint64_t count = 0;  // guarded only by the baton
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
@@ -249,7 +249,7 @@ TEST_P(EngineTest, AWaitEndsAtItsDeadline) {
   complete(never);
 }
 
-// Only one waiter can watch the descriptors; the others must not be stranded when it leaves.
+// Only one waiter can watch the descriptors. The others must not be stranded when it leaves.
 TEST_P(EngineTest, EveryWaiterHearsOfItsOwn) {
   constexpr size_t kWaiters = 6;
   for (int round = 0; round < 5; ++round) {
@@ -264,7 +264,7 @@ TEST_P(EngineTest, EveryWaiterHearsOfItsOwn) {
       });
     }
     sleep_ms(5);
-    // Only progress completes the others, so some thread has to make it.
+    // Only progress completes the remaining operations, so some thread has to make it.
     for (size_t i = 0; i < kWaiters / 2; ++i) {
       complete(operations[i]);
       const uint64_t deadline = now_ns() + kLong;
@@ -335,7 +335,7 @@ TEST_P(EngineTest, TheSweepComesWhenItIsDue) {
   }
   EXPECT_FALSE(engine_.wait_asleep(now_ns() + 60 * kMs, [&] { return is_complete(never); }));
   EXPECT_GT(core_.sweeps.load(), before);
-  // The core has said that it is not needed again.
+  // The core has reported that it needs no further sweep.
   const uint64_t after = core_.sweeps.load();
   EXPECT_FALSE(engine_.wait_asleep(now_ns() + 30 * kMs, [&] { return is_complete(never); }));
   EXPECT_EQ(core_.sweeps.load(), after);
@@ -344,7 +344,7 @@ TEST_P(EngineTest, TheSweepComesWhenItIsDue) {
     core_.sweep_every_ns = 5 * kMs;
     engine_.sweep_soon();
   }
-  // Now the core says when it wants to be called again.
+  // Now the core reports when it wants its next sweep.
   EXPECT_TRUE(
       engine_.wait_asleep(now_ns() + kLong, [&] { return core_.sweeps.load() >= after + 3; }));
   complete(never);
@@ -407,8 +407,8 @@ TEST_P(EngineTest, ADescriptorEndsASleep) {
   engine_.poller().remove(fd.get(), arrival);
 }
 
-// FakeCore::start() checks that the wake-ups were taken back. An operation whose work no descriptor
-// announces ends the sleep, so that some thread looks for it.
+// FakeCore::start() checks that the wake-ups were cancelled. An operation whose work no descriptor
+// announces ends the sleep, so that some thread polls for it.
 TEST_P(EngineTest, WhatIsBegunBesideASleeperIsLookedAt) {
   Operation* const mine = pending();
   Operation* const begun = allocate(engine_);
@@ -432,7 +432,7 @@ TEST_P(EngineTest, WhatIsBegunBesideASleeperIsLookedAt) {
     const Engine::Held held(engine_);
     core_.sleeps_on = false;
     engine_.operation_started();
-    core_.armed = false;  // the check of start() does not apply here
+    core_.armed = false;  // start()'s check does not apply here
     core_.start(*begun);
     engine_.operation_was_started();
   }

@@ -1,8 +1,8 @@
 // The choice between direct and staged at both ends of the same transfers:
 //  - the two ends never try the other method in the same transfer;
-//  - each finds the faster method given the other's current one, not the one that is faster if both
-//    change it;
-//  - transfers of which a part has used another method do not count.
+//  - each end finds the method that is faster with the other end's current method, not the one that
+//    is faster if both ends change;
+//  - transfers that partly used another method do not count.
 #include "src/core/peer/transfer/far_ways.h"
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kBytes = 1 << 20;
 constexpr size_t kDevice = 1;
 
-// Both ends of one pair. A field is the time of a transfer in us, by the sender's and the
-// receiver's method.
+// Both ends of one pair. Each field is a transfer's time in us, by the sender's and the receiver's
+// method.
 struct Ends {
   double direct_direct;
   double direct_staged;

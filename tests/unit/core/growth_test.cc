@@ -1,11 +1,11 @@
-// Growing tables when memory is exhausted:
-//  * MatchTable: the first receive is refused and leaves nothing behind; later ones go into the
-//    existing lists, and match as ever, with wildcards too; a search finds messages without an
+// Growing tables when out of memory:
+//  * MatchTable: the first receive is refused without leaving any state; later ones enter the
+//    existing lists, and match as usual, even with wildcards; a search finds messages without an
 //    index;
-//  * IdChains: the first object is refused, later ones go into the existing chains;
-//  * TrackEnds: an end that could not be added is not there;
-//  * ReshardBoard: a plan that could not be added is not there, and the next one takes its number;
-//    notes wait as long as they have no reader.
+//  * IdChains: the first object is refused, later ones enter the existing chains;
+//  * TrackEnds: an end that could not be added is absent;
+//  * ReshardBoard: a plan that could not be added is absent, and the next plan gets its number;
+//    notes wait until they have a reader.
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -39,7 +39,7 @@ TEST(MatchTable, GoesOnWithoutMemory) {
     return operation;
   };
 
-  constexpr uint64_t kTags = 600;  // beyond one step of growth
+  constexpr uint64_t kTags = 600;  // more than one growth step
   Operation* const refused = receive(1, 7);
   test::fail_all_allocations(true);
   EXPECT_THROW(table.post(refused), std::bad_alloc);
@@ -88,7 +88,7 @@ TEST(MatchTable, SearchesGoOnWithoutMemoryForIndexes) {
       if (tag < kTags / 2) table.add_unexpected(&messages.back());
     }
     test::fail_allocation_after(allowed);
-    // It may or may not make an index.
+    // The search may or may not build an index.
     EXPECT_EQ(table.find_unexpected(HETCOMM_ANY_SOURCE, kTags / 2 - 1, 0),
               &messages[kTags / 2 - 1]);
     test::fail_allocation_after(-1);
@@ -172,7 +172,8 @@ ReshardNote note_of(ReshardAction action, uint64_t content, uint32_t number,
   return note;
 }
 
-// Calls act() with one more allocation each time, until none fails. Returns the number of failures.
+// Calls act() with one more allocation allowed each time, until none fails. Returns the number of
+// failures.
 template <typename Act, typename Check>
 int until_it_works(Act&& act, Check&& check_after_failure) {
   for (int allowed = 0;; ++allowed) {
@@ -202,7 +203,7 @@ TEST(ReshardBoard, APlanThatCouldNotBeAddedIsNotThere) {
         EXPECT_EQ(answers[0].note.action, ReshardAction::kLacks);
         EXPECT_EQ(answers[0].note.text, "it has none of any tag");
         EXPECT_TRUE(board.receive(1, note_of(ReshardAction::kGone, 7, 9), &answers));
-        board.remove(plan);  // it was not added
+        board.remove(plan);  // the plan was not added
       });
   EXPECT_GT(failures, 10);
   for (const int rank : terms.ranks) EXPECT_EQ(board.number_of(plan, rank), 0U);
@@ -245,7 +246,7 @@ TEST(ReshardBoard, NotesWaitUntilAPlanHasHeardThem) {
     board.remove(plan);
   }
   EXPECT_GT(failures, 3);
-  // Nothing waits any longer.
+  // No note waits any longer.
   Plan later;
   board.add(later, terms);
   EXPECT_TRUE(board.catch_up(later).empty());

@@ -1,5 +1,5 @@
-// Cached blocks of host memory: they are reused for their size only, and the cache stays within its
-// bound.
+// Cached blocks of host memory: a block is reused only for its size, and the cache stays within its
+// limit.
 #include "src/core/memory/host_blocks.h"
 
 #include <cstddef>
@@ -37,7 +37,7 @@ TEST(HostBlocks, AreUsedAgain) {
   for (const uint64_t bytes : {10 * kKiB, 9 * kKiB, 5 * kKiB}) {
     EXPECT_EQ(allocations_of_taking(blocks, bytes), 0) << bytes;
   }
-  // Too short, and much too long:
+  // One block is too short, the other much too long:
   EXPECT_GT(allocations_of_taking(blocks, 11 * kKiB), 0);
   EXPECT_GT(allocations_of_taking(blocks, 4 * kKiB), 0);
 }
@@ -62,7 +62,7 @@ TEST(HostBlocks, NoMoreAreKeptThanAllowed) {
   EXPECT_GE(fresh, 10);
 }
 
-// A block that exceeds the bound of the cache is reused, in addition to the others.
+// A block that exceeds the cache's limit is reused, in addition to the others.
 TEST(HostBlocks, LargeOnesAreKeptWhileSomebodyUsesThem) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();

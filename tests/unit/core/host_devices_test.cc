@@ -1,7 +1,7 @@
 // The ranks of a host exchange which devices they know:
-//   - all ranks of a host get the devices of all of them, in order, and none of other hosts;
+//   - every rank gets the devices of all ranks on its host, in order, and none from other hosts;
 //   - the digest does not depend on how ranks are grouped into blocks;
-//   - equal sets have equal names, different ones have different names;
+//   - equal sets have equal names, and different sets have different names;
 //   - malformed bytes are refused.
 #include "src/core/job/membership/host_devices.h"
 

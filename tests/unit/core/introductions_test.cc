@@ -1,11 +1,11 @@
 // Introductions, with a clock that is an argument and a control plane that only records:
-//  * a received profile makes a rank known, no matter which call sees it first, late or in time;
-//  * a request without an answer is overdue a tenth of the detection time after it was sent, and a
-//    queued one is never overdue;
-//  * few ranks are asked at a time, and those that do not answer give way;
-//  * an unusable profile is reported at once with its reason;
-//  * a rank that has lost this one's profile is asked again before it counts as known;
-//  * out of memory, a step is either complete or without effect.
+//  * a received profile makes a rank known, whichever call processes it first, on time or late;
+//  * an unanswered request is overdue a tenth of the detection time after it was sent, and a queued
+//    one is never overdue;
+//  * only a few ranks are asked concurrently, and those that do not answer make room for others;
+//  * an unusable profile is reported immediately with its reason;
+//  * a rank that has lost this rank's profile is asked again before it counts as known;
+//  * if out of memory, a step either completes or has no effect.
 #include "src/core/job/membership/introductions.h"
 
 #include <map>
@@ -56,7 +56,7 @@ PeerDirectory directory() {
   return peers;
 }
 
-// Rank 0 of a large job. The baton needs no lock here: there is one thread.
+// Rank 0 in a large job. The baton needs no lock here, because there is only one thread.
 class CoreIntroductions : public testing::Test, protected Introducer {
  protected:
   CoreIntroductions() {
@@ -110,13 +110,13 @@ TEST_F(CoreIntroductions, AnAnswerMakesARankKnown) {
   EXPECT_EQ(introductions_.next_timer_ns(), kForever);
 }
 
-// A call of explain may come between the answer and the pass that reads the mail.
+// A call to explain may come between the answer and the pass that reads the mail.
 TEST_F(CoreIntroductions, WhoeverLooksFirstTakesTheProfile) {
   ask(5);
   answer(5);
-  EXPECT_TRUE(introductions_.knows(5));  // explain
-  EXPECT_TRUE(introductions_.knows(5));  // the mail
-  answer(5);                             // it was requested twice
+  EXPECT_TRUE(introductions_.knows(5));  // as explain does
+  EXPECT_TRUE(introductions_.knows(5));  // as the pass that reads the mail does
+  answer(5);                             // the profile was requested twice
   EXPECT_TRUE(introductions_.knows(5));
   EXPECT_THAT(book_, IsEmpty());
 }
@@ -163,19 +163,19 @@ TEST_F(CoreIntroductions, AProfileOfNoUseIsToldAtOnce) {
 TEST_F(CoreIntroductions, WhatWaitsIsNeverOverdue) {
   for (int rank = 1; rank < kSize; ++rank) ask(rank);
   EXPECT_EQ(asked().size(), kAtOnce);
-  // The first ranks answer one by one, and as many others are asked.
+  // The first ranks answer one by one, and the same number of further ranks is asked.
   for (int rank = 1; rank <= 2; ++rank) {
     now_ += kPatience / 2;
     answer(rank);
     EXPECT_TRUE(introductions_.knows(rank));
-    EXPECT_EQ(introductions_.next_timer_ns(), 0U);  // there is room
+    EXPECT_EQ(introductions_.next_timer_ns(), 0U);  // more ranks may be asked
     EXPECT_TRUE(introductions_.send_next(now_));
     EXPECT_THAT(asked(), ElementsAre(rank + 16));
     if (rank == 1) {
       EXPECT_THAT(introductions_.take_overdue(now_), IsEmpty());
     }
   }
-  // 14 of the first 16 have not answered, and those asked later still have time.
+  // 14 of the first 16 ranks have not answered, and those asked later still have time.
   EXPECT_EQ(introductions_.take_overdue(now_).size(), 14U);
   EXPECT_EQ(introductions_.next_timer_ns(), now_ - kPatience / 2 + kPatience);
 }
@@ -185,7 +185,7 @@ TEST_F(CoreIntroductions, WhoDoesNotAnswerKeepsItsPlaceForAnAttemptAndGivesWay) 
   asked();
   now_ += kPatience;
   for (const int rank : introductions_.take_overdue(now_)) ask(rank);  // as a pair does
-  // The control plane still tries to connect to all of them.
+  // The control plane still tries to connect to all of these ranks.
   EXPECT_THAT(asked(), IsEmpty());
   EXPECT_EQ(introductions_.next_timer_ns(), now_ - kPatience + kT / 3);
   now_ += kT / 3 - kPatience;
@@ -209,7 +209,7 @@ TEST_F(CoreIntroductions, WhoIsAskedAgainTakesOnePlace) {
 TEST_F(CoreIntroductions, ALostRankMakesRoom) {
   for (int rank = 1; rank <= 20; ++rank) ask(rank);
   asked();
-  introductions_.forget(18);  // it was waiting
+  introductions_.forget(18);  // rank 18 was queued
   introductions_.forget(3);
   EXPECT_EQ(introductions_.next_timer_ns(), 0U);
   EXPECT_TRUE(introductions_.send_next(now_));
@@ -235,7 +235,7 @@ TEST_F(CoreIntroductions, WhoHasForgottenThisRankIsAskedAgain) {
   EXPECT_TRUE(introductions_.knows(5));
 }
 
-// Fails the first allocation, then the second, and so on, until |action| needs no more.
+// Fails the first allocation, then the second, and so on, until |action| runs without failure.
 template <typename Action>
 void with_little_memory(Action&& action) {
   for (int64_t count = 0;; ++count) {
@@ -253,9 +253,9 @@ void with_little_memory(Action&& action) {
 
 TEST_F(CoreIntroductions, WantOfMemoryLosesNothing) {
   with_little_memory([&] { introductions_.ask(5); });
-  introductions_.ask(5);  // as the pair does again
+  introductions_.ask(5);  // the caller asks again after a failed allocation
   with_little_memory([&] { introductions_.send_next(now_); });
-  // The rank was asked, or is asked again when it is overdue.
+  // The rank was asked, or is asked again once overdue.
   std::vector<int> overdue;
   overdue.reserve(1);
   with_little_memory([&] {

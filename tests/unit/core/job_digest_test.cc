@@ -1,13 +1,13 @@
-// Cards of ranks, and the digest that all ranks make of them:
-//  * a card and a digest are read as they were written; every prefix is refused, and no changed
-//    byte makes an index that leaves a table;
+// Ranks' cards, and the digest that all ranks make from them:
+//  * a card and a digest are decoded as they were encoded; every prefix is refused, and no changed
+//    byte yields an index outside a table;
 //  * the digest of all ranks is the same whether it is gathered at once or merged from blocks, with
-//    ranks on their hosts in blocks, in turns, one by one or at random;
+//    ranks placed on hosts in blocks, in turns, one by one or at random;
 //  * it contains each rank's card;
-//  * at 4,096 ranks each rank passes it on in less than 64 KiB;
+//  * at 4,096 ranks each rank forwards it in less than 64 KiB;
 //  * descriptions of hosts' links that exceed the budget are dropped and counted, and each rank's
-//    number of devices stays;
-//  * a card with an address that no other host reaches, with unreadable links, or of another
+//    number of devices remains;
+//  * a card with an address that no other host can reach, with unreadable links, or from another
 //    version is refused with the reason;
 //  * a few bytes never expand to much memory;
 //  * a rank that refuses, one with another HETCOMM_TLS, and too many different ranks are reported
@@ -56,7 +56,7 @@ RankCard card_on(int rank, int host, bool ipv6 = false) {
   return card;
 }
 
-// A host with a NIC named |nic|.
+// Returns the links of a host with a NIC named |nic|.
 Bytes links_with(const std::string& nic) {
   topology::HostLinks links;
   links.nics = {{nic, 100'000, {}}};
@@ -95,7 +95,7 @@ Bytes digest_by_blocks(const std::vector<RankCard>& cards, int block) {
   return maker.digest(parts).value();
 }
 
-// The entry of one rank in a digest, as text.
+// Returns one rank's entry in a digest, as text.
 std::string told_of(const JobDigest& digest, size_t rank) {
   const RankClass& its_class = digest.classes[digest.class_of[rank]];
   std::string kinds;
@@ -144,7 +144,7 @@ TEST(RankCard, AnAddressThatNoOtherHostReachesIsRefused) {
               HasSubstr("no address for control connections"));
   card.control = card_on(1, 1).control.with_port(0);
   EXPECT_FALSE(decode_card(encode_card(card)).ok());
-  card.control = Address();  // a job of one rank
+  card.control = Address();  // as in a job with one rank
   EXPECT_TRUE(decode_card(encode_card(card)).ok());
   RankProfile profile;
   profile.control = {Address::local("hetcomm-control-1"), card_on(1, 1).control};
@@ -169,7 +169,7 @@ TEST(RankCard, OtherVersionsAreToldApart) {
   other_card[0] ^= std::byte{1};
   EXPECT_THAT(text_of(other_card), HasSubstr("comes from another version of hetcomm"));
   Bytes other_profile = card;
-  other_profile[3] ^= std::byte{1};  // after the version of the card and HETCOMM_TLS
+  other_profile[3] ^= std::byte{1};  // the byte after the card's version and HETCOMM_TLS
   EXPECT_THAT(text_of(other_profile), HasSubstr("comes from another version of hetcomm"));
   EXPECT_THAT(text_of(encode_profile({})), HasSubstr("HETCOMM_SMALL_JOB"));
 }
@@ -210,8 +210,8 @@ TEST(JobDigest, RanksThatSaidNothingOfLinksAreNotCounted) {
 }
 
 TEST(JobDigest, FewBytesNeverStandForMuch) {
-  // Every rank sends 4 KiB about its host in two bytes: all but the first letter repeat the one
-  // before.
+  // Every rank encodes 4 KiB about its host in two bytes: all letters but the first repeat the
+  // preceding one.
   JobDigest digest = gather(0, cards_of(500, Layout::kOneByOne)).value();
   digest.links.clear();
   for (size_t rank = 0; rank < digest.size(); ++rank) {
@@ -332,7 +332,7 @@ TEST(JobDigest, WhoDoesNotFitIsNamed) {
               HasSubstr("in more than 256 ways"));
 }
 
-// This time they tell each other.
+// Here the ranks exchange their devices.
 TEST(JobDigest, SaysWhetherRanksOfAHostKnowOfDifferentDevices) {
   std::vector<RankCard> cards = cards_of(32, Layout::kTurns);  // four hosts, in turns
   const auto must_tell = [&](int block) {

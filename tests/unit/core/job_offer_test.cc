@@ -1,9 +1,11 @@
 // The job that ranks share:
-//  * it is the first of rank 0's that all offer, each with its own number and channel;
-//  * there is none if a rank lacks it, two claim to be the same one, or any rank considers one of
-//    them lost;
-//  * there is none if a mark is of another secret, exchange or rank, or its content was changed;
-//  * malformed bytes are refused, and so is a digest that was changed;
+//  * the ranks choose the first of rank 0's jobs that all ranks offer, each rank with its own
+//    number and channel;
+//  * they choose none if a rank lacks it, two ranks claim to be the same one, or any rank considers
+//    one of them lost;
+//  * they choose none if a mark comes from another secret, exchange or rank, or its content was
+//    changed;
+//  * malformed bytes and a changed digest are refused;
 //  * the digest of thousands of ranks takes a few bytes.
 #include "src/core/job/membership/job_offer.h"
 
@@ -35,7 +37,7 @@ Values tell(const std::vector<std::vector<OwnJobOffer>>& all) {
   }
   return values;
 }
-// Returns the digest of |told| with blocks of |block| ranks.
+// Returns the digest of |told| with |block| ranks per block.
 Result<std::vector<std::byte>> digest_of(const Values& told, size_t block) {
   const JobOfferMaker maker;
   Values parts;
@@ -60,7 +62,7 @@ uint32_t chosen(const std::vector<std::vector<OwnJobOffer>>& all, const Values& 
   std::vector<uint32_t> jobs;
   for (size_t of = 0; of < 2 * all.size(); ++of) {
     const auto& own = all[of / 2];
-    // Once in one block, and once with each rank in a block of its own.
+    // Once in one block, and once with each rank in its own block.
     const auto choice = choose(own, told, exchange, of % 2 == 0 ? 64 : 1);
     EXPECT_TRUE(choice.ok()) << choice.status().text();
     const auto& found = choice.value();
@@ -157,7 +159,7 @@ TEST(JobOfferTest, ADigestOfThousandsIsShort) {
   EXPECT_EQ(choice.value()->channels[77], 3u);
 }
 
-// Different lists of lost ranks cannot make others store much.
+// Different lists of lost ranks cannot make other ranks store much.
 TEST(JobOfferTest, NoneWhereListsOfLostRanksAreLong) {
   std::vector<std::vector<OwnJobOffer>> all;
   for (int32_t rank = 0; rank < 64; ++rank) {

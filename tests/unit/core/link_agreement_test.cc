@@ -1,6 +1,6 @@
 // How ranks agree on one link model:
-//   - a rank whose host the model lacks, or whose cluster contradicts it, is named;
-//   - HETCOMM_LINK_MODEL accepts both forms of files, and reports which file is wrong and where;
+//   - an error names a rank whose host is missing from the model or whose cluster contradicts it;
+//   - HETCOMM_LINK_MODEL accepts both file formats, and errors name the faulty file and position;
 //   - the host's label comes from its variable, else from the system.
 #include "src/core/job/membership/link_agreement.h"
 
@@ -29,7 +29,7 @@ constexpr const char* kModel = R"({
   "paths": [{"from": "a", "to": "a"}, {"from": "a", "to": "b"}, {"from": "b", "to": "a"}]
 })";
 
-// Ranks by host label and cluster.
+// Checks ranks given by host label and cluster.
 std::string checked(const std::vector<std::pair<std::string, std::string>>& ranks) {
   PeerDirectory peers(static_cast<int>(ranks.size()));
   std::vector<RankCard> cards(ranks.size());

@@ -1,14 +1,14 @@
-// Queues to several ranks over one network interface, with pacers over a model of a network. Its
+// Queues to several ranks over one network interface, with pacers over a network model. The model's
 // connections share bottlenecks as TCP does, equally or worse, and its sockets may report bytes as
 // sent that they still hold:
 //    * bytes leave in proportion to the weights, on slow and fast links, near and far, whichever
 //      connections the network prefers
 //    * a queue whose own path is slow, or stalled, takes little from the others
-//    * the capacity of the network is used: also where paths are shared in parts, where rates
-//      change, where queues come and go, and for any network
-//    * the same holds next to other traffic of the rank, after an outage, and with any socket
+//    * the network's capacity is used, even if paths are partly shared, rates change, or queues
+//      come and go, and in any network
+//    * the same holds next to the rank's other traffic, after an outage, and with any socket
 //      buffers
-//    * a later queue to the same rank gets its share at once, within the host too
+//    * a later queue to the same rank gets its share immediately, within the host too
 //    * queues within the host do not wait for those to other ranks
 #include <algorithm>
 #include <cmath>
@@ -39,18 +39,18 @@ class Nobody final : public Submitter {
 // A queue and its path.
 struct Way {
   uint32_t weight = 1;
-  double cap = kAny;       // bytes per second of its own path
-  double eagerness = 1;    // how much of a bottleneck its connection takes
+  double cap = kAny;       // bytes per second on its own path
+  double eagerness = 1;    // relative weight of its connection in a bottleneck
   size_t trunk = 0;        // a bottleneck shared with others; 0: none
-  bool with_last = false;  // leads to the same rank as the last one
-  double buffer = 0;       // bytes that its socket takes
+  bool with_last = false;  // leads to the same rank as the previous queue
+  double buffer = 0;       // bytes that its socket accepts
   double on_ms = 0;        // sending time,
   double off_ms = 0;       // followed by this pause
   uint64_t rate = 0;       // set by the user
 };
 
-// A rank with a queue to each of some others. For the library, bytes have left as soon as they are
-// in a path's buffer.
+// A rank with queues to some other ranks. The library considers bytes sent once they are in a
+// path's buffer.
 class Net {
  public:
   Net(double link, std::vector<Way> ways, double delay_ms = 0.1, bool within_host = false)
@@ -66,7 +66,7 @@ class Net {
 
   Way& way(size_t which) { return queues_[which]->way; }
   void set_link(double rate) { link_ = rate; }
-  // Other traffic of this rank takes |part| of the link for |on_ms| of every |period_ms|.
+  // Reserves |part| of the link for this rank's other traffic, for |on_ms| in every |period_ms|.
   void set_other_traffic(double part, double on_ms, double period_ms) {
     other_part_ = part;
     other_on_ms_ = on_ms;
@@ -74,7 +74,7 @@ class Net {
   }
   void set_trunk(size_t trunk, double rate) { trunks_.at(trunk) = rate; }
 
-  // Returns the bytes per second of each queue over the next |ms|.
+  // Returns the bytes per second for each queue over the next |ms|.
   std::vector<double> run(double ms) {
     std::vector<double> before;
     for (const auto& queue : queues_) before.push_back(queue->arrived);
@@ -96,7 +96,7 @@ class Net {
     double arrives_ms = 0;
   };
   struct Queue;
-  // A rank that queues lead to.
+  // A rank that is the target of queues.
   struct Peer final : public ListedPair {
     explicit Peer(Net& its_net) : net(its_net), pacer(its_net.turns_, its_net.links_, *this) {
       net.turns_.add(*this);
@@ -143,7 +143,7 @@ class Net {
     bool sends = true;
   };
 
-  // Each queue has endless items, eight of 2 MiB at a time.
+  // Gives each queue an endless supply of items, eight of 2 MiB at a time.
   void push(Queue& queue) {
     while (queue.sends && queue.under_way < 16 * kMiB) {
       const uint64_t bytes = queue.peer.pacer.allowed(queue.flow, path_, 2 * kMiB, false, now());
@@ -155,7 +155,7 @@ class Net {
   }
   uint64_t now() const { return static_cast<uint64_t>(1e9 + now_ms_ * kMs); }
 
-  // Rates by progressive filling.
+  // Computes the rates by progressive filling.
   std::vector<double> fill(const std::vector<bool>& busy) const {
     std::vector<double> rates(queues_.size(), 0);
     std::vector<bool> grows = busy;
@@ -321,7 +321,7 @@ TEST(CoreLinkShare, ASlowWayHoldsNobodyUp) {
   }
 }
 
-// Its path carries more than its share, so it gets its share.
+// The queue's path carries more than its share, so the queue gets its share.
 TEST(CoreLinkShare, AWayThatIsFastEnoughHasItsPart) {
   Net net(25e6, {{.weight = 3}, {.weight = 1, .cap = 0.4 * 25e6}});
   net.run(2000);
@@ -371,7 +371,7 @@ TEST(CoreLinkShare, RatesOfTheLinkChange) {
   }
 }
 
-// Two queues share a bottleneck beyond the interface, which a third one avoids.
+// Two queues share a bottleneck beyond the interface, which a third queue avoids.
 TEST(CoreLinkShare, PartsOfTheWayAreShared) {
   Net net(100e6, {{.weight = 3, .trunk = 1}, {.weight = 1, .trunk = 1}, {.weight = 1}});
   net.set_trunk(1, 20e6);
@@ -406,7 +406,7 @@ TEST(CoreLinkShare, QueuesWithinTheHostAreLeftAlone) {
 TEST(CoreLinkShare, WhatSocketsHoldHasNotLeft) {
   for (const double link : {6e6, 25e6, 125e6}) {
     for (const double buffer : {2e6, 8e6}) {
-      if (buffer / link > 0.5) continue;  // they would hold half a second of traffic
+      if (buffer / link > 0.5) continue;  // the buffers would hold half a second of traffic
       SCOPED_TRACE(testing::Message() << link << " B/s, sockets of " << buffer);
       Net net(link, {{.weight = 3, .buffer = buffer}, {.weight = 1, .buffer = buffer}});
       net.run(10000);
@@ -463,7 +463,7 @@ TEST(CoreLinkShare, WhoComesLateHasItsPart) {
   }
 }
 
-// Advances |ms| at |rate|, with or without a queue held. Returns the last step other than kNone.
+// Advances by |ms| at |rate|, with or without a held queue. Returns the last step other than kNone.
 HoldingTrial::Step run_trial(HoldingTrial& trial, uint64_t* now_ns, double ms, double rate,
                              bool held) {
   HoldingTrial::Step said = HoldingTrial::Step::kNone;
@@ -486,11 +486,11 @@ TEST(CoreHoldingTrial, BlamesNothingElse) {
     ASSERT_EQ(run_trial(trial, &now_ns, 1000, 100e6, false), HoldingTrial::Step::kHold);
     EXPECT_NEAR(trial.free_rate(), 100e6, 1e6);
     trial.holding_begins(now_ns);
-    // Enough leaves, so nothing is missed.
+    // Enough bytes leave, so no capacity is missing.
     EXPECT_EQ(run_trial(trial, &now_ns, 1000, 90e6, true), HoldingTrial::Step::kNone);
     ASSERT_EQ(run_trial(trial, &now_ns, 1000, 40e6, true), HoldingTrial::Step::kSuspect);
     EXPECT_FALSE(trial.holds());
-    // More leaves without holding, or the interface carries no more.
+    // More bytes leave without holding, or the interface carries no more.
     EXPECT_EQ(run_trial(trial, &now_ns, 1000, later, false),
               later > 50e6 ? HoldingTrial::Step::kBlame : HoldingTrial::Step::kHold);
   }
@@ -507,7 +507,7 @@ TEST(CoreHoldingTrial, APauseSaysNothingOfTheInterface) {
   EXPECT_NEAR(trial.free_rate(), 50e6, 1e6);
 }
 
-// Any network carries nearly as much as without weights, and no queue starves.
+// Every network carries nearly as much as without weights, and no queue starves.
 TEST(CoreLinkShare, NoNetworkIsWasted) {
   double worst = 1;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -543,7 +543,7 @@ TEST(CoreLinkShare, NoNetworkIsWasted) {
     worst = std::min(worst, kept);
     EXPECT_GE(kept, 0.8);  // a loss of 15 % is not investigated
     for (size_t i = 0; i < rates.size(); ++i) {
-      // Slower ones have one piece in flight all the time.
+      // Slower queues always have one piece in flight.
       if (ways[i].cap > 3e5) {
         EXPECT_GT(rates[i], 0) << i;
       }
@@ -552,8 +552,7 @@ TEST(CoreLinkShare, NoNetworkIsWasted) {
   RecordProperty("worst", std::to_string(worst));
 }
 
-// Queues to a few ranks come and go, and stop while they wait. Every queue with data makes
-// progress.
+// Queues to a few ranks come and go, and stop while waiting. Every queue with data makes progress.
 TEST(CoreLinkShare, NobodyIsForgotten) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);

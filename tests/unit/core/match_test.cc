@@ -1,14 +1,14 @@
-// Matching of receives with messages:
-//  * a message goes to the receive posted first of all that accept it, exact or with wildcards;
-//  * an ignore mask accepts exactly the tags that differ only in its bits;
+// Matching receives with messages:
+//  * a message matches the earliest posted receive that accepts it, exact or with wildcards;
+//  * an ignore mask accepts exactly the tags that differ only in the mask's bits;
 //  * a removed receive matches nothing, and its neighbours still match in order;
-//  * order survives the growth of the table, for receives and for messages;
-//  * the oldest unexpected message that fits is found by source and tag, by any source, and by
-//    mask, and messages may be removed from the middle;
-//  * the cost of a receive or a message does not grow with their number, also with wildcards, and
+//  * order survives growth of the table, for receives and for messages;
+//  * the oldest matching unexpected message is found by source and tag, by any source, and by mask,
+//    and messages may be removed from the middle;
+//  * the cost of a receive or a message does not grow with their number, even with wildcards and
 //    with several alternating masks;
-//  * many masks of earlier receives do not make messages more expensive;
-//  * a table under a random mix of all of this behaves like a plain list.
+//  * many masks from earlier receives do not make messages more expensive;
+//  * under a random mix of all these operations a table behaves like a plain list.
 #include "src/core/peer/matching/match.h"
 
 #include <algorithm>
@@ -114,11 +114,11 @@ TEST_F(MatchTableTest, OneTakenOutLeavesItsNeighbours) {
 }
 
 TEST_F(MatchTableTest, GrowthKeepsOrder) {
-  constexpr uint64_t kTags = 1500;  // with two each, more than two steps of growth
+  constexpr uint64_t kTags = 1500;  // two per tag: more than two growth steps
   std::vector<Operation*> first;
   std::vector<Operation*> second;
   std::vector<Incoming*> early;
-  // Messages from others are in the table while it grows.
+  // Messages from other ranks are in the table while it grows.
   for (uint64_t tag = 0; tag < kTags; ++tag) {
     early.push_back(arrive(9, tag / 2));
     first.push_back(post(1, tag));
@@ -238,7 +238,7 @@ TEST_F(MatchTableTest, MasksOfThePastCostNothing) {
   EXPECT_EQ(table_.steps() - before, 100U);
 }
 
-// They are distributed although nothing was posted when they came.
+// The messages are indexed although no receive was posted when they arrived.
 TEST_F(MatchTableTest, UnexpectedMessagesCostNoMoreWhereThereAreMany) {
   constexpr uint64_t kCount = 100'000;
   for (uint64_t tag = 0; tag < kCount; ++tag) arrive(1, tag);
@@ -250,7 +250,7 @@ TEST_F(MatchTableTest, UnexpectedMessagesCostNoMoreWhereThereAreMany) {
   EXPECT_LE(table_.steps(), 8 * kCount);
 }
 
-// Random operations, checked against lists that are searched from the front.
+// Checks random operations against lists that are searched from the front.
 TEST_F(MatchTableTest, DoesWhatAListDoes) {
   std::mt19937_64 random(18);
   std::list<Operation*> posted;
@@ -262,7 +262,7 @@ TEST_F(MatchTableTest, DoesWhatAListDoes) {
   for (int step = 0; step < 60'000; ++step) {
     const auto source = static_cast<int32_t>(random() % 4);
     const uint64_t tag = (random() % 6) << (random() % 2 * 40);
-    // Many at times, so that the table grows.
+    // Sometimes many are added, so that the table grows.
     const bool fill = step / 3000 % 4 == 0;
     switch (random() % (fill ? 6 : 8)) {
       case 0:

@@ -1,7 +1,7 @@
 // The sweep of pending operations:
-//  * looks at the slots around a new one once, and later when one of them requests it;
-//  * returns when to come back, the earliest of all requests;
-//  * misses nothing that begins during the sweep.
+//  * examines the slots around a new operation once, and later if one of them requests it;
+//  * returns the earliest time at which any operation requested the next sweep;
+//  * misses no operation that begins during the sweep.
 #include <map>
 #include <set>
 
@@ -23,7 +23,7 @@ class OperationPoolTest : public ::testing::Test {
     look_at_[operation] = look_at_ns;
     operation->slot.block->has_new = true;
   }
-  // Returns how many slots are looked at.
+  // Sweeps and returns how many slots were examined.
   size_t sweep(uint64_t now_ns, uint64_t* next = nullptr) {
     size_t looked = 0;
     const uint64_t at = pool_.sweep(now_ns, [&](Operation& operation) {
@@ -67,7 +67,7 @@ TEST_F(OperationPoolTest, CostsNothingForWhatWaits) {
   for (Operation* operation : all_) begin(operation, 1'000'000);
   EXPECT_GE(sweep(1), all_.size());
   for (uint64_t now = 2; now < 1000; ++now) EXPECT_EQ(sweep(now), 0U);
-  // A neighbour that comes and goes makes its whole block be looked at.
+  // An operation that begins and ends causes its whole block to be examined.
   begin(all_[0], 2000);
   EXPECT_EQ(sweep(1000), SlotBlock::kSlots);
   EXPECT_EQ(sweep(2000), SlotBlock::kSlots);

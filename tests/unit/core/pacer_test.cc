@@ -1,12 +1,12 @@
 // The pacer:
-//    * queues that always have data get bytes in proportion to their weights, for any length of
-//      their items
-//    * a queue that pauses has no claim on the time that it missed, and the others get all of it
-//    * a rate is kept, and does not hinder others
+//    * queues that always have data get bytes in proportion to their weights, for any item lengths
+//    * a queue that pauses has no claim on the time that it missed, and the other queues get all of
+//      it
+//    * a rate limit is respected, and does not slow other queues
 //    * a single queue gets the whole path, with a larger window
 //    * a full connection does not hold up another one
-//    * data of high priority bypasses weights and window, but not the rate
-//    * with any arrivals and departures, at most the window is in flight, and no queue is forgotten
+//    * high-priority data bypasses weights and window, but not the rate
+//    * with any arrivals and departures, at most the window is in flight, and no queue starves
 #include "src/core/peer/sharing/pacer.h"
 
 #include <algorithm>
@@ -42,12 +42,12 @@ class Nobody final : public Submitter {
   uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
 };
 
-// A queue with items to send, which asks as its transfers would.
+// A queue with items to send, which requests permits as its transfers would.
 struct Source {
   explicit Source(const TrackShare& share) : flow(share) {}
   Pacer::Flow flow;
   uint64_t item_bytes = 4 * kMiB;
-  uint64_t left = 0;  // bytes that it still has to send
+  uint64_t left = 0;  // bytes that the source still has to send
   uint64_t of_item = 0;
   uint64_t sent = 0;
   bool high = false;
@@ -63,7 +63,7 @@ class CorePacer : public ::testing::Test {
     pacer_.add(source.flow);
     return source;
   }
-  // Starts what |source| may send.
+  // Starts the items that |source| may send.
   void push(Source& source) {
     while (source.left > 0) {
       if (source.of_item == 0) source.of_item = std::min(source.left, source.item_bytes);
@@ -89,7 +89,7 @@ class CorePacer : public ::testing::Test {
       push(**own);
     }
   }
-  // The oldest piece has arrived.
+  // Reports the oldest piece as arrived.
   void arrive() {
     ASSERT_FALSE(way_.empty());
     const Piece piece = way_.front();
@@ -150,11 +150,11 @@ TEST_F(CorePacer, APauseGivesNoClaim) {
   Source& other = add({.weight = 1}, 0);
   push_all();
   arrive(100 * kMiB);
-  EXPECT_EQ(one.sent, 100 * kMiB);  // alone, it has all
+  EXPECT_EQ(one.sent, 100 * kMiB);  // without competition, the source gets everything
   other.left = 200 * kMiB;
   push(other);
   arrive(40 * kMiB);
-  // Half of it, apart from data in flight.
+  // The source gets half, apart from data in flight.
   EXPECT_GE(one.sent, (120 - 3) * kMiB);
   EXPECT_LE(other.sent, 20 * kMiB);
   EXPECT_GE(other.sent, (20 - 4) * kMiB);
@@ -165,7 +165,7 @@ TEST_F(CorePacer, ARateIsKeptAndHindersNobody) {
   Source& fast = add({.weight = 1}, 3000 * kMiB);
   push_all();
   const uint64_t start_ns = now_ns_;
-  // A path of 1 GB/s.
+  // The path carries 1 GB/s.
   for (int i = 0; i < 1000 && !way_.empty(); ++i) {
     now_ns_ += way_.front().bytes;
     if (now_ns_ >= pacer_.next_timer_ns()) resume();
@@ -179,7 +179,7 @@ TEST_F(CorePacer, ARateIsKeptAndHindersNobody) {
 TEST_F(CorePacer, ASlowRateIsKept) {
   Source& slow = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
   push(slow);
-  // One piece at once, and a timer.
+  // One piece may leave immediately, and a timer is set.
   ASSERT_EQ(way_.size(), 1u);
   ASSERT_EQ(way_.front().bytes, Pacer::kMinPieceBytes);
   arrive();
@@ -195,7 +195,7 @@ TEST_F(CorePacer, AloneItHasALargeWindow) {
   Source& alone = add({}, 64 * kMiB, 64 * kMiB);
   push(alone);
   EXPECT_EQ(under_way_, Pacer::kWindowAloneBytes);
-  // Another queue gets its turn when it comes.
+  // A new queue gets its turn when it arrives.
   Source& other = add({}, 64 * kMiB, 64 * kMiB);
   push(other);
   arrive(Pacer::kWindowAloneBytes);
@@ -219,7 +219,7 @@ TEST_F(CorePacer, AFullConnectionHoldsNobodyUpOnAnother) {
   EXPECT_EQ(take(other, 1), 0u);
   EXPECT_EQ(take(one, 2), kMiB);
   EXPECT_EQ(take(other, 2), kMiB);
-  // Pieces that have ended on the other path give no room on this one.
+  // Pieces that have ended on the other path free no space on this one.
   pacer_.ended(way_.back().paced, now_ns_);
   EXPECT_EQ(pacer_.next(now_ns_), nullptr);
   pacer_.ended(way_.front().paced, now_ns_);
@@ -275,7 +275,7 @@ TEST_F(CorePacer, NobodyIsForgotten) {
         source.left += random.below(6 * kMiB);
         push(source);
       } else if (random.chance(0.1)) {
-        // Aborted: data in flight ends, the rest is not sent.
+        // Aborted: data in flight completes, and the rest is not sent.
         source.left = source.of_item = 0;
       } else if (random.chance(0.02) && sources_.size() > 1) {
         std::erase_if(way_, [&](const Piece& piece) {
@@ -295,7 +295,7 @@ TEST_F(CorePacer, NobodyIsForgotten) {
       ASSERT_LT(under_way_,
                 (several ? Pacer::kWindowBytes : Pacer::kWindowAloneBytes) + Pacer::kPieceBytes);
     }
-    // All of it arrives, with only ends of pieces and the timer as events.
+    // All data arrives, driven only by ends of pieces and by the timer.
     while (std::any_of(sources_.begin(), sources_.end(),
                        [](const auto& each) { return each->left > 0; })) {
       if (way_.empty()) {

@@ -1,9 +1,9 @@
 // The report on the pairings of two ranks:
-//   - every pairing is one line and one JSON entry, with distance, rate and share of the device's
-//     NICs;
+//   - every pairing has one line and one JSON entry, with distance, rate and its share of the
+//     device's NICs;
 //   - each verdict has its reason: the transport's reason, fabrics, subnets, HETCOMM_RAILS, a
-//     faster kind, or a failure whose waiting time runs;
-//   - NICs that no transport uses are listed with the reason, and a NIC is listed once;
+//     faster kind, or a recent failure that has not expired;
+//   - NICs that no transport uses are listed with the reason, and each NIC is listed once;
 //   - names that the peer chose cannot break a line.
 #include "src/core/job/paths/pairing_report.h"
 
@@ -36,7 +36,7 @@ Pairing pairing(const std::string& transport, const std::string& nic, const std:
           .score_us = 12.5};
 }
 
-// Returns the report of accelerator 0 of the machine.
+// Returns the report on the machine's accelerator 0.
 PairingReport report_on(const std::string& machine) {
   Result<topology::Machine> read = topology::read_machine_file(machine_path(machine + ".xml"));
   EXPECT_TRUE(read.ok()) << read.status().text();
@@ -56,7 +56,7 @@ std::string first_nic(const PairingReport& report) {
   return report.machine.nics[static_cast<size_t>(report.order[0].nic)].name();
 }
 
-// Returns the line of the table with |text|, or empty if there is none or several.
+// Returns the table's line that contains |text|, or an empty string if there is not exactly one.
 std::string line_with(const PairingReport& report, const std::string& text) {
   const std::string all = to_text(report);
   const size_t at = all.find(text);

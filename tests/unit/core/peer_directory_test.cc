@@ -1,11 +1,10 @@
-// Ranks estimate each other's hosts where the links have not been measured:
-//   - between hosts a link is no faster than the NICs used together, and no faster than its
-//     transport;
-//   - NICs of unknown rate, and the ranks of one host, leave the figures to the transports;
+// Ranks estimate each other's hosts if the links have not been measured:
+//   - a link between hosts is no faster than its NICs together, and no faster than its transport;
+//   - for NICs with unknown rates, and for ranks on one host, the transports determine the figures;
 //   - clusters are the declared ones, or else the hosts;
-//   - a route uses the NIC of a device, or the first one if the model lacks it;
+//   - a route uses the device's NIC, or the first NIC if the model lacks it;
 //   - the path from a NIC is as slow as the slowest element that it certainly crosses;
-//   - a job that is larger than a model has none, and reports why.
+//   - a job that is too large for a model has none, and reports why.
 #include "src/core/job/membership/peer_directory.h"
 
 #include <string>
@@ -25,7 +24,7 @@ using ::testing::HasSubstr;
 constexpr LinkCost kShm{.latency_ns = 200, .bytes_per_s = 20'000'000'000};
 constexpr LinkCost kTcp{.latency_ns = 10'000, .bytes_per_s = 4'000'000'000};
 
-// A host with |nics| of one rate. Device 0 uses two of them, and device 1 the last one.
+// Returns a host with |nics| of one rate. Device 0 uses two of them, and device 1 the last one.
 topology::HostLinks nics_of_rate(size_t nics, uint32_t mbit_per_s) {
   topology::HostLinks links;
   for (size_t i = 0; i < nics; ++i)
@@ -121,11 +120,11 @@ TEST(EstimatedLinks, RoutesGoOverTheNicsOfDevices) {
   EXPECT_THAT(crossed(0, 0), ElementsAre("h0 eth0 out", "h1 eth0 in"));
   EXPECT_THAT(crossed(1, 0), ElementsAre("h0 eth2 out", "h1 eth0 in"));
   EXPECT_THAT(crossed(0, 1), ElementsAre("h0 eth0 out", "h1 eth2 in"));
-  // Device 2 described no NICs of its own.
+  // Device 2 has described no NICs for itself.
   EXPECT_THAT(crossed(2, 2), ElementsAre("h0 eth0 out", "h1 eth0 in"));
   EXPECT_EQ(peers.device_count(1), 3U);
   EXPECT_THAT(peers.explain_link(0, 1), HasSubstr("estimated"));
-  // A measured model need not know the NICs' names.
+  // A measured model may lack the NICs' names.
   peers = without_model(ranks);
   peers.set_link_model(topology::parse_link_model(R"({
     "format": "hetcomm link model", "version": 1,
@@ -142,7 +141,7 @@ TEST(EstimatedLinks, RoutesGoOverTheNicsOfDevices) {
   EXPECT_EQ(peers.placement({0, 1}).across, LinkCost::bounded(5, 1000));
 }
 
-// A pair of ranks uses the model until it has measured.
+// A pair of ranks uses the model until it has its own measurements.
 TEST(WayTo, IsAsSlowAsTheModelSays) {
   PeerDirectory peers = without_model({rank_on(0, {}), rank_on(1, {}), rank_on(2, {})});
   EXPECT_FALSE(peers.way_to(1, 0, "eth0"));

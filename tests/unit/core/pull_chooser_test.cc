@@ -1,5 +1,5 @@
-// A pair of ranks whose methods of moving eager messages have known costs, which change. The
-// receiver tells the sender the cheaper method, and probing costs little.
+// A pair of ranks whose methods for moving eager messages have known costs, which change. The
+// receiver reports the cheaper method to the sender, and probing costs little.
 #include "src/core/peer/transfer/pull_chooser.h"
 
 #include <algorithm>
@@ -12,24 +12,25 @@ namespace {
 
 constexpr uint64_t kKi = 1 << 10;
 
-// Sender and receiver, each with its own half of the decision.
+// Sender and receiver, each making its own half of the decision.
 class TwoRanks {
  public:
-  // Costs in ns per byte of copying in, taking out and reading, and in ns per message read.
+  // Costs in ns per byte to copy in, to copy out and to read, and in ns per message read.
   double copy = 0.03;
   double take = 0.03;
   double read = 0.10;
   double read_fixed = 2000;
   bool sender_follows = true;
-  // The sender sends this many messages before it learns of a decision.
+  // The sender sends this many messages before a decision reaches it.
   int late = 0;
 
   struct Result {
-    double ns = 0;  // in total
+    double ns = 0;  // total
     int pulled = 0;
     int told = 0;
   };
-  // |alone|: each message waits for a reply; otherwise they follow each other at once.
+  // Sends messages. With |alone|, each message waits for a reply; otherwise they are sent back to
+  // back.
   Result run(uint64_t bytes, int count, bool alone) {
     Result result;
     const double size = static_cast<double>(bytes);
@@ -52,7 +53,7 @@ class TwoRanks {
         ++result.told;
         if (late == 0) plan_.told(PullClass::of(bytes), told_);
       }
-      // The way back takes equally long.
+      // The reply takes equally long.
       now_ += alone ? 2 * took : took;
       result.ns += took;
     }
@@ -67,7 +68,7 @@ class TwoRanks {
       }
     }
   }
-  // Returns the time of a message that is read.
+  // Returns the time to read a message.
   double reading(uint64_t bytes) const {
     return read * static_cast<double>(bytes) + read_fixed + 300;
   }
@@ -114,7 +115,7 @@ TEST(PullChooser, PullsAllWhereTheCoresLieFarFromEachOther) {
   }
 }
 
-// Copying in and taking out overlap in a stream, but not for a single message.
+// Copying in and copying out overlap in a stream, but not for a single message.
 TEST(PullChooser, PullsOnlyWhatGoesAloneWhereAStreamIsCopiedFaster) {
   TwoRanks ranks;
   ranks.copy = ranks.take = 0.1;
@@ -169,7 +170,7 @@ TEST(PullChooser, CopiesForAWhileWhereTheReceiverIsLate) {
   int copied = 0;
   for (int answers = 0; answers < 10; ++answers) {
     ASSERT_TRUE(pulls());
-    for (int i = 0; i < 14; ++i) plan.late(64 * kKi);  // all those in flight
+    for (int i = 0; i < 14; ++i) plan.late(64 * kKi);  // all the messages in flight
     int here = 0;
     while (!pulls()) ++here;
     EXPECT_EQ(here, answers == 0 ? 16 : 2 * copied);
@@ -182,7 +183,7 @@ TEST(PullChooser, CopiesForAWhileWhereTheReceiverIsLate) {
   EXPECT_EQ(here, 16);
 }
 
-// Copies of a sender whose receiver was late do not count against copying.
+// Copies by a sender whose receiver was late do not count against copying.
 TEST(PullChooser, SeesThatCopyingHasBecomeFastWhileTheReceiverIsLate) {
   TwoRanks ranks;
   ranks.copy = ranks.take = 0.5;

@@ -1,8 +1,8 @@
-// Which connections data may use, by the network interfaces near its memory:
-//  * a transport without a bit, because its number is too large, belongs to every mask;
-//  * a transport bound to no interface, and all of a kind with none near a device, serve that
-//    device;
-//  * needs are recorded once and bounded in number, and data waits for each no longer than stated.
+// Which connections data may use, given the network interfaces near its memory:
+//  * a transport whose number is too large for a bit belongs to every mask;
+//  * a transport not bound to an interface serves every device; if no transport of a kind is near
+//    a device, all transports of that kind serve that device;
+//  * needs are recorded once and limited in number, and data waits for each no longer than stated.
 #include "src/core/peer/rails/rail_needs.h"
 
 #include <vector>

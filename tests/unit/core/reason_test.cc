@@ -1,6 +1,6 @@
-// A rank tells the others of a failure:
-//  - the text contains the origin with its status once, however many ranks it passes;
-//  - PEER_LOST and MISMATCH keep their code, everything else is ABORTED on other ranks;
+// A rank reports a failure to the other ranks:
+//  - the text contains the origin and its status once, however many ranks forward it;
+//  - PEER_LOST and MISMATCH keep their codes, and every other failure is ABORTED on other ranks;
 //  - any bytes from the wire decode to a failure, with a printable and bounded text.
 #include "src/core/peer/wire/reason.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 ConstByteSpan bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-// Returns the status at rank 1 when rank 2 tells it |why|.
+// Returns the status at rank 1 when rank 2 reports |why|.
 Status hop(const Status& why, int rank) {
   const Status told = reason_for_others(rank, why);
   const std::string text(told.text());
@@ -58,7 +58,7 @@ TEST(Reason, TheWireIsNotBelieved) {
   EXPECT_EQ(told.text().find('\x1b'), std::string::npos);
 }
 
-// An abort of the communicator takes another route; a refusal is the owner's answer.
+// An abort of the communicator is reported separately; a refusal is the owner's answer.
 TEST(Reason, AbortsAndAnswersAreKnown) {
   const std::string text = "rank 4: DEVICE_LOST: because";
   const auto reason = [&](Code code, ConstByteSpan why) {

@@ -1,12 +1,14 @@
-// Registered memory at its owner, and its description for others:
-//  * notifications come out in the order in which they went in, each once, with their source;
-//  * the last of the running operations is distinguished from the others;
-//  * exported bytes contain everything that they were made from, and bytes that are shorter, longer
-//    or of another version are refused;
-//  * a range is inside a memory or not, also where offset and length together exceed 64 bits;
-//  * in a job, each registration has an id that no other has or had;
-//  * exported memory is accepted by its job only: not by another job or epoch, and not for a rank
-//    that does not exist.
+// Registered memory at its owner, and its description for other ranks:
+//  * notifications are returned once each, in the order in which they were added, with their
+//    source;
+//  * the last running operation is distinguished from the others;
+//  * exported bytes contain all their input, and bytes that are shorter, longer or from another
+//    version are refused;
+//  * the check whether a range is inside a memory is correct even if offset plus length exceeds 64
+//    bits;
+//  * within a job, no two registrations ever have the same id, at once or later;
+//  * exported memory is accepted only by its own job: not by another job or epoch, and not for a
+//    rank that does not exist.
 #include "src/core/memory/registration.h"
 
 #include <deque>

@@ -1,9 +1,12 @@
-// Two ranks agree on their reshard plans (reshard_board.h). Two boards talk to each other here:
-//  * plans with one tag and hash belong together, whichever rank made more of them
-//  * plans with one tag and number and different hashes differ, and both ranks are told
-//  * a rank that lacks a plan tells what it has instead, and tells when it has made it
-//  * notes about executions wait for a plan that comes later, and are deleted with their plan
-//  * a rank holds no more notes than necessary, and nothing of a plan that is gone at both
+// Two ranks agree on their reshard plans (reshard_board.h). In these tests two boards exchange
+// notes:
+//  * plans with the same tag and hash match, whichever rank made more of them
+//  * plans with the same tag and number but different hashes are a mismatch, and both ranks are
+//    told
+//  * a rank that lacks a plan reports what it has instead, and reports when it has made the plan
+//  * notes about executions wait for a plan that is made later, and are deleted with their plan
+//  * a rank holds no more notes than necessary, and no notes about a plan that both ranks have
+//    deleted
 #include "src/core/peer/matching/reshard_board.h"
 
 #include <deque>
@@ -44,7 +47,7 @@ class ReshardBoardTest : public ::testing::Test {
     }
     return made;
   }
-  // |plan| of |rank| sends a note about |execution|.
+  // Sends |rank|'s note about an |execution| of |plan|.
   void say(int rank, Plan& plan, ReshardAction action, uint64_t execution = 0) {
     ReshardNote note{.action = action, .tag = plan.terms.tag, .body = {}, .text = {}};
     note.body.number = boards_[rank].number_of(plan, 1 - rank);
@@ -115,7 +118,7 @@ TEST_F(ReshardBoardTest, WhatThereIsInsteadIsNamed) {
   EXPECT_EQ(second.lacks, "it has made 1 with tag 3 so far");
 }
 
-// Rank 0 made one that rank 1 could not make.
+// Rank 0 has made a plan that rank 1 could not make.
 TEST_F(ReshardBoardTest, NumbersMayDrift) {
   Plan& lost = make(0, 5);
   boards_[0].remove(lost);
@@ -146,7 +149,7 @@ TEST_F(ReshardBoardTest, EqualPlansAreJoinedByNumber) {
   }
 }
 
-// The second of two equal plans speaks first, while the other rank has made only one.
+// The second of two equal plans sends a note first, while the other rank has made only one.
 TEST_F(ReshardBoardTest, ALaterPlanIsNotJoinedToAnEarlierOne) {
   Plan& first = make(0, 7);
   Plan& second = make(0, 7);
@@ -159,7 +162,7 @@ TEST_F(ReshardBoardTest, ALaterPlanIsNotJoinedToAnEarlierOne) {
   EXPECT_EQ(their_second.heard, std::vector<uint64_t>{2});
 }
 
-// Numbers have drifted so far that no plan of the other rank has them.
+// Numbers have drifted so far that no plan on the other rank has them.
 TEST_F(ReshardBoardTest, EqualPlansAreJoinedInTheirOrder) {
   for (const bool first_speaks_first : {true, false}) {
     for (int i = 0; i < 2; ++i) boards_[0].remove(make(0, 5));
@@ -196,7 +199,7 @@ TEST_F(ReshardBoardTest, NotesWaitForThePlanAndGoWithIt) {
   EXPECT_EQ(other.heard, (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(own.lacks, "");
 
-  // Waiting notes of a deleted plan do not affect others.
+  // Notes that wait for a deleted plan do not affect other plans.
   Plan& gone = make(0, 9, 2);
   start(0, gone);
   boards_[0].remove(gone);
@@ -207,13 +210,13 @@ TEST_F(ReshardBoardTest, NotesWaitForThePlanAndGoWithIt) {
   say(0, short_lived, ReshardAction::kGivenUp, 3);
   say(0, short_lived, ReshardAction::kGone);
   boards_[0].remove(short_lived);
-  // A later plan in its place hears nothing, and is not reported as different.
+  // A later plan in its place receives no notes, and is not reported as different.
   Plan& later = make(1, 8, 1);
   EXPECT_TRUE(later.heard.empty());
   EXPECT_TRUE(later.differs.empty());
 }
 
-// Rank 0 has deleted its plan; notes about it arrive when rank 1 has made others.
+// Rank 0 has deleted its plan; notes about the plan arrive after rank 1 has made others.
 TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& gone = make(0, 9);
   ReshardNote late{.action = ReshardAction::kStarted, .tag = 0, .body = {}, .text = {}};
@@ -223,7 +226,7 @@ TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& other = make(1, 7);
   send(0, late);
   EXPECT_TRUE(other.differs.empty());
-  // The same plan again on both ranks: notes of the first one do not apply to the second.
+  // Both ranks make the same plan again: notes for the first plan do not apply to the second.
   Plan& own = make(0, 7);
   start(0, own);
   ReshardNote old{.action = ReshardAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
@@ -234,7 +237,7 @@ TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& again = make(1, 7);
   send(0, old);
   EXPECT_TRUE(again.heard.empty());
-  // Rank 0 finishes a plan before rank 1 does, and makes it again.
+  // Rank 0 completes a plan before rank 1 does, and makes it again.
   Plan& first = make(0, 7, 5);
   Plan& partner = make(1, 7, 5);
   start(0, first);

@@ -1,7 +1,7 @@
 // Messages kept until the peer has acknowledged them:
-//  * replay gives all after a number, in order, with their headers and bytes;
-//  * an acknowledgement drops everything up to its number and nothing beyond it, also across the
-//    wrap of the 32-bit numbers;
+//  * replay returns all messages after a number, in order, with their headers and bytes;
+//  * an acknowledgement drops everything up to its number and nothing beyond it, even when the
+//    32-bit numbers wrap around;
 //  * a header or a payload may wrap around the end of the ring, and the ring may grow at that
 //    moment;
 //  * largest() and bytes() describe the messages that are still kept.
@@ -23,7 +23,7 @@ struct Kept {
 
 class RetentionTest : public ::testing::Test {
  protected:
-  // A message of |size| bytes, in two extents.
+  // Adds a message of |size| bytes, in two extents.
   void push(uint32_t sequence, size_t size) {
     std::vector<std::byte> bytes(size);
     for (size_t i = 0; i < size; ++i) {
@@ -36,7 +36,7 @@ class RetentionTest : public ::testing::Test {
                     ExtentView{pieces, 0, size});
     kept_.push_back({sequence, std::move(bytes)});
   }
-  // Replay gives the rest of |kept_| after |sequence|, up to |most| messages.
+  // Expects replay to return the messages in |kept_| after |sequence|, up to |most| of them.
   void expect_replay(uint32_t sequence, size_t most = SIZE_MAX) {
     size_t index = 0;
     while (index < kept_.size() && static_cast<int32_t>(kept_[index].sequence - sequence) <= 0) {
@@ -94,7 +94,7 @@ TEST_F(RetentionTest, ReplaysWhatIsNotAcknowledged) {
   EXPECT_EQ(retention_.count(), 6U);
   expect_replay(0);
   expect_replay(5);
-  acknowledge(3);  // an old one
+  acknowledge(3);  // an outdated acknowledgement
   EXPECT_EQ(retention_.count(), 6U);
   acknowledge(10);
   EXPECT_TRUE(retention_.empty());
@@ -123,7 +123,7 @@ TEST_F(RetentionTest, NumbersWrap) {
   EXPECT_TRUE(retention_.empty());
 }
 
-// The ring wraps at every offset, and grows at each of them.
+// Wraps the ring at every offset, and grows it at each offset.
 TEST_F(RetentionTest, TheRingIsCrossedAnywhere) {
   for (size_t size = 0; size < 200; size += 7) {
     retention_ = {};
@@ -135,7 +135,7 @@ TEST_F(RetentionTest, TheRingIsCrossedAnywhere) {
       acknowledge(next - 6);
       expect_replay(0);
     }
-    push(++next, 5000);  // grows
+    push(++next, 5000);  // the ring grows
     expect_replay(0);
     EXPECT_EQ(retention_.largest(), 5000U);
     acknowledge(next - 1);

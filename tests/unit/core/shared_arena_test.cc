@@ -1,7 +1,7 @@
-// The shared memory of collective operations, offered and found:
+// Shared memory for collective operations, as offered and opened:
 //
 //   * an opened offer is mapped
-//   * memory with another nonce, name or length, or without its seals, is left alone
+//   * memory with another nonce, name or length, or without its seals, is not mapped
 #include "src/core/collectives/shared_arena.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint32_t kRanks = 3;
 
-// Returns how many times a file with |name| is mapped here.
+// Returns how many times a file with |name| is mapped in this process.
 int mappings(const std::string& name) {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -47,10 +47,10 @@ class SharedArenaTest : public ::testing::Test {
   static Code open(const ArenaOffer& offer, uint32_t ranks = kRanks) {
     return SharedArena::open(ranks, offer).status().code();
   }
-  // The offered file's length.
+  // Returns the offered file's length.
   uint64_t size() const { return static_cast<uint64_t>(lseek(file(), 0, SEEK_END)); }
   int file() const { return static_cast<int>(offer_.file); }
-  // An offer of another file that begins with the nonce.
+  // Returns an offer of another file that begins with the nonce.
   ArenaOffer offer_of(const char* name, uint64_t size, int seals) {
     const UniqueFd& made = files_.emplace_back(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     EXPECT_TRUE(made.valid());

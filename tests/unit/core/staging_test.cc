@@ -1,16 +1,16 @@
-// How transfers go through the host, without a transfer.
+// How transfers are staged through the host, tested without a transfer.
 //
-//   * chunks grow with the message and with the rate of copies, within bounds; explicit settings
-//     are used unchanged
-//   * chunks of one transfer or of several never overlap, and are returned
-//   * a block that a rank can map is for that rank alone
-//   * a pool is bounded, but a transfer without a chunk gets one all the same
-//   * a copy that may run on has ended before its failure is reported
-//   * copies for callers are as long as drivers allow, and none is started before the last has
-//     ended
+//   * chunks grow with the message and with the copy rate, within limits; explicit settings are
+//     used unchanged
+//   * chunks of one or several transfers never overlap, and are returned
+//   * a block that a rank can map is reserved for that rank
+//   * a pool is bounded, but a transfer without a chunk gets one even beyond the limit
+//   * a copy that may still be running has ended before its failure is reported
+//   * copies for callers are as long as drivers allow, and each starts only after the previous one
+//     has ended
 //   * polling threads yield to processors of this host that copy
-//   * a rate covers only the time with work in progress, also if each time was short, and one delay
-//     changes it little
+//   * a rate covers only time with work in progress, even if each interval was short, and one delay
+//     changes the rate little
 #include "src/core/memory/staging.h"
 
 #include <sys/resource.h>
@@ -48,14 +48,14 @@ TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
       before = shape.chunk_bytes;
     }
   }
-  // A slow device: the first and the last chunk would cost 5 % if it were a twentieth of the
-  // message.
+  // A slow device: if the chunk were a twentieth of the message, the first and last chunks would
+  // cost 5 %.
   EXPECT_EQ(choose_staging_shape({}, kMi, {.bytes_per_s = 250e6}).chunk_bytes, 32 * kKi);
-  // A fast one: apart from its bytes a chunk costs about as much as 50 KiB.
+  // A fast device: a chunk's fixed cost is about that of 50 KiB.
   EXPECT_GE(choose_staging_shape({}, 64 * kMi, {.bytes_per_s = 10e9}).chunk_bytes, 512 * kKi);
   EXPECT_GT(choose_staging_shape({}, kMi, {.bytes_per_s = 10e9}).chunk_bytes,
             choose_staging_shape({}, kMi, {.bytes_per_s = 250e6}).chunk_bytes);
-  // Chunks are fewer if copies are expensive to start.
+  // Fewer chunks are used if copies are expensive to start.
   EXPECT_GE(choose_staging_shape({}, 4 * kMi, {.bytes_per_s = 10e9, .start_s = 20e-6}).chunk_bytes,
             2 * choose_staging_shape({}, 4 * kMi, {.bytes_per_s = 10e9}).chunk_bytes);
 }
@@ -156,7 +156,7 @@ TEST(LoadTest, RateIsThatOfBusyTime) {
     load.finish(1000, now + 1000);
   }
   EXPECT_NEAR(load.rate(), 1e9, 1e6);
-  // Late by 2 ms once.
+  // One copy is late by 2 ms.
   load.start(1000, now);
   load.finish(1000, now + 2'000'000);
   now += 3'000'000;
@@ -204,8 +204,8 @@ TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
   }
 }
 
-uint64_t unwaited;       // bytes of copies whose event was not waited for
-uint64_t most_unwaited;  // maximum of that
+uint64_t unwaited;       // bytes of copies whose event has not been waited for
+uint64_t most_unwaited;  // maximum of |unwaited|
 
 void note_copy(uint64_t size) {
   unwaited += size;
@@ -227,7 +227,7 @@ TEST(MemoryTest, LongCopiesGoPieceByPiece) {
     note_copy(size);
     return real.table->copy_from_host(device, stream, address, offset, host, size);
   };
-  // Two pieces may run at a time.
+  // Two pieces may run concurrently.
   table.event_query = [](void* device, void* event) {
     const hetcomm_status_t status = real.table->event_query(device, event);
     if (status == HETCOMM_OK) unwaited -= std::min<uint64_t>(unwaited, 2 * kMi);
@@ -247,7 +247,7 @@ TEST(MemoryTest, LongCopiesGoPieceByPiece) {
   EXPECT_LE(most_unwaited, 4 * kMi);
 }
 
-// Memory of a device whose copies take 200 ms, and a poller that sleeps on them.
+// Memory on a device whose copies take 200 ms, and a poller that sleeps on these copies.
 struct SlowDevice {
   static constexpr uint64_t kSize = 64 * kKi;
 
@@ -267,9 +267,9 @@ struct SlowDevice {
   std::vector<BufferPiece> pieces;
 };
 
-// Two copies in the streams of each direction. A sleep may begin while devices will announce the
-// end of the running copies, but not when one is over, no matter which call has consumed its
-// notice.
+// Submits two copies in the streams of each direction. A sleep may begin if devices will announce
+// the end of the running copies, but not if a copy has ended, whichever call has consumed its
+// notification.
 TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
   SlowDevice slow;
   Poller& poller = slow.poller;
@@ -296,15 +296,15 @@ TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
     poller.wait(10'000'000'000);
     ASSERT_LT(now_ns() - begin, 5'000'000'000U) << "nobody ended the sleep";
     ++sleeps;
-    EXPECT_EQ(poller.poll(), 1);  // this consumes the notice
+    EXPECT_EQ(poller.poll(), 1);  // this consumes the notification
     EXPECT_FALSE(staging.prepare_sleep()) << "a copy is over";
   }
   EXPECT_GE(sleeps, 2U);
   EXPECT_EQ(handler.heard, std::vector<Code>(4, Code::kOk));
 }
 
-// The first copy that would sleep creates the descriptor. If that fails, copies are polled, and the
-// next one tries again.
+// The first copy to be slept on creates the descriptor. If that fails, copies are polled, and the
+// next such copy tries again.
 TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
   SlowDevice slow;
   Staging& staging = slow.staging;
@@ -325,7 +325,7 @@ TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
   EXPECT_EQ(handler.heard, std::vector<Code>{Code::kOk});
 }
 
-// Records the published keys that are not withdrawn.
+// Records the keys that are published and not withdrawn.
 class Published final : public BlockPublisher {
  public:
   Result<RemoteKey> publish_block(size_t transport, int reader, Region region) override {
@@ -350,7 +350,8 @@ std::byte* take_block(ChunkPools::Share& share) {
   return share.take(false, &exhausted);
 }
 
-// A rank that has a file can read it forever. If there are more ranks than blocks, they take turns.
+// A rank that has a file can read it forever. If there are more ranks than blocks, the blocks are
+// reassigned in turn.
 TEST(ChunkPoolsTest, ABlockIsForOneReader) {
   DeviceSet devices;
   const Device host = create_host_device().value();
@@ -419,7 +420,7 @@ TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
   bool exhausted = true;
   EXPECT_EQ(next.take(true, &exhausted), nullptr);
   EXPECT_FALSE(exhausted);
-  // A transfer without a chunk gets one all the same.
+  // A transfer without a chunk gets one even beyond the limit.
   std::byte* const guaranteed = next.take(false, &exhausted);
   EXPECT_NE(guaranteed, nullptr);
   next.give(guaranteed);
@@ -460,7 +461,7 @@ TEST(StagingCopyTest, PollersYieldToProcessorsThatCopy) {
   }
 }
 
-// Rows of two memories in one job. The device of one of them does not support rows.
+// Rows of two memories are copied in one job. One memory's device does not support rows.
 TEST(StagingCopyTest, RowsOfSeveralMemories) {
   DeviceSet devices;
   for (const char* const kind : {"sim-handle", "sim-address"}) {

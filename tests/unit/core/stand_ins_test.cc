@@ -1,10 +1,10 @@
-// Host memory that stands in for memory of devices:
+// Host memory that substitutes for device memory:
 //
 //   * it is pinned once, and reused for operations of about the same size
-//   * no more is kept than the bound allows
-//   * while a user's stream is held back nothing is pinned or unpinned: pageable memory takes its
-//     place, and is freed as soon as it may be
-//   * a vendor that cannot pin is no failure; kept memory is freed first
+//   * no more memory is kept than the limit allows
+//   * while a user's stream is held back nothing is pinned or unpinned: pageable memory is used
+//     instead, and freed as soon as possible
+//   * a vendor that cannot pin causes no failure; kept memory is freed first
 #include "src/core/memory/stand_ins.h"
 
 #include <set>
@@ -82,14 +82,14 @@ TEST_F(StandInsTest, AreUsedAgain) {
     EXPECT_TRUE(is_pinned(memory));
   }
   EXPECT_EQ(pins, 1);
-  // Too short, much too long, and two at once:
+  // Requests sizes too short, much too long, and twice at once:
   take(2 * kMi);
   take(100 * kKi);
   EXPECT_EQ(pins, 3);
   StandIns::Memory one = take(kMi);
   StandIns::Memory other = take(kMi);
   EXPECT_NE(one.get(), other.get());
-  EXPECT_EQ(pins, 3);  // the longer one is reused
+  EXPECT_EQ(pins, 3);  // the longer memory is reused
   StandIns::Memory third = take(kMi);
   EXPECT_EQ(pins, 4);
 }
@@ -108,7 +108,7 @@ TEST_F(StandInsTest, NoMoreAreKeptThanAllowed) {
     EXPECT_EQ(pinned.size(), 10u);
   }
   EXPECT_EQ(pinned.size(), kMaxKept / kMi);
-  // Two larger than the bound are kept.
+  // Two memories larger than the limit are kept.
   std::set<std::byte*> large;
   for (int round = 0; round < 3; ++round) {
     StandIns::Memory one = take(3 * kMaxKept);
@@ -136,7 +136,7 @@ TEST_F(StandInsTest, NothingIsPinnedOrUnpinnedWhileAStreamIsHeldBack) {
   EXPECT_EQ(pins, before);
   EXPECT_EQ(pinned.size(), there);
   devices_.calls().drop_hold();
-  // It may be pinned again, and the excess is freed.
+  // Memory may be pinned again, and the excess is freed.
   EXPECT_TRUE(is_pinned(take(2 * kMi)));
   EXPECT_LE(pinned.size(), kMaxKept / kMi + 1);
 }

@@ -1,17 +1,17 @@
-// Small containers of core:
-//  * SlotTable: an id finds its object until it is erased and never again, also when the slot has
+// Core's small containers:
+//  * SlotTable: an id finds its object until it is erased and never again, even if the slot has
 //    another object; made-up ids find nothing; a detached id stays in use; for_each() may erase;
-//  * IdChains: an object is found by its id, however many there are, until it is removed; several
-//    may have one id;
-//  * BlockPool: a returned block is reused for its size and for no larger one; no block is handed
-//    out twice;
-//  * FewPooled: keeps order when one is removed;
-//  * OperationQueue: first in, first out, with insertion in front and removal anywhere;
-//  * RecentCompletions: shows the latest completions, the oldest first, once the list has wrapped
-//    too; reported ones are not shown again;
-//  * OverlapGuard: two receives into overlapping bytes are refused, neighbours are not, and a
-//    refused one leaves nothing behind;
-//  * LengthsOfMessages: the number of a channel and a length of 48 bits share a header.
+//  * IdChains: an object is found by its id until it is removed, however many objects there are;
+//    several objects may share an id;
+//  * BlockPool: a returned block is reused for its own size but not for a larger one; no block is
+//    handed out twice;
+//  * FewPooled: order is kept when an element is removed;
+//  * OperationQueue: first in, first out, with insertion at the front and removal anywhere;
+//  * RecentCompletions: shows the latest completions, the oldest first, even after wrapping around;
+//    reported completions are not shown again;
+//  * OverlapGuard: two receives into overlapping bytes are refused, adjacent receives are not, and
+//    a refused receive leaves no state behind;
+//  * LengthsOfMessages: a channel number and a 48-bit length share a header.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -339,7 +339,7 @@ class OverlapGuardTest : public ::testing::Test {
   OverlapGuardTest() : bytes_(1000) {
     EXPECT_TRUE(devices_.add(create_host_device().value()).ok());
   }
-  // The receive has the pieces [begin, end) of |bytes_|.
+  // Makes a receive whose pieces are the ranges [begin, end) of |bytes_|.
   Operation* receive(std::vector<std::pair<size_t, size_t>> pieces) {
     Operation* operation = pool_.allocate();
     operation->kind = OperationKind::kReceive;

@@ -1,8 +1,9 @@
-// Ends of tracks that wait for their partner:
-//  * ends of queues are taken in their order, whether they are gone or not;
-//  * ends of redistributions are taken by their content, existing ones first, and gone ones only
-//    for the same plan; gone ones before the taken one are forgotten;
-//  * under a random mix of all of this the ends behave like a list that is searched from the front.
+// Track ends that wait for their partner:
+//  * queue ends are taken in order, whether or not they are gone;
+//  * redistribution ends are taken by their content, existing ones first, and gone ones only for
+//    the same plan; gone ends before the taken one are discarded;
+//  * under a random mix of all these operations the ends behave like a list that is searched from
+//    the front.
 #include "src/core/peer/matching/track_ends.h"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ struct End {
   uint64_t name() const { return number; }
 };
 
-// The rule, as a walk along a list.
+// The matching rule, implemented as a search along a list.
 std::optional<End> take(std::list<End>& ends, const TrackKey& key, uint64_t content,
                         uint64_t plan) {
   const auto first = [&](auto&& fits) {

@@ -1,5 +1,5 @@
 // A list of transports names the allowed ones, or after ^ the forbidden ones. An unknown name is
-// refused with the known ones.
+// refused with a text that lists the known names.
 #include "src/core/job/paths/transport_choice.h"
 
 #include <memory>

@@ -1,11 +1,11 @@
-// Calls of devices that may wait for users' streams:
+// Device calls that may wait for users' streams:
 //
-//   * they are made at once while nothing is held back
-//   * during a hold they are deferred, and made in order when it has ended
-//   * no hold begins while such a call is made
+//   * they are made immediately while nothing is held back
+//   * during a hold they are deferred, and made in order once it has ended
+//   * no hold begins during such a call
 //   * if more events wait than allowed, a separate thread releases the oldest
-//   * deferred calls for a stream are made before the stream goes; all are made at the end
-//   * pinned memory stays until the last device has released it
+//   * deferred calls for a stream are made before the stream is destroyed; all are made at the end
+//   * pinned memory stays pinned until the last device has released it
 #include "src/core/memory/waiting_calls.h"
 
 #include <atomic>

@@ -1,9 +1,10 @@
 // The checks around foreign devices:
 //   - each function's permitted statuses pass unchanged;
-//   - every other status becomes DEVICE_LOST, and the device's text names function and status;
-//   - the device's own texts stay; null entries stay null; copies inside devices get the device's
-//     own instances, and never another table's;
-//   - an entry that the table ends within counts as left out.
+//   - every other status becomes DEVICE_LOST, and the device's text names the function and the
+//     status;
+//   - the device's own texts are kept; null entries stay null; copies between devices get the
+//     device's own instances, and never another table's;
+//   - an entry that extends past the end of the table counts as missing.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-hetcomm_status_t answer = HETCOMM_OK;  // returned by all functions below
+hetcomm_status_t answer = HETCOMM_OK;  // the status returned by all functions below
 int destroyed = 0;
 void* between_to = nullptr;
 
@@ -126,7 +127,7 @@ TEST_F(Checked, WhatNoneMayReturnIsDeviceLost) {
   EXPECT_EQ(find(), HETCOMM_DEVICE_LOST);
   answer = HETCOMM_NOT_FOUND;
   EXPECT_EQ(copy(), HETCOMM_DEVICE_LOST);
-  // A later failure of the device itself does not get this text.
+  // A later failure in the device itself does not get this text.
   answer = HETCOMM_DEVICE_LOST;
   EXPECT_EQ(copy(), HETCOMM_DEVICE_LOST);
   EXPECT_EQ(text_of(device_), "");
@@ -233,7 +234,7 @@ TEST_F(Checked, OneQueryReachesTheDevicesBehindIt) {
     EXPECT_EQ(place.base, &instances[i]);
   }
   EXPECT_EQ(all[0].table->locate(asked.data(), asked.size(), &place, &place), HETCOMM_NOT_FOUND);
-  // A device behind another table is asked, and its impossible answer is ignored.
+  // A device behind another table is called, and its impossible answer is ignored.
   all.push_back(make_checked_device({&lies, &inner_}).value());
   asked.push_back(all.back().instance);
   EXPECT_EQ(all[0].table->locate(asked.data(), asked.size(), &place, &place), HETCOMM_DEVICE_LOST);

@@ -1,4 +1,4 @@
-// Shared by the tests of devices: owners of devices and of the objects that they hand out.
+// Shared by the device tests: owners of devices and of the objects that devices return.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@
 namespace hetcomm {
 
 #ifdef HETCOMM_HAS_TORCH
-// Creates a device of torch by torch's name for it, such as "cuda:0".
+// Creates a torch device by torch's name for it, such as "cuda:0".
 Result<Device> create_torch_device(std::string_view name);
 #endif
 
-// A device that is destroyed at the end of the test. Its functions are the table's, with the
-// instance bound.
+// A device that is destroyed at the end of the test. Its functions are those of the device's table,
+// with the instance bound.
 class TestDevice {
  public:
-  // |kind| is "host", "sim-handle", "sim-address", "example" (the first kind of a plug-in),
-  // "opencl:" with options, or "torch:" with torch's name of a device.
+  // Creates a device. |kind| is "host", "sim-handle", "sim-address", "example" (the first kind in a
+  // plug-in), "opencl:" with options, or "torch:" with torch's name for a device.
   explicit TestDevice(std::string_view kind, std::string_view options = "") {
     Result<Device> device =
         kind == "host"      ? create_host_device()
@@ -88,7 +88,7 @@ class TestDevice {
     return event;
   }
   hetcomm_status_t query(void* event) { return table().event_query(instance(), event); }
-  // Waits for everything in |stream|.
+  // Waits for all work in |stream|.
   void finish(void* stream) {
     void* const event = record(stream);
     EXPECT_EQ(table().event_wait(instance(), event), HETCOMM_OK);
@@ -111,15 +111,15 @@ class TestDevice {
   Device device_{};
 };
 
-// The kinds that this program runs the suite of the table over.
+// Returns the device kinds for which this program runs the table's test suite.
 std::vector<std::string> kinds_to_test();
 
-// The kinds whose table has |entry|.
+// Returns the kinds whose table has |entry|.
 template <typename Entry>
 std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
   std::vector<std::string> kinds = kinds_to_test();
   std::erase_if(kinds, [&](const std::string& kind) {
-    // Without the variable there is no plug-in. The tests that need one report that.
+    // Without the variable there is no plug-in. Tests that need one report its absence.
     if (kind == "example" && std::getenv("HETCOMM_TEST_PLUGIN") == nullptr) return true;
     const TestDevice device(kind);
     return !device.exists() || device.table().*entry == nullptr;
@@ -127,7 +127,7 @@ std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
   return kinds;
 }
 
-// The name of a test that runs over kinds of devices.
+// Names a test that runs over device kinds.
 inline std::string kind_name(const testing::TestParamInfo<std::string>& kind) {
   std::string name = kind.param;
   for (const char letter : {'-', ':', '='}) std::erase(name, letter);
@@ -141,7 +141,7 @@ inline std::vector<std::byte> random_bytes(size_t size, unsigned seed) {
   return bytes;
 }
 
-// Calls use(offset of the row in |rows|) for all rows in order.
+// Calls use(offset of the row in |rows|) for all rows, in order.
 template <typename Use>
 void for_each_row(const DeviceRows& rows, Use&& use) {
   for (uint64_t i = 0; i < rows.extents[0]; ++i) {

@@ -1,5 +1,6 @@
-// The host device: memory is the CPU's own and aligned. Copies are done on return, and events are
-// complete from the start. Files of memory keep their size, and take a quarter of the descriptors.
+// The host device: memory is aligned and the CPU's own. Copies are complete on return, and events
+// are complete from the start. Memory files keep their size, and use at most a quarter of the
+// descriptors.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ int shared_file_of(TestDevice& host, void* memory) {
   return file;
 }
 
-// Another process may map it, and must never find less than announced.
+// Another process may map the file, and must never find fewer bytes than announced.
 TEST(HostDevice, FilesOfMemoryKeepTheirSize) {
   TestDevice host("host");
   void* const memory = host.allocate(5000);
@@ -55,7 +56,7 @@ TEST(HostDevice, FilesOfMemoryKeepTheirSize) {
   EXPECT_EQ(fcntl(file, F_GETFD), -1) << "it is closed with the memory";
 }
 
-// The other descriptors are for connections, and further memory comes from the heap.
+// The remaining descriptors are for connections, and further memory comes from the heap.
 TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -70,7 +71,7 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
     files += shared_file_of(host, memories.back()) >= 0 ? 1 : 0;
   }
   EXPECT_EQ(files, 32);
-  // Large memory does not share pages, just as with a file.
+  // Large allocations do not share pages, just as with a file.
   for (const uint64_t size : {uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, uint64_t{3} << 20}) {
     std::array<void*, 3> more{};
     for (void*& memory : more) {
@@ -89,7 +90,7 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// Exceeding the limit of file sizes would end the process by a signal.
+// Exceeding the file-size limit would end the process by a signal.
 TEST(HostDevice, TheLimitOfFileSizesIsAStatus) {
   TestDevice host("host");
   rlimit before{};
@@ -115,7 +116,7 @@ TEST(HostDevice, MemoryIsTheCpusOwn) {
   auto* const memory = static_cast<char*>(host.allocate(8));
   void* const stream = host.stream();
   ASSERT_EQ(host.write(stream, memory, 2, "abc", 3), HETCOMM_OK);
-  EXPECT_EQ(std::memcmp(memory + 2, "abc", 3), 0);  // no event needed
+  EXPECT_EQ(std::memcmp(memory + 2, "abc", 3), 0);  // no event is needed
   char back[3] = {};
   ASSERT_EQ(host.read(stream, back, memory, 2, 3), HETCOMM_OK);
   EXPECT_EQ(std::memcmp(back, "abc", 3), 0);

@@ -1,5 +1,6 @@
-// Every call to OpenCL fails once, at every point of a device's life. The device reports it, or
-// does without; it never ends the process, never hangs, and never returns wrong data as right.
+// Every OpenCL call fails once, at every point in a device's life. The device reports the failure
+// or works around it; it never ends the process, never hangs, and never returns wrong data as
+// correct.
 #include <sys/eventfd.h>
 
 #include <array>
@@ -21,9 +22,9 @@
 namespace hetcomm {
 namespace {
 
-thread_local bool is_spared = false;  // calls of this thread succeed, and do not count
+thread_local bool is_spared = false;  // this thread's calls succeed, and do not count
 
-// Only call number |fails_at| since begin() fails.
+// Makes only call number |fails_at| since begin() fail.
 struct Faults {
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> fails_at{-1};
@@ -47,8 +48,8 @@ struct Faults {
 };
 Faults faults;
 
-// Replaces one OpenCL function. It fails without any effect: a returned handle is null, and the
-// status, where the last argument takes it, says why.
+// Replaces one OpenCL function. A failing call has no effect: it returns a null handle, and stores
+// the error in its last argument if that is a status.
 template <auto kMember, typename Function>
 struct Failing;
 template <auto kMember, typename Value, typename... Arguments>
@@ -77,7 +78,7 @@ struct Failing<kMember, Value(CL_API_CALL*)(Arguments...)> {
   }
 };
 
-// All functions may fail while this lives.
+// Enables failures in all functions while the object exists.
 class FailingApi {
  public:
   FailingApi() : real_(*opencl::Api::open().value()) {
@@ -91,7 +92,7 @@ class FailingApi {
   }
     HETCOMM_OPENCL_FUNCTIONS(HETCOMM_FAIL)
 #undef HETCOMM_FAIL
-    // This call is exempt: without it, the vendor never releases the queue.
+    // This call never fails: without it, the vendor never releases the queue.
     api.SetUserEventStatus = real_.SetUserEventStatus;
   }
   ~FailingApi() { all() = real_; }
@@ -105,12 +106,12 @@ class FailingApi {
 
 constexpr uint64_t kSize = 64 * 1024;
 
-// The life of a device. Host memory stays, because copies may still run after a failed wait.
+// A device's life. Host memory is kept, because copies may still run after a failed wait.
 class Life {
  public:
   explicit Life(const std::string& kind) : kind_(kind) {}
 
-  // Returns whether all calls have succeeded; then the data is right.
+  // Runs the whole life. Returns whether all calls have succeeded; the data is then correct.
   bool run() {
     Result<Device> device = create_opencl_device(kind_.substr(std::strlen("opencl:")));
     if (!device.ok()) return false;
@@ -167,7 +168,7 @@ class Life {
         ok(table_->copy_to_host(device_, stream, back.data(), memories[2], 0, kSize));
     void* event = nullptr;
     if (!ok(table_->event_record(device_, stream, &event))) return;
-    // The vendor may write it late, after a failed wait.
+    // The vendor may write the file late, after a failed wait.
     static std::vector<UniqueFd> files;
     const UniqueFd& file = files.emplace_back(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const bool told = ok(table_->event_notify(device_, event, file.get()));
@@ -180,14 +181,14 @@ class Life {
                                   << "; failed: " << (failed != nullptr ? failed : "none");
       }
     }
-    // The vendor writes the descriptor soon, from its own thread.
+    // The vendor writes the descriptor from its own thread, within a short time.
     for (uint64_t count = 0; told && over && read(file.get(), &count, sizeof(count)) < 0;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     table_->event_release(device_, event);
   }
 
-  // Waits until the work in the stream is done: a vendor may read host memory when a copy is
+  // Waits until the work in the stream is done. A vendor may read host memory when a copy is
   // submitted.
   bool waited(void* stream) {
     void* event = nullptr;
@@ -197,8 +198,8 @@ class Life {
     return over;
   }
 
-  // Computes memories[2] = memories[0] + memories[1]. The device may end up without a kernel for
-  // that.
+  // Computes memories[2] = memories[0] + memories[1]. Faults may leave the device without a kernel
+  // for that sum.
   bool reduced(void* stream, const std::array<void*, 3>& memories) {
     DeviceReduction what{};
     what.first = memories[0];
@@ -208,7 +209,7 @@ class Life {
     what.datatype = what.first_datatype = what.out_datatype = HETCOMM_UINT8;
     what.divisor = 1;
     hetcomm_status_t asked = table_->reduce(device_, nullptr, &what);
-    // Its kernel is being compiled; that may have failed permanently.
+    // The device's kernel is being compiled, which may have failed permanently.
     is_spared = true;
     for (int tries = 0; tries < (faults.is_compilers ? 40 : 4000); ++tries) {
       if (asked != HETCOMM_UNSUPPORTED) break;
@@ -280,7 +281,7 @@ TEST_P(OpenClFaults, EveryCallFailsOnce) {
     }
     if (HasFailure()) return;
   }
-  // The other calls release unused objects, or have a substitute.
+  // The remaining calls release unused objects, or have a substitute.
   EXPECT_GT(noticed, calls / 2);
   faults.begin(-1);
   EXPECT_TRUE(life.run());

@@ -1,5 +1,5 @@
-// OpenCL devices over every run-time of this machine, in addition to the suite that all devices
-// have: options; a caller's buffers and their parts; invalid names; foreign contexts.
+// OpenCL devices over every run-time on this machine, in addition to the suite for all devices:
+// options; a caller's buffers and their parts; invalid names; foreign contexts.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
@@ -32,7 +32,7 @@
 
 namespace hetcomm {
 
-// All available kinds.
+// Returns all available kinds.
 std::vector<std::string> kinds_to_test() {
   std::vector<std::string> kinds;
   for (int i = 0; i < 16; ++i) {
@@ -88,7 +88,7 @@ TEST(OpenCl, ObjectsAreKnown) {
            (opencl::looks_like_object(nullptr) ? 32 : 0) +
            (opencl::looks_like_object(reinterpret_cast<const char*>(another) + 1) ? 64 : 0);
   };
-  // In a sandbox too.
+  // Tested in a sandbox too.
   for (const bool forbidden : {true, false}) {
     const pid_t child = fork();
     if (child == 0) {
@@ -134,7 +134,7 @@ TEST(OpenCl, WhatIsNotThereIsSaid) {
   EXPECT_THAT(none.status().text(), HasSubstr("no OpenCL device 1 of platform acme: 0 found"));
 }
 
-// A device, and buffers that a caller creates in its context.
+// A device, and buffers that a caller creates in the device's context.
 class OpenClBuffers : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -169,7 +169,7 @@ class OpenClBuffers : public testing::TestWithParam<std::string> {
     EXPECT_NE(buffer, nullptr);
     return buffer;
   }
-  // Polls a count until it is |expected|, for a while: a thread of the vendor may release its own
+  // Polls a count for a while until it is |expected|, because a vendor thread may release its own
   // reference later.
   template <typename Read>
   static cl_uint wait_for(cl_uint expected, Read&& read) {
@@ -237,7 +237,7 @@ TEST_P(OpenClBuffers, NamesThatAreNoneAreRefused) {
         reinterpret_cast<void*>(uintptr_t{0xd5} << 56),
         static_cast<void*>(reinterpret_cast<char*>(address_) + 1),
         static_cast<void*>(static_cast<void**>(address_) + 1)}) {
-    if (name == context_) continue;  // an object but no buffer: only OpenCL itself can tell
+    if (name == context_) continue;  // an object but not a buffer: only OpenCL itself can tell
     EXPECT_EQ(retain(name, 1), HETCOMM_INVALID_ARGUMENT) << name;
     EXPECT_EQ(find(name), HETCOMM_NOT_FOUND) << name;
   }
@@ -286,8 +286,8 @@ TEST_P(OpenClBuffers, PartsAreBuffers) {
   device_.destroy_stream(stream);
 }
 
-// Copies rows into |memory| and back. OpenCL's rectangles can express some of them and not others;
-// they are as large as tensors. The memory has kRowsSize bytes.
+// Copies tensor-sized rows into |memory| and back. OpenCL's rectangles can express some of these
+// rows but not others. The memory has kRowsSize bytes.
 constexpr uint64_t kRowsSize = 1 << 20;
 
 void check_rows(TestDevice& device, void* memory) {
@@ -342,7 +342,7 @@ TEST_P(OpenClBuffers, NothingIsLeft) {
       std::vector<std::byte> bytes(1000);
       ASSERT_EQ(other.write(stream, memory, 0, bytes.data(), 1000), HETCOMM_OK);
       other.destroy_stream(stream);
-      if (i % 2 == 0) other.free(memory);  // the others are freed with the device
+      if (i % 2 == 0) other.free(memory);  // the other buffers are freed with the device
     }
   }
   cl_uint before = 0;
@@ -402,11 +402,11 @@ TEST_P(OpenClPointers, AreFound) {
   EXPECT_EQ(find(reinterpret_cast<void*>(~uintptr_t{0})), HETCOMM_NOT_FOUND);
 }
 
-// The CPU may access such memory.
+// The CPU may access host memory allocated by the vendor.
 TEST_P(OpenClPointers, OfTheHostAreMemoryOfTheHost) {
   for (const test::UsmKind kind : {test::UsmKind::kHost, test::UsmKind::kShared}) {
     std::byte* const memory = usm_.allocate(64, kind);
-    if (memory == nullptr) continue;  // some devices lack some kinds
+    if (memory == nullptr) continue;  // some devices lack some memory kinds
     EXPECT_EQ(find(memory), HETCOMM_NOT_FOUND);
     usm_.free(memory);
   }
@@ -450,7 +450,7 @@ TEST_P(OpenClPointers, RangesThatLeaveTheirAllocation) {
   device_.destroy_stream(stream);
 }
 
-// Together with a buffer, and from places with minimal alignment.
+// Reduces pointers together with a buffer, and from addresses with minimal alignment.
 TEST_P(OpenClPointers, AreReduced) {
   constexpr uint64_t kNumbers = 500;
   void* const stream = device_.stream();
@@ -473,7 +473,7 @@ TEST_P(OpenClPointers, AreReduced) {
     return device_.table().reduce(device_.instance(), in, &sum);
   };
   for (int tries = 0; tries < 1000 && reduce(nullptr) != HETCOMM_OK; ++tries) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // while it is compiled
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // while the kernel is compiled
   }
   sum.elements = kNumbers;
   ASSERT_EQ(reduce(stream), HETCOMM_OK);

@@ -1,4 +1,4 @@
-// Options of a simulated device: every documented form parses, and errors are named.
+// Options for a simulated device: every documented form parses, and error texts name the fault.
 #include "devices/sim/options.h"
 
 #include <string>

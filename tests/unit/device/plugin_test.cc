@@ -32,7 +32,7 @@ Result<Plugins> load(const std::string& paths) {
   return Plugins::load(paths, kTaken, [](std::string_view) {});
 }
 
-// Selects the wrong plug-in while this lives.
+// Selects a faulty plug-in while the object exists.
 class Wrong {
  public:
   explicit Wrong(const char* how) { setenv("HETCOMM_TEST_WRONG", how, 1); }
@@ -80,7 +80,7 @@ TEST(Plugins, FilesThatAreNone) {
   Result<Plugins> other = load("libm.so.6");
   EXPECT_EQ(other.status().code(), Code::kUnsupported);
   EXPECT_THAT(other.status().text(), HasSubstr("it exports no hetcomm_device_plugin()"));
-  // The second of two fails.
+  // The second plug-in in the list fails to load.
   Result<Plugins> second = load(path_of("HETCOMM_TEST_PLUGIN") + ",/nowhere/libacme.so");
   EXPECT_THAT(second.status().text(), HasSubstr("/nowhere/libacme.so"));
 }
@@ -159,7 +159,7 @@ TEST(Plugins, DevicesOfFrameworks) {
   ASSERT_TRUE(device.ok()) << device.status().text();
   EXPECT_STREQ(device->table->kind, "example");
   device->table->destroy(device->instance);
-  // A plug-in built before this entry existed.
+  // Uses a plug-in built before this entry existed.
   const Wrong wrong("old");
   Result<Plugins> old = load(path_of("HETCOMM_TEST_BAD_PLUGIN"));
   ASSERT_TRUE(old.ok()) << old.status().text();

@@ -1,5 +1,5 @@
 // Devices that reduce give the same bits as the host, for any input bits. Offsets may be any
-// elements. Wrong arguments are refused.
+// multiples of an element. Wrong arguments are refused.
 #include "src/reduce/reduce.h"
 
 #include <array>
@@ -27,7 +27,7 @@ constexpr uint64_t kMaxBytes = (kElements + 16) * 16;
 
 uint64_t bytes_of(int32_t type) { return reduce::size_of(static_cast<Type>(type)); }
 
-// One case: types, operator, divisor.
+// One case: type, operator and divisor.
 struct Case {
   int32_t type;
   int32_t reduction;
@@ -65,7 +65,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// Every device of this |kind| must reduce integers, and sums of hardware floats.
+// Whether every device of this |kind| must support the case: integers, and sums of hardware floats.
 bool is_needed(const std::string& kind, const Case& which) {
   bool is_integer = which.type >= HETCOMM_INT8 && which.type <= HETCOMM_UINT64;
   if (kind.starts_with("torch")) {
@@ -179,8 +179,8 @@ class DevicesThatReduce : public testing::TestWithParam<std::string> {
     nothing.elements = 0;
     return reduce(nullptr, nothing);
   }
-  // Waits until the device can do everything required. A device may compile its kernels one after
-  // the other, which takes a minute in total under load, so each one gets a minute.
+  // Waits until the device supports all required cases. A device may compile its kernels one after
+  // the other, which takes a minute in total under load, so each kernel gets a minute.
   void prepare(const std::vector<Case>& cases) {
     auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     size_t most = 0;
@@ -220,7 +220,7 @@ TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
     ++reduced;
     SCOPED_TRACE(which.text());
     const DeviceReduction whole = what(which);
-    // They include all kinds of bits: subnormal numbers, infinities, NaN.
+    // The inputs include all kinds of bits: subnormal numbers, infinities, NaN.
     const std::vector<std::byte> first =
         random_bytes(kElements * bytes_of(which.first_type()), ++seed);
     const std::vector<std::byte> second = random_bytes(kElements * bytes_of(which.type), ++seed);
@@ -233,7 +233,7 @@ TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
     ASSERT_EQ(
         device_.write(stream_, memories_[1], whole.second_offset, second.data(), second.size()),
         HETCOMM_OK);
-    // The stream orders it after the copies, so no wait is needed.
+    // The stream orders the reduction after the copies, so no wait is needed.
     ASSERT_EQ(reduce(stream_, whole), HETCOMM_OK);
     ASSERT_EQ(device_.read(stream_, result.data(), memories_[2], 0, result.size()), HETCOMM_OK);
     device_.finish(stream_);
@@ -246,11 +246,11 @@ TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
     EXPECT_EQ(std::memcmp(&result[(kElements + 1) * size], around.data(), size), 0)
         << "behind the last element";
   }
-  RecordProperty("reduced", static_cast<int>(reduced));  // kinds of reductions
+  RecordProperty("reduced", static_cast<int>(reduced));  // number of supported reductions
   EXPECT_GE(reduced, GetParam().starts_with("torch") ? 50u : 60u);
 }
 
-// The result may replace an operand, and be an operand of the next reduction.
+// The result may replace an operand, and be an operand in the next reduction.
 TEST_P(DevicesThatReduce, OutIsAnOperand) {
   const Case which{HETCOMM_FLOAT32, HETCOMM_REDUCE_SUM};
   prepare({which});
@@ -321,7 +321,7 @@ TEST_P(DevicesThatReduce, WhatIsWrongIsRefused) {
               wrong.out_datatype = HETCOMM_FLOAT32;
             }),
             HETCOMM_INVALID_ARGUMENT);
-  // None of them has run.
+  // None of the refused calls has run.
   device_.finish(stream_);
 }
 

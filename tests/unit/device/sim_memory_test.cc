@@ -1,6 +1,6 @@
-// Memory of simulated devices: the CPU cannot access it by its name. Ranges are checked, stale and
-// foreign names are refused, capacity is a limit, freed room is reused, and pins are counted.
-// Network interfaces are offered the location of the bytes.
+// Memory on simulated devices: the CPU cannot access it through its handle or address. Ranges are
+// checked, stale and foreign names are refused, capacity is limited, freed space is reused, and
+// pins are counted. Network interfaces receive the location of the bytes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST_P(EverySim, CpuTouchCrashes) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   TestDevice device(GetParam());
   void* const memory = device.allocate(4096);
-  // volatile pointer: the compiler must not reason about where it points.
+  // The pointer is volatile, so that the compiler cannot reason about its target.
   EXPECT_DEATH({ *static_cast<volatile char*>(memory) = 1; }, "");
   device.free(memory);
 }
@@ -40,7 +40,7 @@ TEST_P(EverySim, RangesAreChecked) {
   TestDevice device(GetParam());
   void* const stream = device.stream();
   void* const memory = device.allocate(100);
-  static_cast<void>(device.allocate(100));  // a neighbour to run into
+  static_cast<void>(device.allocate(100));  // a neighbour that an overrun would hit
   std::vector<std::byte> host(256);
   constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
   const struct {
@@ -101,7 +101,7 @@ TEST_P(EverySim, CapacityIsALimit) {
   EXPECT_EQ(device.try_allocate(1u << 20), HETCOMM_OK);
 }
 
-// For any order of frees, the room becomes one piece again.
+// For any order of frees, the space becomes one contiguous piece again.
 TEST_P(EverySim, RandomAllocationsKeepTheirContentsAndGiveRoomBack) {
   TestDevice device(GetParam(), "memory=4M");
   void* const stream = device.stream();
@@ -202,11 +202,11 @@ TEST(SimReach, OneKindIsReachableAndTheOtherIsNot) {
   EXPECT_NE(by_address.table().registrable_address, nullptr);
 }
 
-// The device copies the bytes that were written through the address, or through the file.
+// The device copies the bytes that were written through the address or the file.
 TEST(SimReach, AddressAndFileAreTheBytes) {
   TestDevice device("sim-address", "memory=1M");
   constexpr uint64_t kSize = 10'000;
-  static_cast<void>(device.allocate(300));  // so that the next one begins inside of a page
+  static_cast<void>(device.allocate(300));  // makes the next allocation begin inside a page
   void* const memory = device.allocate(kSize);
   void* const stream = device.stream();
   std::vector<std::byte> bytes = random_bytes(kSize, 1);

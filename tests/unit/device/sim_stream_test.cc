@@ -1,9 +1,9 @@
-// Streams of simulated devices: copies take the time that the options say, never less. Streams
-// share a direction and overlap otherwise. Waiting costs no processor time. Events outlive their
-// streams. Nothing is lost when a stream or the device goes.
+// Streams on simulated devices: copies take at least the time that the options specify. Streams
+// share a direction's bandwidth and overlap otherwise. Waiting costs no processor time. Events
+// outlive their streams. No copy is lost when a stream or the device is destroyed.
 //
-// Times have a lower bound that always holds. The upper bound is what an idle machine reaches; a
-// loaded one gets several attempts.
+// Lower time limits always hold. Upper limits are what an idle machine reaches; a loaded machine
+// gets several attempts.
 #include <time.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ size_t threads() {
       std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
 }
 
-// Runs |work| until it takes about |expected_ns|. It must never take clearly less.
+// Runs |work| repeatedly until it takes about |expected_ns|. It must never take clearly less.
 void expect_time(uint64_t expected_ns, const std::function<void()>& work) {
   const auto expected = static_cast<double>(expected_ns);
   const uint64_t deadline = now_ns() + kPatienceNs;
@@ -59,7 +59,7 @@ class Copies {
  public:
   Copies(const char* options, size_t size)
       : device_("sim-address", options), host_(size), memory_(device_.allocate(size)) {
-    // Touched once, so that no measurement includes page faults.
+    // Touches the memory once, so that no measurement includes page faults.
     void* const stream = device_.stream();
     write(stream, size);
     device_.destroy_stream(stream);
@@ -144,7 +144,7 @@ TEST(TimedSimStream, LatenciesOfTwoStreamsOverlap) {
   });
 }
 
-// A direction has one bandwidth, and a large copy leaves a share of it to a small one.
+// Each direction has one bandwidth, and a large copy leaves a share of it to a small one.
 TEST(TimedSimStream, StreamsShareADirection) {
   constexpr size_t kLarge = 16 << 20;
   constexpr size_t kSmall = 1 << 20;
@@ -166,7 +166,7 @@ TEST(TimedSimStream, StreamsShareADirection) {
     ASSERT_GE(whole, 17e9 / 512 * kLow);
     small_share = std::min(small_share, small / whole);
   }
-  EXPECT_LE(small_share, 0.4);  // 1 if it came after the large one
+  EXPECT_LE(small_share, 0.4);  // would be 1 if it came after the large copy
 }
 
 TEST(TimedSimStream, WaitingCostsNoProcessorTime) {
@@ -240,7 +240,7 @@ TEST(SimStream, DestroyingAStreamWaits) {
   EXPECT_EQ(received, sent);
 }
 
-// Some vendors copy such memory through their own memory.
+// Some vendors copy such memory through a staging buffer.
 TEST(SimStream, HostMemoryThatIsNotPinnedIsReadAtTheCall) {
   for (const bool pinned : {false, true}) {
     TestDevice device("sim-handle", "latency=20ms");
@@ -278,7 +278,7 @@ TEST(SimStream, DestroyingTheDeviceEndsItsThreads) {
     }
     EXPECT_EQ(threads(), before + 4);
     device.destroy();
-    // A joined thread may stay listed for a moment.
+    // A joined thread may remain listed for a moment.
     for (int i = 0; i < 1000 && threads() != before; ++i) std::this_thread::yield();
   }
   EXPECT_EQ(threads(), before);
@@ -292,7 +292,7 @@ TEST(SimStream, DestroyingAForeignStreamDoesNothing) {
   other.finish(stream);
 }
 
-// More copies than the queue's first size, submitted while the worker is held up.
+// Submits more copies than the queue's initial size while the worker is held up.
 TEST(SimStream, LongQueuesKeepTheirOrder) {
   TestDevice device("sim-address", "latency=1us");
   void* const stream = device.stream();

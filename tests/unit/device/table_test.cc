@@ -1,7 +1,7 @@
-// The contract of the table for every device of any kind. Data arrives where it was sent, in order.
-// Wrong arguments are refused and leave outputs unchanged. Empty transfers are allowed. All of this
-// holds with several threads. find() knows exactly the allocated bytes, and freed memory is gone. A
-// failed copy is reported.
+// The table's contract, for every kind of device. Data arrives where it was sent, in order. Wrong
+// arguments are refused and leave outputs unchanged. Empty transfers are allowed. All this also
+// holds with several threads. find() knows exactly the allocated bytes, and no longer finds freed
+// memory. A failed copy is reported.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -35,7 +35,7 @@ class EveryDevice : public testing::TestWithParam<std::string> {
 // Devices whose copy engines support rows.
 class DevicesWithRows : public EveryDevice {};
 
-// Devices that copy internally.
+// Devices that can copy to other devices directly.
 class DevicesThatCopyBetween : public EveryDevice {};
 // Devices that signal the end of copies through a descriptor.
 class DevicesThatNotify : public EveryDevice {};
@@ -62,7 +62,7 @@ bool becomes_readable(int file) {
   return poll(&wanted, 1, 20'000) == 1;
 }
 
-// Returns how often it was rung since the last call.
+// Returns how often the eventfd was signalled since the last call.
 uint64_t take_count(int eventfd) {
   uint64_t count = 0;
   return read(eventfd, &count, sizeof(count)) == sizeof(count) ? count : 0;
@@ -113,7 +113,7 @@ TEST_P(EveryDevice, RoundTripOfManySizes) {
     const std::vector<std::byte> sent = random_bytes(size, static_cast<unsigned>(size));
     std::vector<std::byte> received(size);
     ASSERT_EQ(device_.write(stream, memory, 0, sent.data(), size), HETCOMM_OK);
-    // The stream orders it after the write, so no wait is needed.
+    // The stream orders the read after the write, so no wait is needed.
     ASSERT_EQ(device_.read(stream, received.data(), memory, 0, size), HETCOMM_OK);
     device_.finish(stream);
     EXPECT_EQ(received, sent) << size;
@@ -216,7 +216,7 @@ TEST_P(DevicesThatCopyBetween, PartsOfOneAllocation) {
   ASSERT_EQ(device_.read(stream, back.data(), memory, kHalf, kHalf), HETCOMM_OK);
   device_.finish(stream);
   EXPECT_TRUE(back == sent);
-  // Rows with other distances go into the free half.
+  // Copies rows with other strides into the free half.
   const DeviceRows dense{.offset = 0, .row_bytes = 64, .extents = {4, 100}, .strides = {6400, 64}};
   for (const uint64_t pitch : {80u, 96u, 128u}) {
     const DeviceRows wide{.offset = kHalf + 128,
@@ -242,7 +242,7 @@ TEST_P(DevicesThatCopyBetween, PartsOfOneAllocation) {
   device_.destroy_stream(stream);
 }
 
-// The devices can copy to another one of the kind, or the call reports that they cannot.
+// The device can copy to another one of its kind, or reports that it cannot.
 TEST_P(DevicesThatCopyBetween, ToAnotherDevice) {
   TestDevice other(GetParam());
   void* const stream = device_.stream();
@@ -359,11 +359,11 @@ TEST_P(DevicesThatNotify, EachEventOnce) {
   for (int i = 0; i < kEvents; ++i) {
     ASSERT_EQ(device_.write(stream, memory, 0, bytes.data(), kSize), HETCOMM_OK);
     void* const event = device_.record(stream);
-    // For the later ones, the notice is requested after they have completed.
+    // Every second notification is requested only after the event has completed.
     if (i % 2 == 1) device_.finish(stream);
     ASSERT_EQ(table.event_notify(device_.instance(), event, file.get()), HETCOMM_OK);
     if (i % 4 == 0) {
-      // The notice comes, and by then the event has completed.
+      // Once the notification arrives, the event has completed.
       while (rung < static_cast<uint64_t>(i) + 1) {
         ASSERT_TRUE(becomes_readable(file.get()));
         rung += take_count(file.get());
@@ -474,7 +474,7 @@ TEST_P(DevicesThatHold, AHoldLetsWhatComesLaterWait) {
   device_.destroy_stream(other);
 }
 
-// An event of a user's stream completes after the stream's earlier work, and not before.
+// An event on a user's stream completes after the stream's earlier work, and not before.
 TEST_P(DevicesWithUserStreams, EventsFollowTheStream) {
   const DeviceTable& table = device_.table();
   constexpr size_t kSize = 4u << 20;
@@ -513,7 +513,7 @@ TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
     EXPECT_EQ(table.user_stream_open(device_.instance(), wrong, &untouched),
               HETCOMM_INVALID_ARGUMENT);
   }
-  // Another device's stream is not valid here.
+  // Another device's stream is not valid on this device.
   TestDevice second(GetParam());
   void* const elsewhere = second.stream();
   EXPECT_EQ(table.user_stream_open(device_.instance(), native_of(second, elsewhere), &untouched),
@@ -544,7 +544,7 @@ TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
   ASSERT_EQ(device_.write(stream, memory, 0, model.data(), kSize), HETCOMM_OK);
   device_.finish(stream);
   std::mt19937 random(3);
-  std::vector<std::vector<std::byte>> pieces;  // must stay valid until the event
+  std::vector<std::vector<std::byte>> pieces;  // must stay valid until the event completes
   for (unsigned i = 0; i < 200; ++i) {
     const size_t offset = random() % kSize;
     pieces.push_back(random_bytes(random() % (kSize - offset + 1), i));
@@ -563,7 +563,7 @@ TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
   device_.free(memory);
 }
 
-// The status of find() for |address|, and the allocation that it returns.
+// The status that find() returns for |address|, and the allocation found.
 struct Found {
   hetcomm_status_t status = HETCOMM_INTERNAL;
   void* base = nullptr;
@@ -575,7 +575,7 @@ Found find(const TestDevice& device, const void* address) {
   return found;
 }
 
-// find() knows an allocation by its first byte, but by no byte before or after it.
+// find() knows an allocation by its first byte and by no byte before or after it.
 TEST_P(EveryDevice, FindEndsWhereTheAllocationEnds) {
   if (device_.table().find == nullptr)
     GTEST_SKIP() << "optional where the CPU may touch the memory";
@@ -636,8 +636,8 @@ TEST_P(EveryDevice, WhatIsFreedIsGone) {
   device_.destroy_stream(stream);
 }
 
-// Ends the process with 0 if a copy to missing memory is reported as failed, and with 3 if its
-// event reports success.
+// Exits with 0 if a copy to missing memory is reported as failed, and with 3 if its event reports
+// success.
 [[noreturn]] void copy_to_nowhere(TestDevice& device) {
   constexpr size_t kSize = 1u << 20;
   void* const nowhere =
@@ -654,7 +654,7 @@ TEST_P(EveryDevice, WhatIsFreedIsGone) {
   _exit(is_told ? 0 : 3);
 }
 
-// The event reports a copy that cannot have been made, or the process ends.
+// Either the event reports that the impossible copy failed, or the process ends.
 TEST_P(EveryDevice, EventsTellOfCopiesThatFailed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto is_no_success = [](int status) {
@@ -662,7 +662,7 @@ TEST_P(EveryDevice, EventsTellOfCopiesThatFailed) {
   };
   EXPECT_EXIT(
       {
-        alarm(30);  // the run-time of a vendor may never report it
+        alarm(30);  // a vendor's run-time may never report the failure
         copy_to_nowhere(device_);
       },
       is_no_success, "");
@@ -690,7 +690,7 @@ TEST_P(DevicesThatLocate, AmongSeveral) {
         EXPECT_TRUE(ids.insert(place.allocation_id).second) << "another allocation had this id";
       }
       hetcomm_device_place_t untouched{.device = 77, .base = &place, .size = 1, .allocation_id = 2};
-      // The memory belongs to a device that is not asked, or to none.
+      // The memory belongs to a device that is not queried, or to none.
       EXPECT_EQ(locate(memory, i, &untouched), HETCOMM_NOT_FOUND);
       for (const void* const outside :
            {static_cast<const void*>(memory - 1), static_cast<const void*>(memory + 5000),

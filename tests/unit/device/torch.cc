@@ -1,4 +1,4 @@
-// Torch's devices for the suite of the table.
+// Makes torch devices available to the table's test suite.
 #include <exception>
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Proves for torch's back-end: the table of hooks neither copies nor destroys a hook under its
-// lock, because Python objects take Python's lock for both. A lookup that throws is repeated.
+// Checks that torch's back-end hook table neither copies nor destroys a hook while it holds its
+// lock, because Python objects acquire Python's lock for both. A lookup that throws is repeated.
 #include <atomic>
 #include <chrono>
 #include <new>

@@ -1,5 +1,5 @@
-// Torch's devices over the suite that all devices have: here the stand-in for an accelerator, or
-// the device that HETCOMM_TEST_TORCH_DEVICE names, such as cuda:0.
+// Runs the suite for all devices on torch's devices: here the stand-in for an accelerator, or the
+// device that HETCOMM_TEST_TORCH_DEVICE names, such as cuda:0.
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -1,10 +1,11 @@
 // One control connection:
 //
-//   * frames come whole and in order, for any fragmentation, and everything before an end arrives;
+//   * frames arrive complete and in order, for any fragmentation, and everything before an end
+//     arrives;
 //   * over a local socket the process handle is passed first;
-//   * a peer that does not read bounds the backlog, and room is reported once it reads;
-//   * close() lets everything leave first, and ends without an upcall about a break;
-//   * garbage and the end of the peer end it once, with the reason.
+//   * if a peer does not read, the backlog is bounded, and room is reported once it reads;
+//   * close() first sends all pending data, and ends without reporting a break;
+//   * garbage or the end of the peer ends the connection once, with the reason.
 #include "src/liveness/control_connection.h"
 
 #include <fcntl.h>
@@ -88,7 +89,7 @@ Frame frame_of(uint32_t number, size_t length = 30) {
 
 class LivenessControlConnection : public testing::Test {
  protected:
-  // Starts a connection on one end; the test holds the other.
+  // Starts a connection on one end. The test holds the other end.
   void start(Sockets sockets, int own_process = -1) {
     far_ = std::move(sockets.far);
     ASSERT_TRUE(connection_.start(StreamSocket(std::move(sockets.near)), own_process).ok());
@@ -114,9 +115,9 @@ class LivenessControlConnection : public testing::Test {
     encode(frame, bytes);
     write_far(bytes);
   }
-  // Replaces the process handle on a local socket.
+  // Sends a stand-in for the process handle on a local socket.
   void greet() const { write_far(std::vector<std::byte>{std::byte{'-'}}); }
-  // Appends the received bytes of the far end. Returns false at the end of the stream.
+  // Appends the bytes that the far end has received. Returns false at the end of the stream.
   bool read_far() {
     std::byte buffer[4096];
     ssize_t got = 0;
@@ -125,7 +126,7 @@ class LivenessControlConnection : public testing::Test {
     }
     return got != 0;
   }
-  // The numbers of the frames received at the far end of a local socket.
+  // Returns the numbers of the frames received at the far end of a local socket.
   std::vector<uint32_t> numbers_far() const {
     std::vector<uint32_t> numbers;
     Frame frame;
@@ -164,7 +165,7 @@ TEST_F(LivenessControlConnection, TheProcessIsHandedOverBeforeTheFirstFrame) {
   ASSERT_TRUE(until([&] { return other.frames.size() == 1 && upcalls_.frames.size() == 1; }));
   EXPECT_EQ(other.frames[0].number, 1u);
   EXPECT_EQ(upcalls_.frames[0].number, 2u);
-  EXPECT_TRUE(upcalls_.processes.empty());  // the peer had none to give
+  EXPECT_TRUE(upcalls_.processes.empty());  // the peer had no process handle
   ASSERT_EQ(other.processes.size(), 1u);
   EXPECT_EQ(other.frames_before_process, 0u);
   std::ifstream info(fmt::format("/proc/self/fdinfo/{}", other.processes[0].get()));
@@ -194,7 +195,7 @@ TEST(LivenessProcessDescriptor, OnlyRunningProcessesCount) {
   waitpid(child, &status, WUNTRACED);
   EXPECT_TRUE(is_running_process(other.get()));
   kill(child, SIGKILL);
-  // It has exited, whether or not it was reaped.
+  // The process has exited, whether or not it was reaped.
   siginfo_t exited{};
   waitid(P_PID, static_cast<id_t>(child), &exited, WEXITED | WNOWAIT);
   EXPECT_FALSE(is_running_process(other.get()));
@@ -224,7 +225,7 @@ TEST_F(LivenessControlConnection, FramesThatComeByteByByteAreWhole) {
   }
 }
 
-// More data than one round reads; all of it arrives before the end.
+// Sends more data than one round reads. All of it must arrive before the end.
 TEST_F(LivenessControlConnection, AllThatCameBeforeTheEndIsHandedOver) {
   start(local_sockets());
   greet();
@@ -260,7 +261,7 @@ TEST_F(LivenessControlConnection, GarbageEndsItAfterWhatCameBefore) {
   greet();
   write_far(frame_of(1));
   Frame foreign = frame_of(2);
-  foreign.subject = 8;  // of eight ranks
+  foreign.subject = 8;  // the job has eight ranks, 0 to 7
   write_far(foreign);
   write_far(frame_of(3));
   deliver();
@@ -268,7 +269,7 @@ TEST_F(LivenessControlConnection, GarbageEndsItAfterWhatCameBefore) {
   ASSERT_EQ(upcalls_.ends.size(), 1u);
   EXPECT_THAT(upcalls_.ends[0], HasSubstr("no frame"));
   EXPECT_FALSE(read_far());                    // the peer sees the end
-  EXPECT_TRUE(connection_.send(frame_of(4)));  // goes nowhere, and waits for nothing
+  EXPECT_TRUE(connection_.send(frame_of(4)));  // the frame is dropped, and nothing waits for it
   EXPECT_EQ(connection_.last_acknowledged_ns(100), 0u);
 }
 
@@ -301,8 +302,8 @@ TEST_F(LivenessControlConnection, ClosingLetsEverythingLeaveFirst) {
   uint32_t accepted = 0;
   while (connection_.send(frame_of(accepted, kMaxFrameText))) ++accepted;
   connection_.close();
-  EXPECT_TRUE(connection_.send(frame_of(accepted)));  // too late
-  write_far(frame_of(1));                             // so is this
+  EXPECT_TRUE(connection_.send(frame_of(accepted)));  // too late to be sent
+  write_far(frame_of(1));                             // also too late
   ASSERT_TRUE(until([&] { return !read_far(); }));
   EXPECT_EQ(numbers_far(), up_to(accepted));
   EXPECT_EQ(upcalls_.closed, 0);  // the peer may still send
@@ -314,7 +315,7 @@ TEST_F(LivenessControlConnection, ClosingLetsEverythingLeaveFirst) {
   EXPECT_TRUE(upcalls_.frames.empty());
 }
 
-// A reset is reported as such, and not as the end of the peer.
+// A reset is reported as a reset, not as the end of the peer.
 TEST_F(LivenessControlConnection, ATcpConnectionTellsOfAcknowledgementsAndOfAReset) {
   start(tcp_sockets());
   EXPECT_FALSE(connection_.is_local());

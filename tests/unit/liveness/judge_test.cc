@@ -1,21 +1,24 @@
 // One judge alone: the test is its network, its observer and its clock, so each rule is tested at
-// its boundary (liveness_simulation_test lets many judges meet).
+// its limit (in simulation_test.cc many judges interact).
 //
-//   * a rank dies when neither it nor a witness was heard for the detection time, and not before;
-//     the others are told, unless most are silent, so that this rank may be the one that is cut
-//     off;
-//   * a refusal or another process at its address kills at once, but only a rank that was proved
-//     and has no open connection;
-//   * facts of another incarnation are ignored, left wins over dead, and each is acted upon once;
-//   * news go to all but their sender, in order, and again over each new connection;
-//   * letters are sent until they are taken and delivered once; answers come only to questions;
-//   * the address of a rank is told by it and by those that vouch for it;
-//   * a connection made for an introduction ends once the answer is there, unless it was used
+//   * a rank is declared dead once neither it nor a witness has been heard for the detection time,
+//     and not earlier; the other ranks are told, unless most are silent, because this rank may then
+//     be the one that is cut off;
+//   * a refusal or another process at a rank's address proves its death immediately, but only if
+//     the rank was proved and has no open connection;
+//   * facts about another incarnation are ignored, left overrides dead, and each fact takes effect
+//     once;
+//   * news is sent to all connected ranks but its sender, in order, and again over each new
+//     connection;
+//   * letters are sent until accepted and are delivered once; answers are accepted only to
+//     questions;
+//   * a rank and those that vouch for it report the rank's address;
+//   * a connection made for an introduction ends once the answer has arrived, unless it was used
 //     otherwise;
-//   * a rank without any activity for a detection time costs nothing per tick, and continues where
-//     it was;
-//   * a goodbye is acknowledged; a leaving rank waits for all; idle connections end when both
-//     agree.
+//   * a rank without any activity for a detection time costs nothing per tick, and later resumes
+//     where it was;
+//   * a goodbye is acknowledged; a leaving rank waits for all acknowledgements; idle connections
+//     end when both sides agree.
 #include "src/liveness/judge.h"
 
 #include <algorithm>
@@ -46,7 +49,7 @@ struct Sent {
   Frame frame;
 };
 
-// Rank |rank| of |size|, each on a host of its own; its incarnation is 1000 + rank.
+// Rank |rank| of |size|, each on its own host. Its incarnation is 1000 + rank.
 class Stage final : private Network, private Observer {
  public:
   Stage(int rank, int size) : judge(setup_of(rank, size), *this, *this), own_rank(rank) {}
@@ -61,13 +64,13 @@ class Stage final : private Network, private Observer {
   }
   void down(int rank) { judge.on_connection_down(connections[rank], "it broke", now); }
   void frame(int from, const Frame& what) { judge.on_frame(connections[from], what, now); }
-  // Starts, and connects all |ranks|.
+  // Starts the judge and connects all |ranks|.
   void start(const std::vector<int>& ranks) {
     judge.start(now);
     for (const int rank : ranks) up(rank);
     sent.clear();
   }
-  // Advances time tick by tick while |alive| send signs of life.
+  // Advances the time tick by tick while the |alive| ranks send signs of life.
   void live(uint64_t duration, const std::vector<int>& alive) {
     for (const uint64_t end = now + duration; now < end;) {
       now += kTiming.tick_ns();
@@ -75,7 +78,7 @@ class Stage final : private Network, private Observer {
       judge.tick(now);
     }
   }
-  // Returns the ranks to which frames of one type were sent since the last call.
+  // Returns the ranks to which frames of |type| were sent since the last call.
   std::vector<int> take(FrameType type, std::vector<Frame>* frames = nullptr) {
     std::vector<int> ranks;
     for (const Sent& one : sent) {
@@ -96,10 +99,10 @@ class Stage final : private Network, private Observer {
   uint64_t now = 1'000'000 * kMs;
   Judge judge;
   const int own_rank;
-  std::map<int, ConnectionId> connections;  // the newest of each rank
+  std::map<int, ConnectionId> connections;  // each rank's newest connection
   ConnectionId last_connection = 0;
   std::map<ConnectionId, uint64_t> acknowledged;
-  std::set<ConnectionId> full;  // accept nothing
+  std::set<ConnectionId> full;  // connections that accept no frames
   std::vector<Sent> sent;
   std::vector<int> connects;
   std::vector<ConnectionId> closed;
@@ -205,7 +208,7 @@ TEST(LivenessJudge, WhoIsSilentDiesAfterTheDetectionTimeAndAllAreTold) {
   stage.live(kTiming.suspicion_ns() - kTiming.tick_ns(), {1, 2, 3});
   EXPECT_THAT(stage.take(FrameType::kSuspect), IsEmpty());
   stage.live(2 * kTiming.tick_ns(), {1, 2, 3});
-  // The others are asked, and so is the rank itself: its own answer would suffice.
+  // The other ranks are asked, and so is the suspected rank: its own answer would suffice.
   EXPECT_THAT(stage.take(FrameType::kSuspect), UnorderedElementsAre(1, 2, 3, 4));
   EXPECT_FALSE(stage.suspects.empty());
   stage.live(kT - kTiming.tick_ns() - (stage.now - begin), {1, 2, 3});
@@ -283,7 +286,8 @@ TEST(LivenessJudge, AVouchCountsOnce) {
   ASSERT_FALSE(questions.empty());
   const Frame vouch{.type = FrameType::kVouch, .subject = 4, .number = questions.back().number};
   stage.frame(1, vouch);
-  EXPECT_THAT(stage.take(FrameType::kVouch), UnorderedElementsAre(2, 3, 4));  // it is passed on
+  // The vouch is forwarded.
+  EXPECT_THAT(stage.take(FrameType::kVouch), UnorderedElementsAre(2, 3, 4));
   for (const uint64_t end = stage.now + 2 * kT; stage.now < end;) {
     stage.live(kTiming.tick_ns(), {1, 2, 3});
     stage.frame(2, vouch);
@@ -306,7 +310,7 @@ TEST(LivenessJudge, ADeathIsPublishedUnlessMostAreSilent) {
     ASSERT_EQ(stage.dead.size(), static_cast<size_t>(silent));
     std::vector<Frame> fates;
     stage.take(FrameType::kFate, &fates);
-    // Half of them are silent: this rank may speak for the others.
+    // Half of the ranks are silent, so this rank may speak for the others.
     EXPECT_EQ(dead_in_time, silent == 2 ? 2u : 0u);
     EXPECT_EQ(fates.empty(), silent == 3);
     for (const auto& [rank, why] : stage.dead) {
@@ -315,8 +319,8 @@ TEST(LivenessJudge, ADeathIsPublishedUnlessMostAreSilent) {
   }
 }
 
-// If only this rank considers another one dead, a new connection from that rank is told that it was
-// given up.
+// If only this rank considers another rank dead, a new connection from that rank is told that the
+// rank was given up.
 TEST(LivenessJudge, WhoIsDeadHereOnlyIsToldThatItWasGivenUp) {
   Stage stage(0, 5);
   stage.start(kOthers);
@@ -373,8 +377,8 @@ TEST(LivenessJudge, ARefusalKillsOnlyWhoWasProvedAndHasNoConnection) {
   const auto refuse = [&](int rank) {
     stage.judge.on_connect_failed(rank, ConnectFailure::kRefused, "refused", stage.now);
   };
-  refuse(1);  // its connection is open
-  refuse(2);  // never connected
+  refuse(1);  // rank 1 has an open connection
+  refuse(2);  // rank 2 was never connected
   EXPECT_THAT(stage.dead, IsEmpty());
   stage.down(1);
   EXPECT_THAT(stage.dead, IsEmpty());
@@ -387,7 +391,7 @@ TEST(LivenessJudge, ARefusalKillsOnlyWhoWasProvedAndHasNoConnection) {
   EXPECT_EQ(stage.dead.size(), 2u);
 }
 
-// A silent listener is a stopped process, but not forever.
+// A silent listener is a stopped process, but not indefinitely.
 TEST(LivenessJudge, WhoWasReachedIsNotDeadForTwentyTimesTheDetectionTime) {
   Stage stage(0, 5);
   stage.start(kOthers);
@@ -409,13 +413,13 @@ TEST(LivenessJudge, TheExitOfAProcessIsItsDeath) {
   ASSERT_EQ(stage.dead.size(), 1u);
   EXPECT_THAT(stage.dead[0].second, HasSubstr("exited"));
   EXPECT_THAT(stage.take(FrameType::kFate), UnorderedElementsAre(1, 2, 4));
-  // It said goodbye before.
+  // Rank 2 said goodbye before.
   stage.frame(2, fate_of(2, Fate::kLeft));
   stage.judge.on_exit(2, stage.now);
   EXPECT_EQ(stage.dead.size(), 1u);
 }
 
-// --- what others say ----------------------------------------------------------------------------
+// --- reports from other ranks --------------------------------------------------------------------
 
 TEST(LivenessJudge, FactsOfAnotherIncarnationAreIgnored) {
   Stage stage(0, 5);
@@ -431,7 +435,7 @@ TEST(LivenessJudge, FactsOfAnotherIncarnationAreIgnored) {
   stage.frame(1, fate_of(4, Fate::kDead));
   ASSERT_EQ(stage.dead.size(), 1u);
   EXPECT_EQ(stage.dead[0].second, "told");
-  EXPECT_THAT(stage.take(FrameType::kFate), UnorderedElementsAre(2, 3));  // not back to its sender
+  EXPECT_THAT(stage.take(FrameType::kFate), UnorderedElementsAre(2, 3));  // not back to the sender
 }
 
 TEST(LivenessJudge, LeftWinsOverDeadAndIsSpreadToo) {
@@ -445,7 +449,7 @@ TEST(LivenessJudge, LeftWinsOverDeadAndIsSpreadToo) {
   stage.frame(3, fate_of(4, Fate::kDead));
   EXPECT_EQ(stage.judge.fate(4), Fate::kLeft);
   EXPECT_EQ(stage.dead.size(), 1u);
-  EXPECT_THAT(stage.left, IsEmpty());  // its end was reported once
+  EXPECT_THAT(stage.left, IsEmpty());  // the rank's end was reported once
 }
 
 TEST(LivenessJudge, WhoIsDeclaredDeadEndsEverything) {
@@ -482,7 +486,7 @@ TEST(LivenessJudge, NoticesGoOnceToAllButTheirTeller) {
   stage.frame(2, abort_of(3, 7));
   EXPECT_EQ(stage.notices.size(), 1u);
   EXPECT_THAT(stage.take(FrameType::kAborted), IsEmpty());
-  // A failure of its collective operations is a separate fact, and is passed on too.
+  // A failure of the communicator's collective operations is a separate fact, and is forwarded too.
   Frame failed = abort_of(3, 7);
   failed.type = FrameType::kFailed;
   failed.code = 9;
@@ -491,7 +495,7 @@ TEST(LivenessJudge, NoticesGoOnceToAllButTheirTeller) {
   frames.clear();
   EXPECT_THAT(stage.take(FrameType::kFailed, &frames), UnorderedElementsAre(1, 3, 4));
   EXPECT_EQ(frames.at(0).code, 9);
-  // This rank's own abort goes to all, under its own name.
+  // This rank's own abort is sent to all connected ranks, under this rank's name.
   stage.judge.publish(abort_of(3, 8));
   frames.clear();
   EXPECT_THAT(stage.take(FrameType::kAborted, &frames), UnorderedElementsAre(1, 2, 3, 4));
@@ -511,7 +515,7 @@ TEST(LivenessJudge, ANewConnectionGetsAllNewsInOrder) {
     EXPECT_EQ(stage.take(FrameType::kAborted, &frames).size(), 6u);
     for (uint32_t i = 0; i < frames.size(); ++i) EXPECT_EQ(frames[i].number, i < 5 ? i : 9);
   }
-  // A rank does not get back its own news.
+  // A rank does not receive its own news.
   stage.up(2);
   EXPECT_EQ(stage.take(FrameType::kAborted).size(), 5u);
 }
@@ -539,7 +543,7 @@ Frame question_of(int rank, uint32_t number) {
 TEST(LivenessJudge, AQuestionIsPassedOnOnceAndAnsweredByWhoHasHeardOfTheRank) {
   Stage stage(0, 5);
   stage.start({1, 2, 3});
-  // This rank has never heard of rank 4.
+  // This rank has never received anything from rank 4.
   stage.frame(1, question_of(4, 1));
   std::vector<Frame> frames;
   EXPECT_THAT(stage.take(FrameType::kSuspect, &frames), UnorderedElementsAre(2, 3));
@@ -548,7 +552,7 @@ TEST(LivenessJudge, AQuestionIsPassedOnOnceAndAnsweredByWhoHasHeardOfTheRank) {
   EXPECT_THAT(stage.take(FrameType::kVouch), IsEmpty());
   stage.frame(2, question_of(4, 1));
   EXPECT_THAT(stage.take(FrameType::kSuspect), IsEmpty());
-  // The last sign of rank 3 is this old.
+  // This was the age of rank 3's last sign of life.
   stage.now += kTiming.suspicion_ns() - 1;
   stage.frame(1, question_of(3, 1));
   frames.clear();
@@ -577,7 +581,7 @@ TEST(LivenessJudge, WhoHasMissedQuestionsLearnsHowFarTheyAre) {
   EXPECT_EQ(frames.at(0).number, 8u);
 }
 
-// Others keep asking about a rank that this one does not watch, and no rank vouches.
+// Other ranks keep asking about a rank that this one does not watch, and no rank vouches.
 TEST(LivenessJudge, SilenceThatNobodyAnswersIsBelieved) {
   for (const bool vouched : {false, true}) {
     Stage stage(0, 16);  // watches 1, 15, 4 and 12
@@ -604,7 +608,7 @@ TEST(LivenessJudge, SilenceThatNobodyAnswersIsBelieved) {
 TEST(LivenessJudge, AnInquiryIsAnsweredByTheOthers) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
-  stage.judge.inquire(4, stage.now);  // it has an open connection
+  stage.judge.inquire(4, stage.now);  // rank 4 has an open connection
   EXPECT_THAT(stage.vouches, ElementsAre(4));
   stage.judge.inquire(8, stage.now);
   std::vector<Frame> frames;
@@ -632,7 +636,8 @@ TEST(LivenessJudge, ALetterIsSentUntilItIsTaken) {
   EXPECT_EQ(frames.at(0).value, 5u);
   EXPECT_EQ(frames.at(0).text, "note");
   EXPECT_EQ(frames.at(0).subject, 0);
-  // It was not taken, so it is sent again after a while, and over a new connection at once.
+  // The letter was not accepted, so it is resent after a while, and over a new connection
+  // immediately.
   stage.live(kT / 4 + kTiming.tick_ns(), kOthers);
   EXPECT_THAT(stage.take(FrameType::kLetter), ElementsAre(2));
   stage.up(2);
@@ -669,11 +674,11 @@ TEST(LivenessJudge, ALetterThatComesTwiceIsHandedOverOnceAndTakenTwice) {
   EXPECT_EQ(taken[0].number, 1u);
   EXPECT_EQ(taken[2].number, 2u);
   EXPECT_EQ(taken[4].number, 1u);
-  // Each sender has its own numbering.
+  // Each sender numbers its letters separately.
   stage.frame(3, letter_of(LetterType::kKnock, 3, 1, 42));
   ASSERT_EQ(stage.letters.size(), 3u);
   EXPECT_EQ(stage.letters[2].first, 3);
-  // A type unknown to this release is taken and dropped.
+  // A letter type unknown to this release is accepted and dropped.
   stage.frame(3, {.type = FrameType::kLetter,
                   .code = static_cast<uint8_t>(kLastLetterType) + 1,
                   .subject = 3,
@@ -708,12 +713,12 @@ TEST(LivenessJudge, WhereARankListensIsToldByItAndByVouches) {
   stage.start(kOthers);
   stage.frame(2, {.type = FrameType::kHere, .subject = 2, .text = "place of 2"});
   EXPECT_EQ(stage.addresses[2], "place of 2");
-  // Rank 1 asks about rank 2, which this rank has just heard.
+  // Rank 1 asks about rank 2, which has just sent this rank a sign of life.
   stage.frame(1, {.type = FrameType::kSuspect, .subject = 2, .number = 1});
   std::vector<Frame> vouches;
   EXPECT_THAT(stage.take(FrameType::kVouch, &vouches), testing::Contains(1));
   EXPECT_EQ(vouches.front().text, "place of 2");
-  // Rank 3 knows more about rank 4; its vouch is passed on with its text.
+  // Rank 3 knows more about rank 4. Its vouch is forwarded with its text.
   stage.frame(3, {.type = FrameType::kVouch, .subject = 4, .number = 1, .text = "place of 4"});
   EXPECT_EQ(stage.addresses[4], "place of 4");
   vouches.clear();
@@ -763,7 +768,7 @@ TEST(LivenessJudge, AnIntroductionDoesNotEndAConnectionThatHadAnotherUse) {
   stage.frame(8, letter_of(LetterType::kProfile, 8, kUncounted));
   stage.frame(8, {.type = FrameType::kLetterTaken, .number = 2});
   EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
-  // This rank does not agree to the end either.
+  // This rank does not agree to end the connection either.
   stage.frame(8, letter_of(LetterType::kCall, 8, 1));
   stage.frame(8, letter_of(LetterType::kProfile, 8, 2, 1));
   stage.frame(8, {.type = FrameType::kRelease});
@@ -788,7 +793,7 @@ TEST(LivenessJudge, ARankThatWasMetOnceRestsAndGoesOnWhereItWas) {
   EXPECT_EQ(stage.judge.active_peers(), 5U);
   stage.live(2 * kTiming.tick_ns(), neighbours);
   EXPECT_EQ(stage.judge.active_peers(), 4U);
-  // This rank has not heard from it for long.
+  // This rank has received nothing from it for a long time.
   stage.take(FrameType::kVouch);
   stage.frame(1, {.type = FrameType::kSuspect, .subject = 8, .number = 1});
   EXPECT_THAT(stage.take(FrameType::kVouch), IsEmpty());
@@ -863,7 +868,7 @@ TEST(LivenessJudge, WhoWasAskedForAnIntroductionAgreesToTheEnd) {
 TEST(LivenessJudge, AGoodbyeIsAcknowledgedToWhoSaysIt) {
   Stage stage(0, 5);
   stage.start(kOthers);
-  stage.frame(1, fate_of(3, Fate::kLeft));  // told by another rank
+  stage.frame(1, fate_of(3, Fate::kLeft));  // reported by another rank
   EXPECT_THAT(stage.take(FrameType::kGoodbyeTaken), IsEmpty());
   EXPECT_THAT(stage.left, ElementsAre(3));
   stage.frame(2, fate_of(2, Fate::kLeft));
@@ -871,7 +876,7 @@ TEST(LivenessJudge, AGoodbyeIsAcknowledgedToWhoSaysIt) {
   EXPECT_THAT(stage.left, ElementsAre(3, 2));
   EXPECT_THAT(stage.dead, IsEmpty());
   EXPECT_EQ(stage.closed.back(), stage.connections[2]);
-  // Its connection breaks afterwards, and it does not come back.
+  // The rank's connection breaks afterwards, and it does not reconnect.
   stage.down(2);
   stage.live(2 * kT, {1, 4});
   EXPECT_THAT(stage.dead, IsEmpty());
@@ -896,7 +901,7 @@ TEST(LivenessJudge, WhoLeavesWaitsForAllGoodbyesToBeTaken) {
   EXPECT_FALSE(stage.judge.has_left());
   stage.down(4);
   EXPECT_TRUE(stage.judge.has_left());
-  // News is no longer reported, but still passed on.
+  // News is no longer reported, but still forwarded.
   stage.frame(1, abort_of(1, 3));
   EXPECT_THAT(stage.notices, IsEmpty());
   EXPECT_THAT(stage.take(FrameType::kAborted), UnorderedElementsAre(2, 3));
@@ -919,7 +924,7 @@ TEST(LivenessJudge, AnIdleConnectionEndsWhenBothAgree) {
   stage.frame(8, {.type = FrameType::kRelease, .code = 1});
   EXPECT_THAT(stage.closed, ElementsAre(stage.connections[8]));
   stage.live(2 * kT, {1, 15, 4, 12});
-  EXPECT_THAT(stage.dead, IsEmpty());  // no watcher here
+  EXPECT_THAT(stage.dead, IsEmpty());  // this rank is not a watcher
 }
 
 TEST(LivenessJudge, AReleaseIsAgreedToUnlessTheConnectionIsNeeded) {
@@ -928,10 +933,10 @@ TEST(LivenessJudge, AReleaseIsAgreedToUnlessTheConnectionIsNeeded) {
   stage.up(8);
   const std::vector<int> all = {1, 15, 4, 12, 8};
   const Frame release{.type = FrameType::kRelease};
-  stage.frame(8, release);  // it was just made
+  stage.frame(8, release);  // the connection was just made
   EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
   stage.live(kT, all);
-  stage.frame(4, release);  // a neighbour
+  stage.frame(4, release);  // rank 4 is a neighbour
   EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
   EXPECT_THAT(stage.closed, IsEmpty());
   stage.frame(8, release);

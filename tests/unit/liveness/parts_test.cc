@@ -1,15 +1,15 @@
-// The stateless parts of the control plane:
+// The control plane's building blocks:
 //
-//   * a frame is decoded as it was encoded, at every length, and nothing else is accepted;
-//   * only a profile may be long, no other text may;
-//   * the book of addresses returns the address that a rank has told, else the one that all know,
-//     and keeps its entry if a text cannot be read;
-//   * the newest profile of a rank stays until it is removed;
-//   * the ring: watching is mutual, the graph stays connected when any rank goes, ranks are few
+//   * a frame is decoded as it was encoded, at every length, and any other input is refused;
+//   * only a profile's text may be long;
+//   * the address book returns the address that a rank has reported, else the one that all ranks
+//     know, and keeps its entry if a text cannot be parsed;
+//   * a rank's newest profile stays until it is removed;
+//   * the ring: watching is mutual, the graph stays connected when any rank leaves, ranks are few
 //     steps apart, and a neighbour on another host is preferred if one is near;
-//   * news: a fact is kept once, fates stay, the oldest notices go;
-//   * letters wait until they are taken, in order, and come once;
-//   * mail comes in the order in which it was pushed, and rings.
+//   * news: a fact is kept once, fates are kept, and the oldest notices are dropped;
+//   * letters wait until they are accepted, in order, and arrive once;
+//   * mail arrives in the order in which it was pushed, and rings the doorbell.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -109,7 +109,7 @@ TEST(LivenessFrame, ATextThatIsTooLongIsCut) {
   EXPECT_EQ(got.text, std::string(kMaxFrameText, 't'));
 }
 
-// The header alone reveals garbage, so an oversized text is not waited for.
+// The header alone reveals garbage, so the decoder does not wait for an oversized text.
 TEST(LivenessFrame, GarbageIsTold) {
   struct Case {
     size_t at;
@@ -125,7 +125,7 @@ TEST(LivenessFrame, GarbageIsTold) {
       {2, {0x91, 0x01}, Decoded::kGarbage},  // 401
       {2, {0xff, 0xff}, Decoded::kGarbage},
       {4, {0, 0, 0, 0}, Decoded::kFrame},
-      {4, {7, 0, 0, 0}, Decoded::kGarbage},  // of seven ranks
+      {4, {7, 0, 0, 0}, Decoded::kGarbage},  // the job has seven ranks, 0 to 6
       {4, {0xff, 0xff, 0xff, 0xff}, Decoded::kGarbage},
       {4, {0, 0, 0, 0x80}, Decoded::kGarbage},
       {4, {6, 1, 0, 0}, Decoded::kGarbage},
@@ -209,7 +209,7 @@ std::vector<uint32_t> on_hosts(const std::vector<int>& hosts) {
   return {hosts.begin(), hosts.end()};
 }
 
-// |ranks| ranks, |each| consecutive ones per host.
+// Returns the hosts of |ranks| ranks, |each| consecutive ranks per host.
 std::vector<int> in_blocks(int ranks, int each) {
   std::vector<int> hosts;
   for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank / each);
@@ -220,7 +220,7 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// The steps from |from| to each rank along watchers; -1: unreachable.
+// Returns the number of steps along watchers from |from| to each rank; -1: unreachable.
 std::vector<int> distances(const Ring& ring, int from, const std::function<bool(int)>& gone) {
   std::vector<std::vector<int>> edges(static_cast<size_t>(ring.size()));
   for (int rank = 0; rank < ring.size(); ++rank) {
@@ -312,8 +312,8 @@ TEST(LivenessRing, HostsAlternate) {
   EXPECT_FALSE(ring.same_host(2, 3));
 }
 
-// A rank of another host is chosen if one comes after at most three of the same host, and not if it
-// is farther away.
+// A rank on another host is chosen if one follows after at most three ranks on the same host, and
+// not if it is farther away.
 TEST(LivenessRing, ANeighbourOnAnotherHostIsPreferredWhereOneIsNear) {
   // The order is 0 and 20, then 1 to 19 of the first host. Neighbours are at distances 1 and 5.
   std::vector<int> hosts(21, 0);
@@ -331,7 +331,7 @@ TEST(LivenessRing, ANeighbourOnAnotherHostIsPreferredWhereOneIsNear) {
       return !pairs.same_host(rank, other);
     })) << rank;
   }
-  // With a single host, the nearest ones are chosen.
+  // With a single host, the nearest ranks are chosen.
   const Ring one(on_hosts(std::vector<int>(9, 5)));
   EXPECT_EQ(one.neighbours(4, nobody), (std::vector<int>{5, 3, 7, 1}));
 }
@@ -361,7 +361,7 @@ TEST(LivenessNews, EachFactIsKeptOnce) {
   News news;
   EXPECT_TRUE(news.add(fate_of(1, Fate::kDead), 3));
   EXPECT_FALSE(news.add(fate_of(1, Fate::kDead), 4));
-  // A rank may be told dead first and left later.
+  // A rank may be reported dead first and left later.
   EXPECT_TRUE(news.add(fate_of(1, Fate::kLeft), 4));
   EXPECT_TRUE(news.add(fate_of(2, Fate::kDead), 4));
   // An abort and a failure of one communicator are two facts. So are those of two ranks or of two
@@ -393,7 +393,7 @@ TEST(LivenessNews, TheOldestNoticesGoAndFatesStay) {
   // All facts are kept and known.
   EXPECT_EQ(news.end(), News::kMaxNotices + 2);
   for (uint64_t i = 0; i < news.end(); ++i) EXPECT_NE(news.at(i).frame.type, FrameType::kBeat) << i;
-  // Two more push out the first two, which stand at 1 and 3.
+  // Two more facts displace the first two, which are at positions 1 and 3.
   for (uint32_t i = 0; i < 2; ++i) {
     EXPECT_TRUE(news.add(notice_of(FrameType::kFailed, 4, i, 9), 2));
   }
@@ -431,7 +431,7 @@ TEST(LivenessLetters, WaitInOrderUntilTheyAreTaken) {
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{1, 2, 3, 4}));
   letters.taken(2);
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4}));
-  letters.taken(1);  // comes late
+  letters.taken(1);  // arrives late
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4}));
   letters.taken(4);
   EXPECT_TRUE(letters.waiting().empty());
@@ -447,7 +447,7 @@ TEST(LivenessLetters, AKnockAndAQuestionReplaceWhatTheyRepeat) {
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{2, 3, 4, 5}));
   letters.add(0, LetterType::kQuestion, 5, "a");
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4, 5, 6}));
-  letters.add(0, LetterType::kCall, 6, "a");  // two calls stay two
+  letters.add(0, LetterType::kCall, 6, "a");  // two calls are kept separately
   letters.add(0, LetterType::kRefused, 7, "a");
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4, 5, 6, 7, 8}));
   letters.drop(LetterType::kKnock);
@@ -473,7 +473,7 @@ TEST(LivenessLetters, OneThatCameIsNotNewAlsoWhereNumbersWrap) {
   EXPECT_FALSE(letters.is_new(4));
   EXPECT_FALSE(letters.is_new(5));
   EXPECT_TRUE(letters.is_new(6));
-  EXPECT_TRUE(letters.is_new(9));  // those between were dropped
+  EXPECT_TRUE(letters.is_new(9));  // the letters in between were dropped
   letters.received(0xffffffff);
   EXPECT_FALSE(letters.is_new(0xffffffff));
   EXPECT_FALSE(letters.is_new(0xfffffffe));

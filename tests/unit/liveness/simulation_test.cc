@@ -30,7 +30,7 @@ using live::Fate;
 
 constexpr uint64_t kT = 3 * kSecond;
 
-// The share of the work that a quick run does: sanitizers make it six times as slow.
+// The fraction of the work in a quick run: sanitizers make it six times as slow.
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
 constexpr int kPart = 4;
 #else
@@ -52,7 +52,7 @@ Seeds seeds(uint64_t quick) {
   return result;
 }
 
-// Runs |scenario| for each of seeds(quick), until one has failed.
+// Runs |scenario| for each of seeds(quick) until one fails.
 template <typename Scenario>
 void for_seeds(uint64_t quick, Scenario&& scenario) {
   const Seeds range = seeds(quick);
@@ -66,7 +66,7 @@ std::vector<int> random_hosts(std::mt19937_64& random, int ranks) {
   const int hosts = 1 + static_cast<int>(random() % static_cast<uint64_t>(ranks));
   std::vector<int> result;
   for (int rank = 0; rank < ranks; ++rank) {
-    // Ranks of a host are consecutive, or hosts alternate.
+    // The ranks on a host are consecutive, or hosts alternate.
     result.push_back(static_cast<int>(random() % 4 == 0 ? random() % static_cast<uint64_t>(hosts)
                                                         : static_cast<uint64_t>(rank % hosts)));
   }
@@ -83,7 +83,7 @@ bool runs(const Simulation& job, int rank) {
   return job.state(rank) == State::kRuns && !job.declared_dead(rank);
 }
 
-// Every running rank knows the truth about every other one.
+// Returns whether every running rank knows the truth about every other rank.
 ::testing::AssertionResult all_know(const Simulation& job) {
   for (int by = 0; by < job.size(); ++by) {
     if (!runs(job, by)) continue;
@@ -110,8 +110,8 @@ bool runs(const Simulation& job, int rank) {
   return all_know(job);
 }
 
-// Kills, stops, leaves, resets, restarts, cut paths, firewalls, first contacts and aborts at
-// random.
+// Runs random kills, stops, leaves, resets, restarts, cut paths, firewalls, first contacts and
+// aborts.
 void chaos(uint64_t seed) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937_64 choose(seed);
@@ -136,7 +136,7 @@ void chaos(uint64_t seed) {
   const auto any = [&] { return static_cast<int>(choose() % static_cast<uint64_t>(size)); };
   const uint64_t end = job.now() + 8 * kT;
   const int events = 1 + static_cast<int>(choose() % 24);
-  int lasting = size / 4;  // ranks that may go, so that a majority stays
+  int lasting = size / 4;  // number of ranks that may go, so that a majority stays
   bool has_stops = false;
   bool has_cuts = false;
   uint32_t aborts = 0;
@@ -171,7 +171,8 @@ void chaos(uint64_t seed) {
         if (one != other) job.at(when, [&job, one, other] { job.reset_connections(one, other); });
         break;
       case 6:
-        // Cuts one path in one direction, temporarily or forever; the others reach both ends.
+        // Cuts one path in one direction, temporarily or permanently; the other ranks reach both
+        // ends.
         if (one != other && size >= 5) {
           const uint64_t length = choose() % 3 == 0 ? 9 * kT : choose() % (3 * kT);
           job.at(when, [&job, one, other] { job.cut(one, other, true); });
@@ -199,13 +200,13 @@ void chaos(uint64_t seed) {
     EXPECT_TRUE(all_know(job));
     for (int rank = 0; rank < size; ++rank) EXPECT_FALSE(job.declared_dead(rank)) << rank;
   }
-  // Bounded by the frames of five connections each and those of questions.
+  // The limit covers the frames of five connections each and those of questions.
   EXPECT_LT(job.frames(), 60'000U * static_cast<uint64_t>(size));
 }
 
 TEST(LivenessSimulation, LivesThroughChaos) { for_seeds(400, chaos); }
 
-// A partition of the network. One shorter than the detection time has no consequence.
+// Partitions the network. A partition shorter than the detection time has no consequence.
 void partition(uint64_t seed) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937_64 choose(seed);
@@ -219,7 +220,7 @@ void partition(uint64_t seed) {
   groups.reserve(hosts.size());
   for (const int host : hosts)
     groups.push_back(static_cast<int>((choose() ^ static_cast<uint64_t>(host)) % 2));
-  // Hosts are cut off as a whole.
+  // Each host is cut off as a whole.
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     for (size_t first = 0; first < rank; ++first) {
       if (hosts[first] == hosts[rank]) {
@@ -241,7 +242,7 @@ void partition(uint64_t seed) {
     return;
   }
   job.run(kT * 15 / 10);
-  // Each side knows that those with which it was connected are gone, or considers itself cut off.
+  // Each side knows that the ranks to which it was connected are gone, or considers itself cut off.
   const bool cut = std::count(groups.begin(), groups.end(), groups[0]) != size;
   for (int by = 0; by < size && cut; ++by) {
     bool told = false;
@@ -258,7 +259,7 @@ void partition(uint64_t seed) {
 
 TEST(LivenessSimulation, APartitionIsToldOnBothSidesOrNowhere) { for_seeds(300, partition); }
 
-// Whole hosts die at once, possibly with all watchers of some of their ranks.
+// Kills whole hosts at once, possibly with all watchers of some of their ranks.
 void hosts_die(uint64_t seed) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937_64 choose(seed);
@@ -289,7 +290,7 @@ TEST(LivenessSimulation, AKilledProcessIsKnownAtOnce) {
     Simulation job(seed, random_hosts(choose, size), kT);
     job.start();
     ASSERT_TRUE(job.run_until_ready(2 * kT));
-    // Runs until neighbours have connected both ways.
+    // Runs until neighbours have connected in both directions.
     job.run(kT / 10 + choose() % kT);
     job.kill(0);
     const uint64_t killed = job.now();
@@ -299,7 +300,7 @@ TEST(LivenessSimulation, AKilledProcessIsKnownAtOnce) {
   }
 }
 
-// All neighbours of a rank leave, then the rank dies; some rank watches it by then.
+// All of a rank's neighbours leave, then the rank dies; by then some rank watches it.
 TEST(LivenessSimulation, TheGraphIsRepairedAfterLeaves) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -349,7 +350,7 @@ TEST(LivenessSimulation, EverybodyLeavesAtOnce) {
   }
 }
 
-// Asks as a job does: again after a while without an answer.
+// Retries an introduction like a job: again after a while without an answer.
 void introduce_until_met(Simulation& job, int from, int to) {
   if (job.has_profile(from, to)) return;
   if (runs(job, from)) job.introduce(from, to);
@@ -408,7 +409,7 @@ TEST(LivenessSimulation, RanksThatIntroduceThemselvesKnowEachOther) {
   for_seeds(60, introductions);
 }
 
-// All ranks talk to one at once, and that one to all.
+// All ranks talk to one rank at once, and that rank to all.
 TEST(LivenessSimulation, ThousandsOfIntroductionsLeaveNothingBehind) {
   const int size = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 4096 : 512 / kPart;
   std::vector<int> hosts;
@@ -430,7 +431,8 @@ TEST(LivenessSimulation, ThousandsOfIntroductionsLeaveNothingBehind) {
   EXPECT_EQ(job.violation(), "");
 }
 
-// Bounds of a large job: connections, frames while idle, and frames for a thousand deaths.
+// Checks the limits for a large job: connections, frames while idle, and frames for a thousand
+// deaths.
 void large_job(int size) {
   std::vector<int> hosts;
   for (int rank = 0; rank < size; ++rank) hosts.push_back(rank / 8);

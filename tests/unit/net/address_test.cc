@@ -141,15 +141,15 @@ TEST(InterfaceTest, TheRouteComesFirstWhereNothingIsNamed) {
     ASSERT_TRUE(named.ok());
     EXPECT_TRUE(named.value().front().address.is_loopback());
   }
-  // A loopback address gives no hint.
+  // A loopback address yields no hint.
   const Address loopback = Address::parse_numeric("127.0.0.1", 0).value();
   const auto found =
       choose_interfaces(Config::load(kVariables, nullptr, "", log).value(), loopback);
   EXPECT_EQ(found.value().front().address.to_string(), all.front().address.to_string());
 }
 
-// Expects success of a child that works in its own namespaces; 77 means that it could not create
-// them.
+// Expects a child in its own namespaces to succeed. Exit status 77 means that it could not create
+// the namespaces.
 void expect_child_succeeds(pid_t child) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -158,7 +158,7 @@ void expect_child_succeeds(pid_t child) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// An interface that has just come up has an address, but no carrier for a moment.
+// An interface that has just come up has an address, but briefly no carrier.
 TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
   const pid_t child = fork();
   if (child == 0) {
@@ -180,8 +180,8 @@ TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
   expect_child_succeeds(child);
 }
 
-// Bridges of containers have the same address on every host. A bridge with a physical port leads
-// out.
+// Container bridges have the same address on every host. A bridge with a physical port leads off
+// the host.
 TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
   const pid_t child = fork();
   if (child == 0) {
@@ -205,7 +205,7 @@ TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
     };
     const Address nowhere;
     const Address own = Address::parse_numeric("172.17.0.1", 9).value();
-    // It is the only interface.
+    // docker0 is the only interface so far.
     const bool alone = takes("FAMILY=ipv4", nowhere);
     const bool added = std::system(
                            "ip link add eth0 type veth peer name eth1 && "

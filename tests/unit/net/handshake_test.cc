@@ -1,14 +1,16 @@
-// The handshake proves, over any stream socket and for any fragmentation:
-//  * both sides reach kDone exactly when they agree on secret, role, job, epoch, instance, ranks
-//    and incarnations, and the acceptor then knows what the initiator claimed;
-//  * an initiator that reaches another process than the wanted one learns its incarnation, with a
-//    proof, and only a process with the secret can make it believe one;
-//  * otherwise both fail, with a code and text that say why, and neither waits forever;
-//  * an initiator that is not convinced sends no proof;
+// The handshake guarantees, over any stream socket and for any fragmentation:
+//  * both sides reach kDone exactly if they agree on secret, role, job, epoch, instance, ranks and
+//    incarnations, and the acceptor then knows the initiator's claims;
+//  * an initiator that reaches another process than the expected one learns that process's
+//    incarnation, with a proof, and only a process with the secret can make it accept an
+//    incarnation;
+//  * otherwise both sides fail, with a code and text that give the reason, and neither waits
+//    forever;
+//  * an unconvinced initiator sends no proof;
 //  * a replayed hello, a reflected message or random bytes prove nothing;
-//  * a message with any bit flipped proves nothing, and each proof covers the whole transcript;
-//  * two different releases report that, also when one of them has failed;
-//  * not a byte beyond the handshake is read.
+//  * a message with any flipped bit proves nothing, and each proof covers the whole transcript;
+//  * two different releases report the difference, even if one of them has failed;
+//  * no byte beyond the handshake is read.
 #include "src/net/handshake.h"
 
 #include <fcntl.h>
@@ -88,7 +90,7 @@ struct Outcome {
   Step acceptor = Step::kWantRead;
 };
 
-// Drives both sides until both have ended, for some seconds at most.
+// Drives both sides until both have ended, for at most some seconds.
 Outcome drive(Handshake& initiator, Handshake& acceptor) {
   Outcome outcome;
   for (int i = 0; i < 5000; ++i) {
@@ -227,7 +229,8 @@ TEST_P(HandshakeTest, TheProcessThatAnswersInsteadProvesItsIncarnation) {
   EXPECT_EQ(c.acceptor_incarnation(), std::nullopt);
 }
 
-// The initiator looks for itself: an acceptor that refuses nothing does not convince it.
+// The initiator checks the incarnation itself: an acceptor that refuses nothing does not convince
+// it.
 TEST_P(HandshakeTest, AnAcceptorOfAnotherIncarnationGetsNoProof) {
   Credentials later = example_credentials();
   later.incarnations =
@@ -256,11 +259,11 @@ TEST_P(HandshakeTest, AnyIdentityTakesEveryJobButNoOtherSecret) {
   EXPECT_EQ(drive(c, d).acceptor, Step::kFailed);
 }
 
-// An unconvinced initiator sends this in place of a proof.
+// An unconvinced initiator sends this instead of a proof.
 const std::string kNotConvinced(32, '\0');
 const auto kNoProof = testing::AnyOf("", kNotConvinced);
 
-// Reads the available bytes, after waiting briefly for the first one.
+// Reads the available bytes, after a brief wait for the first one.
 std::string take(int fd) {
   pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
   ::poll(&ready, 1, 200);
@@ -283,7 +286,7 @@ Step advance_until_over(Handshake& side) {
   return step;
 }
 
-// Records both directions of a successful handshake by relaying the bytes by hand.
+// Records both directions of a successful handshake by relaying the bytes manually.
 struct Recording {
   std::string hello, challenge, proof;
 };
@@ -332,7 +335,7 @@ TEST_P(HandshakeTest, ReflectedMessagesProveNothing) {
   give(sockets_.right.get(), take(sockets_.right.get()));
   EXPECT_EQ(advance_until_over(a), Step::kFailed);
 
-  // The acceptor's own proof is sent back as the initiator's.
+  // The acceptor's own proof is returned to it as the initiator's.
   sockets_ = GetParam() ? tcp_pair() : unix_pair();
   Handshake b = acceptor();
   give(sockets_.left.get(), record().hello);
@@ -349,7 +352,7 @@ TEST_P(HandshakeTest, ReflectedMessagesProveNothing) {
   EXPECT_EQ(b.error().code(), Code::kPermissionDenied);
 }
 
-// Both sides, and a wire on which the test carries the messages.
+// Both sides, with the test carrying the messages between them.
 struct Wire {
   explicit Wire(const Hello& hello = example_hello(),
                 const Credentials& credentials = example_credentials(), Role role = Role::kTcp,
@@ -404,7 +407,8 @@ TEST(HandshakeBitsTest, AHelloWithAnyBitFlippedConvincesNobody) {
   for (size_t bit = 0; bit < bits; ++bit) {
     Wire wire;
     const std::string challenge = wire.challenge(with_flipped_bit(wire.hello(), bit));
-    // Without an answer it was not a hetcomm peer, or a length made the acceptor wait for more.
+    // If there is no answer, the hello was not a hetcomm peer's, or a length made the acceptor wait
+    // for more.
     if (!challenge.empty()) {
       EXPECT_THAT(wire.proof(challenge), kNoProof) << "bit " << bit;
       EXPECT_EQ(wire.initiator, Step::kFailed) << "bit " << bit;
@@ -428,7 +432,7 @@ TEST(HandshakeBitsTest, AChallengeWithAnyBitFlippedGetsNoProofAndProvesNoIncarna
   }
 }
 
-// A peer that gave up, or whose process ended, may well have the right secret.
+// A peer that gave up, or whose process ended, may have the right secret.
 TEST(HandshakeBitsTest, WhoLeavesBeforeItsProofIsNotAccused) {
   Wire wire;
   EXPECT_NE(wire.challenge(wire.hello()), "");
@@ -463,7 +467,7 @@ TEST(HandshakeEndTest, AnEndIsTextAndNothingElse) {
   EXPECT_LT(other.a.error().text().size(), 1100u);
 }
 
-// Another job may fail on a port where this one looks for its own.
+// Another job may fail on a port where this job looks for its own store.
 TEST(HandshakeEndTest, TheEndOfAnotherJobIsNotThisOnes) {
   const Status why(Code::kOutOfResources, "no files are left");
   std::vector<Identity> others(3, example_hello().identity);
@@ -577,8 +581,8 @@ TEST(HandshakeProofTest, EachDirectionHasItsLabelAndTheSecondProofHoldsTheFirst)
   }
 }
 
-// A man in the middle tells each side what it wants: the acceptor gets a matching hello, and the
-// initiator gets the acceptor's genuine answer.
+// A man in the middle gives each side what it expects: a matching hello for the acceptor, and the
+// acceptor's genuine answer for the initiator.
 TEST(HandshakeProofTest, NoClaimCanBeChangedOnTheWay) {
   struct Case {
     const char* what;
@@ -618,7 +622,7 @@ TEST(HandshakeProofTest, NoncesAndProofsNeverRepeat) {
     EXPECT_TRUE(seen.insert(recording.challenge.substr(kPrefixSize + 8, 32)).second);
     EXPECT_TRUE(seen.insert(recording.challenge.substr(kAnswerSize)).second);
     EXPECT_TRUE(seen.insert(recording.proof).second);
-    // Each half of a nonce is random.
+    // Checks that each half of a nonce is random.
     EXPECT_TRUE(seen.insert(recording.hello.substr(kPrefixSize + 60 + 16, 16)).second);
     EXPECT_TRUE(seen.insert(recording.challenge.substr(kPrefixSize + 8 + 16, 16)).second);
   }
@@ -665,7 +669,7 @@ TEST_P(HandshakeTest, RandomBytesFailAndNeverSucceed) {
     sockets_ = unix_pair();
     std::string bytes(random() % 2000, '\0');
     std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<char>(random()); });
-    // Half of them start like a hello, to get further.
+    // Half of the inputs start like a hello, to get further.
     if (round % 2 == 0) bytes = record().hello.substr(0, random() % 112) + bytes;
     Handshake b = acceptor();
     give(sockets_.left.get(), bytes);

@@ -1,11 +1,11 @@
 // Listening for transports that connect by IP:
 //  * a published place is decoded unchanged, and hostile bytes are refused or give a valid place;
-//  * those of a peer's addresses are tried whose family is listened on here, but never the loopback
-//    of another host; the text names the omitted ones;
-//  * a NetworkListener listens on the addresses that HETCOMM_INTERFACE chose, with a port of
-//    HETCOMM_PORTS, judges no peer before it is opened, and then hands over those that prove the
-//    secret;
-//  * the id of this host is known, and constant.
+//  * a peer's addresses are tried only if this rank listens on their family, and never if they are
+//    another host's loopback addresses; the text names the omitted addresses;
+//  * a NetworkListener listens on the addresses that HETCOMM_INTERFACE selects, with a port from
+//    HETCOMM_PORTS, judges no peer before it is opened, and then hands over the peers that prove
+//    the secret;
+//  * this host's id is known and constant.
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,13 +1,14 @@
 // Poller, Acceptor and Connector:
-//  * no event reaches a removed watcher, even inside the same dispatch;
-//  * proved connections come through over TCP (IPv4, IPv6) and local sockets, despite strangers:
-//    port scans, garbage, silence, more of them than kMaxPending;
-//  * without descriptors the acceptor neither spins nor dies, and continues afterwards;
-//  * a connector reports exactly once, tries every candidate, and names each with its error;
+//  * no event reaches a removed watcher, even within the same dispatch;
+//  * proved connections succeed over TCP (IPv4, IPv6) and local sockets, despite port scans,
+//    garbage, silence, and more than kMaxPending strangers;
+//  * without descriptors the acceptor neither spins nor fails, and resumes afterwards;
+//  * a connector reports exactly once, tries every candidate, and names each candidate with its
+//    error;
 //  * both may be destroyed inside their own upcalls;
 //  * a held acceptor judges no connection before it is opened, and then uses the settings of that
-//    call;
-//  * a connector reports which other process has answered at the wanted address.
+//    open call;
+//  * a connector reports which other process answered at the expected address.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -228,7 +229,7 @@ TEST_F(SocketTest, TellsWhichOtherProcessHasAnswered) {
   EXPECT_EQ(connectors_.back()->other_process()->incarnation, 51u);
   EXPECT_EQ(connectors_.back()->other_process()->address.port(), acceptor_->address().port());
 
-  // A refusal by the wanted process is no sign of another one.
+  // A refusal by the expected process does not indicate another process.
   connectors_.push_back(
       Connector::create(poller_, {acceptor_->address()}, secret_of("s"),
                         make_hello(in_mesh(std::byte{2}, {0, 51, 0, 0, 81}), Role::kShm, 4, 1),
@@ -301,7 +302,7 @@ TEST_F(SocketTest, SilentCandidateCostsItsShareOnly) {
               HasSubstr("accepted the connection, but did not answer in time"));
 }
 
-// Candidates that fail at once leave their time shares to those after them.
+// Candidates that fail immediately leave their time shares to later candidates.
 TEST_F(SocketTest, TheLastCandidateHasAllTheTimeThatIsLeft) {
   const UniqueFd silent = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 8).value();
   const Address nobody = Address::local("hetcomm-test-nobody");
@@ -344,7 +345,7 @@ TEST_F(SocketTest, OfSeveralFailuresTheOneThatSaysMostCounts) {
   }
 }
 
-// A young connection is not evicted, so peers of a burst wait instead of evicting each other.
+// A young connection is not evicted, so peers in a burst wait instead of evicting each other.
 TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
   listen_on_loopback();
   std::vector<UniqueFd> strangers;
@@ -360,7 +361,7 @@ TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
     pollfd ended{.fd = stranger.get(), .events = POLLIN, .revents = 0};
     EXPECT_EQ(::poll(&ended, 1, 0), 0);
   }
-  // One of them leaves: its place is reused before the pause ends.
+  // One connection closes: its place is reused before the pause ends.
   strangers.pop_back();
   for (int i = 0; i < 100 && acceptor_->next_timer_ns() <= now_ns() + kMinPendingNs; ++i) {
     poller_.wait(1'000'000);
@@ -370,7 +371,7 @@ TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
   EXPECT_TRUE(run_until([&] { return connected_.size() == 1 && accepted_.size() == 1; }));
 }
 
-// A busy acceptor looks late: data that a peer has sent by then counts.
+// A busy acceptor reads late, but data that a peer has sent by then counts.
 TEST_F(SocketTest, WhoHasSpokenUnheardIsNotPushedOut) {
   listen_on_loopback();
   for (size_t i = 0; i < kMaxPending; ++i) connect({acceptor_->address()}, 20 * kSecond);
@@ -483,7 +484,7 @@ TEST_F(SocketTest, WithoutDescriptorsItWaitsAndGoesOn) {
   EXPECT_THAT(lines_.front(), HasSubstr("cannot accept connections"));
 }
 
-// Its acceptor reports the peers that come when descriptors run out.
+// Uses an acceptor that reports the peers that connect when descriptors are exhausted.
 class ExhaustedSocketTest : public SocketTest {
  protected:
   ExhaustedSocketTest() {
@@ -518,7 +519,7 @@ TEST_F(ExhaustedSocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
   EXPECT_FALSE(acceptor_->exhausted());
 }
 
-// The only peer that had come got the last descriptor, so no peer waits.
+// The only peer that connected got the last descriptor, so no peer waits.
 TEST_F(ExhaustedSocketTest, ADescriptorThatNobodyWaitedForWasNotMissing) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
@@ -583,7 +584,7 @@ TEST(ListenTest, PortsAreTakenFromTheRangeUntilNoneIsFree) {
   EXPECT_EQ(next.status().code(), Code::kOutOfResources);
   EXPECT_THAT(std::string(next.status().text()),
               HasSubstr(fmt::format("HETCOMM_PORTS={}-{}", first, first + 3)));
-  // An address with an explicit port is not moved.
+  // An address with an explicit port is kept unchanged.
   EXPECT_FALSE(listen_on(loopback.with_port(*ports.begin()), 1, range).ok());
 }
 

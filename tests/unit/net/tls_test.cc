@@ -1,12 +1,12 @@
 // TLS on connections (TlsContext, TlsSession, and Acceptor and Connector over them):
-//  * a pair with good certificates talks over TLS 1.3, for any fragmentation; anything else ends on
-//    both sides, with a text that says what is wrong: another authority, expired, another name, no
-//    certificate, one side without TLS, an older TLS, garbage;
+//  * a pair with good certificates communicates over TLS 1.3, for any fragmentation; any fault ends
+//    the connection on both sides with a text that names it: another authority, an expired
+//    certificate, another name, no certificate, one side without TLS, an older TLS, garbage;
 //  * nothing hangs: silence after any part of the handshake meets a time limit, and an end at any
-//    byte of it is an end;
-//  * send() takes bytes permanently: after it would have blocked, other bytes may come next;
-//  * buffered() reports bytes that were taken from the kernel and not yet received;
-//  * an announced end is an end, a cut and a changed byte are failures; no changed data is
+//    byte is reported as an end;
+//  * send() consumes bytes permanently: after it would have blocked, other bytes may come next;
+//  * buffered() reports bytes that were read from the kernel but not yet received;
+//  * an announced end is an end, a cut or a changed byte is a failure; no changed data is
 //    delivered;
 //  * errors in the files are reported with the variable's name, and no pass phrase is requested.
 #include <fcntl.h>
@@ -78,7 +78,7 @@ struct Sockets {
 
 bool over(Step step) { return step == Step::kDone || step == Step::kFailed; }
 
-// Two sessions on a connected pair of sockets.
+// Two sessions on a connected socket pair.
 struct Linked {
   explicit Linked(const std::string& settings, int buffer = 0)
       : Linked(settings, settings, buffer) {}
@@ -96,7 +96,8 @@ struct Linked {
     }
   }
   bool good() const { return left_step == Step::kDone && right_step == Step::kDone; }
-  // The connecting side learns the reason after a handshake that only the other side refused.
+  // Returns the reason that the connecting side learns after only the other side refused the
+  // handshake.
   std::string left_text() {
     std::array<char, 16> bytes;
     const iovec piece{bytes.data(), bytes.size()};
@@ -176,7 +177,7 @@ TEST(TlsTest, ExpiryAndNotYetValidAreRefused) {
     EXPECT_EQ(link.left_step, Step::kFailed);
     EXPECT_THAT(text_of(link.left->error()), HasSubstr("not yet valid"));
   }
-  // It expires between loading and use.
+  // The certificate expires between loading and use.
   const std::string brief = files.settings(files.issue({.valid_to_s = 1}));
   const auto context = good_context(brief);
   usleep(2'100'000);
@@ -216,7 +217,7 @@ TEST(TlsTest, TheNameIsCheckedOnBothSidesWhenThereIsOne) {
   }
 }
 
-// A peer written directly against OpenSSL, to do what a TlsSession never does.
+// A peer written directly against OpenSSL, to do things that a TlsSession never does.
 class RawPeer {
  public:
   RawPeer(int fd, bool accepts, const std::function<void(SSL_CTX*)>& prepare)
@@ -285,7 +286,7 @@ TEST(TlsTest, OlderVersionsAreRefused) {
   }
 }
 
-// TLS 1.3 has no renegotiation. Its replacement, new keys, happens inside the connection.
+// TLS 1.3 has no renegotiation. Its replacement, a key update, happens inside the connection.
 TEST(TlsTest, NoRenegotiationButNewKeys) {
   Certificates files;
   const auto context = good_context(files.settings());
@@ -315,7 +316,7 @@ std::vector<char> random_bytes(size_t size, std::mt19937_64& random) {
   return bytes;
 }
 
-// The sockets are so small that a record takes several turns. Pieces have any size, and after a
+// The sockets are so small that a record needs several turns. Pieces have any size, and after a
 // refusal other bytes are offered than before: only accepted bytes count.
 TEST(TlsTest, LargeTransfersThroughTinySockets) {
   Certificates files;
@@ -382,7 +383,7 @@ TEST(TlsTest, LargeTransfersThroughTinySockets) {
   }
 }
 
-// A sleep must not miss data that poll() does not show.
+// A sleep must not miss data that poll() does not report.
 TEST(TlsTest, WhatIsTakenButNotReceivedIsKnown) {
   Certificates files;
   for (const bool ahead : {false, true}) {
@@ -406,7 +407,7 @@ TEST(TlsTest, WhatIsTakenButNotReceivedIsKnown) {
   }
 }
 
-// A partial record is no reason to stay awake.
+// A partial record does not prevent sleep.
 TEST(TlsTest, PartOfARecordIsNotBuffered) {
   Certificates files;
   Linked link(files.settings());
@@ -448,7 +449,7 @@ TEST(TlsTest, AnAnnouncedEndIsOneAndACutIsNot) {
       if (ahead) link.right->read_ahead();
       ASSERT_EQ(send_text(*link.left, "last"), 4);
       link.left->say_goodbye();
-      link.left->say_goodbye();  // again: no effect
+      link.left->say_goodbye();  // the second call has no effect
       link.sockets.left.reset();
       EXPECT_EQ(receive_text(*link.right), "last");
       EXPECT_EQ(receive_text(*link.right), "");
@@ -467,8 +468,8 @@ TEST(TlsTest, AnAnnouncedEndIsOneAndACutIsNot) {
 
 // --- handshakes that end badly -----------------------------------------------------------------
 
-// Relays the bytes of a handshake, |step| at a time, until |limit| bytes have passed from the
-// initiator. Returns how many did.
+// Relays a handshake's bytes, |step| at a time, until |limit| bytes from the initiator have passed.
+// Returns how many passed.
 size_t relay(const std::shared_ptr<const TlsContext>& context, size_t step, size_t limit,
              std::unique_ptr<TlsSession>& left, std::unique_ptr<TlsSession>& right, Sockets& near,
              Sockets& far) {
@@ -513,7 +514,7 @@ TEST(TlsTest, HandshakeByteByByteAndCutAtEveryOne) {
     relay(context, SIZE_MAX, limit, left, right, near, far);
     EXPECT_FALSE(right->established()) << limit;
     EXPECT_TRUE(right->error().ok()) << "waits, up to its owner's time limit";
-    // Then the peer goes away.
+    // Then the peer closes its end.
     far.left.reset();
     near.right.reset();
     EXPECT_EQ(right->shake_hands(), Step::kFailed) << limit;
@@ -622,7 +623,7 @@ TEST_F(TlsSocketTest, TheProofGoesThroughTls) {
   expect_good_pair(tls);
   ASSERT_NE(accepted_.tls(), nullptr);
   ASSERT_EQ(connected_.send("plain text", 10), 10);
-  // On the wire it is not readable.
+  // The data is not readable on the wire.
   std::array<char, 200> wire;
   ASSERT_TRUE(run_until([&] {
     return ::recv(accepted_.get(), wire.data(), wire.size(), MSG_PEEK | MSG_DONTWAIT) > 10;
@@ -717,7 +718,7 @@ TEST_F(TlsSocketTest, GarbageAndSilenceDoNoHarm) {
   }
   expect_good_pair(tls);
   EXPECT_EQ(accepts_, 1);
-  // A stranger that stays silent is dropped when its time is over.
+  // A silent stranger is dropped when its time limit expires.
   acceptor_->expire(now_ns() + 2 * kHandshakeTimeoutNs);
   for (const UniqueFd& fd : strangers) {
     pollfd gone{.fd = fd.get(), .events = POLLIN, .revents = 0};
@@ -728,7 +729,7 @@ TEST_F(TlsSocketTest, GarbageAndSilenceDoNoHarm) {
 
 TEST_F(TlsSocketTest, SilenceAfterAnyPartOfTheHandshakeMeetsATimeLimit) {
   const auto tls = good_context(files_.settings());
-  // One listener never says a word, and another one stops halfway.
+  // One listener never sends anything, and another one stops halfway.
   UniqueFd listener = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 4).value();
   const Address address = bound_address(listener.get()).value();
   for (const bool speaks : {false, true}) {
@@ -739,7 +740,7 @@ TEST_F(TlsSocketTest, SilenceAfterAnyPartOfTheHandshakeMeetsATimeLimit) {
     auto session = tls->accept(peer.get());
     if (speaks) {
       ASSERT_TRUE(run_until([&] {
-        return session->shake_hands() == Step::kDone;  // and then nothing more
+        return session->shake_hands() == Step::kDone;  // and sends nothing after the handshake
       }));
     }
     ASSERT_TRUE(run_until([&] { return reported_; }, 3 * kSecond));
@@ -799,8 +800,8 @@ TEST(TlsSettingsTest, BadFilesAreNamed) {
   EXPECT_THAT(text(own.certificate, own.key, ca), HasSubstr("every user may change it"));
 }
 
-// The library's error queue belongs to the whole thread. Errors that the application left in it are
-// not from the connection.
+// OpenSSL's error queue belongs to the whole thread. Errors that the application left in it must
+// not be attributed to the connection.
 TEST(TlsTest, ForeignErrorsAreNotMistakenForOnesOfTheConnection) {
   Certificates files;
   Linked link(files.settings());

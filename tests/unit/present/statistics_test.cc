@@ -1,4 +1,4 @@
-// Figures of no, one and many values.
+// Statistics of zero, one and many values.
 #include "src/present/statistics.h"
 
 #include <cmath>

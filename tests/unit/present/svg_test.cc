@@ -1,4 +1,4 @@
-// Pictures: elements in their order, short numbers and never "-0", text that stays text.
+// SVG pictures: elements keep their order, numbers are short and never "-0", and text is escaped.
 #include "src/present/svg.h"
 
 #include <string>

@@ -1,17 +1,17 @@
-// Connections by rdma_cm (HETCOMM_RDMA_CONNECT=cm). Over a fake, not run on hardware:
+// Connections through rdma_cm (HETCOMM_RDMA_CONNECT=cm). Over a fake, not run on hardware:
 //   - over IPv4, IPv6 and InfiniBand two ranks connect by the path that rdma_cm has found, and both
 //     directions are usable;
-//   - every event that ends an attempt ends it once, with a text that says what happened; so does
-//     every failing call, and silence when the time is up; the next attempt is not affected;
+//   - every event that ends an attempt ends it once, with a text that names the cause; so do every
+//     failing call and a timeout; the next attempt is not affected;
 //   - every event that ends a connection ends it on both sides, once;
-//   - without rdma_cm, or without an address that it can listen on, creation fails and says what is
-//     missing;
-//   - a request without a token, with a wrong one or with a used one is refused, and so is one from
-//     another queue pair than the named one;
-//   - two sides with different settings are told so;
-//   - no identifier is destroyed with an event in use, wherever an attempt is cancelled, and
-//     everything is given back.
-// Over the installed librdmacm, where there is a device: connecting, and refusing a stranger.
+//   - without rdma_cm, or without an address that it can listen on, creation fails with a text that
+//     names what is missing;
+//   - a request without a token, with a wrong or used token, or from another queue pair than the
+//     named one is refused;
+//   - two sides with different settings report the difference;
+//   - no identifier is destroyed with an event in use, wherever an attempt is cancelled, and all
+//     resources are released.
+// Over the installed librdmacm, if there is a device: connecting, and refusing a stranger.
 #include <poll.h>
 
 #include <cerrno>
@@ -47,7 +47,7 @@ class RdmaCm : public ::testing::Test {
 
 struct CmPair : FakePair {
   explicit CmPair(const std::string& settings = kByCm) : FakePair(settings, &FakeCm::cm()) {}
-  // Returns why a connect failed, or ok.
+  // Returns ok, or why a connection attempt failed.
   Status outcome() {
     const int before = a.connect_outcomes;
     a.connected.erase(1);
@@ -79,7 +79,7 @@ TEST_F(RdmaCm, ConnectsOverIpv4) {
   CmPair pair;
   EXPECT_THAT(FakeCm::listeners(), ::testing::Each(HasSubstr("192.0.2.1:")));
   expect_connects(pair);
-  // A listener each, and both ends of the connection.
+  // Each node has a listener and one end of the connection.
   EXPECT_EQ(FakeCm::identifiers(), 4u);
   pair.a.connected.clear();
   EXPECT_TRUE(pair.run([&] { return pair.to_a().failed == 1; }));
@@ -284,7 +284,7 @@ TEST_F(RdmaCm, WithoutItsListenersDeviceTheTransportIsBroken) {
 // --- strangers -------------------------------------------------------------------------------
 
 // Connects from |from| to |to| as any stranger can. Returns the event that ended the attempt;
-// |refusal| is its status.
+// |refusal| receives its status.
 rdma_cm_event_type knock(const rdma::Cm& cm, const std::string& from, const Address& to,
                          ConstByteSpan data, const std::function<void()>& step, int& refusal) {
   rdma_event_channel* channel = cm.create_event_channel();
@@ -365,7 +365,7 @@ TEST_F(RdmaCm, StrangersAreRefused) {
   EXPECT_TRUE(refused({}));
   EXPECT_TRUE(refused(zeros));
   EXPECT_TRUE(refused(close));
-  // The token is right, but the queue pair is not the one that its owner named.
+  // The token is right, but the queue pair is not the one that the token's owner named.
   EXPECT_TRUE(refused(token));
   pair.a.transport().cancel_connect({.rank = 1});
   EXPECT_EQ(pair.b.accepts, 0);
@@ -398,7 +398,7 @@ TEST_F(RdmaCm, SidesThatAreSetDifferentlyAreTold) {
                                  HasSubstr("alike on all ranks")));
   EXPECT_THAT(text(cm.transport().reach(exchange.transport().contact())),
               HasSubstr("HETCOMM_RDMA_CONNECT is cm here and exchange at"));
-  // This one connects all the same.
+  // This attempt connects nevertheless.
   exchange.connect(1, cm.transport().contact());
   exchange.until("the outcome", [&] { return exchange.connect_outcomes == 1; });
   EXPECT_THAT(text(exchange.connect_failed.at(1)), HasSubstr("set it alike"));
@@ -438,7 +438,7 @@ class RdmaCmDevice : public ::testing::Test {
   std::unique_ptr<TransportFactory> factory_;
 };
 
-// The address of the last listener.
+// The most recent listener's address.
 Address listening;
 int listen_and_tell(rdma_cm_id* id, int backlog) {
   const int result = rdma::load_cm().value()->listen(id, backlog);

@@ -1,13 +1,13 @@
 // Device memory that the NIC accesses directly; over a fake: not run on hardware. (Plain
-// registration runs on real verbs too: capi_device_memory_test.cc.)
-//   - a dma-buf is tried first, plain registration next, else the memory is not reached; the result
-//     of each method is reported;
+// registration is also tested on real verbs, in capi_device_memory_test.cc.)
+//   - a dma-buf is tried first, plain registration next, else the memory is not reachable; the
+//     result of each method is reported;
 //   - a successful registration is no proof: the method is refused if the device does not read back
 //     the NIC's write, or the reverse, or if the transfer does not end or ends with an error;
 //   - trials leave nothing behind;
-//   - placeholders stand for attached memory in puts, gets, exposures and regions, of any size,
+//   - placeholders represent attached memory in puts, gets, exposures and regions, of any size,
 //     mixed with host memory; keys reach exactly the range that they were made for;
-//   - after detach() nothing is registered any longer.
+//   - after detach() nothing remains registered.
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -29,7 +29,7 @@ using ::testing::Not;
 constexpr const char* kReadBack = "what was written was read back";
 constexpr uint64_t kSize = 200'000;
 
-// A simulated device of which a test may change a few table entries.
+// A simulated device whose table entries a test may replace.
 class Accelerator {
  public:
   explicit Accelerator(const char* kind = "sim-address") : device_(kind, "memory=16M") {
@@ -38,7 +38,7 @@ class Accelerator {
   DeviceTable& table() { return table_; }
   Device get() const { return {&table_, device_.instance()}; }
   TestDevice& device() { return device_; }
-  // Returns where the kernel finds all of its memory.
+  // Returns the kernel's mapping of all its memory.
   std::byte* bytes() {
     void* const first = device_.allocate(1);
     void* place = nullptr;
@@ -53,7 +53,7 @@ class Accelerator {
   DeviceTable table_;
 };
 
-// Memory on it, with a placeholder.
+// Memory on the device, with a placeholder.
 class Attached {
  public:
   Attached(Transport& transport, Accelerator& accelerator, uint64_t size, unsigned seed)
@@ -142,7 +142,7 @@ TEST_F(RdmaDeviceMemory, EachRefusalIsTold) {
     const char* what;
     std::function<void(Accelerator&)> prepare;
     const char* dmabuf;
-    const char* plain;  // nullptr: it works
+    const char* plain;  // nullptr: plain registration works
   };
   const Case cases[] = {
       {"no dma-buf", [](Accelerator& each) { each.table().export_dmabuf = nullptr; },
@@ -210,7 +210,7 @@ TEST_F(RdmaDeviceMemory, ALibraryWithoutDmaBufs) {
   EXPECT_THAT(text(status), HasSubstr("dma-buf: libibverbs has no ibv_reg_dmabuf_mr; plain"));
 }
 
-// MemoryRegion succeeds, but the NIC reaches other memory.
+// Registration succeeds, but the NIC reaches other memory.
 TEST_F(RdmaDeviceMemory, WhatIsNotReadBackIsRefused) {
   for (const auto misplaced : {FakeFabric::Misplaced::kWrites, FakeFabric::Misplaced::kReads}) {
     const char* const why = misplaced == FakeFabric::Misplaced::kWrites
@@ -287,7 +287,7 @@ TEST_F(RdmaDeviceMemory, WithoutQueuePairsThereIsNoTrial) {
   FakeFabric::fail_queue_pairs(0);
 }
 
-// Returns how long a NIC that does not answer is waited for.
+// Returns how long the trial waits for a NIC that does not answer.
 uint64_t wait_for_a_silent_nic(const char* settings) {
   static rdma::Verbs verbs;
   verbs = FakeFabric::verbs();
@@ -311,7 +311,7 @@ TEST_F(RdmaDeviceMemory, ANicThatDoesNotAnswerIsWaitedFor) {
   EXPECT_GE(wait_for_a_silent_nic("DEVICE_PATH=direct"), kSecond);
 }
 
-// The rest of the context stands still for that time.
+// The rest of the context makes no progress during that wait.
 TEST_F(RdmaDeviceMemory, TimedWaitForANicThatDoesNotAnswer) {
   EXPECT_LT(wait_for_a_silent_nic(""), 800 * kMillisecond);
   EXPECT_LT(wait_for_a_silent_nic("DEVICE_PATH=direct"), 3 * kSecond);
@@ -362,7 +362,7 @@ TEST_P(RdmaDeviceMemoryUse, PutsAndGetsOfAnySize) {
     pair.to_a().put_bytes.clear();
     std::copy_n(sent.begin() + 33, size, expected.begin() + 5000);
     EXPECT_EQ(far.contents(), expected) << size;
-    // The bytes are read back to another place.
+    // The bytes are read back to a different place.
     const iovec again = near.piece(40'000, size);
     const auto readable = pair.to_a().expose({&target, 1}, Access::kGetSource, 8);
     ASSERT_TRUE(readable.ok());

@@ -1,23 +1,23 @@
 // The rdma transport when devices and peers misbehave; over a fake: not run on hardware.
-//   - an erroneous completion of every kind, sent or received, fails its connection once, with a
-//     text that names the status; others continue;
+//   - an erroneous completion of any kind, for a send or a receive, fails its connection once, with
+//     a text that names the status; other connections continue;
 //   - every asynchronous event ends only the objects that it concerns;
-//   - messages and immediates that no honest peer sends fail the connection and touch nothing;
+//   - messages and immediates that no honest peer sends fail the connection without other effects;
 //   - credits: with any number of messages, no receive is ever missing, and a side that only
-//     receives does not stop the other;
-//   - most work requests ask for no completion, and flushed() becomes true all the same;
-//   - a revoke of memory that is still to be written, or that the device does not release, ends the
+//     receives does not block the other;
+//   - most work requests ask for no completion, and flushed() nevertheless becomes true;
+//   - a revoke of memory that a peer may still write, or that the device does not release, ends the
 //     connection, and so does a cancel of an operation in flight; release does not, nor does a
 //     revoke after everything has arrived;
 //   - a put in flight into a region never lands later;
-//   - a device that refuses work requests holds up no other;
-//   - a removed address ends the connections that use it, established or not, and when it is back
-//     others can be made;
-//   - a cut during connection setup ends the connection or makes it anew, within seconds;
-//   - no work request is larger than the port allows; a chunk of a large buffer registers no more
-//     than the chunk if nothing is cached;
-//   - without memory to lock, the text names the limit;
-//   - everything is given back.
+//   - a device that refuses work requests does not block other devices;
+//   - a removed address ends the connections that use it, established or not, and once it is
+//     restored new connections can be made;
+//   - a cut during connection setup ends the connection or re-establishes it, within seconds;
+//   - no work request exceeds the port's limit; a chunk of a large buffer registers only the chunk
+//     if nothing is cached;
+//   - if no more memory can be locked, the text names the limit;
+//   - all resources are released.
 #include <arpa/inet.h>
 
 #include <array>
@@ -124,10 +124,10 @@ TEST_F(RdmaFaults, EveryErrorOfAReceiveFailsTheConnection) {
   }
 }
 
-// The scope that an event ends.
+// The scope of the objects that an event ends.
 enum class Ends : uint8_t { kNothing, kQueuePair, kPort, kChangedAddress, kTransport };
 
-// There is no default: an event that new headers add must be handled here.
+// The switch has no default: an event that new headers add must be handled here.
 Ends ends_of(ibv_event_type type) {
   switch (type) {
     case IBV_EVENT_QP_FATAL:
@@ -165,7 +165,7 @@ bool is_of_queue_pair(ibv_event_type type) {
          type == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
-// Two pairs of connected ranks on one device: an event for one pair does not affect the other.
+// Two pairs of connected ranks on one device: an event for one pair does not affect the other pair.
 TEST_F(RdmaFaults, EveryEventEndsWhatItConcerns) {
   for (int number = IBV_EVENT_CQ_ERR; number <= IBV_EVENT_WQ_FATAL; ++number) {
     const auto type = static_cast<ibv_event_type>(number);
@@ -262,7 +262,8 @@ TEST_F(RdmaFaults, EventsThatEndNothing) {
 TEST_F(RdmaFaults, LostReceivesAreReplaced) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
-  // They are replaced while there is room; then the connection ends, and no rank waits forever.
+  // Lost receives are replaced while there is room; then the connection ends, and no rank waits
+  // forever.
   int replaced = 0;
   while (replaced < 1000) {
     FakeFabric::lose_receives(FakePair::pair_of_b());
@@ -284,7 +285,7 @@ TEST_F(RdmaFaults, ThePortGoesDown) {
   FakeFabric::raise(IBV_EVENT_PORT_ERR);
   EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
   EXPECT_THAT(std::string(pair.to_b().failure.text()), HasSubstr("port went down"));
-  // The state is queried again when the port is up.
+  // The state is queried again once the port is up.
   FakeFabric::raise(IBV_EVENT_PORT_ACTIVE);
   ASSERT_TRUE(pair.connect());
 }
@@ -319,7 +320,7 @@ TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
   FakeFabric::reset({device});
   FakePair pair;
   ASSERT_TRUE(pair.connect());
-  // A temporary address of IPv6, say.
+  // The address represents a temporary IPv6 address.
   FakeFabric::set_gid(0, 0, 1, {});
   FakeFabric::raise(IBV_EVENT_GID_CHANGE);
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a())) << "it is not used";
@@ -365,9 +366,9 @@ TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
   EXPECT_EQ(pair.b.accepts, 0);
 }
 
-// The address that the peer has named goes before the queue pair is connected by its index, comes
-// back, and is gone when the connection is complete. The address then at that index is not the
-// named one.
+// The address that the peer has named is removed before the queue pair is connected by its index,
+// comes back, and is removed again when the connection is complete. The address then at that index
+// is not the named one.
 TEST_F(RdmaFaults, TheSideThatAcceptsNoticesThatItsAddressIsNotTheOneNamed) {
   FakePair pair;
   // A device that opens later would know the current addresses.
@@ -410,8 +411,8 @@ TEST_F(RdmaFaults, ALidThatChangesWhileAConnectionIsMade) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
-// The cut comes silently, at every step and in both directions. Neither side waits for the
-// bootstrap time.
+// The network is cut silently, at every step and in both directions. Neither side waits for the
+// bootstrap timeout.
 TEST_F(RdmaFaults, ACutWhileAConnectionIsMade) {
   constexpr size_t kSteps = 12;
   std::vector<std::unique_ptr<FakePair>> pairs;
@@ -432,7 +433,7 @@ TEST_F(RdmaFaults, ACutWhileAConnectionIsMade) {
         for (const auto& [peer, rail] : *rails) connected += rail->failed == 0 ? 1u : 0u;
       }
     }
-    // No side keeps resources for a connection that the other one has given up.
+    // No side keeps resources for a connection that the other side has abandoned.
     return FakeFabric::queue_pairs().size() == connected;
   };
   const uint64_t end = now_ns() + 12 * kSecond;
@@ -455,7 +456,7 @@ TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {
     for (int round = 0; round < 4; ++round) {
       FakePair pair;
       ASSERT_TRUE(pair.connect());
-      // They are done, but not known to be done.
+      // The sends are complete, but not known to be complete.
       for (int i = 0; i < 3; ++i) EXPECT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
       FakeFabric::refuse_posts(times);
       const uint64_t took = test::fastest_ns(1, [&] { (void)pair.to_b().send(numbered(1), {}); });
@@ -486,7 +487,8 @@ TEST_F(RdmaFaults, FragmentsAreWhatThePortAllows) {
   EXPECT_EQ(far, near);
 }
 
-// Soft-RoCE mishandles retransmissions, so it waits as long as others do for all their tries.
+// Soft-RoCE mishandles retransmissions, so its single timeout equals the total of all retries
+// elsewhere.
 TEST_F(RdmaFaults, SoftRoceSendsNothingAgain) {
   for (const bool soft : {false, true}) {
     FakeDeviceSpec device;
@@ -535,7 +537,7 @@ TEST_F(RdmaFaults, ACancelledPutIntoARegionIsFenced) {
       pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
   const auto target = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
   ASSERT_TRUE(region.ok() && target.ok());
-  // The connection survives when a put to an exposed target, or a get, is cancelled.
+  // The connection survives the cancellation of a put to an exposed target, or of a get.
   Bulk copied{.local = {{&near_piece, 1}, 0, near.size()}, .key = target.value()};
   ASSERT_EQ(pair.to_b().put(copied), Code::kOk);
   pair.to_b().cancel(copied);
@@ -573,7 +575,7 @@ TEST_F(RdmaFaults, MalformedMessagesFailTheConnection) {
   rdma::encode_credits(long_credits.data(), 1);
   bad.push_back(long_credits);
   std::vector<std::byte> generous(rdma::kCreditsHeadBytes);
-  rdma::encode_credits(generous.data(), 1);  // none was used up
+  rdma::encode_credits(generous.data(), 1);  // no credit was used
   bad.push_back(generous);
   for (uint32_t type : {4u, 0x80u, 0xffu}) {
     std::vector<std::byte> unknown(40);
@@ -624,7 +626,7 @@ TEST_F(RdmaFaults, CreditsNeverRunOutOfReceives) {
   uint64_t sent = 0;
   int writable = 0;
   for (int round = 0; round < 200; ++round) {
-    // Only one side sends; its peer returns credits in messages of their own.
+    // Only one side sends; its peer returns credits in separate messages.
     Code code = Code::kOk;
     while ((code = pair.to_b().send(numbered(sent), view)) == Code::kOk) ++sent;
     ASSERT_EQ(code, Code::kWouldBlock);
@@ -708,8 +710,8 @@ TEST_F(RdmaFaults, RevokeAndCancelFenceByTheEnd) {
   }
 }
 
-// The source of a get is revoked by ending its registration. A peer that does not read keeps the
-// connection. A device that silently puts the queue pair into the error state is noticed.
+// Ending a get source's registration revokes the source. A peer that does not read it keeps the
+// connection. If a device silently puts the queue pair into the error state, that is detected.
 TEST_F(RdmaFaults, ARevokedSourceCostsNothingUnlessItIsRead) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -830,8 +832,8 @@ TEST_F(RdmaFaults, RegionsAreReachedFromMemoryThatCannotBeLocked) {
   pair.b.transport().abilities().regions->withdraw(region.value());
 }
 
-// Some pieces are registered before the limit is reached. Those that the device has begun with stay
-// in use while the rest is copied.
+// Some pieces are registered before the limit is reached. Those that the device has started to
+// access stay in use while the rest is copied.
 TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
   const std::vector<std::byte> right = pattern_of(800'000);
   FakePair pair;
@@ -935,7 +937,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   const auto region =
       pair.a.transport().abilities().regions->publish({memory.data(), memory.size(), true, true});
   EXPECT_THAT(std::string(region.status().text()), HasSubstr("RLIMIT_MEMLOCK"));
-  // Memory that does not exist is refused, and not accessed.
+  // Memory that does not exist is refused without being accessed.
   FakeFabric::fail_registrations(EFAULT);
   const auto nowhere = pair.to_a().expose({&piece, 1}, Access::kPutTarget, 3);
   EXPECT_EQ(nowhere.status().code(), Code::kInvalidArgument);
@@ -949,7 +951,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   EXPECT_EQ(pair.to_b().completions[0].code, Code::kInvalidArgument);
   FakeFabric::fail_registrations(0);
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
-  // Connecting needs memory too.
+  // Connecting also requires lockable memory.
   FakeFabric::fail_registrations(ENOMEM);
   pair.a.connect_failed.clear();
   EXPECT_FALSE(pair.connect());

@@ -23,7 +23,7 @@ class FakePair {
         a({*factory_, settings, credentials_, 0, 2}),
         b({*factory_, settings, credentials_, 1, 2}) {}
 
-  // Steps both until |done|.
+  // Steps both ranks until |done|.
   template <typename Done>
   [[nodiscard]] bool run(Done&& done, uint64_t limit_ns = 5 * kSecond) {
     const uint64_t deadline = now_ns() + limit_ns;
@@ -44,7 +44,7 @@ class FakePair {
   }
   Rail& to_b() { return *a.connected.at(1); }
   Rail& to_a() { return *b.accepted.at(0); }
-  // The number of b's queue pair: the lower rank's is created first.
+  // Returns the number of b's queue pair. The lower rank's is created first.
   static uint32_t pair_of_a() { return FakeFabric::queue_pairs().front(); }
   static uint32_t pair_of_b() { return FakeFabric::queue_pairs().back(); }
 

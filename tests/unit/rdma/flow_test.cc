@@ -1,8 +1,9 @@
-// These tests check the flow between an endpoint and its device, without either:
-//   - completions are handed out in order; those of an ended queue pair are removed, and those that
-//     were put aside come back before all others;
-//   - credits never let a side send more than the peer has receives; a peer cannot return more than
-//     it can owe; two sides that send as much as they may never starve each other.
+// These tests check the flow control between an endpoint and its device, without either:
+//   - completions are returned in order; those of an ended queue pair are removed, and those that
+//     were set aside are returned before all others;
+//   - credits never let a side send more messages than the peer has receives; a peer cannot return
+//     more credits than it can owe; two sides that send as much as they may never starve each
+//     other.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -148,7 +149,7 @@ TEST(RdmaCredits, APeerGivesBackNoMoreThanItCanOwe) {
 TEST(RdmaCredits, TwoSidesNeverRunDry) {
   struct End {
     Credits credits{kGranted, kGranted};
-    std::vector<uint16_t> arriving;  // messages in flight to it, each with the credits it brings
+    std::vector<uint16_t> arriving;  // messages in flight to the side, each with its credits
   };
   std::array<End, 2> ends;
   std::mt19937 random(1);

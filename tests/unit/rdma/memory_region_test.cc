@@ -1,23 +1,24 @@
 // The memory region cache, over a fake device and the real kernel's memory events:
-//   - the same range is registered once, another range or right anew;
+//   - the same range is registered once; another range or access right is registered separately;
 //   - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, by any caller and
-//     thread, the old memory region is not used again as soon as the call has returned, and before
-//     that as soon as another thread has mapped the same addresses;
-//   - a region in use when its memory goes stays until it is released, then goes too;
-//   - after fork() the parent's memory regions are still right, and the child's memory is its own;
-//     the child has no descriptor of the monitor, whenever it is forked, and touches none of its
-//     threads;
+//     thread, the old memory region is no longer used once the call has returned, and even earlier
+//     once another thread has mapped the same addresses;
+//   - a region in use when its memory is unmapped stays until it is released, and is then removed
+//     too;
+//   - after fork() the parent's memory regions are still correct, and the child's memory is its
+//     own; the child has no monitor descriptor, whenever it is forked, and touches none of the
+//     monitor's threads;
 //   - if parts of a large range are used in turn, the whole range is registered if it can be kept,
-//     else the part;
-//   - with an option, regions of which a peer may have a key are never kept, and each user has its
-//     own;
-//   - bytes and number of idle regions are bounded, and exhausted limits of the kernel empty the
-//     cache;
-//   - several caches may keep the same memory, and each notices when it goes;
-//   - when a cache has ended nothing waits for it any longer, in particular not free() and
-//     munmap(), even if a forked child that lives on has inherited all descriptors;
+//     else only the part;
+//   - with an option, regions whose keys a peer may have are never kept, and each user has its own
+//     region;
+//   - bytes and number of idle regions are limited, and reaching a kernel limit empties the cache;
+//   - several caches may keep the same memory, and each is notified when it is unmapped;
+//   - once a cache has ended nothing waits for it any longer, in particular not free() and
+//     munmap(), even if a living forked child has inherited all descriptors;
 //   - without events nothing is kept.
-// The kernel may not allow events on some machines; tests that need them skip with a reason.
+// The kernel may not allow events on some machines. Tests that need events are then skipped with a
+// reason.
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -169,7 +170,7 @@ TEST_F(RdmaRegistration, ThrownAway) {
 TEST_F(RdmaRegistration, FreedAndReallocated) {
   NEEDS_EVENTS();
   constexpr size_t kLarge = 4u << 20;
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // by mmap, and returned to the kernel immediately
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // allocated by mmap, and returned to the kernel immediately
   for (int i = 0; i < 50; ++i) {
     void* memory = std::malloc(kLarge);
     const uint32_t first = use(memory, kLarge);
@@ -186,7 +187,7 @@ TEST_F(RdmaRegistration, FreedAndReallocated) {
 TEST_F(RdmaRegistration, TheHeapShrinks) {
   NEEDS_EVENTS();
   constexpr size_t kLarge = 8u << 20;
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // from the heap
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // allocated on the heap
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   int shrunk = 0;
   for (int i = 0; i < 20; ++i) {
@@ -308,7 +309,7 @@ TEST_F(RdmaRegistration, Fork) {
   munmap(memory, kSize);
 }
 
-// Runs |what| in a thread. Returns false if it has not returned after some seconds.
+// Runs |what| in a thread. Returns false if it has not returned within some seconds.
 template <typename What>
 bool returns(What what) {
   auto done = std::make_shared<std::promise<void>>();
@@ -373,7 +374,7 @@ TEST_F(RdmaRegistration, AForkedChildHasNotTheEvents) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// The descriptor is opened, tested and closed all the time while children are created.
+// The descriptor is repeatedly opened, tested and closed while children are created.
 TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
   NEEDS_EVENTS();
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
@@ -399,7 +400,7 @@ TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
   EXPECT_EQ(with_events, 0);
 }
 
-// Threads of a child get the stacks, and thus the names, of the parent's threads.
+// Threads in a child get the stacks, and thus the names, of the parent's threads.
 TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
   NEEDS_EVENTS();
 #if defined(HETCOMM_TSAN)
@@ -419,7 +420,7 @@ TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
     }
     cache_.reset();
     enough = true;
-    // If one was detached, this throws and ends the child.
+    // If a thread was detached, this throws and ends the child.
     for (std::thread& thread : threads) thread.join();
     _exit(0);
   }
@@ -565,7 +566,7 @@ TEST_F(RdmaRegistration, IdleOnesAreBounded) {
   EXPECT_LE(FakeFabric::registrations(), 10u);
   const uint32_t last = use(memory + 39 * kSize);
   EXPECT_EQ(use(memory + 39 * kSize), last);
-  // At the kernel's limit, unused cached regions are released first.
+  // At the kernel's limit, unused cached regions are evicted first.
   FakeFabric::fail_registrations(ENOMEM, 0);
   EXPECT_EQ(use(memory, 2 * kSize), 0u);
   EXPECT_EQ(FakeFabric::registrations(), 0u);

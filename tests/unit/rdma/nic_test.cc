@@ -1,18 +1,18 @@
 // Which NIC and address the rdma transport chooses, and its error texts; over a fake: not run on
 // hardware.
-//   - the fastest active port, or the first usable one that was named;
+//   - the fastest active port, or the first usable port that was named;
 //   - RoCE v2 over IPv4, then IPv6, link-local last, then RoCE v1; LIDs on InfiniBand;
-//   - a wrong name, port, GID index or MTU, and a port that is not active, give a text with what
-//     was tried and what to set;
+//   - a wrong name, port, GID index or MTU, or an inactive port, gives a text that states what was
+//     tried and what to set;
 //   - peers without a common kind of address do not reach each other;
-//   - a device that speaks neither InfiniBand nor RoCE is not chosen, and not opened;
+//   - a device that supports neither InfiniBand nor RoCE is not chosen, and not opened;
 //   - the rate in a file is read correctly in any locale, up to the fastest rates;
-//   - a port whose MTU is too small for HETCOMM_RDMA_MTU displaces no usable one, also when files
-//     report it;
+//   - a port whose MTU is too small for HETCOMM_RDMA_MTU does not displace a usable port, even if
+//     files report that MTU;
 //   - the kernel's files agree with the open device, and no device is opened for them; without
 //     files, or without the right to open the device, it is opened and says why;
 //   - descriptors, parameters, answers and keys are decoded as they were encoded, and malformed
-//     ones are refused; so are headers, each encoded as its difference from the one before.
+//     ones are refused; so are headers, each encoded as its difference from the preceding header.
 #include "transports/rdma/nic.h"
 
 #include <clocale>
@@ -157,7 +157,7 @@ TEST_F(RdmaNic, AddressesByPreference) {
   EXPECT_THAT(text(probe("RDMA_GID_INDEX=two")), HasSubstr("neither a number"));
 }
 
-// Devices of every kind that affects the choice.
+// Returns devices of every kind that affects the choice.
 std::vector<FakeDeviceSpec> various_devices() {
   const FakeGid link_local = gid({0xfe, 0x80});
   const FakeGid old = {.bytes = ipv4_gid(7).bytes, .type = IBV_GID_TYPE_ROCE_V1};

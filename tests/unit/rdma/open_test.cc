@@ -1,13 +1,13 @@
 // The rdma transport opens its device on first use; over a fake: not run on hardware.
 //   - a transport that is created, started, driven, put to sleep and ended without use opens and
-//     registers nothing, and its contact equals that of one whose device is open;
-//   - the first connection that is made, or accepted, opens the device, and so does the first
-//     memory to be reached;
-//   - events of a device that was opened late wake a sleeper;
+//     registers nothing, and its contact equals that of a transport whose device is open;
+//   - the first connection, whether initiated or accepted, opens the device, and so does the first
+//     memory that needs it;
+//   - events from a device that was opened late wake a sleeper;
 //   - if a device or a part of it cannot be created, the attempt fails with a text that names it,
-//     or a refusal tells the peer; nothing stays open, and a later try finds a device that has
+//     or a refusal informs the peer; nothing stays open, and a later attempt uses a device that has
 //     recovered;
-//   - it is not tried again within a short time;
+//   - a failed device is not opened again within a short time;
 //   - addresses that have changed since the contact was made are noticed when the device opens.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -163,7 +163,7 @@ TEST_F(RdmaOpen, TheSideThatAcceptsTellsWhyTheDeviceCannotBeOpened) {
 }
 
 TEST_F(RdmaOpen, WhatIsLeftOfAFailedOpenIsClosed) {
-  // Each part fails in turn.
+  // Lets each part fail in turn.
   static rdma::Verbs verbs;
   const auto fail_each = [](const auto& spoil, const char* part) {
     verbs = FakeFabric::verbs();

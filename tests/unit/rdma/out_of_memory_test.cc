@@ -1,7 +1,7 @@
 // Lack of memory in the rdma transport, over a fake: not run on hardware. For each failing
 // allocation,
-//   - exposed, published or registered memory is recorded, and can be removed again; no record
-//     lacks its memory;
+//   - exposed, published or registered memory is recorded, and can be removed again; each record
+//     has its memory;
 //   - a put or get that fails to begin leaves nothing behind, and the connection continues;
 //   - an attempt ends with a reason, whether or not it is the first one, which opens the device;
 //   - a connection ends, with or without a handler, while every allocation fails;
@@ -53,7 +53,7 @@ const rdma::Verbs& verbs() {
   return table;
 }
 
-// Calls |body| with a failure of allocation number |count|. Returns whether there were that many.
+// Calls |body| while allocation number |count| fails. Returns whether there were that many.
 template <typename Body>
 bool with_failing(int64_t count, Body&& body) {
   fail_allocation_after(count);
@@ -65,7 +65,7 @@ bool with_failing(int64_t count, Body&& body) {
   fail_allocation_after(-1);
   return failed;
 }
-// Does so for each allocation in turn.
+// Runs |body| once for each allocation, which then fails.
 template <typename Body>
 void each_failing(Body&& body) {
   int64_t count = 0;
@@ -103,7 +103,8 @@ TEST_F(RdmaOutOfMemory, WhatIsExposedIsNoted) {
         if (made.ok()) key = made.value();
       });
       EXPECT_EQ(FakeFabric::registrations() > before, key != RemoteKey{}) << count;
-      // Everything revoked and released makes room for others, although nothing can be allocated.
+      // Revoking and releasing everything frees space for other memory, even while all allocations
+      // fail.
       std::vector<RemoteKey> keys;
       for (int i = 0; i < 200; ++i) {
         const auto made = pair.to_a().expose({&piece, 1}, access, 3);
@@ -292,7 +293,7 @@ TEST_F(Caches, KeepNothingThatIsNotThere) {
   });
 }
 
-// Threads that it has started are joined: a remaining one would end the program.
+// Threads that the cache has started are joined: a remaining thread would end the program.
 TEST_F(Caches, AreMadeWithoutEventsOrNotAtAll) {
   if (!make()->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed";
   bool without = false;

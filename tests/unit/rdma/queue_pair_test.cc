@@ -1,18 +1,19 @@
 // Requirements on the rdma transport from devices that are stricter than most; over a fake: not run
 // on hardware.
-//   - receives that an ended queue pair had taken are posted again, however it ended;
-//   - remaining completions of an ended queue pair are not attributed to others, and those of
-//     others stay theirs;
-//   - data that arrives before a connection is complete comes first, and is given back if it never
-//     completes;
+//   - receives that an ended queue pair had consumed are posted again, however it ended;
+//   - an ended queue pair's remaining completions are not attributed to other queue pairs, whose
+//     completions remain their own;
+//   - data that arrives before a connection is complete is delivered first, and its receive is
+//     returned if the connection never completes;
 //   - peers with different GID tables each use their own index, the peer's bytes, and one type;
-//   - both ends use the smaller MTU and number of reads;
+//   - both ends use the smaller MTU and the smaller number of reads;
 //   - the device refuses accesses to memory that a peer may not make: rights, and the end of every
 //     range;
-//   - the name of an ended exposure finds nothing, also when its place is reused;
-//   - memory that several keys name is revoked without affecting the bytes of the others;
-//   - devices without inline data and with one piece per request do everything that others do;
-//   - a connection on which nothing is sent probes its peer.
+//   - an ended exposure's name finds nothing, even if its slot is reused;
+//   - memory that several keys name is revoked without affecting the other keys' bytes;
+//   - devices without inline data and with one piece per request support everything that other
+//     devices do;
+//   - an idle connection probes its peer.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -78,7 +79,7 @@ TEST_F(RdmaQueuePair, ReceivesOfGoneQueuePairsComeBack) {
       const size_t posted = FakeFabric::posted_receives(FakePair::pair_of_b());
       for (int round = 0; round < 20; ++round) {
         for (int i = 0; i < 5; ++i) ASSERT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
-        // They wait in the completion queue of b, which has not polled.
+        // The completions wait in b's completion queue, because b has not polled.
         if (end == End::kClosed) pair.to_a().close();
         if (end == End::kEvent) {
           FakeFabric::raise_queue_pair(IBV_EVENT_QP_FATAL, FakePair::pair_of_b());
@@ -95,8 +96,8 @@ TEST_F(RdmaQueuePair, ReceivesOfGoneQueuePairsComeBack) {
   }
 }
 
-// The next connection of the same ranks has made |steps| steps when the first one ends, so its
-// queue pair may exist before this side polls the remaining completions of the first one.
+// The ranks' next connection has advanced |steps| steps when the first one ends, so its queue pair
+// may exist before this side polls the first one's remaining completions.
 TEST_F(RdmaQueuePair, CompletionsOfAGoneOneAreNobodyElses) {
   for (const bool keeps : {false, true}) {
     int used_again = 0;
@@ -201,7 +202,8 @@ TEST_F(RdmaQueuePair, WhatCameEarlyForNothingIsGivenBack) {
     const size_t before = FakeFabric::queue_pairs().size();
     const int accepted = pair.b.accepts;
     for (int round = 0; round < 20; ++round) {
-      // The address of another connection of the same ranks goes before the connection is complete.
+      // The address used by another connection between the same ranks is removed before that
+      // connection is complete.
       const int outcomes = pair.a.connect_outcomes;
       pair.a.connect(1, pair.b.transport().contact());
       ASSERT_TRUE(pair.run([&] { return FakeFabric::queue_pairs().size() == before + 2; }));
@@ -249,7 +251,7 @@ class TwoDevices {
     }
     return done();
   }
-  // Checks that bytes go both ways, as messages, puts and gets.
+  // Checks that bytes are delivered in both directions, as messages, puts and gets.
   void expect_to_work() {
     a->connect(1, b->transport().contact());
     ASSERT_TRUE(run([&] { return a->connect_outcomes > 0 && b->accepts > 0; }));
@@ -358,7 +360,7 @@ TEST_F(RdmaQueuePair, BothEndsTakeWhatBothCan) {
 
 // --- memory ----------------------------------------------------------------------------------
 
-// A key for |length| bytes at |offset| in the memory of |key|, regardless of the key's own range.
+// Returns a key for |length| bytes in the memory of |key|, regardless of the key's own range.
 RemoteKey forged(const RemoteKey& key, bool write, uint64_t length) {
   rdma::Key own = *rdma::decode_key(key);
   own.kind = rdma::KeyKind::kRegion;
@@ -376,7 +378,7 @@ TEST_F(RdmaQueuePair, WhatAKeyMayBeUsedForIsTheDevicesToRefuse) {
         for (const bool strict : {false, true}) {
           FakePair pair(strict ? "RDMA_STRICT_KEYS=on" : "");
           ASSERT_TRUE(pair.connect());
-          // It lies in the middle of a page, with neighbours.
+          // The range is in the middle of a page, with neighbours.
           std::vector<std::byte> memory(kLength + 200, std::byte{1});
           std::vector<std::byte> local(kLength + 1, std::byte{2});
           const iovec piece{memory.data() + 100, kLength};
@@ -462,7 +464,7 @@ TEST_F(RdmaQueuePair, AFragmentInAMessageEndsWhereItsTargetDoes) {
   }
 }
 
-// The rest may be in flight.
+// The remaining bytes may be in flight.
 TEST_F(RdmaQueuePair, ATargetOfWhichSomeHasArrivedIsRevokedByTheEnd) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());

@@ -1,6 +1,6 @@
 // Combining, scaling and dividing, on every SIMD target and by a scalar calculation: every type,
-// operator and number of inputs, lengths around those of vectors, odd addresses, in place of any
-// input. All targets give the same bits, and nothing around the output is touched. Values include
+// operator and number of inputs, lengths around vector lengths, odd addresses, and in place of any
+// input. All targets give the same bits, and nothing around the output is modified. Values include
 // zeros of both signs, subnormals, infinities, NaNs and all byte patterns.
 #include <array>
 #include <complex>
@@ -132,7 +132,7 @@ requires std::is_floating_point_v<T> T expected(Operator op, T a, T b) {
 template <class T>
 std::complex<T> expected(Operator op, std::complex<T> a, std::complex<T> b) {
   if (is_sum(op)) return {a.real() + b.real(), a.imag() + b.imag()};
-  // volatile: no product may be fused into the sum.
+  // volatile keeps the compiler from fusing the product into the sum.
   volatile const T ac = a.real() * b.real();
   volatile const T bd = a.imag() * b.imag();
   volatile const T ad = a.real() * b.imag();
@@ -219,7 +219,7 @@ Elements random_elements(size_t count, Random& random) {
   return bytes;
 }
 
-// |bytes| at an odd address with guards around them.
+// |bytes| at an odd address, surrounded by guards.
 class Placed {
  public:
   Placed(const std::byte* bytes, size_t size, size_t shift)
@@ -334,7 +334,7 @@ T expected_quotient(T value, uint32_t ranks) {
   }
 }
 
-// Checks |call(kernels, out, in, bytes)|, in place and not.
+// Checks |call(kernels, out, in, bytes)|, both in place and out of place.
 template <class T, class Call, class Expected>
 void check_map(Random& random, const Call& call, const Expected& expected_of) {
   using E = Element<T>;
@@ -455,7 +455,7 @@ TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
       for (const Elements& each : in) from.push_back(each.data());
       const reduce::Reduction reduction{
           .type = type(), .op = op, .ranks = static_cast<uint32_t>(inputs), .factor = 0.37};
-      // Two at a time, by the basic functions.
+      // Combines two at a time, using the basic functions.
       Elements wanted = in[0];
       if (reduce::rounds(type(), op)) {
         std::vector<float> sum(kElements);
@@ -504,7 +504,7 @@ TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
         reduce::reduce(reduction, out.data(), from.data() + first, inputs - first, kElements,
                        first > 0 ? before.data() : nullptr);
         ASSERT_NO_FATAL_FAILURE(check(out.data(), "in two parts"));
-        // The partial result may lie elsewhere.
+        // The partial result may be at another place.
         std::vector<float> sum(kElements);
         const float* const so_far = first > 0 ? before.data() : nullptr;
         reduce::reduce_wide(reduction, sum.data(), from.data() + first, inputs - first, kElements,

@@ -1,7 +1,7 @@
-// Narrow floats to float32 and back, on every SIMD target. All patterns of every format are widened
-// exactly and converted back unchanged. The number between each two neighbours and those next to it
-// are rounded to nearest even. Overflow becomes infinity or NaN, and every NaN the same one.
-// Lengths that fill no vector touch nothing else.
+// Narrow floats to float32 and back, on every SIMD target. Every bit pattern in every format is
+// widened exactly and converted back unchanged. The midpoint between two neighbours and the numbers
+// next to it are rounded to nearest even. Overflow becomes infinity or NaN, and every NaN becomes
+// the same NaN. Lengths that fill no vector modify nothing else.
 #include <bit>
 #include <cstring>
 
@@ -27,8 +27,8 @@ uint32_t unpacked(Type type, const std::vector<std::byte>& bytes, size_t index) 
   return pattern;
 }
 
-// All values of |format|, the midpoints between them and some other numbers, each with its float32
-// neighbours and negated, and NaNs.
+// Returns all values of |format|, the midpoints between them and some other numbers, each with its
+// float32 neighbours and its negation, and NaNs.
 std::vector<float> hard_numbers(const NarrowFormat& format) {
   std::vector<float> numbers;
   const float infinity = std::numeric_limits<float>::infinity();

@@ -1,10 +1,10 @@
-// The kernels of every SIMD target that this processor supports, and a second, scalar way to read
-// and write narrow floats: a search among the values of all patterns, calculated from the format's
-// definition.
+// The kernels for every SIMD target that this processor supports, and a second, scalar way to read
+// and write narrow floats: a search among the values of all bit patterns, calculated from the
+// format's definition.
 #pragma once
 
 #include "src/reduce/targets.h"
-// Highway's headers follow it.
+// Highway's headers must follow targets.h.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -38,7 +38,8 @@ class NarrowFormat {
  public:
   NarrowFormat(int exponent_bits, int mantissa_bits, bool has_infinity)
       : e_(exponent_bits), m_(mantissa_bits), has_infinity_(has_infinity) {
-    // Positive numbers increase with their patterns. One further step stands for overflow.
+    // Positive numbers increase with their bit patterns. One more step beyond the largest stands
+    // for overflow.
     for (uint32_t pattern = 0; pattern <= largest(); ++pattern)
       values_.push_back(magnitude(pattern));
     values_.push_back(magnitude(largest() + 1));
@@ -63,7 +64,7 @@ class NarrowFormat {
     }
     return pattern >> (e_ + m_) ? -result : result;
   }
-  // Returns the nearest pattern; of two, the even one.
+  // Returns the bit pattern of the nearest number; on a tie, the even pattern.
   uint32_t pattern(float number) const {
     if (std::isnan(number)) return nan();
     const double wanted = std::abs(static_cast<double>(number));
@@ -76,7 +77,8 @@ class NarrowFormat {
       const double up = values_[index + 1] - wanted;
       if (up < down || (up == down && index % 2 == 1)) ++index;
     }
-    return sign | (index > largest() ? largest() + 1 : index);  // infinity, or NaN without one
+    // Infinity, or NaN if the format has no infinity.
+    return sign | (index > largest() ? largest() + 1 : index);
   }
 
  private:

@@ -1,5 +1,5 @@
-// Speed of combining compared with copying: GB/s of all bytes read and written, best and median of
-// many short rounds that take turns, and the time of the smallest call. Not a test.
+// Measures the speed of combining compared with copying: GB/s of all bytes read and written, best
+// and median of many short alternating rounds, and the time of the smallest call. Not a test.
 //
 //   reduce_speed [rounds]
 #include <algorithm>

@@ -1,8 +1,8 @@
-// Claims of host memory:
-//    - a destination over a source, over another destination, or over memory of another claim is
+// Claims on host memory:
+//    - a destination over a source, over another destination, or over another claim's memory is
 //      refused, and the text names both; sources may share memory
-//    - elements count, not ranges, and elements that stay in their place do not count
-//    - nothing is allocated once a claim was made
+//    - elements count, not ranges, and elements that stay in place do not count
+//    - nothing is allocated once a claim has been made
 #include "src/reshard/claim.h"
 
 #include <array>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kElements = 16;
 
-// A vector of kElements on rank 0, with |stride| between elements.
+// Returns a vector of kElements on rank 0, with |stride| between elements.
 Layout vector_of(uint64_t stride) {
   Layout layout;
   layout.shape = {kElements};
@@ -32,7 +32,7 @@ Layout vector_of(uint64_t stride) {
   return layout;
 }
 
-// Float tensors whose destinations have |stride|.
+// Returns a program of float tensors whose destinations have |stride|.
 Program program_of(size_t tensors, uint64_t stride) {
   Program program;
   for (size_t i = 0; i < tensors; ++i) {
@@ -46,7 +46,7 @@ Program program_of(size_t tensors, uint64_t stride) {
 
 class Claiming : public ::testing::Test {
  protected:
-  // Claims buffers that begin at these elements of |memory_|.
+  // Claims buffers that begin at the given elements of |memory_|.
   Code place(Claim& claim, const std::vector<size_t>& sources,
              const std::vector<size_t>& destinations) {
     std::vector<hetcomm_buffer_t> from;
@@ -72,7 +72,7 @@ TEST_F(Claiming, ComparesAllTensors) {
   EXPECT_EQ(place(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
   EXPECT_THAT(text_, HasSubstr("destination of tensor 0 overlaps the source of tensor 2"));
   EXPECT_EQ(place(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
-  // A tensor may stay in its place, but not overlap other tensors.
+  // A tensor may stay in place, but may not overlap other tensors.
   EXPECT_EQ(place(claim, {0, 20, 40}, {0, 20, 40}), Code::kOk) << text_;
   EXPECT_EQ(place(claim, {0, 20, 40}, {20, 0, 40}), Code::kInvalidArgument);
   EXPECT_EQ(place(claim, {0, 20, 40}, {1, 20, 40}), Code::kInvalidArgument);
@@ -107,7 +107,7 @@ TEST_F(Claiming, KeepsExecutionsApart) {
   EXPECT_EQ(claims.enter(second, &text_), Code::kOk) << text_;
 }
 
-// Two executions in the order of one stream follow each other.
+// Two executions ordered by one stream run one after the other.
 TEST_F(Claiming, LetsAStreamUseMemoryAgain) {
   const Program program = program_of(1, 1);
   Claims claims(2);

@@ -1,10 +1,9 @@
-// Costs of plans:
-//    - a forecast is the time of the busiest resource and of the longest transfer, calculated by
-//      hand;
-//    - batched send-receive prefers data on the same rank, then fast links, then senders with
-//      little load, and is proved over random layouts; it gives the volumes of Hetu's table 2;
-//    - auto takes the fastest strategy, at most one copy goes between clusters, and each strategy
-//      wins somewhere.
+// Plan costs:
+//    - a forecast is the time of the busiest resource and the longest transfer, calculated by hand;
+//    - batched send-receive prefers data on the same rank, then fast links, then lightly loaded
+//      senders, and is proved over random layouts; it gives the volumes in Hetu's table 2;
+//    - auto chooses the fastest strategy, at most one copy passes between clusters, and each
+//      strategy wins somewhere.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -35,13 +34,14 @@ std::vector<int> ranks_from(int first, uint64_t count) {
 }
 
 struct Rates {
-  uint64_t memory = 10'000'000'000;  // inside a host
+  uint64_t memory = 10'000'000'000;  // within a host
   uint64_t nic = 1'000'000'000;
   uint64_t trunk = 0;  // 0: none
   uint64_t latency_ns = 1000;
 };
 
-// Clusters of hosts "c0h0", "c0h1", ...; a trunk for each direction between two clusters.
+// Returns a model with clusters of hosts "c0h0", "c0h1", ...; each direction between two clusters
+// has a trunk.
 topology::LinkModel model_of(const std::vector<int>& hosts, const Rates& rates) {
   topology::LinkModel model;
   const auto add = [&](std::string name, topology::ResourceKind kind, uint64_t rate) {
@@ -80,7 +80,7 @@ topology::LinkModel model_of(const std::vector<int>& hosts, const Rates& rates) 
   return model;
 }
 
-// |each| ranks on every host, in the order of the clusters.
+// Returns links with |each| ranks on every host, in cluster order.
 Links links_of(const std::vector<int>& hosts, int each, const Rates& rates) {
   std::vector<RankEnd> ends;
   for (size_t c = 0; c < hosts.size(); ++c) {
@@ -94,7 +94,7 @@ Links links_of(const std::vector<int>& hosts, int each, const Rates& rates) {
 }
 
 TEST(Forecast, IsTheTimeOfTheBusiestResource) {
-  // Two hosts of two ranks send half each to one host of one rank.
+  // Two hosts with two ranks each send half of the data each to one rank on one host.
   const Links links = links_of({2, 1}, 2, {.trunk = 400'000'000});
   const Layout source = layout_of({4000}, {{4}, ranks_from(0, 4)}, {shard(0)}).value();
   const Layout destination = layout_of({4000}, {{1}, {4}}, {shard(0)}).value();
@@ -173,7 +173,7 @@ TEST(Bsr, PrefersTheRankItselfThenFastLinksThenLittleLoad) {
   EXPECT_EQ(loads.bytes, (std::vector<uint64_t>{0, 0, 48}));
   const Layout itself = layout_of({12}, {{1}, {1}}, {replicate()}).value();
   EXPECT_TRUE(sent_by(plan_bsr(source, itself, 4, &links, loads).value()).empty());
-  // Without links the least loaded rank sends; of equals, the first.
+  // Without links the least loaded rank sends; among equals, the first one.
   const Layout four = layout_of({12}, {{4}, {4, 5, 6, 7}}, {shard(0)}).value();
   EXPECT_EQ(sent_by(plan_bsr(source, four, 4, nullptr, loads).value()),
             (std::map<int, uint64_t>{{0, 6}, {1, 6}}));
@@ -235,7 +235,7 @@ TEST(Bsr, DoesNotAdd) {
 constexpr uint64_t kLayerQuarter = 7475;  // elements of 0.1 MB
 constexpr uint64_t kHeadQuarter = 2840;
 
-// The ranks of a hop, and its first and last layer.
+// The ranks in a pipeline stage, and the stage's first and last layer.
 struct HetuStage {
   std::vector<int> ranks;
   int first;
@@ -243,8 +243,8 @@ struct HetuStage {
 };
 using Pipelines = std::vector<std::vector<HetuStage>>;
 
-// The ranks that hold |layer|, whose quarters have |quarter| elements. Rank 31 no longer holds
-// anything.
+// Returns the ranks that hold |layer|, whose quarters have |quarter| elements. Rank 31 no longer
+// holds any.
 Layout holders(const Pipelines& pipelines, int layer, uint64_t quarter) {
   Layout layout;
   layout.shape = {4 * quarter};
@@ -349,7 +349,7 @@ TEST(Papers, TableTwoOfHetu) {
 
 // --- auto -------------------------------------------------------------------------------------
 
-// Bytes from one cluster to another.
+// Returns the number of bytes sent from one cluster to another.
 uint64_t crossing(const MovePlan& plan, const Links& links) {
   uint64_t elements = 0;
   for (size_t i = 0; i < plan.hops.size(); ++i) {
@@ -418,7 +418,7 @@ TEST(Auto, RanksBeyondTheLinksAreRefused) {
               HasSubstr("rank 2 holds a part"));
 }
 
-// Over many kinds of clusters no strategy is always the fastest.
+// With many kinds of clusters no strategy is always the fastest.
 TEST(Auto, EveryStrategyWinsSomewhere) {
   std::set<std::string> winners;
   for (const uint64_t trunk : {20'000'000u, 1'000'000'000u}) {

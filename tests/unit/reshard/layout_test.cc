@@ -1,10 +1,10 @@
 // Layouts:
-//    - faults found by check() are named: holes, overlaps, boxes outside, strides that let elements
-//      meet;
+//    - check() names the faults: holes, overlaps, boxes outside, strides that map elements to one
+//      place;
 //    - meshes agree with PyTorch's placements, and degrees with HetAuto's section 5.2;
-//    - after a loss of ranks the others hold what they held, and copies take over the lost parts,
-//      checked by brute force over random cuts; elements without a holder are named;
-//    - every element of a rank's memory is one element of the tensor, checked by brute force over
+//    - after a loss of ranks the remaining ranks hold what they held, and copies replace the lost
+//      parts, checked by brute force over random cuts; elements without a holder are named;
+//    - every element in a rank's memory is one element of the tensor, checked by brute force over
 //      random meshes.
 #include <algorithm>
 #include <map>
@@ -50,7 +50,7 @@ Part part_of(int rank, const Box& box, uint32_t copy = 0) {
   return part;
 }
 
-// Returns the text of the fault, or empty.
+// Returns the text that describes the fault, or an empty string.
 std::string fault(const Layout& layout) {
   const Status status = check(layout);
   if (status.ok()) return "";
@@ -80,7 +80,7 @@ TEST(Layout, IsSoundWhenEveryElementIsHeldOnce) {
   EXPECT_EQ(fault(layout), "");
   layout.parts.push_back(part_of(3, box_of({{0, 4}, {0, 6}}), 1));
   EXPECT_EQ(fault(layout), "");
-  // A part of a further copy suffices.
+  // A part from another copy suffices.
   layout.parts.push_back(part_of(4, box_of({{0, 2}, {0, 6}}), 2));
   EXPECT_EQ(fault(layout), "");
 }
@@ -199,7 +199,7 @@ TEST(Mesh, ShardsAsDTensorDoes) {
   EXPECT_TRUE(boxes(few, 3).empty());
 }
 
-// FSDP over tensor parallelism: the tensor axis cuts first, though it is the last one.
+// FSDP over tensor parallelism: the tensor axis cuts first, although it is the last one.
 TEST(Mesh, StridedShardsCountAsCutLater) {
   const Layout layout =
       layout_of({16}, {{2, 4}, up_to(8)}, {strided_shard(0, 4), shard(0)}).value();
@@ -295,7 +295,7 @@ TEST(Degrees, CutActivations) {
 }
 
 // Every rank's memory is filled without holes. Along each cut axis the ranks together hold every
-// element once for each copy and term.
+// element once per copy and term.
 TEST(Mesh, RandomOnesAreSound) {
   std::mt19937 random(1);
   const auto draw = [&](uint64_t least, uint64_t most) {
@@ -348,7 +348,7 @@ TEST(Mesh, RandomOnesAreSound) {
 
 // --- after ranks were lost ------------------------------------------------------
 
-// Cuts |box| randomly into parts of ranks from |*rank| on.
+// Cuts |box| randomly into parts for ranks starting at |*rank|.
 void cut(std::mt19937& random, const Box& box, uint32_t copy, uint32_t term, int depth, int* rank,
          Layout* layout) {
   const size_t d = random() % box.dimensions;
@@ -413,7 +413,7 @@ TEST(Survivors, KeepWhatTheyHaveAndTakeOverWhatTheyCan) {
             &ranks, &layout);
       }
     }
-    // Some boxes of further copies are missing.
+    // Some boxes in additional copies are missing.
     std::erase_if(layout.parts.edit(),
                   [&](const Part& part) { return part.copy > 0 && random() % 5 == 0; });
     ASSERT_EQ(fault(layout), "");

@@ -1,11 +1,11 @@
 // The memory rule:
 //    - whether strided elements share a place is decided as by brute force, for random strides,
-//      also not nested ones, and for distances of either sign;
-//    - boxes of a destination that overlap in a rank's memory are refused and named; interleaved
-//      ones that lie apart are not, and neither are sources, checked by brute force over random
+//      even if not nested, and for distances of either sign;
+//    - destination boxes that overlap in a rank's memory are refused and named; interleaved boxes
+//      that do not overlap are accepted, and so are sources, checked by brute force over random
 //      boxes;
-//    - elements that stay in their place do not count as overlap, and all others do;
-//    - a search that would take too long is ended.
+//    - elements that stay in place do not count as overlap, and all others do;
+//    - a search that would take too long is aborted.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -160,7 +160,7 @@ TEST(Destinations, BoxesOverEachOtherAreNamed) {
   // Another rank has separate memory.
   layout.parts = {part_of(0, {{0, 4}}), part_of(1, {{4, 8}})};
   EXPECT_EQ(fault(layout), "");
-  // Every second element, and those in between.
+  // Tests every second element, and the elements in between.
   layout.parts = {part_of(0, {{0, 4}}, 0, {2}), part_of(0, {{4, 8}}, 1, {2})};
   EXPECT_EQ(fault(layout), "");
   layout.parts = {part_of(0, {{0, 4}}, 0, {2}), part_of(0, {{4, 8}}, 2, {2})};
@@ -193,7 +193,7 @@ TEST(Destinations, PaddingMayBeShared) {
   layout.padded_shape = {8};
   layout.parts = {part_of(0, {{0, 4}}), part_of(0, {{4, 8}}, 4)};
   EXPECT_EQ(fault(layout), "");
-  // The second box's padding would reach over the first.
+  // The second box's padding would overlap the first box.
   layout.parts = {part_of(0, {{0, 4}}, 2), part_of(0, {{4, 8}}, 0)};
   ASSERT_TRUE(check(layout).ok());
   EXPECT_EQ(fault(layout), "");
@@ -264,7 +264,8 @@ TEST(Destinations, AreRefusedAsByBruteForce) {
   EXPECT_GT(refused, 1000u);
 }
 
-// Two layouts in one buffer, the second one |distance| elements further. Bytes are compared.
+// Tests two layouts in one buffer, the second one |distance| elements after the first. Compares
+// bytes.
 TEST(Footprints, MeetAsByBruteForce) {
   std::mt19937 random(3);
   size_t stayed = 0;
@@ -273,7 +274,7 @@ TEST(Footprints, MeetAsByBruteForce) {
   for (size_t round = 0; round < 30'000; ++round) {
     const Layout one = random_layout(random);
     Layout other = random_layout(random);
-    // Often they are the same places, cut in another way, or only some of them.
+    // Often the places are the same, cut in another way, or only some of them.
     const bool is_alike = random() % 2 == 0;
     if (is_alike) {
       other = one;
@@ -326,7 +327,7 @@ TEST(Footprints, WhatStaysIsNoOverlap) {
   EXPECT_EQ(find_meeting(from, footprint_of(fewer, 0, 4), 0, true), Meeting::kApart);
   EXPECT_EQ(find_meeting(from, footprint_of(fewer, 0, 4), 0, false), Meeting::kMeet);
   EXPECT_EQ(find_meeting(from, footprint_of(fewer, 0, 4), 4, true), Meeting::kMeet);
-  // The same memory with other elements.
+  // Uses the same memory with other elements.
   Layout columns = rows;
   columns.parts = {part_of(0, {{0, 8}, {0, 2}}), part_of(1, {{0, 8}, {2, 4}})};
   EXPECT_EQ(find_meeting(from, footprint_of(columns, 0, 4), 0, true), Meeting::kMeet);

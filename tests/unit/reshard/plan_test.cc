@@ -1,9 +1,10 @@
 // Plans:
-//    - over random layouts every strategy's plan is proved, and gives the right tensor when carried
-//      out;
-//    - a rank's own plan equals its share of the whole plan, and all of them together terminate;
-//    - messages and bytes are those of the papers;
-//    - a plan with one wrong move is refused by the proof.
+//    - over random layouts every strategy's plan is proved, and gives the right tensor when
+//      executed;
+//    - a rank's own plan equals its share of the whole plan, and all the ranks' plans together
+//      terminate;
+//    - messages and bytes match the papers;
+//    - the proof refuses a plan with one wrong move.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -48,7 +49,7 @@ class Random {
     for (uint64_t& extent : shape) extent = draw(1, 10);
     return shape;
   }
-  // Returns a layout over some of the ranks from |first| on.
+  // Returns a layout over some of the ranks starting at |first|.
   Layout layout(const std::vector<uint64_t>& shape, int first, bool may_be_partial) {
     Mesh mesh;
     std::vector<Placement> placements;
@@ -73,7 +74,7 @@ class Random {
   }
 
  private:
-  // Some boxes at the end of the tensor reach beyond it.
+  // Makes some boxes at the end of the tensor reach past its end.
   void pad(Layout& layout) {
     layout.padded_shape = layout.shape;
     layout.padded_shape[0] += 2;
@@ -190,7 +191,7 @@ TEST(Plans, RandomOnesAreProvedAndGiveTheRightTensor) {
   for (int run = 0; run < runs; ++run) {
     const std::vector<uint64_t> shape = random.shape();
     const Layout source = random.layout(shape, 0, true);
-    // Ranks may be on both sides.
+    // Ranks may be both senders and receivers.
     const Layout destination = random.layout(shape, static_cast<int>(random.draw(0, 27)), false);
     for (const Strategy strategy : kStrategies) {
       const Result<MovePlan> plan = strategy(source, destination, std::nullopt);
@@ -301,7 +302,7 @@ TEST(Plans, RanksThatDisagreeDoNotComeToAnEnd) {
   std::vector<MovePlan> plans = {plan_direct(source, destination, 0).value(),
                                  plan_direct(source, destination, 1).value()};
   EXPECT_TRUE(prove_progress(plans).ok());
-  // Each rank would send first, in a ring.
+  // In a ring, each rank would send first.
   std::swap(plans[1].hops[0].moves[0], plans[1].hops[0].moves[1]);
   EXPECT_THAT(std::string(prove_progress(plans).text()), HasSubstr("never happens"));
   std::swap(plans[1].hops[0].moves[0], plans[1].hops[0].moves[1]);
@@ -379,7 +380,7 @@ TEST(Papers, PiecesOfH2) {
   EXPECT_EQ(sent, (std::map<int, uint64_t>{{0, 48}, {1, 48}, {2, 48}, {3, 48}}));
   EXPECT_EQ(count_messages(plan, 1), 2u);
   EXPECT_EQ(count_elements(plan), 64u * 3 + 2 * 32 * 3);
-  // One copy goes over the link, from 2 to 4 too.
+  // One copy passes over the link, from 2 to 4 replicas too.
   const MovePlan more = plan_sendrecv_allgather(replicas(0, 2), replicas(4, 4)).value();
   EXPECT_EQ(count_messages(more, 0), 4u);
   EXPECT_TRUE(prove(more).ok());
@@ -405,7 +406,7 @@ TEST(Papers, OneCopyGoesBetweenClusters) {
   }
 }
 
-// Eight replicas send to one, each an eighth.
+// Each of eight replicas sends an eighth to one rank.
 TEST(Plans, ReplicasShareTheLoad) {
   const Layout source = layout_of({64}, {{4}, ranks_from(0, 4)}, {replicate()}).value();
   const Layout destination = layout_of({64}, {{16}, ranks_from(4, 16)}, {shard(0)}).value();
@@ -417,7 +418,7 @@ TEST(Plans, ReplicasShareTheLoad) {
 
 // --- wrong plans ---------------------------------------------------------------------------
 
-// Makes one move of |plan| wrong. Returns false if it may still be right.
+// Makes one move of |plan| wrong. Returns false if the plan may still be right.
 bool spoil(MovePlan& plan, Random& random) {
   std::vector<size_t> hops;
   for (size_t i = 0; i < plan.hops.size(); ++i) {

@@ -43,7 +43,7 @@ void list(const CommonRows& rows, const Region& from, const Region& to,
   }
 }
 
-// A box with these extents in a memory whose dimensions are larger, or in another order.
+// Makes a box with these extents in a memory whose dimensions are larger, or in another order.
 Region make(const std::vector<uint64_t>& extents, std::mt19937& random, uint64_t element_bytes) {
   StridedBox box;
   box.memory = Space::kSource;
@@ -88,7 +88,7 @@ TEST(CommonRows, OfOneBox) {
     list(rows, from, to, &from_bytes, &to_bytes);
     ASSERT_EQ(from_bytes, bytes_of(from)) << round;
     ASSERT_EQ(to_bytes, bytes_of(to)) << round;
-    // They are as long as possible.
+    // Checks that the rows are as long as possible.
     const auto goes_on = [](const std::vector<uint64_t>& bytes, size_t at) {
       return bytes[at] == bytes[at - 1] + 1;
     };
@@ -131,7 +131,7 @@ TEST(Sums, AreFormedInTheWiderType) {
   EXPECT_EQ(sum_type_of(kComplex64, kComplex64), kComplex64);
 }
 
-// Rows of bfloat16 are added to float32 rows of another length.
+// Adds bfloat16 rows to float32 rows of another length.
 TEST(Sums, AddNarrowToWide) {
   StridedBox box;
   box.dimensions = 2;

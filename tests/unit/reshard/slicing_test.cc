@@ -1,7 +1,8 @@
 // Slicings:
-//    - carried out by all ranks, in any order that one message between two ranks allows, they give
-//      the right tensor, over random layouts, strategies and slices, and write nothing else;
-//    - both ends of a message count the same elements;
+//    - when all ranks execute them, in any order that is possible with one message in flight from
+//      a rank to another, they give the right tensor, over random layouts, strategies and slices,
+//      and write nothing else;
+//    - both ends of a message count the same number of elements;
 //    - every rank has a share of each slice, and consecutive boxes are merged.
 #include "reshard/slicing.h"
 
@@ -123,9 +124,9 @@ class Machine {
   struct State {
     Slicing slicing;
     std::vector<int64_t> memory[4];
-    std::vector<int64_t> before;  // of the source
+    std::vector<int64_t> before;  // source memory before the plan
     size_t phase = 0;
-    size_t sent = 0;  // in this phase
+    size_t sent = 0;  // messages sent in this phase
   };
 
   bool is_padding(const std::vector<uint64_t>& index) const {
@@ -159,7 +160,7 @@ class Machine {
     return packed;
   }
 
-  // Does one message, or all arrivals of a phase.
+  // Executes one message, or all arrivals in a phase.
   bool step(int rank) {
     State& state = states_[static_cast<size_t>(rank)];
     const Phase& phase = state.slicing.phases[state.phase];
@@ -196,7 +197,7 @@ class Machine {
         target = arrival.adds ? target + moved : moved;
       });
     }
-    // Sums leave no gap, and terms are added nowhere else.
+    // Sums leave no gap, and terms are not added anywhere else.
     EXPECT_EQ(std::count(state.memory[3].begin(), state.memory[3].end(), kUntouched), 0);
     ++state.phase;
     state.sent = 0;
@@ -233,7 +234,7 @@ TEST(Slicings, RandomOnesGiveTheRightTensor) {
       mesh.ranks = ranks_from(first, ranks);
       std::shuffle(mesh.ranks.begin(), mesh.ranks.end(), random);
       Layout made = layout_of(shape, mesh, placements, Uneven::kCeil).value();
-      // Some lie in a larger tensor, last dimension slowest.
+      // Some tensors are part of a larger one, last dimension slowest.
       if (draw(0, 2) == 0) {
         for (Part& part : made.parts.edit()) {
           part.offset = 3 + part.offset * 2;

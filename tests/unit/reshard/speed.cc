@@ -1,5 +1,5 @@
-// Prints how long one core takes to make plans: the part of one of 1,024 ranks that send to 1,024
-// others, activations of three dimensions, and many weights of a model.
+// Prints how long one core takes to make plans: one rank's part when 1,024 ranks send to 1,024
+// others, three-dimensional activations, and many weights of a model.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -28,7 +28,7 @@ std::vector<int> ranks_from(int first, uint64_t count) {
   return ranks;
 }
 
-// The best of three tries.
+// Returns the best time of three tries.
 template <typename Make>
 void measure(const std::string& name, Make&& make) {
   double best = 1e9;
@@ -50,7 +50,7 @@ const T& check(const Result<T>& result) {
   return result.value();
 }
 
-// Two clusters of 128 hosts of eight ranks.
+// Returns the links of two clusters, each with 128 hosts of eight ranks.
 Links two_clusters() {
   topology::LinkModel model;
   model.clusters = {"one", "two"};
@@ -110,7 +110,7 @@ void measure_activations() {
   measure("slicing of 8 slices", [&] { (void)slicing_of(plan, kRank, 8); });
 }
 
-// As a rank of a job makes them, by auto: tensors of some shapes, each with its own layout.
+// Makes plans as a rank in a job does, by auto: tensors with some shapes, each with its own layout.
 void measure_auto(const char* what, uint64_t from, uint64_t to, size_t count) {
   constexpr uint64_t kShapes = 9;
   std::vector<Layout> layouts;

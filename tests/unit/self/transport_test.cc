@@ -1,6 +1,7 @@
-// A rank's connection to itself. Messages arrive whole, in order and never inside send(). Refusals
-// end with on_writable. Puts, gets, revoke, cancel and priorities keep the rules of transport.h.
-// The transport never sleeps on work. Connecting to another rank fails with a text.
+// A rank's connection to itself. Messages arrive complete, in order and never inside send().
+// Refusals are followed by on_writable. Puts, gets, revoke, cancel and priorities follow the rules
+// in transport.h. The transport never sleeps on pending work. Connecting to another rank fails with
+// a text.
 #include <gtest/gtest.h>
 
 #include "src/system/random.h"

@@ -1,12 +1,12 @@
-// Puts and gets, where shm has rules of its own (the common ones are in tests/conformance):
+// Puts and gets, where shm has its own rules (the common rules are tested in tests/conformance):
 //
-//    * a put reports once, whole; a cancelled put, or one with a revoked target, writes nothing
-//      later;
-//    * high priority overtakes, and messages pass between the pieces of a put; a refused message
-//      goes before all further pieces;
-//    * a get ends with kCancelled when its source is withdrawn at any time before its last byte was
+//    * a put reports once, when complete; a cancelled put, or one with a revoked target, writes
+//      nothing later;
+//    * high priority overtakes, and messages pass between a put's pieces; a refused message is sent
+//      before all further pieces;
+//    * a get ends with kCancelled if its source is withdrawn at any time before its last byte is
 //      checked, and otherwise reads lists of any shape;
-//    * HETCOMM_SHM_BULK decides whether there are gets, and describe() says why not.
+//    * HETCOMM_SHM_BULK decides whether gets are available, and describe() gives the reason if not.
 #include <sys/mman.h>
 
 #include "tests/unit/shm/raw_peer.h"
@@ -117,7 +117,7 @@ TEST(ShmBulk, ARefusedMessageIsNotStarvedByPuts) {
   Bulk bulk = make_bulk(source, 0, size, key, 0);
   ASSERT_EQ(pair.near().put(bulk), Code::kOk);
   const uint32_t largest = pair.near().capabilities().max_payload_bytes;
-  // The caller retries some time after on_writable, not inside it.
+  // The caller retries some time after on_writable, not inside the upcall.
   int refused = 0;
   int sent = 0;
   for (int i = 0; i < 200 && pair.near().completions.empty(); ++i) {
@@ -130,7 +130,7 @@ TEST(ShmBulk, ARefusedMessageIsNotStarvedByPuts) {
   EXPECT_GE(sent, refused - 1);
 }
 
-// A put leaves room to a waiting message instead of filling it with small pieces.
+// A put leaves room for a waiting message instead of filling the ring with small pieces.
 TEST(ShmBulk, APutWaitsBehindARefusedMessage) {
   ShmPair pair("SHM_RING_BYTES=64K");
   Random random(4);
@@ -214,7 +214,8 @@ TEST_F(ShmGet, OfAWithdrawnSourceIsCancelled) {
     pair_.far().revoke(key);
     EXPECT_EQ(finish(), Code::kCancelled) << steps;
   }
-  // It is unmapped after it was withdrawn: the reader meets a hole, and still reports cancelled.
+  // The source is unmapped after it was withdrawn: the reader hits a hole, and still reports
+  // cancelled.
   void* const page =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   const iovec piece{page, size};
@@ -227,7 +228,7 @@ TEST_F(ShmGet, OfAWithdrawnSourceIsCancelled) {
   EXPECT_EQ(finish(), Code::kCancelled);
 }
 
-// The place of its word is reused.
+// The slot that holds the source's word is reused.
 TEST_F(ShmGet, OfASourceThatWasExposedAnewIsCancelled) {
   Random random(6);
   GuardedMemory source(1000, 1, random);
@@ -244,8 +245,8 @@ TEST_F(ShmGet, OfASourceThatWasExposedAnewIsCancelled) {
   }
 }
 
-// Its number may now belong to another process with other data at that address. Here the number
-// stays the same, and so does the word.
+// The peer's process number may now belong to another process with other data at that address. Here
+// the number stays the same, and so does the word.
 TEST(ShmGetAlone, OfAPeerThatHasGoneIsNotBelieved) {
   ShmNode node("SHM_BULK=read");
   RawPeer peer(node.node, node.credentials);

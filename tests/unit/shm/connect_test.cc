@@ -2,14 +2,16 @@
 //
 //    * a dead peer is noticed although its forked child holds its socket, and everything that it
 //      had published is delivered first;
-//    * connecting without spare descriptors fails with a reason on both ends, and works afterwards;
-//    * a cancelled attempt reports nothing; one to nowhere, or with a malformed contact, reports
-//      once;
-//    * processes of another user are refused by both sides before anything is sent, with a line in
-//      the log that names process and user, unless HETCOMM_SHM_USERS=any;
+//    * connecting without spare descriptors fails with a reason on both ends, and succeeds
+//      afterwards;
+//    * a cancelled attempt reports nothing; an attempt with an unreachable or malformed contact
+//      reports once;
+//    * processes of another user are refused by both sides before anything is sent, with a log line
+//      that names process and user, unless HETCOMM_SHM_USERS=any;
 //    * rings are as large as both sides accept;
 //    * a connection is one contact on each side, used or not;
-//    * an endpoint may be destroyed inside an upcall of another; many idle ones cost little.
+//    * an endpoint may be destroyed inside another endpoint's upcall; many idle endpoints cost
+//      little.
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/prctl.h>
@@ -40,7 +42,7 @@ TEST(ShmConnect, DeathIsSeenAlthoughAChildHoldsTheSocket) {
     Rail& rail = side.connect();
     const pid_t child = fork();
     if (child == 0) {
-      // Holds every contact of its parent, and outlives it.
+      // The child holds its parent's connections, and outlives it.
       alarm(60);
       while (true) pause();
     }
@@ -68,7 +70,7 @@ TEST(ShmConnect, ClosingIsSeenAlthoughAChildHoldsTheSocket) {
   waitpid(child, nullptr, 0);
 }
 
-// More data than one turn takes.
+// Sends more data than one turn receives.
 TEST(ShmConnect, AllThatWasSentBeforeTheEndIsDelivered) {
   for (const uint64_t length : {88u, 16u << 10}) {
     ShmPair pair;
@@ -101,7 +103,7 @@ TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
       for (int i = 0; i < 10; ++i) side.node().step();
       side.kill_far();
       side.node().until("on_failed", [&] { return rail.failed > 0; });
-      // Everything is quiet now, so the memory may go.
+      // All transfers have finished, so the memory may be freed.
     };
     const auto far = [](Side& side) {
       Rail& rail = side.connect();
@@ -118,7 +120,7 @@ TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
   }
 }
 
-// Leaves |spare| free descriptors to this process while it lives.
+// Leaves this process |spare| free descriptors while the object exists.
 class FewDescriptors {
  public:
   explicit FewDescriptors(unsigned spare) {
@@ -261,7 +263,7 @@ TEST(ShmConnect, RingsAreAsLargeAsBothSidesAccept) {
 
 constexpr uid_t kOtherUser = 65534;
 
-// Runs |body| in a process of another user, which exits with its result.
+// Runs |body| in a process of another user, which exits with the body's result.
 template <typename Body>
 pid_t start_as_other_user(Body&& body) {
   const pid_t child = fork();
@@ -279,7 +281,7 @@ pid_t start_as_other_user(Body&& body) {
   }
 }
 
-// Connects to |name| with the job's secret. Returns true when the other side has proved itself.
+// Connects to |name| with the job's secret. Returns true once the other side has proved itself.
 class Stranger final : public ConnectHandler {
  public:
   static bool gets_in(const std::string& name, const Credentials& credentials) {

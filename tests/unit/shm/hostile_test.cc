@@ -4,16 +4,17 @@
 //      or write outside exposed memory;
 //    * an offer that is cut short, oversized, unsealed or without its descriptor is refused with a
 //      reason;
-//    * descriptors that come over the socket are counted as they come: at most one is held, however
-//      they are spread over messages;
-//    * ringing returns at once, whatever the peer does with its end of the socket, and a peer that
-//      rings endlessly gets only its turn;
-//    * a region is handed to members only, and only if it grants every access; a peer that asks for
-//      another one is named in the log once, and its requests are bounded;
+//    * descriptors that arrive over the socket are counted on arrival: at most one is held, however
+//      they are distributed over messages;
+//    * ringing returns immediately, whatever the peer does with its end of the socket, and a peer
+//      that rings endlessly gets only its turn;
+//    * a region is passed only to its members, and only if it grants every access; a peer that asks
+//      for another region is named in the log once, and its requests are limited;
 //    * a region that is being withdrawn gets no new mappers, and the wait lasts as long as any peer
-//      may map it; regions that this side has not asked for are not taken;
+//      may map it; regions that this side has not requested are not accepted;
 //    * rings larger than this side's own are refused;
-//    * pieces for memory that is no longer exposed are dropped, pieces beyond exposed memory fail.
+//    * pieces for memory that is no longer exposed are dropped; pieces outside exposed memory fail
+//      the connection.
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/eventfd.h>
@@ -45,7 +46,7 @@ uint32_t entry(SlotKind kind, uint32_t length) {
 
 class ShmHostile : public ::testing::Test {
  protected:
-  // Drives the node until its end has failed.
+  // Drives the node until its end of the connection has failed.
   void expect_failure(RawPeer& peer) {
     Rail& rail = peer.rail();
     node_.node.until("on_failed", [&] { return rail.failed > 0; });
@@ -101,7 +102,7 @@ TEST_F(ShmHostile, ImpossibleCountsFailTheConnection) {
   expect_failure(peer);
 }
 
-// These counts would give the ring more room than it has.
+// These counts would give the ring more free space than its size.
 TEST_F(ShmHostile, ImpossibleCountsOfBytesFailTheConnection) {
   for (const uint64_t consumed : {uint64_t{1} << 20, uint64_t{1} << 62}) {
     RawPeer peer(node_.node, node_.credentials);
@@ -190,7 +191,7 @@ TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
 
 // --- the exchange ----------------------------------------------------------------------------
 
-// The most that the kernel accepts with one message.
+// The most descriptors that the kernel accepts with one message.
 constexpr size_t kMaxPassed = 253;
 
 // Returns the result of sendmsg().
@@ -210,8 +211,8 @@ ssize_t send_with_all(int socket, ConstByteSpan bytes, const std::vector<int>& d
   return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Sends |bytes| with |descriptors| instead of an offer. Returns the refusal's text, or "" if there
-// was none.
+// Sends |bytes| with |descriptors| instead of an offer. Returns the refusal's text, or "" if the
+// node did not refuse.
 std::string offer(ShmNode& node, ConstByteSpan bytes, const std::vector<int>& descriptors) {
   ProvedSocket proved(node.node, node.credentials);
   const UniqueFd socket = proved.take();
@@ -290,8 +291,8 @@ TEST_F(ShmHostile, RandomOffersAreRefused) {
   }
 }
 
-// Sends |bytes| one by one with |descriptors| with each, until the node ends the connection.
-// Expects that it held at most one descriptor and that only its end of the socket is gone.
+// Sends |bytes| one by one, each with |descriptors|, until the node ends the connection. Expects
+// that the node held at most one descriptor and closed only its end of the socket.
 void drip(ShmNode& node, int socket, ConstByteSpan bytes, const std::vector<int>& descriptors) {
   const size_t before = open_descriptors();
   size_t most = before;
@@ -332,7 +333,7 @@ TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
   EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "more descriptors"}));
 }
 
-// It asks to be rung before every message, and reads no ring.
+// The peer asks to be rung before every message, and reads no ring.
 TEST_F(ShmHostile, RingingAPeerThatDoesNotListenReturnsAtOnce) {
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
@@ -374,7 +375,7 @@ TEST_F(ShmHostile, APeerThatRingsWithoutEndGetsItsTurnOnly) {
 
 // --- regions ---------------------------------------------------------------------------------
 
-// A memory file, and a region that grants all of it to |members|.
+// A memory file, and a region that grants |members| access to all of it.
 struct FileRegion {
   explicit FileRegion(std::vector<bool> members)
       : file(memory_file(64 << 10, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
@@ -387,8 +388,8 @@ struct FileRegion {
   Region region;
 };
 
-// Asks for region |id| by a parcel, and releases it at once. Returns the kind of the answer; a
-// descriptor goes to |*file|.
+// Requests region |id| by a parcel, and releases it immediately. Returns the kind of the answer; a
+// descriptor is stored in |*file|.
 shm::ParcelKind ask(ShmNode& node, RawPeer& peer, uint64_t id, UniqueFd* file) {
   const int socket = peer.connection.socket.get();
   for (const auto kind : {shm::ParcelKind::kWant, shm::ParcelKind::kGone}) {
@@ -435,7 +436,7 @@ TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
   EXPECT_EQ(node_.warnings(), 2u) << "each reason once";
 }
 
-// One peer has it mapped, so the withdrawal is not finished at once.
+// One peer has the region mapped, so the withdrawal is not finished immediately.
 TEST_F(ShmHostile, ARegionThatIsBeingWithdrawnGetsNoNewMappers) {
   const FileRegion all({true, true});
   Transport& transport = node_.node.transport();
@@ -484,7 +485,7 @@ TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
   EXPECT_TRUE(transport.abilities().regions->withdraw(key));
 }
 
-// The peer answers none of them.
+// The peer answers none of the requests.
 TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
@@ -512,7 +513,7 @@ TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
   EXPECT_EQ(rail.failed, 0);
 }
 
-// A file arrives, as for another region.
+// A file arrives, as for a region other than the requested one.
 TEST_F(ShmHostile, ARegionThatNobodyAskedForFailsTheConnection) {
   for (const auto kind : {shm::ParcelKind::kHere, shm::ParcelKind::kNone}) {
     const FileRegion some({true, true});

@@ -1,14 +1,14 @@
 // The parts below an endpoint:
 //
 //    * a connection's memory takes at most 32 KiB until a ring is used, and then only as much as is
-//      used, with its file and without; it is sealed, and leaves nothing behind;
-//    * entries and bytes cross the ring whole and in order at every size, between two threads,
-//      while the part of it in use grows; the producer never waits for consumption reports while it
-//      has room;
-//    * impossible entries are refused wherever in a lap they come;
-//    * a process is read only where its whole nonce is found;
+//      used, with and without its file; it is sealed, and leaves nothing behind;
+//    * entries and bytes cross the ring complete and in order at every size, between two threads,
+//      while the used part of the ring grows; the producer never waits for consumption reports
+//      while it has room;
+//    * impossible entries are refused wherever in a lap they occur;
+//    * a process is read only if its whole nonce is found;
 //    * a peer's region is mapped only if it is sealed plain memory of the requested length;
-//    * cursors, queues and tables behave as their headers say, with stale keys too;
+//    * cursors, queues and tables behave as their headers specify, even with stale keys;
 //    * streaming copies write exactly their target at every alignment.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -304,7 +304,7 @@ TEST(ShmExposure, StaleKeysNameNothing) {
   for (const auto& each : shared.side(0).sources) EXPECT_EQ(each.load(), 0u);
 }
 
-// Its number may belong to another process by now, or name one in another namespace.
+// The process's number may by now belong to another process, or refer to one in another namespace.
 TEST(ShmReading, AProcessIsReadOnlyWhereEveryByteOfItsNonceIsThere) {
   shm::Nonce there{};
   for (size_t i = 0; i < there.size(); ++i) there[i] = static_cast<std::byte>(i + 1);

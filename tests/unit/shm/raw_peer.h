@@ -69,7 +69,7 @@ class ProvedSocket final : public ConnectHandler {
   UniqueFd socket_;
 };
 
-// A finished exchange with |node|, whose endpoint is then node.accepted[0].
+// A completed setup exchange with |node|, whose endpoint is then node.accepted[0].
 class RawPeer final : public shm::SetupHandler {
  public:
   struct Options {
@@ -95,7 +95,7 @@ class RawPeer final : public shm::SetupHandler {
     setup_.reset();
   }
 
-  // The node's end of the connection.
+  // Returns the node's end of the connection.
   Rail& rail() {
     node_.until("on_accepted", [&] { return node_.accepted.contains(0); });
     return *node_.accepted.at(0);
@@ -113,7 +113,7 @@ class RawPeer final : public shm::SetupHandler {
   std::unique_ptr<shm::Setup> setup_;
 };
 
-// Rank 1 of two over shm.
+// Rank 1 in a two-rank shm job.
 class ShmNode {
  public:
   explicit ShmNode(const std::string& settings = "", int rank = 1)
@@ -125,7 +125,7 @@ class ShmNode {
 
   Credentials credentials;
 
-  // Keeps warnings from now on.
+  // Records warnings from now on.
   void watch_log() {
     node.log().set_level(LogLevel::kWarn);
     node.log().set_sink(
@@ -152,7 +152,7 @@ class ShmNode {
   Node node;
 };
 
-// Both ends of a connection in one thread: near is rank 0.
+// Both ends of a connection in one thread. |near| is rank 0.
 class ShmPair {
  public:
   explicit ShmPair(const std::string& settings = "")

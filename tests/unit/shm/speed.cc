@@ -30,7 +30,8 @@ constexpr useconds_t kPauseUs = 50'000;
 constexpr size_t kFloorRing = 256 << 10;
 constexpr size_t kFloorChunk = 32 << 10;
 
-// Shared by the two processes, for the lower bounds and to start each measurement together.
+// Shared by the two processes, to measure the lower bounds and to start each measurement
+// simultaneously.
 struct Floor {
   alignas(128) std::atomic<uint64_t> near;
   alignas(128) std::atomic<uint64_t> far;
@@ -42,7 +43,7 @@ void pin(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<size_t>(core), &set);
-  // Without permission for that the figures are only noisier.
+  // Without permission to pin, the figures are only noisier.
   sched_setaffinity(0, sizeof(set), &set);
 }
 
@@ -157,7 +158,7 @@ class Bench {
     return seconds_since(start) * 1e6 / kHandOvers / 2;
   }
 
-  // Counts messages, copying each to |target|.
+  // Installs a handler that counts messages and copies each to |target|.
   void set_counter(std::byte* target) {
     counter_.target = target;
     counter_.received = &received_;
@@ -182,7 +183,7 @@ class Bench {
     return static_cast<double>(size * count) / seconds_since(start) / 1e9;
   }
 
-  // One at a time, with an answer at the end.
+  // Measures puts of |size|, one at a time, with an answer at the end.
   double puts(size_t size) {
     set_counter(buffer_.data());
     const size_t count = repeats(size);

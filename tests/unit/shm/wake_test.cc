@@ -1,6 +1,6 @@
-// No side sleeps on work: with both sides sleeping whenever they are idle, every message and every
-// byte arrives without waiting for a time limit, with membarrier and with fences. A lost wake-up
-// shows as a sleep that lasted to its limit.
+// No side sleeps while work is pending: with both sides sleeping whenever they are idle, every
+// message and every byte arrives without waiting for a time limit, with membarrier and with fences.
+// A lost wake-up shows as a sleep that lasted to its limit.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kLimit = 3 * kSecond;
 
-// One end of a connection's memory: a ring each way, with a bell.
+// One end of a connection's memory, with a ring and a bell in each direction.
 class End {
  public:
   End(const shm::ConnectionMemory& memory, int side, int socket, bool fence)
@@ -118,7 +118,7 @@ TEST_P(ShmBell, NoWakeUpIsLost) {
 INSTANTIATE_TEST_SUITE_P(By, ShmBell, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "fence" : "membarrier"; });
 
-// Sleeps whenever a step did nothing. Returns true when a sleep lasted to the limit.
+// Sleeps whenever a step did nothing. Returns true if a sleep lasted to the limit.
 template <typename Done>
 bool sleep_until(Node& node, Done&& done) {
   while (!done()) {
@@ -192,7 +192,8 @@ TEST(ShmSleepAlone, AFencingPeerIsBelieved) {
   EXPECT_EQ(peer.theirs().asleep.load(), 0u);
 }
 
-// A side that was refused, or has a put to continue, asks to be rung for room; others do not.
+// A side that was refused, or has a put to continue, asks to be notified of room; other sides do
+// not.
 TEST(ShmSleepAlone, AsksToBeRungForRoomWhereItWaitsForThat) {
   std::vector<std::byte> memory(1 << 20);
   const iovec piece{memory.data(), memory.size()};
@@ -218,7 +219,7 @@ TEST(ShmSleepAlone, AsksToBeRungForRoomWhereItWaitsForThat) {
     EXPECT_EQ(peer.theirs().asleep.load(), shm::kWakeOnSlot | shm::kWakeOnRoom) << put;
     transport.finish_sleep();
     EXPECT_EQ(peer.theirs().asleep.load(), 0u);
-    // Room that comes while it goes to sleep keeps it awake.
+    // Room that becomes available while the side goes to sleep keeps it awake.
     peer.mine().consumed_bytes = put ? 128 << 10 : 0;
     peer.mine().consumed_slots = put ? 1 : 64;
     EXPECT_FALSE(transport.prepare_sleep(Sleep::kLong)) << put;

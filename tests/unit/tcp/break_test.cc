@@ -1,9 +1,9 @@
 // The tcp transport when things go wrong:
-//   - after revoke and cancel have returned, memory is not accessed, wherever a frame was cut, and
+//   - after revoke or cancel has returned, memory is not accessed, wherever a frame was cut, and
 //     the connection continues;
-//   - a peer that closes or resets fails the connection once, after everything that it had sent was
-//     taken;
-//   - bytes that no honest peer sends fail the connection with a text, and touch no memory.
+//   - a peer that closes or resets fails the connection once, after all the data that it had sent
+//     has been received;
+//   - bytes that no honest peer sends fail the connection with a text, and modify no memory.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -29,7 +29,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kBig = 4u << 20;
-// Full sockets cut frames again and again.
+// With full sockets, frames are cut repeatedly.
 constexpr char kSmallBuffers[] = "TCP_SOCKET_BUFFER=64K;TCP_CHUNK=1M";
 
 // A put from a to b in flight.
@@ -44,8 +44,8 @@ struct Transfer {
     bulk = {.local = {{&local, 1}, 0, size}, .key = key};
     if (pair.ea().abilities().puts->put(bulk) != Code::kOk) std::abort();
   }
-  // Runs until about |bytes| have arrived. This ends inside a frame, as a frame is larger than the
-  // buffers.
+  // Runs until about |bytes| have arrived. The run ends inside a frame, because a frame is larger
+  // than the buffers.
   bool run_to(Pair& pair, size_t bytes) {
     return pair.run(
         [&] { return memory[bytes] != std::byte{0xee} || data[bytes] == std::byte{0xee}; });
@@ -110,7 +110,7 @@ TEST(TcpPassage, WhatNobodyAcknowledgesIsBlocked) {
         pair.run([&] { return !pair.rb().messages.empty() && !pair.ra().messages.empty(); }));
     std::optional<Transfer> first;
     if (by_put) {
-      // Opens the bulk stream, from the other side.
+      // Opens the bulk stream from the other side.
       std::vector<std::byte> data = pattern(100, 1);
       const iovec local = piece(data);
       Result<RemoteKey> key =
@@ -129,7 +129,7 @@ TEST(TcpPassage, WhatNobodyAcknowledgesIsBlocked) {
       ASSERT_EQ(send_bytes(pair.ea(), 40), Code::kOk);
       EXPECT_EQ(pair.ea().passage(), Passage::kBlocked);
     }
-    // The trouble is reported before the connection is given up, and afterwards.
+    // The trouble is reported both before and after the connection is abandoned.
     ASSERT_TRUE(pair.run([&] { return !pair.ea().trouble().empty(); }));
     EXPECT_THAT(pair.ea().trouble(), HasSubstr("not acknowledged"));
     ASSERT_TRUE(pair.run([&] { return pair.ra().failures > 0; }));
@@ -155,7 +155,7 @@ TEST(TcpRevoke, InTheMiddleOfAFrame) {
       EXPECT_EQ(pair.rb().put_bytes[1], told);
       EXPECT_TRUE(std::all_of(transfer.memory.begin(), transfer.memory.end(),
                               [](std::byte b) { return b == std::byte{0x55}; }));
-      pair.eb().abilities().exposer->revoke(transfer.key);  // again: no effect
+      pair.eb().abilities().exposer->revoke(transfer.key);  // the second call has no effect
     }
   }
 }
@@ -203,7 +203,7 @@ TEST(TcpCancel, InEveryState) {
   Pair pair(kSmallBuffers);
   ASSERT_NO_FATAL_FAILURE(expect_put_works(pair));
   {
-    // Queued behind another one, first and last in the list.
+    // The transfer is queued behind another one, first and last in the list.
     Transfer transfer(pair);
     std::array<Bulk, 4> more;
     for (Bulk& bulk : more) {
@@ -221,7 +221,7 @@ TEST(TcpCancel, InEveryState) {
     pair.eb().abilities().exposer->revoke(transfer.key);
   }
   {
-    // It has completed, but before its upcall another bulk's upcall cancels it.
+    // The put has completed, but before its upcall another bulk's upcall cancels it.
     Bulk one;
     Bulk two;
     ASSERT_EQ(pair.ea().abilities().puts->put(one), Code::kOk);
@@ -232,7 +232,7 @@ TEST(TcpCancel, InEveryState) {
   }
 }
 
-// From now on puts of both sides use the message stream: no other can be opened.
+// Makes puts from both sides use the message stream, because no other stream can be opened.
 void expect_no_bulk_streams(Pair& pair) {
   pair.a.log.set_level(LogLevel::kError);
   rlimit limit{};
@@ -250,7 +250,7 @@ void fill_the_stream(Pair& pair) {
   for (int idle = 0; idle < 100;) idle = pair.a.step() > 0 ? 0 : idle + 1;
 }
 
-constexpr size_t kOverMessages = 16u << 20;  // more than sockets hold
+constexpr size_t kOverMessages = 16u << 20;  // more than the sockets can buffer
 
 TEST(TcpRevoke, InTheMiddleOfAFrameOnTheMessageStream) {
   Pair pair;
@@ -294,7 +294,8 @@ TEST(TcpCancel, InTheMiddleOfAFrameOnTheMessageStream) {
   }
 }
 
-// Also returns the time until the remaining side learns of it.
+// Destroys one side in the middle of a put. Stores the time until the other side notices in
+// |*took_ns|.
 void destroy_in_the_middle_of_a_put(bool sender_goes, uint64_t* took_ns) {
   Pair pair(kSmallBuffers);
   Transfer transfer(pair);
@@ -335,7 +336,7 @@ TEST(TcpClose, WhatWasSentBeforeIsTaken) {
   Transfer transfer(pair, 300000);
   std::vector<std::byte> bytes = pattern(3000, 1);
   const iovec whole = piece(bytes);
-  // All of it goes into the kernel, while the receiver does nothing.
+  // The kernel accepts all the data while the receiver does nothing.
   for (int i = 0; i < 100000 && !pair.ea().flushed(); ++i) pair.a.step();
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(pair.ea().send(make_header(1), {{&whole, 1}, 0, bytes.size()}), Code::kOk);
@@ -371,7 +372,7 @@ TEST(TcpClose, ManyRoundsFromInsideUpcalls) {
     const iovec whole = piece(bytes);
     const size_t last = random() % 60;
     bool gone = false;
-    // An upcall of b's endpoint may destroy endpoints of a, like any others.
+    // An upcall on b's endpoint may destroy a's endpoints, like any others.
     pair.rb().message_hook = [&] {
       if (pair.rb().messages.size() <= last || gone) return;
       gone = true;
@@ -427,7 +428,7 @@ class RawPeer final : public ConnectHandler {
     }
   }
   void write(const tcp::HeadBytes& head) { write(head.data(), head.size()); }
-  // Returns true when the node has closed this socket.
+  // Returns whether the node has closed this socket.
   bool closed() {
     std::array<char, 256> sink;
     ssize_t n;
@@ -495,7 +496,7 @@ TEST(TcpHostile, HeadsThatNoPeerSends) {
   }
 }
 
-// Each side gets a frame that only the other one may send.
+// Each side gets a frame that only the other side may send.
 TEST(TcpHostile, StreamsFramesFromTheWrongSide) {
   using Kind = tcp::StreamsNote::Kind;
   Pair pair;
@@ -634,7 +635,7 @@ TEST(TcpHostile, StreamsThatDoNotBelong) {
   RawPeer again(victim.node, 0, victim.id);
   RawPeer bulk(victim.node, 2, victim.id);
   RawPeer twice(victim.node, 2, victim.id);
-  // Streams whose connection does not exist (yet) are kept up to a limit.
+  // Streams whose connection does not exist (yet) are kept, up to a limit.
   tcp::ConnectionId unknown{};
   RawPeer stranger(victim.node, 1, unknown);
   for (int i = 0; i < 100; ++i) victim.node.step();
@@ -651,7 +652,7 @@ TEST(TcpHostile, StreamsThatDoNotBelong) {
   EXPECT_EQ(victim.node.endpoints.size(), 1u);
 }
 
-// Every byte of its name counts, and so does its sender.
+// Every byte of the connection's name is checked, and so is the sender.
 TEST(TcpHostile, AStreamOfAnotherConnectionCarriesNoPuts) {
   Node node(2, 3);
   tcp::ConnectionId id{};
@@ -740,7 +741,7 @@ TEST(TcpHostile, HalfDeadConnection) {
   EXPECT_LT(now_ns() - start, 30'000'000'000u);
 }
 
-// Messages on the other streams are still taken after one has ended.
+// Messages on the other streams are still delivered after one stream has ended.
 TEST(TcpHostile, MessageAfterTheEndOfABulkStream) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);

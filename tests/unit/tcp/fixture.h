@@ -39,7 +39,7 @@ inline uint64_t number_of(const MessageHeader& header) {
   return number;
 }
 
-// Returns bytes that depend on |seed| and position, so that misplaced bytes show.
+// Returns bytes that depend on |seed| and position, so that misplaced bytes are detected.
 inline std::vector<std::byte> pattern(size_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
   uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
@@ -52,7 +52,7 @@ inline std::vector<std::byte> pattern(size_t size, uint64_t seed) {
 
 inline iovec piece(std::vector<std::byte>& bytes) { return {bytes.data(), bytes.size()}; }
 
-// Records the upcalls of one endpoint. Hooks run inside them.
+// Records one endpoint's upcalls. Hooks run inside them.
 class Recorder final : public EndpointHandler {
  public:
   struct Message {
@@ -107,7 +107,7 @@ class Recorder final : public EndpointHandler {
   }
 
  private:
-  // No upcall may follow on_failed.
+  // Checks that no upcall follows on_failed.
   void check_alive() const {
     if (failures > 0) std::abort();
   }
@@ -177,13 +177,13 @@ class Node final : public TransportHandler {
     if (accepting) adopt(peer, std::move(endpoint));
   }
 
-  // One round of core's progress.
+  // Runs one round of core's progress.
   int step() {
     now = now_ns();
     const int events = poller.poll();
     return events + transport->progress();
   }
-  // Does a step(), and waits for an event where core would.
+  // Runs step(), and waits for an event where core would.
   void step_or_sleep(uint64_t limit_ns = 10'000'000) {
     if (step() > 0) return;
     if (transport->prepare_sleep(Sleep::kLong)) {
@@ -227,7 +227,7 @@ struct Pair {
     if (!run([&] { return !a.endpoints.empty() && !b.endpoints.empty(); })) std::abort();
   }
 
-  // Steps both until |done|. Returns false when that takes too long.
+  // Steps both ranks until |done|. Returns false on timeout.
   template <typename Done>
   bool run(Done&& done, uint64_t limit_ns = 20'000'000'000) {
     return run_nodes({&a, &b}, done, limit_ns);
@@ -242,7 +242,7 @@ struct Pair {
     }
     return true;
   }
-  // Steps both for a while, to check that something does not happen.
+  // Steps both ranks for |time_ns|, to check that something does not happen.
   void idle(uint64_t time_ns = 20'000'000) {
     const uint64_t end = now_ns() + time_ns;
     while (now_ns() < end) {

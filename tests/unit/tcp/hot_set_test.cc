@@ -1,5 +1,5 @@
-// The streams that are asked directly: who is asked, who leaves, and streams that come and go while
-// they are asked.
+// The streams that are polled directly: which streams are polled, which are removed, and what
+// happens if streams are added and removed during polling.
 #include "transports/tcp/hot_set.h"
 
 #include <cstdint>
@@ -81,7 +81,7 @@ TEST(HotSet, AStreamThatIsRemovedWhileAnotherReceivesIsNotAsked) {
   std::vector<FakeStream> streams(3);
   for (FakeStream& stream : streams) stream.bulk = true;
   for (FakeStream& stream : streams) hot.touch(stream);
-  // The most recent one is asked first, and ends itself and the next.
+  // The most recent stream is polled first, and ends itself and the next stream.
   streams[2].on_receive = [&] {
     hot.remove(streams[2]);
     hot.remove(streams[1]);

@@ -1,11 +1,11 @@
 // Silent connections of the tcp transport:
-//   - the verdict on a path follows the table of transports/tcp/README.md, row by row;
-//   - time without looking, and arriving data, do not count as silence;
-//   - a path that is cut in either direction, or while it was idle, fails its connection within the
-//     detection time, and then nothing is waited for;
-//   - a peer that does not read, or is stopped, keeps its connection, for any time;
-//   - connecting ends if no host is reached, and continues if a peer computes;
-//   - a peer's receipt() settles what the kernel alone cannot tell.
+//   - the verdict on a path follows the table in transports/tcp/README.md, row by row;
+//   - time without checks, and arriving data, do not count as silence;
+//   - a path that is cut in either direction, or while idle, fails its connection within the
+//     detection time, and nothing waits afterwards;
+//   - a peer that does not read, or is stopped, keeps its connection indefinitely;
+//   - connecting fails if no host is reached, and continues if a peer is computing;
+//   - a peer's receipt() settles what the kernel alone cannot determine.
 #include "transports/tcp/path.h"
 
 #include <netinet/in.h>
@@ -91,7 +91,7 @@ const std::vector<Row>& rows() {
   return all;
 }
 
-// Returns the shortest and the longest time for |silence|.
+// Returns the shortest and the longest allowed time for |silence|.
 std::array<uint64_t, 2> bounds(Silence silence) {
   switch (silence) {
     case Silence::kShort:
@@ -142,7 +142,7 @@ struct Observed {
     account.heard_ns += after_ns;
     return watch.look(account, now_ns, kDetectionNs);
   }
-  // The kernel has asked once more.
+  // Records that the kernel has sent one more probe.
   void ask() {
     ++account.timeouts;
     ++account.retransmitted;
@@ -190,7 +190,7 @@ TEST(TcpPath, TimeInWhichNobodyLookedCountsLittle) {
   // This host was suspended, or its user computed.
   EXPECT_EQ(path.look(100 * kSecondNs), PathVerdict::kAlive);
   EXPECT_EQ(path.look(100 * kSecondNs), PathVerdict::kUnsure);
-  // A side that looks rarely learns it in the end.
+  // A side that rarely checks learns of the cut eventually.
   EXPECT_EQ(path.look(100 * kSecondNs), PathVerdict::kGone);
 }
 
@@ -203,12 +203,12 @@ TEST(TcpPath, ClosedWindows) {
     reading_nothing.account.probes = look % 60 > 55 ? 1 : 0;
     if (look % 60 == 59) reading_nothing.account.heard_ns = 0;
   }
-  // Two in a row are unanswered.
+  // Two consecutive probes are unanswered.
   Observed cut;
   cut.account = {.held_back = true, .window_closed = true, .probes = 2};
   for (int look = 0; look < 6; ++look) EXPECT_NE(cut.look(), PathVerdict::kGone);
   EXPECT_EQ(cut.look(), PathVerdict::kGone);
-  // Segments were in flight when it closed: they are retransmitted instead of probes.
+  // Segments were in flight when the window closed, so they are retransmitted instead of probes.
   Observed shrunk;
   shrunk.account = {.in_flight = true, .window_closed = true, .probes = 9};
   for (int look = 0; look < 10; ++look) EXPECT_NE(shrunk.look(), PathVerdict::kGone);
@@ -236,7 +236,7 @@ TEST(TcpPath, AnswersOfThePeer) {
 
 // --- real sockets ----------------------------------------------------------------------------
 
-// A Scenario is a fate of one connection from a to b.
+// A Scenario is one possible fate of a connection from a to b.
 struct Scenario {
   explicit Scenario(std::string label, const std::string& settings = "")
       : name(std::move(label)),
@@ -255,7 +255,7 @@ struct Scenario {
     ASSERT_EQ(pair.ea().send(make_header(++sent), {}), Code::kOk);
     silence_begins();
   }
-  // Sends until b's kernel takes no more.
+  // Sends until b's kernel accepts no more.
   void fill() {
     b_reads = false;
     std::vector<std::byte> bytes(60000, std::byte{1});
@@ -266,7 +266,7 @@ struct Scenario {
       pair.a.step();
     }
   }
-  // Starts a put that b's kernel cannot take as a whole.
+  // Starts a put that b's kernel cannot accept as a whole.
   void start_put() {
     data = pattern(16u << 20, 1);
     memory.resize(data.size());
@@ -313,7 +313,7 @@ struct Scenario {
   uint64_t sent = 0;
   uint64_t silent_since_ns = 0;
   uint64_t last_step_ns = 0;
-  uint64_t unwatched_ns = 0;  // total time without a look, on a busy machine
+  uint64_t unwatched_ns = 0;  // total time without a check, on a busy machine
   uint64_t failed_ns = 0;
   std::vector<std::byte> data;
   std::vector<std::byte> memory;
@@ -330,7 +330,7 @@ bool probes_can_be_bounded() {
   return getsockopt(any.get(), IPPROTO_TCP, 44, &limit_ms, &length) == 0;
 }
 
-// They run concurrently, since each of them takes the detection time.
+// The scenarios run concurrently, because each of them takes the detection time.
 TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
   const Certificates files;
   Scenario idle("cut both ways while idle");
@@ -356,7 +356,7 @@ TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
     ASSERT_TRUE(each->pair.run([&] { return each->pair.rb().messages.size() == 1; }));
   }
   for (Scenario* each : {&full, &not_reading, &not_reading_secret}) each->fill();
-  // One that is cut later has been idle until then.
+  // A connection that is cut later has been idle until then.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   put.start_put();
   put.cut_at_a();
@@ -422,7 +422,7 @@ TEST(TcpPath, ThePeersReceiptDecides) {
 TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
   Pair pair("DETECTION_TIME=8s");
   const uint16_t listener = port_in(pair.ea().describe());
-  // At the first look after all sent data is acknowledged.
+  // The check is made at the first look after all sent data is acknowledged.
   ASSERT_EQ(pair.ea().send(make_header(1), {}), Code::kOk);
   ASSERT_EQ(pair.eb().send(make_header(1), {}), Code::kOk);
   pair.idle(1'200'000'000);
@@ -487,7 +487,7 @@ TEST(TcpPath, ReceiptsAreReadByAnyThread) {
       }
       PathReceipt receipt;
       if (transport.abilities().receipts->receipt(0, now, &receipt)) ++found;
-      // The stream belongs to another peer.
+      // The stream belongs to rank 0, not rank 1.
       EXPECT_FALSE(transport.abilities().receipts->receipt(1, now, &receipt));
     }
   });

@@ -39,7 +39,7 @@ void pin(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<size_t>(core), &set);
-  // Without permission for that the figures are only noisier.
+  // Without permission to pin, the figures are only noisier.
   sched_setaffinity(0, sizeof(set), &set);
 }
 
@@ -60,7 +60,7 @@ void read_all(int fd, void* data, size_t size) {
   }
 }
 
-// A connected pair of plain sockets over loopback, one end for each process.
+// Returns a connected pair of plain sockets over loopback, one end for each process.
 std::pair<UniqueFd, UniqueFd> socket_pair() {
   UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
@@ -105,7 +105,7 @@ class Side final : public EndpointHandler {
     read_all(sync_, &byte, 1);
   }
 
-  // Plain spinning send and recv. Returns nanoseconds one way.
+  // Measures plain spinning send and recv. Returns nanoseconds in one direction.
   double raw_latency() {
     char frame[48] = {};
     const auto receive = [&] {
@@ -131,7 +131,7 @@ class Side final : public EndpointHandler {
     return static_cast<double>(now_ns() - start) / kPingPongs / 2;
   }
 
-  // Blocking writes of |size|. Returns bytes per nanosecond.
+  // Measures blocking writes of |size|. Returns bytes per nanosecond.
   double raw_bandwidth(size_t size) {
     const size_t count = kBytesPerRun / size;
     char byte = 0;
@@ -151,8 +151,8 @@ class Side final : public EndpointHandler {
     return static_cast<double>(size * count) / static_cast<double>(now_ns() - start);
   }
 
-  // Puts of |size| from rank 0 to rank 1, |window| in flight, in pieces of |piece| as core would
-  // cut them.
+  // Measures puts of |size| from rank 0 to rank 1, |window| in flight, in pieces of |piece| as core
+  // would cut them.
   double bandwidth(size_t size, size_t window) {
     const size_t count = kBytesPerRun / size;
     RemoteKey key;
@@ -202,7 +202,7 @@ class Side final : public EndpointHandler {
   void mark_received() { last_received_ = received_; }
 
  private:
-  // As core does: the transport in every round, the poller sometimes.
+  // Makes progress as core does: the transport in every round, the poller occasionally.
   void progress() {
     if (node_.transport->progress() > 0) return;
     if (++idle_ % 32 == 0) {

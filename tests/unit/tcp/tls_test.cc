@@ -1,12 +1,12 @@
-// tcp over TLS, beyond the conformance suites for every transport:
-//  * nothing of a message or put is readable on the wire;
-//  * data held inside TLS is never slept upon, and never forgotten: messages and puts of any size
-//    end although only events wake the ranks;
-//  * a cancelled put and a revoked target access no memory in the middle of a frame, though a
-//    record with their bytes may wait in the sender;
-//  * if a third party cuts a connection, or changes one of its bytes, it breaks on both sides and
-//    delivers nothing wrong;
-//  * a rank without TLS can neither accept nor connect, and learns why.
+// tcp over TLS, in addition to the conformance suites for every transport:
+//  * no part of a message or put is readable on the wire;
+//  * no rank sleeps on data held inside TLS, and no such data is lost: messages and puts of any
+//    size complete although only events wake the ranks;
+//  * after a cancelled put or a revoked target, no memory is accessed in the middle of a frame,
+//    though a record with those bytes may wait in the sender;
+//  * if a third party cuts a connection, or changes one of its bytes, the connection breaks on both
+//    sides and delivers nothing wrong;
+//  * a rank without TLS can neither accept nor connect, and learns the reason.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -35,7 +35,7 @@ const std::string& settings() {
 
 ExtentView whole(const iovec& piece) { return {{&piece, 1}, 0, piece.iov_len}; }
 
-// A put of |data| into |memory| of the other rank.
+// A put of |data| into the other rank's |memory|.
 struct Put {
   Put(Pair& pair, size_t size, uint64_t seed, uint64_t cookie)
       : data(pattern(size, seed)), memory(size), from(piece(data)), to(piece(memory)) {
@@ -61,7 +61,7 @@ TEST(TcpTls, SaysSoAndIsProtected) {
   EXPECT_FALSE(plain.ea().capabilities().protected_in_transit);
 }
 
-// Both ranks sleep whenever they may, and for long: a missed wake-up is a failure.
+// Both ranks sleep whenever they may, and for a long time, so a missed wake-up fails the test.
 TEST(TcpTls, NothingIsSleptUpon) {
   constexpr uint64_t kLong = 5'000'000'000;
   for (const char* more : {"", "TCP_SOCKET_BUFFER=64K;TCP_STREAMS=2", "TCP_CHUNK=512"}) {
@@ -80,7 +80,7 @@ TEST(TcpTls, NothingIsSleptUpon) {
         return code == Code::kOk && pair.rb().messages.size() == 1 &&
                pair.rb().put_bytes[100 + i] == put.data.size() && pair.ra().completed.size() == 1;
       };
-      // Each runs in turn until it would sleep; only its descriptors wake a sleeping rank.
+      // Each rank runs in turn until it would sleep; only its descriptors wake a sleeping rank.
       while (!done() && now_ns() - start < kLong) {
         for (Node* node : {&pair.a, &pair.b}) {
           for (int idle = 0; idle < 3;) idle = node->step() > 0 ? 0 : idle + 1;
@@ -104,8 +104,8 @@ TEST(TcpTls, NothingIsSleptUpon) {
   }
 }
 
-// The bytes of several frames come in one record and more records in one receive. A rank that only
-// the poller wakes still gets all of them.
+// Several frames' bytes arrive in one record, and several records in one receive. A rank that only
+// the poller wakes must still get all of them.
 TEST(TcpTls, ManySmallMessagesReachASleeper) {
   Pair pair(settings());
   constexpr uint64_t kCount = 3000;
@@ -125,8 +125,8 @@ TEST(TcpTls, ManySmallMessagesReachASleeper) {
   }
 }
 
-// One turn takes a bounded amount. No event announces the rest inside TLS when the kernel holds no
-// more, so the rank must know of it.
+// One turn receives a bounded amount. If the kernel holds no more, no event announces the rest
+// inside TLS, so the rank must know about it.
 TEST(TcpTls, WhatATurnLeavesBehindIsNotSleptUpon) {
   constexpr uint64_t kTurnBytes = 2u << 20;
   std::vector<std::byte> message = pattern(300, 1);
@@ -183,7 +183,7 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
       completions = 1;
       std::fill(put.data.begin(), put.data.end(), std::byte{0xaa});
     }
-    // The connection goes on, with its frames in step.
+    // The connection continues, with its frames in step.
     Put next(pair, 100'000, 1000 + i, 1000 + i);
     ASSERT_EQ(pair.ea().abilities().puts->put(next.bulk), Code::kOk);
     ASSERT_TRUE(pair.run([&] {
@@ -208,7 +208,7 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
   EXPECT_EQ(pair.ra().failures + pair.rb().failures, 0);
 }
 
-// Sits between two ranks and manipulates their bytes.
+// Relays the bytes between two ranks and manipulates them.
 class Interceptor {
  public:
   explicit Interceptor(const std::vector<std::byte>& contact)

@@ -1,9 +1,10 @@
 // The tcp transport between well-behaved ranks:
-//   - connections are established, once each, or report why not; strangers and wrong ranks get
-//     none;
-//   - messages of every size arrive whole and in order, also when the peer does not read for long;
-//   - puts land where they should, from and to any cutting of memory, over one and several streams;
-//   - many connections coexist; all of it also when both sides sleep whenever they may.
+//   - connections are established, once each, or the reason is reported; strangers and wrong ranks
+//     get none;
+//   - messages of every size arrive complete and in order, even if the peer does not read for a
+//     long time;
+//   - puts land in the right place, from and to memory in any pieces, over one and several streams;
+//   - many connections coexist; all of this also holds if both sides sleep whenever they may.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -138,7 +139,7 @@ TEST(TcpConnect, WrongSecretAndWrongDirection) {
   EXPECT_EQ(a.connect_error.code(), Code::kPermissionDenied);
   EXPECT_TRUE(b.endpoints.empty());
 
-  // The higher rank must not connect: its connection is closed at once.
+  // The higher rank must not connect: its connection is closed immediately.
   Node low(0, 2);
   Node high(1, 2);
   high.transport->connect({.rank = 0}, low.transport->contact());
@@ -232,7 +233,7 @@ TEST(TcpMessages, PeerThatDoesNotRead) {
 TEST(TcpMessages, SendFromInsideUpcalls) {
   Pair pair;
   std::vector<std::byte> bytes = pattern(64, 1);
-  // A thousand round trips driven by the upcalls alone.
+  // The upcalls alone drive a thousand round trips.
   pair.rb().message_hook = [&] {
     EXPECT_EQ(send_bytes(pair.eb(), pair.rb().messages.size(), bytes), Code::kOk);
   };
@@ -502,7 +503,7 @@ TEST(TcpSleep, TwoThreads) {
     size_t sent = 1;
     while (recorder.messages.size() < kMessages || recorder.completed.empty() ||
            recorder.put_bytes[5] < kSize || sent < kMessages || !endpoint.flushed()) {
-      // They run in lock step, so that either side often only waits.
+      // The ranks run in lock step, so that each side often only waits.
       std::vector<std::byte> bytes = pattern(sent % 3000, sent);
       if (sent < kMessages && sent <= recorder.messages.size() &&
           send_bytes(endpoint, sent, bytes) == Code::kOk) {

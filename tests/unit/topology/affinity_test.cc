@@ -50,7 +50,7 @@ std::vector<std::string> names(const Machine& machine, const NicOrder& order) {
   return result;
 }
 
-// Returns the first NIC of every accelerator.
+// Returns each accelerator's first NIC.
 std::vector<std::string> first_nics(const Machine& machine) {
   std::vector<std::string> result;
   for (const NicOrder& order : assign_nics(machine, {}).accelerators) {
@@ -340,7 +340,8 @@ TEST(NicRules, AListForOneUserReplacesTheOthers) {
   EXPECT_EQ(affinity.accelerators[0].size(), 4u);
   EXPECT_THAT(names(machine, affinity.accelerators[1]), ElementsAre("mlx5_3:1"));
   EXPECT_EQ(names(machine, affinity.accelerators[2]).front(), "mlx5_0:1");
-  EXPECT_EQ(affinity.accelerators[2].size(), 4u);  // its own list does not exclude eno1
+  // The accelerator's own list does not exclude eno1.
+  EXPECT_EQ(affinity.accelerators[2].size(), 4u);
   EXPECT_THAT(names(machine, affinity.numa_nodes[1]), ElementsAre("eno1"));
 }
 
@@ -455,7 +456,7 @@ TEST(RankNics, ARankWithoutAcceleratorHasThoseOfItsNode) {
   EXPECT_FALSE(nics_of(machine, {}, 1).empty()) << "a rank that does not know where it runs";
 }
 
-// Ranks of different hosts may have chosen differently, and still meet in a subnet.
+// Ranks on different hosts may have chosen different NICs, and still share a subnet.
 TEST(RankNics, EverySubnetHasOne) {
   Machine machine;
   for (const char* subnet : {"a", "a", "b", "c"}) {

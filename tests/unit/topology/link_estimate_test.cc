@@ -38,7 +38,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// A root complex with a switch whose uplink has |up|, and functions below.
+// A root complex with a switch whose uplink is |up|, and functions below the switch.
 struct Tree {
   Machine machine;
 
@@ -196,7 +196,7 @@ TEST(HostLinks, BrokenBytesAreRefused) {
   bad = links;
   bad.pcie[0].mbyte_per_s = 0;
   EXPECT_FALSE(decode_host_links(encode_host_links(bad)).ok());
-  // Escaped, it would take 288 bytes, more than a link model allows.
+  // When escaped, the name would take 288 bytes, more than a link model allows.
   bad = links;
   bad.nics[0].name = std::string(72, '\x01');
   EXPECT_FALSE(decode_host_links(encode_host_links(bad)).ok());
@@ -206,7 +206,7 @@ TEST(HostLinks, BrokenBytesAreRefused) {
   std::vector<std::byte> longer = encode_host_links(links);
   longer.push_back(std::byte{0});
   EXPECT_FALSE(decode_host_links(longer).ok());
-  // For any bytes, it does not read beyond their end, and keeps nothing that check() refuses.
+  // For any bytes, decoding does not read past their end, and keeps nothing that check() refuses.
   std::mt19937 random(7);
   const std::vector<std::byte> good = encode_host_links(links);
   for (int i = 0; i < 20'000; ++i) {
@@ -228,7 +228,7 @@ HostId host_id(int number) {
   return id;
 }
 
-// Two NICs of one rate behind one PCIe link.
+// Returns two NICs with one rate behind one PCIe link.
 HostLinks two_nics(uint32_t mbit_per_s, uint32_t mbyte_per_s) {
   return {.pcie = {{"0000:01:00.0", mbyte_per_s}},
           .nics = {{"eth0", mbit_per_s, {0}}, {"eth1", mbit_per_s, {0}}},

@@ -30,7 +30,7 @@ using ::testing::SizeIs;
 class Draw {
  public:
   explicit Draw(uint32_t seed) : random_(seed) {}
-  // Both bounds are included.
+  // Returns a number in [least, most].
   uint64_t between(uint64_t least, uint64_t most) { return least + random_() % (most - least + 1); }
   // Returns |rate| with an error of up to |percent|.
   uint64_t noisy(uint64_t rate, uint64_t percent) {
@@ -41,7 +41,7 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-// Shares between |hosts|, given by a function of both.
+// Returns the shares between |hosts|, given by a function of both hosts.
 template <typename Share>
 PairShares shares_of(size_t hosts, Share share) {
   PairShares shares(hosts * hosts, 0);
@@ -120,7 +120,7 @@ TEST(FindClusters, UnknownPairsDoNotCount) {
   EXPECT_THAT(find_clusters(8, shares_of(8, ring)), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
 }
 
-// A real network, and measurements of it.
+// The true network, and its measurements.
 struct Network {
   LinkModel model;
   std::vector<int> cluster_of;
@@ -145,7 +145,7 @@ struct Network {
 
 constexpr uint64_t kMbyte = 1'000'000;
 
-// Hosts with NICs of their own in clusters that are joined by trunks.
+// Returns hosts with their own NICs, in clusters that trunks join.
 Network random_network(Draw& draw, uint64_t least_trunk, uint64_t most_trunk) {
   Network network;
   LinkModel& model = network.model;
@@ -183,7 +183,7 @@ Network random_network(Draw& draw, uint64_t least_trunk, uint64_t most_trunk) {
   return network;
 }
 
-// As hetcomm_bench measures: every pair alone, every host with all others, and pairs of clusters.
+// Measures like hetcomm_bench: every pair alone, every host with all others, and pairs of clusters.
 LinkMeasurements measure(const Network& network, Draw& draw, uint64_t noise, bool declared) {
   LinkMeasurements measured;
   const int count = static_cast<int>(network.model.hosts.size());
@@ -294,7 +294,7 @@ TEST(LinkInference, TheSameMeasurementsGiveTheSameModel) {
   EXPECT_EQ(infer(*read).value(), infer(measured).value());
 }
 
-// Two hosts in each of two clusters.
+// Returns measurements of two clusters with two hosts each.
 LinkMeasurements four_hosts(uint64_t alone, uint64_t together) {
   LinkMeasurements measured;
   measured.hosts = {"a0", "a1", "b0", "b1"};

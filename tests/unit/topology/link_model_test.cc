@@ -98,7 +98,7 @@ TEST(LinkModel, ARouteIsWhatItsBytesCross) {
   EXPECT_THAT(names(model, inside), ElementsAre("a0 memory"));
   EXPECT_EQ(inside.latency_ns, 300U);
   EXPECT_EQ(rate_alone(model, route_of(model, {"a0", ""}, {"a1", ""})), 900U);
-  // Nothing is known about the inside of a1.
+  // The model has no data about the inside of a1.
   EXPECT_EQ(rate_alone(model, route_of(model, {"a1", ""}, {"a1", ""})), kMaxBytesPerS);
 }
 
@@ -124,7 +124,7 @@ TEST(LinkModel, RoutesShareWhatTheyHaveInCommon) {
   EXPECT_TRUE(rates(model, {}).empty());
 }
 
-// Every route grows by a small step while all of its resources have room.
+// Computes rates by raising every route in small steps while all of its resources have room.
 std::vector<double> filled(const LinkModel& model, const std::vector<Route>& routes, double step) {
   std::vector<double> used(model.resources.size(), 0);
   std::vector<double> result(routes.size(), 0);

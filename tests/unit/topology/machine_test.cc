@@ -43,7 +43,7 @@ std::string error_of(const std::string& json) {
   return machine.ok() ? "none" : std::string(machine.status().text());
 }
 
-// A document with |members|.
+// Returns a document with |members|.
 std::string document(const std::string& members) {
   return R"({"format": "hetcomm topology", "version": 1, )" + members + "}";
 }
@@ -173,7 +173,7 @@ TEST(MachineJson, LinksBetweenAcceleratorsAreKept) {
   EXPECT_EQ(again->links, machine.links);
 }
 
-// Shuffles everything whose order may vary.
+// Shuffles everything whose order is not significant.
 Machine shuffled(const Machine& machine, std::mt19937& random) {
   Machine result = machine;
   std::shuffle(result.nics.begin(), result.nics.end(), random);

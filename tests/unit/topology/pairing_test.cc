@@ -1,10 +1,10 @@
-// Which NIC is connected to which:
-//    - hosts with equal NICs pair them in order; unequal ones give the full rate of the slower
+// Which NICs are paired:
+//    - hosts with equal NICs pair them in order; unequal NICs give the full rate of the slower
 //      side;
-//    - subnets and fabrics are respected, and doubtful pairs are used only if they add something;
-//    - a failed pair is replaced if others have room;
-//    - together the pairs carry as much as any set of pairs could: checked by all cuts of random
-//      hosts;
+//    - subnets and fabrics are respected, and doubtful pairs are used only if they add capacity;
+//    - a failed pair is replaced if other ports have capacity;
+//    - together the pairs carry as much as any set of pairs could: checked against all cuts of
+//      random hosts;
 //    - no port carries more than its rate, and there are never more pairs than requested.
 #include "topology/machine/pairing.h"
 

@@ -26,7 +26,7 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// Nodes 0, 3 and 7 with four processors each: two of one package, and one of another.
+// Returns nodes 0, 3 and 7 with four processors each: two in one package, and one in another.
 Machine three_nodes() {
   Machine machine;
   const char* const processors[] = {"0-3", "4-7", "2000-2003"};
@@ -94,7 +94,7 @@ TEST(RankNodes, OfSeveralThoseCountThatAreShared) {
   const RankNodes bound = nodes(machine, {.accelerators = {accelerator}, .numa_nodes = {2}});
   EXPECT_THAT(bound.nics, ElementsAre(7));
   EXPECT_THAT(bound.accelerators, ElementsAre(7));
-  // A rank that runs elsewhere does not draw the memory away from its users.
+  // A rank that runs elsewhere does not move the memory away from the devices that use it.
   const RankNodes far = nodes(machine, {.accelerators = {accelerator}, .numa_nodes = {0}});
   EXPECT_THAT(far.nics, ElementsAre(3));
   EXPECT_EQ(far.inside, 3);

@@ -58,7 +58,7 @@ class Sysfs : public testing::Test {
     fs::create_symlink(fs::relative(sys_ / target, (sys_ / path).parent_path()), sys_ / path);
   }
 
-  // Adds a PCI function at |way| below devices/, with the data that lspci would show.
+  // Adds a PCI function at |way| below devices/, with the data that lspci would print.
   fs::path add_pci(const std::string& way, const std::string& device_class, int numa_node = -1,
                    const std::string& vendor = "0x15b3") {
     const fs::path folder = fs::path("devices") / way;
@@ -71,7 +71,7 @@ class Sysfs : public testing::Test {
     link(fs::path("bus/pci/devices") / folder.filename(), folder);
     return folder;
   }
-  // Adds an interface; |device| is its location, or empty for one without.
+  // Adds an interface. |device| is its location, or empty if it has none.
   void add_interface(const std::string& name, const fs::path& device,
                      const std::string& speed = "") {
     const fs::path folder = fs::path("class/net") / name;
@@ -391,7 +391,7 @@ TEST_F(Sysfs, WholeMachineIsReadForAnInterfaceOverOthers) {
   EXPECT_FALSE(read_only_nic(sys_.string(), interfaces_));
 }
 
-// Returns the relevant PCI objects: those on the way to NICs and accelerators.
+// Returns the relevant PCI objects: those on the paths to NICs and accelerators.
 std::vector<std::string> ways_to_nics(const Machine& machine) {
   std::vector<std::string> ways;
   for (const PciNode& node : machine.pci) {

@@ -1,5 +1,5 @@
-// The control plane as an Introducer. A job of one rank has no control plane, and no profiles come
-// there.
+// The control plane as an Introducer. A job of one rank has no control plane, and receives no
+// profiles.
 #pragma once
 
 #include <string>

@@ -40,7 +40,7 @@ Bytes encode(const DevicesByHost& hosts) {
   return writer.take();
 }
 
-// Adds what |bytes| say to |hosts|. False: they cannot be read.
+// Adds the devices in |bytes| to |hosts|. Returns false if |bytes| are malformed.
 bool decode(ConstByteSpan bytes, DevicesByHost& hosts) {
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kDevicesVersion) return false;

@@ -1,6 +1,6 @@
-// The ranks of a host tell each other of devices that only they see, so that all of them share out
-// the host's NICs among the same devices. Ranks do so once, where the digest of a job shows that
-// they do not know of the same ones. Pure.
+// The ranks of a host exchange the devices that only some of them see, so that all share out the
+// host's NICs among the same devices. They do so once, if the digest of a job shows that they know
+// of different devices. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 
 namespace hetcomm {
 
-inline constexpr size_t kMaxHiddenDevices = 128;  // devices of one host; the first ones count
+inline constexpr size_t kMaxHiddenDevices = 128;  // devices of one host; further ones are ignored
 
-// A number by which ranks find that they know of the same |devices|, which are in order. 0: of
-// none.
+// Returns a number by which ranks detect that they know of the same |devices|, which are sorted. 0
+// for no devices.
 uint32_t name_of_devices(const std::vector<topology::PciAddress>& devices);
 
-// Encodes what one rank tells: the devices that it knows of on |host|.
+// Encodes the devices that one rank knows of on |host|.
 std::vector<std::byte> encode_host_devices(const HostId& host,
                                            const std::vector<topology::PciAddress>& devices);
 
-// Combines what the ranks of each host tell. Fails with kBootstrapFailed if a rank's part cannot be
-// read.
+// Combines the reports from the ranks of each host. Fails with kBootstrapFailed if a report is
+// malformed.
 class HostDevicesMaker final : public DigestMaker {
  public:
   Result<std::vector<std::byte>> part(
@@ -35,7 +35,7 @@ class HostDevicesMaker final : public DigestMaker {
       const std::vector<std::vector<std::byte>>& parts) const override;
 };
 
-// The devices that the ranks of |host| have told, in order.
+// Returns the devices that the ranks of |host| have reported, sorted.
 Result<std::vector<topology::PciAddress>> devices_of_host(ConstByteSpan digest, const HostId& host);
 
 }  // namespace hetcomm

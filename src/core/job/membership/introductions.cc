@@ -13,11 +13,11 @@ namespace hetcomm {
 bool Introductions::knows(int rank) {
   if (!peers_.knows(rank)) return take_profile(rank);
   if (!forgotten_by_.contains(rank)) {
-    introducer_.remove_profile(rank);  // it was asked for twice
+    introducer_.remove_profile(rank);  // it was asked twice
     return true;
   }
   if (introducer_.find_profile(rank).empty()) return false;
-  // It has answered, so it has this rank's profile.
+  // The rank has answered, so it has this rank's profile.
   forgotten_by_.erase(rank);
   forget(rank);
   introducer_.remove_profile(rank);
@@ -37,7 +37,7 @@ bool Introductions::take_profile(int rank) {
     log_.warn("the profile of rank {} is of no use: {}", rank, status.text());
     refused_[rank] = status;
     const auto asked = asked_ns_.find(rank);
-    if (asked != asked_ns_.end()) asked->second = 0;  // it has no time left
+    if (asked != asked_ns_.end()) asked->second = 0;  // its time is up
     introducer_.remove_profile(rank);
     return false;
   }
@@ -59,10 +59,10 @@ void Introductions::ask(int rank) {
 
 void Introductions::forgotten_by(int rank) {
   forgotten_by_.insert(rank);
-  introducer_.remove_profile(rank);  // only what comes after this is an answer
+  introducer_.remove_profile(rank);  // only a later profile is an answer
 }
 
-// An attempt to connect to |rank| may still be in progress. It needs no other place then.
+// An attempt to connect to |rank| may still be in progress; then it needs no further place.
 bool Introductions::has_room_for(int rank) const {
   return asked_ns_.size() + overdue_ns_.size() - overdue_ns_.count(rank) < kMaxAsked;
 }

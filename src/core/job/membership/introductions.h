@@ -1,8 +1,8 @@
-// Introductions: in a large job two ranks exchange their profiles by the control plane before they
-// connect for the first time. The lower rank of the two, which connects, asks. It gets an answer
-// when the higher one has its profile, so both know each other once a connection arrives.
+// Introductions: in a large job two ranks exchange their profiles over the control plane before
+// they connect for the first time. The lower rank, which connects, asks. The higher rank answers
+// once it has the lower rank's profile, so both know each other when a connection arrives.
 //
-// A rank asks few others at a time. The time that an answer may take begins when the ask goes out:
+// A rank asks few others at a time. The time limit for an answer starts when the request is sent:
 //
 //             send_next()           an answer
 //   waiting -------------> asked ----------------> known
@@ -31,15 +31,16 @@
 
 namespace hetcomm {
 
-// An introducer carries profiles between ranks. The control plane does it in a job.
+// An introducer carries profiles between ranks. In a job this is the control plane.
 class Introducer {
  public:
   // Sends this rank's profile to |rank|, which may answer with its own.
   virtual void ask_profile(int rank) HETCOMM_UNDER_BATON = 0;
-  // The profile that |rank| has sent since the last remove_profile(); empty: none.
+  // Returns the profile that |rank| has sent since the last remove_profile(); empty if there is
+  // none.
   virtual std::string find_profile(int rank) HETCOMM_UNDER_BATON = 0;
   virtual void remove_profile(int rank) HETCOMM_UNDER_BATON = 0;
-  // |rank| takes control connections at |addresses|.
+  // Records that |rank| accepts control connections at |addresses|.
   virtual void learn_addresses(int rank, std::vector<Address> addresses) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -52,7 +53,7 @@ class Introductions {
     int rank = 0;
     uint64_t detection_ns = 0;
   };
-  // |credentials| are complete before the first call.
+  // |credentials| must be complete before the first call.
   Introductions(const Setup& setup, Log& log, PeerDirectory& peers, const Credentials& credentials,
                 Introducer& introducer)
       : setup_(setup),
@@ -63,30 +64,31 @@ class Introductions {
   Introductions(const Introductions&) = delete;
   Introductions& operator=(const Introductions&) = delete;
 
-  // Whether the directory has the offers of |rank|, and |rank| has those of this one as far as this
-  // one knows. Puts offers that have just come into the directory.
+  // Whether the directory has the offers of |rank|, and |rank| has this rank's offers as far as
+  // known here. Adds newly arrived offers to the directory.
   bool knows(int rank) HETCOMM_UNDER_BATON;
-  // Asks |rank| for its profile, in the next send_next() that has room for it.
+  // Queues a request for |rank|'s profile, which the next send_next() with room for it sends.
   void ask(int rank) HETCOMM_UNDER_BATON;
-  // Sends waiting asks. Returns whether it has sent some; next_timer_ns() is sooner then.
+  // Sends waiting requests. Returns whether it has sent any; next_timer_ns() is then sooner.
   bool send_next(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Nobody waits for |rank| any more.
+  // Forgets |rank|, which no operation waits for any longer.
   void forget(int rank) HETCOMM_UNDER_BATON;
-  // |rank| says that it has no profile of this one. So it is not known until it has answered again.
+  // Records that |rank| has no profile of this rank. It is unknown until it has answered again.
   void forgotten_by(int rank) HETCOMM_UNDER_BATON;
-  // The ranks that have not answered in time, or not with a profile. They are not asked any more.
+  // Returns the ranks that have not answered in time, or not with a valid profile. They are no
+  // longer asked.
   std::vector<int> take_overdue(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Why |rank|, which is overdue, has no offers.
+  // Returns the reason why |rank|, which is overdue, has no offers.
   Status why(int rank) const HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
 
  private:
-  // Connections that the control plane makes for these at a time. It makes no more for letters.
+  // Connections that the control plane makes for requests at a time. It makes no more for letters.
   static constexpr size_t kMaxAsked = 16;
 
-  // How long an answer may take. After that it is asked for again, as often as connecting is tried.
+  // Time limit for an answer. After that the request is repeated, as often as connecting is tried.
   uint64_t patience_ns() const HETCOMM_UNDER_BATON { return setup_.detection_ns / 10; }
-  // For how long the control plane may try to connect.
+  // Time limit for the control plane's attempts to connect.
   uint64_t attempt_ns() const HETCOMM_UNDER_BATON { return setup_.detection_ns / 3; }
   bool take_profile(int rank) HETCOMM_UNDER_BATON;
   // Whether |rank| may be asked now.
@@ -97,10 +99,10 @@ class Introductions {
   PeerDirectory& peers_;
   const Credentials& credentials_;
   Introducer& introducer_;
-  std::deque<int> waiting_;             // in the order in which they are asked
-  std::map<int, uint64_t> asked_ns_;    // by rank: when the ask went out
-  std::map<int, uint64_t> overdue_ns_;  // by rank: when the last ask went out, while it has a place
-  std::map<int, Status> refused_;       // profiles that could not be taken
+  std::deque<int> waiting_;             // in the order in which they will be asked
+  std::map<int, uint64_t> asked_ns_;    // by rank: when the request was sent
+  std::map<int, uint64_t> overdue_ns_;  // by rank: last request, while it has a place
+  std::map<int, Status> refused_;       // profiles that could not be accepted
   std::set<int> forgotten_by_;
 };
 

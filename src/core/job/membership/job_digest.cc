@@ -20,16 +20,16 @@ using Bytes = std::vector<std::byte>;
 constexpr uint16_t kDigestVersion = 4;
 constexpr size_t kMaxPlaceBytes = 32;
 constexpr size_t kMaxKinds = 64;
-// Bytes about links of hosts in a part, and in the digest of a job. Most hosts are alike.
+// Most bytes about links of hosts in a part, and in the digest of a job. Most hosts are alike.
 constexpr size_t kMaxLinksOfPart = 16 * 1024;
 constexpr size_t kMaxLinksOfJob = 6 * 1024;
 
-// A table in which every value stands once, in the order in which they came.
+// A table that holds every value once, in the order of insertion.
 template <typename Value>
 class Table {
  public:
   uint32_t index_of(const Value& value) {
-    // Usually a rank has the value of the one before it.
+    // Usually a rank has the same value as the preceding rank.
     if (last_ < values_.size() && values_[last_] == value) return last_;
     const auto [found, added] = index_.try_emplace(value, static_cast<uint32_t>(values_.size()));
     if (added) values_.push_back(value);
@@ -41,7 +41,7 @@ class Table {
  private:
   std::map<Value, uint32_t> index_;
   std::vector<Value> values_;
-  uint32_t last_ = 0;  // index of the last value asked for
+  uint32_t last_ = 0;  // index of the last value found or added
 };
 
 std::string text_of(ConstByteSpan bytes) {
@@ -139,7 +139,7 @@ class Gathering {
   JobDigest digest_;
 };
 
-// Usually the ranks of one host have the same value in a column. Then it has one per host.
+// Writes |column|: one value per host if all ranks of each host have the same value, as is usual.
 void write_by_host(ByteWriter& writer, const JobDigest& digest,
                    const std::vector<uint32_t>& column) {
   std::vector<uint32_t> of_host(digest.host_count, UINT32_MAX);
@@ -203,7 +203,8 @@ std::vector<HostId> read_host_ids(ByteReader& reader, size_t count) {
   return ids;
 }
 
-// Fails if an address leads to no host and does not stand for a rank without a control plane.
+// Reads addresses. Fails if one leads to no host and does not represent a rank without a control
+// plane.
 std::vector<Address> read_places(ByteReader& reader, size_t most) {
   const std::string none = encode_place(Address());
   std::vector<Address> places;
@@ -236,7 +237,7 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
   if (!cards.empty()) {
     gathering.set_instance(cards.front().instance, cards.front().link_model_bytes);
   }
-  // Made again only if a rank differs from the one before it.
+  // Encoded again only if a rank differs from the preceding one.
   const RankCard* before = nullptr;
   std::string place;
   std::string links;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint16_t kOfferVersion = 2;
 constexpr size_t kMaxLostBytes = kMaxLostRanks * sizeof(int32_t);
-// The bytes of all lists of one job in a part or digest. A job with more is not shared.
+// Most bytes for all lists of one job in a part or digest. A job with more is not shared.
 constexpr size_t kMaxListBytes = 4096;
 
 struct Told {
@@ -90,14 +90,14 @@ std::optional<std::vector<Told>> decode_offers(ConstByteSpan bytes) {
   return told;
 }
 
-// A job that all ranks of a block, or of the communicator, offer.
+// A job that is offered by all ranks of a block, or of the communicator.
 struct Offered {
   Identity job;
-  Digest mark{};  // the sum of all marks
-  // By rank.
+  Digest mark{};  // the exclusive or of all marks
+  // Ranks in the job and their channels, in rank order.
   std::vector<uint32_t> ranks;
   std::vector<uint32_t> channels;
-  // Lists of ranks taken for lost, as bytes, each once, and by rank which one it is.
+  // Encoded lists of ranks considered lost, each once, and by rank the index of its list.
   std::vector<std::string> lists;
   std::vector<uint32_t> list_of;
 };
@@ -165,7 +165,7 @@ std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
   return all;
 }
 
-// Gives the next rank of |offered| a list. False: there are too many different ones.
+// Adds |list| for the next rank of |offered|. Returns false if there are too many different lists.
 bool add_list(Offered& offered, const std::string& list) {
   const auto known = std::find(offered.lists.begin(), offered.lists.end(), list);
   offered.list_of.push_back(static_cast<uint32_t>(known - offered.lists.begin()));
@@ -176,7 +176,7 @@ bool add_list(Offered& offered, const std::string& list) {
   return bytes <= kMaxListBytes;
 }
 
-// Adds the ranks of |more|, which follow. False: there are too many.
+// Appends the ranks of |more|, which follow those of |to|. Returns false if there are too many.
 bool append(Offered& to, const Offered& more) {
   if (to.ranks.size() + more.ranks.size() > JobDigest::kMaxRanks) return false;
   add(to.mark, more.mark);
@@ -186,7 +186,7 @@ bool append(Offered& to, const Offered& more) {
                      [&](uint32_t list) { return add_list(to, more.lists[list]); });
 }
 
-// The offers of all ranks in |offered| are marked with |secret|.
+// Whether the offers of all ranks in |offered| are marked with |secret|.
 bool is_marked(const Offered& offered, const Secret& secret, std::string_view exchange) {
   Digest sum{};
   for (size_t rank = 0; rank < offered.ranks.size(); ++rank) {
@@ -199,7 +199,7 @@ bool is_marked(const Offered& offered, const Secret& secret, std::string_view ex
   return equal_in_constant_time(sum, offered.mark);
 }
 
-// True if they are different ranks, and none takes another one for lost.
+// Whether the ranks differ, and none considers another lost.
 bool are_together(const Offered& offered) {
   std::set<int32_t> ranks;
   for (const uint32_t rank : offered.ranks) {

@@ -1,11 +1,11 @@
-// Ranks that already share a job find that out by offers, to make a communicator over it instead of
-// a new job. Each rank tells the others which jobs it is in, as which rank, and by which channel it
-// is reached there. From what all have told, every rank chooses the same job, or none. The
+// Ranks that already share a job detect that by offers, and make a communicator over it instead of
+// a new job. Each rank tells the others which jobs it is in, its rank in each, and the channel by
+// which it is reached there. From all offers, every rank chooses the same job, or none. The
 // functions are pure.
 //
-// The exchange may go through a store that others write to. So each offer carries a mark that only
-// ranks of its job can make, for this exchange and this rank only. In a large communicator, a rank
-// does not hear all offers, but what JobOfferMaker makes of them.
+// The exchange may use a store that other parties write to. So each offer carries a mark that only
+// ranks of its job can make, and that is valid only for this exchange and this rank. In a large
+// communicator, a rank receives only the digest that JobOfferMaker makes of the offers.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ namespace hetcomm {
 
 struct JobOffer {
   Identity job;
-  int32_t rank = 0;           // job rank of the process that offers
-  uint32_t channel = 0;       // reaches it there
-  std::vector<int32_t> lost;  // ranks of the job that it takes for dead or gone
+  int32_t rank = 0;           // job rank of the offering process
+  uint32_t channel = 0;       // channel by which it is reached in the job
+  std::vector<int32_t> lost;  // ranks of the job that it considers dead or gone
   bool operator==(const JobOffer&) const = default;
 };
 
-inline constexpr size_t kMaxJobOffers = 8;  // most offers of one rank
+inline constexpr size_t kMaxJobOffers = 8;  // for one rank
 inline constexpr size_t kMaxLostRanks = 256;
 
 // An offer of this rank, with the secret of its job.
@@ -37,14 +37,14 @@ struct OwnJobOffer {
   Secret secret;
 };
 
-// Encodes the offers that rank |rank| of the communicator tells in |exchange|.
+// Encodes the offers of rank |rank| of the communicator in |exchange|.
 std::vector<std::byte> encode_offers(std::span<const OwnJobOffer> own, std::string_view exchange,
                                      int32_t rank);
 
-// Puts together which jobs all ranks offer, with a few bytes for each rank. The marks of a job's
-// offers become one mark, their exclusive or (Katz and Lindell, Aggregate Message Authentication
-// Codes, CT-RSA 2008). A rank that has the secret makes all marks again, and compares. Fails with
-// kBootstrapFailed if the offers of a rank cannot be read.
+// Combines all ranks' offers into a digest of a few bytes per rank. The marks of a job's offers are
+// combined into one mark, their exclusive or (Katz and Lindell, Aggregate Message Authentication
+// Codes, CT-RSA 2008). A rank that has the secret recomputes all marks and compares. Fails with
+// kBootstrapFailed if the offers of a rank are malformed.
 class JobOfferMaker final : public DigestMaker {
  public:
   Result<std::vector<std::byte>> part(
@@ -54,14 +54,16 @@ class JobOfferMaker final : public DigestMaker {
 };
 
 struct ChosenJob {
-  size_t own = 0;  // which of this rank's offers
-  // By rank of the communicator.
+  size_t own = 0;  // index of the chosen offer among this rank's own
+  // Ranks in the job, by rank in the communicator.
   std::vector<int32_t> ranks;
+  // Channels by which the ranks are reached, by rank in the communicator.
   std::vector<uint32_t> channels;
 };
 // |digest|: the result of JobOfferMaker for the offers of |size| ranks. Chooses the first of rank
-// 0's jobs that all ranks offer, each as a different rank, and in which none of them takes another
-// for lost; none if there is no such job. Fails with kBootstrapFailed if the digest cannot be read.
+// 0's jobs that all ranks offer, each as a different rank, and in which none of them considers
+// another lost. Returns none if there is no such job. Fails with kBootstrapFailed if the digest is
+// malformed.
 Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own, ConstByteSpan digest,
                                             size_t size, std::string_view exchange);
 

@@ -1,6 +1,6 @@
-// How the ranks of a job agree on one link model. Rank 0 reads it from HETCOMM_LINK_MODEL and hands
-// it out when the job is made. All ranks check in the same way that it fits what each has said of
-// itself.
+// Agreement of a job's ranks on one link model. Rank 0 reads it from HETCOMM_LINK_MODEL and
+// distributes it when the job is made. All ranks check in the same way that it fits what each rank
+// has reported of itself.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@
 
 namespace hetcomm {
 
-// HETCOMM_LINK_MODEL has the links between hosts, or the costs of messages by transport.
+// Contents of the file of HETCOMM_LINK_MODEL: the links between hosts, or the message costs by
+// transport.
 struct LinkFile {
   TransportCosts costs;
   std::optional<topology::LinkModel> model;
@@ -25,19 +26,19 @@ struct LinkFile {
 
 // Reads a file of either form. Fails, with a text that names the file, if it has neither form.
 Result<LinkFile> read_link_file(const std::string& path);
-// Reads the file of HETCOMM_LINK_MODEL. The result is empty where that is not set.
+// Reads the file of HETCOMM_LINK_MODEL. The result is empty if the variable is not set.
 Result<LinkFile> read_link_file(const Config& config);
 
 // Returns HETCOMM_HOST_LABEL, or the host's own name.
 Result<std::string> own_host_label(const Config& config);
 
-// Gives rank 0's |text| to all ranks. It is collective, and blocks without the baton. |scope| is
-// that of Bootstrap::broadcast().
+// Distributes rank 0's |text| to all ranks. It is collective, and blocks without the baton. |scope|
+// is that of Bootstrap::broadcast().
 Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
                                                 const std::string& text, uint64_t deadline_ns);
 
-// Fails with INVALID_ARGUMENT where the model lacks a rank's host or contradicts its cluster. The
-// text names the rank.
+// Fails with INVALID_ARGUMENT if the model lacks a rank's host or contradicts its cluster. The text
+// names the rank.
 Status check_ranks(const topology::LinkModel& model, const PeerDirectory& peers);
 
 }  // namespace hetcomm

@@ -13,7 +13,7 @@ namespace hetcomm {
 
 void PeerDirectory::set(JobDigest digest) {
   digest_ = std::move(digest);
-  digest_.incarnations.clear();  // credentials have them
+  digest_.incarnations.clear();  // the credentials contain them
   digest_.incarnations.shrink_to_fit();
   for (const auto& [kind, cost] : digest_.costs) links_.set(kind, cost);
   for (const std::string& links : digest_.links) {
@@ -78,7 +78,7 @@ void PeerDirectory::estimate_link_model() {
   std::vector<topology::RankLinks> ranks;
   for (int rank = 0; rank < size(); ++rank) {
     topology::RankLinks& says = ranks.emplace_back();
-    // Hosts are told apart here, and have no ids in a digest.
+    // Hosts are only distinguished here; they have no ids in a digest.
     const uint32_t number = host(rank);
     for (size_t i = 0; i < sizeof(number); ++i) {
       says.host[i] = static_cast<std::byte>(number >> 8 * i);
@@ -109,8 +109,8 @@ const topology::LinkHost& PeerDirectory::model_host(int rank) const {
   return model_->hosts[static_cast<size_t>(model_hosts_[static_cast<size_t>(rank)])];
 }
 
-// The model's name of the NIC that the data of a device uses at |place|. Empty: the model does not
-// know it.
+// Returns the model's name of the NIC that a device's data uses at position |place|; empty if the
+// model does not know the NIC.
 std::string_view PeerDirectory::model_nic(const RankDevice& of, size_t place) const {
   const topology::HostLinks& said = said_by(of.rank);
   const std::span<const uint8_t> used = said.nics_of(of.device);
@@ -171,7 +171,8 @@ std::string PeerDirectory::explain_link(int from, int to) const {
                      crossed.empty() ? "" : ", over ", fmt::join(crossed, ", "));
 }
 
-// By the model. The transports know what it does not know of the inside of a host.
+// Returns the link by the model. For what the model does not know inside a host, the transports'
+// costs are used.
 LinkCost PeerDirectory::link_between(int one, int other) const {
   if (!model_) return transport_link_between(one, other);
   if (is_estimate_) return estimated_link_between(one, other);
@@ -183,8 +184,8 @@ LinkCost PeerDirectory::link_between(int one, int other) const {
   return LinkCost::bounded(way.latency_ns, topology::rate_alone(*model_, way));
 }
 
-// By the transports, which also gave the estimated model its figures, but not more than the NICs
-// carry. Ranks of one host do not need NICs.
+// Returns the link by the transports' costs, from which the model was estimated, limited by the
+// rate of the NICs. Ranks of one host do not need NICs.
 LinkCost PeerDirectory::estimated_link_between(int one, int other) const {
   const LinkCost link = transport_link_between(one, other);
   if (share_host(one, other)) return link;
@@ -192,7 +193,7 @@ LinkCost PeerDirectory::estimated_link_between(int one, int other) const {
                            std::min(link.bytes_per_s, rails_bytes_per_s(one, other)));
 }
 
-// The rate between the memories of two ranks whose NICs are used together.
+// Returns the rate between the memories of two ranks whose NICs are used together.
 uint64_t PeerDirectory::rails_bytes_per_s(int one, int other) const {
   const size_t rails = std::min(said_by(one).nics_of(0).size(), said_by(other).nics_of(0).size());
   std::vector<topology::Route> routes;
@@ -209,12 +210,12 @@ uint64_t PeerDirectory::rails_bytes_per_s(int one, int other) const {
   return sum;
 }
 
-// Returns the quickest link that both ranks have, for a message that is neither short nor long.
+// Returns the fastest link that both ranks have, for a message of medium length.
 LinkCost PeerDirectory::transport_link_between(int one, int other) const {
   constexpr uint64_t kTypicalMessage = 64u << 10;
   const LinkCost* best = nullptr;
   for (const RankClass::Kind& kind : class_of(one).kinds) {
-    // Declared clusters of one host are taken as if they were not.
+    // Declared clusters of one host are ignored.
     if (kind.name == "self" || (kind.within_host && !are_near(one, other))) continue;
     const LinkCost* const link =
         class_of(other).offers(kind.name) ? links_.find(kind.name) : nullptr;
@@ -229,13 +230,13 @@ LinkCost PeerDirectory::transport_link_between(int one, int other) const {
 RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
   const bool declared =
       std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return !cluster(rank).empty(); });
-  // By the model where it has several clusters of these ranks, else by its hosts. An estimated
-  // model has found no clusters of its own.
+  // Uses the model's clusters if it has several for these ranks, otherwise its hosts. An estimated
+  // model has no clusters.
   const bool is_measured = model_ && !is_estimate_;
   const bool by_model = is_measured && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
                           return model_host(rank).cluster != model_host(ranks[0]).cluster;
                         });
-  // Ranks with one group are near each other.
+  // Ranks of the same group are near each other.
   const auto group_of = [&](int rank) {
     const auto index = static_cast<size_t>(rank);
     if (by_model) return static_cast<uint32_t>(model_host(rank).cluster);
@@ -244,7 +245,7 @@ RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
   };
   constexpr uint32_t kNone = UINT32_MAX;
   std::vector<uint32_t> cluster_of;  // by group: the number of its cluster, or kNone
-  std::vector<int> firsts;           // first ranks of the clusters
+  std::vector<int> firsts;           // first rank of each cluster
   std::vector<uint32_t> labels;
   const auto slower = [](const LinkCost& a, const LinkCost& b) {
     return LinkCost{std::max(a.latency_ns, b.latency_ns), std::min(a.bytes_per_s, b.bytes_per_s)};
@@ -265,7 +266,7 @@ RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
     }
     labels.push_back(cluster);
   }
-  // If no cluster has two ranks, all links are those between clusters.
+  // If no cluster has two ranks, all links are between clusters.
   if (inside == nothing) inside = across;
   return RankPlacement(labels, inside, across);
 }

@@ -1,9 +1,9 @@
 // The directory holds what each rank of a job has published about itself. From it, all ranks draw
-// the same conclusions: which ranks are near each other, and what the links between them cost.
+// the same conclusions: which ranks are near each other, and the cost of the links between them.
 //
-// The digest (job_digest.h) tells a little of every rank. The offers of a rank say how its
-// transports are reached. In a small job the offers of all ranks are known; in a large one, those
-// of the ranks that this rank has met.
+// The digest (job_digest.h) has a little data on every rank. The offers of a rank describe how to
+// reach its transports. In a small job the offers of all ranks are known; in a large job, only
+// those of the ranks that this rank has met.
 #pragma once
 
 #include <cstddef>
@@ -26,49 +26,49 @@ namespace hetcomm {
 // A device of a rank, by its number in the rank's context.
 struct RankDevice {
   int rank = 0;
-  size_t device = 0;  // the memory of the host
+  size_t device = 0;  // 0: host memory
 };
 
 class PeerDirectory {
  public:
   explicit PeerDirectory(int size) : offers_(static_cast<size_t>(size)) {}
 
-  // Call this once, when all ranks have introduced themselves. |digest| is one of size() ranks.
+  // Call this once, after all ranks have introduced themselves. |digest| describes size() ranks.
   void set(JobDigest digest);
   void set_offers(int rank, std::vector<PeerInfo::Offer> offers);
-  // Follows set() where rank 0 has a model of the links between hosts. |model| knows the hosts of
-  // all ranks.
+  // Call this after set() if rank 0 has a model of the links between hosts. |model| must include
+  // the hosts of all ranks.
   void set_link_model(topology::LinkModel model);
-  // Follows set() where rank 0 has no model. Makes a model from what all ranks have said of their
-  // hosts, unless the job is larger than a model can be.
+  // Call this after set() if rank 0 has no model. Makes a model from what all ranks have reported
+  // about their hosts, unless the job is too large for a model.
   void estimate_link_model();
-  // Null where there is none.
+  // The link model; null if there is none.
   const topology::LinkModel* link_model() const { return model_ ? &*model_ : nullptr; }
-  // Why there is none.
+  // The reason why there is no link model.
   const Status& link_model_status() const { return model_status_; }
-  // Hash of the model; 0 where there is none.
+  // Hash of the model; 0 if there is none.
   uint64_t link_model_hash() const { return model_hash_; }
-  // The way between devices of two ranks by the model, which must exist. It goes over the first NIC
-  // that the data of each device uses, or over the first one of the host if the model does not know
-  // that NIC.
+  // Returns the route between devices of two ranks by the model, which must exist. The route uses
+  // the first NIC for each device's data, or the host's first NIC if the model does not know that
+  // NIC.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
-  // One end of a way by the model, which must exist. The names live as long as this.
+  // Returns one end of a route by the model, which must exist. The names live as long as this.
   topology::LinkEnd link_end(const RankDevice& of) const {
     return {model_host(of.rank).label, model_nic(of, 0)};
   }
-  // The link model's way to rank |to| over NIC |nic| of rank |from|; nothing where the model has
-  // none, as within a host. NICs that it does not know limit nothing, and neither do those
-  // of |to| where it has several.
+  // Returns the link model's route to rank |to| over NIC |nic| of rank |from|; nothing if the model
+  // has none, as within a host. NICs that it does not know impose no limit, and neither do those of
+  // |to| if it has several.
   std::optional<LinkCost> way_to(int to, int from, std::string_view nic) const;
-  // The devices of the rank's context.
+  // Number of devices in the rank's context.
   size_t device_count(int rank) const { return class_of(rank).device_count; }
-  // Lines about that way and its clusters, for people; empty without a model.
+  // Returns readable lines about the route and its clusters; empty without a model.
   std::string explain_link(int from, int to) const;
 
   int size() const { return static_cast<int>(offers_.size()); }
   // Whether the offers of |rank| are known.
   bool knows(int rank) const { return offers_[static_cast<size_t>(rank)] != nullptr; }
-  // In the order of the rank's transports; none where they are not known.
+  // Offers in the order of the rank's transports; empty if they are not known.
   const std::vector<PeerInfo::Offer>& offers(int rank) const;
   const RankClass& class_of(int rank) const {
     return digest_.classes[digest_.class_of[static_cast<size_t>(rank)]];
@@ -76,18 +76,18 @@ class PeerDirectory {
   const std::string& host_label(int rank) const {
     return digest_.labels[digest_.label_of[static_cast<size_t>(rank)]];
   }
-  // As declared; empty where it is not.
+  // The rank's declared cluster; empty if none was declared.
   const std::string& cluster(int rank) const {
     return digest_.clusters[digest_.cluster_of[static_cast<size_t>(rank)]];
   }
   const JobDigest& digest() const { return digest_; }
-  // How many ranks say that they run where |rank| does.
+  // Number of ranks that report the same host as |rank|.
   int64_t ranks_beside(int rank) const;
-  // True if two ranks claim to run on one host.
+  // Whether both ranks report the same host.
   bool share_host(int one, int other) const { return host(one) == host(other); }
-  // True if they are also in one cluster.
+  // Whether both ranks report the same host and cluster.
   bool are_near(int one, int other) const;
-  // Which of |ranks| are near each other, and what their links cost: the same on all ranks.
+  // Returns which of |ranks| are near each other and the costs of their links. Equal on all ranks.
   RankPlacement placement(const std::vector<int>& ranks) const;
 
  private:
@@ -103,11 +103,11 @@ class PeerDirectory {
   std::string_view model_nic(const RankDevice& of, size_t place) const;
 
   JobDigest digest_;
-  std::vector<std::unique_ptr<const std::vector<PeerInfo::Offer>>> offers_;  // null: not known
+  std::vector<std::unique_ptr<const std::vector<PeerInfo::Offer>>> offers_;  // null: unknown
   TransportCosts links_;
   std::vector<topology::HostLinks> said_;  // by index of JobDigest::links
   std::optional<topology::LinkModel> model_;
-  bool is_estimate_ = false;      // nobody has measured the model
+  bool is_estimate_ = false;      // the model is an estimate, not measured
   std::vector<int> model_hosts_;  // by rank
   Status model_status_;
   uint64_t model_hash_ = 0;

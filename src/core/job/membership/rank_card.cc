@@ -9,7 +9,7 @@
 namespace hetcomm {
 namespace {
 
-// Differs from the versions of profiles, which take the place of cards in small jobs.
+// Differs from all profile versions: in small jobs, profiles replace cards.
 constexpr uint16_t kCardVersion = 0x8004;
 constexpr uint16_t kFirstCardVersion = 0x8000;
 
@@ -25,14 +25,15 @@ Status unreadable() {
       "HETCOMM_SMALL_JOB");
 }
 
-// The first address that leads to a host; none where there is none.
+// Returns the first address that leads to a host; an unset one if there is none.
 Address first_of_host(const std::vector<Address>& addresses) {
   const auto found = std::find_if(addresses.begin(), addresses.end(),
                                   [](const Address& each) { return each.family() != AF_UNIX; });
   return found != addresses.end() ? *found : Address();
 }
 
-// Returns whether |*control| is an address at which another host may find the rank, or none.
+// Reads |*control|. Returns whether it is unset, or an address at which another host may reach the
+// rank.
 bool read_control(ByteReader& reader, Address* control) {
   if (reader.read<uint8_t>() == 0) return true;
   Result<Address> told = Address::decode(reader);

@@ -1,5 +1,6 @@
-// A rank of a large job introduces itself to all by a card. The card has what the others have to
-// know before they talk to the rank. Its profile says how to connect; they ask the rank for it.
+// In a large job, a rank introduces itself to all ranks by a card. The card holds what other ranks
+// must know before they contact the rank. They ask the rank for its profile, which says how to
+// connect.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@
 namespace hetcomm {
 
 struct RankCard {
-  // One of the kinds of transports that the rank has.
+  // A kind of transport that the rank has.
   struct Kind {
     std::string name;  // "rdma"
     bool within_host = false;
@@ -27,27 +28,27 @@ struct RankCard {
   };
   bool tls = false;
   uint32_t incarnation = 0;
-  std::array<std::byte, 16> instance{};  // counts if it is rank 0's
-  uint32_t link_model_bytes = 0;         // counts if it is rank 0's
+  std::array<std::byte, 16> instance{};  // only rank 0's value is used
+  uint32_t link_model_bytes = 0;         // only rank 0's value is used
   HostId host{};
   std::string host_label;
   std::string cluster;
   uint32_t credit = 0;
-  uint32_t device_count = 1;          // devices of its context
-  std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
-  uint32_t known_devices = 0;         // as name_of_devices() of host_devices.h says
-  // The first address of its control plane that other hosts may reach. A job of one rank has none.
+  uint32_t device_count = 1;          // number of devices in its context
+  std::vector<std::byte> host_links;  // encoded topology::HostLinks; empty: no information
+  uint32_t known_devices = 0;         // name_of_devices() of the devices it knows (host_devices.h)
+  // The first address of its control plane that other hosts may reach. Unset in a job of one rank.
   Address control;
   std::vector<Kind> kinds;  // in the order of its transports, each once
 };
 
-// The card of the rank that |profile| describes.
+// Returns the card of the rank that |profile| describes.
 RankCard card_of(const RankProfile& profile);
 
 std::vector<std::byte> encode_card(const RankCard& card);
-// Takes the place of the card of a rank that cannot take part.
+// Encodes a refusal, which replaces the card of a rank that cannot take part.
 std::vector<std::byte> encode_refused_card(const Status& why);
-// Fails with the text of a refusal, and where the rank has another version of hetcomm.
+// Decodes a card. Fails with the text of a refusal, or if the rank has another version of hetcomm.
 Result<RankCard> decode_card(ConstByteSpan bytes);
 
 }  // namespace hetcomm

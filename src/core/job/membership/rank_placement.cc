@@ -12,7 +12,7 @@ RankPlacement::RankPlacement(const std::vector<uint32_t>& labels, LinkCost insid
   cluster_of.resize(count);
   index_of.resize(count);
   place_of.resize(count);
-  std::unordered_map<uint32_t, uint32_t> numbers;  // numbers of clusters, by label
+  std::unordered_map<uint32_t, uint32_t> numbers;  // cluster numbers by label
   for (uint32_t rank = 0; rank < count; ++rank) {
     const auto [at, is_new] =
         numbers.try_emplace(labels[rank], static_cast<uint32_t>(clusters.size()));

@@ -37,39 +37,39 @@ struct PeerInfo {
     std::string_view kind() const { return std::string_view(name).substr(0, name.find('#')); }
   };
   uint32_t incarnation = 0;  // drawn by its process for this job
-  HostId host{};             // where it runs, as it says
+  HostId host{};             // host it runs on, as it reports
   std::string cluster;
   std::string host_label;             // the host's label in a link model
   uint32_t credit = 0;                // bytes that it lets each other rank send unasked
-  uint32_t device_count = 1;          // devices of its context
-  std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
-  uint32_t known_devices = 0;         // as name_of_devices() of host_devices.h says
+  uint32_t device_count = 1;          // number of devices in its context
+  std::vector<std::byte> host_links;  // encoded topology::HostLinks; empty: no information
+  uint32_t known_devices = 0;         // name_of_devices() of the devices it knows (host_devices.h)
   std::vector<Offer> offers;          // in the order of its transports
 };
 
 struct RankProfile {
   bool tls = false;                      // HETCOMM_TLS
-  std::array<std::byte, 16> instance{};  // counts if it is rank 0's
+  std::array<std::byte, 16> instance{};  // used only from rank 0
   PeerInfo info;
-  uint32_t link_model_bytes = 0;  // counts if it is rank 0's: it will hand out a link model
-  std::vector<Address> control;   // where its control plane listens
+  uint32_t link_model_bytes = 0;  // used only from rank 0: size of the link model it will hand out
+  std::vector<Address> control;   // addresses on which its control plane listens
 };
 
-// Cards have it too, so that ranks that would not understand each other's profiles learn of it
-// when the job is created.
+// Version of profiles. Cards contain it too, so that ranks that would not understand each other's
+// profiles detect it when the job is created.
 inline constexpr uint16_t kProfileVersion = 16;
 
 std::vector<std::byte> encode_profile(const RankProfile& own);
-// Takes the place of the profile or card of a rank that cannot take part. |version| is that of the
-// profile or card.
+// Encodes a refusal, which replaces the profile or card of a rank that cannot take part. |version|
+// is that of the profile or card.
 std::vector<std::byte> encode_refusal(const Status& why, uint16_t version = kProfileVersion);
-// Reads what follows the version of a profile or card: |*tls|, or the text of a refusal, with which
-// it fails.
+// Reads the data after the version of a profile or card: |*tls|, or the text of a refusal, with
+// which it fails.
 Status read_refusal_or_tls(ByteReader& reader, bool* tls);
-// Reads a topology::HostLinks as bytes. Fails where they cannot be read.
+// Reads encoded topology::HostLinks as bytes. Fails if they are malformed.
 Result<std::vector<std::byte>> read_host_links(ByteReader& reader);
-// Fails with the text of a refusal, or if HETCOMM_TLS differs from |own_tls|, its value on
-// |own_rank|: both sides learn of that here at once.
+// Decodes a profile. Fails with the text of a refusal, or if HETCOMM_TLS differs from |own_tls|,
+// its value on |own_rank|: both sides detect that here immediately.
 Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result);
 
 }  // namespace hetcomm

@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kMaxNesting = 16;
 
-// The best values in the rows of one transport.
+// The best values in one transport's rows.
 struct Seen {
-  std::optional<uint64_t> shortest;  // bytes of the message that |latency_us| is of
+  std::optional<uint64_t> shortest;  // message size, in bytes, to which |latency_us| applies
   double latency_us = 0;
   double megabytes_per_s = 0;
 };
@@ -30,7 +30,7 @@ bool says(const nlohmann::json& row, const char* name, std::string_view wanted) 
   return found != row.end() && found->is_string() && found->get<std::string>() == wanted;
 }
 
-// True for a row about messages between two ranks, in host memory, by this library.
+// Whether |row| describes this library's messages between two ranks in host memory.
 bool counts(const nlohmann::json& row) {
   const auto impl = row.find("impl");
   return row.is_object() && impl != row.end() && impl->is_string() &&

@@ -1,5 +1,5 @@
-// Costs of messages over the links of each transport, for choices that all ranks make alike. No
-// rank measures them on its own. Integers make sure that processors of different makers agree.
+// Message costs over the links of each transport, for choices that must be equal on all ranks. No
+// rank measures them on its own. Integers ensure that processors of different vendors agree.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace hetcomm {
 
 struct LinkCost {
-  // Larger figures belong to no link, and sums of them would overflow.
+  // Upper bounds of plausible figures. Sums of larger ones would overflow.
   static constexpr uint64_t kMaxLatencyNs = 3'600'000'000'000;
   static constexpr uint64_t kMaxBytesPerS = 1'000'000'000'000'000;
 
@@ -24,7 +24,7 @@ struct LinkCost {
     return {std::min(latency_ns, kMaxLatencyNs),
             std::clamp<uint64_t>(bytes_per_s, 1000, kMaxBytesPerS)};
   }
-  // The time of |bytes| without the latency.
+  // Returns the transfer time of |bytes| without the latency.
   uint64_t moving_ns(uint64_t bytes) const {
     constexpr uint64_t kSecond = 1'000'000'000;
     constexpr uint64_t kMax = UINT64_MAX / kSecond;
@@ -35,15 +35,15 @@ struct LinkCost {
   friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
-// TransportCosts has the link costs of each kind of transport.
+// The link costs of each kind of transport.
 class TransportCosts {
  public:
-  // Reads what `hetcomm_bench --format json` has printed. It takes the latency of the shortest
-  // message and the best bandwidth of each transport. Fails if the text is no such output or says
-  // nothing of any link.
+  // Reads the output of `hetcomm_bench --format json`. Uses the latency of the shortest message and
+  // the best bandwidth of each transport. Fails if the text is not such output or describes no
+  // link.
   static Result<TransportCosts> parse(std::string_view json);
 
-  // Null where nothing is known.
+  // Returns the costs of |kind|; null if unknown.
   const LinkCost* find(std::string_view kind) const;
   void set(std::string_view kind, const LinkCost& link);
 

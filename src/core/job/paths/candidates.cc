@@ -21,7 +21,7 @@ Candidate candidate_to(JobTransport& own, std::span<const PeerInfo::Offer> offer
           .cooling = options.is_cooling({own.index, index})};
 }
 
-// The place of |number| in |numbers|, which are in order.
+// Returns the position of |number| in |numbers|, which are sorted.
 size_t place_of(const std::vector<size_t>& numbers, size_t number) {
   return static_cast<size_t>(std::lower_bound(numbers.begin(), numbers.end(), number) -
                              numbers.begin());
@@ -32,7 +32,7 @@ void keep_sorted(std::vector<size_t>& numbers, size_t number) {
   if (at == numbers.end() || *at != number) numbers.insert(at, number);
 }
 
-// Whether some of |near| can work, and are as likely to as the others of |of_kind|.
+// Whether some candidate in |near| can work, and is as likely to as the others in |of_kind|.
 bool is_served_by(std::span<const Candidate* const> near,
                   std::span<const Candidate* const> of_kind) HETCOMM_UNDER_BATON {
   const auto is_sure = [](const Candidate* each) {
@@ -48,7 +48,7 @@ bool is_served_by(std::span<const Candidate* const> near,
          std::none_of(of_kind.begin(), of_kind.end(), works_surely);
 }
 
-// Gives roles to the candidates of one kind.
+// Assigns roles to the candidates of one kind.
 class KindPairing {
  public:
   explicit KindPairing(std::vector<Candidate*> candidates) : candidates_(std::move(candidates)) {
@@ -75,8 +75,8 @@ class KindPairing {
   }
 
  private:
-  // Some pairings of NICs may not work. A transport that is held up by those gets only the first
-  // with the first and the second with the second: most hosts are wired so.
+  // Some pairings of NICs may not work. A transport that would be delayed by them only pairs the
+  // first NIC with the first, the second with the second, and so on: most hosts are wired that way.
   void assign(size_t most, PairingRole role, bool also_cooling) HETCOMM_UNDER_BATON {
     const auto reach = [&](size_t own, size_t peer) HETCOMM_UNDER_BATON {
       const Candidate& candidate = at(own, peer);
@@ -106,7 +106,7 @@ class KindPairing {
   std::vector<topology::Port> peer_ports_;
 };
 
-// Gives roles to |of_kind|, which are all candidates of one kind, for each need.
+// Assigns roles to |of_kind|, all candidates of one kind, for each need.
 void assign_roles(std::vector<Candidate*> of_kind,
                   const CandidateOptions& options) HETCOMM_UNDER_BATON {
   bool all_served = true;
@@ -115,15 +115,15 @@ void assign_roles(std::vector<Candidate*> of_kind,
     for (Candidate* each : of_kind) {
       if (need.admit(each->ends)) near.push_back(each);
     }
-    if (near.empty()) continue;  // it is of another kind
+    if (near.empty()) continue;  // the need is for another kind
     all_served = all_served && is_served_by(near, of_kind);
     KindPairing(std::move(near)).assign(options.most);
   }
   if (!all_served) KindPairing(std::move(of_kind)).assign_substitutes(options.most);
 }
 
-// Sorts, in this order, by what works, what has not failed recently, what shares the load, the
-// quicker kind and, within a kind, what is known to lead to others.
+// Sorts by these criteria, in this order: works, has not failed recently, shares the load, is of a
+// faster kind and, within a kind, is known to lead to others.
 void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
   const auto best_of_kind = [&](const Candidate& of) {
     double best = of.score_us;
@@ -198,7 +198,7 @@ bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) {
 }
 
 Status reach_by(const JobTransport& own, std::span<const PeerInfo::Offer> offers) {
-  Status best;  // the best status of those that fail
+  Status best;  // best status among the failures
   for (const PeerInfo::Offer& offer : offers) {
     if (offer.kind() != own.kind) continue;
     Status reach = own.transport->reach(offer.contact);

@@ -1,9 +1,9 @@
-// Candidates: every way in which a pair could be connected, each from one of this rank's transports
-// to one of the peer's of the same kind, and which of them share the load.
+// Candidates: all possible connections of a pair, each from one of this rank's transports to one of
+// the peer's of the same kind, and which of them share the load.
 //
 // A host may have more network interfaces than another, or different ones.
-// topology/machine/pairing.h says which interface serves which, so that together they carry as much
-// as the poorer side can. Under the baton.
+// topology/machine/pairing.h determines which interface serves which, so that together they carry
+// as much as the side with less capacity can. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -23,43 +23,44 @@ namespace hetcomm {
 
 // Whether a connection shares the load with others of its kind.
 enum class PairingRole : uint8_t {
-  kUnused,      // others of its kind carry everything
-  kPaired,      // it has its share
-  kSubstitute,  // it has a share while one that is paired cools down
+  kUnused,      // others of its kind carry all the load
+  kPaired,      // it has its share of the load
+  kSubstitute,  // it has a share while a paired one cools down
 };
 
 struct Candidate {
   JobTransport* transport;
-  RailEnds ends;                 // |peer| is unknown where the peer has no such transport
-  const PeerInfo::Offer* offer;  // null there
+  RailEnds ends;                 // |peer| is unknown if the peer has no such transport
+  const PeerInfo::Offer* offer;  // null if the peer has no such transport
   Status reach;
   double score_us = 0;   // estimated time of a 64 KiB message
-  bool cooling = false;  // it failed recently
+  bool cooling = false;  // the connection failed recently
   PairingRole role = PairingRole::kUnused;
-  uint64_t mbit_per_s = 0;  // what it is meant to carry
+  uint64_t mbit_per_s = 0;  // expected rate
 };
 
 // Options of find_candidates().
 struct CandidateOptions {
   bool itself = false;  // the peer is this rank
-  size_t most = 1;      // connections of a kind that are paired, for each need
-  // Data goes between transports of these. If none of a need's connections works, others stand in
-  // for them.
+  size_t most = 1;      // most paired connections of a kind for each need
+  // The transports between which data moves. If none of a need's connections works, others replace
+  // them.
   std::span<const RailMasks> needs;
   std::function<bool(const RailEnds&)> is_cooling;
-  std::function<Status(const JobTransport&, size_t)> reach;  // of the peer's offer of that number
+  std::function<Status(const JobTransport&, size_t)> reach;  // by offer number
 };
 
-// The ways from this rank, which has |transports|, to a peer with |offers|, best first.
+// Returns the connections from this rank, which has |transports|, to a peer with |offers|, best
+// first.
 std::vector<Candidate> find_candidates(const JobTransports& transports,
                                        std::span<const PeerInfo::Offer> offers,
                                        const CandidateOptions& options) HETCOMM_UNDER_BATON;
 
-// Whether some of |candidates| between transports of |need| is as likely to work as any other of
-// its kind.
+// Whether some candidate between transports of |need| is as likely to work as any other of its
+// kind.
 bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) HETCOMM_UNDER_BATON;
 
-// Whether |own| reaches some transport of its kind among |offers|. OUT_OF_RESOURCES: perhaps later.
+// Whether |own| reaches a transport of its kind among |offers|. OUT_OF_RESOURCES: perhaps later.
 Status reach_by(const JobTransport& own,
                 std::span<const PeerInfo::Offer> offers) HETCOMM_UNDER_BATON;
 

@@ -15,7 +15,7 @@ void IdleConnections::run() {
     pause_ns_ = kFirstPauseNs;
     return;
   }
-  // Two of them, since a peer may refuse.
+  // Two peers are asked, since one may refuse.
   std::array<Pair*, 2> most_idle{};
   std::array<uint32_t, 2> looks{};
   const uint64_t now = commons_.engine.refresh_now();
@@ -30,7 +30,7 @@ void IdleConnections::run() {
       looks[1] = count;
     }
   }
-  // While there is nobody to ask it looks less and less often.
+  // While there is no peer to ask, the checks become less frequent.
   pause_ns_ = most_idle[0] != nullptr ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
   at_ns_ = now + pause_ns_;
   for (Pair* const pair : most_idle) {

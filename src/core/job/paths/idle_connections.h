@@ -1,5 +1,5 @@
-// Closes connections that were not used recently while the process is short of descriptors. Under
-// the baton.
+// Closes connections that were not used recently if the process is short of descriptors. Under the
+// baton.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class IdleConnections {
   IdleConnections(const IdleConnections&) = delete;
   IdleConnections& operator=(const IdleConnections&) = delete;
 
-  // If descriptors run short, asks the peers that were talked to least recently, and again a little
+  // If descriptors are short, asks the least recently used peers to close, and asks again a little
   // later.
   void run() HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON {
@@ -27,7 +27,7 @@ class IdleConnections {
  private:
   PairCommons& commons_;
   PairTable& pairs_;
-  uint64_t at_ns_ = kForever;  // while descriptors are short
+  uint64_t at_ns_ = kForever;  // time of the next run while descriptors are short
   uint64_t pause_ns_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The parts of the context that a job works with.
+// The parts of the context that a job uses.
 #pragma once
 
 #include <memory>
@@ -23,21 +23,21 @@ struct RankNic {
   BoundNic name;
   topology::Port port;
   static constexpr size_t kMaxDevices = 64;
-  uint64_t devices = UINT64_MAX;  // devices whose memory uses it, as bits by number in the context
-  uint64_t far_devices = 0;       // devices beyond its root complex, as bits
+  uint64_t devices = UINT64_MAX;  // devices whose memory uses it, as bits by device number
+  uint64_t far_devices = 0;       // devices beyond its root complex, as bits by device number
 };
 
-// NUMA nodes near which memory of this rank lies, as the kernel numbers them.
+// NUMA nodes near which this rank's memory is placed, by their kernel numbers.
 struct MemoryPlaces {
-  int inside = kAnyNumaNode;  // what the rank reads of others on its host
-  std::vector<int> devices;   // chunks that stage each device's data, by index in the DeviceSet
+  int inside = kAnyNumaNode;  // for memory that the rank reads from others on its host
+  std::vector<int> devices;   // for each device's staging chunks, by index in the DeviceSet
 };
 
 // The places that a job uses on its host.
 struct HostPlaces {
   std::vector<RankNic> nics;  // best first; none: transports choose on their own
   MemoryPlaces memory;
-  topology::HostLinks links;  // what this rank tells others about its host's links
+  topology::HostLinks links;  // this rank's report on its host's links
 };
 
 struct JobEnvironment {
@@ -47,12 +47,12 @@ struct JobEnvironment {
   Log& log;
   OverlapGuard& overlaps;
   std::span<const std::unique_ptr<TransportFactory>> factories;
-  liveness::ControlThread* control;  // null: for jobs of one rank only
+  liveness::ControlThread* control;  // null: only for jobs of one rank
   const MemoryPlaces& places;
   std::span<const RankNic> nics;          // best first; none: transports choose on their own
-  Status nics_failure;                    // why the NICs that the user has named cannot be had
-  const topology::HostLinks& host_links;  // what this rank tells about its host
-  // Devices on this host that its other ranks do not know of on their own.
+  Status nics_failure;                    // why the NICs that the user has named are unavailable
+  const topology::HostLinks& host_links;  // this rank's report on its host's links
+  // Devices on this host that other ranks of the host cannot see.
   std::vector<topology::PciAddress> hidden_devices;
 };
 

@@ -15,17 +15,18 @@
 namespace hetcomm {
 namespace {
 
-// More interfaces of one host would be of little use, and make profiles long.
+// More interfaces of one host would be of little use, and would make profiles long.
 constexpr size_t kMaxOfAKind = 24;
 
-// A transport's own text without its name in front: the code that shows it adds the name.
+// Returns a transport's text without its leading name, which the code that shows the text adds.
 std::string_view without_name(std::string_view name, std::string_view why) {
   constexpr std::string_view kAfter = ": ";
   const bool named = why.starts_with(name) && why.substr(name.size()).starts_with(kAfter);
   return named ? why.substr(name.size() + kAfter.size()) : why;
 }
 
-// The one of |interfaces| that has |address|; empty: none, or |address| is not known.
+// Returns the name in |interfaces| that has |address|; empty if there is none, or |address| is
+// unknown.
 std::string interface_of(const ChosenInterfaces& interfaces, const Address& address) {
   if (address.family() == AF_UNSPEC || !interfaces.ok()) return {};
   for (const InterfaceAddress& entry : interfaces.value()) {
@@ -40,12 +41,12 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
   if (wanted.empty()) wanted = environment_.config.text(variable::kTransports);
   Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
   if (!choice.ok()) return choice.status();
-  // It is needed only where there is something to choose.
+  // The route interface is needed only if there is a choice.
   if (environment_.nics.size() > 1) {
     route_interface_ = interface_of(interfaces.chosen, interfaces.route);
   }
   for (const auto& factory : environment_.factories) {
-    // A rank talks to itself by "self", whatever is chosen for the others.
+    // A rank communicates with itself over "self", regardless of the choice for other ranks.
     if (!choice->allows(factory->name()) && factory->name() != "self") {
       unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), choice->refusal()));
       continue;
@@ -68,7 +69,7 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
 }
 
 // Makes a transport for each network interface that shares the load. Fails with the reason of the
-// first that cannot be made.
+// first failure.
 Status JobTransports::make_all_of(const TransportFactory& factory,
                                   const JobInterfaces& interfaces) {
   const std::vector<const RankNic*> nics = nics_for(factory, interfaces);
@@ -95,7 +96,8 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
   return {};
 }
 
-// The interfaces that transports of |factory| are bound to; none: one transport chooses its own.
+// Returns the interfaces to which transports of |factory| are bound; empty: one transport chooses
+// its own interface.
 std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& factory,
                                                     const JobInterfaces& interfaces) const {
   if (factory.follows_routes() && environment_.nics.size() < 2) return {};
@@ -106,8 +108,8 @@ std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& fact
   }
   if (!factory.follows_routes()) return nics;
   if (nics.size() < 2) return {};
-  // An interface that leads to the other ranks has to be among them. If it is not known, no
-  // interface that could lead there is left out.
+  // An interface that leads to the other ranks must be included. If it is unknown, no interface
+  // that could lead there is left out.
   const auto is_bound = [&](const std::string& interface) {
     return std::any_of(nics.begin(), nics.end(),
                        [&](const RankNic* nic) { return nic->name.interface == interface; });

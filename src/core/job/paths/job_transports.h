@@ -1,5 +1,5 @@
 // The transports of one rank in a job: made once, in the order of their factories, and driven until
-// the job ends. All under the baton.
+// the job ends. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ namespace hetcomm {
 
 struct JobTransport;
 
-// Hears of connections over the transports of a job.
+// Receives events of connections over the transports of a job.
 class ConnectionHandler {
  public:
-  // These two tell what TransportHandler's functions of the same names tell.
+  // These two functions correspond to TransportHandler's functions of the same names.
   virtual void on_connected(JobTransport& transport, const Destination& destination,
                             Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON = 0;
   virtual void on_accepted(JobTransport& transport, int peer,
@@ -46,28 +46,28 @@ struct JobTransport final : public TransportHandler {
   const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return transport->capabilities(); }
 
   ConnectionHandler& handler;
-  const size_t index;     // among the transports of the job
-  std::string_view kind;  // kind of the factory, which may make several transports
+  const size_t index;     // index among the transports of the job
+  std::string_view kind;  // kind of its factory, which may make several transports
   std::string name;
   topology::Port port;            // the network interface that it uses
-  std::string nic;                // name of that interface; empty: it is bound to none
-  std::string model_nic;          // as a link model calls it
-  uint64_t devices = UINT64_MAX;  // devices near its interface, as RankNic says
-  uint64_t far_devices = 0;       // devices beyond its root complex, as RankNic says
+  std::string nic;                // name of that interface; empty: not bound to one
+  std::string model_nic;          // name of the interface in a link model
+  uint64_t devices = UINT64_MAX;  // devices near its interface (see RankNic)
+  uint64_t far_devices = 0;       // devices beyond its root complex (see RankNic)
   bool has_route = false;         // its interface is known to lead to other ranks
   std::unique_ptr<Transport> transport;
   TransportAbilities abilities;
 };
 
-// The addresses of this host that a job uses.
+// This host's addresses that a job uses.
 struct JobInterfaces {
-  Address route;  // leads to the other ranks; none where that is not known
+  Address route;  // leads to the other ranks; unset if unknown
   ChosenInterfaces chosen = std::vector<InterfaceAddress>();
 };
 
 class JobTransports {
  public:
-  // |credentials| may become complete later, until start().
+  // |credentials| may be completed later, before start().
   JobTransports(const JobEnvironment& environment, int rank, int size,
                 const Credentials& credentials, ConnectionHandler& handler)
       : environment_(environment),
@@ -78,12 +78,14 @@ class JobTransports {
   JobTransports(const JobTransports&) = delete;
   JobTransports& operator=(const JobTransports&) = delete;
 
-  // Makes those that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails if one
-  // that the user has named cannot be used. |interfaces| has to outlive them.
+  // Makes the transports that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails
+  // if a transport that the user has named cannot be used. |interfaces| must outlive the
+  // transports.
   Status make(std::string_view wanted, const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
-  // The profiles of all ranks are known: connections can be judged from now on.
+  // Starts the transports once the profiles of all ranks are known, so that connections can be
+  // judged.
   Status start() HETCOMM_UNDER_BATON;
-  // Ends all of them. No upcall follows.
+  // Ends all transports. No upcall follows.
   void close() HETCOMM_UNDER_BATON;
 
   size_t size() const HETCOMM_UNDER_BATON { return owned_.size(); }
@@ -91,13 +93,14 @@ class JobTransports {
   const std::vector<std::unique_ptr<JobTransport>>& all() const HETCOMM_UNDER_BATON {
     return owned_;
   }
-  // Factories whose transports are not used, one line each, with the reason.
+  // Unused factories, one line each, with the reason.
   const std::vector<std::string>& unused() const HETCOMM_UNDER_BATON { return unused_; }
-  // Whether a transport within the host is in use.
+  // Whether an intra-host transport is in use.
   bool shares_memory() const HETCOMM_UNDER_BATON;
-  // The largest message that fits every transport that may lose messages.
+  // Largest message that fits every transport that may lose messages.
   uint32_t lossy_payload_bytes() const HETCOMM_UNDER_BATON { return lossy_payload_bytes_; }
-  // |transport| has a connection: it is polled in every pass, the others now and then.
+  // Records that |transport| has a connection: every pass polls it; other transports are polled
+  // occasionally.
   void note_connected(Transport& transport) HETCOMM_UNDER_BATON;
 
   int progress() HETCOMM_UNDER_BATON {
@@ -127,7 +130,7 @@ class JobTransports {
   const int size_;
   const Credentials& credentials_;
   ConnectionHandler& handler_;
-  std::string route_interface_;  // leads to the other ranks; empty: not known, or no choice
+  std::string route_interface_;  // leads to the other ranks; empty: unknown, or no choice
   uint32_t lossy_payload_bytes_ = UINT32_MAX;
   uint64_t passes_ = 0;
   std::vector<Transport*> connected_;

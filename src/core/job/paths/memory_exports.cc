@@ -31,7 +31,7 @@ void MemoryExports::publish_again(Registration& registration) {
 }
 
 void MemoryExports::publish_missing(Registration& registration) {
-  registration.is_incomplete = true;  // if memory runs out on the way
+  registration.is_incomplete = true;  // in case memory runs out during publishing
   bool is_incomplete = false;
   Memory& memory = registration.memory();
   const bool on_host = memory.host_accessible();
@@ -72,7 +72,7 @@ void MemoryExports::publish_missing(Registration& registration) {
         region.members[static_cast<size_t>(rank)] = true;
       }
     }
-    // Everything that is published is noted here first, so that it can be withdrawn.
+    // The entry is made before publishing, so that every published region can be withdrawn.
     registration.keys.emplace_back(static_cast<uint8_t>(each->index), RemoteKey{});
     Result<RemoteKey> key = publish_over(*each->abilities.regions, region);
     if (key.ok()) {

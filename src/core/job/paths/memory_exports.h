@@ -1,5 +1,5 @@
-// Registered memories of a job: lets transports reach them, and says what other ranks need to know
-// to use them. Under the baton.
+// Registered memories of a job: makes them reachable for transports, and provides the information
+// that other ranks need to use them. Under the baton.
 #pragma once
 
 #include <vector>
@@ -23,19 +23,20 @@ class MemoryExports final : public BlockPublisher {
   MemoryExports(const MemoryExports&) = delete;
   MemoryExports& operator=(const MemoryExports&) = delete;
 
-  // Gives |registration| its id, and lets the transports that can reach the memory do so.
+  // Gives |registration| its id, and registers it with the transports that can reach the memory.
   void publish(Registration& registration) HETCOMM_UNDER_BATON;
-  // Does so for transports that could not when this was tried last. A rank that has imported the
-  // memory before does not hear of it.
+  // Repeats this for transports that failed in the last attempt. A rank that imported the memory
+  // earlier does not learn of them.
   void publish_again(Registration& registration) HETCOMM_UNDER_BATON;
-  // Takes it back from the transports. True when no peer reaches it by a transport any more.
+  // Withdraws the registration from the transports. Returns whether no peer can reach it by a
+  // transport any longer.
   bool withdraw(Registration& registration) HETCOMM_UNDER_BATON;
   // BlockPublisher
   Result<RemoteKey> publish_block(size_t transport, int reader,
                                   Region region) override HETCOMM_UNDER_BATON;
   bool withdraw_block(size_t transport, const RemoteKey& key) override HETCOMM_UNDER_BATON;
   ExportedMemory describe(const Registration& registration) const HETCOMM_UNDER_BATON;
-  // Checks that |exported| is of this job, and puts its keys in the order of the owner's
+  // Checks that |exported| belongs to this job, and returns its keys in the order of the owner's
   // transports.
   Status find_keys(const ExportedMemory& exported,
                    std::vector<RemoteKey>* keys) const HETCOMM_UNDER_BATON;

@@ -17,10 +17,10 @@ namespace hetcomm {
 
 namespace {
 
-// The first connection may be between any transports.
+// The first connection may use any transports.
 constexpr std::array<RailMasks, 1> kAnyData{};
 
-// The verdict of the pairing of interfaces on |candidate|, in words.
+// Describes the verdict of the interface pairing on |candidate|.
 std::string words_of(const Candidate& candidate) {
   std::string words;
   if (candidate.role == PairingRole::kUnused) words = "; others of its kind carry the load";
@@ -57,7 +57,7 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
   return found;
 }
 
-// Containers of one machine are called hosts where they have names of their own.
+// Containers of one machine count as hosts if they have their own names.
 bool PairPaths::is_beside(int rank) const {
   return peers_.are_near(commons_.rank, rank) &&
          peers_.host_label(commons_.rank) == peers_.host_label(rank);
@@ -115,7 +115,7 @@ std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used,
   const JobTransport& over = transports_.at(used.own);
   if (over.capabilities().lossless) return result;
   const double own = score_of(over.capabilities());
-  // A better kind may carry any data.
+  // Transports of a better kind may carry any data.
   std::vector<RailMasks> of_all_kinds(needs.begin(), needs.end());
   for (const auto& each : transports_.all()) {
     if (each->kind != over.kind) of_all_kinds.push_back(all_of_kind(rank, each->kind));
@@ -151,7 +151,8 @@ std::string PairPaths::name_of(int rank, const RailEnds& ends) const {
   return fmt::format("{} to {}", own, printable(offers[ends.peer].name));
 }
 
-// Transports that lose nothing count if they reach |rank|: they may take over.
+// Returns the payload that fits all transports to |rank|. Transports that lose nothing count if
+// they reach |rank|: they may replace others.
 uint32_t PairPaths::kept_payload_bytes(int rank) {
   uint32_t least = transports_.lossy_payload_bytes();
   for (const auto& own : transports_.all()) {
@@ -183,7 +184,7 @@ bool PairPaths::may_reach(int rank) {
 
 void PairPaths::warn_of_unreachable() {
   std::vector<int> unreachable;
-  std::string why;  // for the first of them
+  std::string why;  // reason for the first of them
   for (int rank = 0; rank < peers_.size(); ++rank) {
     if (rank == commons_.rank) continue;
     if (may_reach(rank)) continue;
@@ -239,7 +240,7 @@ std::vector<Pairing> PairPaths::pairings(int rank) {
   return result;
 }
 
-// Explains the ways to |rank| before this rank has met it.
+// Explains the transports to |rank| before this rank has met it.
 std::string PairPaths::explain_kinds(int rank) const {
   std::vector<std::string> kinds;
   for (const auto& kind : peers_.class_of(rank).kinds) kinds.push_back(printable(kind.name));
@@ -310,7 +311,7 @@ void PairPaths::connect(int rank) {
     return;
   }
   connect->candidates = candidates(rank, kAnyData);
-  // A few candidates of one kind suffice: when they fail, the next attempt takes others.
+  // A few candidates of one kind suffice: if they fail, the next attempt uses others.
   std::erase_if(connect->candidates, [](const Candidate& candidate) {
     return candidate.reach.ok() && candidate.role == PairingRole::kUnused;
   });
@@ -334,7 +335,7 @@ void PairPaths::introduced(int rank) {
     const auto& connect = connect_of(rank);
     if (connect != nullptr && connect->candidates.empty()) this->connect(rank);
   } else {
-    tick(commons_.engine.refresh_now());  // it may be of no use
+    tick(commons_.engine.refresh_now());  // the new connection may be useless
   }
 }
 
@@ -390,7 +391,7 @@ void PairPaths::give_up(int rank) {
 }
 
 // Whether a connection within the host failed because this rank computed for longer than the peer
-// waits for a proof. Then it is tried once more: nothing is wrong with it.
+// waits for a proof. Then it is tried once more, since the connection itself works.
 bool PairPaths::was_late(PairConnect& connect) const {
   const JobTransport& tried = *connect.candidates[connect.next].transport;
   if (connect.late || !tried.capabilities().within_host) return false;
@@ -398,7 +399,8 @@ bool PairPaths::was_late(PairConnect& connect) const {
   return connect.late;
 }
 
-// Nobody else knows of the connection or its failure, so it is not left half made.
+// Handles exceptions of |upcall|. No other object knows of the connection or its failure, so it
+// must not be left incomplete.
 template <typename Upcall>
 void PairPaths::guarded(int peer, Upcall&& upcall) {
   try {
@@ -461,8 +463,8 @@ void PairPaths::accepted(JobTransport& transport, int peer, std::unique_ptr<Endp
                              fmt::format("rank {} has no profile of rank {}", commons_.rank, peer));
     return;
   }
-  // If the peer has one transport of the kind, the connection comes from that one. If it has
-  // several, the first message tells which.
+  // If the peer has one transport of the kind, the connection comes from that transport. If it has
+  // several, the first message identifies the transport.
   Destination from{.rank = peer, .transport = RailEnds::kUnknown};
   const std::vector<PeerInfo::Offer>& offers = peers_.offers(peer);
   for (size_t i = 0, known = 0; i < offers.size(); ++i) {

@@ -1,4 +1,4 @@
-// Ways from this rank to its peers: chooses transports, connects pairs over them, and explains the
+// Paths from this rank to its peers: chooses transports, connects pairs over them, and explains the
 // choice. Under the baton.
 #pragma once
 
@@ -47,18 +47,18 @@ class PairPaths final : public PairConnector,
   // Logs one line if no transport reaches some ranks. Operations with such a rank fail later, each
   // with the reason.
   void warn_of_unreachable() HETCOMM_UNDER_BATON;
-  // The profile of |rank|, which this rank may wait for, has come.
+  // Resumes connecting to |rank|, whose profile has arrived.
   void introduced(int rank) HETCOMM_UNDER_BATON;
-  // |rank|, to which this rank connects, has no profile of this rank. This rank sends it again
-  // before the next connection.
+  // Records that |rank|, to which this rank connects, has no profile of this rank. This rank sends
+  // its profile again before the next connection.
   void forgotten_by(int rank) HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return introductions_.next_timer_ns(); }
-  // Gives up connecting to |rank|, which is lost.
+  // Stops connecting to |rank|, which is lost.
   void give_up(int rank) HETCOMM_UNDER_BATON;
-  // A text for people: which transports reach |rank|, which are in use, what was measured.
+  // Returns readable text: which transports reach |rank|, which are in use, and their measurements.
   std::string explain(int rank) HETCOMM_UNDER_BATON;
-  // Every way in which |rank| could be connected, best first.
+  // Returns all possible connections to |rank|, best first.
   std::vector<Pairing> pairings(int rank) HETCOMM_UNDER_BATON;
 
   // PairConnector
@@ -90,7 +90,7 @@ class PairPaths final : public PairConnector,
   struct PairConnect {
     std::vector<Candidate> candidates;
     size_t next = 0;
-    uint64_t since_ns = 0;  // when |next| was begun
+    uint64_t since_ns = 0;  // when the attempt on |next| began
     bool late = false;      // this rank has computed for longer than a peer on the host waits
     std::string failures;
   };
@@ -102,18 +102,20 @@ class PairPaths final : public PairConnector,
                    std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON;
 
   std::string explain_kinds(int rank) const HETCOMM_UNDER_BATON;
-  // |pair| may be null.
+  // Returns readable text on the candidates. |pair| may be null.
   std::string explain_candidates(int rank, Pair* pair) HETCOMM_UNDER_BATON;
-  // Whether some connection of the pair goes over |ends|. |pair| may be null.
+  // Whether a connection of the pair uses |ends|. |pair| may be null.
   static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
-  // |needs|: between which transports data goes. |with_failures|: what failed recently counts.
+  // |needs|: the transports between which data moves. |with_failures|: take recent failures into
+  // account.
   std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs,
                                     bool with_failures = true) HETCOMM_UNDER_BATON;
-  // Any data, and between which transports data of |pair| has gone so far. |pair| may be null.
+  // Returns the need of any data, and the needs of the data that |pair| has moved so far. |pair|
+  // may be null.
   static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
-  // Whether |own| reaches transport |index| of |rank|. A positive answer is remembered.
+  // Whether |own| reaches transport |index| of |rank|. A positive result is cached.
   Status reach(int rank, const JobTransport& own, size_t index) HETCOMM_UNDER_BATON;
-  // False: no transport joins this rank with |rank|, as far as is known.
+  // Returns false if, as far as known, no transport connects this rank with |rank|.
   bool may_reach(int rank) HETCOMM_UNDER_BATON;
   std::unique_ptr<PairConnect>& connect_of(int rank) HETCOMM_UNDER_BATON {
     return connects_[static_cast<size_t>(rank)];
@@ -138,10 +140,10 @@ class PairPaths final : public PairConnector,
   PairTable& pairs_;
   JobTransports& transports_;
   IdleConnections& idle_;
-  const size_t most_rails_;                             // most rails of a kind, for each pair
+  const size_t most_rails_;                             // for each pair
   std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not connecting
-  // By rank: whether each transport of this rank is known to reach each of that one's; null: nobody
-  // has asked.
+  // By rank: whether each transport of this rank is known to reach each transport of that rank;
+  // null: not determined yet.
   std::vector<std::unique_ptr<std::vector<bool>>> reaches_;
 };
 

@@ -39,7 +39,7 @@ const char* word_of(topology::Reach reach) {
   return "no";
 }
 
-// The place of the NIC called |name| in the order of the report's device; null: it is not there.
+// Returns the position of the NIC called |name| in the device's order; null if it is not there.
 const topology::NicChoice* find_choice(const PairingReport& report, const std::string& name) {
   const auto found = std::find_if(
       report.order.begin(), report.order.end(), [&](const topology::NicChoice& choice) {
@@ -49,7 +49,7 @@ const topology::NicChoice* find_choice(const PairingReport& report, const std::s
   return found != report.order.end() ? &*found : nullptr;
 }
 
-// Whether |pairing|'s own port surely reaches another port of the peer's.
+// Whether |pairing|'s own port is known to reach another port of the peer.
 bool has_surer(const PairingReport& report, const Pairing& pairing) {
   return std::any_of(report.pairings.begin(), report.pairings.end(), [&](const Pairing& other) {
     return other.kind == pairing.kind && other.transport == pairing.transport && other.reach.ok() &&
@@ -57,7 +57,7 @@ bool has_surer(const PairingReport& report, const Pairing& pairing) {
   });
 }
 
-// Why a pairing that could be connected has no part of the load.
+// Returns the reason why a connectable pairing has no share of the load.
 std::string why_unused(const PairingReport& report, const Pairing& pairing) {
   const auto paired =
       std::count_if(report.pairings.begin(), report.pairings.end(), [&](const Pairing& other) {
@@ -97,7 +97,7 @@ std::string verdict_of(const PairingReport& report, const Pairing& pairing) {
   return verdict;
 }
 
-// A NIC of this machine that no transport of this rank is bound to.
+// A NIC of this machine to which no transport of this rank is bound.
 struct IdleNic {
   std::string name;
   const topology::NicChoice* choice;  // null: the device may not use it
@@ -150,7 +150,7 @@ std::string known_rate(uint64_t mbit_per_s) {
   return mbit_per_s != 0 ? present::rate_text(mbit_per_s) : "-";
 }
 
-// The last column is not padded.
+// Formats the table. The last column is not padded.
 std::string draw(const std::vector<Row>& rows) {
   std::vector<size_t> widths(rows[0].size(), 0);
   for (const Row& row : rows) {

@@ -1,6 +1,6 @@
-// A report on how one pair of ranks is joined: every pairing of a network interface of this rank
-// with one of the peer's, and why it is used or not. It is a table for people or JSON for programs.
-// Pure.
+// A report on how a pair of ranks is connected: every pairing of a network interface of this rank
+// with one of the peer's, and why it is used or not. The report is a table for people or JSON for
+// programs. Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ namespace hetcomm {
 
 // A Candidate without references into the job.
 struct Pairing {
-  std::string kind;       // "rdma"
-  std::string transport;  // this rank's: "rdma#1"
-  std::string nic;        // the interface or RDMA port that it is bound to; empty: to none
+  std::string kind;       // kind of transport: "rdma"
+  std::string transport;  // this rank's transport: "rdma#1"
+  std::string nic;        // interface or RDMA port that it is bound to; empty: none
   std::string peer;       // the peer's transport; empty: it has none of this kind
   topology::Port port;    // this rank's port
   topology::Port to;      // the peer's port
-  Status reach;           // why it cannot be connected
+  Status reach;           // OK, or why the peer cannot be reached
   double score_us = 0;    // estimated time of a 64 KiB message
   PairingRole role = PairingRole::kUnused;
-  uint64_t mbit_per_s = 0;  // what it is meant to carry; 0: no rate is known
-  bool cooling = false;     // it failed recently
+  uint64_t mbit_per_s = 0;  // expected rate; 0: unknown
+  bool cooling = false;     // the pairing failed recently
   bool in_use = false;
 };
 
@@ -39,14 +39,14 @@ struct PairingReport {
   std::string device_name;        // for people
   size_t most_rails = 0;          // HETCOMM_RAILS
   std::vector<Pairing> pairings;  // best first
-  // The machine, and the order in which the device uses its NICs. A machine without NICs: none are
-  // known.
+  // This rank's machine. A machine without NICs: none are known.
   topology::Machine machine;
+  // The order in which the device uses the machine's NICs.
   topology::NicOrder order;
 };
 
 std::string to_text(const PairingReport& report);
-// An object with |rank|, |peer|, |device|, |device_name|, |pairings| and |idle_nics|.
+// Returns an object with |rank|, |peer|, |device|, |device_name|, |pairings| and |idle_nics|.
 std::string to_json(const PairingReport& report);
 
 }  // namespace hetcomm

@@ -1,6 +1,6 @@
-// Ranks ask each other about data connections that are silent: does the peer not read, or is the
-// path gone? Questions and answers go through the control planes, since the peer's threads may
-// compute. Transports ask the questions and judge by the answers.
+// Ranks ask each other about silent data connections: does the peer not read, or is the path
+// broken? Questions and answers use the control planes, since the peer's threads may be busy
+// computing. Transports ask the questions and evaluate the answers.
 #pragma once
 
 #include <mutex>
@@ -18,15 +18,15 @@ struct PathAnswer {
 };
 
 std::vector<std::byte> encode_question(const StreamId& stream);
-// False: |bytes| are no answer.
+// Decodes |bytes|. Returns false if they are not an answer.
 bool decode_answer(ConstByteSpan bytes, PathAnswer* answer);
 
-// Answers for the transports of one job. [any-thread]
+// Answers questions for the transports of one job. [any-thread]
 class PathWitness final : public liveness::Witness {
  public:
-  // |source| is asked until close().
+  // Adds |source|, which is asked until close().
   void add(const ReceiptSource& source);
-  // On return no source is being asked, nor will be.
+  // Removes all sources. On return no source is being asked, and none will be.
   void close();
   std::string testify(int from, ConstByteSpan question) override;
 

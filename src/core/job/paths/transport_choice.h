@@ -1,5 +1,5 @@
-// Which transports a communicator may use: "shm,tcp" names them, "^shm,tcp" names those that it may
-// not use, and an empty list allows all.
+// The transports that a communicator may use: "shm,tcp" names them, "^shm,tcp" names those that it
+// must not use, and an empty list allows all.
 #pragma once
 
 #include <memory>
@@ -15,21 +15,22 @@ namespace hetcomm {
 
 class TransportChoice {
  public:
-  // UNSUPPORTED, with the names that there are, when |list| has another one.
+  // Parses |list|. Fails with UNSUPPORTED, and the names of all transports, if the list has an
+  // unknown name.
   static Result<TransportChoice> parse(
       std::string_view list, std::span<const std::unique_ptr<TransportFactory>> factories);
 
   bool allows(std::string_view name) const;
-  // The user has named it, so that it is an error when it cannot be used.
+  // Whether the user has named |name|, so that it is an error if it cannot be used.
   bool demands(std::string_view name) const;
-  // Why |name| is not allowed.
+  // Returns the reason why |name| is not allowed.
   std::string refusal() const;
 
  private:
   bool has(std::string_view name) const;
 
   std::vector<std::string> names_;
-  bool excludes_ = false;  // |names_| are those that may not be used
+  bool excludes_ = false;  // |names_| are the excluded ones
 };
 
 }  // namespace hetcomm

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxExtents = 8;  // most extents of a put that goes as one message
 
-// True if the bytes of |put| may travel in one message, out of which the owner copies them.
+// Returns whether the bytes of |put| may travel in one message, out of which the owner copies them.
 bool fits_message(const Operation& put, const Rail& rail) HETCOMM_UNDER_BATON {
   const Capabilities& capabilities = rail.capabilities();
   return put.buffers.on_host && put.access.remote->host_accessible() &&
@@ -43,9 +43,9 @@ bool AccessInitiator::start(Operation& operation) {
 }
 
 bool AccessInitiator::start_put(Operation& put, Rail& rail) {
-  // The rest of a put may notify of more than its own range.
+  // The rest of a put may notify the owner of more than its remaining range.
   const bool fits = fits_message(put, rail) && put.access.ahead == 0;
-  // A small put that notifies is one message, since its notification would be one anyway. If the
+  // A small put that notifies is one message, since its notification needs a message too. If the
   // network wrote it, the notification would have to wait for that.
   if (!put.access.placed && !(fits && put.access.notify) && direct_.may_start(put, rail)) {
     direct_.start(put);
@@ -55,7 +55,7 @@ bool AccessInitiator::start_put(Operation& put, Rail& rail) {
   return fits || put.access.placed ? start_put_message(put) : announce_put(put);
 }
 
-// False: there is no credit, and |put| waits for some. Nothing queues behind it.
+// Returns false if there is no credit. |put| then waits for credit, and nothing queues behind it.
 bool AccessInitiator::pay_for_notification(Operation& put) {
   if (association_.send_credit().available() >= kMessageCost) return true;
   put.phase = OperationPhase::kAwaiting;
@@ -66,7 +66,7 @@ bool AccessInitiator::pay_for_notification(Operation& put) {
 
 void AccessInitiator::credit_came() {
   if (awaiting_credit_.empty()) return;
-  // Moves each put from one list to the other before anything that may run out of memory.
+  // Moves each put to the other list before anything that may run out of memory.
   while (!awaiting_credit_.empty()) {
     Operation& put = awaiting_credit_.front();
     stop_awaiting_credit(put);
@@ -130,7 +130,7 @@ bool AccessInitiator::start_atomic(Operation& atomic) {
   return ask(atomic, header, Extents(&piece, 1), sizeof(body));
 }
 
-// False: |operation| now waits for its turn, and nothing waits for it.
+// Returns false if |operation| now waits for its turn, without delaying other operations.
 bool AccessInitiator::may_ask(Operation& operation) {
   if (permits_.is_free() && (waiting_.empty() || operation.access.had_turn)) [[likely]]
     return true;
@@ -138,8 +138,8 @@ bool AccessInitiator::may_ask(Operation& operation) {
   return false;
 }
 
-// Sends a message that the owner answers or acknowledges; |operation| waits for that. False: the
-// caller tries again later.
+// Sends a message that the owner answers or acknowledges. |operation| waits for that. Returns false
+// if the caller must try again later.
 bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents payload,
                           uint64_t length) {
   if (!may_ask(operation)) return true;
@@ -164,7 +164,7 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents paylo
   return true;
 }
 
-// The message that asks for |operation| has just left.
+// Records that the message that requests |operation| has just left.
 void AccessInitiator::note_asked(Operation& operation) {
   if (operation.kind == OperationKind::kPut && operation.access.notify) {
     association_.send_credit().use(kMessageCost);
@@ -176,7 +176,7 @@ void AccessInitiator::note_asked(Operation& operation) {
 
 // --- without the owner's help -------------------------------------------------
 
-// The owner is told if it wants to know.
+// Finishes |operation|, and notifies the owner if requested.
 void AccessInitiator::finish_direct(Operation& operation, Code code) {
   if (code == Code::kOk && !operation.buffers.on_host && operation.kind == OperationKind::kGet) {
     code = DeviceAccess::flush_remote_writes(operation).code();
@@ -200,7 +200,7 @@ void AccessInitiator::go_by_message(Operation& operation, uint64_t placed) {
   send_soon(operation);
 }
 
-// Sends it at the end of the pass. Until then it is in a list, whatever happens.
+// Puts |operation| into a list at once, and sends it at the end of the pass.
 void AccessInitiator::send_soon(Operation& operation) {
   association_.enqueue(operation);
   association_.common().turns.update_due(association_.pair());
@@ -213,13 +213,13 @@ void AccessInitiator::start_waiting() {
                      [this](Operation& operation) HETCOMM_UNDER_BATON { return start(operation); });
 }
 
-// The operations that wait for a permit start at the end of the pass.
+// Operations that wait for a permit start at the end of the pass.
 void AccessInitiator::free_permit() {
   permits_.give_back();
   if (!waiting_.empty()) association_.common().turns.update_due(association_.pair());
 }
 
-// The operation that the owner has answered under |id|; null if it has already ended.
+// Takes the operation that the owner has answered under |id|. Returns null if it has already ended.
 Operation* AccessInitiator::take_asked(uint64_t id) {
   Operation* operation = asked_.find(id);
   const bool waited = asked_.erase(id);
@@ -233,7 +233,7 @@ void AccessInitiator::receive_refused(const WireHeader& header) {
   Operation* operation = take_asked(header.tag);
   if (operation == nullptr) return;
   const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
-  // The device is the owner's: DEVICE_LOST would refer to this rank's.
+  // The code is about the owner's device. DEVICE_LOST would mean a device of this rank.
   if (code == Code::kDeviceLost) {
     const Status why = told_by(association_.rank(), code, {});
     completer().complete(*operation, why.code(), text_of_told(*operation, why));
@@ -249,7 +249,7 @@ void AccessInitiator::acknowledged(uint32_t sequence) {
     asked_.erase(id);
     sent_puts_.pop_front();
     free_permit();
-    if (put != nullptr) completer().complete_access(*put, Code::kOk);  // null: it ended before
+    if (put != nullptr) completer().complete_access(*put, Code::kOk);  // null: the put ended before
   }
   direct_.acknowledged(sequence);
 }
@@ -298,7 +298,7 @@ void AccessInitiator::receive_announced_get(const WireHeader& header, ConstByteS
     association_.violated("data of a get of a wrong length");
     return;
   }
-  // The get has already ended. The owner hears of that before this rank asks for more.
+  // The get has already ended. The owner is told before this rank requests more.
   if (known == nullptr) {
     association_.send_protocol(MessageKind::kStop, body.sender_id, Code::kCancelled);
   }
@@ -324,10 +324,10 @@ void AccessInitiator::end(Operation& operation, Code code, std::string text) {
   completer().complete(operation, code, std::move(text));
 }
 
-// The owner's answer will find no operation.
+// Detaches |operation| from its request. The owner's answer will then find no operation.
 void AccessInitiator::withdraw_question(Operation& operation) {
   if (std::exchange(operation.access.holds_permit, false)) {
-    asked_.detach(operation.access.id);  // takes the permit along
+    asked_.detach(operation.access.id);  // the permit stays with the id
   } else {
     asked_.erase(operation.access.id);
   }

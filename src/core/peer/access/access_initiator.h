@@ -1,4 +1,4 @@
-// AccessInitiator: one-sided operations of this rank on the memory of one peer. Under the baton.
+// AccessInitiator: this rank's one-sided operations on the memory of one peer. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,13 @@ class AccessInitiator final : public DirectPathUser {
         direct_(association, *this),
         waiting_(association) {}
 
-  // Starts a put, a get or an atomic, which is in no list. The association may send. False: the
-  // caller tries again later. May throw std::bad_alloc.
+  // Starts a put, a get or an atomic, which is in no list. Requires that the association may send.
+  // Returns false if the caller must try again later. May throw std::bad_alloc.
   bool start(Operation& operation) HETCOMM_UNDER_BATON;
   // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Its buffer is quiet
-  // when it has completed.
+  // once it has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
-  // An operation that holds a permit has completed.
+  // Returns the permit of an operation that has completed.
   void free_permit() HETCOMM_UNDER_BATON;
 
   // --- answers of the owner ---
@@ -43,13 +43,13 @@ class AccessInitiator final : public DirectPathUser {
   void receive_announced_get(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_atomic_done(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_refused(const WireHeader& header) HETCOMM_UNDER_BATON;
-  // The owner has handled all messages up to |sequence|.
+  // Handles the owner's acknowledgement of all messages up to |sequence|.
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON;
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return !sent_puts_.empty() || direct_.awaits_acknowledgement();
   }
-  // As PairBase::protocol_message_left(): the message tells of a failed connection, or withdraws a
-  // put.
+  // Same as PairBase::protocol_message_left(). The message reports a failed connection, or
+  // withdraws a put.
   void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON;
 
   // --- pending operations ---
@@ -58,7 +58,7 @@ class AccessInitiator final : public DirectPathUser {
   bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty() && permits_.is_free(); }
   // Starts the operations that wait for a permit.
   void start_waiting() HETCOMM_UNDER_BATON;
-  // No submitted operation waits here for its turn.
+  // Returns whether no submitted operation waits for its turn.
   bool has_all_started() const HETCOMM_UNDER_BATON {
     return awaiting_credit_.empty() && waiting_.empty();
   }
@@ -67,13 +67,12 @@ class AccessInitiator final : public DirectPathUser {
   // --- connections ---
   MappedAccess& mapped() HETCOMM_UNDER_BATON { return mapped_; }
   DirectAccesses& direct() HETCOMM_UNDER_BATON { return direct_; }
-  // Nothing is in flight on |rail| now. The operations restart with start_again(), which is
-  // called after the peer was told: an operation may itself be the cause, and then the owner says
-  // so.
+  // Stops everything in flight on |rail|. The operations restart with start_again(), which is
+  // called after the peer was told: if an operation itself caused the failure, the owner reports
+  // that.
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
   void start_again() HETCOMM_UNDER_BATON;
-  // The pair is lost because of |why|. Ends all operations except those that are in the outbox
-  // afterwards.
+  // Ends all operations because the pair is lost, with |why|, except those left in the outbox.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -107,8 +106,8 @@ class AccessInitiator final : public DirectPathUser {
   Permits& permits_;
   MappedAccess mapped_;
   DirectAccesses direct_;
-  // Operations that wait for the owner's answer. The id of an ended operation stays, with its
-  // permit.
+  // Operations that wait for the owner's answer. The id of an operation that ended early stays,
+  // with its permit.
   SlotTable<Operation> asked_;
   TurnQueue waiting_;               // operations that wait for a permit
   OperationQueue awaiting_credit_;  // notified puts

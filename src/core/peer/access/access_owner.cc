@@ -17,7 +17,7 @@ bool AccessOwner::hold() {
   return false;
 }
 
-// Called after hold(), and before anything that acknowledges the operation.
+// Must be called after hold(), and before any message that acknowledges the operation.
 void AccessOwner::refuse(uint64_t id, Code code) {
   association_.send_protocol(MessageKind::kRefused, id, code, Permit::kOwner);
 }
@@ -55,7 +55,7 @@ Registration* AccessOwner::find(const AccessBody& range, uint32_t right, Code* c
   return nullptr;
 }
 
-// A peer that complies with the export is not refused. Logs one line for each rank and reason.
+// Logs one line for each rank and reason. A peer that complies with the export is not refused.
 void AccessOwner::note_refusal(const char* why) {
   try {
     common().log.warn_once(fmt::format("rank {} is refused memory: {}", association_.rank(), why));
@@ -90,7 +90,7 @@ void AccessOwner::accepted(const Operation& accept) {
               .value = accept.access.operand});
 }
 
-// All bytes are in place.
+// Finishes a put whose bytes are all in place.
 void AccessOwner::finish_put(Registration& registration, const AccessBody& range,
                              const WireHeader& header) {
   if ((header.flags & kFlagNotify) == 0) return;
@@ -198,7 +198,7 @@ void AccessOwner::receive_get(const WireHeader& header, ConstByteSpan payload) {
   try {
     submit(*answer);
   } catch (const std::bad_alloc&) {
-    association_.end_out_of_memory(*answer);  // it is in no list
+    association_.end_out_of_memory(*answer);  // the answer is in no list
     throw;
   }
 }

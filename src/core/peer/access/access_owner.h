@@ -1,5 +1,5 @@
-// AccessOwner: does what one peer asks of this rank's memory. Everything read here is checked
-// against this rank's table of registrations. Under the baton.
+// AccessOwner: performs one peer's accesses to this rank's memory. Every request is checked against
+// this rank's table of registrations. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace hetcomm {
 
 class AccessOwner {
  public:
-  // |ledger| counts the operations that this rank begins for the peer.
+  // |ledger| counts the operations that this rank starts for the peer.
   AccessOwner(Association& association, TransferTable& transfers, MessageReceiver& receiver,
               AccessLedger& ledger)
       : association_(association),
@@ -36,18 +36,18 @@ class AccessOwner {
   void receive_atomic(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_ask(uint64_t id) HETCOMM_UNDER_BATON;
 
-  // Sends the data of a get, which is in no list. The association may send. False: the caller tries
-  // again later. May throw std::bad_alloc.
+  // Sends the data of a get, which is in no list. Requires that the association may send. Returns
+  // false if the caller must try again later. May throw std::bad_alloc.
   bool start(Operation& answer) HETCOMM_UNDER_BATON;
-  // Starts the answers that wait for room on the connection. They do not queue behind the outbox:
-  // its first operation may wait for something that only the peer can do.
+  // Starts the answers that wait for room on the connection. They do not queue behind the outbox,
+  // whose first operation may wait for the peer.
   void start_waiting() HETCOMM_UNDER_BATON;
   bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty(); }
-  // Ends an answer that waits, or has never left.
+  // Ends an answer that is still waiting or not yet sent.
   void end(Operation& answer, Code code, std::string text) HETCOMM_UNDER_BATON;
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
-  // The receive of a put (kAccept) is ending. May throw std::bad_alloc.
+  // Finishes a put whose receive, |accept|, is ending. May throw std::bad_alloc.
   void accepted(const Operation& accept) HETCOMM_UNDER_BATON;
   // Tells the initiator that its get has failed here. The message takes over |answer|'s permit.
   void refuse(Operation& answer) HETCOMM_UNDER_BATON;
@@ -57,7 +57,7 @@ class AccessOwner {
   bool hold() HETCOMM_UNDER_BATON;
   void refuse(uint64_t id, Code code) HETCOMM_UNDER_BATON;
   Registration* find(const AccessBody& range, uint32_t right, Code* code) HETCOMM_UNDER_BATON;
-  // Returns why |registration|, which may be null, cannot be used; kOk: it may be used.
+  // Returns why |registration|, which may be null, cannot be used, or kOk.
   static Code check(const Registration* registration) HETCOMM_UNDER_BATON;
   void note_refusal(const char* why) HETCOMM_UNDER_BATON;
   Operation* begin(OperationKind kind, Registration& registration,

@@ -99,7 +99,7 @@ size_t DirectAccess::running_on(const Rail& rail) {
       parts(), parts() + count_, [&](const OwnedBulk& part) { return part.rail == &rail; }));
 }
 
-// Gives pieces to connections that have only a few.
+// Gives pieces to connections that have too few in flight.
 void DirectAccess::feed() {
   if (code_ != Code::kOk || !may_fail_again() || !is_missing_some()) return;
   std::array<Rail*, kMaxRails> rails{};
@@ -120,8 +120,7 @@ void DirectAccess::feed() {
   }
 }
 
-// Takes the next range for one of |rails| connections, whose fraction of their total rate is
-// |share|.
+// Takes the next range for one of |rails| connections, which has |share| of their total rate.
 DirectAccess::Range DirectAccess::take(size_t rails, double share) {
   if (missing_count_ > 0) return missing_[--missing_count_];
   const uint64_t rest = operation_.length - next_;
@@ -154,10 +153,10 @@ void DirectAccess::issue(Rail& rail, Range range) {
   association_.submit_bulk(part);
 }
 
-// Ends it when nothing is in flight and no connection takes more.
+// Ends the access when nothing is in flight and no connection takes more.
 void DirectAccess::settle() {
   if (running_ > 0 || breaking_count_ > 0) return;
-  // This also applies if it failed or continues by message: no byte of it may arrive after its end.
+  // A failed or diverted put also waits: none of its bytes may arrive after it has ended.
   if (operation_.kind == OperationKind::kPut && all_.is_barrier_up()) return;
   if (cancelled_) {
     retire();
@@ -165,7 +164,7 @@ void DirectAccess::settle() {
     return;
   }
   if (code_ == Code::kOk && is_missing_some()) {
-    // A connection will open, or the pair is lost.
+    // Wait until a connection opens or the pair is lost.
     if (association_.rail() == nullptr || association_.waits_for_rails(near_)) return;
     const uint64_t placed = placed_in_front();
     retire();
@@ -195,8 +194,8 @@ RailMasks DirectAccesses::near(const Operation& operation) {
           .peer = operation.access.remote->transports()};
 }
 
-// The owner gives keys only for its network interfaces near the memory, and the current connection
-// may use another one.
+// Returns whether |operation| may use connections other than |rail|: the owner gives keys only for
+// network interfaces near the memory, and the current connection may use another interface.
 bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail) {
   const RailMasks kin = near(operation) & rail.kin;
   if (!rail.capabilities().regions || operation.length == 0 || operation.access.direct_failed ||
@@ -266,7 +265,7 @@ void DirectAccesses::rail_failed(const Rail& rail, bool peer_has_to_know) {
   if (rail.capabilities().regions) barrier_ = FailureBarrier::kWanted;
 }
 
-// The barrier is the last message that tells of a failed connection. What follows it may need no
+// The barrier is the last message that reports a failed connection. Later messages may need no
 // acknowledgement.
 void DirectAccesses::told_of_failure(uint32_t sent) {
   --untold_failures_;
@@ -285,7 +284,7 @@ void DirectAccesses::acknowledged(uint32_t sequence) {
 
 void DirectAccesses::go_on() {
   ++round_;
-  // An access that ends is replaced by the last one, which has had its turn or needs none yet.
+  // An access that ends is replaced by the last one, which was already visited or need not be.
   for (size_t i = operations_.size(); i-- > 0;) {
     if (i >= operations_.size()) continue;
     DirectAccess& direct = *operations_[i]->access.direct;

@@ -1,5 +1,5 @@
-// The interface and the counting that two ways to remote memory share: mapped_access.h and
-// direct_access.h. Neither needs the owner's help. Under the baton.
+// The interface and the counting shared by the two ways to remote memory that do not need the
+// owner's help: mapped_access.h and direct_access.h. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace hetcomm {
 
-// Takes over the operations that a direct way has finished.
+// Takes over operations when a direct path has finished.
 class DirectPathUser {
  public:
-  // The connection has done all of |operation|, or has failed with |code|.
+  // Called when the connection has done all of |operation|, or has failed with |code|.
   virtual void finish_direct(Operation& operation, Code code) HETCOMM_UNDER_BATON = 0;
-  // The direct way cannot continue: the rest goes by message, so that the owner says what became of
-  // the memory. The first |placed| bytes are in place.
+  // Called when the direct path cannot continue. The rest goes by message, so that the owner
+  // reports the state of its memory. The first |placed| bytes are in place.
   virtual void go_by_message(Operation& operation, uint64_t placed) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DirectPathUser() = default;
 };
 
-// Counts |operation| once, when it first leaves.
+// Counts |operation|, once, when it first leaves.
 inline void count_access(Operation& operation, hetcomm_counters_t& counters) {
   if (operation.access.remote == nullptr || std::exchange(operation.access.counted, true)) return;
   if (operation.kind == OperationKind::kPut) {

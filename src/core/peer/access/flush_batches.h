@@ -1,5 +1,6 @@
-// FlushBatches: which one-sided operations a flush waits for. A batch is what was submitted between
-// two flushes; a flush completes when its batch and all before it have ended. Under the baton.
+// FlushBatches: which one-sided operations a flush waits for. A batch holds the operations
+// submitted between two flushes. A flush completes when its batch and all earlier ones have ended.
+// Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +27,16 @@ class FlushBatches {
     ++batches_.back().running;
     return first_ + batches_.size() - 1;
   }
-  // An operation of |batch| has completed with |code|.
+  // Records that an operation of |batch| has completed with |code|.
   void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON {
     Batch& own = batches_[batch - first_];
     --own.running;
     if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
     if (own.running == 0 && own.closed) finish_batches();
   }
-  // Takes |flush|. It is pending. May throw std::bad_alloc.
+  // Takes over |flush|, which is pending. May throw std::bad_alloc.
   void submit(Operation& flush) HETCOMM_UNDER_BATON;
-  // |flush| ends early. The next flush reports what failed in its batch.
+  // Forgets |flush|, which ends early. The next flush reports the failures of its batch.
   void forget(const Operation& flush) HETCOMM_UNDER_BATON;
 
  private:
@@ -43,7 +44,7 @@ class FlushBatches {
     uint64_t running = 0;
     Code first_failure = Code::kOk;
     bool closed = false;
-    Operation* flush = nullptr;  // null in a closed batch: its flush ended early
+    Operation* flush = nullptr;  // null in a closed batch if its flush ended early
   };
 
   void open_batch() HETCOMM_UNDER_BATON;

@@ -50,7 +50,8 @@ void MappedAccess::for_each_remote(const Rail& rail, const RemoteKey& key, Use&&
   }
 }
 
-// The region must not be requested again while a memory names it.
+// Forgets a region that is gone, but not while a memory still names it: it must not be requested
+// again.
 void MappedAccess::forget_if_gone(const RemoteKey& key) {
   const auto known = regions_.find(key);
   if (known != regions_.end() && known->second.is_gone && !remotes_.contains(key)) {
@@ -58,7 +59,7 @@ void MappedAccess::forget_if_gone(const RemoteKey& key) {
   }
 }
 
-// Requests the mapping on first use. Until it exists, the owner helps.
+// Requests the mapping on first use. Until the mapping exists, operations go by message.
 bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
   const RemoteKey& key = remote.key(rail.ends.peer);
   if (!rail.capabilities().map || key == RemoteKey{}) return false;
@@ -91,7 +92,7 @@ void MappedAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedR
 void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   for_each_remote(rail, key,
                   [](RemoteMemory& remote) HETCOMM_UNDER_BATON { remote.mapped = nullptr; });
-  // It is not requested again: the owner is about to forget it.
+  // The region is not requested again, since the owner is about to forget it.
   if (const auto known = regions_.find(key); known != regions_.end()) {
     known->second = {.mapped = {}, .is_gone = true};
     forget_if_gone(key);
@@ -107,8 +108,8 @@ void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   }
 }
 
-// True when the operation has left the outbox: done, or being copied. False: the rest goes by
-// message.
+// Returns true when the operation has left the outbox, done or being copied. False: the rest goes
+// by message.
 bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
   if (is_atomic(operation)) {
     std::byte* at = operation.access.remote->mapped + operation.access.offset;

@@ -1,5 +1,5 @@
 // MappedAccess: one-sided operations on remote memory that a connection maps into this process. The
-// CPU does them. Under the baton.
+// CPU performs them. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace hetcomm {
 
-// The most bytes that one call copies to or from mapped memory. Progress does the rest.
+// The most bytes that one call copies to or from mapped memory. Later passes copy the rest.
 inline constexpr uint64_t kMaxCopiedAtOnce = 4 << 20;
 
 class MappedAccess {
@@ -27,18 +27,18 @@ class MappedAccess {
   MappedAccess(const MappedAccess&) = delete;
   MappedAccess& operator=(const MappedAccess&) = delete;
 
-  // Adds or removes a remote memory of the peer, for as long as it exists. May throw
-  // std::bad_alloc, and has then done nothing.
+  // Adds or removes a remote memory of the peer, for as long as it exists. If add() throws
+  // std::bad_alloc, nothing has changed.
   void add(RemoteMemory& remote) HETCOMM_UNDER_BATON;
   void remove(RemoteMemory& remote) HETCOMM_UNDER_BATON;
 
-  // The connection maps, or stops mapping, a region.
+  // Handles a connection's report that it maps, or stops mapping, a region.
   void mapped(Rail& rail, const RemoteKey& key,
               const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   void unmap(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
 
-  // Does |operation|, or begins to copy, if |rail|, the current one, maps its memory. False:
-  // nothing was done, or its bytes are in place and only the notification is missing.
+  // Performs |operation|, or begins to copy, if |rail|, the current one, maps its memory. Returns
+  // false if nothing was done, or if the bytes are in place and only the notification is missing.
   bool start(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON {
     if (operation.access.remote == nullptr || operation.access.placed ||
         !operation.buffers.on_host || operation.access.direct_failed) {
@@ -46,11 +46,11 @@ class MappedAccess {
     }
     return is_mapped(*operation.access.remote, rail) && start_mapped(operation, rail);
   }
-  // Continues the copies that are too long for one call. False: none is left.
+  // Continues the copies that are too long for one call. Returns whether any are left.
   bool copy_some() HETCOMM_UNDER_BATON;
-  // Removes |operation| from the copies. False: it was not there.
+  // Removes |operation| from the copies. Returns false if it was not there.
   bool stop(const Operation& operation) HETCOMM_UNDER_BATON;
-  // The first operation that is being copied. Null: none.
+  // Returns the first operation that is being copied, or null.
   Operation* first_copying() const HETCOMM_UNDER_BATON {
     return copies_.empty() ? nullptr : copies_.front().operation;
   }
@@ -58,9 +58,9 @@ class MappedAccess {
   // Stops the copies to memory that |rail| maps. They restart with enqueue_interrupted().
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool has_interrupted() const HETCOMM_UNDER_BATON { return !interrupted_.empty(); }
-  // Puts the interrupted operations into the outbox, to go by message. Never fails.
+  // Puts the interrupted operations into the outbox, so that they go by message. Never fails.
   void enqueue_interrupted() HETCOMM_UNDER_BATON;
-  // No memory of the peer is held that a connection may have mapped, and no copy is in progress.
+  // Returns whether no copy is in progress and no mapped memory of the peer may be held.
   bool is_idle() const HETCOMM_UNDER_BATON {
     return remote_count_ == 0 && copies_.empty() && interrupted_.empty();
   }
@@ -72,7 +72,7 @@ class MappedAccess {
   };
   struct KnownRegion {
     MappedRegion mapped;   // without an address: the mapping is pending
-    bool is_gone = false;  // the owner has dropped it
+    bool is_gone = false;  // the owner has dropped the region
   };
   struct HashKey {
     size_t operator()(const RemoteKey& key) const {
@@ -85,7 +85,7 @@ class MappedAccess {
   bool is_mapped(RemoteMemory& remote, Rail& rail) HETCOMM_UNDER_BATON {
     return remote.mapped != nullptr || ask_for(remote, rail);
   }
-  // Calls use(RemoteMemory&) for the memories that |rail| knows by |key|.
+  // Calls use(RemoteMemory&) for the memories that |rail| identifies by |key|.
   template <typename Use>
   void for_each_remote(const Rail& rail, const RemoteKey& key, Use&& use) HETCOMM_UNDER_BATON;
   void forget_if_gone(const RemoteKey& key) HETCOMM_UNDER_BATON;
@@ -95,7 +95,7 @@ class MappedAccess {
   Association& association_;
   DirectPathUser& user_;
   size_t remote_count_ = 0;
-  std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // by each of their keys
+  std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // indexed by all their keys
   std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // regions of the connection
   std::deque<Copy> copies_;
   std::vector<Operation*> interrupted_;

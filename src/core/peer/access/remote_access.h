@@ -4,8 +4,8 @@
 //   initiator                                         owner
 //     kPut (range, bytes)                        -->    writes them; acknowledged with whatever
 //                                                       goes back next
-//     kAnnouncePut (range, source), a rendezvous  -->    a receive of its own, with chunks as any
-//     kGet (range)                               -->    a send of its own:
+//     kAnnouncePut (range, source), a rendezvous  -->    its own receive, with chunks as any
+//     kGet (range)                               -->    its own send:
 //                                                <--    kGetData (bytes) or kAnnounceGet (source)
 //     kAtomic                                    -->    does it
 //                                                <--    kAtomicDone (value before)
@@ -15,12 +15,12 @@
 // clang-format on
 //
 // Where a connection reaches published regions, puts and gets go there directly (direct_access.h).
-// Where it maps the region, the CPU does them (mapped_access.h). The notification then follows as a
-// kPut without bytes. All messages are numbered and come once, like all messages of the pair. So
-// notifications and atomics happen once. Under the baton.
+// Where it maps the region, the CPU performs them (mapped_access.h). The notification then follows
+// as a kPut without bytes. All messages are numbered and delivered once, like all messages of the
+// pair, so notifications and atomics happen once. Under the baton.
 //
-// At most kMaxAsked operations are asked of one owner at a time, and at most kMaxHeld are held for
-// one initiator. permits.h says which operations count.
+// At most kMaxAsked operations are requested from one owner at a time, and at most kMaxHeld are
+// held for one initiator. permits.h says which operations count.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ class RemoteAccess final : public AccessLedger {
   RemoteAccess(const RemoteAccess&) = delete;
   RemoteAccess& operator=(const RemoteAccess&) = delete;
 
-  // Counts a pending one-sided operation of this rank's user. True: it is a flush, which needs no
-  // start. May throw std::bad_alloc.
+  // Counts a pending one-sided operation of this rank's user. Returns true for a flush, which needs
+  // no start. May throw std::bad_alloc.
   bool accept(Operation& operation) HETCOMM_UNDER_BATON {
     operation.access.ledger = this;
     if (operation.kind == OperationKind::kFlush) [[unlikely]] {
@@ -59,17 +59,17 @@ class RemoteAccess final : public AccessLedger {
     operation.access.started = true;
     return false;
   }
-  // Starts an operation whose turn has come. False: the caller tries again later. May throw
-  // std::bad_alloc.
+  // Starts an operation whose turn it is. Returns false if the caller must try again later. May
+  // throw std::bad_alloc.
   bool start(Operation& operation) HETCOMM_UNDER_BATON {
     return operation.kind == OperationKind::kAnswer ? owner_.start(operation)
                                                     : initiator_.start(operation);
   }
   // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Its buffer is quiet
-  // when it has completed.
+  // once it has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
   void ending(Operation& operation) override HETCOMM_UNDER_BATON;
-  // Flushes may complete after this.
+  // Records that an operation of |batch| has ended. May complete flushes.
   void ended(uint64_t batch, Code code) override HETCOMM_UNDER_BATON {
     batches_.ended(batch, code);
   }
@@ -79,24 +79,24 @@ class RemoteAccess final : public AccessLedger {
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return permits_.has_answers() || initiator_.awaits_acknowledgement();
   }
-  // The peer has all messages up to |sequence|. The first is called before the message that
-  // acknowledges them is handled, since that message may ask for something. The second is called
-  // after it.
+  // These two handle the peer's acknowledgement of all messages up to |sequence|.
+  // answers_acknowledged() is called before the message that carries the acknowledgement is
+  // handled, since that message may request something. acknowledged() is called after it.
   void answers_acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
     permits_.acknowledged(sequence);
   }
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON { initiator_.acknowledged(sequence); }
 
   // --- pending operations ---
-  // An answer or an operation that is waiting can start now, if the connection has room.
+  // Returns whether an answer or a waiting operation can start now if the connection has room.
   bool has_to_start() const HETCOMM_UNDER_BATON {
     return owner_.has_to_start() || initiator_.has_to_start();
   }
-  // No submitted operation waits here for its turn.
+  // Returns whether no submitted operation waits for its turn.
   bool has_all_started() const HETCOMM_UNDER_BATON {
     return !owner_.has_to_start() && initiator_.has_all_started();
   }
-  // Nothing is in flight, and no memory of the peer is held that a connection may have mapped.
+  // Returns whether nothing is in flight and no mapped memory of the peer may be held.
   bool is_idle() const HETCOMM_UNDER_BATON {
     return !owner_.has_to_start() && initiator_.is_idle();
   }

@@ -24,8 +24,8 @@ class TurnQueue {
     operation.access.waiting = false;
     queue_.remove(operation);
   }
-  // Calls |start(operation)| for each in order, while |may_start()| and the connection has room,
-  // until one has to keep waiting.
+  // Calls |start(operation)| for each operation in order, while |may_start()| is true and the
+  // connection has room, until one must keep waiting.
   template <typename MayStart, typename Start>
   void start_all(MayStart&& may_start, Start&& start) HETCOMM_UNDER_BATON {
     while (!queue_.empty() && association_.may_send() && may_start()) {

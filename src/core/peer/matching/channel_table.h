@@ -1,11 +1,11 @@
-// The channels of one rank. What arrives for its communicators is found by the number that senders
-// put in front of each message.
+// The channels of one rank. Each message begins with a channel number, by which the table finds its
+// channel.
 //
-// Every rank numbers its own channels, and tells the members of a communicator the number by which
-// they reach it here. It draws the number before it tells them. So a message for a number that is
-// not in the table can only be for a communicator that is gone here, however fast the sender is.
-// Numbers are drawn in turn from 2^32. Late messages for an old number find nothing, and making and
-// destroying communicators does not use the numbers up.
+// Every rank numbers its own channels and tells the members of a communicator the number by which
+// they reach it. It draws the number before it tells them. So a message for a number that is not in
+// the table can only be for a communicator that this rank has destroyed, however fast the sender
+// is. Numbers are drawn in turn from 2^32. Late messages for an old number find no channel, and
+// making and destroying communicators does not exhaust the numbers.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,17 @@ struct Channel {
   MatchTable point_to_point HETCOMM_GUARDED_BY_BATON;
   MatchTable collective HETCOMM_GUARDED_BY_BATON;
   ReshardBoard plans HETCOMM_GUARDED_BY_BATON;
-  Status aborted HETCOMM_GUARDED_BY_BATON;  // why it was aborted, if it was
-  // The reason if collective operations have failed. Everything else continues.
+  Status aborted HETCOMM_GUARDED_BY_BATON;  // why the communicator was aborted; kOk if it was not
+  // Why collective operations have failed; kOk if they have not. Everything else continues.
   Status collectives_failed HETCOMM_GUARDED_BY_BATON;
 };
 
 class ChannelTable {
  public:
-  // Draws numbers from |first| on.
+  // Draws numbers starting at |first|.
   explicit ChannelTable(uint32_t first = 0) : next_(first) {}
 
-  // Null when no channel has this number, or no longer.
+  // Returns the channel with number |id|; null if there is none, or no longer.
   Channel* find(uint32_t id) const HETCOMM_UNDER_BATON {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
@@ -54,7 +54,7 @@ class ChannelTable {
     const Channel* found = find(id);
     return found != nullptr && !found->aborted.ok();
   }
-  // The first channel has number |first|.
+  // Opens a channel with the next free number. The first channel gets number |first|.
   Channel& open() HETCOMM_UNDER_BATON {
     if (2 * (count_ + 1) > slots_.size()) grow();
     while (slots_[next_ & mask()] != nullptr) ++next_;
@@ -64,7 +64,7 @@ class ChannelTable {
     ++count_;
     return *slot;
   }
-  // The channel's tables are empty.
+  // Removes the channel, whose tables are empty.
   void close(uint32_t id) HETCOMM_UNDER_BATON {
     if (find(id) == nullptr) return;
     slots_[id & mask()].reset();
@@ -89,7 +89,7 @@ class ChannelTable {
 
  private:
   size_t mask() const HETCOMM_UNDER_BATON { return slots_.size() - 1; }
-  // Numbers that differ in their low bits still differ with one bit more.
+  // Doubles the table. Numbers that differ in their low bits still differ with one more bit.
   void grow() HETCOMM_UNDER_BATON {
     std::vector<std::unique_ptr<Channel>> bigger(2 * slots_.size());
     for (auto& channel : slots_) {

@@ -19,7 +19,7 @@ void Completer::complete(Operation& operation, Code code, std::string text) {
   try {
     if (!text.empty()) operation.outcome.text = std::make_unique<std::string>(std::move(text));
   } catch (const std::bad_alloc&) {
-    operation.outcome.text.reset();  // the code has to suffice
+    operation.outcome.text.reset();  // out of memory: only the code is reported
   }
   complete(operation);
 }
@@ -54,7 +54,7 @@ void Completer::complete_access(Operation& operation, Code code) {
            }));
 }
 
-// Completes a collective operation that was never started, or a one-sided one.
+// Completes a collective operation that was never started, or a one-sided operation.
 void Completer::complete_other(Operation& operation) {
   if (operation.kind == OperationKind::kCollective) {
     delete std::exchange(operation.composite, nullptr);
@@ -72,13 +72,13 @@ void Completer::complete_other(Operation& operation) {
   if (access.remote != nullptr) access.remote->drop_use();
   finish(operation);
   if (access.registration != nullptr && access.registration->drop_running()) {
-    engine_.note_arrival();  // a thread may wait for it to unregister
+    engine_.note_arrival();  // a thread may wait to unregister the memory
   }
   if (access.started) access.ledger->ended(access.batch, code);
 }
 
-// If a device of the operation's memory was given up, that memory may not be quiet, however the
-// operation ended.
+// Sets DEVICE_LOST if a device of |operation|'s memory was abandoned, no matter how |operation|
+// ended: that memory may not be quiet.
 void Completer::tell_of_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;
@@ -92,7 +92,7 @@ void Completer::tell_of_abandoned(Operation& operation) {
       }
       if (text->find(kNotQuiet) == std::string::npos) *text += fmt::format("; {}", kNotQuiet);
     } catch (const std::bad_alloc&) {
-      text.reset();  // the code has to suffice
+      text.reset();  // out of memory: only the code is reported
     }
     return;
   }

@@ -1,5 +1,5 @@
-// Completer: ends operations. It writes the outcome, releases what they hold, and tells the
-// waiters. Under the baton.
+// Completer: ends operations. It writes the outcome, releases what the operation holds, and
+// notifies the waiters. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ namespace hetcomm {
 // Counts the one-sided operations between this rank and a peer.
 class AccessLedger {
  public:
-  // |operation| is about to complete. Releases what it holds of the pair.
+  // Releases what |operation|, which is about to complete, holds of the pair.
   virtual void ending(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // An operation that was counted in |batch| has completed with |code|.
+  // Records that an operation counted in |batch| has completed with |code|.
   virtual void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~AccessLedger() = default;
 };
 
-// Appended to the reason of an operation whose device was given up.
+// Appended to the error text of an operation whose device was abandoned.
 inline constexpr const char* kNotQuiet =
     "a copy may go on, so that its memory on the device must not be used again";
 
-// |code| ends |operation| because its communicator was aborted.
+// Returns whether |operation| ends with |code| because its communicator was aborted.
 bool is_aborted(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
-// The text of |operation|, which ends because of |told| by another rank. Messages of the library
-// itself have no name for people. Works without memory.
+// Returns the error text for |operation|, which ends because of |told|, a status from another rank.
+// Internal messages of the library are not named in it. Works without memory.
 std::string text_of_told(const Operation& operation, const Status& told) HETCOMM_UNDER_BATON;
 
 class Completer {
@@ -49,13 +49,13 @@ class Completer {
     }
     finish(operation);
   }
-  // Completes |operation| with |code|. The text is left out if there is no memory for it.
+  // Completes |operation| with |code|. Omits the text if out of memory.
   void complete(Operation& operation, Code code, std::string text = {}) HETCOMM_UNDER_BATON;
-  // Ends a one-sided operation with |code|, because the owner or the connection reported it.
+  // Ends a one-sided operation with |code|, which the owner or the connection reported.
   void complete_access(Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // Explains in words that the one-sided |operation| ended with |code| because the owner said so.
+  // Returns text that explains why the one-sided |operation| ended with the owner's |code|.
   static std::string access_failure_text(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // The last step for all kinds: after it the operation is counted nowhere else.
+  // Performs the last step for all kinds. Afterwards |operation| is counted nowhere else.
   void finish(Operation& operation) HETCOMM_UNDER_BATON {
     CommunicatorBase& communicator = *operation.communicator;
     operation.outcome.source = communicator.rank_of(operation.outcome.source);
@@ -71,7 +71,7 @@ class Completer {
     communicator.operation_ended();
     if (operation.options.on_track) [[unlikely]] {
       operation.transfer.track->give_permit();
-      if (operation.detached) engine_.request_released();  // some wait until the track is empty
+      if (operation.detached) engine_.request_released();  // for waits on an empty track
     }
     if (operation.detached) [[unlikely]] {
       if (operation.internal.handler != nullptr) {
@@ -82,8 +82,8 @@ class Completer {
     }
     engine_.operation_completed(&operation);
   }
-  // The memories and the stream of |operation| are no longer in use. Those of a prepared operation
-  // stay in use until it is released.
+  // Releases the memories and the stream of |operation|. A prepared operation keeps its own until
+  // it is released.
   static void drop_uses(Operation& operation);
 
  private:

@@ -49,7 +49,7 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
   CopyJob copy_;
 };
 
-// Delivers a message that does not fit whole into one piece of host memory.
+// Delivers a message that does not go whole into one piece of host memory.
 void Delivery::deliver_rest(Operation& receive, ConstByteSpan bytes) {
   const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
   if (part > 0) {
@@ -59,7 +59,7 @@ void Delivery::deliver_rest(Operation& receive, ConstByteSpan bytes) {
         receive.phase = OperationPhase::kCopying;
         copy.release()->start();
       } catch (const std::bad_alloc&) {
-        completer_.complete(receive, Code::kOutOfMemory);  // nothing has begun
+        completer_.complete(receive, Code::kOutOfMemory);  // no copy has begun
       }
       return;
     }

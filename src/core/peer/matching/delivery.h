@@ -1,5 +1,5 @@
-// Delivery: puts the bytes of an arrived message into its receive, which then completes. Under the
-// baton.
+// Delivery: puts the bytes of an arrived message into its receive and completes the receive. Under
+// the baton.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class Delivery {
   Delivery(Completer& completer, Staging& staging, BlockPool& blocks, Graveyard& graveyard)
       : completer_(completer), staging_(staging), blocks_(blocks), graveyard_(graveyard) {}
 
-  // |receive| gets a message of |length| bytes from rank |source| of the job.
+  // Records in |receive| a message of |length| bytes from rank |source| of the job.
   static void note_message(Operation& receive, int source, uint64_t tag, uint64_t length) {
     receive.outcome.source = source;
     receive.outcome.matched_tag = tag;
@@ -40,9 +40,10 @@ class Delivery {
     if (!bytes.empty()) copy_bytes(receive.buffers.extent.iov_base, bytes.data(), bytes.size());
     completer_.complete(receive);
   }
-  // A message of |length| bytes is in |receive|, as far as it fits. The receive is in host memory.
+  // Completes |receive|, whose host memory already holds as much of a |length|-byte message as
+  // fits.
   void delivered(Operation& receive, int source, uint64_t tag, uint64_t length) HETCOMM_UNDER_BATON;
-  // All bytes for |receive| are in its memory.
+  // Completes |receive|, all of whose bytes are in its memory.
   void complete_delivered(Operation& receive) HETCOMM_UNDER_BATON;
   void complete_truncated(Operation& receive) HETCOMM_UNDER_BATON;
 

@@ -5,7 +5,7 @@
 namespace hetcomm {
 namespace {
 
-// A search that passes more messages makes an index for searches like it.
+// A search that walks past more than this many messages builds an index for similar searches.
 constexpr uint64_t kMaxWalked = 32;
 // The number of tables of receives with wildcards above which an empty table is removed.
 constexpr size_t kMaxIdleTables = 8;
@@ -48,7 +48,7 @@ void MatchTable::remove(Operation* receive) {
   }
   ReceiveTable& table = wild_for(mask);
   table.remove(*receive);
-  // Every message is compared with all tables.
+  // Every message is compared with all tables, so an empty surplus table is removed.
   if (table.count() > 0 || wild_.size() <= kMaxIdleTables) return;
   if (&table != &wild_.back()) table = std::move(wild_.back());
   wild_.pop_back();
@@ -149,7 +149,7 @@ Incoming* MatchTable::search_unexpected(int32_t source, uint64_t tag, uint64_t i
 
 // --- indexes of unexpected messages ---------------------------------------------
 
-// Returns an unused place, or that of the least recently searched index.
+// Returns an unused place, or that of the least recently used index.
 std::optional<MatchTable::Index>& MatchTable::place_for_index() {
   std::optional<Index>* oldest = &indexes_.front();
   for (std::optional<Index>& each : indexes_) {
@@ -196,7 +196,7 @@ void MatchTable::add_to_indexes(Incoming& message) {
     return;
   }
   for (std::optional<Index>& each : indexes_) {
-    if (each) each->table.append(message);  // it has lists, so this does not fail
+    if (each) each->table.append(message);  // the table has lists, so this does not fail
   }
 }
 
@@ -215,8 +215,8 @@ void MatchTable::drop_indexes() {
   free_index_places_ = nullptr;
 }
 
-// The last unexpected message has left. An index that was not searched since the previous time only
-// makes messages more expensive.
+// Called when the last unexpected message has left. Drops indexes that were not searched since the
+// last time, since they only make messages more expensive.
 void MatchTable::drop_unused_indexes() {
   has_indexes_ = false;
   for (std::optional<Index>& each : indexes_) {

@@ -1,12 +1,11 @@
 // Matching of receives with messages on one channel of one communicator.
 //
-// Guarantees: messages of one source are matched in the order in which they arrived here (the pair
-// keeps it equal to the order in which they were sent). Receives are tried in the order in which
-// they were posted. The cost of a receive or a message does not grow with the number of outstanding
-// ones. It grows with the number of different masks that posted receives have at the same time. A
-// mask says whether any source is taken, and which bits of the tag are ignored. Searches for
-// unexpected messages keep this promise while they alternate between at most
-// MatchTable::kMaxIndexes masks.
+// Guarantees: messages from one source are matched in order of arrival, which the pair keeps equal
+// to the order of sending. Receives are tried in the order in which they were posted. The cost of a
+// receive or a message does not grow with the number of outstanding ones. It grows with the number
+// of different masks that the posted receives have. A mask says whether any source is accepted, and
+// which bits of the tag are ignored. Searches for unexpected messages keep this promise while they
+// alternate between at most MatchTable::kMaxIndexes masks.
 #pragma once
 
 #include <array>
@@ -30,8 +29,8 @@ class MessageReceiver;
 
 // A message that has begun to arrive and is not yet in its receiver's buffer.
 struct Incoming {
-  // Makes room for the |length| eager bytes of a message that waits unmatched. False: memory is
-  // exhausted.
+  // Makes room for the |length| eager bytes of a message that waits unmatched. Returns false if out
+  // of memory.
   bool make_room(BlockPool& pool) HETCOMM_UNDER_BATON {
     bytes = length <= few.size() ? few.data() : static_cast<std::byte*>(pool.take(length));
     return bytes != nullptr;
@@ -60,18 +59,18 @@ struct Incoming {
   Incoming* previous_arrived = nullptr;
   IdLink<Incoming> id_link;  // set for a message that was announced
   class MatchTable* table;
-  bool queued = false;    // in the unexpected queue of |table|
-  bool arriving = false;  // eager bytes are missing, in a list of |receiver|
+  bool queued = false;    // is in the unexpected queue of |table|
+  bool arriving = false;  // lacks eager bytes, and is in a list of |receiver|
   bool rendezvous = false;
   int32_t source = -1;
-  MessageReceiver* receiver = nullptr;  // the receiver that made it
+  MessageReceiver* receiver = nullptr;  // the receiver that made this message
   Operation* operation = nullptr;       // the matched operation
   uint64_t tag = 0;
   uint64_t length = 0;
   uint64_t received = 0;       // eager bytes that have arrived
   uint64_t credit = 0;         // returned when the message leaves the queue
   std::byte* bytes = nullptr;  // null: matched, or none are kept here
-  uint64_t sender_id = 0;      // of a rendezvous or pulled message, as the next two
+  uint64_t sender_id = 0;      // for a rendezvous or pulled message, like the next two
   uint64_t rail;
   RemoteKey source_key;
   uint64_t transports = ~uint64_t{0};  // the sender's transports near the data
@@ -85,7 +84,7 @@ struct MatchMask {
 
   bool operator==(const MatchMask&) const = default;
   static MatchMask of(const Operation& receive) { return {receive.peer < 0, receive.ignore}; }
-  // Messages and receives that may match have the same hash.
+  // Returns a hash that is equal for messages and receives that may match.
   uint64_t hash(int32_t source, uint64_t tag) const {
     constexpr uint64_t kTagFactor = 0x9e3779b97f4a7c15u;
     constexpr uint64_t kSourceFactor = 0xd6e8feb86659fd93u;
@@ -109,7 +108,7 @@ class HashedLists {
   List& at(uint64_t hash) { return lists_[hash >> shift_]; }
   const List& at(uint64_t hash) const { return lists_[hash >> shift_]; }
   // Makes more lists if there are too few for |count| objects. move(list) then puts the content of
-  // an old list where it belongs. The lists keep their order, since each new list takes its content
+  // an old list where it belongs. The order within lists is kept, since each new list is filled
   // from one old list. Throws std::bad_alloc if there are no lists at all.
   template <typename Move>
   void make_room(size_t count, Move&& move) HETCOMM_UNDER_BATON {
@@ -133,7 +132,7 @@ class HashedLists {
     try {
       old.resize(lists_.size() << kGrowthBits);
     } catch (const std::bad_alloc&) {
-      return;  // the lists are longer than they should be
+      return;  // the lists get longer than they should be
     }
     old.swap(lists_);
     shift_ -= kGrowthBits;
@@ -153,7 +152,7 @@ class ReceiveTable {
 
   const MatchMask& mask() const { return mask_; }
   size_t count() const { return count_; }
-  // May throw std::bad_alloc, and has then done nothing.
+  // Appends |receive|. If this throws std::bad_alloc, nothing has changed.
   void append(Operation& receive) HETCOMM_UNDER_BATON {
     lists_.make_room(count_, [this](OperationQueue& old) HETCOMM_UNDER_BATON { move(old); });
     lists_.at(hash_of(receive)).push_back(receive);
@@ -163,11 +162,12 @@ class ReceiveTable {
     lists_.at(hash_of(receive)).remove(receive);
     --count_;
   }
-  // The first receive that a message matches; null: none. The table is not empty.
+  // Returns the first receive that a message matches, or null. Requires that the table is not
+  // empty.
   Operation* find(int32_t source, uint64_t tag) const HETCOMM_UNDER_BATON {
     return first_in(lists_.at(mask_.hash(source, tag)), source, tag);
   }
-  // Does what find() does, and removes the receive.
+  // Same as find(), but also removes the receive.
   Operation* take(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON {
     OperationQueue& list = lists_.at(mask_.hash(source, tag));
     Operation* const found = first_in(list, source, tag);
@@ -177,7 +177,7 @@ class ReceiveTable {
     --count_;
     return found;
   }
-  // Reuses the table, which is empty, for other receives.
+  // Reuses the table for another mask. Requires that it is empty.
   void set_mask(const MatchMask& mask) HETCOMM_UNDER_BATON { mask_ = mask; }
 
  private:
@@ -198,8 +198,8 @@ class ReceiveTable {
   HashedLists<OperationQueue> lists_;
 };
 
-// Messages that found no receive, found by the parts that a receive compares. The lists link
-// Incoming::place, or the place with number |index| of Incoming::index_places.
+// Messages that found no receive, indexed by the parts that a receive compares. The lists link
+// Incoming::place, or entry |index| of Incoming::index_places.
 class MessageTable {
  public:
   static constexpr size_t kNoIndex = Incoming::IndexPlaces::kCount;
@@ -208,10 +208,11 @@ class MessageTable {
   MessageTable& operator=(const MessageTable&) = delete;
 
   const MatchMask& mask() const { return mask_; }
-  // May throw std::bad_alloc, and has then done nothing.
+  // Adds |message|. If this throws std::bad_alloc, nothing has changed.
   void append(Incoming& message) HETCOMM_UNDER_BATON;
   void remove(Incoming& message) HETCOMM_UNDER_BATON;
-  // The oldest message that a receive matches; null: none. Adds the messages it passes to |*steps|.
+  // Returns the oldest message that a receive matches, or null. Adds the number of messages passed
+  // to |*steps|.
   Incoming* find(int32_t source, uint64_t tag, uint64_t* steps) const HETCOMM_UNDER_BATON;
 
  private:
@@ -239,7 +240,7 @@ class MatchTable {
   MatchTable(const MatchTable&) = delete;
   MatchTable& operator=(const MatchTable&) = delete;
 
-  // Puts a receive at the end of the queue. May throw std::bad_alloc, and has then done nothing.
+  // Puts a receive at the end of the queue. If this throws std::bad_alloc, nothing has changed.
   void post(Operation* receive) HETCOMM_UNDER_BATON {
     const MatchMask mask = MatchMask::of(*receive);
     receive->links.stamp = ++next_stamp_;
@@ -248,7 +249,7 @@ class MatchTable {
   }
   // Removes a posted receive.
   void remove(Operation* receive) HETCOMM_UNDER_BATON;
-  // Removes and returns the first posted receive that matches; null: none does.
+  // Removes and returns the first posted receive that matches, or null.
   Operation* match_message(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON {
     if (posted_count_ == 0) return nullptr;
     if (posted_count_ != exact_.count()) [[unlikely]]
@@ -259,28 +260,28 @@ class MatchTable {
     return found;
   }
 
-  // Queues a message that found no receive. May throw std::bad_alloc, and has then done nothing.
+  // Queues a message that found no receive. If this throws std::bad_alloc, nothing has changed.
   void add_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
   void remove_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
-  // The first queued message that the arguments match (source -1: any); null: none does. It stays
-  // queued.
+  // Returns the first queued message that the arguments match, or null. -1 as |source| means any.
+  // The message stays queued.
   Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) HETCOMM_UNDER_BATON {
     return arrived_.next_arrived == nullptr ? nullptr : search_unexpected(source, tag, ignore);
   }
 
   size_t posted_count() const HETCOMM_UNDER_BATON { return posted_count_; }
   Incoming* first_unexpected() const HETCOMM_UNDER_BATON { return arrived_.next_arrived; }
-  // Counts the work of searches since the beginning: messages that searches passed or put into an
-  // index, and tables of receives with wildcards that were searched for messages.
+  // Returns the work of all searches: messages that searches passed or put into an index, and
+  // tables of wildcard receives that were searched for messages.
   uint64_t steps() const HETCOMM_UNDER_BATON { return steps_; }
 
  private:
-  // The unexpected messages by another mask, for searches that would pass many of them.
+  // Indexes the unexpected messages by one more mask, for searches that would pass many of them.
   struct Index {
     Index(size_t number, const MatchMask& mask, uint64_t search)
         : table(number, mask), last_search(search) {}
     MessageTable table;
-    uint64_t last_search;  // number of the last search that used it
+    uint64_t last_search;  // number of the last search that used this index
   };
 
   ReceiveTable& wild_for(const MatchMask& mask) HETCOMM_UNDER_BATON;
@@ -303,7 +304,7 @@ class MatchTable {
   std::array<std::optional<Index>, kMaxIndexes> indexes_;
   bool has_indexes_ = false;
   uint64_t searches_ = 0;            // searches that have used or made an index
-  uint64_t searches_when_idle_ = 0;  // |searches_| when the last unexpected message left
+  uint64_t searches_when_idle_ = 0;  // |searches_| when the queue last became empty
   std::vector<std::unique_ptr<Incoming::IndexPlaces[]>> index_places_;
   Incoming::IndexPlaces* free_index_places_ = nullptr;  // places that no message uses
   uint64_t steps_ = 0;

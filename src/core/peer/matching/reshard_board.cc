@@ -39,7 +39,7 @@ void ReshardBoard::add(BoardedReshard& plan, Terms terms) {
   for (const int rank : terms.ranks) ++next_.find({rank, terms.tag})->second;
 }
 
-// |entry|, the last one, could not be added completely, and is not counted.
+// Removes |entry|, the last one, which could not be added completely and is not counted.
 void ReshardBoard::take_back(Entry& entry) {
   by_plan_.erase(entry.plan);
   for (const auto& [rank, peer] : entry.peers) {
@@ -54,7 +54,7 @@ void ReshardBoard::take_back(Entry& entry) {
   entries_.pop_back();
 }
 
-// Removes the plan of |entry|. Peers stay if one of their plans belongs to it.
+// Removes the plan of |entry|. Peers with a matching plan stay in the entry.
 void ReshardBoard::unlist(Entry& entry) {
   by_plan_.erase(entry.plan);
   entry.plan = nullptr;
@@ -76,8 +76,8 @@ void ReshardBoard::unlist(Entry& entry) {
   }
 }
 
-// The board remembers which plans of peers belonged to |plan| until these are gone, too: later
-// notes about them are for no other plan.
+// The board remembers which plans of peers matched |plan| until these are gone, too: later notes
+// about them are not for any other plan.
 void ReshardBoard::remove(BoardedReshard& plan) {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return;
@@ -114,7 +114,7 @@ uint32_t ReshardBoard::number_of(const BoardedReshard& plan, int rank) const {
 
 // --- notes that wait ------------------------------------------------------------
 
-// If it throws, it leaves nothing behind.
+// If this throws, nothing has changed.
 void ReshardBoard::wait(int rank, const ReshardNote& note) {
   size_t& own_count = waiting_of_[rank];
   const NoteKey key = key_of(rank, note);
@@ -132,7 +132,7 @@ void ReshardBoard::wait(int rank, const ReshardNote& note) {
   ++waiting_count_;
 }
 
-// Takes the oldest note that waits by |key|. False: none is left.
+// Takes the oldest waiting note for |key|. Returns false if none is left.
 bool ReshardBoard::take_waiting(const NoteKey& key, ReshardNote* out) {
   const auto [rank, tag, content, number] = key;
   const auto found = waiting_.find(key);
@@ -161,7 +161,8 @@ bool ReshardBoard::find_waiting(int rank, const Entry& entry, const Peer& peer,
 }
 
 // A waiting note may be about a plan that is gone by now. So it is not reported to a differing plan
-// in its place: this rank will start that one, and the peer then compares it with what it has.
+// in its place: this rank will announce its own plan, and the peer then compares it with what it
+// has.
 std::vector<ReshardBoard::Answer> ReshardBoard::catch_up(BoardedReshard& plan) {
   std::vector<Answer> answers;
   const auto known = by_plan_.find(&plan);
@@ -189,7 +190,7 @@ std::vector<ReshardBoard::Answer> ReshardBoard::catch_up(BoardedReshard& plan) {
   return answers;
 }
 
-// Joins |entry| to the plans of peers whose notes wait for it.
+// Joins |entry| to plans of peers whose notes wait for it.
 void ReshardBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
   out->reserve(entry.peers.size());
   for (auto& [rank, peer] : entry.peers) {
@@ -208,7 +209,7 @@ void ReshardBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
   }
 }
 
-// |entry| could not hear of the notes. Allocates nothing.
+// Undoes catch_notes() for |entry|, to which the notes could not be delivered. Allocates nothing.
 void ReshardBoard::let_go(Entry& entry, Caught& caught) {
   if (caught.free.empty() || entry.plan == nullptr) return;
   theirs_.erase(their_key_of(caught.key));
@@ -224,7 +225,7 @@ ReshardBoard::Match ReshardBoard::find_own(int rank, uint64_t tag, uint32_t numb
   return {found->second, &found->second->peers.at(rank)};
 }
 
-// Finds the plan that belongs to the one that |key| names.
+// Finds the plan that matches the one that |key| names.
 ReshardBoard::Match ReshardBoard::find_partner(int rank, const NoteKey& key, uint16_t older) {
   const TheirKey their_key = their_key_of(key);
   if (const auto known = theirs_.find(their_key); known != theirs_.end()) {
@@ -240,8 +241,8 @@ ReshardBoard::Match ReshardBoard::find_partner(int rank, const NoteKey& key, uin
   return {&entry, &peer};
 }
 
-// Finds the plan without a plan of the peer that fits the plan that |key| names: it has the same
-// number, or |older| equal ones precede it. Waiting notes of a lower number have the first choice.
+// Finds the plan for |key| among those that no plan of the peer matches yet: it has the same
+// number, or |older| equal plans precede it. Waiting notes with a lower number are served first.
 ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, uint16_t older) {
   auto found = free_.find(key);
   if (found != free_.end()) return found;
@@ -258,7 +259,7 @@ ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, ui
   return found;
 }
 
-// Finds the plan in its place that has another hash.
+// Finds the plan in the same place that has another hash.
 ReshardBoard::Match ReshardBoard::find_other(int rank, const ReshardNote& note) {
   const Match own = find_own(rank, note.tag, note.body.number);
   return own.peer != nullptr && own.peer->theirs == kUnknown ? own : Match{};
@@ -273,8 +274,8 @@ ReshardNote ReshardBoard::answer_to(const ReshardNote& note, ReshardAction actio
   return answer;
 }
 
-// Hands |note| to the plan that belongs to its plan. The peer is told of a plan in its place that
-// differs. If the peer still has its own, it says so, and both end.
+// Delivers |note| to the plan that matches the peer's. If a differing plan is in its place, the
+// peer is told. If the peer still has its own plan, it reports that, and both plans end.
 void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
                         std::vector<Answer>* answers) {
   if (entry.plan == nullptr) return;
@@ -290,7 +291,7 @@ void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
   }
 }
 
-// Lists, for people, the plans that exist in place of that of |note|.
+// Lists, in readable form, the existing plans in place of the one that |note| names.
 std::string ReshardBoard::others(int rank, const ReshardNote& note) const {
   const auto next_of = [&](uint64_t tag) { return own_.lower_bound({rank, tag, 0}); };
   const auto is_of = [&](auto each) {
@@ -332,8 +333,8 @@ void ReshardBoard::forget(int rank, const ReshardNote& note) {
     while (take_waiting(key, &dropped)) {
     }
   }
-  // An existing plan stays joined to the plan that is gone if both have the same number: no other
-  // plan of the peer belongs to it. A plan that was joined for lack of a better one is free again.
+  // An existing plan stays joined to the gone plan if both have the same number: no other plan of
+  // the peer matches it. A plan that was joined for lack of a better match is free again.
   for (auto each = theirs_.lower_bound(first); each != theirs_.end() && is_named(each->first);) {
     Entry& entry = *each->second;
     Peer& peer = entry.peers.at(rank);

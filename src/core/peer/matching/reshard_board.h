@@ -1,16 +1,17 @@
 // ReshardBoard: the reshard plans that this rank has made on one communicator, and what other ranks
-// report of theirs. Below, a plan is a reshard plan.
+// report about theirs. Below, "plan" means a reshard plan.
 //
-// Ranks do not exchange plans. Each rank numbers those that it has made with the same peer and tag,
-// and tells its peers the tag, the number and a hash of what the ranks have to agree on (kStarted).
-// A peer that has such a plan with another hash answers kDiffers, and both plans end. A peer that
-// has none answers kLacks, since the plan may come, and says kHas when it has. Notes about single
-// executions come the same way, and wait here if their plan is not made yet.
+// Ranks do not exchange plans. Each rank numbers the plans that it has made with the same peer and
+// tag. It tells its peers the tag, the number and a hash of what the ranks have to agree on
+// (kStarted). A peer that has such a plan with another hash answers kDiffers, and both plans end. A
+// peer without such a plan answers kLacks, since the plan may still be made, and sends kHas once it
+// is. Notes about single executions arrive the same way, and wait here if their plan is not made
+// yet.
 //
-// Two plans belong together if tag and hash are the same. Among several such plans, those with the
-// same number belong together. Numbers of two ranks may drift apart when one of them could not make
-// a plan. If no plan has the number, plans belong together in order: a note says how many older
-// plans, equal to its own, its sender has not mentioned so far.
+// Two plans match if their tag and hash are equal. Among several such plans, those with the same
+// number match. The numbers on two ranks may drift apart when one rank could not make a plan. If no
+// plan has the number, plans match in order: a note says how many older, equal plans its sender has
+// not mentioned so far.
 //
 // The cost of a plan or a note grows only with the logarithm of the number of plans.
 #pragma once
@@ -42,14 +43,15 @@ struct ReshardNote {
   std::string text;
 };
 
-// The interface of a plan of this rank for its board.
+// The interface of a plan that its board calls.
 class BoardedReshard {
  public:
-  // At this plan's place, rank |rank| of the job has made a plan with the hash |content|.
+  // Reports that rank |rank| of the job has a plan with hash |content| in place of this one.
   virtual void peer_differs(int rank, uint64_t content) HETCOMM_UNDER_BATON = 0;
-  // Rank |rank| lacks such a plan and has |others|. If |others| is empty, it has the plan now.
+  // Reports that rank |rank| lacks this plan and has |others| instead. Empty |others|: |rank| has
+  // the plan now.
   virtual void peer_lacks(int rank, std::string_view others) HETCOMM_UNDER_BATON = 0;
-  // A note about an execution: kGivenUp or kLabelled.
+  // Delivers a note about an execution: kGivenUp or kLabelled.
   virtual void peer_says(int rank, const ReshardNote& note) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -66,66 +68,66 @@ class ReshardBoard {
   struct Terms {
     uint64_t tag = 0;
     uint64_t content = 0;
-    std::vector<int> ranks;  // in the job, without this rank
+    std::vector<int> ranks;  // ranks of the job, without this rank
   };
-  // The value for an unknown number: no plan has it.
+  // The value for an unknown number. No plan has this number.
   static constexpr uint32_t kUnknown = ~uint32_t{0};
-  // The longest text that may come with a note.
+  // The longest text that a note may carry.
   static constexpr size_t kMaxText = 512;
-  // Stands for this many or more.
+  // Means this many or more.
   static constexpr uint16_t kMaxOlder = 16;
 
-  // Puts |plan| on the board, where it stays until remove(). catch_up() delivers what peers have
-  // said of it before. May throw std::bad_alloc, and has then done nothing.
+  // Puts |plan| on the board, where it stays until remove(). catch_up() delivers earlier notes
+  // about it. If this throws std::bad_alloc, nothing has changed.
   void add(BoardedReshard& plan, Terms terms) HETCOMM_UNDER_BATON;
-  // Returns the answers to send. May throw std::bad_alloc. Whatever |plan| was told then does not
-  // count: the next call repeats all of it, to |plan| or to a plan that takes its place.
+  // Delivers waiting notes to |plan| and returns the answers to send. May throw std::bad_alloc. The
+  // next call then delivers all of the notes again, to |plan| or to its replacement.
   std::vector<Answer> catch_up(BoardedReshard& plan) HETCOMM_UNDER_BATON;
-  // No effect if |plan| is not on the board.
+  // Removes |plan|. Does nothing if it is not on the board.
   void remove(BoardedReshard& plan) HETCOMM_UNDER_BATON;
-  // Rank |rank| is told of |plan|. Returns how many older plans that equal |plan| were not
-  // mentioned to |rank|; at most kMaxOlder.
+  // Records that rank |rank| is told of |plan|. Returns how many older plans equal to |plan| were
+  // not mentioned to |rank|; at most kMaxOlder.
   uint16_t note_told(const BoardedReshard& plan, int rank) HETCOMM_UNDER_BATON;
-  // False if |plan| is not on the board.
+  // Returns whether |rank| was told of |plan|. False if |plan| is not on the board.
   bool was_told(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;
-  // This rank's number of |plan| with |rank|, one of its ranks.
+  // Returns the number that this rank gave |plan| with |rank|, one of the plan's ranks.
   uint32_t number_of(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;
 
-  // Plans that are gone here although a plan of a peer still belongs to them.
+  // Returns how many plans are gone here although a matching plan of a peer still exists.
   size_t remembered() const HETCOMM_UNDER_BATON { return entries_.size() - by_plan_.size(); }
 
-  // Takes |note| from rank |rank|. Fills |*answers|. False: the rank says too much about plans that
-  // are not made here. May throw std::bad_alloc.
+  // Handles |note| from rank |rank| and fills |*answers|. Returns false if |rank| sends too many
+  // notes about plans that are not made here. May throw std::bad_alloc.
   bool receive(int rank, const ReshardNote& note, std::vector<Answer>* answers) HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kMaxWaiting = 1u << 16;
   struct Peer {
-    uint32_t number;             // this rank's number of the plan
-    uint32_t theirs = kUnknown;  // number of the peer's plan that belongs to it, once known
+    uint32_t number;             // this rank's number for the plan
+    uint32_t theirs = kUnknown;  // number of the matching plan on the peer, once known
     bool is_gone = false;        // the peer's plan is gone
   };
   struct Entry {
     BoardedReshard* plan;  // null: the plan is gone
     uint64_t tag;
     uint64_t content;
-    std::map<int, Peer> peers;  // by rank
+    std::map<int, Peer> peers;  // indexed by rank
     std::list<Entry>::iterator self;
   };
   using Entries = std::list<Entry>;
   // Keys begin with rank and tag.
-  using OwnKey = std::tuple<int, uint64_t, uint32_t>;              // own number
-  using FreeKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, own number
+  using OwnKey = std::tuple<int, uint64_t, uint32_t>;              // this rank's number
+  using FreeKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, this rank's number
   using TheirKey = std::tuple<int, uint64_t, uint32_t, uint64_t>;  // the peer's number, content
   using NoteKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, the peer's number
-  // A plan of this rank, and its peer.
+  // A plan of this rank, and its entry for one peer.
   struct Match {
     Entry* entry = nullptr;
     Peer* peer = nullptr;
   };
 
   using FreePlans = std::map<FreeKey, Entry*>;
-  // A note that waited for a plan.
+  // A note that was waiting for a plan.
   struct Caught {
     NoteKey key;
     FreePlans::node_type free;  // entry of the plan before it was joined; empty: joined earlier
@@ -158,10 +160,10 @@ class ReshardBoard {
 
   Entries entries_;
   std::unordered_map<const BoardedReshard*, Entry*> by_plan_;
-  std::map<OwnKey, Entry*> own_;       // plans that exist
-  FreePlans free_;                     // plans without a plan of the peer so far
-  std::set<FreeKey> silent_;           // plans that the peer was not told of
-  std::map<TheirKey, Entry*> theirs_;  // plans with a plan of the peer; they may be gone
+  std::map<OwnKey, Entry*> own_;       // existing plans
+  FreePlans free_;                     // plans that no plan of the peer matches so far
+  std::set<FreeKey> silent_;           // plans that the peer was not told about
+  std::map<TheirKey, Entry*> theirs_;  // plans with a match on the peer; they may be gone
   std::map<uint64_t, size_t> tags_;    // number of existing plans, by tag
   std::map<std::pair<int, uint64_t>, uint32_t> next_;  // next number, by rank and tag
   // Notes about plans that are not made here.

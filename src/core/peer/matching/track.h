@@ -1,9 +1,11 @@
-// Track: one end of a row of transfers from one rank to another. The receiver grants unasked.
+// Track: one end of a series of transfers from one rank to another. The receiver grants without
+// being asked.
 //
 // Both ends start runs, which are numbered from 0: run n of the sender goes into run n of the
 // receiver. The receiver grants a run as soon as it has started it, and the sender finds the grants
-// when it starts its own. So a run costs the data and one grant per chunk; nothing is announced and
-// nothing is matched. The sending end draws the track's number and announces it when it is opened.
+// when it starts the same run. So a run costs its data and one grant per chunk. Nothing is
+// announced or matched. The sending end chooses the track's number, and announces it when the track
+// is opened.
 //
 //   sender                                        receiver
 //     kTrackOpen (number)                    -->    takes the end with the same channel and tag
@@ -12,10 +14,10 @@
 //     kTrackLength, if the message is short  -->
 //
 // A run that ends early at one end also ends at the other. An end that has been closed ends all
-// later runs of the other end. Runs that both ends know not to take place are skipped at both,
-// without a message for each: the sending end reports now and then how far it is (kTrackAt). The
-// units above are transfer.h, whose objects carry out single runs, and tracks.h, which has the
-// tracks of a pair.
+// later runs of the other end. If both ends know that a run does not take place, both skip it
+// without a message: the sending end periodically reports its position (kTrackAt). The units above
+// are transfer.h, whose objects carry out single runs, and tracks.h, which has the tracks of a
+// pair.
 #pragma once
 
 #include <algorithm>
@@ -35,48 +37,48 @@
 
 namespace hetcomm {
 
-// Two ends of a queue with the same |tag| belong together, in the order in which they were opened.
-// All other terms must be equal, or the track ends with kMismatch. Ends of redistributions belong
-// together if they have the same |use|, |tag| and |content|. If one of the two ends is gone, |plan|
-// must be the same, too.
+// Two ends of a queue with the same |tag| are joined in the order in which they were opened. All
+// other terms must be equal, or the track ends with kMismatch. Ends of redistributions are joined
+// if they have the same |use|, |tag| and |content|. If one of the two ends is gone, |plan| must be
+// equal, too.
 struct TrackTerms {
   uint64_t tag = 0;
   uint64_t most_bytes = 0;
-  uint32_t depth = 1;    // most runs in flight at a time
-  uint32_t use = 0;      // 0: a queue; others: kind of message of a redistribution (src/reshard)
+  uint32_t depth = 1;    // most runs in flight at the same time
+  uint32_t use = 0;      // 0: queue; otherwise the message kind of a redistribution (src/reshard)
   uint64_t content = 0;  // hash of the intended content of the messages
-  uint32_t plan = 0;     // this rank's number of its plan with the other rank (reshard_board.h)
-  // Set by the sending end only: this rank's transports that are near the data, as in an
-  // announcement.
+  uint32_t plan = 0;     // this rank's number for its plan with the other rank (reshard_board.h)
+  // Set by the sending end only: this rank's transports that are near the data. Same format as in
+  // an announcement.
   uint64_t transports = ~uint64_t{0};
 };
 
 // One run of the sending end that has been started or granted.
 struct SendRun {
   enum class State : uint8_t {
-    kAhead,    // not started here
+    kAhead,    // this rank has not started it
     kStarted,  // has a transfer
-    kUntold,   // over here; the peer is told when it grants
-    kStopped,  // over at the receiver, not started here
+    kUntold,   // ended here; the peer is told when it grants
+    kStopped,  // ended at the receiver, not started here
     kOver,
   };
   State state = State::kAhead;
-  bool is_given_up = false;  // both ends know that it does not take place
-  Status why;                // how it ended
+  bool is_given_up = false;  // both ends know that the run does not take place
+  Status why;                // why the run ended
   SendTransfer* transfer = nullptr;
-  std::vector<Grant> grants;  // grants that came before the start
+  std::vector<Grant> grants;  // grants that arrived before the start
 };
 
-// The runs of a sending end that are not over, in a row. Their memory is reused.
+// The consecutive runs of a sending end that are not over. Their memory is reused.
 class SendRuns {
  public:
   uint64_t first() const HETCOMM_UNDER_BATON { return first_; }
   uint64_t end() const HETCOMM_UNDER_BATON { return first_ + count_; }
-  // Null: the run is over, or unknown.
+  // Returns the entry for |run|; null if the run is over or unknown.
   SendRun* find(uint64_t run) HETCOMM_UNDER_BATON {
     return run >= first_ && run - first_ < count_ ? &at(run) : nullptr;
   }
-  // Makes an entry for |run|, which is not over. May throw std::bad_alloc.
+  // Returns the entry for |run|, which is not over. Adds it if needed. May throw std::bad_alloc.
   SendRun& reach(uint64_t run) HETCOMM_UNDER_BATON {
     if (run - first_ >= ring_.size()) grow(run - first_ + 1);
     while (count_ <= run - first_) {
@@ -95,8 +97,8 @@ class SendRuns {
       --count_;
     }
   }
-  // Marks |count| runs from |from| on as over; those before |from| continue. False: more than
-  // |most| runs would be in the row. May throw std::bad_alloc.
+  // Marks |count| runs starting at |from| as over. Earlier runs continue. Returns false if more
+  // than |most| runs would be held. May throw std::bad_alloc.
   bool skip(uint64_t from, uint64_t count, uint64_t most) HETCOMM_UNDER_BATON {
     const uint64_t end = from + count;
     if (from > first_ && end - first_ > most) return false;
@@ -139,10 +141,10 @@ class SendRuns {
   uint64_t count_ = 0;
 };
 
-// Watches a track on which it may have no run in flight.
+// Watches a track, even while it has no run in flight.
 class TrackWatcher {
  public:
-  // A track starts no more runs. Called in an upcall.
+  // Called in an upcall when a track will start no more runs.
   virtual void track_closed() HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -153,14 +155,14 @@ class Track {
  public:
   enum class End : uint8_t { kSending, kReceiving };
   static constexpr uint32_t kMaxDepth = 1024;
-  // A receiver asks for no run that is further ahead of its sender. A sending end starts none while
-  // its row has this many.
+  // A receiver requests no run that is further ahead of its sender. A sending end starts no run
+  // while it holds this many.
   static constexpr uint64_t kMaxAhead = 4096;
-  // The most that a run is ahead of the first one that the sender holds.
+  // The furthest that a run may be ahead of the first one that the sender holds.
   static constexpr uint64_t kMaxSpan = 2 * kMaxAhead + 2 * kMaxDepth;
 
-  // |peer|: the other rank, in the job. |channel|: number of the receiver's channel. |share|
-  // applies to a sending end only; with a weight of 0 it shares nothing and has no rate.
+  // |peer|: the other rank, in the job. |channel|: the receiver's channel number. |share| applies
+  // to a sending end only. With a weight of 0 the track shares nothing and has no rate.
   Track(End end, CommunicatorBase& communicator, int peer, uint32_t channel,
         const TrackTerms& terms, const TrackShare& share = {})
       : end_(end),
@@ -178,7 +180,8 @@ class Track {
   uint32_t channel() const { return channel_; }
   const TrackTerms& terms() const { return terms_; }
 
-  // A run is about to start. False when |depth| runs are in flight. [any-thread]
+  // Takes a permit for a run that is about to start. Returns false if |depth| runs are in flight.
+  // [any-thread]
   bool take_permit() {
     uint32_t taken = taken_.load(std::memory_order_relaxed);
     while (taken < terms_.depth) {
@@ -186,23 +189,23 @@ class Track {
     }
     return false;
   }
-  // A run has ended, or was not started after all. [any-thread]
+  // Returns the permit of a run that has ended or was not started after all. [any-thread]
   void give_permit() { taken_.fetch_sub(1, std::memory_order_release); }
-  // Runs in flight. [any-thread]
+  // Returns the number of runs in flight. [any-thread]
   uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
 
   // --- under the baton ---
-  // Why no run can start, once that is so. The first reason stays: a rank that has told why it ends
-  // is lost a little later because it leaves.
+  // Returns why no more runs can start, or kOk. Only the first reason is kept: a rank that has
+  // reported why it ends is soon also lost because it leaves.
   const Status& closed() const HETCOMM_UNDER_BATON { return closed_; }
   void set_closed(const Status& why) HETCOMM_UNDER_BATON {
     if (!closed_.ok()) return;
     closed_ = why;
     if (watcher_ != nullptr) watcher_->track_closed();
   }
-  // Call this before the track is opened. |watcher| stays as long as the track.
+  // Requires that the track is not open yet. |watcher| must outlive the track.
   void set_watcher(TrackWatcher& watcher) { watcher_ = &watcher; }
-  // The number is known once opened() was called.
+  // Returns whether opened() was called, after which number() is known.
   bool is_open() const HETCOMM_UNDER_BATON { return open_; }
   uint32_t number() const HETCOMM_UNDER_BATON { return number_; }
   void opened(uint32_t number) HETCOMM_UNDER_BATON {
@@ -213,23 +216,25 @@ class Track {
   uint64_t take_number() HETCOMM_UNDER_BATON { return next_run_++; }
   void pass(uint64_t runs) HETCOMM_UNDER_BATON { next_run_ += runs; }
 
-  // These are for the sending end.
+  // The members from here on are for the sending end.
   SendRuns& runs() HETCOMM_UNDER_BATON { return runs_; }
   Pacer::Flow& flow() HETCOMM_UNDER_BATON { return flow_; }
-  // Grants that came before their runs are left until the end of the pass.
+  // Grants arrived before their runs. They are handled at the end of the pass.
   bool is_left = false;
-  // A run that does not end keeps all later runs in the row, so the row is bounded.
+  // Returns whether another run fits. A run that does not end keeps all later runs here, so their
+  // number is bounded.
   bool has_room() HETCOMM_UNDER_BATON {
     return !is_sending() || next_run_ - runs_.first() < kMaxAhead;
   }
-  // Returns whether the peer should be told again how far this end is, since it has passed many
-  // runs. The caller is then about to tell it.
+  // Returns whether the peer should be told the position of this end again because it has passed
+  // many runs. The caller must then tell it.
   bool take_telling() HETCOMM_UNDER_BATON {
     if (next_run_ - told_run_ < kMaxAhead / 2) return false;
     told_run_ = next_run_;
     return true;
   }
-  // The transfer of run |run| has ended with |why|. |peer_knows|: the peer need not be told.
+  // Records that the transfer of run |run| has ended with |why|. |peer_knows|: the peer need not be
+  // told.
   void run_ended(uint64_t run, const Status& why, bool peer_knows) HETCOMM_UNDER_BATON {
     if (SendRun* entry = runs_.find(run); entry != nullptr) {
       entry->transfer = nullptr;
@@ -241,22 +246,23 @@ class Track {
     runs_.drop_old();
   }
 
-  // The rest is for the receiving end. The sender's transports that are near its data, as in an
-  // announcement.
+  // The members from here on are for the receiving end. transports() returns the sender's
+  // transports that are near its data, as in an announcement.
   uint64_t transports() const HETCOMM_UNDER_BATON { return transports_; }
   void set_transports(uint64_t transports) HETCOMM_UNDER_BATON { transports_ = transports; }
-  // The sender limits its runs to a rate, so they do not show how fast a connection is.
+  // Returns whether the sender limits its runs to a rate, so that they do not show a connection's
+  // speed.
   bool peer_has_rate() const HETCOMM_UNDER_BATON { return peer_has_rate_; }
   void set_peer_has_rate(bool has_rate) HETCOMM_UNDER_BATON { peer_has_rate_ = has_rate; }
-  // The sender has started run |run|.
+  // Records that the sender has started run |run|.
   void run_arrived(uint64_t run) HETCOMM_UNDER_BATON { peer_is_at(run + 1); }
-  // How many runs of this end before |run| the sender may not have started.
+  // Returns how many runs of this end before |run| the sender may not have started.
   uint64_t ahead(uint64_t run) const HETCOMM_UNDER_BATON { return run - std::min(run, peer_runs_); }
-  // The sender has passed all runs before |run|.
+  // Records that the sender has passed all runs before |run|.
   void peer_is_at(uint64_t run) HETCOMM_UNDER_BATON { peer_runs_ = std::max(peer_runs_, run); }
-  // Runs that were started before the track was open, or that are too far ahead.
+  // Returns the runs that were started before the track was open, or that are too far ahead.
   OperationQueue& waiting() HETCOMM_UNDER_BATON { return waiting_; }
-  // Runs that ended while they waited. There is room for all runs in flight since make_room().
+  // A run that ended while it waited. make_room() reserves entries for all runs in flight.
   struct UntoldStop {
     uint64_t run;
     Status why;

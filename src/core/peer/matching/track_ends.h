@@ -1,11 +1,11 @@
-// TrackEnds: ends of tracks that wait for their partner, which either the other rank or this rank
-// has not opened yet.
+// TrackEnds: ends of tracks that wait for a partner, because the other rank or this rank has not
+// opened it yet.
 //
-// Ends of queues are joined in their order. Ends of redistributions are joined if they have the
-// same content: first with an end that exists, then with one that is gone if it is of the same
-// plan, since gone ends of earlier plans may be left. The boards report that plans differ
-// (reshard_board.h). The cost of an end grows only with the logarithm of their number. Under the
-// baton.
+// Ends of queues are joined in order. Ends of redistributions are joined if they have the same
+// content. An end that exists is preferred. A gone end is joined only if it belongs to the same
+// plan, since gone ends of earlier plans may remain. The boards report that plans differ
+// (reshard_board.h). The cost per end grows only with the logarithm of the number of ends. Under
+// the baton.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace hetcomm {
 
-// Only ends whose keys are equal may belong together.
+// Two ends may be joined only if their keys are equal.
 struct TrackKey {
   uint32_t channel = 0;  // the receiver's channel
   uint32_t use = 0;      // TrackTerms::use
@@ -30,7 +30,7 @@ struct TrackKey {
   auto operator<=>(const TrackKey&) const = default;
 };
 
-// An End has key(), content(), plan, is_gone() and name(), by which change() finds it.
+// An End has key(), content(), plan, is_gone() and name(). change() finds an end by its name().
 template <typename End>
 class TrackEnds {
  public:
@@ -39,7 +39,7 @@ class TrackEnds {
   TrackEnds& operator=(const TrackEnds&) = delete;
 
   size_t size() const HETCOMM_UNDER_BATON { return ends_.size(); }
-  // Requires that |end| is not gone. May throw std::bad_alloc, and has then done nothing.
+  // Adds |end|, which must not be gone. If this throws std::bad_alloc, nothing has changed.
   void add(End end) HETCOMM_UNDER_BATON {
     const uint64_t arrival = next_++;
     const TrackKey key = end.key();
@@ -63,8 +63,8 @@ class TrackEnds {
       throw;
     }
   }
-  // Removes and returns the end that belongs to one with these terms. Gone ends that came before it
-  // belong to no other end any more, and are removed.
+  // Removes and returns the end that matches these terms. Also removes gone ends that arrived
+  // before it, since they can no longer match.
   std::optional<End> take(const TrackKey& key, uint64_t content,
                           uint64_t plan) HETCOMM_UNDER_BATON {
     const uint64_t arrival = key.use == 0 ? first(key) : find(key, content, plan);
@@ -76,7 +76,7 @@ class TrackEnds {
     ends_.erase(found);
     return end;
   }
-  // Calls use(end) for the ends that have |name| and are not gone. It may make them gone.
+  // Calls use(end) for the ends that have |name| and are not gone. |use| may make them gone.
   template <typename Use>
   void change(uint64_t name, Use&& use) HETCOMM_UNDER_BATON {
     for (auto each = by_name_.lower_bound(name); each != by_name_.end() && each->first == name;) {
@@ -91,7 +91,7 @@ class TrackEnds {
       note_gone(end, arrival);
     }
   }
-  // Forgets the ends that have |name| and are not gone.
+  // Removes the ends that have |name| and are not gone.
   void erase(uint64_t name) HETCOMM_UNDER_BATON {
     for (auto each = by_name_.lower_bound(name); each != by_name_.end() && each->first == name;) {
       const uint64_t arrival = each->second;
@@ -101,7 +101,7 @@ class TrackEnds {
       ends_.erase(end);
     }
   }
-  // Forgets the ends with |which(end)| whose channel has is_gone(channel). It looks at all ends
+  // Removes the ends for which which(end) and is_gone(channel of the end) are true. Scans all ends
   // only when their number has doubled.
   template <typename IsGone, typename Which>
   void tidy(IsGone&& is_gone, Which&& which) HETCOMM_UNDER_BATON {
@@ -131,7 +131,7 @@ class TrackEnds {
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};
   static constexpr size_t kFirstTidy = 16;
-  // Includes whether the end is gone; then its plan counts, too.
+  // Key, whether the end is gone, content, plan (0 unless gone), and order of arrival.
   using ContentKey = std::tuple<TrackKey, bool, uint64_t, uint64_t, uint64_t>;
   using OrderKey = std::tuple<TrackKey, bool, uint64_t>;
 
@@ -164,7 +164,7 @@ class TrackEnds {
       ends_.erase(end);
     }
   }
-  // It allocates nothing.
+  // Moves |end| to the gone ends in both indexes. Allocates nothing.
   void note_gone(const End& end, uint64_t arrival) {
     auto content = by_content_.extract({end.key(), false, end.content(), 0, arrival});
     content.value() = {end.key(), true, end.content(), end.plan, arrival};
@@ -187,7 +187,7 @@ class TrackEnds {
   std::map<uint64_t, End> ends_;  // by order of arrival
   std::set<ContentKey> by_content_;
   std::set<OrderKey> in_order_;
-  std::multimap<uint64_t, uint64_t> by_name_;  // arrivals of the ends that are not gone
+  std::multimap<uint64_t, uint64_t> by_name_;  // arrival numbers of the ends that are not gone
   uint64_t next_ = 0;
   size_t tidy_at_ = kFirstTidy;
 };

@@ -1,5 +1,5 @@
-// BlockedPaths: the paths to one peer that accept connections and then carry nothing after the
-// opening. A network that drops only long packets is the usual cause. Under the baton.
+// BlockedPaths: the paths to one peer that accept connections but carry nothing after the opening.
+// The usual cause is a network that drops only long packets. Under the baton.
 //
 // A path is blocked after kMaxBreaks breaks of connections that had data in flight of which the
 // peer's host acknowledged nothing. One acknowledgement, on any path, clears all counts. A break of
@@ -20,10 +20,10 @@ class BlockedPaths {
  public:
   static constexpr uint32_t kMaxBreaks = 3;
 
-  // A connection between |ends| has opened: it works in both directions, as far as the opening
-  // shows.
+  // Records that a connection between |ends| has opened. The path works in both directions, as far
+  // as the opening shows.
   void opened(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).missed = 0; }
-  // A connection between |ends| has broken, and |passage| tells what became of its data. Returns
+  // Records that a connection between |ends| has broken. |passage| is the fate of its data. Returns
   // whether the break counts.
   bool broke(const RailEnds& ends, Passage passage) HETCOMM_UNDER_BATON {
     if (passage == Passage::kPassed) {
@@ -36,8 +36,9 @@ class BlockedPaths {
     ++own.breaks;
     return true;
   }
-  // Every path is blocked. A path is ignored if it has no open connection and could not be opened
-  // during kMaxBreaks breaks of others. |is_open(ends)| says whether a connection is open.
+  // Returns whether every path is blocked. A path is ignored if it has no open connection and could
+  // not be opened during kMaxBreaks breaks of other paths. |is_open(ends)| returns whether a
+  // connection is open.
   template <typename IsOpen>
   bool all_blocked(IsOpen&& is_open) const HETCOMM_UNDER_BATON {
     bool some = false;
@@ -53,7 +54,7 @@ class BlockedPaths {
   struct Path {
     RailEnds ends;
     uint32_t breaks = 0;  // breaks that count
-    uint32_t missed = 0;  // counted breaks of others since it opened or broke
+    uint32_t missed = 0;  // counted breaks of other paths since this one opened or broke
   };
 
   Path& at(const RailEnds& ends) HETCOMM_UNDER_BATON {

@@ -7,8 +7,8 @@
 namespace hetcomm {
 namespace {
 
-// An endpoint that throws has not accepted it. The peer may ask for something that this connection
-// cannot do.
+// An endpoint that throws has not accepted |bulk|. The peer may have requested something that this
+// connection cannot do.
 Code start(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
   const EndpointAbilities& can = bulk.rail->abilities();
   try {

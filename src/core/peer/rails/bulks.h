@@ -14,10 +14,10 @@
 
 namespace hetcomm {
 
-// Hears how its put or get ended.
+// Is notified when its put or get has ended.
 class BulkOwner {
  public:
-  // The bulk has ended; its memory is quiet.
+  // Called when |bulk| has ended with |code|. Its memory is quiet.
   virtual void on_bulk(Bulk& bulk, Code code) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -25,12 +25,12 @@ class BulkOwner {
 };
 struct OwnedBulk : Bulk {
   BulkOwner* owner = nullptr;
-  Rail* rail = nullptr;         // the rail that carries it; null when it has ended
-  OwnedBulk* listed = nullptr;  // the next one in a list of Bulks
+  Rail* rail = nullptr;         // the rail that carries this bulk; null when it has ended
+  OwnedBulk* listed = nullptr;  // the next bulk in a list of Bulks
   bool is_get = false;
   bool waiting = false;      // waits for room, in a list
   bool started = false;      // counted in the rail's load
-  Code refused = Code::kOk;  // permanent, not reported yet; in the other list
+  Code refused = Code::kOk;  // permanent refusal that is not reported yet; in the other list
 };
 
 // Bulks in order. The list links the bulks themselves, so it needs no memory to grow.
@@ -74,23 +74,23 @@ class Bulks {
   Bulks(const Bulks&) = delete;
   Bulks& operator=(const Bulks&) = delete;
 
-  // Starts |bulk| on |bulk.rail|, or lets it wait there if there is no room. A permanent refusal is
+  // Starts |bulk| on |bulk.rail|, or queues it there if there is no room. A permanent refusal is
   // reported at the end of the pass.
   void submit(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
-  // Lets |bulk| wait for submit_waiting().
+  // Queues |bulk| until submit_waiting().
   void wait(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
     bulk.waiting = true;
     waiting_.push(bulk);
   }
   // Submits the waiting bulks, each once. A bulk may return to the end of the list.
   void submit_waiting() HETCOMM_UNDER_BATON;
-  // |bulk|'s endpoint has finished with it.
+  // Handles the end of |bulk|, which its endpoint has finished with |code|.
   void ended(OwnedBulk& bulk, Code code) HETCOMM_UNDER_BATON;
   void report_refused() HETCOMM_UNDER_BATON;
-  // Cancels |bulk|. On return its memory is quiet, and its owner hears no more of it. True: the
-  // rail fails because of this, as described at PutStarter::cancel.
+  // Cancels |bulk|. On return its memory is quiet, and its owner gets no more calls for it. Returns
+  // true if the rail therefore fails, as described at PutStarter::cancel.
   bool cancel(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
-  // Forgets the bulks of |rail|. Their owners know.
+  // Forgets the bulks on |rail|. Their owners already know.
   void forget(const Rail& rail) HETCOMM_UNDER_BATON;
   bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
 

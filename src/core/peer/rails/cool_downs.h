@@ -1,4 +1,4 @@
-// CoolDowns: how the connections to one peer have fared recently, by their ends. Ends whose
+// CoolDowns: how connections to one peer have fared recently, recorded by their ends. Ends whose
 // connection failed cool down before they are tried again, longer each time. Under the baton.
 #pragma once
 
@@ -17,7 +17,8 @@ class CoolDowns {
  public:
   explicit CoolDowns(uint64_t first_ns) : first_ns_(first_ns) {}
 
-  // A connection between |ends| failed recently, and none opened since: other ends come first.
+  // Returns whether a connection between |ends| failed recently and none has opened since. Other
+  // ends are then preferred.
   bool is_cooling(const RailEnds& ends, uint64_t now_ns) const HETCOMM_UNDER_BATON {
     const auto known = std::find_if(known_.begin(), known_.end(),
                                     [&](const Known& each) { return each.ends == ends; });
@@ -33,7 +34,7 @@ class CoolDowns {
   }
   void failed(const RailEnds& ends, uint64_t now_ns) HETCOMM_UNDER_BATON {
     Known& own = at(ends);
-    // A connection that lasted long resets the count.
+    // A connection that lasted a long time resets the count.
     if (own.up_since_ns != 0 && now_ns - own.up_since_ns > (first_ns_ << own.failures) * 10) {
       own.failures = 0;
     }
@@ -42,7 +43,7 @@ class CoolDowns {
     ++own.failures;
   }
 
-  // An additional connection between |ends| is being made.
+  // Returns whether an additional connection between |ends| is being made.
   bool is_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { return at(ends).connecting; }
   template <typename Which>
   bool is_connecting_any(Which&& which) const HETCOMM_UNDER_BATON {
@@ -50,14 +51,14 @@ class CoolDowns {
                        [&](const Known& each) { return each.connecting && which(each.ends); });
   }
   void begin_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).connecting = true; }
-  // False: no connection was being made.
+  // Returns false if no connection was being made.
   bool stop_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON {
     return std::exchange(at(ends).connecting, false);
   }
 
  private:
-  // After their cool-down, ends still come after all others for this time: a pair without a
-  // connection has no time to find out that they fail again.
+  // For this time after their cool-down, ends are still tried last: a pair without a connection has
+  // no time to find out that they fail again.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   static constexpr uint32_t kMaxDoublings = 6;
 

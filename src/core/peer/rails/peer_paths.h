@@ -1,5 +1,5 @@
-// The interfaces by which a pair asks the job for connections to its peer, for advice on them, and
-// for facts about the transports at their ends.
+// The interfaces through which a pair asks the job for connections to its peer, for advice on them,
+// and for facts about the transports at their ends.
 #pragma once
 
 #include <cstddef>
@@ -30,16 +30,17 @@ class PairConnector {
 // Estimates which connections are worth having.
 class RailAdvisor {
  public:
-  // Connections to |rank| that would share the load of the connection between |used| for data of
-  // one of |needs|, or would be better.
+  // Returns connections to |rank| that would be better than the one between |used|, or would share
+  // its load for data of one of |needs|.
   virtual std::vector<RailEnds> useful_beside(
       int rank, const RailEnds& used, std::span<const RailMasks> needs) HETCOMM_UNDER_BATON = 0;
-  // The connection to |rank| that would carry the messages if no connection of the kind of |used|
-  // had failed.
+  // Returns the connection to |rank| that would carry the messages if no connection of the same
+  // kind as |used| had failed.
   virtual RailEnds preferred(int rank, const RailEnds& used) HETCOMM_UNDER_BATON = 0;
-  // Whether some connection to |rank| between transports of |need| is likely to work.
+  // Returns whether some connection to |rank| between transports of |need| is likely to work.
   virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
-  // The most bytes per second that this rank's transport |own| is expected to carry to |rank|.
+  // Returns the most bytes per second that this rank's transport |own| is expected to carry to
+  // |rank|.
   virtual uint64_t expected_rate(int rank, size_t own) const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -51,18 +52,18 @@ class TransportDirectory {
  public:
   // Returns whether data for |rank| stays on this host, whatever the transport.
   virtual bool is_beside(int rank) const HETCOMM_UNDER_BATON = 0;
-  // The transports of this rank and of |rank| that are of |kind|.
+  // Returns the transports of this rank and of |rank| that are of |kind|.
   virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;
-  // Both ranks offer some common transport. Whether it reaches the peer is another question.
+  // Returns whether both ranks offer a common transport, which may still not reach the peer.
   virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
-  // The largest message to |rank| that fits every transport which may have to send it again.
+  // Returns the largest message to |rank| that fits every transport that may have to resend it.
   virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
-  // Transport |index| of |rank|, which may be any number, is of |kind|.
+  // Returns whether transport |index| of |rank|, which may be any number, is of |kind|.
   virtual bool is_offered(int rank, size_t index,
                           std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   virtual std::string_view transport_kind(size_t index) const HETCOMM_UNDER_BATON = 0;
   virtual std::string_view transport_name(size_t index) const HETCOMM_UNDER_BATON = 0;
-  // The name of a connection to |rank| for people: the transports at its ends.
+  // Returns a readable name for a connection to |rank|: the transports at its ends.
   virtual std::string name_of(int rank, const RailEnds& ends) const HETCOMM_UNDER_BATON = 0;
 
  protected:

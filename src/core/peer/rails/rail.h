@@ -17,7 +17,8 @@
 
 namespace hetcomm {
 
-// Estimated time of a typical message, in microseconds. Connections are compared by it.
+// Returns the estimated time of a typical message, in microseconds. It is used to compare
+// connections.
 inline double score_of(const Capabilities& capabilities) {
   constexpr double kTypicalMessage = 64 * 1024;
   return capabilities.latency_ns / 1e3 +
@@ -28,7 +29,7 @@ inline double score_of(const Capabilities& capabilities) {
 // A connection takes over messages if its estimate is better by this factor.
 inline constexpr double kClearlyBetter = 1.5;
 
-// The pair derives from it to hear what its endpoint reports.
+// The pair derives from this class to receive the endpoint's reports.
 class Rail : public EndpointHandler, public Mortal {
  public:
   virtual ~Rail() = default;
@@ -36,20 +37,20 @@ class Rail : public EndpointHandler, public Mortal {
   Endpoint& endpoint() HETCOMM_UNDER_BATON { return *endpoint_; }
   const Endpoint& endpoint() const HETCOMM_UNDER_BATON { return *endpoint_; }
   const EndpointAbilities& abilities() const HETCOMM_UNDER_BATON { return abilities_; }
-  // The endpoint's capabilities, but a message that may be lost is no larger than every other
+  // Returns the endpoint's capabilities. A message that may be lost is limited to what every other
   // connection can carry.
   const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return capabilities_; }
   hetcomm_counters_t& counters() HETCOMM_UNDER_BATON { return *counters_; }
-  // Bytes per second in the direction of |load|: measured, or else estimated.
+  // Returns the measured or else estimated bytes per second in the direction of |load|.
   double rate_of(const Throughput& load) const HETCOMM_UNDER_BATON {
     const auto estimate =
         static_cast<double>(std::min(capabilities_.bandwidth_bytes_per_s, expected_rate_));
     return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
   }
   double score_us() const HETCOMM_UNDER_BATON { return score_of(capabilities_); }
-  // The path is not expected to carry more than this.
+  // Sets the highest rate that the path is expected to carry.
   void expect(uint64_t bytes_per_s) HETCOMM_UNDER_BATON { expected_rate_ = bytes_per_s; }
-  // From now on messages are no larger than |bytes|.
+  // Limits later messages to |bytes|.
   void limit_payload(uint32_t bytes) HETCOMM_UNDER_BATON {
     capabilities_.max_payload_bytes = std::min(capabilities_.max_payload_bytes, bytes);
   }
@@ -61,10 +62,10 @@ class Rail : public EndpointHandler, public Mortal {
   const std::string_view kind;                  // transport kind; rails of one kind share bulk data
   const RailMasks kin;                          // all transports of that kind
   bool known HETCOMM_GUARDED_BY_BATON = false;  // both sides know its |id|
-  bool dropped HETCOMM_GUARDED_BY_BATON = false;    // given up, waits to be destroyed
-  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has said that it no longer uses it
+  bool dropped HETCOMM_GUARDED_BY_BATON = false;    // abandoned, waits to be destroyed
+  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // announced as no longer used by one side
   bool open HETCOMM_GUARDED_BY_BATON = false;       // the peer's kOpen has arrived
-  bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // ours has left
+  bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // this side's kOpen has left
   bool leaving HETCOMM_GUARDED_BY_BATON = false;    // the peer may close it
   Throughput sending HETCOMM_GUARDED_BY_BATON;
   Throughput receiving HETCOMM_GUARDED_BY_BATON;

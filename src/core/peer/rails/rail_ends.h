@@ -1,5 +1,5 @@
-// RailEnds: the transports of this rank and of the peer that a connection joins.
-// RailMasks: the transports of both ranks that some data goes over.
+// RailEnds: the two transports, of this rank and of the peer, that a connection joins. RailMasks:
+// the transports of both ranks that certain data uses.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 namespace hetcomm {
 
 struct RailEnds {
-  // Stands for the peer's number until its kOpen tells it.
+  // Used until the peer's kOpen carries the number of its transport.
   static constexpr size_t kUnknown = SIZE_MAX;
 
   size_t own = 0;          // index among the transports of this rank's job
@@ -16,7 +16,8 @@ struct RailEnds {
   bool operator==(const RailEnds&) const = default;
 };
 
-// Each bit stands for the transport of that number. Transports without a bit belong to every mask.
+// Each bit stands for the transport with that number. Transports without a bit belong to every
+// mask.
 struct RailMasks {
   static constexpr uint64_t kAll = ~uint64_t{0};
   static bool has(uint64_t mask, size_t transport) {
@@ -27,7 +28,7 @@ struct RailMasks {
   uint64_t peer = kAll;
 
   bool admit(const RailEnds& ends) const { return has(own, ends.own) && has(peer, ends.peer); }
-  // Whether these masks have every transport of |other|.
+  // Returns whether these masks include every transport of |other|.
   bool cover(const RailMasks& other) const {
     return (other.own & ~own) == 0 && (other.peer & ~peer) == 0;
   }

@@ -1,8 +1,8 @@
-// RailNeeds: the pairs of transports between which this pair's data has had to go so far.
+// RailNeeds: the pairs of transports that this pair's data has needed so far.
 //
-// Data goes over the connections between the network interfaces near its memory, on both sides. The
-// lower rank makes them when such data first comes up. The data waits for the first of them, but
-// only briefly: if none opens, it goes over the others. Under the baton.
+// Data goes over connections between the network interfaces near its memory, on both sides. The
+// lower rank makes these connections when such data first appears. The data waits briefly for the
+// first of them. If none opens, it goes over other connections. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,20 @@ namespace hetcomm {
 
 class RailNeeds {
  public:
-  // Further needs are not noted: their data goes over any connection.
+  // The most recorded needs. Data of further needs goes over any connection.
   static constexpr size_t kMaxNeeds = 256;
 
-  // Returns false if |masks| are known already, or if there are too many needs.
+  // Records |masks|. Returns false if they are already recorded, or if there are too many needs.
   bool note(const RailMasks& masks) HETCOMM_UNDER_BATON;
   bool knows(const RailMasks& masks) const HETCOMM_UNDER_BATON {
     return (last_ < all_.size() && all_[last_] == masks) || find(masks) < all_.size();
   }
   std::span<const RailMasks> all() const HETCOMM_UNDER_BATON { return all_; }
 
-  // Data of |masks|, which are known, waits until |until_ns| or settle().
+  // Makes data of |masks|, which are recorded, wait until |until_ns| or settle().
   void wait(const RailMasks& masks, uint64_t until_ns) HETCOMM_UNDER_BATON;
   bool is_waited_for(const RailMasks& masks) const HETCOMM_UNDER_BATON;
-  // Ends the waits that are over at |now_ns|, and those for which |is_hopeless(masks)| is true.
+  // Ends the waits that have expired at |now_ns| and those for which |is_hopeless(masks)| is true.
   // Returns whether any wait ended.
   template <typename IsHopeless>
   bool settle(uint64_t now_ns, IsHopeless&& is_hopeless) HETCOMM_UNDER_BATON {

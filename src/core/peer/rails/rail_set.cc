@@ -39,7 +39,7 @@ Rail* RailSet::best_open() const {
   return best;
 }
 
-// A rail that loses nothing is never left: what it carried was not kept.
+// A lossless rail is never left, since its messages were not kept.
 bool RailSet::is_better(const Rail& rail) const {
   return current_ != nullptr && &rail != current_ && rail.is_open_both_ways() &&
          rail.score_us() * kClearlyBetter < current_->score_us() &&

@@ -1,4 +1,4 @@
-// RailSet: the connections of a pair, and the one that messages go over. Under the baton.
+// RailSet: the connections of a pair, and the one that carries messages. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -32,26 +32,28 @@ class RailSet {
     for (const auto& rail : rails_) use(*rail);
   }
 
-  // The connection that carries messages; null: none.
+  // Returns the connection that carries messages, or null.
   Rail* current() const HETCOMM_UNDER_BATON { return current_; }
   void set_current(Rail* rail) HETCOMM_UNDER_BATON { current_ = rail; }
 
-  // Finds an open or unopened connection. Null: it does not exist, or no longer.
+  // Finds an open or unopened connection. Returns null if it does not exist, or no longer does.
   Rail* find(uint64_t id) const HETCOMM_UNDER_BATON;
   Rail* find_over(const RailEnds& ends) const HETCOMM_UNDER_BATON;
-  // Finds a connection whose number has not come yet.
+  // Finds a connection whose number has not arrived yet.
   Rail* find_unknown() const HETCOMM_UNDER_BATON;
   // Finds a connection with a number up to |id|.
   Rail* find_up_to(uint64_t id) const HETCOMM_UNDER_BATON;
-  // The connection with the best estimate among those that can take over messages.
+  // Returns the connection with the best estimate among those that can take over messages.
   Rail* best_open() const HETCOMM_UNDER_BATON;
-  // |rail| should take over the messages from the current connection.
+  // Returns whether |rail| should take over the messages from the current connection.
   bool is_better(const Rail& rail) const HETCOMM_UNDER_BATON;
-  // The lower rank has numbered connection |id|, but this rank has not learned the number yet.
+  // Returns whether the lower rank has numbered connection |id| but this rank has not learned it
+  // yet.
   bool is_early(uint64_t id) const HETCOMM_UNDER_BATON;
   bool all_flushed() const HETCOMM_UNDER_BATON;
 
-  // Calls |use(Rail&)| for the connections that share bulk data: all of the current one's kind.
+  // Calls |use(Rail&)| for the connections that share bulk data: all of the same kind as the
+  // current one.
   template <typename Use>
   void for_each_bulk(Use&& use) const HETCOMM_UNDER_BATON {
     for (const auto& rail : rails_) {
@@ -60,11 +62,11 @@ class RailSet {
   }
 
   Rail& add(std::unique_ptr<Rail> rail) HETCOMM_UNDER_BATON;
-  // Takes |rail| out. The caller destroys it when no upcall of it is on the stack.
+  // Removes |rail|. The caller destroys it when none of its upcalls is on the stack.
   std::unique_ptr<Rail> remove(Rail& rail) HETCOMM_UNDER_BATON;
-  // The peer has told the number of |rail|.
+  // Records the number of |rail|, which the peer has reported.
   void learn(Rail& rail, uint64_t id) HETCOMM_UNDER_BATON;
-  // Returns how many connections there have been, as far as this rank knows.
+  // Returns how many connections have been made, as far as this rank knows.
   uint64_t made() const HETCOMM_UNDER_BATON { return made_; }
 
   // Returns the counters of |transport|, made on first use. Their address does not change.

@@ -12,16 +12,16 @@ namespace hetcomm {
 
 class Reachability {
  public:
-  // |detection_ns|: the earliest time after which a peer is unreachable.
+  // |detection_ns|: the shortest time after which a peer counts as unreachable.
   explicit Reachability(uint64_t detection_ns) : detection_ns_(detection_ns) {}
 
-  // A connection has opened.
+  // Resets this object after a connection has opened.
   void reached() HETCOMM_UNDER_BATON { *this = Reachability(detection_ns_); }
-  // Other ranks have heard of the peer since then.
+  // Records that other ranks have received messages from the peer since it became unreachable.
   void vouched() HETCOMM_UNDER_BATON { vouched_ = true; }
   bool is_vouched() const HETCOMM_UNDER_BATON { return vouched_; }
 
-  // The last connection has broken, and none has opened since.
+  // Records that the last connection has broken. None has opened since.
   void connection_broke(uint64_t now_ns) HETCOMM_UNDER_BATON {
     begin(now_ns);
     ++breaks_;
@@ -34,7 +34,7 @@ class Reachability {
     return std::min(kMaxPauseNs, kMinPauseNs << std::min<uint64_t>(breaks_, 7));
   }
 
-  // No transport could connect.
+  // Records that no transport could connect.
   void connect_failed(uint64_t now_ns) HETCOMM_UNDER_BATON {
     begin(now_ns);
     ++failures_;
@@ -52,7 +52,7 @@ class Reachability {
   static constexpr uint64_t kMaxPauseNs = 1'000'000'000;
   static constexpr uint64_t kMaxBreaks = 8;
   // Fewest failed connection attempts before the peer counts as unreachable. A rank that computes
-  // in between makes few attempts.
+  // between calls makes few attempts.
   static constexpr uint64_t kMinFailures = 8;
 
   void begin(uint64_t now_ns) HETCOMM_UNDER_BATON {

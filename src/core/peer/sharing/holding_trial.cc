@@ -75,7 +75,7 @@ HoldingTrial::Step HoldingTrial::measure(uint64_t passed_ns, uint64_t now_ns) {
   if (left_ < static_cast<int64_t>(kMeasuredBytes) && passed_ns < kMaxMeasuredNs) {
     return Step::kNone;
   }
-  // There was a pause, or nothing has left: this says nothing about the interface.
+  // There was a pause, or nothing has left, so the measurement says nothing about the interface.
   if (passed_ns > 2 * kMaxMeasuredNs || left_ <= 0) {
     begin(Phase::kFree, now_ns);
     return Step::kNone;
@@ -83,12 +83,12 @@ HoldingTrial::Step HoldingTrial::measure(uint64_t passed_ns, uint64_t now_ns) {
   return take_rate(rate_of(left_, passed_ns), now_ns);
 }
 
-// |rate| was measured while no queue was held.
+// Records |rate|, which was measured while no queue was held.
 HoldingTrial::Step HoldingTrial::take_rate(double rate, uint64_t now_ns) {
   const bool similar = std::abs(rate - free_rate_) < kSimilar * free_rate_;
   const double before = free_rate_;
   free_rate_ = similar ? (rate + free_rate_) / 2 : rate;
-  // The shortfall stays the same in terms of time.
+  // Keeps the shortfall constant in terms of time.
   if (before > 0) missed_ *= free_rate_ / before;
   cycle_ns_ = now_ns + std::clamp(kCycleTimes * (now_ns - begun_ns_), kCycleNs, kLongestCycleNs);
   begin(Phase::kHolding, now_ns);
@@ -97,7 +97,7 @@ HoldingTrial::Step HoldingTrial::take_rate(double rate, uint64_t now_ns) {
   return to_blame ? Step::kBlame : Step::kHold;
 }
 
-// Adds up the shortfall while some queue is held.
+// Adds up the shortfall while some queue is held. Returns whether it is too large.
 bool HoldingTrial::misses_too_much(int64_t left, uint64_t now_ns) {
   const uint64_t passed_ns = now_ns - looked_ns_;
   missed_ += kExpected * free_bytes(passed_ns) - static_cast<double>(left);

@@ -1,11 +1,11 @@
-// HoldingTrial: finds out what it costs to hold queues so that others can catch up.
+// HoldingTrial: measures what it costs to hold queues so that others can catch up.
 //
-// The paths of queues over one network interface may have bottlenecks of their own beyond it.
-// Holding other queues for a slow one would then leave the interface idle. So now and then no queue
-// is held, and what leaves then is measured. While queues are held, the shortfall against that rate
-// is summed up (a cumulative sum test: Page, "Continuous Inspection Schemes", Biometrika 1954).
-// When the shortfall is too large, no queue is held again: if more leaves then, holding is to
-// blame.
+// The paths of queues over one network interface may have their own bottlenecks beyond it. Holding
+// other queues for a slow one would then leave the interface idle. So periodically no queue is
+// held, and the rate is measured. While queues are held, the shortfall against that rate is summed
+// up (a cumulative sum test: Page, "Continuous Inspection Schemes", Biometrika 1954). When the
+// shortfall is too large, no queue is held again: if more bytes leave without holding, holding is
+// to blame.
 //
 //   off <--> settling --> free --> holding
 //               ^                     |    every kCycleNs, and when too much is missing
@@ -33,7 +33,7 @@ class HoldingTrial {
   // A measurement that differs from the last one by less than this fraction counts half.
   static constexpr double kSimilar = 0.3;
   // The fraction of that rate that is expected while queues are held. A shortfall of more than this
-  // time's worth is investigated: TCP waits for 200 ms where it has lost the end of what it sent.
+  // time's worth is investigated: TCP waits for 200 ms if the end of its data was lost.
   static constexpr double kExpected = 0.85;
   static constexpr uint64_t kMissedNs = 250'000'000;
   // Holding is to blame if less than this fraction left.
@@ -47,28 +47,28 @@ class HoldingTrial {
   enum class Step : uint8_t {
     kNone,
     kRelease,  // no queue is held from now on
-    kSuspect,  // the same; the shortfall was too large
+    kSuspect,  // like kRelease; the shortfall was too large
     kHold,     // queues may be held
-    kBlame,    // the same; holding caused the shortfall at the last kSuspect
+    kBlame,    // like kHold; holding caused the shortfall at the last kSuspect
   };
 
-  // Queues share the interface from now on, or no longer do. |under_way|: bytes in flight.
+  // Starts because queues now share the interface, or stops. |under_way|: bytes in flight.
   void start(uint64_t under_way, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void stop() HETCOMM_UNDER_BATON { phase_ = Phase::kOff; }
   bool is_on() const HETCOMM_UNDER_BATON { return phase_ != Phase::kOff; }
   bool holds() const HETCOMM_UNDER_BATON { return phase_ == Phase::kHolding; }
 
-  // A queue is held, and none was before.
+  // Called when a queue is held and none was before.
   void holding_begins(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // |left| bytes have left since the last call; negative if some were counted too early. |holding|:
-  // some queue is held.
+  // Advances by |left| bytes, which have left since the last call; negative if some were counted
+  // too early. |holding|: some queue is held.
   Step advance(int64_t left, bool holding, uint64_t under_way, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // The next advance() will judge by what has left.
+  // Returns whether the next advance() will judge the bytes that have left.
   bool is_due(bool holding, uint64_t now_ns) const HETCOMM_UNDER_BATON;
-  // When advance() has to be called next while a queue is held.
+  // Returns when advance() must be called next while a queue is held.
   uint64_t deadline_ns() const HETCOMM_UNDER_BATON { return deadline_ns_; }
 
-  // Bytes per second that leave while no queue is held; 0: unknown.
+  // Returns the bytes per second that leave while no queue is held; 0: unknown.
   double free_rate() const HETCOMM_UNDER_BATON { return free_rate_; }
   // Returns the bytes that leave in |ns| while no queue is held.
   double free_bytes(uint64_t ns) const HETCOMM_UNDER_BATON;
@@ -90,13 +90,13 @@ class HoldingTrial {
   uint64_t cycle_ns_ = 0;  // when the next measurement begins
   double free_rate_ = 0;
 
-  // These hold while some queue is held.
+  // These fields are valid while some queue is held.
   double missed_ = 0;        // bytes short of the expected rate
   uint64_t looked_ns_ = 0;   // time of the last sum
   uint64_t held_ns_ = 0;     // time since |missed_| was 0
   int64_t left_since_ = 0;   // bytes that left in that time
   bool suspected_ = false;   // the shortfall was too large, for an unknown reason
-  double suspect_rate_ = 0;  // bytes per second that left then
+  double suspect_rate_ = 0;  // bytes per second at that time
   uint64_t deadline_ns_ = kForever;
 };
 

@@ -3,7 +3,7 @@
 namespace hetcomm {
 namespace {
 
-// These apply while the rate of the link is unknown.
+// These values apply while the rate of the link is unknown.
 constexpr uint64_t kUnknownPieceBytes = 256u << 10;
 constexpr uint64_t kUnknownWindowBytes = 4u << 20;
 
@@ -25,7 +25,7 @@ void LinkShare::remove(Member& member, uint64_t now_ns) {
   look(now_ns);
 }
 
-// A queue that resumes sending has no claim on what it did not take.
+// Removes the claim of a queue that resumes sending to bandwidth that it did not use.
 void LinkShare::wake_up(Member& member) {
   if (!has_work(member)) member.next_tag = std::max(member.next_tag, virtual_tag_);
 }
@@ -35,8 +35,7 @@ void LinkShare::waits(Member& member) {
   ++member.waits;
 }
 
-// Returns the queue that has had the least for its weight among those that count; null: none
-// counts.
+// Returns the queue that has sent least for its weight among those that count, or null.
 LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   Member* found = nullptr;
   for (Member* member : members_) {
@@ -47,7 +46,7 @@ LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   return found;
 }
 
-// |last| is the hindmost queue.
+// Returns whether |member| is ahead of |last|, the hindmost queue.
 bool LinkShare::is_ahead(const Member& member, const Member* last) const {
   if (!trial_.holds() || member.passed_over || last == nullptr) return false;
   return tag_of(member) > tag_of(*last) + over_weight(member, kLeadBytes);
@@ -57,7 +56,7 @@ bool LinkShare::may_start(Member& member, uint64_t now_ns) {
   member.active_ns = now_ns;
   advance(0, now_ns);
   if (!is_ahead(member, hindmost(now_ns))) {
-    // Other queues of its pair may have been parked behind it.
+    // Other queues of the same pair may have been parked behind |member|.
     if (member.held) release(member);
     return true;
   }
@@ -152,7 +151,7 @@ uint64_t LinkShare::unsent_bytes() const {
 void LinkShare::contend(bool several, uint64_t now_ns) {
   suspect_ = nullptr;
   for (Member* member : members_) {
-    // No queue has a claim on the others yet, or no longer.
+    // No queue has a claim on the others yet, or it no longer has one.
     member->next_tag = tag_of(*member);
     member->passed_over = false;
   }
@@ -177,12 +176,12 @@ void LinkShare::advance(uint64_t left_bytes, uint64_t now_ns) {
   }
 }
 
-// Time passes, and bytes leave.
+// Accounts for elapsed time and for bytes that have left.
 void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   end_passes(now_ns);
   int64_t left = static_cast<int64_t>(left_bytes);
   if (left_bytes > 0 || trial_.is_due(held_ > 0, now_ns)) {
-    // A socket has taken these bytes, but they have not left yet.
+    // A socket has accepted these bytes, but they have not left yet.
     const uint64_t unsent = unsent_bytes();
     left += static_cast<int64_t>(unsent_) - static_cast<int64_t>(unsent);
     unsent_ = unsent;
@@ -207,7 +206,7 @@ void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   for (Member* member : members_) limit_claims(*member);
 }
 
-// The path of this queue's pair is slow, so the same holds for all queues of the pair.
+// Passes over all queues of the suspect's pair, since its path is slow.
 void LinkShare::pass_over(Member& suspect, uint64_t now_ns) {
   const uint64_t pass_ns = suspect.pass_ns;
   for (Member* member : members_) {
@@ -222,7 +221,7 @@ uint64_t LinkShare::most_owed(const Member& member) const {
   return over_weight(member, static_cast<uint64_t>(trial_.free_bytes(kMaxOwedNs)));
 }
 
-// No queue waits long until others have caught up.
+// Limits claims so that no queue waits long until others have caught up.
 void LinkShare::limit_claims(Member& member) {
   const uint64_t owed = most_owed(member);
   const uint64_t least = virtual_tag_ > owed ? virtual_tag_ - owed : 0;
@@ -237,8 +236,7 @@ void LinkShare::end_passes(uint64_t now_ns) {
   }
 }
 
-// Queues that others have waited for at no cost for some time are passed over only briefly next
-// time.
+// Shortens the next pass-over of queues that others have waited for at no cost for some time.
 void LinkShare::forgive(uint64_t now_ns) {
   for (Member* member : members_) {
     const bool proved = now_ns >= member->passed_until_ns + kProvedNs;

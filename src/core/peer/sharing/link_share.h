@@ -1,14 +1,15 @@
-// LinkShare: shares what leaves through one network interface of this rank among its queues, by
-// weight, as far as that wastes nothing. The queues may lead to any ranks.
+// LinkShare: shares the bandwidth of one network interface of this rank among its queues, by
+// weight, without wasting any. The queues may lead to any ranks.
 //
-// A queue that is ahead of the one with the least for its weight is held until that one has caught
-// up. This is start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM
-// 1996). The cost of holding is measured (holding_trial.h), since the path of a queue may be slow
-// beyond the interface. Where holding costs more than a little, the queue that the others waited
-// for is passed over for some time: it takes what it can, and no queue waits for it.
+// A queue that is ahead of the one that has sent least for its weight is held until that one has
+// caught up. This is start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queuing",
+// SIGCOMM 1996). The cost of holding is measured (holding_trial.h), since the path of a queue may
+// be slow beyond the interface. Where holding costs more than a little, the queue that the others
+// waited for is passed over for some time: it sends what it can, and no queue waits for it.
 //
-// Bytes that queues sent while none was held count, and are made up for. Queues of one pair go in
-// the same order (pacer.h), even if only they use the interface; then no queue is held.
+// Bytes that a queue sends while none is held count, and are compensated for later. Queues of one
+// pair send in the same order (pacer.h), even if only they use the interface, but then no queue is
+// held.
 //
 // LinkShares: all links of this rank. Under the baton. The unit above is pacer.h.
 #pragma once
@@ -29,39 +30,39 @@ namespace hetcomm {
 
 class LinkShare {
  public:
-  // Tags count bytes over weight in this fraction. They do not overflow before 2^60 bytes.
+  // Tags count bytes over weight in units of this fraction. They do not overflow before 2^60 bytes.
   static constexpr uint64_t kTagsPerByte = 16;
   // The most bytes that a queue may be ahead of the others.
   static constexpr uint64_t kLeadBytes = 1u << 20;
-  // The most that is made up for, in time at the rate of the link.
+  // The most that is compensated for, as time at the link's rate.
   static constexpr uint64_t kMaxOwedNs = 500'000'000;
-  // How long a queue is passed over. Each time is four times as long as the last.
+  // How long a queue is passed over. Each time is four times as long as the previous one.
   static constexpr uint64_t kFirstPassNs = 500'000'000;
   static constexpr uint64_t kLongestPassNs = 16'000'000'000;
   static constexpr uint64_t kProvedNs = 1'000'000'000;
   // A queue that has had nothing to send for this long does not count.
   static constexpr uint64_t kRecentNs = 200'000'000;
-  // The time that a piece takes, within bounds, where queues to several ranks share the interface.
+  // The duration of a piece, within bounds, when queues to several ranks share the interface.
   static constexpr uint64_t kPieceNs = 10'000'000;
   static constexpr uint64_t kMinPieceBytes = 64u << 10;
   static constexpr uint64_t kMaxPieceBytes = 1u << 20;
-  // The time that the bytes in flight over a connection take if it has the link alone, within
+  // The time that the bytes in flight over a connection would take alone on the link, within
   // bounds. It is longer than most paths take, and short enough that holding a queue takes effect
   // soon.
   static constexpr uint64_t kWindowNs = 150'000'000;
   static constexpr uint64_t kMinWindowBytes = 512u << 10;
   static constexpr uint64_t kMaxWindowBytes = 16u << 20;
 
-  // A queue. Its owner sets the first three fields, and the link the others.
+  // A queue. Its owner sets the first three fields, and the link sets the others.
   struct Member {
     ListedPair* pair = nullptr;             // called when the queue is no longer held
     uint32_t weight = 1;                    // at least 1
     const uint64_t* earliest_ns = nullptr;  // when its rate, if any, allows the next piece
 
-    uint64_t next_tag = 0;   // tag of its next piece
+    uint64_t next_tag = 0;   // tag of the queue's next piece
     uint64_t under_way = 0;  // bytes in flight
-    size_t waits = 0;        // number of connections that it waits on
-    uint64_t active_ns = 0;  // when it last had something to send
+    size_t waits = 0;        // number of connections that the queue waits on
+    uint64_t active_ns = 0;  // when the queue last had something to send
     bool held = false;
     bool passed_over = false;
     uint64_t passed_until_ns = 0;
@@ -73,36 +74,36 @@ class LinkShare {
   LinkShare(const LinkShare&) = delete;
   LinkShare& operator=(const LinkShare&) = delete;
 
-  // |member| stays until remove(). add() may throw std::bad_alloc.
+  // Adds |member|, which must stay valid until remove(). May throw std::bad_alloc.
   void add(Member& member) HETCOMM_UNDER_BATON;
   void remove(Member& member, uint64_t now_ns) HETCOMM_UNDER_BATON;
   // Undoes add().
   void forget(Member& member) HETCOMM_UNDER_BATON { std::erase(members_, &member); }
 
-  // Returns whether |one| goes before |other| because it has had less for its weight.
+  // Returns whether |one| goes before |other| because it has sent less for its weight.
   bool is_before(const Member& one, const Member& other) const HETCOMM_UNDER_BATON {
     const uint64_t tag = tag_of(one);
     const uint64_t other_tag = tag_of(other);
     return tag < other_tag || (tag == other_tag && one.under_way < other.under_way);
   }
-  // |member| has something to send that waits on one more connection, or on one less. look()
+  // Records that |member| has data waiting on one more connection, or on one less. look()
   // follows.
   void waits(Member& member) HETCOMM_UNDER_BATON;
   void waits_no_more(Member& member) HETCOMM_UNDER_BATON { --member.waits; }
-  // False: |member| is held, and its pair is called when it may continue.
+  // Returns false if |member| is held. Its pair is called when it may continue.
   bool may_start(Member& member, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Does what is due in any case: see next_timer_ns().
+  // Performs timed work: see next_timer_ns().
   void look(uint64_t now_ns) HETCOMM_UNDER_BATON;
   void started(Member& member, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void ended(Member& member, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // |bytes| have left through the interface, from a queue or another source.
+  // Records that |bytes| have left through the interface, from a queue or another source.
   void left(uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
     if (contended()) pass(bytes, now_ns);
   }
 
-  // Queues to several ranks have something to send.
+  // Returns whether queues to several ranks have something to send.
   bool contended() const HETCOMM_UNDER_BATON { return trial_.is_on(); }
-  // While contended(): the longest piece, and the most bytes in flight over one connection.
+  // While contended(): return the longest piece, and the most bytes in flight over one connection.
   uint64_t piece_bytes() const HETCOMM_UNDER_BATON;
   uint64_t window_bytes() const HETCOMM_UNDER_BATON;
   // Returns when look() has to be called.
@@ -111,14 +112,15 @@ class LinkShare {
   }
 
  private:
-  // A queue has no claim on what it did not take, unless others are held for it at times.
+  // Returns the current tag of |member|. A queue has no claim on bandwidth that it did not use,
+  // unless others are sometimes held for it.
   uint64_t tag_of(const Member& member) const HETCOMM_UNDER_BATON {
     return contended() ? member.next_tag : std::max(member.next_tag, virtual_tag_);
   }
   static bool has_work(const Member& member) HETCOMM_UNDER_BATON {
     return member.under_way > 0 || member.waits > 0;
   }
-  // Other queues wait for it.
+  // Returns whether other queues wait for |member|.
   static bool counts(const Member& member, uint64_t now_ns) HETCOMM_UNDER_BATON {
     return has_work(member) && !member.passed_over && *member.earliest_ns <= now_ns;
   }
@@ -145,17 +147,17 @@ class LinkShare {
   PairTurns& turns_;
   const size_t index_;
   std::vector<Member*> members_;
-  uint64_t virtual_tag_ = 0;  // the least tag of the queues that count
+  uint64_t virtual_tag_ = 0;  // the least tag among the queues that count
   uint64_t under_way_ = 0;    // bytes in flight
-  size_t held_ = 0;           // members
+  size_t held_ = 0;           // number of held queues
 
   HoldingTrial trial_;
-  uint64_t unsent_ = 0;        // bytes that counted as sent at the last look
-  Member* suspect_ = nullptr;  // the others waited for it when the shortfall was too large
+  uint64_t unsent_ = 0;        // bytes that counted as sent at the last look()
+  Member* suspect_ = nullptr;  // the queue that others waited for when the shortfall was too large
 };
 
-// The links of this rank, by the low bits of their transport numbers. Two links may share an entry,
-// which does little harm.
+// The links of this rank, indexed by the low bits of their transport numbers. Two links may share
+// an entry, which does little harm.
 class LinkShares {
  public:
   static constexpr size_t kCount = 16;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 
-// The time that |bytes| take at |bytes_per_second|.
+// Returns the time that |bytes| take at |bytes_per_second|.
 uint64_t duration_ns(uint64_t bytes, uint64_t bytes_per_second) {
   constexpr double kLongest = 1e18;
   const double ns = static_cast<double>(bytes) * static_cast<double>(kNsPerSecond) /
@@ -82,7 +82,7 @@ uint64_t Pacer::allowed(Flow& flow, const Path& path, uint64_t wanted, bool high
     return 0;
   }
   if (!high) {
-    // It queues behind earlier data of the same flow.
+    // The piece queues behind earlier data of the same flow.
     if (flow.ways[way].waits) return 0;
     if (!has_room(way)) {
       let_wait(flow, way);
@@ -91,7 +91,7 @@ uint64_t Pacer::allowed(Flow& flow, const Path& path, uint64_t wanted, bool high
     const Flow* const other = first_waiting(way, now_ns);
     if (other != nullptr && is_before(*other, flow, way)) {
       let_wait(flow, way);
-      turns_.update_due(pair_);  // that flow continues
+      turns_.update_due(pair_);  // the waiting flow continues
       return 0;
     }
     if (!link(path.link).may_start(flow.member[path.link], now_ns)) {

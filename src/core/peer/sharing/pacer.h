@@ -1,10 +1,11 @@
-// Pacer: shares the path to one peer among the queues that lead there, by weight, and limits each
+// Pacer: shares the path to one peer among the queues that lead to it, by weight, and limits each
 // queue to its rate.
 //
-// A transfer asks before each piece of a queue's data. Each connection has pieces of a bounded
-// number of bytes in flight. When a piece has ended, the next one comes from the queue that has had
-// the least of the network interface for its weight (link_share.h), unless that unit holds it for
-// queues to other ranks. A rate is a token bucket. Data of high priority waits for its rate only.
+// A transfer asks before it sends each piece of a queue's data. Each connection has a bounded
+// number of bytes in flight. When a piece has ended, the next one comes from the queue that has
+// used the network interface least for its weight (link_share.h), unless that unit holds the queue
+// for queues to other ranks. A rate is enforced by a token bucket. Data of high priority waits only
+// for its rate.
 //
 // Under the baton. The unit above is track.h.
 #pragma once
@@ -30,30 +31,31 @@ struct TrackShare {
 
 class Pacer {
  public:
-  // Connections by the low bits of their numbers. Two may share an entry, which does little harm.
+  // Connections, indexed by the low bits of their numbers. Two may share an entry, which does
+  // little harm.
   static constexpr size_t kWays = 16;
   static constexpr size_t kLinks = LinkShares::kCount + 1;  // including the one within the host
   // A connection.
   struct Path {
-    uint64_t rail;  // its number
+    uint64_t rail;  // the connection's number
     size_t link;    // LinkShares::index_of()
   };
   // State of a queue on one connection.
   struct Place {
     uint64_t under_way = 0;  // bytes in flight
     bool waits = false;
-    size_t link = 0;  // the link that it waits for
+    size_t link = 0;  // the link that the queue waits for
   };
-  // A queue. The share is its own, and the pacer sets the other fields.
+  // A queue. The queue sets its share, and the pacer sets the other fields.
   struct Flow {
     explicit Flow(const TrackShare& wanted) : share(wanted) {}
     const TrackShare share;
-    Pacer* pacer = nullptr;  // null: it is not paced
-    uint32_t track = 0;      // the number of its track, once that is open
-    // These are set while it is paced.
-    std::unique_ptr<Place[]> ways;                // kWays of them
-    std::unique_ptr<LinkShare::Member[]> member;  // kLinks of them
-    uint64_t earliest_ns = 0;                     // when its rate allows the next piece
+    Pacer* pacer = nullptr;  // null: the queue is not paced
+    uint32_t track = 0;      // number of the queue's track, once it is open
+    // These fields are set while the queue is paced.
+    std::unique_ptr<Place[]> ways;                // kWays entries
+    std::unique_ptr<LinkShare::Member[]> member;  // kLinks entries
+    uint64_t earliest_ns = 0;                     // when the queue's rate allows the next piece
   };
   // A piece in flight.
   struct Piece {
@@ -62,15 +64,16 @@ class Pacer {
     uint8_t way = 0;
     uint8_t link = 0;
   };
-  // The most bytes in flight on one connection: enough that it always finds the next piece, and few
-  // enough that a busy queue does not fill it for the others. A queue that is alone may have more.
+  // The most bytes in flight on one connection. This is enough that the connection never runs idle,
+  // and so few that a busy queue does not fill it for the others. A queue that is alone may have
+  // more.
   static constexpr uint64_t kWindowBytes = 4u << 20;
   static constexpr uint64_t kWindowAloneBytes = 16u << 20;
   static constexpr uint64_t kPieceBytes = LinkShare::kMaxPieceBytes;
-  // The time that a piece of a queue with a rate takes, within bounds.
+  // The duration of a piece of a queue with a rate, within bounds.
   static constexpr uint64_t kPieceNs = 10'000'000;
   static constexpr uint64_t kMinPieceBytes = 16u << 10;
-  // The most that may leave at once after a pause, in time at the rate.
+  // The most that may leave at once after a pause, as time at the queue's rate.
   static constexpr uint64_t kBurstNs = 20'000'000;
 
   // |turns| calls |pair| when pieces may continue.
@@ -79,32 +82,32 @@ class Pacer {
   Pacer(const Pacer&) = delete;
   Pacer& operator=(const Pacer&) = delete;
 
-  // |flow| stays until remove() or clear(). May throw std::bad_alloc.
+  // Adds |flow|, which must stay valid until remove() or clear(). May throw std::bad_alloc.
   void add(Flow& flow) HETCOMM_UNDER_BATON;
   void remove(Flow& flow, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void clear(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
   // Returns how many of the next |wanted| bytes of |flow| may leave now as one piece over |path|.
-  // 0: it waits until next() returns it. |high|: data of high priority.
+  // Returns 0 if |flow| has to wait until next() returns it. |high|: data of high priority.
   uint64_t allowed(Flow& flow, const Path& path, uint64_t wanted, bool high,
                    uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // An allowed piece is in flight. Its result has to be passed to ended().
+  // Records that an allowed piece is in flight. Its result must be passed to ended().
   Piece started(Flow& flow, const Path& path, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void ended(const Piece& piece, uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  // Returns a waiting flow whose turn has come on some connection. It no longer waits there. Null:
-  // no flow has its turn.
+  // Returns a waiting flow that may now send on some connection and no longer waits there. Returns
+  // null if there is none.
   Flow* next(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool any_waits() const HETCOMM_UNDER_BATON { return waiting_ > 0; }
-  // The time of the next call of next(); kForever: when a piece has ended.
+  // Returns the time of the next call of next(); kForever: not before a piece has ended.
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
 
  private:
-  // A connection, or several.
+  // A connection, or several that share an entry.
   struct Way {
     uint64_t under_way = 0;  // bytes in flight of all flows
-    size_t waiting = 0;      // flows
-    size_t link = 0;         // as given by the last flow that asked
+    size_t waiting = 0;      // number of waiting flows
+    size_t link = 0;         // link given by the last flow that asked
   };
   static size_t way_of(uint64_t rail) { return rail % kWays; }
   LinkShare& link(size_t index) HETCOMM_UNDER_BATON {

@@ -1,4 +1,4 @@
-// PairTurns: knows which pairs have work at the end of a pass, and when they want to be called
+// PairTurns: records which pairs have work at the end of a pass, and when they want to be called
 // again. Under the baton.
 #pragma once
 
@@ -12,20 +12,20 @@
 
 namespace hetcomm {
 
-// The interface of a pair for PairTurns.
+// The interface of a pair that PairTurns calls.
 class ListedPair {
  public:
   // Sends the credit and acknowledgements that are due.
   virtual void send_update() HETCOMM_UNDER_BATON = 0;
-  // Continues the copies to and from mapped memory that are too long for one call. False: none is
-  // left.
+  // Continues the copies to and from mapped memory that are too long for one call. Returns whether
+  // any are left.
   virtual bool copy_some() HETCOMM_UNDER_BATON = 0;
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
-  // Returns when tick() is wanted next; kForever: not at all.
+  // Returns when tick() must be called next; kForever: not at all.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
-  // Endpoint::unsent_bytes() of the connections over |link| (LinkShares::index_of).
+  // Returns the Endpoint::unsent_bytes() of the connections over |link| (LinkShares::index_of).
   virtual uint64_t unsent_bytes(size_t link) const HETCOMM_UNDER_BATON = 0;
-  // Memory ran out half way: this side can promise nothing to the peer any more.
+  // Handles memory exhaustion halfway: this side can no longer guarantee anything to the peer.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
 
   // The lists that contain the pair. Only PairTurns changes them.
@@ -45,23 +45,23 @@ class PairTurns {
   PairTurns(const PairTurns&) = delete;
   PairTurns& operator=(const PairTurns&) = delete;
 
-  // Adds |pair|. The calls below that note it never fail afterwards.
+  // Adds |pair|. The calls below that record work for it never fail afterwards.
   void add(ListedPair& pair) HETCOMM_UNDER_BATON;
-  // Forgets all pairs, before they go.
+  // Forgets all pairs before they are destroyed.
   void clear() HETCOMM_UNDER_BATON;
 
-  // send_update() is called at the end of this pass.
+  // Schedules send_update() for the end of this pass.
   void update_due(ListedPair& pair) HETCOMM_UNDER_BATON {
     if (pair.listed.update) return;
     pair.listed.update = true;
     updates_.push_back(&pair);
   }
-  // send_update() is called in the next pass if a background thread is there to run it. A message
-  // that this rank's user sends before then carries the acknowledgement.
+  // Schedules send_update() for the next pass if a background thread is there to run it. If this
+  // rank's user sends a message earlier, that message carries the acknowledgement.
   void acknowledgement_due(ListedPair& pair) HETCOMM_UNDER_BATON;
-  // copy_some() is called in every pass until it returns false.
+  // Schedules copy_some() in every pass until it returns false.
   void copies_due(ListedPair& pair) HETCOMM_UNDER_BATON;
-  // tick() is called at |at_ns| at the latest.
+  // Schedules tick() for |at_ns| at the latest.
   void note_timer(uint64_t at_ns) HETCOMM_UNDER_BATON {
     if (at_ns < next_timer_ns_) next_timer_ns_ = at_ns;
   }
@@ -69,7 +69,7 @@ class PairTurns {
   bool has_work() const HETCOMM_UNDER_BATON {
     return !updates_.empty() || !acknowledgements_.empty() || !copying_.empty();
   }
-  // A pass begins: work that becomes due from now on belongs to it.
+  // Begins a pass. Work that becomes due from now on belongs to this pass.
   void begin_pass() HETCOMM_UNDER_BATON { ++pass_; }
   // Does the work at the end of a pass. Returns how much was done.
   int run() HETCOMM_UNDER_BATON;
@@ -82,7 +82,7 @@ class PairTurns {
   std::vector<ListedPair*> updates_;
   std::vector<ListedPair*> acknowledgements_;  // counted as work of the engine
   uint64_t pass_ = 0;                          // number of the last pass that has begun
-  uint64_t acknowledgements_pass_ = 0;         // pass that added the first of them
+  uint64_t acknowledgements_pass_ = 0;         // pass that added the first acknowledgement
   std::vector<ListedPair*> copying_;
   uint64_t next_timer_ns_ = kForever;
 };

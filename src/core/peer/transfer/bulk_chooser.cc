@@ -57,7 +57,7 @@ size_t BulkChooser::class_of(uint64_t bytes) {
   return c;
 }
 
-// The figures of the next smaller size class are a first guess, which the next trials correct.
+// Starts with the costs of the next smaller size class, which the next trials correct.
 BulkChooser::Class& BulkChooser::class_for(uint64_t bytes) {
   const size_t index = class_of(bytes);
   Class& c = classes_[index];

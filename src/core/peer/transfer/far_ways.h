@@ -1,14 +1,14 @@
-// FarWays: whether bulk data of a device goes directly or staged over a network interface beyond
+// FarWays: whether bulk data on a device goes directly or staged over a network interface beyond
 // the device's root complex.
 //
 // Between root complexes a direct access may be slower than a copy to the host that a near network
-// interface reads. Which is faster depends on the machine and on its load. So both ways are
-// measured again and again on the transfers of a pair, for each device, direction and size class
+// interface reads. Which way is faster depends on the machine and on its load. So both ways are
+// measured repeatedly on the transfers of a pair, for each device, direction and size class
 // (bulk_chooser.h). Staging has to be clearly faster, since it uses more of the host.
 //
-// Both ends of a transfer may have such a choice, and neither knows of the other's. They alternate
-// their trials by the number of the transfer, so that one end does not measure what the other end
-// tries. Under the baton.
+// Each end of a transfer may have this choice, without knowing about the other's. The ends
+// alternate their trials by transfer number, so that neither measures the other's trial. Under the
+// baton.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +33,10 @@ class FarWays {
     size_t device = 0;
     StreamDirection direction = StreamDirection::kToHost;
     uint64_t since_ns = 0;
-    bool changed = false;      // some of it may have gone the other way
+    bool changed = false;      // some bytes may have gone the other way
     uint64_t moved_bytes = 0;  // bytes that took the chosen way over far network interfaces
 
-    // There is no memory to stage through: the rest goes directly.
+    // Records that there is no memory for staging: the rest goes directly.
     void give_up_staging() {
       staged = false;
       changed = true;
@@ -56,26 +56,27 @@ class FarWays {
             .direction = direction,
             .since_ns = now_ns};
   }
-  // The transfer of |bytes| for which |choice| was made has ended well. It counts if all of it went
-  // as chosen: other network interfaces may be near the device, or have replaced one.
+  // Records that the transfer of |bytes| for which |choice| was made has succeeded. It counts only
+  // if all bytes went as chosen: other network interfaces may be near the device, or have replaced
+  // one.
   void measured(const Choice& choice, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const auto user = users_.find({choice.device, choice.direction});
     if (user == users_.end()) return;
-    // This is the time since it began or, if later, since its predecessor ended.
+    // The time since the transfer began or, if later, since its predecessor ended.
     const uint64_t from =
         std::max(choice.since_ns, std::exchange(user->second.last_end_ns, now_ns));
     if (choice.changed || choice.moved_bytes != bytes) return;
     user->second.chooser.measured(bytes, choice.staged ? kStaged : kDirect, now_ns - from);
   }
-  // Returns lines of text for people, each with the device, the direction and the costs of a size.
+  // Returns lines of readable text, each with a device, a direction and the costs of one size.
   std::string explain() const HETCOMM_UNDER_BATON;
 
  private:
-  // The chooser's names of the two ways. It takes the second, a get, if that is clearly faster.
+  // The chooser's names for the two ways. It uses the second, a get, if that is clearly faster.
   static constexpr bool kDirect = false;
   static constexpr bool kStaged = true;
 
-  // Transfers of one turn. The first trials of both ways fit into one turn.
+  // Transfers per turn. The first trials of both ways fit into one turn.
   static constexpr uint64_t kTurn = 8;
   static_assert(kTurn >= 2 * TwoWays::kBurst);
 

@@ -22,7 +22,7 @@ MessageReceiver::~MessageReceiver() {
   }
 }
 
-// Keeps a message that has no receive yet. True when all bytes were copied.
+// Keeps a message that has no receive yet. Returns whether all bytes were copied.
 bool MessageReceiver::keep_eager(const WireHeader& header, ConstByteSpan payload,
                                  MatchTable& table) {
   Incoming* message =
@@ -34,8 +34,8 @@ bool MessageReceiver::keep_eager(const WireHeader& header, ConstByteSpan payload
   return true;
 }
 
-// Makes a record for a message that has not (completely) arrived, with room for eager bytes. Null
-// after having failed the pair.
+// Makes a record, with room for eager bytes, for a message that has not completely arrived. Returns
+// null after failing the pair.
 Incoming* MessageReceiver::new_message(uint64_t tag, uint64_t length, uint64_t credit,
                                        Keeps keeps) {
   void* memory = common().blocks.take(sizeof(Incoming));
@@ -85,7 +85,7 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   receive_more(WireHeader{.kind = MessageKind::kEagerMore}, payload);
 }
 
-// Takes the first receive for a message out of |table|, which may be null. The receive is then in
+// Removes the first receive for a message from |table|, which may be null. The receive is then in
 // no list.
 Operation* MessageReceiver::match(MatchTable* table, uint64_t tag) {
   Operation* receive = table != nullptr ? table->match_message(rank(), tag) : nullptr;
@@ -93,7 +93,7 @@ Operation* MessageReceiver::match(MatchTable* table, uint64_t tag) {
   return receive;
 }
 
-// The bytes of |message| follow, in fragments.
+// Records that the bytes of |message| follow in fragments.
 void MessageReceiver::await_bytes(Incoming& message, MatchTable* table, Operation* receive,
                                   const WireHeader& header) {
   arriving_.add(message);
@@ -140,7 +140,7 @@ void MessageReceiver::finish_arriving(Incoming& message) {
                                            message.length <= receive->length);
     if (copied) took(message.length, arriving_ns_, arriving_fragments_);
   }
-  if (message.queued) return;  // complete now, but still unmatched
+  if (message.queued) return;  // complete, but still unmatched
   if (receive != nullptr) {
     receive->pair = nullptr;
     common().delivery.deliver(*receive, rank(), message.tag, message.payload(), message.length);
@@ -183,9 +183,9 @@ void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
   }
 }
 
-// |announcement| says where the data of |message| is.
+// Records where the data of |message| is, from |announcement|.
 void MessageReceiver::announce(Incoming& message, const AnnounceBody& announcement) {
-  announced_.make_room();  // room was made at the beginning: it does not fail
+  announced_.make_room();  // make_room() was called at the beginning, so this does not fail
   announced_.insert(message, announcement.sender_id);
   message.rendezvous = true;
   message.sender_id = announcement.sender_id;
@@ -194,7 +194,7 @@ void MessageReceiver::announce(Incoming& message, const AnnounceBody& announceme
   message.transports = announcement.transports;
 }
 
-// Gives |message| to |receive|, which was matched with it, or without a receive to the queue.
+// Gives |message| to its matched |receive|. Without a receive, adds it to the queue.
 void MessageReceiver::hand_over(Incoming& message, MatchTable& table, Operation* receive,
                                 const WireHeader& header) {
   if (receive == nullptr) {
@@ -204,8 +204,8 @@ void MessageReceiver::hand_over(Incoming& message, MatchTable& table, Operation*
   }
 }
 
-// Handles an eager message whose bytes this side reads itself. It reads them at once: the sender
-// does not wait for a receive.
+// Handles an eager message whose bytes this side reads directly. It reads them at once, since the
+// sender does not wait for a receive.
 void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   PullBody body;
   const uint64_t length = length_of(header);
@@ -237,7 +237,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   const Code code = direct ? pull(body, receive->extents(), std::min(length, receive->length))
                            : pull(body, Extents(&own, 1), length);
   if (code != Code::kOk) {
-    // The sender copies it after all, or will report why not.
+    // The sender copies the message after all, or will report why not.
     const bool works = code == Code::kCancelled || code == Code::kPeerLost;
     if (!works && pull_chooser_.failed(length)) tell_pull_pause(length);
     message->sender_id = body.sender_id;
@@ -260,7 +260,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   if (tells) tell_pull_pause(length);
 }
 
-// kCancelled: not possible over this connection, or no longer.
+// Reads the message. kCancelled: not possible over this connection, or no longer.
 Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) {
   Rail& rail = association_.receiving_on();
   if (!rail.capabilities().gets_now || from.rail != rail.id || !rail.known) return Code::kCancelled;
@@ -275,7 +275,7 @@ Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) 
   return code;
 }
 
-// True when taking out the eager message that has arrived should be measured.
+// Returns whether copying out the arrived eager message should be measured.
 bool MessageReceiver::samples(uint64_t bytes) {
   if (!association_.receiving_on().capabilities().gets_now) return false;
   if (association_.receiving_on().capabilities().prefers_get && pull_chooser_.insist(bytes)) {
@@ -294,7 +294,7 @@ void MessageReceiver::tell_pull_pause(uint64_t bytes) {
                              pull_chooser_.pause_of(pull_class));
 }
 
-// |message| is in no list yet. Both end if there is no memory for a transfer.
+// Matches |message|, which is in no list yet. Both end if out of memory.
 void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
   receive.phase = OperationPhase::kSubmitted;  // in no list
   try {
@@ -327,7 +327,7 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     receive.pair = &association_.pair();
     receive.phase = OperationPhase::kArriving;
     if (message.bytes != nullptr && receive.buffers.on_host) {
-      // The bytes that have arrived move now. The rest goes straight to the receive.
+      // The bytes that have arrived move now. The rest goes directly to the receive.
       const uint64_t part = std::min(message.received, receive.length);
       scatter(receive.extents(), 0, message.payload().first(part));
       message.drop_bytes(common().blocks);
@@ -397,7 +397,7 @@ void MessageReceiver::fail_everything(const Status& why) {
   }
 }
 
-// The sender took back a rendezvous that may still be queued here.
+// Drops a rendezvous that the sender took back and that may still be queued here.
 void MessageReceiver::drop_withdrawn(uint64_t sender_id) {
   Incoming* const found = announced_.find(sender_id);
   if (found == nullptr || !found->queued) return;
@@ -406,7 +406,7 @@ void MessageReceiver::drop_withdrawn(uint64_t sender_id) {
   free(*found);
 }
 
-// The sender ended a message early: an eager one with missing bytes, or a rendezvous.
+// Handles the sender's early end of a message: an eager one with missing bytes, or a rendezvous.
 void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan payload) {
   const PeerReason why(rank(), header, payload);
   if (Incoming* message = arriving_.find(header.tag); message != nullptr) {

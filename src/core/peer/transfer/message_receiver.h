@@ -1,7 +1,8 @@
-// MessageReceiver: brings messages of the peer's user to their receives.
+// MessageReceiver: delivers messages from the peer's user to their receives.
 //
-// Input from the peer drives everything here, and none of it is trusted. A message without a
-// receive is kept (if eager, with its bytes) in the match table of its channel. Under the baton.
+// All calls here are driven by input from the peer, and none of it is trusted. A message without a
+// receive is kept in the match table of its channel, with its bytes if it is eager. Under the
+// baton.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +27,14 @@ class ArrivingList {
     message.next_arriving = first_;
     first_ = &message;
   }
-  // The one with that number of its sender's transfer, 0: the one in fragments. Null: none.
+  // Finds the message of the sender's transfer |sender_id|; 0: the one that arrives in fragments.
+  // Returns null if there is none.
   Incoming* find(uint64_t sender_id) const HETCOMM_UNDER_BATON {
     Incoming* at = first_;
     while (at != nullptr && at->sender_id != sender_id) at = at->next_arriving;
     return at;
   }
-  // Finds the message matched with |receive|. Null: none.
+  // Finds the message matched with |receive|. Returns null if there is none.
   Incoming* find(const Operation& receive) const HETCOMM_UNDER_BATON {
     Incoming* at = first_;
     while (at != nullptr && at->operation != &receive) at = at->next_arriving;
@@ -81,25 +83,26 @@ class MessageReceiver {
   void receive_withdraw(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
 
   // --- messages that are matched later ---
-  // Gives |message|, which was queued as unexpected, to |receive|.
+  // Delivers |message|, which was queued as unexpected, to |receive|.
   void attach(Incoming& message, Operation& receive) HETCOMM_UNDER_BATON;
-  // Gives |receive| the message that |body| announces.
+  // Matches |receive| with the message that |body| announces.
   void attach_announced(Operation& receive, const AnnounceBody& body,
                         uint64_t length) HETCOMM_UNDER_BATON;
-  // Detaches a receive whose eager fragments are still arriving. The rest is dropped.
+  // Detaches a receive whose eager fragments are still arriving. The remaining fragments are
+  // dropped.
   void detach(Operation& receive) HETCOMM_UNDER_BATON;
   enum class Tell : uint8_t { kSender, kNobody };
-  // Drops |message|, which nobody will receive and which is in no match table. |tell|: who is told,
-  // if its data is still at the sender.
+  // Drops |message|, which will never be received and is in no match table. |tell|: who is
+  // notified, if its data is still at the sender.
   void drop(Incoming& message, Tell tell) HETCOMM_UNDER_BATON;
-  // |message| is no longer in any list, and its credit has no meaning.
+  // Frees |message|, which is no longer in any list and whose credit no longer counts.
   void free(Incoming& message) HETCOMM_UNDER_BATON;
-  // Ends the receives whose bytes are arriving, and forgets the messages: the pair is lost.
+  // Ends the receives whose bytes are arriving and forgets the messages because the pair is lost.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
-  // No eager message has missing bytes.
+  // Returns whether no eager message has missing bytes.
   bool is_whole() const HETCOMM_UNDER_BATON { return arriving_.empty(); }
-  // Match tables hold messages whose data is at the sender.
+  // Returns whether match tables hold messages whose data is at the sender.
   bool holds_announced() const HETCOMM_UNDER_BATON { return announced_.count() > 0; }
 
  private:
@@ -107,7 +110,7 @@ class MessageReceiver {
 
   PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
   int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
-  // Null: the message will never be received.
+  // Returns the table for a message; null if it will never be received.
   MatchTable* table_for(const WireHeader& header) HETCOMM_UNDER_BATON {
     return common().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   }
@@ -116,7 +119,7 @@ class MessageReceiver {
     ++counters.messages_received;
     counters.bytes_received += length;
   }
-  // True when all of the message was copied to host memory.
+  // Returns whether all of the message was copied to host memory.
   bool take_eager(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     count_received(payload.size());
     const uint64_t credit = payload.size() + kMessageCost;
@@ -161,7 +164,7 @@ class MessageReceiver {
   IdChains<Incoming> announced_;     // announced by the peer, and not matched
   bool arriving_sampled_ = false;    // the message that arrives in fragments is sampled
   uint64_t arriving_fragments_ = 0;  // fragments of a sampled message so far
-  uint64_t arriving_ns_ = 0;         // cost of taking them out so far
+  uint64_t arriving_ns_ = 0;         // cost of copying these fragments so far
   PullChooser pull_chooser_;
 };
 

@@ -8,7 +8,7 @@
 namespace hetcomm {
 namespace {
 
-// A message is pushed when the receiver has read none for this long.
+// A message is pushed if the receiver has read none for this long.
 constexpr uint64_t kPushAfterNs = 200'000;
 // This side handles what has arrived for this long before it counts the delay against the receiver.
 constexpr uint64_t kPushGraceNs = 20'000;
@@ -74,8 +74,8 @@ bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer
   return true;
 }
 
-// The receiver does not read the message. It may not call the library for long, and this send must
-// not wait for that. The bytes are copied after all.
+// Copies the bytes of a message that the receiver does not read. The receiver may not call the
+// library for a long time, and this send must not wait for that.
 void MessageSender::push(SendTransfer& transfer) {
   const uint64_t id = transfer.id();
   Operation& send = transfer.take_back();
@@ -85,7 +85,7 @@ void MessageSender::push(SendTransfer& transfer) {
 
 void MessageSender::push_overdue(uint64_t now_ns) {
   push_at_ns_ = kForever;
-  // The answers may have arrived, and this side has not called the library for long.
+  // The answers may have arrived while this side did not call the library for a long time.
   const bool graced = std::exchange(push_grace_, false);
   transfers_.sends().for_each([&](SendTransfer& transfer) HETCOMM_UNDER_BATON {
     if (!transfer.is_pulled()) return;
@@ -107,7 +107,7 @@ void MessageSender::pull_answered(uint64_t bytes) {
   pull_answered_ns_ = now_ns();
 }
 
-// Sends an eager message that takes several transport messages. The receiver copies one while this
+// Sends an eager message that needs several transport messages. The receiver copies one while this
 // side fills the next.
 bool MessageSender::send_fragments(Operation& send) {
   const uint64_t limit = current().capabilities().max_payload_bytes;

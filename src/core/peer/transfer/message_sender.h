@@ -2,8 +2,8 @@
 //
 // A short message is copied onto the connection (eager), in fragments if it is longer than one
 // transport message. The receiver may read a longer eager message instead (pulled). If it does not
-// read it soon, the message is copied after all (pushed). Eager messages cost credit. Without
-// credit, and for messages that are large or on a device, an announcement asks first (rendezvous).
+// read the message soon, the sender copies it after all (pushed). Eager messages cost credit. If
+// there is no credit, or the message is large or on a device, it is announced first (rendezvous).
 // Under the baton.
 #pragma once
 
@@ -24,12 +24,12 @@ class MessageSender {
   MessageSender(const MessageSender&) = delete;
   MessageSender& operator=(const MessageSender&) = delete;
 
-  // Sends a message whole if that is possible at once and completes the send. False: nothing has
-  // left, and start() sends it or reports why not.
+  // Sends a message whole if that is possible at once, and completes the send. Otherwise returns
+  // false and sends nothing; start() then sends the message or reports why not.
   bool send_at_once(uint32_t channel, uint64_t tag, iovec bytes) HETCOMM_UNDER_BATON;
-  // Starts |send|, which is in no list. The association may send. True: |send| has left the outbox
-  // permanently, complete or as a transfer of its own. False: the caller tries again later. May
-  // throw std::bad_alloc.
+  // Starts |send|, which is in no list. Requires that the association may send. Returns true if
+  // |send| has permanently left the outbox, complete or as a separate transfer. Returns false if
+  // the caller must try again later. May throw std::bad_alloc.
   bool start(Operation& send) HETCOMM_UNDER_BATON {
     if ((send.run.sent | send.run.pull_id) != 0) return send_fragments(send);
     const uint64_t cost = send.length + kMessageCost;
@@ -40,26 +40,26 @@ class MessageSender {
     return start_rendezvous(send);
   }
 
-  // The receiver wants a message of |pull_class| to be pulled if it begins at least this pause
-  // after the last one.
+  // Records that the receiver wants messages of |pull_class| to be pulled if they begin at least
+  // |pause| after the previous one.
   void learn_pause(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON {
     rule_.told(pull_class, pause);
   }
-  // The receiver has read a message of |bytes|.
+  // Records that the receiver has read a message of |bytes|.
   void pull_answered(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // The receiver cannot read the message of |transfer|. It is copied when the outbox is pumped
-  // next.
+  // Queues the message of |transfer|, which the receiver cannot read, to be copied when the outbox
+  // is pumped next.
   void push(SendTransfer& transfer) HETCOMM_UNDER_BATON;
   // Pushes the messages that were not pulled in time or can no longer be pulled.
   void push_overdue(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Returns when push_overdue() is wanted next; kForever: not at all.
+  // Returns when push_overdue() must be called next; kForever: not at all.
   uint64_t push_at_ns() const HETCOMM_UNDER_BATON { return push_at_ns_; }
-  // From now on nothing is pushed.
+  // Stops pushing permanently.
   void stop_pushing() HETCOMM_UNDER_BATON { push_at_ns_ = kForever; }
 
  private:
   Rail& current() HETCOMM_UNDER_BATON { return *association_.rails().current(); }
-  // The header of |send|'s message, or of its announcement.
+  // Returns the header of |send|'s message, or of its announcement.
   static WireHeader header_of(MessageKind kind, const Operation& send) {
     return {.kind = kind,
             .flags = send.options.collective ? kFlagCollective : uint8_t{0},
@@ -103,7 +103,7 @@ class MessageSender {
   PullRule rule_;
   uint64_t pull_answered_ns_ = 0;   // when the peer last read a message
   uint64_t push_at_ns_ = kForever;  // when to look for messages that were not pulled
-  bool push_grace_ = false;         // some were late then, and get a second look
+  bool push_grace_ = false;         // some messages were late, and are checked a second time
 };
 
 }  // namespace hetcomm

@@ -1,8 +1,8 @@
 // Offers of a pair: parts of a message that the receiver copies out of the sender's memory, if a
-// connection maps it. This saves both sides a copy into and out of the connection.
+// connection maps that memory. This saves both sides a copy into and out of the connection.
 //
-// This unit holds the peer's regions that contain offers, as this process maps them. Each is
-// requested with the first offer that names it. Under the baton.
+// This unit holds the peer's regions that contain offers, as mapped into this process. Each mapping
+// is requested with the first offer that names the region. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,22 @@ namespace hetcomm {
 class Offers {
  public:
   // Returns region |key| of the peer, of |length| bytes. kPending: |rail| has been asked to map it.
-  // Other codes: it is unavailable. May throw std::bad_alloc.
+  // Other codes: the region is unavailable. May throw std::bad_alloc.
   Result<MappedRegion> find(Rail& rail, const RemoteKey& key, uint64_t length) HETCOMM_UNDER_BATON;
-  // |rail| has answered a mapping request. False: the request was not made here.
+  // Handles |rail|'s answer to a mapping request. Returns false if it was not requested here.
   bool mapped(const Rail& rail, const RemoteKey& key,
               const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
-  // The peer takes the region back.
+  // Drops a region that the peer takes back.
   void unmap(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
 
   bool may_take_on(const Rail& rail) const HETCOMM_UNDER_BATON { return rail.capabilities().map; }
-  // The number of this rank's next offer, which tells it from others in flight.
+  // Returns the number for this rank's next offer. It differs from the numbers of offers in flight.
   uint32_t next_number() HETCOMM_UNDER_BATON { return made_++; }
-  // Forgets regions that could not be mapped. They are requested again when they are offered again.
+  // Forgets regions that could not be mapped. They are requested again with the next offer.
   void forget_refused() HETCOMM_UNDER_BATON;
-  // The peer has refused an offer. After a few refusals this rank makes no more offers.
+  // Records that the peer has refused an offer. After a few refusals this rank makes no more
+  // offers.
   void refused() HETCOMM_UNDER_BATON { ++refusals_; }
   bool may_offer_on(const Rail& rail) const HETCOMM_UNDER_BATON {
     return rail.capabilities().map && rail.capabilities().lossless && refusals_ < kMaxRefusals;

@@ -8,9 +8,9 @@ namespace {
 
 // A way has to be clearly better to replace copying.
 constexpr double kClearly = 0.8;
-// A message goes alone if it begins later than this after the last one, in multiples of the time
-// that pulling one takes. Ping-pong messages begin two of these times apart, and messages in a
-// stream one.
+// A message is isolated if it begins later than this after the previous one, in multiples of the
+// time to pull one. Ping-pong messages begin two of these times apart, and messages in a stream
+// one.
 constexpr double kPause = 1.5;
 
 }  // namespace
@@ -77,14 +77,15 @@ bool PullChooser::Class::end_trial() {
   return tell(resolved);
 }
 
-// The sender does not follow. Pulling is tried again when the time budget allows it.
+// Ends a trial that the sender does not follow. Pulling is tried again when the time budget allows
+// it.
 bool PullChooser::Class::give_up_trial() {
   ways.stop_trial();
   if (ways.cost(Way::kPull) == 0) ways.set_cost(Way::kPull, 4 * in_stream());
   return tell(resolved);
 }
 
-// The sender copies one piece in while the receiver takes the previous piece out.
+// The sender copies one piece in while the receiver copies the previous piece out.
 double PullChooser::Class::alone() const {
   return in_stream() + std::min(ways.cost(Way::kPush), sender_ns_per_byte) / pieces;
 }
@@ -97,7 +98,7 @@ uint64_t PullChooser::Class::best_pause() const {
 }
 
 double PullChooser::Class::extra_ns(Way way, uint64_t bytes) const {
-  // The larger possible cost: the messages may go alone or not.
+  // Uses the larger possible cost, since the messages may be isolated or not.
   const double pulling = ways.cost(Way::kPull);
   const double extra = way == Way::kPush ? pulling - in_stream() : alone() - pulling;
   return std::max(0.0, extra) * static_cast<double>(bytes);
@@ -111,7 +112,7 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
   }
   if (ways.cost(way) == 0) ways.set_cost(way, sample);
   if (way != in_use() && !only_alone()) {
-    // The sender had not heard of the end of a trial. If it continues, it has reasons of its own.
+    // The sender did not yet know of the end of a trial. If this continues, it has another cause.
     astray += count;
     if (astray <= kMaxAstray) ways.charge(extra_ns(in_use(), bytes) * count);
     return false;
@@ -131,7 +132,7 @@ void PullRule::told(size_t pull_class, uint64_t pause) {
 
 void PullRule::late(uint64_t bytes) {
   Class& c = classes_[PullClass::of(bytes)];
-  if (c.to_copy > 0) return;  // a late one from the same time
+  if (c.to_copy > 0) return;  // another late message from the same time
   c.to_copy = c.copied_next;
   c.copied_next = std::min(2 * c.copied_next, kMaxCopied);
 }

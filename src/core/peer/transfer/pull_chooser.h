@@ -1,10 +1,10 @@
 // PullChooser and PullRule decide which eager messages a rank pulls. To pull a message means to
-// read it out of the sender's memory while it is handled, instead of taking out what the sender has
+// read it out of the sender's memory while handling it, instead of copying out what the sender has
 // copied in.
 //
-// The receiver decides, for each size class. It measures the cost of taking a message out and the
-// cost of reading one, hears from the sender the cost of copying one in, and tries the other way
-// now and then (two_ways.h). The sender follows the receiver's latest decision.
+// The receiver decides, for each size class. It measures the cost of copying a message out and the
+// cost of reading one, and learns from the sender the cost of copying one in. Periodically it tries
+// the other way (two_ways.h). The sender follows the receiver's latest decision.
 #pragma once
 
 #include <algorithm>
@@ -30,28 +30,28 @@ struct PullClass {
   }
 };
 
-// Messages of a class are pulled if they begin at least this pause after the last one, in ns per
-// KiB of the message: all, none, or those that go alone. In a stream of messages both sides copy at
-// the same time. For a message that goes alone, one copy has to wait for the other.
+// Messages of a class are pulled if they begin at least this pause after the previous one, in ns
+// per KiB of the message: all, none, or only isolated ones. In a stream of messages both sides copy
+// at the same time. For an isolated message, the receiver's copy has to wait for the sender's.
 inline constexpr uint64_t kPullAll = 0;
 inline constexpr uint64_t kPullNone = UINT64_MAX;
 
 // The receiver's half.
 class PullChooser {
  public:
-  // True when the message that is about to be taken out should be measured. Reading clocks costs
+  // Returns whether the next message to be copied out should be measured. Reading clocks costs
   // time.
   bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // A sampled message of |bytes| was taken out in |elapsed_ns|; the connection carried it in
-  // |pieces|. This function and the next ones return true when the sender has to hear the new
-  // pause_of() of the class.
+  // Records that a sampled message of |bytes| was copied out in |elapsed_ns|. The connection
+  // carried it in |pieces|. This function and the next ones return true if the new pause_of() of
+  // the class must be sent to the sender.
   bool took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces) HETCOMM_UNDER_BATON;
-  // A message was read in |elapsed_ns|. The sender's copying costs |sender_ns_per_mib|, 0 if it
-  // does not know.
+  // Records that a message was read in |elapsed_ns|. The sender's copying costs
+  // |sender_ns_per_mib|; 0: unknown.
   bool pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib) HETCOMM_UNDER_BATON;
-  // A read failed.
+  // Records that a read failed.
   bool failed(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // From now on all messages are pulled: the user wants it.
+  // Makes this side pull all later messages, as the user requested.
   bool insist(uint64_t bytes) HETCOMM_UNDER_BATON;
 
   uint64_t pause_of(size_t pull_class) const HETCOMM_UNDER_BATON {
@@ -60,12 +60,12 @@ class PullChooser {
 
  private:
   static constexpr uint32_t kSampled = 16;  // one message in this many is measured
-  // A trial of pulling ends when this many messages were copied during it: the sender does not
-  // follow.
+  // A trial of pulling ends when this many messages were copied during it, since the sender then
+  // does not follow.
   static constexpr uint32_t kLongestTrial = 256;
-  // The most messages whose wrong way after a trial counts as cost of the trial.
+  // The most misdirected messages after a trial that count as cost of the trial.
   static constexpr uint32_t kMaxAstray = 16;
-  // Pulling costs two additional short messages.
+  // The cost of the two additional short messages that pulling needs.
   static constexpr double kExtraNs = 300;
 
   struct Class {
@@ -76,7 +76,7 @@ class PullChooser {
     double pieces = 1;
     uint32_t taken = 0;         // messages since the last sampled one
     uint32_t beside_trial = 0;  // messages since a trial of pulling began
-    uint32_t astray = 0;        // messages that took the wrong way since the last trial
+    uint32_t astray = 0;        // messages that went the wrong way since the last trial
     bool insisted = false;
 
     bool only_alone() const { return resolved != kPullAll && resolved != kPullNone; }
@@ -88,12 +88,13 @@ class PullChooser {
     uint64_t best_pause() const HETCOMM_UNDER_BATON;
     bool measured(Way way, double sample, double elapsed_ns, uint64_t bytes,
                   uint32_t count) HETCOMM_UNDER_BATON;
-    // The cost of copying, in ns per byte, for a message in a stream and for one that goes alone.
+    // Return the cost of copying, in ns per byte, for a message in a stream and for an isolated
+    // one.
     double in_stream() const HETCOMM_UNDER_BATON {
       return std::max(ways.cost(Way::kPush), sender_ns_per_byte);
     }
     double alone() const HETCOMM_UNDER_BATON;
-    // The additional cost of a message of |bytes| on the way other than |way|.
+    // Returns the additional cost of a message of |bytes| on the way other than |way|.
     double extra_ns(Way way, uint64_t bytes) const HETCOMM_UNDER_BATON;
   };
 
@@ -104,8 +105,8 @@ class PullChooser {
 class PullRule {
  public:
   void told(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON;
-  // True if a message of |bytes| that begins now is pulled. |now| is called only if the time
-  // matters.
+  // Returns whether a message of |bytes| that begins now is pulled. |now| is called only if the
+  // time matters.
   template <typename Now>
   bool pulls(uint64_t bytes, Now&& now) HETCOMM_UNDER_BATON {
     Class& c = classes_[PullClass::of(bytes)];
@@ -122,18 +123,18 @@ class PullRule {
     --c.to_copy;
     return false;
   }
-  // The receiver has read a message of |bytes|.
+  // Records that the receiver has read a message of |bytes|.
   void answered(uint64_t bytes) HETCOMM_UNDER_BATON {
     classes_[PullClass::of(bytes)].copied_next = kMinCopied;
   }
-  // The receiver has not read one for long: it calls the library rarely, so the next messages are
-  // copied.
+  // Records that the receiver has not read a message for a long time. It rarely calls the library,
+  // so the next messages are copied.
   void late(uint64_t bytes) HETCOMM_UNDER_BATON;
 
-  // True when the message that is about to be copied should be measured.
+  // Returns whether the next message to be copied should be measured.
   bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
   void copied(uint64_t bytes, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
-  // The median of the last samples; 0: none yet.
+  // Returns the median of the last samples; 0: none yet.
   uint64_t copy_ns_per_mib(uint64_t bytes) const HETCOMM_UNDER_BATON;
 
  private:

@@ -18,7 +18,7 @@ class ReshardNotes {
   ReshardNotes(const ReshardNotes&) = delete;
   ReshardNotes& operator=(const ReshardNotes&) = delete;
 
-  // Cuts a text that is too long. Never fails, like Association::send_protocol().
+  // Sends |note|, cutting a text that is too long. Never fails, like Association::send_protocol().
   void send(const ReshardNote& note) HETCOMM_UNDER_BATON;
 
   // --- what arrives on Association::receiving_on() ---

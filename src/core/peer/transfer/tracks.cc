@@ -69,7 +69,7 @@ void Tracks::receive_open(const WireHeader& header, ConstByteSpan payload) {
   }
   const Channel* channel = common().channels.find(body.channel);
   if (channel == nullptr || channel->closed) {
-    // An abort reaches the sender another way.
+    // The sender learns of an abort separately.
     if (!common().channels.is_aborted(body.channel)) {
       tell_closed(closed_end(body.number, true), closed_here(), {});
     }
@@ -94,7 +94,7 @@ void Tracks::receive_open(const WireHeader& header, ConstByteSpan payload) {
   }
 }
 
-// Forgets ends of destroyed communicators, which no rank will open.
+// Removes ends of destroyed communicators, which no rank will open.
 void Tracks::drop_gone() {
   const auto gone = [&](uint32_t channel)
                         HETCOMM_UNDER_BATON { return common().channels.find(channel) == nullptr; };
@@ -102,7 +102,7 @@ void Tracks::drop_gone() {
   openings_.tidy(gone, [](const Opening&) { return true; });
 }
 
-// The two ends have found each other: joins them.
+// Joins |track| to the peer's end, or ends the track if their terms differ.
 void Tracks::bind(Track& track, const TrackOpenBody& body) {
   track.opened(body.number);
   track.set_transports(body.transports);
@@ -115,7 +115,7 @@ void Tracks::bind(Track& track, const TrackOpenBody& body) {
   start_waiting(track);
 }
 
-// Starts the runs that the sender may hear of now, and tells it of those that have ended before.
+// Starts the runs that the sender may be told of now, and reports those that have already ended.
 void Tracks::start_waiting(Track& track) {
   const auto in_reach = [&](uint64_t run)
                             HETCOMM_UNDER_BATON { return track.ahead(run) < Track::kMaxAhead; };
@@ -136,7 +136,7 @@ void Tracks::start_waiting(Track& track) {
   }
 }
 
-// |track| is being destroyed and was never opened for its owner.
+// Forgets |track|, which is being destroyed because open() failed.
 void Tracks::forget(Track& track) {
   pacer_.remove(track.flow(), common().now_ns());
   unopened_.erase(name_of(track));
@@ -160,7 +160,7 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   const auto own = tracks.find(track.number());
   if (own == tracks.end() || own->second != &track) return;
   tracks.erase(own);
-  // The peer knows of an end that it has closed itself.
+  // The peer knows about an end that it has closed itself.
   if (!track.closed().ok()) return;
   // The first run that has ended out of the sender's reach has not begun, nor have later ones.
   const uint64_t runs = track.untold().empty() ? track.next_run() : track.untold().front().run;
@@ -168,8 +168,8 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   if (track.is_sending()) tell_given_up(track);
 }
 
-// Tells the peer of runs that ended here and that it has not granted: its grants are no longer
-// read. It starts no further runs.
+// Tells the peer about runs that have ended here without its grant: its grants are no longer read.
+// |track| starts no further runs.
 void Tracks::tell_given_up(Track& track) {
   for (uint64_t run = track.runs().first(); run < track.runs().end(); ++run) {
     const SendRun* entry = track.runs().find(run);
@@ -192,15 +192,15 @@ void Tracks::tell_closed(uint64_t end, const Status& why, const TrackClosedBody&
                              payload.data(), sizeof(body) + size);
 }
 
-// The reason that the peer is told for an end that was closed without a failure, or will never be
-// opened.
+// Returns the reason that the peer is told for an end that was closed without a failure, or will
+// never be opened.
 Status Tracks::closed_here() {
   return status_or_code(Code::kAborted, [&]() HETCOMM_UNDER_BATON {
     return fmt::format("rank {} closed its end", common().rank);
   });
 }
 
-// Says that the peer's end was opened with other terms.
+// Returns a status that says that the peer's end was opened with other terms.
 Status Tracks::misfit(const Track& track, const TrackOpenBody& theirs) {
   return status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
     return fmt::format(
@@ -234,7 +234,7 @@ void Tracks::receive_closed(const WireHeader& header, ConstByteSpan payload) {
   end_runs(*track, body.runs, why);
 }
 
-// Ends the runs of |track| in flight from number |from| on. No further run starts.
+// Ends the runs of |track| in flight, starting at number |from|. No further run starts.
 void Tracks::end_runs(Track& track, uint64_t from, const Status& why) {
   track.set_closed(why);
   end_waiting(track, why);
@@ -278,7 +278,7 @@ void Tracks::start(Operation& run) {
   }
 }
 
-// |run| ends before it has begun. The peer knows, or hears of it otherwise.
+// Ends |run| before it has begun. The peer knows, or is told separately.
 void Tracks::refuse(Operation& run, Code code, std::string text) {
   run.phase = OperationPhase::kSubmitted;
   common().completer.complete(run, code, std::move(text));
@@ -288,14 +288,14 @@ void Tracks::refuse(Operation& run, const Status& why) {
   refuse(run, why.code(), text_of_told(run, why));
 }
 
-// This side ends the track because the peer can no longer tell which run is which.
+// Ends the track because the peer can no longer tell which run is which.
 void Tracks::break_off(Track& track, const Status& why) {
   if (track.is_open()) tell_closed(track, why, TrackClosedBody{});
   end_runs(track, 0, why);
 }
 
 void Tracks::start_send(Track& track, Operation& run) {
-  // These are items that were given up and that no receiver has asked for.
+  // The runs still held were given up before a receiver requested them.
   const uint64_t held = track.next_run() - track.runs().first();
   if (track.terms().use == 0 && held >= Track::kMaxAhead) {
     refuse_far(track, run, "receiver", held);
@@ -371,14 +371,15 @@ void Tracks::give_up(Track& track, uint64_t from, uint64_t runs) {
   track.runs().drop_old();
 }
 
-// A receiver that is far ahead waits for this message.
+// Tells the peer the position of |track|. A receiver that is far ahead waits for this message.
 void Tracks::tell_at(Track& track) {
   if (track.is_open() && track.take_telling()) [[unlikely]] {
     association_.send_protocol(MessageKind::kTrackAt, track.number(), track.next_run());
   }
 }
 
-// Gives the transfer of run |number| the grants that came before its start. They may end the run.
+// Gives the transfer of run |number| the grants that arrived before its start. They may end the
+// run.
 void Tracks::take_grants(Track& track, uint64_t number) {
   SendRun* entry = track.runs().find(number);
   while (entry != nullptr && entry->transfer != nullptr && !entry->grants.empty()) {
@@ -402,7 +403,7 @@ void Tracks::move_left() {
   left_.erase(left_.begin(), left_.begin() + static_cast<ptrdiff_t>(count));
 }
 
-// Continues the runs that wait for their turn, in turns.
+// Resumes the runs that wait for their turn, one after the other.
 void Tracks::move_paced() {
   const uint64_t now_ns = common().now_ns();
   while (Pacer::Flow* flow = pacer_.next(now_ns)) {
@@ -440,7 +441,7 @@ void Tracks::start_receive(Track& track, Operation& run) {
     try {
       track.make_room();
     } catch (const std::bad_alloc&) {
-      refuse(run, Code::kOutOfMemory, {});  // the next run takes the number
+      refuse(run, Code::kOutOfMemory, {});  // the next run uses the number
       return;
     }
     run.phase = OperationPhase::kUnopened;
@@ -473,7 +474,7 @@ void Tracks::begin_receive(Track& track, Operation& run) {
 void Tracks::end_unopened(Operation& run, Code code, std::string text) {
   Track& track = *run.transfer.track;
   track.waiting().remove(run);
-  // There is room. The runs stay in the order of their numbers.
+  // The track has room. Runs stay in the order of their numbers.
   const auto behind =
       std::find_if(track.untold().begin(), track.untold().end(),
                    [&](const Track::UntoldStop& each) { return each.run > run.transfer.run; });
@@ -525,7 +526,7 @@ void Tracks::granted(const Grant& grant) {
   }
 }
 
-// A receiver has at most |depth| runs in flight: others that it is ahead were given up.
+// A receiver has at most |depth| runs in flight. If it is further ahead, others were given up.
 bool Tracks::holds_too_many(Track& track, uint64_t run) {
   const uint64_t depth = track.terms().depth;
   if (run - track.runs().first() < 2 * depth) [[likely]]
@@ -558,7 +559,7 @@ void Tracks::stopped(uint64_t id, const PeerReason& why) {
   }
 }
 
-// The sending end has passed all runs before |header.value|.
+// Records that the sending end has passed all runs before |header.value|.
 void Tracks::receive_at(const WireHeader& header) {
   if (header.tag > kMaxTrackNumber) {
     association_.violated("track that cannot be");

@@ -25,23 +25,23 @@ class Tracks {
   Tracks(const Tracks&) = delete;
   Tracks& operator=(const Tracks&) = delete;
 
-  // |track| stays until close(). |lost|: why the association is lost, if it is; then no run can
-  // start. May throw std::bad_alloc.
+  // Opens |track|, which must stay valid until close(). |lost|: why the association is lost, if it
+  // is. No run can start then. May throw std::bad_alloc.
   void open(Track& track, const Status& lost) HETCOMM_UNDER_BATON;
-  // Undoes open(). The peer may have heard of the track. It then waits for runs that do not come,
+  // Undoes open(). If the peer was already told of the track, it waits for runs that do not start,
   // until it closes its end.
   void forget(Track& track) HETCOMM_UNDER_BATON;
-  // No run of |track| is in flight. The peer is told of |why|. |unmatched|: none of the peer's ends
-  // belongs to it, even one with the same terms.
+  // Closes |track|, which has no run in flight, and tells the peer |why|. |unmatched|: no end of
+  // the peer's matches it, even one with the same terms.
   void close(Track& track, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
-  // Starts |run|, which is pending and has its place in the row.
+  // Starts |run|, which is pending and has its run number.
   void start(Operation& run) HETCOMM_UNDER_BATON;
-  // Both ends know that the next |runs| runs of |track| do not take place. False: the row is full,
-  // and the caller tries again when a run has ended.
+  // Skips the next |runs| runs of |track|, which both ends know not to take place. Returns false if
+  // too many runs are held: the caller tries again when a run has ended.
   bool skip(Track& track, uint64_t runs) HETCOMM_UNDER_BATON;
-  // The other end knows that |runs| runs from |from| on end, if they have been started here.
+  // Ends |runs| runs starting at |from|, if they have been started here. The peer already knows.
   void give_up(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON;
-  // Moves the data of runs that were left to the end of the pass or that wait for their turn.
+  // Moves the data of runs that were deferred to the end of the pass or that wait for their turn.
   void go_on() HETCOMM_UNDER_BATON {
     if (!left_.empty()) [[unlikely]]
       move_left();
@@ -57,17 +57,17 @@ class Tracks {
   void receive_length(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_at(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_closed(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
-  // |grant| is for a run, whose number is |grant.sender_id|.
+  // Handles a grant for run |grant.sender_id|.
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
   void stopped(uint64_t id, const PeerReason& why) HETCOMM_UNDER_BATON;
-  // Null: the run has no transfer here.
+  // Returns the transfer of a run; null if it has none here.
   SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON;
 
   // --- connections ---
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Grants of runs that have not started name |rail|.
+  // Returns whether grants for runs that have not started name |rail|.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
-  // The peer is lost: no more runs start. Transfers end on their own.
+  // Ends all tracks because the peer is lost: no more runs start. Transfers end separately.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -76,7 +76,7 @@ class Tracks {
   }
   static uint64_t name_of(const Track& track) { return reinterpret_cast<uintptr_t>(&track); }
 
-  // An end that the peer has opened and this rank has not. The peer may have closed it since then.
+  // An end that the peer has opened and this rank has not. The peer may already have closed it.
   struct Opening {
     uint64_t tag;
     uint64_t plan;
@@ -89,15 +89,15 @@ class Tracks {
     uint64_t content() const { return body.content; }
     bool is_gone() const { return !closed.ok(); }
   };
-  // A receiving end that waits for the peer's end. It may have been closed since then: the peer's
-  // matching end hears of it.
+  // A receiving end that waits for the peer's end. If it has been closed, the peer's matching end
+  // is told.
   struct Unopened {
     uint32_t channel;
     uint32_t use;
     uint64_t tag;
     uint64_t plan;
-    uint64_t wanted;  // content
-    Track* track;     // null: it was closed
+    uint64_t wanted;  // hash of the content
+    Track* track;     // null: the track was closed
     Status why;       // why it was closed
 
     TrackKey key() const { return {channel, use, tag}; }
@@ -106,7 +106,7 @@ class Tracks {
     bool is_gone() const { return track == nullptr; }
   };
   static constexpr size_t kMaxOpenings = 1u << 16;
-  static constexpr size_t kMaxGrants = 64;  // most grants of a run that come before it starts
+  static constexpr size_t kMaxGrants = 64;  // most grants for a run that arrive before it starts
   // The data of longer runs does not move in the call that starts them: a caller that pushes an
   // item wants to compute, and the progress thread copies.
   static constexpr uint64_t kMaxAtOnce = 32u << 10;
@@ -148,11 +148,11 @@ class Tracks {
   TransferTable& transfers_;
   Pacer pacer_;
   uint32_t next_number_ = 0;
-  // Numbers of tracks with started runs whose grants were not taken. There is room for all open
-  // tracks.
+  // Numbers of tracks with started runs whose grants have not been handled. There is room for all
+  // open tracks.
   std::vector<uint32_t> left_;
-  std::unordered_map<uint32_t, Track*> sending_;    // by number
-  std::unordered_map<uint32_t, Track*> receiving_;  // by the peer's number
+  std::unordered_map<uint32_t, Track*> sending_;    // indexed by number
+  std::unordered_map<uint32_t, Track*> receiving_;  // indexed by the peer's number
   TrackEnds<Unopened> unopened_;
   TrackEnds<Opening> openings_;
 };

@@ -1,14 +1,14 @@
-// Rendezvous: a message whose data waits for its receive. A SendTransfer also stands for a message
-// that is pulled (kPull). It waits for kDone, or gives the operation back to be pushed.
+// Rendezvous: a message whose data waits for its receive. A SendTransfer also stands for a pulled
+// message (kPull). It waits for kDone, or returns the operation to be pushed.
 //
 //   sender                                 receiver
 //     kAnnounce (length, readable key) -->    matched with a receive
 //       either                        <--  kGrant (chunk, key), one for each of several chunks
 //     put into the chunk              -->    counts what arrives
 //       or
-//     kOffer (where the bytes lie)    -->    copies them out of the sender's memory, into its own
+//     kOffer (location of the bytes)  -->    copies them out of the sender's memory, into its own
 //                                     <--  kTaken
-//       or                                   get by itself, chunk by chunk
+//       or                                   gets the data, chunk by chunk
 //                                     <--  kDone
 //
 // A run of a track (track.h) has no announcement, and its grants may arrive before it starts.
@@ -39,15 +39,15 @@
 
 namespace hetcomm {
 
-// From the announcement on it owns itself. It retires itself when its operation has completed.
+// Owns itself from the announcement on, and retires when its operation has completed.
 class SendTransfer final : public Mortal {
  public:
   SendTransfer(TransferTable& table, Operation& send);
   ~SendTransfer();
 
-  // The body of the announcement; exposes the source if the rail can be read from.
+  // Returns the body of the announcement. Exposes the source if the rail supports reads.
   AnnounceBody make_announcement() HETCOMM_UNDER_BATON;
-  // Sends |header| and |body|, which holds the result of make_announcement(). They announce
+  // Sends |header| and |body|, which contains the result of make_announcement(), to announce
   // |transfer|'s operation. kOk: the transfer is in progress. Other codes: nothing has left, and
   // the caller still owns the transfer.
   template <typename Body>
@@ -56,43 +56,44 @@ class SendTransfer final : public Mortal {
     return announce(transfer, header, &body, sizeof(body));
   }
   void announcement_sent() HETCOMM_UNDER_BATON { announced_ = true; }
-  // Used instead of an announcement: the receiver was told at |now_ns| to read the message.
+  // Records, instead of an announcement, that the receiver was told at |now_ns| to read the
+  // message.
   void pull_sent(uint64_t now_ns) HETCOMM_UNDER_BATON { pulled_since_ns_ = now_ns; }
-  // The receiver has not read the message, as far as this side knows.
+  // Returns whether the receiver has not read the pulled message, as far as this side knows.
   bool is_pulled() const HETCOMM_UNDER_BATON {
     return pulled_since_ns_ != 0 && !received_ && !ending_;
   }
   uint64_t pulled_since_ns() const HETCOMM_UNDER_BATON { return pulled_since_ns_; }
-  // The connection over which it could be read is gone.
+  // Returns whether the connection over which the source could be read is gone.
   bool lost_source() const HETCOMM_UNDER_BATON { return source_rail_ == nullptr; }
   uint64_t id() const HETCOMM_UNDER_BATON { return id_; }
   uint64_t length() const HETCOMM_UNDER_BATON { return send_->length; }
-  // Some of its data has left, or may have.
+  // Returns whether some of the data has left, or may have.
   bool has_moved() const HETCOMM_UNDER_BATON {
     return put_bytes_ > 0 || !pieces_.empty() || received_;
   }
   bool is_high() const HETCOMM_UNDER_BATON {
     return send_ != nullptr && send_->options.high_priority;
   }
-  // Takes a pulled message back: the receiver no longer reads it, and this object ends. Returns the
-  // operation.
+  // Takes back a pulled message, which the receiver no longer reads. Returns the operation and ends
+  // this object.
   Operation& take_back() HETCOMM_UNDER_BATON;
 
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
-  // The receiver has read offer |number|, or has |refused| to.
+  // Handles the receiver's answer to offer |number|: it has read the offer, or has |refused| it.
   void offer_answered(uint32_t number, bool refused) HETCOMM_UNDER_BATON;
   void done() HETCOMM_UNDER_BATON;                          // the receiver has everything
   void stopped(const PeerReason& why) HETCOMM_UNDER_BATON;  // the receiver ended it
-  // Its track has ended, and the receiver knows it.
+  // Ends the transfer because its track has ended. The receiver already knows.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
   void end(Code code,
            std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
-  // The connection broke: nothing is in flight on it, and other grants will come.
+  // Stops everything in flight on the broken |rail|. New grants will arrive.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Continues after a connection failed or opened, or when its queue's turn has come. Grants may
-  // have waited for pieces that have ended.
+  // Resumes after a connection failed or opened, or when its queue's turn has come. Grants may have
+  // waited for pieces that have ended.
   void go_on() HETCOMM_UNDER_BATON { start_pieces(); }
-  // The transfer has something in flight on |rail|, or will have.
+  // Returns whether the transfer has something in flight on |rail|, or will have.
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
 
  private:
@@ -100,11 +101,11 @@ class SendTransfer final : public Mortal {
   struct OpenGrant {
     Grant body;
     uint64_t started = 0;
-    bool direct = false;  // it started directly
+    bool direct = false;  // this piece started directly
   };
   static constexpr size_t kMaxPieces = 16;  // most pieces in flight
   static_assert(ChunkPools::kMaxDepth <= kMaxPieces);
-  static constexpr size_t kMaxGrants = 64;  // most that wait; a receiver grants few at a time
+  static constexpr size_t kMaxGrants = 64;  // most waiting grants; a receiver makes few at a time
 
   bool of_track() const HETCOMM_UNDER_BATON { return track_ != nullptr; }
   bool fits(const GrantBody& grant) HETCOMM_UNDER_BATON;
@@ -128,23 +129,23 @@ class SendTransfer final : public Mortal {
   TransferTable& table_;
   Association& association_;
   Operation* send_;
-  Track* const track_;  // null: it belongs to no track
+  Track* const track_;  // null: the transfer belongs to no track
   uint64_t id_;
-  uint64_t wire_id_;  // the receiver's id of it
+  uint64_t wire_id_;  // id of the transfer for the receiver
   RemoteKey source_key_;
   Rail* source_rail_ = nullptr;    // where the source was exposed
   FarWays::Choice far_;            // made when a rail lies beyond the device's root complex
-  std::vector<OpenGrant> grants_;  // not completely turned into pieces yet
+  std::vector<OpenGrant> grants_;  // not completely divided into pieces yet
   ChunkPools::Share chunks_;
   FewPooled<Piece, kMaxPieces> pieces_;
-  uint64_t accepted_ = UINT64_MAX;  // known once a grant has come
+  uint64_t accepted_ = UINT64_MAX;  // known once a grant has arrived
   uint64_t put_bytes_ = 0;
   bool may_lose_ = false;   // a piece went over a rail that may lose it
   bool announced_ = false;  // the announcement has left
   uint64_t pulled_since_ns_ = 0;
   bool answered_ = false;
   bool granted_ = false;
-  bool peer_knows_ = false;   // the peer knows that it has ended early
+  bool peer_knows_ = false;   // the peer knows that the transfer has ended early
   bool told_length_ = false;  // the receiver of a run was told the length
   bool received_ = false;     // the peer has received all of it
   bool ending_ = false;
@@ -163,16 +164,16 @@ class ReceiveTransfer final : public Mortal {
   void start() HETCOMM_UNDER_BATON;
   uint64_t sender_id() const HETCOMM_UNDER_BATON { return sender_id_; }
   void withdrawn(const PeerReason& why) HETCOMM_UNDER_BATON;  // the sender ended it
-  // This side ends it, and tells the sender unless everything has come.
+  // Ends the transfer from this side, and tells the sender unless everything has arrived.
   void end(Code code, std::string text) HETCOMM_UNDER_BATON;
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
   void rail_ready() HETCOMM_UNDER_BATON { start_chunks(); }
-  // The peer's memory has been mapped, or cannot be mapped.
+  // Continues with offers after the peer's memory has been mapped, or could not be.
   void take_offers() HETCOMM_UNDER_BATON;
-  // A run's message has only |length| bytes. False: it cannot be that short.
+  // Shortens a run's message to |length| bytes. Returns false if it cannot be that short.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON;
-  // Its track has ended, and the sender knows it.
+  // Ends the transfer because its track has ended. The sender already knows.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -189,13 +190,13 @@ class ReceiveTransfer final : public Mortal {
     uint64_t offset;
     uint64_t length;
   };
-  // The place where the sender's memory can be read; without a key there is none.
+  // The place where the sender's memory can be read. Without a key it cannot be read.
   struct Source {
     uint64_t rail;
     RemoteKey key;
   };
 
-  // The kind of transfer: a message, or a run of a track, which the sender may hold to a rate.
+  // The kind of transfer: a message, or a run of a track, which the sender may limit to a rate.
   enum class Origin : uint8_t { kMessage, kRun, kRunWithRate };
   static Origin origin_of(const Operation& receive) HETCOMM_UNDER_BATON;
   bool of_track() const HETCOMM_UNDER_BATON { return origin_ != Origin::kMessage; }
@@ -222,16 +223,16 @@ class ReceiveTransfer final : public Mortal {
   uint64_t id_;
   uint64_t sender_id_;
   Source source_;
-  const RailMasks near_;  // it uses connections between these while there are some
+  const RailMasks near_;  // connections between these are used while there are some
   uint64_t tag_;
   uint64_t length_;
   uint64_t accepted_;
   uint64_t cut_ = 0;          // bytes turned into chunks so far
-  std::vector<Range> uncut_;  // ranges before |cut_| whose chunks could not go as they were
+  std::vector<Range> uncut_;  // ranges before |cut_| whose chunks must be cut again
   uint64_t finished_ = 0;     // bytes that are in place
   bool by_get_ = false;
   FarWays::Choice far_;  // made when a rail lies beyond the device's root complex
-  bool chosen_ = false;  // the table's chooser has decided, and nothing else since
+  bool chosen_ = false;  // the table's chooser has decided, and nothing has overruled it
   bool source_gone_ = false;
   const Origin origin_;
   bool wrote_to_device_;  // network interfaces wrote to the device

@@ -9,7 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// Returns how many of |length| bytes from |offset| on lie in the first |most| extents from there.
+// Returns how many of the |length| bytes starting at |offset| lie in the first |most| extents,
+// counted from there.
 uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, uint32_t most) {
   uint64_t covered = 0;
   uint32_t count = 0;
@@ -22,7 +23,7 @@ uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, ui
 }  // namespace
 
 // A range of the message in flight. It is granted to the sender or read by this side, then copied
-// in if it is for a device. Offered parts of it are copied out of the sender's memory at once.
+// to the device if necessary. Offered parts are copied out of the sender's memory at once.
 class ReceiveTransfer::Chunk final : public BulkOwner,
                                      public CopyHandler,
                                      public PutTarget,
@@ -54,7 +55,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
     let_go();
   }
-  // Its memory is quiet, and another chunk may have it.
+  // Releases the chunk, whose memory is quiet, for reuse.
   void let_go() HETCOMM_UNDER_BATON {
     if (staging_chunk_ != nullptr) {
       transfer_.staging_.give(std::exchange(staging_chunk_, nullptr));
@@ -69,13 +70,13 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
                                      : state_ == State::kReading && bulk_.rail == &rail;
   }
   bool copying() const HETCOMM_UNDER_BATON { return copy_.running() || is_taking(); }
-  // All of it has arrived and is being copied.
+  // Returns whether all bytes have arrived and are being copied.
   bool has_landed() const { return state_ == State::kCopying; }
-  // Some of its bytes have arrived, or are about to.
+  // Returns whether some bytes have arrived, or are about to.
   bool has_arrived() const { return arrived_ > 0 || !takings_.empty(); }
 
-  // Starts it on |rail|. kPeerLost: retry on the next rail; kUnsupported: impossible as it is;
-  // kCancelled: the transfer has failed.
+  // Starts the chunk on |rail|. kPeerLost: retry on the next rail. kUnsupported: the chunk must be
+  // cut again. kCancelled: the transfer has failed.
   Code start(Rail& rail) HETCOMM_UNDER_BATON {
     if (into_device_ && !association().common().reaches(*transfer_.receive_, rail.ends.own)) {
       return Code::kUnsupported;
@@ -124,7 +125,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return Code::kOk;
   }
 
-  // Only the first |length| bytes will come. False: more have come.
+  // Shortens the chunk to |length| bytes. Returns false if more have already arrived.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON {
     if (state_ == State::kCopying || state_ == State::kReading || arrived_ > length ||
         !takings_.empty()) {
@@ -136,7 +137,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return true;
   }
 
-  // No data comes: the sender never uses what it was granted. Revoking the key might cost the
+  // Drops the chunk, whose grant the sender will never use. Revoking the key might cost the
   // connection.
   void drop() HETCOMM_UNDER_BATON {
     if (state_ != State::kGranted) return;
@@ -146,7 +147,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
   }
 
-  // On return the connection no longer touches the memory; a device copy may still run.
+  // Stops the chunk. On return the connection no longer touches the memory, but a device copy may
+  // still run.
   void stop() HETCOMM_UNDER_BATON {
     if (state_ == State::kGranted) {
       rail_->abilities().exposer->revoke(key_);
@@ -166,7 +168,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(takings_.empty() ? State::kWaiting : State::kEnding);
   }
 
-  // The sender's memory may have been mapped.
+  // Continues with offers, since the sender's memory may have been mapped.
   void take_offers() HETCOMM_UNDER_BATON {
     for (size_t i = 0; state_ == State::kGranted && i < takings_.size();) {
       const size_t before = takings_.size();
@@ -180,7 +182,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying, kEnding };
   static constexpr size_t kMaxTakings = ChunkPools::kMaxDepth;
 
-  // One offer that is being copied, or that waits for the sender's memory to be mapped.
+  // An offer that is being copied, or that waits for the sender's memory to be mapped.
   class Taking final : public CopyHandler, public Mortal {
    public:
     Taking(Chunk& chunk, const OfferBody& offer, uint64_t sender_id)
@@ -195,7 +197,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       hold_ = region.hold;
       return copy_;
     }
-    // The copy may continue, though nothing waits for it.
+    // Leaves the copy, which may continue although nothing waits for it, to |abandoned|.
     void leave_to(AbandonedCopies& abandoned) { abandoned.keep_if_touched(region_, hold_); }
 
    private:
@@ -316,7 +318,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
     transfer_.chunk_is_quiet();
   }
-  // The bytes of |taking| are in place.
+  // Records that the bytes of |taking| are in place.
   void took(Taking& taking) HETCOMM_UNDER_BATON {
     const OfferBody offer = taking.offer();
     answer(taking, false);
@@ -343,7 +345,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     if (code == Code::kOk) {
       landed();
     } else if (code == Code::kCancelled) {
-      // The sender has ended the message. Its withdrawal or an abort will say why.
+      // The sender has ended the message. A withdrawal or an abort will give the reason.
       transfer_.source_gone_ = true;
     } else {
       // Reading failed, but the sender can still write.
@@ -369,8 +371,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       transfer_.chunk_finished(*this);
     }
   }
-  // Starts to copy the next range that was put into the staging chunk, after |copied_|. False:
-  // there is none.
+  // Starts to copy the next range after |copied_| that was put into the staging chunk. Returns
+  // false if there is none.
   bool copy_next() HETCOMM_UNDER_BATON {
     for (; next_taken_ < taken_.size() && taken_[next_taken_].offset <= copied_; ++next_taken_) {
       copied_ = std::max(copied_, taken_[next_taken_].offset + taken_[next_taken_].length);
@@ -411,14 +413,14 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   OwnedBulk bulk_;
   CopyJob copy_;
   RemoteKey key_;
-  Rail* rail_ = nullptr;  // set while it is granted
+  Rail* rail_ = nullptr;  // set while the chunk is granted
   uint64_t cookie_ = 0;
   uint64_t arrived_ = 0;
-  bool counted_ = false;  // in the bytes that its connection is to bring
+  bool counted_ = false;  // counted in the bytes that the connection is expected to carry
   bool takes_offers_ = false;
   FewPooled<Taking, kMaxTakings> takings_;
   std::vector<Range> taken_;  // ranges copied from offers, not put into the staging chunk
-  uint64_t copied_ = 0;       // how far the copies out of the staging chunk have come
+  uint64_t copied_ = 0;       // end of the copies out of the staging chunk so far
   size_t next_taken_ = 0;     // the first of |taken_| after |copied_|
 };
 
@@ -473,7 +475,7 @@ bool ReceiveTransfer::want_get() {
   return table_.chooser().prefer_get(accepted_);
 }
 
-// Returns the length of the next chunk, at the beginning of |rest|.
+// Returns the length of the next chunk, which begins |rest|.
 uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   if (staged) return std::min(rest.length, staging_.shape().chunk_bytes);
   const Capabilities& capabilities = association_.rail()->capabilities();
@@ -497,7 +499,7 @@ void ReceiveTransfer::start_chunks() {
   }
 }
 
-// False when it has to continue later, if at all.
+// Returns false when the start must be continued later, if at all.
 bool ReceiveTransfer::start_waiting_chunks() {
   for (size_t i = 0; i < chunks_.size();) {
     if (!chunks_[i].waiting()) {
@@ -521,7 +523,7 @@ void ReceiveTransfer::cut_again(size_t index) {
   association_.common().retire(chunks_.take(index));
 }
 
-// Returns the connection that would finish first; null while all have enough to do.
+// Returns the connection that would finish first, or null while all have enough to do.
 Rail* ReceiveTransfer::pick_rail() const {
   // The source can be read only where it was exposed.
   if (by_get_) return association_.rails().find(source_.rail);
@@ -567,7 +569,7 @@ bool ReceiveTransfer::add_chunk() {
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
     if (staging_chunk == nullptr && exhausted && reaches && chunks_.size() < kMaxGranted) {
-      // Staging was only a choice.
+      // Staging was optional.
       staged = false;
       far_.give_up_staging();
     } else if (staging_chunk == nullptr) {
@@ -605,7 +607,7 @@ void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   maybe_finish();
 }
 
-// A stopped chunk has ended its remaining copies.
+// Called when a stopped chunk has ended its remaining copies.
 void ReceiveTransfer::chunk_is_quiet() {
   if (ending_) {
     maybe_finish();
@@ -615,7 +617,7 @@ void ReceiveTransfer::chunk_is_quiet() {
 }
 
 void ReceiveTransfer::take_offers() {
-  // Some chunks may end now, and others begin. Those that have ended take nothing.
+  // Some chunks may end during this loop, and others begin. Ended chunks take no offers.
   std::array<Chunk*, kMaxGranted> all{};
   const size_t count = chunks_.size();
   for (size_t i = 0; i < count; ++i) all[i] = &chunks_[i];
@@ -656,7 +658,7 @@ bool ReceiveTransfer::shorten(uint64_t length) {
 void ReceiveTransfer::withdrawn(const PeerReason& why) {
   if (of_track() && receive_ != nullptr)
     receive_->transfer.track->run_arrived(receive_->transfer.run);
-  // An abort reaches the receiver of a message another way, and is then its reason.
+  // The receiver of a message learns of an abort separately. The abort is then the reason.
   if (why.is_abort() && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
   }
@@ -670,12 +672,12 @@ void ReceiveTransfer::withdrawn(const PeerReason& why) {
 
 void ReceiveTransfer::closed(const Status& why) { finish_told(why); }
 
-// Ends it for a reason that another rank has sent.
+// Ends the transfer for a reason that another rank has sent.
 void ReceiveTransfer::finish_told(const Status& why) {
   finish_as(why.code(), receive_ != nullptr ? text_of_told(*receive_, why) : std::string());
 }
 
-// All of the message has arrived, and copies of this side's device will end it.
+// Returns whether all of the message has arrived, so that only device copies on this side remain.
 bool ReceiveTransfer::only_copies_are_left() const {
   uint64_t arrived = finished_;
   for (size_t i = 0; i < chunks_.size(); ++i) {
@@ -687,10 +689,10 @@ bool ReceiveTransfer::only_copies_are_left() const {
 }
 
 void ReceiveTransfer::end(Code code, std::string text) {
-  // The copies have to end anyway.
+  // The remaining copies must end in any case.
   if (ending_ || only_copies_are_left()) return;
-  // An abort reaches the sender of a message another way, and is then its reason. The other side of
-  // a one-sided operation may belong to another communicator.
+  // The sender of a message learns of an abort separately. The abort is then the reason. The other
+  // side of a one-sided operation may belong to another communicator.
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
   const bool aborted = receive_ == nullptr ? code == Code::kAborted : is_aborted(*receive_, code);
   if (!aborted || !message) {
@@ -727,7 +729,7 @@ void ReceiveTransfer::rail_failed(const Rail& rail) {
   by_get_ = false;
   chosen_ = false;
   source_.key = {};
-  source_gone_ = false;  // it may have gone with the connection, not with the message
+  source_gone_ = false;  // perhaps only the connection had failed
 }
 
 bool ReceiveTransfer::uses(const Rail& rail) const {
@@ -741,7 +743,7 @@ bool ReceiveTransfer::uses(const Rail& rail) const {
 void ReceiveTransfer::maybe_finish() {
   if (receive_ == nullptr) return;
   if (ending_) {
-    // These are chunks whose device copy has ended in between.
+    // These chunks' device copies have ended since the last call.
     for (size_t i = 0; i < chunks_.size();) {
       if (chunks_[i].copying()) {
         ++i;

@@ -9,10 +9,11 @@
 namespace hetcomm {
 namespace {
 
-// How much of the host's memory this side copies at a time for the receiver's device. It stays in a
-// cache until the device has read it. Twice as much halves the rate of 64 MiB with 1 MiB of cache.
+// The most bytes that this side copies at a time within the host for the receiver's device. They
+// stay in a cache until the device has read them. Twice as much halves the rate of 64 MiB with 1
+// MiB of cache.
 constexpr uint64_t kMaxCopied = 512u << 10;
-// The most copies before other work has its turn.
+// The most copies before other work gets its turn.
 constexpr size_t kMaxCopies = 4;
 
 }  // namespace
@@ -36,7 +37,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
   }
   ~Piece() { let_go(); }
-  // Its memory is quiet, and another piece may have it. Its transfer's operation has not ended.
+  // Releases the piece, whose memory is quiet, for reuse. The transfer's operation has not ended.
   void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) {
       std::byte* const chunk = std::exchange(chunk_, nullptr);
@@ -79,9 +80,9 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
   }
   bool is_offer(uint32_t number) const { return offered_ && number_ == number; }
-  // The peer has read the offer.
+  // Records that the peer has read the offer.
   void taken() { offered_ = false; }
-  // The peer does not read the offer: puts the bytes.
+  // Puts the bytes, since the peer does not read the offer.
   void put_instead() HETCOMM_UNDER_BATON {
     offered_ = false;
     put_from(Extents(&extent_, 1), 0);
@@ -105,7 +106,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   std::string copy_purpose() const override HETCOMM_UNDER_BATON {
     return transfer_.send_ != nullptr ? hetcomm::describe(*transfer_.send_) : "a message";
   }
-  // Finds where the peer can read the chunk. If memory runs out, the bytes are put.
+  // Finds the place where the peer can read the chunk. If out of memory, the bytes are put instead.
   void locate() HETCOMM_UNDER_BATON {
     try {
       if (transfer_.table_.offers().may_offer_on(*rail_)) {
@@ -136,7 +137,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   Staging& staging() HETCOMM_UNDER_BATON { return transfer_.association_.common().staging; }
 
   SendTransfer& transfer_;
-  Rail* rail_;  // valid until it is stopped
+  Rail* rail_;  // valid until the piece is stopped
   uint64_t offset_;
   OwnedBulk bulk_;
   CopyJob copy_;
@@ -178,7 +179,7 @@ void SendTransfer::revoke_source() {
 AnnounceBody SendTransfer::make_announcement() {
   AnnounceBody body{id_, 0, {}, association_.common().near.of(*send_)};
   Rail* rail = association_.rail();
-  // For data that goes far, the choice of its way is measured on puts.
+  // For data over far network interfaces, the choice is measured on puts.
   if (rail == nullptr || !rail->capabilities().get ||
       (rail->capabilities().put && association_.common().far_device(*send_, rail->ends.own)) ||
       (rail->capabilities().put && !RailMasks::has(body.transports, rail->ends.own)) ||
@@ -226,11 +227,11 @@ void SendTransfer::note_answer() {
 }
 
 void SendTransfer::granted(const Grant& grant) {
-  // The peer may be ready on a new connection before this side is. Pieces for it wait until then.
+  // The peer may be ready on a new connection before this side is. Pieces for that connection wait.
   granted_ = true;
   if (ending_ || association_.rails().find(grant.rail) == nullptr)
-    return;                           // its connection has broken
-  if (pulled_since_ns_ != 0) return;  // it was never asked for
+    return;                           // the connection of the grant has broken
+  if (pulled_since_ns_ != 0) return;  // the grant was never requested
   if (!fits(grant)) return;
   note_answer();
   accepted_ = std::min(grant.accepted, send_->length);
@@ -255,7 +256,7 @@ void SendTransfer::granted(const Grant& grant) {
   grants_.push_back(started);
 }
 
-// False: the transfer has ended.
+// Returns false if the transfer has ended.
 bool SendTransfer::fits(const GrantBody& grant) {
   const uint64_t length = of_track() ? grant.accepted : send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
@@ -273,7 +274,7 @@ bool SendTransfer::fits(const GrantBody& grant) {
   return true;
 }
 
-// True when the whole grant is in flight.
+// Returns whether the whole grant is in flight.
 bool SendTransfer::start_grant(OpenGrant& grant) {
   Rail& rail = *association_.rails().find(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
@@ -301,8 +302,8 @@ void SendTransfer::start_pieces() {
   }
 }
 
-// Returns how many of the next |bytes| may leave now. 0: other data of this queue or of other
-// queues goes first.
+// Returns how many of the next |bytes| may leave now. 0: other data from this queue or other queues
+// goes first.
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (track_ == nullptr || track_->flow().pacer == nullptr) return bytes;
   return track_->flow().pacer->allowed(track_->flow(), {rail.id, association_.link_of(rail)}, bytes,
@@ -428,7 +429,7 @@ void SendTransfer::closed(const Status& why) {
   finish_told(why);
 }
 
-// Ends it for a reason that another rank has sent.
+// Ends the transfer for a reason that another rank has sent.
 void SendTransfer::finish_told(const Status& why) {
   finish_as(why.code(), send_ != nullptr ? text_of_told(*send_, why) : std::string());
 }
@@ -445,9 +446,9 @@ void SendTransfer::stopped(const PeerReason& why) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // The receiver is also told of an abort, though it hears of it another way: it must not hold the
+  // The receiver is also told of an abort, though it learns of it separately: it must not hold the
   // announcement longer than this side counts it. The receiver of a run that has not granted
-  // anything yet is told when it does.
+  // anything yet is told when it grants.
   const SendRun* run = of_track() ? track_->runs().find(send_->transfer.run) : nullptr;
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
   if (!of_track() || granted) {
@@ -473,13 +474,13 @@ void SendTransfer::finish_as(Code code, std::string text) {
   maybe_finish();
 }
 
-// Piece number |piece| has been stopped, and copies nothing.
+// Buries piece number |piece|, which has been stopped and copies nothing.
 void SendTransfer::bury(size_t piece) {
   pieces_[piece].let_go();
   association_.common().retire(pieces_.take(piece));
 }
 
-// Ends what is in flight on the connection. Device copies end on their own.
+// Stops everything in flight on the connection. Device copies end on their own.
 void SendTransfer::quiesce() {
   grants_.clear();
   revoke_source();
@@ -525,7 +526,7 @@ bool SendTransfer::uses(const Rail& rail) const {
 void SendTransfer::maybe_finish() {
   if (!pieces_.empty() || send_ == nullptr) return;
   if (!ending_) {
-    // Over a rail that loses nothing a send is over as soon as its source was read.
+    // Over a lossless rail a send is over as soon as its source was read.
     const Rail* rail = association_.rail();
     if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() ||
         rail == nullptr || !rail->capabilities().lossless || may_lose_) {

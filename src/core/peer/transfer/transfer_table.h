@@ -1,5 +1,5 @@
-// TransferTable: the rendezvous in progress with one peer, found by the ids that messages carry,
-// and the state that they share. Under the baton.
+// TransferTable: the rendezvous in progress with one peer, found by the ids in messages, and the
+// state that they share. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@ class ReceiveTransfer;
 // Memory that was exposed under a cookie and granted to the peer.
 class PutTarget {
  public:
-  // |length| bytes of puts have come.
+  // Called when |length| bytes of puts have arrived.
   virtual void on_arrived(uint64_t length) HETCOMM_UNDER_BATON = 0;
-  // The peer's transfer |sender_id| offers bytes instead of putting them.
+  // Called when the peer's transfer |sender_id| offers bytes instead of putting them.
   virtual void on_offered(const OfferBody& offer, uint64_t sender_id) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -44,7 +44,7 @@ class TransferTable {
   Association& association() HETCOMM_UNDER_BATON { return association_; }
   SlotTable<SendTransfer>& sends() HETCOMM_UNDER_BATON { return sends_; }
   SlotTable<ReceiveTransfer>& receives() HETCOMM_UNDER_BATON { return receives_; }
-  // |receive| takes over the data of the peer's transfer |sender_id|. Returns its number in
+  // Makes |receive| take over the data of the peer's transfer |sender_id|. Returns its number in
   // receives(). May throw std::bad_alloc.
   template <typename Receive>
   uint64_t add(Receive& receive, uint64_t sender_id) HETCOMM_UNDER_BATON {
@@ -53,23 +53,24 @@ class TransferTable {
     by_sender_.insert(receive, sender_id);
     return id;
   }
-  // |receive| may have been removed before.
+  // Removes |receive|, which may have been removed before.
   template <typename Receive>
   void remove(Receive& receive, uint64_t id) HETCOMM_UNDER_BATON {
     if (receives_.erase(id)) by_sender_.erase(receive);
   }
-  // Null: there is none.
+  // Returns the receive for the peer's transfer |sender_id|, or null.
   ReceiveTransfer* find_receive(uint64_t sender_id) const HETCOMM_UNDER_BATON;
-  // By cookie.
+  // Returns the put targets, indexed by cookie.
   SlotTable<PutTarget>& targets() HETCOMM_UNDER_BATON { return targets_; }
   bool empty() const HETCOMM_UNDER_BATON {
     return unanswered_ == 0 && sends_.empty() && receives_.empty() && targets_.empty();
   }
 
-  // An announcement may leave: the peer does not hold too many.
+  // Returns whether an announcement may leave: the peer does not hold too many.
   bool may_announce() const HETCOMM_UNDER_BATON { return unanswered_ < kMaxAnnounced; }
   void announcement_left() HETCOMM_UNDER_BATON { ++unanswered_; }
-  // The peer has matched an announcement. Sends that wait for this start at the end of the pass.
+  // Records that the peer has matched an announcement. Sends that wait for this start at the end of
+  // the pass.
   void announcement_answered() HETCOMM_UNDER_BATON {
     if (unanswered_-- == kMaxAnnounced) {
       association_.common().turns.update_due(association_.pair());
@@ -77,11 +78,11 @@ class TransferTable {
   }
 
   Offers& offers() HETCOMM_UNDER_BATON { return offers_; }
-  // Chooses whether the receiver reads or the sender writes.
+  // Returns the chooser that decides whether the receiver reads or the sender writes.
   BulkChooser& chooser() HETCOMM_UNDER_BATON { return chooser_; }
   FarWays& far_ways() HETCOMM_UNDER_BATON { return far_ways_; }
   // Returns whether data of |operation| is staged although |rail| reaches it. The first piece over
-  // a far network interface decides for the whole transfer, by |choice|.
+  // a far network interface decides for the whole transfer, and |choice| records the decision.
   bool prefers_staging(const Operation& operation, const Rail& rail, StreamDirection direction,
                        uint64_t bytes, FarWays::Choice& choice) HETCOMM_UNDER_BATON {
     const std::optional<size_t> device = association_.common().far_device(operation, rail.ends.own);
@@ -89,15 +90,15 @@ class TransferTable {
     if (!choice.made) choice = far_ways_.choose(*device, direction, bytes, now_ns());
     return choice.staged;
   }
-  // Returns whether data of |operation| goes over a far |rail| as |choice| says, if it is |staged|
-  // or not.
+  // Returns whether data of |operation| that is |staged| or not goes over a far |rail| in the way
+  // recorded in |choice|.
   bool is_as_chosen(const Operation& operation, const Rail& rail, bool staged,
                     const FarWays::Choice& choice) HETCOMM_UNDER_BATON {
     return choice.made && staged == choice.staged &&
            association_.common().far_device(operation, rail.ends.own);
   }
-  // The part of the pair's time taken by a transfer that began at |started_ns| and has just
-  // finished, without that of its predecessors.
+  // Returns the pair's time used by a transfer that began at |started_ns| and has just finished,
+  // without the time of its predecessors.
   uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const uint64_t from = std::max(started_ns, std::exchange(last_end_ns_, now_ns));
     return now_ns - from;

@@ -16,7 +16,7 @@ inline bool is_atomic(const Operation& operation) {
          operation.kind == OperationKind::kCompareSwap;
 }
 
-// The range of remote memory that |operation| accesses.
+// Returns the range of remote memory that |operation| accesses.
 inline AccessBody access_body_of(const Operation& operation) {
   return {operation.access.remote->id(), operation.access.offset, operation.length};
 }

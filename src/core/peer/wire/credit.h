@@ -1,4 +1,4 @@
-// Credit: bytes that a rank may send before its peer has matched what came before. All counts are
+// Credit: bytes that a rank may send before its peer has matched earlier ones. All counts are
 // modulo 2^32, so only their differences have a meaning. Under the baton.
 #pragma once
 
@@ -11,13 +11,13 @@ namespace hetcomm {
 // SendCredit counts the bytes that the peer lets this rank send.
 class SendCredit {
  public:
-  // |limit| bytes may be sent; all counts begin at |first|.
+  // Allows |limit| bytes. All counts begin at |first|.
   SendCredit(uint32_t limit, uint32_t first) : limit_(limit), used_(first), returned_(first) {}
 
   uint32_t available() const HETCOMM_UNDER_BATON { return limit_ - (used_ - returned_); }
   void use(uint64_t bytes) HETCOMM_UNDER_BATON { used_ += static_cast<uint32_t>(bytes); }
-  // The peer says that it has given back |returned| bytes so far. True: that is more than before. A
-  // report that is late, over a slower rail, has a lower count.
+  // Records that the peer has returned |returned| bytes so far. Returns whether that is more than
+  // before. A late report, over a slower rail, has a lower count.
   bool learn(uint32_t returned) HETCOMM_UNDER_BATON {
     if (static_cast<int32_t>(returned - returned_) <= 0) return false;
     returned_ = returned;
@@ -37,19 +37,20 @@ class ReceiveCredit {
       : granted_(granted), taken_(first), returned_(first), reported_(first) {}
 
   uint32_t granted() const HETCOMM_UNDER_BATON { return granted_; }
-  // The peer has sent |bytes|. False: that is more than was granted.
+  // Counts |bytes| that the peer has sent. Returns false if that is more than was granted.
   [[nodiscard]] bool take(uint64_t bytes) HETCOMM_UNDER_BATON {
     taken_ += static_cast<uint32_t>(bytes);
     return taken_ - returned_ <= granted_;
   }
-  // True: enough is given back by now that the peer should hear of it.
+  // Returns |bytes| to the peer. Returns true when enough was returned that the peer should be
+  // told.
   bool give_back(uint64_t bytes) HETCOMM_UNDER_BATON {
     returned_ += static_cast<uint32_t>(bytes);
     return returned_ - reported_ >= granted_ / 4;
   }
   uint32_t returned() const HETCOMM_UNDER_BATON { return returned_; }
   bool is_reported() const HETCOMM_UNDER_BATON { return returned_ == reported_; }
-  // A message that carries returned() has left.
+  // Records that a message that carries returned() has left.
   void report() HETCOMM_UNDER_BATON { reported_ = returned_; }
 
  private:

@@ -1,8 +1,8 @@
-// Permits: the number of one-sided operations that this rank has asked of one peer, and the number
-// that it holds for the peer. Neither number grows without bound.
+// Permits: the number of one-sided operations that this rank has requested from one peer, and the
+// number that it holds for the peer. Both numbers are bounded.
 //
-// The initiator gives an operation a permit when it asks for it, and asks for at most kMaxAsked at
-// a time. The permit outlives an operation that is cancelled. It is given back
+// The initiator gives an operation a permit when it requests it, and requests at most kMaxAsked at
+// a time. The permit outlives an operation that is cancelled. It is returned
 //
 //   for kPut          when the owner has acknowledged the message
 //   for kGet, kAtomic when the owner has answered, and the operation has ended
@@ -10,11 +10,11 @@
 //                     has acknowledged the withdrawal
 //
 // The owner holds a get, an atomic and an announced put until the initiator has acknowledged the
-// answer, or has ended the transfer itself. It holds a refused put until the initiator has
-// acknowledged the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
+// answer, or has ended the transfer. It holds a refused put until the initiator has acknowledged
+// the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
 //
-// Both numbers follow from messages that come once and in order, so failing connections do not
-// change them. They have no meaning after the pair was lost. Under the baton.
+// Both numbers depend only on messages that arrive once and in order, so failing connections do not
+// change them. They have no meaning once the pair is lost. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -32,23 +32,24 @@ enum class Permit : uint8_t { kNone, kInitiator, kOwner };
 
 class Permits {
  public:
-  // Initiator.
+  // The initiator's side.
   bool is_free() const HETCOMM_UNDER_BATON { return asked_ < kMaxAsked; }
   void take() HETCOMM_UNDER_BATON { ++asked_; }
   void give_back() HETCOMM_UNDER_BATON { --asked_; }
   uint32_t asked() const HETCOMM_UNDER_BATON { return asked_; }
 
-  // The owner's side. False: the peer has asked for more than it may.
+  // The owner's side. Counts one more held operation. Returns false if the peer has exceeded its
+  // limit.
   [[nodiscard]] bool hold() HETCOMM_UNDER_BATON {
     if (held_ >= kMaxHeld) return false;
     ++held_;
     return true;
   }
   void drop() HETCOMM_UNDER_BATON { --held_; }
-  // The answer to a held operation has left as message |sequence|.
+  // Records that the answer to a held operation has left as message |sequence|.
   void answered(uint32_t sequence) HETCOMM_UNDER_BATON { answers_.push_back(sequence); }
   bool has_answers() const HETCOMM_UNDER_BATON { return !answers_.empty(); }
-  // The peer has all messages up to |sequence|.
+  // Handles the peer's acknowledgement of all messages up to |sequence|.
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
     while (!answers_.empty() && static_cast<int32_t>(sequence - answers_.front()) >= 0) {
       answers_.pop_front();
@@ -60,7 +61,7 @@ class Permits {
  private:
   uint32_t asked_ = 0;
   uint32_t held_ = 0;
-  std::deque<uint32_t> answers_;  // sequences that the peer has not acknowledged
+  std::deque<uint32_t> answers_;  // sequence numbers that the peer has not acknowledged
 };
 
 // Takes the permit from |operation|, for the message that ends its transfer.
@@ -72,7 +73,7 @@ inline Permit hand_over_permit(Operation& operation) {
       if (!std::exchange(operation.access.holds_permit, false)) return Permit::kNone;
       return operation.kind == OperationKind::kPut ? Permit::kInitiator : Permit::kOwner;
     default:
-      return Permit::kNone;  // a get gives its permit back as it ends; kMaxHeld allows for that
+      return Permit::kNone;  // a get returns its permit as it ends; kMaxHeld allows for that
   }
 }
 

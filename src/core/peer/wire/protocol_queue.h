@@ -31,7 +31,7 @@ struct ProtocolMessage {
 class ProtocolQueue {
  public:
   bool empty() const HETCOMM_UNDER_BATON { return messages_.empty(); }
-  // May throw std::bad_alloc.
+  // Queues a message. May throw std::bad_alloc.
   void push(const WireHeader& header, const void* body, size_t size, uint32_t received,
             Permit permit) HETCOMM_UNDER_BATON {
     ProtocolMessage& message = messages_.emplace_back();
@@ -46,8 +46,8 @@ class ProtocolQueue {
       return message.header.kind == kind;
     });
   }
-  // Calls |send(const ProtocolMessage&)| for each message until it returns false. True: none is
-  // left.
+  // Calls |send(const ProtocolMessage&)| for each message until it returns false. Returns whether
+  // all messages have been sent.
   template <typename Send>
   bool send_all(Send&& send) HETCOMM_UNDER_BATON {
     for (; sent_ < messages_.size(); ++sent_) {

@@ -53,7 +53,7 @@ class Retention {
   }
 
   // Calls |use(const WireHeader&, ConstByteSpan payload)| in order for the messages after
-  // |sequence|, until it returns false. Returns whether it never did.
+  // |sequence|, until it returns false. Returns whether it never returned false.
   template <typename Use>
   bool replay(uint32_t sequence, Use&& use) const HETCOMM_UNDER_BATON {
     uint64_t at = begin_;

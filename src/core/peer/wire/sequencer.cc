@@ -8,7 +8,7 @@ Code Sequencer::replay(Rail& rail, const ReceiveCredit& credit) {
   Code code = Code::kOk;
   retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     const uint32_t sequence = header.sequence;
-    // It acknowledges no more than the first time: what this side refused may come behind it.
+    // The message acknowledges no more than the first time: this side's refusals may follow it.
     header.credit = credit.returned();
     iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
     code = rail.endpoint().send(encode_header(header),

@@ -1,7 +1,7 @@
 // Sequencer: the order of the messages between this rank and one peer, and what each side knows to
 // have arrived.
 //
-// Messages are numbered in each direction. The receiver takes them in order and drops duplicates.
+// Messages are numbered in each direction. The receiver handles them in order and drops duplicates.
 // On a connection that may lose messages while the peer lives, messages are kept until the peer has
 // acknowledged them, and are sent again on the next connection. Under the baton.
 #pragma once
@@ -49,68 +49,68 @@ class Sequencer {
     if (!lossless) retain(encoded, payload);
     return Code::kOk;
   }
-  // The number of the last message sent.
+  // Returns the number of the last message sent.
   uint32_t sent() const HETCOMM_UNDER_BATON { return sent_; }
   bool was_sent(uint32_t sequence) const HETCOMM_UNDER_BATON {
     return static_cast<int32_t>(sequence - sent_) <= 0;
   }
-  // The peer has all messages up to |sequence|, which was sent.
+  // Drops kept messages up to |sequence|, which the peer has acknowledged.
   void acknowledge(uint32_t sequence) HETCOMM_UNDER_BATON { retention_.acknowledge(sequence); }
   const Retention& kept() const HETCOMM_UNDER_BATON { return retention_; }
 
   // --- receiving ---
-  // The number of the last message received.
+  // Returns the number of the last message received.
   uint32_t received() const HETCOMM_UNDER_BATON { return received_; }
   bool is_next(uint32_t sequence) const HETCOMM_UNDER_BATON { return sequence == received_ + 1; }
-  // The message is already here: it was sent again after a connection had broken.
+  // Returns whether the message is already here: it was sent again after a connection had broken.
   bool had(uint32_t sequence) const HETCOMM_UNDER_BATON {
     return static_cast<int32_t>(sequence - received_) <= 0;
   }
   void take_next() HETCOMM_UNDER_BATON { ++received_; }
-  // A message with |bytes| came over a connection that may lose messages. True: the peer keeps so
-  // much by now that it should hear what has arrived.
+  // Counts a message of |bytes| that arrived over a connection that may lose messages. Returns true
+  // if the peer keeps so much that it should be told what has arrived.
   bool count_unreported(uint64_t bytes) HETCOMM_UNDER_BATON {
     bytes_unreported_ += bytes;
     return received_ - reported_ >= kAcknowledgeEvery || bytes_unreported_ >= kAcknowledgeBytes;
   }
   bool is_reported() const HETCOMM_UNDER_BATON { return received_ == reported_; }
-  // A message that acknowledges everything has left.
+  // Records that a message that acknowledges everything has left.
   void report() HETCOMM_UNDER_BATON {
     reported_ = received_;
     bytes_unreported_ = 0;
   }
-  // The peer waits to hear that everything so far has been handled.
+  // Records that the peer waits for an acknowledgement of everything so far.
   void owe() HETCOMM_UNDER_BATON { owed_ = received_; }
   bool owes() const HETCOMM_UNDER_BATON { return static_cast<int32_t>(owed_ - reported_) > 0; }
-  // Called now and then while nothing is owed, to keep the difference small.
+  // Called periodically while nothing is owed, to keep the difference small.
   void settle() HETCOMM_UNDER_BATON { owed_ = reported_; }
 
   // --- over the next connection ---
-  // The connection whose messages were not kept is gone.
+  // Records that the connection whose messages were not kept is gone.
   void lose_unkept() HETCOMM_UNDER_BATON {
     check_unkept_ = true;
     last_unkept_ = sent_;
   }
-  // The peer has received the messages up to |sequence|. False: it lacks some that were not kept.
-  // Checks only once after lose_unkept().
+  // Records that the peer has received the messages up to |sequence|. Returns false if it lacks
+  // some that were not kept. Checks only once after lose_unkept().
   [[nodiscard]] bool check_unkept(uint32_t sequence) HETCOMM_UNDER_BATON {
     return !std::exchange(check_unkept_, false) ||
            static_cast<int32_t>(last_unkept_ - sequence) <= 0;
   }
-  // Sends everything again that the peer may not have, by replay().
+  // Prepares to resend, by replay(), everything that the peer may not have received.
   void begin_replay() HETCOMM_UNDER_BATON {
     replaying_ = true;
     replayed_ = sent_ - static_cast<uint32_t>(retention_.count());
   }
   bool replaying() const HETCOMM_UNDER_BATON { return replaying_; }
   void stop_replay() HETCOMM_UNDER_BATON { replaying_ = false; }
-  // Continues the replay. kOk: all has left. Other codes: why the next message has not. Throws
-  // std::bad_alloc.
+  // Continues the replay. Returns kOk when everything has left, otherwise why the next message has
+  // not. Throws std::bad_alloc.
   Code replay(Rail& rail, const ReceiveCredit& credit) HETCOMM_UNDER_BATON;
 
  private:
-  // The peer keeps messages that may be lost until they are acknowledged, so it has to hear often
-  // enough.
+  // The peer keeps messages that may be lost until they are acknowledged, so they must be
+  // acknowledged often enough.
   static constexpr uint32_t kAcknowledgeEvery = 32;
   static constexpr uint64_t kAcknowledgeBytes = 64 * 1024;
 

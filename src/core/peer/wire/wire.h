@@ -28,14 +28,14 @@ enum class MessageKind : uint8_t {
   kAnnounce,   // asks for a rendezvous; value: addressee_value(), payload AnnounceBody
   kGrant,      // receiver lets the sender put a chunk; payload GrantBody; tag: where the sender may
                // offer parts of it instead, 0: nowhere; value = 1: the receiver prefers offers
-  kDone,       // receiver has all of a transfer; tag = sender's transfer id
+  kDone,       // receiver has received all of a transfer; tag = sender's transfer id
   kStop,  // receiver ends a transfer early; tag = sender's transfer id, value = code, payload: why
           // (reason.h). kAborted without payload: the communicator was aborted
   kWithdraw,  // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
               // value and payload as in kStop
   kUpdate,    // only acknowledged and credit; not sequenced
   kWake,      // empty: wakes a sleeping receiver to look at the memory it shares with the sender
-  kRailDown,  // tag = rail that the sender has given up and fenced before what follows
+  kRailDown,  // tag = rail that the sender has abandoned and fenced before later messages
   // One-sided; tag = the initiator's id.
   kPut,          // payload AccessBody and the bytes; value = the notification's value
   kAnnouncePut,  // payload AnnouncePutBody; value as kPut
@@ -44,7 +44,7 @@ enum class MessageKind : uint8_t {
   kAnnounceGet,  // as kAnnounce, for a get
   kAtomic,       // payload AtomicBody
   kAtomicDone,   // value = the word before
-  kRefused,      // the owner has not done what was asked: value = code
+  kRefused,      // the owner has not performed the operation: value = code
   // Closing a rail that a better one has replaced; tag = rail.
   kRailUnused,  // the sender no longer uses it, and asks the peer to close it
   kRailClosed,  // the answer: the sender has nothing in flight on it, and has closed it
@@ -52,7 +52,7 @@ enum class MessageKind : uint8_t {
   kCloseIdle,  // the sender has nothing in flight: may it close them?
   kMayClose,   // the answer; tag = the connection that carries it; value = 1: yes, the sender has
                // nothing in flight and sends nothing until the end of it or kWake; 0: no
-  // To the lower rank, which makes connections: data goes between its transports |tag| and the
+  // Sent to the lower rank, which makes connections: data goes between its transports |tag| and the
   // sender's transports |value| (masks, as AnnounceBody::transports).
   kRailsWanted,
   // Tracks (track.h).
@@ -73,38 +73,38 @@ enum class MessageKind : uint8_t {
   kPastLast,   // not a message; the fuzzer tries all kinds before it
 };
 
-// The fixed cost of an unmatched message to its receiver, in addition to its bytes. Both sides
-// count it alike.
+// The fixed cost of an unmatched message to its receiver, in addition to its bytes. Both sides use
+// the same value.
 inline constexpr uint64_t kMessageCost = 272;
 // Announcements of messages that a pair may have unanswered. A further send waits at the sender. An
-// announcement costs the receiver a record and no credit, so messages that are received out of
+// announcement costs the receiver a record but no credit, so messages that are received out of
 // order cannot wait for each other. A record is an Incoming of at most 256 bytes: a peer makes the
-// receiver hold at most 2 MiB of them.
+// receiver hold at most 2 MiB of records.
 inline constexpr uint64_t kMaxAnnounced = 8192;
 
-// One-sided operations that this rank may have asked of one owner without knowing that they are
-// over. A further one waits at the initiator.
+// One-sided operations that this rank may have requested from one owner without knowing that they
+// are over. A further operation waits at the initiator.
 inline constexpr uint32_t kMaxAsked = 1024;
 // One-sided operations that an owner holds for one initiator. An initiator that asks for more is
 // hostile. The owner may hold operations that no longer have a place at the initiator:
 //   - a get that the owner has withdrawn and the initiator has ended at the same time, until the
 //     initiator acknowledges the withdrawal: at most kMaxAsked;
-//   - a transfer that the initiator has ended, until the connection or the device here has let go
-//     of the memory: few, and twice kMaxAsked are allowed for.
+//   - a transfer that the initiator has ended, until the connection or the device here has
+//     released the memory: few, and twice kMaxAsked are allowed for.
 // Each is an Operation of 512 bytes with a transfer of at most 16 KiB, or an answer that waits to
 // leave or to be acknowledged. A peer makes the owner hold at most 66 MiB of them, all of them
 // large transfers, and |kMaxKeptAnswers| of bytes that were read for it.
 inline constexpr uint32_t kMaxHeld = 4 * kMaxAsked;
-// On a connection that may lose messages, the bytes that may wait for the peer's acknowledgement
-// when one more get is answered at once. Beyond that the bytes of a get stay in place until the
-// initiator fetches them.
+// On a connection that may lose messages, the most bytes that may wait for the peer's
+// acknowledgement if one more get is answered at once. With more, the bytes of a get stay in place
+// until the initiator fetches them.
 inline constexpr uint64_t kMaxKeptAnswers = 4 << 20;
 
 // flags
 inline constexpr uint8_t kFlagCollective = 1;
 inline constexpr uint8_t kFlagAnswer = 2;  // kUpdate: answer with an update
 inline constexpr uint8_t kFlagNotify = 4;  // puts: tell the owner's user
-inline constexpr uint8_t kFlagPlaced = 8;  // kPut: the bytes are in place already
+inline constexpr uint8_t kFlagPlaced = 8;  // kPut: the bytes are already in place
 
 struct WireHeader {
   MessageKind kind;
@@ -156,7 +156,7 @@ struct AnnounceBody {
   uint64_t rail;       // rail on which |source| was exposed; unused if that is zero
   RemoteKey source;    // all-zero: the receiver cannot read the data itself
   // The sender's transports that are near the data, one bit per transport number. The data goes
-  // over their connections while some of them work.
+  // over the connections of these transports while some of them work.
   uint64_t transports = ~uint64_t{0};
 };
 
@@ -176,7 +176,7 @@ struct GrantBody {
   RemoteKey target;
 };
 
-// A grant as it arrived.
+// A grant as received.
 struct Grant : GrantBody {
   uint64_t offers_to = 0;     // 0: nothing may be offered
   bool wants_offers = false;  // the receiver prefers offers
@@ -191,7 +191,7 @@ struct OfferBody {
   uint32_t number;  // the sender's number for the offer
 };
 
-// |refused|: the receiver cannot map the region, so the sender puts the bytes.
+// |refused|: the receiver cannot map the region, so the sender puts the bytes instead.
 inline uint64_t taken_value(uint32_t number, bool refused) {
   return number | static_cast<uint64_t>(refused) << 32;
 }
@@ -209,22 +209,22 @@ inline uint32_t track_of(uint64_t id) {
 }
 inline uint64_t run_of(uint64_t id) { return id & ((uint64_t{1} << kRunBits) - 1); }
 
-// Names the end of a track that its rank has closed.
+// Returns the wire id for the end of a track that its rank has closed.
 inline uint64_t closed_end(uint32_t track, bool receiving) {
   return uint64_t{track} << 1 | static_cast<uint64_t>(receiving);
 }
 
 struct TrackClosedBody {
-  uint64_t runs;       // runs that its rank had started; they end on their own
+  uint64_t runs;       // runs that the closing rank had started; they end separately
   uint64_t unmatched;  // 1: no end of the receiver's rank belongs to it, since plans differ
 };
 
-// The content of a note. It is about the sender's plan or, in an answer, about the receiver's.
+// The kind of a note. It is about the sender's plan or, in an answer, about the receiver's.
 enum class ReshardAction : uint64_t {
   kStarted = 1,  // the sender has started it
   kDiffers,      // answer: the sender's plan at this place has hash |content|
   kLacks,        // answer: the sender has no such plan; the text lists what it has
-  kHas,          // later answer: the sender has made the plan
+  kHas,          // later answer: the sender has now made the plan
   kGone,         // the plan is destroyed
   kGivenUp,      // no data of |execution| moves: |code| and the text say why
   kLabelled,     // |execution| has the label |step|, |micro_batch|
@@ -233,14 +233,14 @@ enum class ReshardAction : uint64_t {
 struct ReshardNoteBody {
   uint32_t channel;        // number of the receiver's channel
   uint32_t reply_channel;  // number of the sender's channel
-  uint32_t number;         // the owner's number of the plan, for one tag and these two ranks
+  uint32_t number;         // the owner's number for the plan, for one tag and these two ranks
   int32_t origin;          // kGivenUp: rank of the communicator where it ended
   uint64_t content;        // hash of what the ranks have to agree on
   uint64_t execution;      // index of the execution within the plan
   uint64_t step;
   uint64_t micro_batch;
   int32_t code;
-  uint16_t confirmed;  // kDiffers: the receiver has told the sender of it
+  uint16_t confirmed;  // kDiffers: nonzero if the receiver has already reported it to the sender
   uint16_t older;      // ReshardBoard::note_told()
 };
 
@@ -264,7 +264,7 @@ struct AccessBody {
 
 struct AnnouncePutBody {
   AccessBody range;
-  uint64_t ahead;  // bytes in front of the range that belong to the put and are in place
+  uint64_t ahead;  // bytes of the put before this range that are already in place
   AnnounceBody announcement;
 };
 
