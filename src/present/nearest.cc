@@ -26,7 +26,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   size_t least = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : known) {
     // At least as many letters are inserted or deleted as the lengths differ by.
-    const auto [shorter, longer] = std::minmax(word.size(), candidate.size());
+    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
     if (longer - shorter >= least) continue;
     const size_t distance = distance_between(word, candidate);
     // A candidate that shares no letter with |word| is not meant.

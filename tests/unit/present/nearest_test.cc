@@ -1,0 +1,29 @@
+// The word that was probably meant: swapped, missing and added letters, nothing that is too far,
+// and words of any length.
+#include "src/present/nearest.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace hetcomm::present {
+namespace {
+
+TEST(Nearest, FindsTheWordWithTheFewestChanges) {
+  EXPECT_EQ(nearest("explian", {"topology", "explain", "reshard"}), "explain");
+  EXPECT_EQ(nearest("--pere", {"--device", "--peer"}), "--peer");
+  EXPECT_EQ(nearest("--transport", {"--transports", "--variables"}), "--transports");
+}
+
+TEST(Nearest, FindsNothingThatIsTooFar) {
+  EXPECT_EQ(nearest("explain", {"topology", "reshard"}), "");
+  EXPECT_EQ(nearest("", {"a", "topology"}), "");
+  EXPECT_EQ(nearest("explain", {}), "");
+}
+
+TEST(Nearest, AWordOfAnyLengthIsAnsweredSoon) {
+  EXPECT_EQ(nearest(std::string(1 << 20, 'x'), {"explain", "topology"}), std::string());
+}
+
+}  // namespace
+}  // namespace hetcomm::present
