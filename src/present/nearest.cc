@@ -4,7 +4,9 @@
 
 namespace hetcomm::present {
 
-size_t distance_between(std::string_view a, std::string_view b) {
+size_t distance_below(size_t bound, std::string_view a, std::string_view b) {
+  const auto [shorter, longer] = std::minmax({a.size(), b.size()});
+  if (longer - shorter >= bound) return bound;
   std::vector<std::vector<size_t>> table(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) table[i][0] = i;
   for (size_t j = 0; j <= b.size(); ++j) table[0][j] = j;
@@ -18,17 +20,14 @@ size_t distance_between(std::string_view a, std::string_view b) {
       table[i][j] = best;
     }
   }
-  return table[a.size()][b.size()];
+  return std::min(bound, table[a.size()][b.size()]);
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
   std::string best;
   size_t least = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : known) {
-    // At least as many letters are inserted or deleted as the lengths differ by.
-    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
-    if (longer - shorter >= least) continue;
-    const size_t distance = distance_between(word, candidate);
+    const size_t distance = distance_below(least, word, candidate);
     // A candidate that shares no letter with |word| is not meant.
     if (distance >= least || distance >= std::max(word.size(), candidate.size())) continue;
     least = distance;

@@ -9,8 +9,8 @@
 namespace hetcomm::present {
 
 // Returns the number of letters to insert, delete, replace, or swap with their neighbour to turn
-// |a| into |b|.
-size_t distance_between(std::string_view a, std::string_view b);
+// |a| into |b|, or |bound| if it is not less. Texts whose lengths differ by |bound| cost nothing.
+size_t distance_below(size_t bound, std::string_view a, std::string_view b);
 
 // Returns the nearest of |known|, or "" if more than a third of the letters, and more than two,
 // differ.

@@ -183,8 +183,8 @@ std::string_view nearest_variable(Variables all, std::string_view name) {
   std::string_view best;
   size_t best_distance = std::clamp<size_t>(name.size() / 3, 2, 3) + 1;
   for (const Variable* each : all) {
-    const size_t distance =
-        present::distance_between(name, std::string_view(each->name).substr(kPrefix.size()));
+    const size_t distance = present::distance_below(
+        best_distance, name, std::string_view(each->name).substr(kPrefix.size()));
     if (distance < best_distance) {
       best_distance = distance;
       best = each->name;

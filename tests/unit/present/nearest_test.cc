@@ -25,5 +25,13 @@ TEST(Nearest, AWordOfAnyLengthIsAnsweredSoon) {
   EXPECT_EQ(nearest(std::string(1 << 20, 'x'), {"explain", "topology"}), std::string());
 }
 
+TEST(Nearest, DistancesThatAreNotBelowTheBoundAreTheBound) {
+  EXPECT_EQ(distance_below(4, "TSL", "TLS"), 1U);
+  EXPECT_EQ(distance_below(4, "abc", "xyz"), 3U);
+  EXPECT_EQ(distance_below(3, "abc", "xyz"), 3U);
+  EXPECT_EQ(distance_below(2, "abc", "xyz"), 2U);
+  EXPECT_EQ(distance_below(4, std::string(1 << 20, 'x'), "TLS"), 4U);
+}
+
 }  // namespace
 }  // namespace hetcomm::present
