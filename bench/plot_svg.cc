@@ -68,7 +68,7 @@ class Drawing {
     const double legend_lines =
         std::ceil(static_cast<double>(legend_.size()) / static_cast<double>(per_line));
     const std::string title = "hetcomm_bench " + report_.version;
-    Svg svg({width, kTop + kPanelHeight + kBottom + legend_lines * kLegendLine + 14}, 12, title);
+    Svg svg(width, kTop + kPanelHeight + kBottom + legend_lines * kLegendLine + 14, 12, title);
     svg.text(kLeft, 22, title + " on " + report_.host, R"(font-size="13" fill="#555")");
     for (size_t i = 0; i < panels_.size(); ++i) {
       draw_panel(svg, panels_[i], kLeft + static_cast<double>(i) * (kPanelWidth + kGap));
@@ -114,7 +114,7 @@ class Drawing {
     svg.text(left, kTop - 14, panel.title, R"(font-size="15" font-weight="bold")");
     draw_x_axis(svg, x, left);
     draw_y_axis(svg, y, left, panel.unit);
-    svg.rectangle(left, kTop, {kPanelWidth, kPanelHeight}, R"(fill="none" stroke="#888")");
+    svg.rectangle(left, kTop, kPanelWidth, kPanelHeight, R"(fill="none" stroke="#888")");
     // hetcomm is drawn last, on top.
     for (const bool ours : {false, true}) {
       for (const Series& series : panel.series) {
@@ -167,7 +167,7 @@ class Drawing {
       svg.shape("circle", fmt::format(R"(cx="{}" cy="{}" r="{}" fill="{}" stroke="{}")", pixels(x),
                                       pixels(y), size, hollow, look.colour));
     } else if (look.shape % 4 == 2) {
-      svg.rectangle(x - size, y - size, {2 * size, 2 * size},
+      svg.rectangle(x - size, y - size, 2 * size, 2 * size,
                     fmt::format(R"(fill="{}")", look.colour));
     } else {
       svg.shape("polygon",

@@ -115,7 +115,7 @@ std::string reshard_svg(const std::vector<ReshardRow>& rows) {
                                      [&](const ReshardRow& row) { return case_of(row) == name; });
     height += kTitle + kRow * static_cast<double>(count) + 24;
   }
-  Svg svg({kLeft + kWide + 90, height}, 12, "times of resharding by strategy");
+  Svg svg(kLeft + kWide + 90, height, 12, "times of resharding by strategy");
   double y = 10;
   for (const std::string& name : cases) {
     double most = 0;
@@ -137,7 +137,7 @@ std::string reshard_svg(const std::vector<ReshardRow>& rows) {
       const char* const colour = row.strategy == "auto" ? "#c0392b" : "#5b7fa6";
       svg.line(x(row.fastest_us), middle, x(row.slowest_us), middle,
                fmt::format(R"(stroke="{}")", colour));
-      svg.rectangle(x(row.low_us), middle - 6, {std::max(x(row.high_us) - x(row.low_us), 1.0), 12},
+      svg.rectangle(x(row.low_us), middle - 6, std::max(x(row.high_us) - x(row.low_us), 1.0), 12,
                     fmt::format(R"(fill="{0}" fill-opacity="0.35" stroke="{0}")", colour));
       svg.line(x(row.median_us), middle - 6, x(row.median_us), middle + 6,
                fmt::format(R"(stroke="{}" stroke-width="2")", colour));

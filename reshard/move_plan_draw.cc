@@ -81,8 +81,7 @@ class Picture {
   std::string draw() const {
     const int width = 2 * kMargin + kBoxWidth + kColumn * static_cast<int>(plan_.hops.size());
     const int height = kTop + kRow * static_cast<int>(most_rows_) + kMargin;
-    Svg svg({static_cast<double>(width), static_cast<double>(height)}, 11,
-            fmt::format("plan of strategy {}", plan_.strategy));
+    Svg svg(width, height, 11, fmt::format("plan of strategy {}", plan_.strategy));
     svg.text(kMargin, 24,
              fmt::format("{}: [{}], {}", plan_.strategy, fmt::join(plan_.source.shape, ", "),
                          bytes_text(plan_.source.whole().elements() * element_bytes_)),
@@ -134,7 +133,7 @@ class Picture {
     for (const Part& part : layout(column).parts) held[part.rank].push_back(to_text(part.box));
     for (const auto& [rank, row] : rows_[column]) {
       const int y = kTop + kRow * row;
-      svg.rectangle(left(column), y, {kBoxWidth, kBoxHeight},
+      svg.rectangle(left(column), y, kBoxWidth, kBoxHeight,
                     R"(rx="3" fill="#eef3f8" stroke="#1d64a8")",
                     fmt::format("rank {} holds {}", rank, fmt::join(held[rank], ", ")));
       svg.text(left(column) + 8, y + 12, fmt::format("rank {}", rank));

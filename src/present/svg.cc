@@ -42,7 +42,7 @@ std::string pixels(double value) {
   return fmt::format("{}", std::round(value * 10) / 10 + 0.0);
 }
 
-Svg::Svg(Size size, int font_size, std::string_view title) {
+Svg::Svg(double width, double height, int font_size, std::string_view title) {
   text_ = fmt::format(
       R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
       R"(viewBox="0 0 {0} {1}" font-family="Helvetica, Arial, DejaVu Sans, sans-serif" )"
@@ -50,7 +50,7 @@ Svg::Svg(Size size, int font_size, std::string_view title) {
       "\n<title>{3}</title>\n<style>text {{ pointer-events: none }}</style>\n"
       R"(<rect width="100%" height="100%" fill="#ffffff"/>)"
       "\n",
-      pixels(size.width), pixels(size.height), font_size, escaped(title));
+      pixels(width), pixels(height), font_size, escaped(title));
 }
 
 void Svg::text(double x, double y, std::string_view text, std::string_view attributes) {
@@ -63,11 +63,11 @@ void Svg::upright_text(double x, double y, std::string_view text, std::string_vi
       attributes, escaped(text));
 }
 
-void Svg::rectangle(double x, double y, Size size, std::string_view attributes,
+void Svg::rectangle(double x, double y, double width, double height, std::string_view attributes,
                     std::string_view hint) {
   add("rect",
-      fmt::format(R"(x="{}" y="{}" width="{}" height="{}")", pixels(x), pixels(y),
-                  pixels(size.width), pixels(size.height)),
+      fmt::format(R"(x="{}" y="{}" width="{}" height="{}")", pixels(x), pixels(y), pixels(width),
+                  pixels(height)),
       attributes, hint_of(hint));
 }
 

@@ -13,17 +13,12 @@ namespace hetcomm::present {
 // hint is shown when the pointer is over the element, and over text that lies on the element.
 class Svg {
  public:
-  struct Size {
-    double width = 0;
-    double height = 0;
-  };
-
-  Svg(Size size, int font_size, std::string_view title);
+  Svg(double width, double height, int font_size, std::string_view title);
 
   void text(double x, double y, std::string_view text, std::string_view attributes = {});
   // Draws text upwards from (x, y).
   void upright_text(double x, double y, std::string_view text, std::string_view attributes = {});
-  void rectangle(double x, double y, Size size, std::string_view attributes,
+  void rectangle(double x, double y, double width, double height, std::string_view attributes,
                  std::string_view hint = {});
   void line(double x1, double y1, double x2, double y2, std::string_view attributes,
             std::string_view hint = {});

@@ -147,7 +147,7 @@ class HeatMap {
     const int side = cell_ * static_cast<int>(hosts_.size());
     const int width = std::max(left_ + side, kScaleWidth + 160) + kMargin;
     const int height = top_ + side + 60;
-    present::Svg svg({static_cast<double>(width), static_cast<double>(height)}, 12,
+    present::Svg svg(width, height, 12,
                      fmt::format("rates of the links between {} hosts", model_.hosts.size()));
     svg.text(kMargin, 24, "Rate of each pair of hosts alone, from row to column",
              R"(font-size="15" font-weight="bold")");
@@ -189,8 +189,7 @@ class HeatMap {
       const int x = left_ + static_cast<int>(i % count) * cell_;
       const int y = top_ + static_cast<int>(i / count) * cell_;
       const std::string rate = rates_[i] == 0 ? "unknown" : present::byte_rate_text(rates_[i]);
-      svg.rectangle(x, y, {static_cast<double>(cell_), static_cast<double>(cell_)},
-                    fill_of(scale_.colour(rates_[i])),
+      svg.rectangle(x, y, cell_, cell_, fill_of(scale_.colour(rates_[i])),
                     fmt::format("{} to {}: {}", from.label, to.label, rate));
     }
   }
@@ -203,8 +202,7 @@ class HeatMap {
       svg.line(left_ + at, top_, left_ + at, top_ + side, kBorder);
       svg.line(left_, top_ + at, left_ + side, top_ + at, kBorder);
     }
-    svg.rectangle(left_, top_, {static_cast<double>(side), static_cast<double>(side)},
-                  R"(fill="none" stroke="#888")");
+    svg.rectangle(left_, top_, side, side, R"(fill="none" stroke="#888")");
   }
 
   void draw_scale(present::Svg& svg, int y) const {
@@ -212,7 +210,7 @@ class HeatMap {
     if (scale_.high == 0) return;
     for (int i = 0; i < kSteps; ++i) {
       const double value = scale_.low + (scale_.high - scale_.low) * i / (kSteps - 1);
-      svg.rectangle(kMargin + i * kScaleWidth / kSteps, y, {kScaleWidth / kSteps, 10},
+      svg.rectangle(kMargin + i * kScaleWidth / kSteps, y, kScaleWidth / kSteps, 10,
                     fill_of(scale_.colour(static_cast<uint64_t>(std::lround(std::exp(value))))));
     }
     const auto ends = [](double value) {

@@ -120,7 +120,7 @@ class Picture {
 
   std::string draw(const TreeItem& host) {
     const Box box = place(host, kGap, kGap);
-    present::Svg svg({box.width + 2.0 * kGap, box.height + 2.0 * kGap}, 11,
+    present::Svg svg(box.width + 2 * kGap, box.height + 2 * kGap, 11,
                      "network interfaces and accelerators of a machine");
     for (const auto& [item, where] : frames_) draw_frame(svg, *item, where);
     for (size_t i = 0; i < accelerators_.size(); ++i) join(svg, i);
@@ -156,7 +156,7 @@ class Picture {
 
   // Draws a frame. A leaf has its label above its details. A tooltip shows the whole text.
   static void draw_frame(present::Svg& svg, const TreeItem& item, const Box& box) {
-    svg.rectangle(box.x, box.y, {static_cast<double>(box.width), static_cast<double>(box.height)},
+    svg.rectangle(box.x, box.y, box.width, box.height,
                   fmt::format(R"(rx="4" fill="{}" stroke="#667788")", fill_of(item.kind)),
                   item.text);
     const size_t space = item.text.find(' ');

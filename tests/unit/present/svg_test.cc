@@ -24,8 +24,8 @@ TEST(Svg, NumbersHaveOneDecimalAtMost) {
 }
 
 TEST(Svg, ElementsFollowInTheOrderOfTheCalls) {
-  Svg svg({100, 50.5}, 12, "title");
-  svg.rectangle(1, 2, {3, 4}, R"(fill="red")", "hint");
+  Svg svg(100, 50.5, 12, "title");
+  svg.rectangle(1, 2, 3, 4, R"(fill="red")", "hint");
   svg.line(1, 2, 3.25, 4, R"(stroke="red")");
   svg.text(5, 6, "words");
   svg.upright_text(7, 8, "up", R"(fill="#555")");
@@ -47,7 +47,7 @@ TEST(Svg, ElementsFollowInTheOrderOfTheCalls) {
 }
 
 TEST(Svg, TextAndHintsMayHaveAnyCharacters) {
-  Svg svg({1, 1}, 12, "<a&\"b\">");
+  Svg svg(1, 1, 12, "<a&\"b\">");
   svg.text(0, 0, "</text><script>");
   svg.line(0, 0, 1, 1, "", "x<y");
   const std::string picture = std::move(svg).take();
