@@ -11,6 +11,7 @@
 #include "bench/links_flows.h"
 #include "bench/links_plan.h"
 #include "bench/loops/workload.h"
+#include "bench/plan_answer.h"
 #include "bench/texts.h"
 
 namespace bench {
@@ -297,7 +298,7 @@ class Survey {
   // to make a model yet.
   std::vector<int> clusters() const {
     if (!hosts_.front().cluster.empty()) return declared_clusters();
-    const Json model = Json::parse(infer_links(document().dump(), HETCOMM_TOPOLOGY_JSON));
+    const Json model = Json::parse(infer_links(document().dump(), HETCOMM_PLAN_JSON));
     std::map<std::string, int> numbers;
     std::map<std::string, int> by_label;
     for (const Json& each : model["hosts"]) {
@@ -355,16 +356,18 @@ class Survey {
   void check(LinksResult* result) {
     const std::vector<HostRound> pairs = check_rounds(count(), options_.check, options_.seed);
     const std::vector<Round> rounds = measured_repeatedly(transfer_rounds(pairs));
-    const std::string model = infer_links(result->measurements, HETCOMM_TOPOLOGY_JSON);
+    const std::string model = infer_links(result->measurements, HETCOMM_PLAN_JSON);
     for (size_t i = 0; i < rounds.size(); ++i) {
       std::vector<hetcomm_link_ends_t> transfers;
       for (const auto& [from, to] : pairs[i]) {
         transfers.push_back({host(from).label.c_str(), nullptr, host(to).label.c_str(), nullptr});
       }
       std::vector<uint64_t> promised(transfers.size());
-      require(hetcomm_link_model_rates(model.c_str(), transfers.size(), transfers.data(),
-                                       promised.data()),
-              "asking the model");
+      const hetcomm_status_t status =
+          hetcomm_links_rates(model.c_str(), transfers.size(), transfers.data(), promised.data());
+      if (status != HETCOMM_OK) {
+        fail(std::string("asking the model: ") + hetcomm_plan_last_error());
+      }
       for (size_t k = 0; k < transfers.size(); ++k) {
         const double measured = std::max(rounds[i].values[k], 1.0);
         const double deviation = static_cast<double>(promised[k]) / measured - 1;
@@ -413,15 +416,12 @@ LinksResult measure_links(const Session& session, hetcomm_communicator_t* commun
   }
 }
 
-std::string infer_links(const std::string& measurements, int32_t format) {
-  size_t size = 0;
-  require(hetcomm_link_model_infer(measurements.c_str(), format, 0, nullptr, &size),
-          "inferring the link model");
-  std::string text(size, '\0');
-  require(hetcomm_link_model_infer(measurements.c_str(), format, text.size(), text.data(), &size),
-          "inferring the link model");
-  text.resize(size - 1);
-  return text;
+std::string infer_links(const std::string& measurements, int32_t form) {
+  try {
+    return plan_answer(hetcomm_links_infer, measurements, form);
+  } catch (const PlanError& error) {
+    fail(std::string("inferring the link model: ") + error.what());
+  }
 }
 
 }  // namespace bench

@@ -39,7 +39,7 @@ LinksResult measure_links(const Session& session, hetcomm_communicator_t* commun
                           const LinksOptions& options,
                           const std::function<void(const std::string&)>& progress);
 
-// Returns the model of |measurements| in a form of HETCOMM_TOPOLOGY_*.
-std::string infer_links(const std::string& measurements, int32_t format);
+// Returns the model of |measurements| in a form of HETCOMM_PLAN_*.
+std::string infer_links(const std::string& measurements, int32_t form);
 
 }  // namespace bench

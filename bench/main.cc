@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <hetcomm_plan/base.h>
 #include <random>
 #include <utility>
 
@@ -275,14 +276,14 @@ bool print(const Options& options, const std::string& text) {
 int report_links(const Options& options, const LinksResult& result, uint32_t seed) {
   const bool json = options.output.format == "json";
   const std::string text =
-      infer_links(result.measurements, json ? HETCOMM_TOPOLOGY_JSON : HETCOMM_TOPOLOGY_TEXT);
+      infer_links(result.measurements, json ? HETCOMM_PLAN_JSON : HETCOMM_PLAN_TEXT);
   for (const std::string& note : result.notes) {
     std::fprintf(stderr, "hetcomm_bench: %s\n", note.c_str());
   }
   for (const std::string& line : result.comparison) std::fprintf(stderr, "%s\n", line.c_str());
   bool good = print(options, text);
   if (!options.output.plot.empty()) {
-    good &= write_file(options.output.plot, infer_links(result.measurements, HETCOMM_TOPOLOGY_SVG));
+    good &= write_file(options.output.plot, infer_links(result.measurements, HETCOMM_PLAN_SVG));
   }
   if (options.check) {
     std::fprintf(stderr, "hetcomm_bench: the model differs by at most %.1f %% (seed %u)\n",

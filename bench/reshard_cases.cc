@@ -111,6 +111,19 @@ uint64_t LayoutHandle::elements(int32_t rank) const {
   return elements;
 }
 
+std::string LayoutHandle::json() const {
+  size_t size = 0;
+  std::string text;
+  for (int i = 0; i < 2; ++i) {
+    text.resize(size);
+    if (hetcomm_layout_json(handle_, text.size(), text.data(), &size) != HETCOMM_OK) {
+      throw std::runtime_error(hetcomm_last_error());
+    }
+  }
+  text.resize(size - 1);
+  return text;
+}
+
 std::vector<int32_t> ranks_from(int32_t first, uint64_t count) {
   std::vector<int32_t> ranks(count);
   std::iota(ranks.begin(), ranks.end(), first);

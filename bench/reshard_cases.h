@@ -58,6 +58,8 @@ class LayoutHandle {
   ~LayoutHandle();
   const hetcomm_layout_t* get() const { return handle_; }
   uint64_t elements(int32_t rank) const;
+  // Returns the layout as a JSON document.
+  std::string json() const;
 
  private:
   hetcomm_layout_t* handle_ = nullptr;

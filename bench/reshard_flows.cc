@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/plan_answer.h"
+
 namespace bench {
 namespace {
 
@@ -287,36 +289,24 @@ std::string draft(const Scenario& scenario, const LayoutHandle& source,
                   const LayoutHandle& destination, const std::string& strategy,
                   std::string* refused) {
   const Network network(scenario);
-  const std::string model = model_of(scenario);
-  std::vector<std::string> names;
+  std::vector<std::string> hosts;
   for (int rank = 0; rank < 2 * scenario.ranks; ++rank) {
-    names.push_back(fmt::format("h{:03}", network.host(rank)));
+    hosts.push_back(fmt::format("h{:03}", network.host(rank)));
   }
-  std::vector<const char*> hosts;
-  for (const std::string& name : names) hosts.push_back(name.c_str());
-  const hetcomm_reshard_links_t links{.struct_size = sizeof(links),
-                                      .model = model.c_str(),
-                                      .hosts = hosts.data(),
-                                      .nics = nullptr,
-                                      .rank_count = hosts.size()};
-  const hetcomm_reshard_tensor_t tensor{source.get(), destination.get(), HETCOMM_FLOAT32,
-                                        HETCOMM_FLOAT32};
-  hetcomm_reshard_options_t options{};
-  options.struct_size = sizeof(options);
-  options.strategy = strategy_number(strategy);
-  std::string text(size_t{1} << 20, '\0');
-  while (true) {
-    size_t size = 0;
-    const hetcomm_status_t status = hetcomm_reshard_draft(
-        &tensor, 1, &options, &links, HETCOMM_RESHARD_JSON, text.size(), text.data(), &size);
-    if (status == HETCOMM_UNSUPPORTED) {
-      *refused = hetcomm_last_error();
-      return "";
-    }
-    if (status != HETCOMM_OK) throw std::runtime_error(hetcomm_last_error());
-    const bool fits = size <= text.size();
-    text.resize(fits ? size - 1 : size);
-    if (fits) return text;
+  const Json question = {
+      {"format", "hetcomm reshard question"},
+      {"version", 1},
+      {"layouts",
+       {{"source", Json::parse(source.json())}, {"destination", Json::parse(destination.json())}}},
+      {"tensors", {{{"source", "source"}, {"destination", "destination"}}}},
+      {"strategy", strategy},
+      {"links", {{"model", Json::parse(model_of(scenario))}, {"hosts", hosts}}}};
+  try {
+    return plan_answer(hetcomm_draft_reshard, question.dump(), HETCOMM_PLAN_JSON);
+  } catch (const PlanError& error) {
+    if (error.status() != HETCOMM_UNSUPPORTED) throw;
+    *refused = error.what();
+    return "";
   }
 }
 

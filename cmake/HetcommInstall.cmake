@@ -6,10 +6,11 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hetcomm)
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/hetcomm
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/hetcomm ${PROJECT_SOURCE_DIR}/include/hetcomm_plan
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN mpi.h EXCLUDE)
-install(TARGETS hetcomm EXPORT hetcommTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set_target_properties(hetcomm_plan PROPERTIES EXPORT_NAME plan)
+install(TARGETS hetcomm hetcomm_plan EXPORT hetcommTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT hetcommTargets NAMESPACE hetcomm:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/hetcomm)
 
@@ -26,8 +27,11 @@ install(FILES
 
 file(RELATIVE_PATH prefix_from_pkgconfig /${pkgconfig_dir} /)
 string(REGEX REPLACE "/$" "" prefix_from_pkgconfig "${prefix_from_pkgconfig}")
-configure_file(${PROJECT_SOURCE_DIR}/cmake/hetcomm.pc.in ${PROJECT_BINARY_DIR}/package/hetcomm.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/package/hetcomm.pc DESTINATION ${pkgconfig_dir})
+foreach(library hetcomm hetcomm_plan)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/${library}.pc.in
+    ${PROJECT_BINARY_DIR}/package/${library}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/package/${library}.pc DESTINATION ${pkgconfig_dir})
+endforeach()
 
 if(TARGET hetcomm_mpi)
   set_target_properties(hetcomm_mpi PROPERTIES EXPORT_NAME mpi)

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "reshard/faults.h"
 #include "src/present/svg.h"
 
 namespace hetcomm::reshard {
@@ -180,6 +181,20 @@ std::string to_text(const MovePlan& plan, uint64_t element_bytes, size_t most_li
 
 std::string to_svg(const MovePlan& plan, uint64_t element_bytes) {
   return Picture(plan, element_bytes).draw();
+}
+
+std::string to_text(const std::vector<SizedPlan>& plans) {
+  std::string text;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (plans.size() != 1) text += fmt::format("tensor {}\n", i);
+    text += to_text(*plans[i].plan, plans[i].element_bytes);
+  }
+  return text;
+}
+
+Result<std::string> to_svg(const std::vector<SizedPlan>& plans) {
+  if (plans.size() == 1) return to_svg(*plans.front().plan, plans.front().element_bytes);
+  return unsupported(fmt::format("a picture shows one tensor, and this moves {}", plans.size()));
 }
 
 }  // namespace hetcomm::reshard

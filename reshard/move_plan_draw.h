@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "reshard/move_plan.h"
+#include "src/base/status.h"
 
 namespace hetcomm::reshard {
 
@@ -15,5 +17,15 @@ std::string to_text(const MovePlan& plan, uint64_t element_bytes, size_t most_li
 // Returns an SVG: a column of ranks for each layout, and a line for each message, with a width that
 // reflects its bytes. Local copies are thin grey lines. Draws at most 128 ranks in a column.
 std::string to_svg(const MovePlan& plan, uint64_t element_bytes);
+
+// A plan of one tensor of several, with the size of its elements.
+struct SizedPlan {
+  const MovePlan* plan = nullptr;
+  uint64_t element_bytes = 0;
+};
+
+// Show the plans of one or more tensors. UNSUPPORTED: a picture of several.
+std::string to_text(const std::vector<SizedPlan>& plans);
+Result<std::string> to_svg(const std::vector<SizedPlan>& plans);
 
 }  // namespace hetcomm::reshard

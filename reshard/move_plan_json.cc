@@ -1,11 +1,22 @@
 #include "reshard/move_plan_json.h"
 
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "src/present/json_fields.h"
 
 namespace hetcomm::reshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFormat = "hetcomm move plan";
+constexpr uint64_t kVersion = 1;
 
 Json json_of(const Box& box) {
   Json ranges = Json::array();
@@ -13,8 +24,17 @@ Json json_of(const Box& box) {
   return ranges;
 }
 
+Json json_of(const Layout& layout) {
+  Json parts = Json::array();
+  for (const Part& part : layout.parts) {
+    parts.push_back({{"rank", part.rank}, {"box", json_of(part.box)}});
+  }
+  return parts;
+}
+
 Json json_of(const MovePlan& plan, uint64_t element_bytes) {
-  Json json = {{"version", 1},
+  Json json = {{"format", kFormat},
+               {"version", kVersion},
                {"strategy", plan.strategy},
                {"shape", plan.source.shape},
                {"element_bytes", element_bytes},
@@ -35,6 +55,8 @@ Json json_of(const MovePlan& plan, uint64_t element_bytes) {
                               {"bytes", elements * element_bytes},
                               {"moves", std::move(moves)}});
   }
+  json["layouts"] = Json::array({json_of(plan.source)});
+  for (const Hop& hop : plan.hops) json["layouts"].push_back(json_of(hop.to));
   return json;
 }
 
@@ -43,6 +65,179 @@ constexpr int kIndent = 1;
 std::string text_of(const Json& json) {
   return json.dump(kIndent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
+
+// --- reading ---------------------------------------------------------------------------------
+
+using present::Fields;
+
+class Reader {
+ public:
+  Result<PlanOutline> read(const present::Json& document, const std::string& path) {
+    Fields fields(document, path, failure_);
+    fields.allow_only({"format", "version", "strategy", "shape", "element_bytes", "stages",
+                       "layouts", "forecast_ns", "resources", "considered"});
+    fields.check_version(kFormat, kVersion);
+    MovePlan& plan = outline_.plan;
+    plan.strategy = fields.text("strategy");
+    outline_.element_bytes = fields.number("element_bytes", kMaxElementBytes);
+    fields.each(
+        "shape",
+        [&](const present::Json& json, const std::string& at) {
+          plan.source.shape.push_back(number_at(fields, json, at));
+        },
+        kMaxDimensions);
+    if (failure_.ok() && plan.source.shape.empty()) fields.fail("shape", "is missing or empty");
+    if (failure_.ok()) check_extents(fields);
+    read_layouts(fields);
+    read_hops(fields);
+    if (!failure_.ok()) return failure_;
+    return std::move(outline_);
+  }
+
+ private:
+  static constexpr uint64_t kMaxElementBytes = 16;
+  static constexpr uint64_t kMaxRank = std::numeric_limits<int32_t>::max();
+  static constexpr size_t kMaxHops = 16;
+  static constexpr size_t kMaxMoves = size_t{1} << 24;
+
+  // Returns the indices of the parts by rank.
+  static std::multimap<int, uint32_t> places_of(const Layout& layout) {
+    std::multimap<int, uint32_t> places;
+    for (uint32_t i = 0; i < layout.parts.size(); ++i) places.emplace(layout.parts[i].rank, i);
+    return places;
+  }
+
+  static uint64_t number_at(Fields& fields, const present::Json& json, const std::string& path) {
+    if (json.is_number_unsigned()) return json.get<uint64_t>();
+    fields.fail_at(path, "is no whole number");
+    return 0;
+  }
+
+  void check_extents(Fields& fields) {
+    uint64_t elements = 1;
+    for (const uint64_t extent : outline_.plan.source.shape) {
+      if (extent > kMaxElements / std::max<uint64_t>(elements, 1)) {
+        return fields.fail("shape", "has more than 2^48 elements");
+      }
+      elements *= extent;
+    }
+  }
+
+  // Reads a box, which may reach into the padding of a layout.
+  Box box(Fields& fields) {
+    Box found;
+    found.dimensions = outline_.plan.source.shape.size();
+    size_t d = 0;
+    fields.each(
+        "box",
+        [&](const present::Json& json, const std::string& path) {
+          if (!json.is_array() || json.size() != 2) {
+            return fields.fail_at(path, "is no pair of a beginning and an end");
+          }
+          found.begin[d] = number_at(fields, json[0], path);
+          found.end[d] = number_at(fields, json[1], path);
+          if (failure_.ok() && (found.begin[d] > found.end[d] || found.end[d] > kMaxElements)) {
+            fields.fail_at(path, "is no range");
+          }
+          ++d;
+        },
+        found.dimensions);
+    if (failure_.ok() && d != found.dimensions) {
+      fields.fail("box",
+                  fmt::format("has {} dimensions, and the shape has {}", d, found.dimensions));
+    }
+    return found;
+  }
+
+  int rank(Fields& fields, const char* name) {
+    if (!fields.has(name)) fields.fail(name, "is missing");
+    return static_cast<int>(fields.number(name, kMaxRank));
+  }
+
+  void read_layouts(Fields& fields) {
+    fields.each(
+        "layouts",
+        [&](const present::Json& json, const std::string& path) {
+          if (!json.is_array() || json.size() > kMaxParts) {
+            return fields.fail_at(path, fmt::format("is no list of at most {} parts", kMaxParts));
+          }
+          Layout& layout = layouts_.emplace_back();
+          layout.shape = outline_.plan.source.shape;
+          for (size_t i = 0; i < json.size() && failure_.ok(); ++i) {
+            Fields each(json[i], fmt::format("{}[{}]", path, i), failure_);
+            each.allow_only({"rank", "box"});
+            Part part;
+            part.rank = rank(each, "rank");
+            part.box = box(each);
+            layout.parts.push_back(part);
+          }
+        },
+        kMaxHops + 1);
+    if (failure_.ok() && layouts_.size() < 2) fields.fail("layouts", "has fewer than 2 elements");
+  }
+
+  void read_hops(Fields& fields) {
+    std::vector<Hop>& hops = outline_.plan.hops;
+    fields.each(
+        "stages",
+        [&](const present::Json& json, const std::string& path) {
+          Fields stage(json, path, failure_);
+          stage.allow_only({"messages", "bytes", "moves", "ns", "slowest"});
+          const size_t index = hops.size();
+          Hop& hop = hops.emplace_back();
+          if (index + 1 >= layouts_.size()) {
+            return fields.fail("stages", fmt::format("has {} elements or more, and layouts has {}",
+                                                     hops.size(), layouts_.size()));
+          }
+          const auto from = places_of(layouts_[index]);
+          const auto to = places_of(layouts_[index + 1]);
+          stage.each(
+              "moves",
+              [&](const present::Json& move, const std::string& at) {
+                hop.moves.push_back(read_move(Fields(move, at, failure_), index, from, to));
+              },
+              kMaxMoves);
+        },
+        kMaxHops);
+    if (!failure_.ok()) return;
+    if (hops.size() + 1 != layouts_.size()) {
+      return fields.fail("stages", fmt::format("has {} elements, and layouts has {}", hops.size(),
+                                               layouts_.size()));
+    }
+    outline_.plan.source = std::move(layouts_.front());
+    for (size_t i = 0; i < hops.size(); ++i) hops[i].to = std::move(layouts_[i + 1]);
+  }
+
+  Move read_move(Fields fields, size_t hop, const std::multimap<int, uint32_t>& from,
+                 const std::multimap<int, uint32_t>& to) {
+    fields.allow_only({"from", "to", "box", "adds"});
+    Move move;
+    move.box = box(fields);
+    const present::Json* const adds = fields.find("adds");
+    if (adds != nullptr && !adds->is_boolean()) fields.fail("adds", "is no truth value");
+    move.adds = failure_.ok() && adds != nullptr && adds->get<bool>();
+    move.from = part_of(fields, "from", layouts_[hop], from, move.box);
+    move.to = part_of(fields, "to", layouts_[hop + 1], to, move.box);
+    return move;
+  }
+
+  // Returns the part of the rank called |name| that holds |box|.
+  uint32_t part_of(Fields& fields, const char* name, const Layout& layout,
+                   const std::multimap<int, uint32_t>& places, const Box& box) {
+    const int wanted = rank(fields, name);
+    if (!failure_.ok()) return 0;
+    const auto [first, last] = places.equal_range(wanted);
+    for (auto each = first; each != last; ++each) {
+      if (layout.parts[each->second].box.contains(box)) return each->second;
+    }
+    fields.fail(name, fmt::format("is rank {}, whose parts do not hold the box", wanted));
+    return 0;
+  }
+
+  PlanOutline outline_;
+  std::vector<Layout> layouts_;
+  Status failure_;
+};
 
 }  // namespace
 
@@ -72,6 +267,22 @@ std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& l
         {{"strategy", each.strategy}, {"forecast_ns", each.ns}, {"refused", each.refused}});
   }
   return text_of(json);
+}
+
+Result<std::vector<PlanOutline>> parse_move_plans(std::string_view json) {
+  constexpr int kMaxNesting = 10;
+  Result<present::Json> document = present::parse_json(json, kMaxNesting);
+  if (!document.ok()) return document.status();
+  std::vector<PlanOutline> plans;
+  const bool is_list = document->is_array();
+  const size_t count = is_list ? document->size() : 1;
+  for (size_t i = 0; i < count; ++i) {
+    const std::string path = is_list ? fmt::format("[{}]", i) : "";
+    Result<PlanOutline> plan = Reader().read(is_list ? (*document)[i] : *document, path);
+    if (!plan.ok()) return plan.status();
+    plans.push_back(std::move(plan).value());
+  }
+  return plans;
 }
 
 }  // namespace hetcomm::reshard

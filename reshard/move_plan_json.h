@@ -1,8 +1,9 @@
-// A plan as JSON, for users' programs.
+// Move plans as JSON, for users' programs and for pictures.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reshard/auto.h"
@@ -12,15 +13,29 @@
 namespace hetcomm::reshard {
 
 // Returns a plan as
-// {"version": 1, "strategy", "shape", "element_bytes",
+// {"format": "hetcomm move plan", "version": 1, "strategy", "shape", "element_bytes",
 //  "stages": [{"messages", "bytes",
-//              "moves": [{"from", "to", "box": [[begin, end], ...], "adds"}]}]}
-// with ranks as "from" and "to". A move from a rank to itself is a copy in its memory.
+//              "moves": [{"from", "to", "box": [[begin, end], ...], "adds"}]}],
+//  "layouts": [[{"rank", "box"}]]}
+// with ranks as "from" and "to". A move from a rank to itself is a copy in its memory. The layouts
+// are the source, those between the hops, and the destination.
 std::string to_json(const MovePlan& plan, uint64_t element_bytes);
 
 // Returns the plan as above with costs: "forecast_ns", "ns" and "slowest" (a resource's name) of
 // each hop, "resources": [{"name", "bytes"}] without unused ones, and "considered": [{"strategy",
 // "forecast_ns", "refused"}].
 std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& links);
+
+// A plan read from JSON. It has ranks, boxes and moves, but not where boxes lie in memory: it can
+// be drawn and counted, not carried out.
+struct PlanOutline {
+  MovePlan plan;
+  uint64_t element_bytes = 0;
+};
+
+// Parses what to_json() has written, or a list of such documents. Costs are ignored.
+// INVALID_ARGUMENT: the text names the line of a syntax error, or the path of a wrong entry.
+// UNSUPPORTED: a document has another version.
+Result<std::vector<PlanOutline>> parse_move_plans(std::string_view json);
 
 }  // namespace hetcomm::reshard

@@ -5,6 +5,7 @@
 #include <hetcomm/hetcomm.h>
 
 #include "bench/info/handles.h"
+#include "bench/plan_answer.h"
 
 namespace hetcomm_info {
 
@@ -12,21 +13,26 @@ int print_topology(const std::string& file, const std::string& format) {
   const std::string settings = "HETCOMM_TOPOLOGY=" + file + ";HETCOMM_TOPOLOGY_TRUST=on";
   const Context context = create_context(file.empty() ? nullptr : settings.c_str());
   if (context == nullptr) return kFailure;
-  const int32_t form = format == "json"  ? HETCOMM_TOPOLOGY_JSON
-                       : format == "svg" ? HETCOMM_TOPOLOGY_SVG
-                                         : HETCOMM_TOPOLOGY_TEXT;
   size_t size = 0;
-  hetcomm_status_t status = hetcomm_context_topology(context.get(), form, 0, nullptr, &size);
-  std::string text(size, '\0');
-  if (status == HETCOMM_OK) {
-    status = hetcomm_context_topology(context.get(), form, text.size(), text.data(), &size);
-  }
-  if (status != HETCOMM_OK) {
+  std::string machine;
+  for (int i = 0; i < 2; ++i) {
+    machine.resize(size);
+    const hetcomm_status_t status = hetcomm_context_topology(context.get(), HETCOMM_TOPOLOGY_JSON,
+                                                             machine.size(), machine.data(), &size);
+    if (status == HETCOMM_OK) continue;
     report_failure("topology", status);
     return kFailure;
   }
-  std::fputs(text.c_str(), stdout);
-  return kSuccess;
+  machine.resize(size - 1);
+  try {
+    const std::string text =
+        bench::plan_answer(hetcomm_machine_draw, machine, bench::plan_form(format));
+    std::fputs(text.c_str(), stdout);
+    return kSuccess;
+  } catch (const bench::PlanError& error) {
+    std::fprintf(stderr, "hetcomm_info: topology: %s\n", error.what());
+    return kFailure;
+  }
 }
 
 }  // namespace hetcomm_info

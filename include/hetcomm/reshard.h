@@ -227,6 +227,12 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_layout_describe(const hetcomm_layout_t* layout, size_t capacity, char* out_text,
                         size_t* out_size) HETCOMM_NOEXCEPT;
 
+/* Writes the layout as a JSON document, for libhetcomm_plan and for programs (reshard/README.md).
+ * |capacity|, |out_text| and |*out_size| are as for hetcomm_layout_describe(). [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_layout_json(const hetcomm_layout_t* layout, size_t capacity, char* out_text,
+                    size_t* out_size) HETCOMM_NOEXCEPT;
+
 /* Destroys the handle. Reshard plans that were made of the layout keep it. NULL is accepted.
  * [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_destroy(hetcomm_layout_t* layout)
@@ -425,7 +431,9 @@ enum {
   HETCOMM_RESHARD_TEXT = 0, /* tables for people */
   HETCOMM_RESHARD_JSON = 1, /* steps, bytes, forecast and the strategies that were considered; an
                                array where there are several tensors */
-  HETCOMM_RESHARD_SVG = 2   /* a picture of who sends what to whom; for one tensor only */
+  /* A picture of who sends what to whom; for one tensor only. It goes with version 1.0:
+   * libhetcomm_plan draws it from the JSON. */
+  HETCOMM_RESHARD_SVG = 2
 };
 
 /* Writes the reshard plan of all ranks in |format|, as hetcomm_layout_describe() writes a layout.
@@ -433,32 +441,6 @@ enum {
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_reshard_describe(hetcomm_reshard_t* reshard, int32_t format, size_t capacity,
                          char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
-
-/* The places of ranks in a link model. */
-typedef struct hetcomm_reshard_links {
-  /* The caller sets it to sizeof(hetcomm_reshard_links_t). */
-  size_t struct_size;
-  /* A link model as JSON, as hetcomm_communicator_link_model() writes it. */
-  const char* model;
-  /* The host of each rank in the model. */
-  const char* const* hosts;
-  /* The NIC of each rank; NULL: the first of its host. */
-  const char* const* nics;
-  size_t rank_count;
-} hetcomm_reshard_links_t;
-
-/* Makes a reshard plan without a communicator, and writes it as hetcomm_reshard_describe() does.
- * |links| NULL: nothing is known of the links; then there is no forecast, and AUTO is BSR, or
- * DIRECT for sums. |options| may be NULL; only strategy, outer, slice_bytes and prove are looked
- * at.
- *   INVALID_ARGUMENT  As for hetcomm_reshard_create(), or the model is not a valid one.
- *   NOT_FOUND         The model lacks a host or a NIC of a rank.
- *   UNSUPPORTED       As for hetcomm_reshard_create().
- * [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_draft(
-    const hetcomm_reshard_tensor_t* tensors, size_t tensor_count,
-    const hetcomm_reshard_options_t* options, const hetcomm_reshard_links_t* links, int32_t format,
-    size_t capacity, char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
 
 /* Destroys this rank's share of the reshard plan. Executions of other ranks that need it end with
  * ABORTED. BUSY: executions are under way on this rank. NULL is accepted. [exclusive] */

@@ -1,5 +1,5 @@
-/* Tells how this machine is built, and which NICs the data of each accelerator uses; and what the
- * links between hosts carry.                                                                    */
+/* Tells how this machine is built, and which NICs the data of each accelerator uses. Link models
+ * are inferred, asked and drawn by libhetcomm_plan (hetcomm_plan/links.h).                       */
 #ifndef HETCOMM_TOPOLOGY_H_
 #define HETCOMM_TOPOLOGY_H_
 
@@ -19,7 +19,8 @@ enum {
    * another one, or of HETCOMM_LINK_MODEL. That of a machine also says which NICs each accelerator
    * and NUMA node uses, best first. */
   HETCOMM_TOPOLOGY_JSON = 1,
-  /* The tree, or the rates of all pairs of hosts, as a picture: an SVG document. */
+  /* The tree, or the rates of all pairs of hosts, as a picture: an SVG document. It goes with
+   * version 1.0: libhetcomm_plan draws it from the JSON. */
   HETCOMM_TOPOLOGY_SVG = 2
 };
 
@@ -35,37 +36,6 @@ enum {
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_context_topology(hetcomm_context_t* context, int32_t format, size_t capacity,
                          char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
-
-/* Infers a link model from what was measured between hosts, and writes it in a form of
- * HETCOMM_TOPOLOGY_*. |measurements| is a JSON document; topology/README.md describes it, and
- * hetcomm_bench links makes one. The same measurements give the same model everywhere. |capacity|,
- * |out_text| and |*out_size| are as for hetcomm_context_topology. INVALID_ARGUMENT: there is no
- * such format, or the measurements are malformed or lack something; the text names it.
- * UNSUPPORTED: they are of another version. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_link_model_infer(const char* measurements, int32_t format, size_t capacity, char* out_text,
-                         size_t* out_size) HETCOMM_NOEXCEPT;
-
-/* One transfer between two hosts of a link model. */
-typedef struct hetcomm_link_ends {
-  /* Label of the host that sends. */
-  const char* from_host;
-  /* NIC that it uses. NULL: its first one. */
-  const char* from_nic;
-  /* Label of the host that receives. */
-  const char* to_host;
-  /* NIC that it uses. NULL: its first one. */
-  const char* to_nic;
-} hetcomm_link_ends_t;
-
-/* Tells at which rate each of |count| transfers goes, in bytes per second, while all of them go on
- * at once: the shares of what they have in common are max-min fair. |model| is a link model as
- * JSON. INVALID_ARGUMENT: it is malformed, an array or a host is NULL, or |count| is above 65536.
- * UNSUPPORTED: it is of another version. NOT_FOUND: it lacks a host or a NIC; the text names it.
- * [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_link_model_rates(const char* model, size_t count, const hetcomm_link_ends_t* transfers,
-                         uint64_t* out_bytes_per_s) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

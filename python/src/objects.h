@@ -272,8 +272,7 @@ struct StatusError {
   nb::object cause{};
 };
 
-[[noreturn]] inline void fail(hetcomm_status_t status) {
-  const char* detail = hetcomm_last_error();
+[[noreturn]] inline void fail(hetcomm_status_t status, const char* detail = hetcomm_last_error()) {
   throw StatusError{status, detail[0] != '\0' ? detail : hetcomm_status_text(status)};
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <hetcomm_plan/hetcomm_plan.h>
 #include <memory>
 #include <nanobind/stl/tuple.h>
 #include <optional>
@@ -32,7 +33,7 @@ int32_t number_of(const char* const* names, size_t count, const std::string& nam
 
 // Calls write(capacity, text, &size), a function of the C ABI, until the whole text fits.
 template <typename Write>
-std::string text_of(Write&& write) {
+std::string text_of(Write&& write, const char* (*last_error)() = hetcomm_last_error) {
   std::string text(4096, '\0');
   while (true) {
     size_t size = 0;
@@ -41,7 +42,7 @@ std::string text_of(Write&& write) {
       const nb::gil_scoped_release unlocked;
       status = write(text.size(), text.data(), &size);
     }
-    check(status);
+    if (status != HETCOMM_OK) fail(status, last_error());
     const bool fits = size <= text.size();
     text.resize(fits ? size - 1 : size);
     if (fits) return text;
@@ -367,9 +368,20 @@ class Plan {
   Types types_;
 };
 
-int32_t format_named(const std::string& name) {
+std::string described(hetcomm_reshard_t* handle, const std::string& format) {
   static constexpr const char* kFormats[] = {"text", "json", "svg"};
-  return number_of(kFormats, std::size(kFormats), name, "format");
+  const int32_t number = number_of(kFormats, std::size(kFormats), format, "format");
+  const bool is_picture = number == HETCOMM_PLAN_SVG;
+  const std::string text = text_of([&](size_t capacity, char* out, size_t* size) {
+    return hetcomm_reshard_describe(handle, is_picture ? HETCOMM_RESHARD_JSON : number, capacity,
+                                    out, size);
+  });
+  if (!is_picture) return text;
+  return text_of(
+      [&](size_t capacity, char* out, size_t* size) {
+        return hetcomm_draft_draw(text.c_str(), HETCOMM_PLAN_SVG, capacity, out, size);
+      },
+      hetcomm_plan_last_error);
 }
 
 }  // namespace
@@ -400,6 +412,14 @@ void bind_reshard(nb::module_& module) {
           "parts",
           [](const Layout& self, int32_t rank) { return parts_of(self, rank, self.dimensions()); },
           "rank"_a = -1, "The parts of a rank, or of all (-1), as from_parts takes them.")
+      .def(
+          "json",
+          [](const Layout& self) {
+            return text_of([&](size_t capacity, char* text, size_t* size) {
+              return hetcomm_layout_json(self.handle(), capacity, text, size);
+            });
+          },
+          "The layout as a JSON document, for libhetcomm_plan and for programs.")
       .def("__str__", [](const Layout& self) {
         return text_of([&](size_t capacity, char* text, size_t* size) {
           return hetcomm_layout_describe(self.handle(), capacity, text, size);
@@ -441,10 +461,7 @@ void bind_reshard(nb::module_& module) {
           [](const Plan& self, const std::string& format) {
             hetcomm_reshard_t* const handle = self.handle();
             const Plan::Use use(self);
-            const int32_t number = format_named(format);
-            return text_of([&](size_t capacity, char* text, size_t* size) {
-              return hetcomm_reshard_describe(handle, number, capacity, text, size);
-            });
+            return described(handle, format);
           },
           "format"_a = "text", "The plan of all ranks: \"text\", \"json\" or \"svg\".")
       .def("rebuild", &Plan::rebuild, "communicator"_a, "ranks"_a, nb::keep_alive<0, 2>(),

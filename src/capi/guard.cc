@@ -9,19 +9,9 @@
 namespace hetcomm::capi {
 namespace {
 
-thread_local std::string last_error;       // NOLINT(cert-err58-cpp)
 thread_local std::string completion_text;  // NOLINT(cert-err58-cpp)
 
 }  // namespace
-
-hetcomm_status_t fail(Code code, std::string_view text) noexcept {
-  try {
-    last_error = text;
-  } catch (...) {
-    last_error.clear();
-  }
-  return static_cast<hetcomm_status_t>(code);
-}
 
 const char* keep_text(const std::string& text) noexcept {
   try {
@@ -30,13 +20,6 @@ const char* keep_text(const std::string& text) noexcept {
     completion_text.clear();
   }
   return completion_text.c_str();
-}
-
-hetcomm_status_t report_exception(const std::exception* exception) noexcept {
-  if (dynamic_cast<const std::bad_alloc*>(exception) != nullptr) {
-    return fail(Code::kOutOfMemory, "memory is exhausted");
-  }
-  return fail(Code::kInternal, exception != nullptr ? exception->what() : "unknown exception");
 }
 
 void quarantine(void* memory, size_t size) noexcept {
@@ -50,8 +33,6 @@ void quarantine(void* memory, size_t size) noexcept {
   next = (next + 1) % kMaxKept;
   ::operator delete(memory);
 }
-
-const char* last_error_text() noexcept { return last_error.c_str(); }
 
 }  // namespace hetcomm::capi
 

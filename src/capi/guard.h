@@ -1,5 +1,4 @@
-// Code shared by every entry point of the C ABI: the wall that stops all exceptions, the calling
-// thread's error text, the reading of option structs, and the handle types.
+// Code shared by every entry point of the C ABI: the handle types and their checks.
 #pragma once
 
 #include <cstring>
@@ -19,6 +18,7 @@
 #include "src/core/memory/user_stream.h"
 #include "src/queue/queue.h"
 #include "src/reshard/preparation.h"
+#include "src/wall/wall.h"
 
 namespace hetcomm::capi {
 
@@ -120,32 +120,8 @@ struct hetcomm_group {
 
 namespace hetcomm::capi {
 
-// Sets the thread's error text and returns the code.
-hetcomm_status_t fail(Code code, std::string_view text) noexcept;
-inline hetcomm_status_t fail(const Status& status) noexcept {
-  return fail(status.code(), status.text());
-}
-const char* last_error_text() noexcept;
 // Stores the text of a completion until this thread's next one, and returns it.
 const char* keep_text(const std::string& text) noexcept;
-hetcomm_status_t report_exception(const std::exception* exception) noexcept;
-
-// Runs |body|, which returns a Status, behind the wall.
-template <typename Body>
-hetcomm_status_t guard(Body&& body) noexcept {
-  try {
-    const Status status = body();
-    return status.ok() ? HETCOMM_OK : fail(status);
-  } catch (const std::exception& exception) {
-    return report_exception(&exception);
-  } catch (...) {
-    return report_exception(nullptr);
-  }
-}
-
-inline Status null_argument(const char* name) {
-  return Status(Code::kInvalidArgument, std::string(name) + " is null");
-}
 inline Status check_alive(const Context& context) {
   if (context.alive()) [[likely]]
     return {};
@@ -197,36 +173,5 @@ void destroy(Handle* handle) {
     if ((handle) == nullptr) return ::hetcomm::capi::null_argument(#handle);            \
     if (!::hetcomm::capi::is_good(handle)) return ::hetcomm::capi::bad_handle(#handle); \
   } while (false)
-
-#define HETCOMM_REQUIRE(argument)                                                \
-  do {                                                                           \
-    if ((argument) == nullptr) return ::hetcomm::capi::null_argument(#argument); \
-  } while (false)
-
-// Copies an option struct of any version: missing fields are zero, and unknown later fields must be
-// zero.
-template <typename Options>
-Status read_options(const Options* given, Options* options) {
-  std::memset(options, 0, sizeof(*options));
-  options->struct_size = sizeof(*options);
-  if (given == nullptr) return {};
-  constexpr size_t kMax = 4096;
-  const size_t size = given->struct_size;
-  if (size < sizeof(size_t) || size > kMax) {
-    return Status(Code::kInvalidArgument, size == 0
-                                              ? "options: struct_size is not set"
-                                              : "options: struct_size is " + std::to_string(size) +
-                                                    ", which is not the size of the struct");
-  }
-  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  for (size_t i = sizeof(*options); i < size; ++i) {
-    if (bytes[i] != 0) {
-      return Status(Code::kUnsupported, "options: a field that this library does not know is set");
-    }
-  }
-  std::memcpy(options, given, size < sizeof(*options) ? size : sizeof(*options));
-  options->struct_size = sizeof(*options);
-  return {};
-}
 
 }  // namespace hetcomm::capi

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
-#include <string_view>
 
 #include <hetcomm/hetcomm.h>
 
@@ -60,22 +59,6 @@ template <typename Output>
 Status write_output(const Output& value, Output* out) {
   HETCOMM_RETURN_IF_ERROR(check_output(*out));
   write_output(value, out->struct_size, reinterpret_cast<std::byte*>(out));
-  return {};
-}
-
-// Writes as much of |text| as fits in |capacity| bytes with a terminating NUL, and the size needed
-// for all of it.
-inline Status write_text(std::string_view text, size_t capacity, char* out_text, size_t* out_size) {
-  if (capacity > 0 && out_text == nullptr) {
-    return {Code::kInvalidArgument, "out_text is NULL and capacity is not 0"};
-  }
-  if (out_size == nullptr) return {Code::kInvalidArgument, "out_size is NULL"};
-  if (capacity > 0) {
-    const size_t size = std::min(text.size(), capacity - 1);
-    std::memcpy(out_text, text.data(), size);
-    out_text[size] = '\0';
-  }
-  *out_size = text.size() + 1;
   return {};
 }
 

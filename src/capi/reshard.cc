@@ -7,6 +7,9 @@
 
 #include <fmt/format.h>
 
+#include <hetcomm/compat.h>
+
+#include "reshard/layout_json.h"
 #include "reshard/mesh.h"
 #include "reshard/survivors.h"
 #include "src/base/room.h"
@@ -146,13 +149,17 @@ Status check_options(const hetcomm_reshard_options_t& options) {
   return {};
 }
 
-reshard::OrderOptions order_options(const hetcomm_reshard_options_t& known) {
+reshard::DraftOptions draft_options(const hetcomm_reshard_options_t& known) {
   return {.strategy = static_cast<reshard::Strategy>(known.strategy),
           .outer = known.outer,
           .slice_bytes = known.slice_bytes,
+          .prove = known.prove == 1};
+}
+
+reshard::OrderOptions order_options(const hetcomm_reshard_options_t& known) {
+  return {.plans = draft_options(known),
           .tag = known.tag,
           .in_flight = std::max(known.in_flight, 1u),
-          .prove = known.prove == 1,
           .overflow = static_cast<reshard::Overflow>(known.overflow),
           .landing_bytes = known.landing_bytes,
           // A reshard plan with a rate takes part in sharing.
@@ -176,8 +183,8 @@ Result<reshard::TensorOrder> order_of(const hetcomm_reshard_tensor_t& tensor, si
   return reshard::TensorOrder{
       .source = tensor.source->impl,
       .destination = tensor.destination->impl,
-      .types = {static_cast<reshard::ElementType>(tensor.source_type),
-                static_cast<reshard::ElementType>(tensor.destination_type)}};
+      .types = {static_cast<hetcomm::ElementType>(tensor.source_type),
+                static_cast<hetcomm::ElementType>(tensor.destination_type)}};
 }
 
 Result<std::vector<reshard::TensorOrder>> orders_of(const hetcomm_reshard_tensor_t* tensors,
@@ -223,21 +230,6 @@ Result<reshard::Links> links_of(const hetcomm_reshard_links_t& given) {
     ends.push_back({given.hosts[i], nic != nullptr ? nic : ""});
   }
   return reshard::Links::create(std::move(model).value(), ends);
-}
-
-// Checks that |links| knows all ranks of |orders|.
-Status check_known(const std::vector<reshard::TensorOrder>& orders, const reshard::Links& links) {
-  for (const reshard::TensorOrder& order : orders) {
-    for (const Layout* layout : {order.source.get(), order.destination.get()}) {
-      for (const Part& part : layout->parts) {
-        if (part.rank >= 0 && static_cast<size_t>(part.rank) < links.ranks()) continue;
-        return Status(Code::kOutOfRange,
-                      fmt::format("rank {} holds a part, and the links of {} ranks are given",
-                                  part.rank, links.ranks()));
-      }
-    }
-  }
-  return {};
 }
 
 Status make_reshard(hetcomm::Communicator& communicator, std::vector<reshard::TensorOrder> orders,
@@ -423,6 +415,14 @@ hetcomm_status_t hetcomm_layout_describe(const hetcomm_layout_t* layout, size_t 
   });
 }
 
+hetcomm_status_t hetcomm_layout_json(const hetcomm_layout_t* layout, size_t capacity,
+                                     char* out_text, size_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(layout);
+    return capi::write_text(reshard::to_json(*layout->impl), capacity, out_text, out_size);
+  });
+}
+
 hetcomm_status_t hetcomm_layout_destroy(hetcomm_layout_t* layout) noexcept {
   if (layout == nullptr) return HETCOMM_OK;
   return capi::guard([&]() -> Status {
@@ -603,9 +603,8 @@ hetcomm_status_t hetcomm_reshard_draft(const hetcomm_reshard_tensor_t* tensors, 
       Result<reshard::Links> made = links_of(given);
       if (!made.ok()) return made.status();
       model = std::move(made).value();
-      HETCOMM_RETURN_IF_ERROR(check_known(orders.value(), *model));
     }
-    Result<std::string> text = reshard::draft(orders.value(), order_options(known),
+    Result<std::string> text = reshard::draft(orders.value(), draft_options(known),
                                               model ? &*model : nullptr, format_of(format));
     if (!text.ok()) return text.status();
     return capi::write_text(text.value(), capacity, out_text, out_size);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <hetcomm/compat.h>
+
 #include "src/capi/guard.h"
 #include "src/capi/link_model.h"
 #include "src/capi/output.h"

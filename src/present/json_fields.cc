@@ -4,15 +4,13 @@
 
 namespace hetcomm::present {
 
-Result<Json> parse_document(std::string_view text, std::string_view format, uint64_t version,
-                            int most_nesting) {
+Result<Json> parse_json(std::string_view text, int most_nesting) {
   if (nests_deeper_than(most_nesting, text)) {
     return Status(Code::kInvalidArgument,
                   fmt::format("brackets are nested more deeply than {}", most_nesting));
   }
-  Json document;
   try {
-    document = Json::parse(text);
+    return Json::parse(text);
   } catch (const Json::exception& error) {
     // The library's text has the line after a prefix for programmers.
     const std::string_view what = error.what();
@@ -20,17 +18,25 @@ Result<Json> parse_document(std::string_view text, std::string_view format, uint
     return Status(Code::kInvalidArgument,
                   printable(prefix == std::string_view::npos ? what : what.substr(prefix + 2)));
   }
+}
+
+void Fields::check_version(std::string_view format, uint64_t version) {
+  if (const std::string found = text("format"); failure_.ok() && found != format) {
+    fail("format", fmt::format("is not '{}'", format));
+  }
+  const uint64_t found = number("version", UINT64_MAX);
+  if (!failure_.ok() || found == version) return;
+  failure_ = Status(Code::kUnsupported, fmt::format("{} is {}; this library reads {}",
+                                                    path_of("version"), found, version));
+}
+
+Result<Json> parse_document(std::string_view text, std::string_view format, uint64_t version,
+                            int most_nesting) {
+  Result<Json> document = parse_json(text, most_nesting);
+  if (!document.ok()) return document;
   Status failure;
-  Fields fields(document, "", failure);
-  if (const std::string found = fields.text("format"); failure.ok() && found != format) {
-    fields.fail("format", fmt::format("is not '{}'", format));
-  }
-  const uint64_t found = fields.number("version", UINT64_MAX);
+  Fields(*document, "", failure).check_version(format, version);
   if (!failure.ok()) return failure;
-  if (found != version) {
-    return Status(Code::kUnsupported,
-                  fmt::format("version is {}; this library reads {}", found, version));
-  }
   return document;
 }
 

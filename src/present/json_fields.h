@@ -45,6 +45,9 @@ class Fields {
     }
   }
 
+  // Checks the fields "format" and "version". Another version is UNSUPPORTED.
+  void check_version(std::string_view format, uint64_t version);
+
   // Returns the field's value, or null if there is none, and after a failure.
   const Json* find(const char* name) const {
     if (!failure_.ok() || !json_.is_object()) return nullptr;
@@ -134,6 +137,10 @@ class Fields {
   const std::string path_;
   Status& failure_;
 };
+
+// Parses JSON whose brackets are nested at most |most_nesting| deep. INVALID_ARGUMENT with the line
+// of a syntax error.
+Result<Json> parse_json(std::string_view text, int most_nesting);
 
 // Returns the document if its syntax, "format" and "version" are right. INVALID_ARGUMENT with the
 // line of a syntax error; UNSUPPORTED for another version.

@@ -9,8 +9,6 @@
 namespace hetcomm::reduce {
 namespace {
 
-constexpr std::array<size_t, kTypes> kSizes = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 1, 1, 4, 8, 8, 16};
-
 constexpr size_t at(Type type) { return static_cast<size_t>(type); }
 constexpr size_t at(Operator op) { return static_cast<size_t>(op); }
 
@@ -89,23 +87,21 @@ Kernels make_kernels() {
   return kernels;
 }
 
-size_t size_of(Type type) { return kSizes[at(type)]; }
-
 bool is_defined(Type type, Operator op) { return kernels().combine[at(type)][at(op)] != nullptr; }
 
 void combine(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
              size_t elements) {
   assert(inputs >= 1 && inputs <= kMaxInputs);
-  kernels().combine[at(type)][at(op)](out, in, inputs, elements * kSizes[at(type)]);
+  kernels().combine[at(type)][at(op)](out, in, inputs, elements * size_of(type));
 }
 
 void scale(Type type, std::byte* out, const std::byte* in, size_t elements, double factor) {
-  kernels().scale[at(type)](out, in, elements * kSizes[at(type)], factor);
+  kernels().scale[at(type)](out, in, elements * size_of(type), factor);
 }
 
 void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks) {
   assert(ranks >= 1);
-  const size_t bytes = elements * kSizes[at(type)];
+  const size_t bytes = elements * size_of(type);
   // The inverse of a power of two is exact, so the product is as exact as the quotient.
   const bool by_inverse = type >= Type::kFloat16 && (ranks & (ranks - 1)) == 0;
   if (by_inverse) return kernels().scale[at(type)](out, in, bytes, 1.0 / ranks);

@@ -10,28 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/base/element_type.h"
+
 namespace hetcomm::reduce {
 
+using Type = ElementType;
+using hetcomm::size_of;
+
 // Values as in the C ABI.
-enum class Type : int32_t {
-  kBool = 0,
-  kInt8,
-  kUint8,
-  kInt16,
-  kUint16,
-  kInt32,
-  kUint32,
-  kInt64,
-  kUint64,
-  kFloat16,
-  kBfloat16,
-  kFloat8E4M3fn,
-  kFloat8E5M2,
-  kFloat32,
-  kFloat64,
-  kComplex64,
-  kComplex128
-};
 enum class Operator : int32_t {
   kSum = 0,
   kProduct,
@@ -45,9 +31,6 @@ enum class Operator : int32_t {
 };
 
 inline constexpr size_t kMaxInputs = 8;
-
-// Returns the number of bytes in an element.
-size_t size_of(Type type);
 
 // Returns whether |op| is defined for |type|. MIN and MAX are not defined for complex types. AND,
 // OR and XOR are defined for integers and bool only, AVERAGE and PREMUL_SUM for all but bool.

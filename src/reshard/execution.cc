@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/core/peer/transfer/transfer.h"
 #include "src/core/peer/wire/reason.h"
+#include "src/reduce/reduce.h"
 
 namespace hetcomm::reshard {
 namespace {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "reshard/by_strategy.h"
+#include "reshard/draft.h"
 #include "reshard/links.h"
+#include "reshard/tensor_order.h"
 #include "src/base/status.h"
 #include "src/core/communicator/communicator.h"
 #include "src/reshard/execution.h"
@@ -17,20 +19,10 @@
 
 namespace hetcomm::reshard {
 
-// A tensor to be moved. All ranks specify the same.
-struct TensorOrder {
-  std::shared_ptr<const Layout> source;  // in ranks of the communicator
-  std::shared_ptr<const Layout> destination;
-  TypePair types;
-};
-
 struct OrderOptions {
-  Strategy strategy = Strategy::kAuto;
-  uint64_t outer = 0;
-  uint64_t slice_bytes = 0;  // approximate bytes of each message; 0: chosen
+  DraftOptions plans;
   uint64_t tag = 0;
   uint32_t in_flight = 1;
-  bool prove = false;
   Overflow overflow = Overflow::kSaturates;
   // Specific to this rank:
   uint64_t landing_bytes = 0;     // 0: chosen
@@ -44,17 +36,6 @@ struct Facts {
   bool is_of_all = true;                // whether all other tensors have the same strategy
   uint64_t forecast_ns = 0;             // for all tensors; 0: if the links are unknown
 };
-
-enum class PlanFormat : uint8_t { kText, kJson, kSvg };
-
-// Makes plans for all ranks without a communicator, and describes the plans. |links| may be null.
-// Fails like Order::create().
-Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOptions& options,
-                          const Links* links, PlanFormat format);
-
-// Returns the orders for the surviving ranks: see layout_of_survivors(). An error names the tensor.
-Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
-                                                     const std::vector<int>& rank_now);
 
 // The order of all ranks: tensors, layouts and options.
 class Order {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "reshard/by_strategy.h"
+#include "src/reduce/reduce.h"
 
 namespace hetcomm::reshard {
 namespace {

@@ -71,13 +71,6 @@ struct ProgramSide {
   bool stays = false;       // elements with the same place in source and destination are not moved
 };
 
-// The element types of a tensor.
-struct TypePair {
-  ElementType source{};
-  ElementType destination{};
-  Overflow overflow = Overflow::kSaturates;
-};
-
 // How the elements of a tensor are converted and summed.
 struct Conversion {
   TypePair types;

@@ -5,14 +5,10 @@
 #include <cstring>
 
 #include "src/base/copy.h"
+#include "src/reduce/reduce.h"
 
 namespace hetcomm::reshard {
 namespace {
-
-bool is_narrow(ElementType type) {
-  return type == ElementType::kFloat16 || type == ElementType::kBfloat16 ||
-         type == ElementType::kFloat8E4M3fn || type == ElementType::kFloat8E5M2;
-}
 
 template <typename From, typename To>
 void cast(const std::byte* from, std::byte* to, size_t elements) {
@@ -181,23 +177,6 @@ bool find_common_rows(const Region& from, const Region& to, CommonRows* out) {
   }
   *out = rows;
   return source.count() == 1 && target.count() == 1;
-}
-
-bool can_convert(ElementType from, ElementType to) {
-  if (from == to) return true;
-  const auto is_float = [](ElementType type) {
-    return type == ElementType::kFloat32 || is_narrow(type);
-  };
-  if (is_float(from) && is_float(to)) return true;
-  return (from == ElementType::kFloat32 && to == ElementType::kFloat64) ||
-         (from == ElementType::kFloat64 && to == ElementType::kFloat32);
-}
-
-ElementType sum_type_of(ElementType source, ElementType destination) {
-  const auto either = [&](ElementType type) { return source == type || destination == type; };
-  if (either(ElementType::kFloat64)) return ElementType::kFloat64;
-  const bool is_float = source == ElementType::kFloat32 || is_narrow(source);
-  return is_float ? ElementType::kFloat32 : destination;
 }
 
 void copy(const CopySide& from, const CopySide& to, Overflow overflow) {

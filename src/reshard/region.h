@@ -7,12 +7,10 @@
 #include <cstdint>
 #include <tuple>
 
+#include "reshard/element_types.h"
 #include "reshard/slicing.h"
-#include "src/reduce/reduce.h"
 
 namespace hetcomm::reshard {
-
-using ElementType = reduce::Type;
 
 // |rows| rows of |row_bytes| each. Row (i, j, ...) begins offset + i * strides[0] + j * strides[1]
 // + ... bytes after the beginning of its memory.
@@ -106,10 +104,6 @@ struct CommonRows {
 // of the same tensor box always have common rows.
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out);
 
-// Whether elements can be converted: between the floating-point types of at most 32 bits, and
-// between float32 and float64. |from| and |to| may be equal.
-bool can_convert(ElementType from, ElementType to);
-
 // One side of a copy: a region in the memory that begins at |base|.
 struct CopySide {
   std::byte* base = nullptr;
@@ -117,19 +111,11 @@ struct CopySide {
   ElementType type{};
 };
 
-// How to convert a number that is too large for float8_e4m3fn, which has no infinity: to the
-// largest number of its sign, as in torch, or to NaN, as in collective operations.
-enum class Overflow : uint8_t { kSaturates, kIsNan };
-
 // Copies the elements of |from| to |to|, which has the same number of elements, and converts them
 // if the types differ.
 void copy(const CopySide& from, const CopySide& to, Overflow overflow = Overflow::kSaturates);
 // Adds the elements of |from| to those of |to|. The type of |to| is that of |from|, or can
 // represent all its values.
 void add(const CopySide& from, const CopySide& to);
-
-// Returns the type for sums of |source| elements that go to |destination| elements: float32, or
-// float64 if either is float64; their own type if no conversion is needed.
-ElementType sum_type_of(ElementType source, ElementType destination);
 
 }  // namespace hetcomm::reshard

@@ -1,7 +1,7 @@
 // Tests of bad input: a table of calls that must each be refused.
 //
-// A refused call returns a negative status (the named one if the API promises it), sets a text in
-// hetcomm_last_error(), leaves outputs unchanged, and does not affect the next call.
+// A refused call returns a negative status (the named one if the API promises it), sets the text of
+// its library's last error, leaves outputs unchanged, and does not affect the next call.
 #pragma once
 
 #include <climits>
@@ -54,16 +54,17 @@ struct BadCall {
   std::function<hetcomm_status_t(Outputs&)> call;
 };
 
-inline void expect_refused(const std::vector<BadCall>& calls) {
+inline void expect_refused(const std::vector<BadCall>& calls,
+                           const char* (*last_error)() = hetcomm_last_error) {
   for (const BadCall& bad : calls) {
     Outputs outputs;
     const hetcomm_status_t status = bad.call(outputs);
     EXPECT_LT(status, 0) << bad.what;
     if (bad.expected != kAnyFailure) {
       EXPECT_EQ(status, bad.expected)
-          << bad.what << ": " << hetcomm_status_name(status) << ": " << hetcomm_last_error();
+          << bad.what << ": " << hetcomm_status_name(status) << ": " << last_error();
     }
-    EXPECT_STRNE(hetcomm_last_error(), "") << bad.what;
+    EXPECT_STRNE(last_error(), "") << bad.what;
     EXPECT_TRUE(outputs.untouched()) << bad.what;
   }
 }

@@ -1,6 +1,8 @@
 // Bad input to contexts, and to calls that describe the build and the machine.
 #include <string>
 
+#include <hetcomm/compat.h>
+
 #include "tests/capi/bad_input.h"
 
 namespace hetcomm_test {

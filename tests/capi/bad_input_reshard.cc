@@ -1,6 +1,8 @@
 // Bad input to layouts and plans.
 #include <string>
 
+#include <hetcomm/compat.h>
+
 #include "tests/capi/bad_input.h"
 
 namespace hetcomm_test {
@@ -459,6 +461,8 @@ TEST_F(BadReshard, Describing) {
   EXPECT_EQ(hetcomm_layout_elements(nullptr, 0, nullptr), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_layout_describe(nullptr, 0, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_layout_describe(layout_, 10, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_layout_json(nullptr, 0, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_layout_json(layout_, 10, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
   size_t count = 0;
   EXPECT_EQ(hetcomm_layout_parts(layout_, -1, 1, nullptr, &count), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_layout_parts(layout_, -1, 0, nullptr, &count), HETCOMM_OK);

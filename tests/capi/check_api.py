@@ -2,6 +2,7 @@
 """Compares the functions that the public headers declare with what else must name them.
 
   exports  the library exports each of them, and the names that they had before (compat.h), and nothing else;
+           with --alone it links no other library of this tree;
   covered  each of them is called by the tests of bad input (bad_input_*.cc).
 
   variables  compares the variables that each layer declares (variables.h) with its own table, and the tables
@@ -18,7 +19,8 @@ from pathlib import Path
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 DECLARATION = re.compile(r"\bHETCOMM_API\b[^;{}()]*?\b(hetcomm_\w+)\s*\(")
-CALL = re.compile(r"\b(hetcomm_\w+)\s*\(")
+# A call, or a function that is handed to one.
+CALL = re.compile(r"\b(hetcomm_\w+)\s*[(,]")
 FORMER = re.compile(r"^#define (hetcomm_\w+) (hetcomm_\w+)$", re.MULTILINE)
 # One API declaration each; a declaration that DECLARATION cannot read must not go unnoticed.
 MARK = re.compile(r"^(?!\s*#).*\bHETCOMM_API\b", re.MULTILINE)
@@ -42,7 +44,9 @@ def declared(include):
 
 
 def former(include):
-    """The names that functions had before, each with the name of now."""
+    """The names that functions had before, each with the name of now; none without a compat.h."""
+    if not (include / "compat.h").exists():
+        return {}
     names = dict(FORMER.findall((include / "compat.h").read_text(encoding="utf-8")))
     if not names:
         sys.exit("no names in compat.h")
@@ -54,6 +58,12 @@ def exported(nm, library):
     run = subprocess.run([nm, "-D", "--defined-only", library], capture_output=True, text=True,
                          check=True)
     return {line.split()[-1].partition("@")[0] for line in run.stdout.splitlines() if line.strip()}
+
+
+def needed(readelf, library):
+    """Names of the libraries that |library| links."""
+    run = subprocess.run([readelf, "--dynamic", library], capture_output=True, text=True, check=True)
+    return set(re.findall(r"\(NEEDED\).*\[(.*)\]", run.stdout))
 
 
 def called(tests):
@@ -103,6 +113,8 @@ def main():
     exports = commands.add_parser("exports")
     exports.add_argument("--nm", default="nm")
     exports.add_argument("--library", required=True)
+    exports.add_argument("--readelf", default="readelf")
+    exports.add_argument("--alone", action="store_true", help="the library links no other of this tree")
     covered = commands.add_parser("covered")
     covered.add_argument("--tests", required=True, type=Path)
     commands.add_parser("variables").add_argument("--root", required=True, type=Path)
@@ -118,6 +130,9 @@ def main():
         bad = report("a former name that is declared again", set(old) & names) or bad
         bad = report("declared but not exported", (names | set(old)) - symbols) or bad
         bad = report("exported but not declared", symbols - names - set(old)) or bad
+        if options.alone:
+            others = {name for name in needed(options.readelf, options.library) if "hetcomm" in name}
+            bad = report("linked though it has to stand alone", others) or bad
     else:
         bad = report("no test of bad input calls", names - called(options.tests))
     print(f"check_api {options.command}: {len(names)} functions, {'failed' if bad else 'good'}")

@@ -20,6 +20,7 @@
 
 #include "reshard/mesh.h"
 #include "src/core/communicator/split.h"
+#include "src/reduce/reduce.h"
 #include "src/reshard/preparation.h"
 #include "tests/support/core_job.h"
 #include "tests/support/on_device.h"

@@ -27,6 +27,7 @@
 #include "reshard/mesh.h"
 #include "src/core/memory/user_stream.h"
 #include "src/queue/queue.h"
+#include "src/reduce/reduce.h"
 #include "src/reshard/preparation.h"
 #include "tests/support/core_job.h"
 #include "tests/support/faulty_transport.h"

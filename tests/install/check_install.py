@@ -65,17 +65,19 @@ def contents(options):
         relative = header.relative_to(public)
         if relative.name != "mpi.h" and not (options.prefix / "include" / relative).is_file():
             fail(f"{relative} is not installed")
-    for pattern in ("hetcomm.pc", "hetcommConfig.cmake", "hetcommConfigVersion.cmake", "LICENSE"):
+    for pattern in ("hetcomm.pc", "hetcomm_plan.pc", "hetcommConfig.cmake", "hetcommConfigVersion.cmake", "LICENSE"):
         only_match(options.prefix, pattern)
 
-    library = only_match(options.prefix, f"libhetcomm.so.{options.version}")
-    exported = check_exports(library)
-    dynamic = run("readelf", "-d", library)
-    soname = f"libhetcomm.so.{options.version.split('.')[0]}"
-    if f"[{soname}]" not in dynamic:
-        fail(f"SONAME is not {soname}:\n{dynamic}")
-    if "libmpi" in dynamic:
-        fail(f"libhetcomm needs MPI:\n{dynamic}")
+    exported = 0
+    for name in ("libhetcomm", "libhetcomm_plan"):
+        library = only_match(options.prefix, f"{name}.so.{options.version}")
+        exported += check_exports(library)
+        dynamic = run("readelf", "-d", library)
+        soname = f"{name}.so.{options.version.split('.')[0]}"
+        if f"[{soname}]" not in dynamic:
+            fail(f"SONAME is not {soname}:\n{dynamic}")
+        if "libmpi" in dynamic:
+            fail(f"{name} needs MPI:\n{dynamic}")
 
     run(sys.executable, options.source / "tests/tools/check_run_paths.py", options.prefix)
 
@@ -99,15 +101,16 @@ def check_output(options, output):
 def pkg_config(options):
     pc_folder = only_match(options.prefix, "hetcomm.pc").parent
     env = {"PKG_CONFIG_PATH": str(pc_folder)}
-    version = run("pkg-config", "--modversion", "hetcomm", env=env).strip()
-    if version != options.version:
-        fail(f"hetcomm.pc says {version}, not {options.version}")
-    flags = run("pkg-config", "--cflags", "--libs", "hetcomm", env=env).split()
-    library_folder = run("pkg-config", "--variable=libdir", "hetcomm", env=env).strip()
-    program = options.work / "consumer-pkg-config"
-    run(options.c_compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", CONSUMER / "main.c", *flags,
-        "-o", program)
-    check_output(options, run(program, env={"LD_LIBRARY_PATH": library_folder}))
+    for package, source in (("hetcomm", "main.c"), ("hetcomm_plan", "plan.c")):
+        version = run("pkg-config", "--modversion", package, env=env).strip()
+        if version != options.version:
+            fail(f"{package}.pc says {version}, not {options.version}")
+        flags = run("pkg-config", "--cflags", "--libs", package, env=env).split()
+        library_folder = run("pkg-config", "--variable=libdir", package, env=env).strip()
+        program = options.work / f"{package}-consumer"
+        run(options.c_compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", CONSUMER / source, *flags,
+            "-o", program)
+        check_output(options, run(program, env={"LD_LIBRARY_PATH": library_folder}))
 
 
 def cmake_package(options):
@@ -116,7 +119,8 @@ def cmake_package(options):
         f"-DCMAKE_PREFIX_PATH={options.prefix}", f"-DCMAKE_C_COMPILER={options.c_compiler}")
     run(options.cmake, "--build", build)
     # The rpath that CMake writes into a build tree must do: no LD_LIBRARY_PATH here.
-    check_output(options, run(build / "consumer"))
+    for program in ("consumer", "plan_consumer"):
+        check_output(options, run(build / program))
 
 
 def tools(options):

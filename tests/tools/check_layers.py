@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PUBLIC = "include/hetcomm/"
+PLAN_PUBLIC = "include/hetcomm_plan/"
 BASE = "src/base/"
 SYSTEM = "src/system/"
 # What people read: JSON, pictures, rates. Tools, benchmarks and tests may use it.
@@ -55,6 +56,9 @@ JOB_BELOW = PEER_BELOW + [*BOOTSTRAP_API, "src/core/peer/"]
 # each subfolder as a layer of its own: transports/tcp does not see transports/shm.
 LAYERS = {
     "include/hetcomm/": [PUBLIC],
+    # Declares what libhetcomm_plan has taken over.
+    "include/hetcomm/compat.h": [PUBLIC, PLAN_PUBLIC],
+    PLAN_PUBLIC: [PUBLIC],
     "src/base/": [PUBLIC_TYPES],
     SYSTEM: [PUBLIC_TYPES, BASE, PRESENT],
     PRESENT: [PUBLIC_TYPES, BASE],
@@ -109,14 +113,16 @@ LAYERS = {
                  "pipeline/simulate/"],
     "src/queue/": [PUBLIC_TYPES, BASE, SYSTEM, "src/core/"],
     "src/reshard/": [PUBLIC_TYPES, BASE, SYSTEM, REDUCE, "src/core/", "reshard/", LINKS],
+    "src/wall/": [PUBLIC_TYPES, BASE],
     "src/capi/": [EVERYTHING],
+    "src/plan_capi/": [PUBLIC_TYPES, PLAN_PUBLIC, BASE, "src/wall/", LINKS, "topology/machine/", "reshard/"],
     "src/mpi/": [PUBLIC],
-    "bench/": [PUBLIC, PRESENT],
-    "tools/": [PUBLIC, PRESENT],
-    "examples/": [PUBLIC],
-    "python/": [PUBLIC],
-    "tests/capi/": [PUBLIC, "tests/support/"],
-    "tests/install/": [PUBLIC],
+    "bench/": [PUBLIC, PLAN_PUBLIC, PRESENT],
+    "tools/": [PUBLIC, PLAN_PUBLIC, PRESENT],
+    "examples/": [PUBLIC, PLAN_PUBLIC],
+    "python/": [PUBLIC, PLAN_PUBLIC],
+    "tests/capi/": [PUBLIC, PLAN_PUBLIC, "tests/support/"],
+    "tests/install/": [PUBLIC, PLAN_PUBLIC],
     "tests/": [EVERYTHING],
 }
 
@@ -127,7 +133,7 @@ THIRD_PARTY = {
     "nlohmann/": ["src/core/job/membership/transport_costs.cc", "src/core/job/paths/pairing_report.cc",
                   "bench/", "tools/", PRESENT, LINKS,
                   "topology/machine/",
-                  "reshard/move_plan_json.cc", "planner/", "tests/"],
+                  "reshard/", "planner/", "tests/"],
     "CLI/": ["bench/", "tests/"],
     "openssl/": ["src/net/", "tests/unit/", "tests/support/certificates.h"],
     "hwloc": ["topology/read/"],
@@ -175,7 +181,7 @@ SYSTEM_HEADERS = set("""
     ucontext.h unistd.h utime.h wait.h
     """.split())
 
-C_ABI_FOLDERS = ("include/hetcomm/", "src/capi/", "src/mpi/", "examples/", "python/", "bench/",
+C_ABI_FOLDERS = ("include/", "src/capi/", "src/plan_capi/", "src/mpi/", "examples/", "python/", "bench/",
                  "tests/")
 SOURCE_SUFFIXES = {".h", ".hpp", ".c", ".cc", ".cpp", ".inc"}
 SKIPPED_FOLDERS = {"build", ".git", ".cache", ".venv", "third_party"}
@@ -304,7 +310,7 @@ def check_file(root, path, defined):
         bracket, name = match.groups()
         if bracket == '"':
             problem = check_tree_include(root, path, layer, name)
-        elif name.startswith("hetcomm/"):
+        elif name.startswith(("hetcomm/", "hetcomm_plan/")):
             problem = (check_library_include(path, "mpi.h") if name == "hetcomm/mpi.h"
                        else check_tree_include(root, path, layer, "include/" + name))
         else:

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "src/base/status.h"
 #include "topology/machine/affinity.h"
 #include "topology/machine/machine.h"
 
@@ -11,5 +13,9 @@ namespace hetcomm::topology {
 // Returns the document of to_json(machine) with an additional member "affinity". parse_machine()
 // accepts it.
 std::string to_json(const Machine& machine, const Affinity& affinity);
+
+// Returns the affinity that such a document of |machine| has. Where it has none: assign_nics()
+// without rules. INVALID_ARGUMENT: the text names the path of a wrong entry.
+Result<Affinity> parse_affinity(std::string_view json, const Machine& machine);
 
 }  // namespace hetcomm::topology

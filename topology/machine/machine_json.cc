@@ -34,7 +34,6 @@ PciAddress address_of(Fields& fields, const char* name) {
 constexpr std::string_view kFormat = "hetcomm topology";
 constexpr uint64_t kVersion = 1;
 // check() allows 64 nested bridges, each of which takes an object and a list.
-constexpr int kMaxNesting = 140;
 
 constexpr const char* kPciKinds[] = {"root complex", "bridge", "function"};
 constexpr const char* kNicStates[] = {"up", "down", "unknown"};
@@ -360,7 +359,7 @@ std::string to_json(const Machine& machine) {
 }
 
 Result<Machine> parse_machine(std::string_view json) {
-  Result<Json> document = parse_document(json, kFormat, kVersion, kMaxNesting);
+  Result<Json> document = parse_document(json, kFormat, kVersion, kMaxMachineNesting);
   if (!document.ok()) return document.status();
   Machine machine;
   HETCOMM_RETURN_IF_ERROR(Reader(machine).read(*document));
@@ -369,7 +368,7 @@ Result<Machine> parse_machine(std::string_view json) {
 }
 
 Status add_nics(std::string_view json, Machine& machine) {
-  Result<Json> document = parse_document(json, kFormat, kVersion, kMaxNesting);
+  Result<Json> document = parse_document(json, kFormat, kVersion, kMaxMachineNesting);
   if (!document.ok()) return document.status();
   Machine changed = machine;
   HETCOMM_RETURN_IF_ERROR(Reader(changed).add_nics(*document));

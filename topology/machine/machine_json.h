@@ -11,6 +11,9 @@
 
 namespace hetcomm::topology {
 
+// The nesting of brackets in a file: PCI bridges lie below bridges.
+inline constexpr int kMaxMachineNesting = 140;
+
 std::string to_json(const Machine& machine);
 
 // Parses JSON that to_json() or a person has written. INVALID_ARGUMENT: the text names the line of

@@ -2,6 +2,7 @@
 // box always have some, and regions without any are reported. Sums are added in a wider type
 // without loss, across the rows of any regions; the type is that of the wider side. Values that
 // float8_e4m3fn cannot hold saturate, or are NaN.
+#include "src/reduce/reduce.h"
 #include "src/reshard/region.h"
 
 #include <algorithm>

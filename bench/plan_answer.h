@@ -1,0 +1,43 @@
+// Answers of libhetcomm_plan as strings.
+#pragma once
+
+#include <cstdint>
+#include <hetcomm_plan/hetcomm_plan.h>
+#include <stdexcept>
+#include <string>
+
+namespace bench {
+
+// A question that libhetcomm_plan has refused.
+class PlanError : public std::runtime_error {
+ public:
+  explicit PlanError(hetcomm_status_t status)
+      : std::runtime_error(hetcomm_plan_last_error()), status_(status) {}
+  hetcomm_status_t status() const { return status_; }
+
+ private:
+  hetcomm_status_t status_;
+};
+
+// Returns the answer of |function| to |document| in a form of HETCOMM_PLAN_*. Throws PlanError.
+inline std::string plan_answer(hetcomm_status_t (*function)(const char*, int32_t, size_t, char*,
+                                                            size_t*),
+                               const std::string& document, int32_t form) {
+  size_t size = size_t{64} << 10;
+  std::string text;
+  do {
+    text.resize(size);
+    const hetcomm_status_t status =
+        function(document.c_str(), form, text.size(), text.data(), &size);
+    if (status != HETCOMM_OK) throw PlanError(status);
+  } while (size > text.size());
+  text.resize(size - 1);
+  return text;
+}
+
+inline int32_t plan_form(const std::string& name) {
+  if (name == "json") return HETCOMM_PLAN_JSON;
+  return name == "svg" ? HETCOMM_PLAN_SVG : HETCOMM_PLAN_TEXT;
+}
+
+}  // namespace bench

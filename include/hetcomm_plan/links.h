@@ -1,0 +1,51 @@
+/* Link models: what the links between hosts carry. topology/README.md describes the documents. */
+#ifndef HETCOMM_PLAN_LINKS_H_
+#define HETCOMM_PLAN_LINKS_H_
+
+#include <hetcomm_plan/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Infers a link model from what was measured between hosts, and writes it in |form|.
+ * |measurements| is a JSON document of at most 8 MiB; hetcomm_bench links makes one.
+ * INVALID_ARGUMENT: there is no such form, or the measurements are malformed or lack something.
+ * UNSUPPORTED: they are of another version. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_links_infer(const char* measurements, int32_t form, size_t capacity, char* out_text,
+                    size_t* out_size) HETCOMM_NOEXCEPT;
+
+/* Writes |model|, a link model as JSON of at most 8 MiB, in |form|: clusters, hosts, paths and
+ * rates as TEXT, the document in order as JSON, the rates of all pairs of hosts as SVG.
+ * INVALID_ARGUMENT: there is no such form, or the model is malformed. UNSUPPORTED: it is of another
+ * version. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_links_draw(const char* model, int32_t form, size_t capacity, char* out_text,
+                   size_t* out_size) HETCOMM_NOEXCEPT;
+
+/* One transfer between two hosts of a link model. */
+typedef struct hetcomm_link_ends {
+  /* Label of the host that sends. */
+  const char* from_host;
+  /* NIC that it uses. NULL: its first one. */
+  const char* from_nic;
+  /* Label of the host that receives. */
+  const char* to_host;
+  /* NIC that it uses. NULL: its first one. */
+  const char* to_nic;
+} hetcomm_link_ends_t;
+
+/* Tells at which rate each of |count| transfers goes, in bytes per second, while all of them go on
+ * at once: the shares of what they have in common are max-min fair. |model| is a link model as
+ * JSON. INVALID_ARGUMENT: it is malformed, an array or a host is NULL, or |count| is above 65536.
+ * UNSUPPORTED: it is of another version. NOT_FOUND: it lacks a host or a NIC; the text names it.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_links_rates(const char* model, size_t count, const hetcomm_link_ends_t* transfers,
+                    uint64_t* out_bytes_per_s) HETCOMM_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* HETCOMM_PLAN_LINKS_H_ */

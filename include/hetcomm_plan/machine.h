@@ -1,0 +1,25 @@
+/* Machines: accelerators, NICs, and what lies between them. topology/README.md describes the
+ * document. */
+#ifndef HETCOMM_PLAN_MACHINE_H_
+#define HETCOMM_PLAN_MACHINE_H_
+
+#include <hetcomm_plan/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Writes |machine|, a JSON document of at most 16 MiB such as hetcomm_context_topology() gives, in
+ * |form|: a tree, a matrix of distances and a legend as TEXT, the document in order as JSON, the
+ * tree as SVG. The NICs of accelerators and NUMA nodes are those that the document names. Where it
+ * names none, they are chosen as libhetcomm does where no variable says otherwise.
+ * INVALID_ARGUMENT: there is no such form, or the document is malformed. UNSUPPORTED: it is of
+ * another version. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_machine_draw(const char* machine, int32_t form, size_t capacity, char* out_text,
+                     size_t* out_size) HETCOMM_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* HETCOMM_PLAN_MACHINE_H_ */

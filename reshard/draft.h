@@ -1,0 +1,21 @@
+// Plans of all ranks, made and described without a communicator.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reshard/links.h"
+#include "reshard/tensor_order.h"
+
+namespace hetcomm::reshard {
+
+enum class PlanFormat : uint8_t { kText, kJson, kSvg };
+
+// Makes the plans of all ranks, and describes them. |links| may be null. Errors are those of
+// check(), make_plans() and prove_all(). OUT_OF_RANGE: |links| lacks a rank. UNSUPPORTED: a picture
+// of several tensors.
+Result<std::string> draft(const std::vector<TensorOrder>& tensors, const DraftOptions& options,
+                          const Links* links, PlanFormat format);
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,161 @@
+#include "reshard/draft_json.h"
+
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "reshard/layout_json.h"
+#include "topology/links/link_model_json.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+using present::Fields;
+using present::Json;
+
+constexpr std::string_view kFormat = "hetcomm reshard question";
+constexpr uint64_t kVersion = 1;
+constexpr int kMaxNesting = 16;
+constexpr size_t kMaxTensors = size_t{1} << 20;
+constexpr uint64_t kMaxNumber = std::numeric_limits<uint64_t>::max();
+
+// Words in the order of ElementType.
+constexpr const char* kTypes[] = {"bool",      "int8",          "uint8",       "int16",   "uint16",
+                                  "int32",     "uint32",        "int64",       "uint64",  "float16",
+                                  "bfloat16",  "float8_e4m3fn", "float8_e5m2", "float32", "float64",
+                                  "complex64", "complex128"};
+static_assert(std::size(kTypes) == static_cast<size_t>(ElementType::kComplex128) + 1);
+
+class Reader {
+ public:
+  Result<DraftQuestion> read(const Json& document) {
+    Fields fields(document, "", failure_);
+    fields.allow_only({"format", "version", "layouts", "tensors", "strategy", "outer",
+                       "slice_bytes", "prove", "links"});
+    read_options(fields);
+    read_layouts(fields);
+    fields.each(
+        "tensors",
+        [this](const Json& json, const std::string& path) {
+          read_tensor(Fields(json, path, failure_));
+        },
+        kMaxTensors);
+    if (failure_.ok() && question_.tensors.empty()) fields.fail("tensors", "has no element");
+    if (const Json* const links = fields.find("links"); links != nullptr) read_links(*links);
+    if (!failure_.ok()) return failure_;
+    return std::move(question_);
+  }
+
+ private:
+  void read_options(Fields& fields) {
+    DraftOptions& options = question_.options;
+    if (fields.has("strategy")) {
+      const std::string name = fields.text("strategy");
+      const std::optional<Strategy> strategy = strategy_named(name);
+      if (failure_.ok() && !strategy) {
+        fields.fail("strategy", fmt::format("is '{}', which is no strategy", printable(name)));
+      }
+      options.strategy = strategy.value_or(Strategy::kAuto);
+    }
+    options.outer = fields.number("outer", kMaxNumber);
+    options.slice_bytes = fields.number("slice_bytes", kMaxNumber);
+    const Json* const prove = fields.find("prove");
+    if (prove == nullptr) return;
+    if (!prove->is_boolean()) return fields.fail("prove", "is no truth value");
+    options.prove = prove->get<bool>();
+  }
+
+  void read_layouts(Fields& fields) {
+    const Json* const layouts = fields.find("layouts");
+    if (layouts == nullptr) return fields.fail("layouts", "is missing");
+    if (!layouts->is_object()) return fields.fail("layouts", "is no object");
+    for (const auto& [name, json] : layouts->items()) {
+      if (!failure_.ok()) return;
+      Result<Layout> layout = read_layout(json, "layouts." + printable(name));
+      if (layout.ok()) {
+        layouts_.emplace(name, std::make_shared<const Layout>(std::move(layout).value()));
+      } else {
+        failure_ = layout.status();
+      }
+    }
+  }
+
+  std::shared_ptr<const Layout> layout(Fields& fields, const char* name) {
+    if (!fields.has(name)) fields.fail(name, "is missing");
+    const std::string wanted = fields.text(name);
+    const auto found = layouts_.find(wanted);
+    if (found != layouts_.end()) return found->second;
+    fields.fail(name, fmt::format("is '{}', which is none of the layouts", printable(wanted)));
+    return nullptr;
+  }
+
+  void read_tensor(Fields fields) {
+    fields.allow_only({"source", "destination", "type", "destination_type"});
+    TensorOrder order;
+    order.source = layout(fields, "source");
+    order.destination = layout(fields, "destination");
+    order.types.source = fields.word("type", kTypes, ElementType::kFloat32);
+    order.types.destination = fields.word("destination_type", kTypes, order.types.source);
+    question_.tensors.push_back(std::move(order));
+  }
+
+  void read_links(const Json& json) {
+    Fields fields(json, "links", failure_);
+    fields.allow_only({"model", "hosts", "nics"});
+    const Json* const model = fields.find("model");
+    if (model == nullptr) return fields.fail("model", "is missing");
+    const std::vector<std::string> hosts = texts(fields, "hosts");
+    std::vector<std::string> nics = texts(fields, "nics");
+    if (failure_.ok() && !nics.empty() && nics.size() != hosts.size()) {
+      fields.fail("nics",
+                  fmt::format("has {} elements, and hosts has {}", nics.size(), hosts.size()));
+    }
+    if (!failure_.ok()) return;
+    nics.resize(hosts.size());
+    Result<topology::LinkModel> parsed = topology::parse_link_model(model->dump());
+    if (!parsed.ok()) {
+      failure_ = parsed.status().annotate("links.model");
+      return;
+    }
+    std::vector<RankEnd> ends;
+    for (size_t i = 0; i < hosts.size(); ++i) ends.push_back({hosts[i], nics[i]});
+    Result<Links> links = Links::create(std::move(parsed).value(), ends);
+    if (!links.ok()) {
+      failure_ = links.status().annotate("links");
+      return;
+    }
+    question_.links = std::move(links).value();
+  }
+
+  std::vector<std::string> texts(Fields& fields, const char* name) {
+    std::vector<std::string> found;
+    fields.each(
+        name,
+        [&](const Json& json, const std::string& path) {
+          if (!json.is_string()) return fields.fail_at(path, "is no text");
+          found.push_back(json.get<std::string>());
+        },
+        kMaxParts);
+    return found;
+  }
+
+  DraftQuestion question_;
+  std::map<std::string, std::shared_ptr<const Layout>> layouts_;
+  Status failure_;
+};
+
+}  // namespace
+
+Result<DraftQuestion> parse_draft_question(std::string_view json) {
+  Result<Json> document = present::parse_document(json, kFormat, kVersion, kMaxNesting);
+  if (!document.ok()) return document.status();
+  return Reader().read(*document);
+}
+
+}  // namespace hetcomm::reshard

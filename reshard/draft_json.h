@@ -1,0 +1,25 @@
+// A question for draft() as one JSON document. README.md describes the format.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "reshard/links.h"
+#include "reshard/tensor_order.h"
+#include "src/base/status.h"
+
+namespace hetcomm::reshard {
+
+struct DraftQuestion {
+  std::vector<TensorOrder> tensors;
+  DraftOptions options;
+  std::optional<Links> links;
+};
+
+// INVALID_ARGUMENT: the text names the line of a syntax error, the path of a wrong entry, or what a
+// layout lacks. NOT_FOUND: the link model lacks a host or a NIC. UNSUPPORTED: the document, or one
+// inside of it, has another version.
+Result<DraftQuestion> parse_draft_question(std::string_view json);
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,25 @@
+// Layouts as JSON documents. README.md describes the format.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "reshard/layout.h"
+#include "src/base/status.h"
+#include "src/present/json_fields.h"
+
+namespace hetcomm::reshard {
+
+// Formats |layout| as its list of parts. parse_layout() gives an equal layout back.
+std::string to_json(const Layout& layout);
+
+// Parses a layout given by parts, by a mesh of ranks, or by parallel degrees, and checks it.
+// INVALID_ARGUMENT: the text names the line of a syntax error, the path of a wrong entry, or what
+// check() rejects. UNSUPPORTED: the document has another version.
+Result<Layout> parse_layout(std::string_view json);
+
+// The same for a layout inside of another document, at |path|. Format and version may be absent
+// there. Documents are trusted only after their nesting was bounded.
+Result<Layout> read_layout(const present::Json& json, const std::string& path);
+
+}  // namespace hetcomm::reshard

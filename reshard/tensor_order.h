@@ -1,0 +1,60 @@
+// The tensors that the ranks want to move, and how. All ranks specify the same.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "reshard/by_strategy.h"
+#include "reshard/element_types.h"
+#include "reshard/layout.h"
+#include "reshard/links.h"
+#include "src/base/status.h"
+
+namespace hetcomm::reshard {
+
+// A tensor to be moved.
+struct TensorOrder {
+  std::shared_ptr<const Layout> source;
+  std::shared_ptr<const Layout> destination;
+  TypePair types;
+};
+
+// The plans of all ranks depend on the tensors and on these options.
+struct DraftOptions {
+  Strategy strategy = Strategy::kAuto;
+  uint64_t outer = 0;        // as in plan_gather_p2p_scatter()
+  uint64_t slice_bytes = 0;  // approximate bytes of each message; 0: chosen
+  bool prove = false;
+};
+
+// Return the ranks that hold parts, in ascending order.
+std::set<int> ranks_of(const Layout& layout);
+std::vector<int> ranks_of(const std::vector<TensorOrder>& orders);
+
+// Checks element types and destinations. Calls |check_ranks| with each tensor first. An error names
+// the tensor if there are several.
+Status check(const std::vector<TensorOrder>& orders,
+             const std::function<Status(const TensorOrder&)>& check_ranks);
+
+// Returns the tensors as planning sees them. The layouts belong to |orders|.
+std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders);
+
+// Returns the bytes of a bundle: each message has about |slice_bytes|, and the larger side has one
+// per rank.
+uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, uint64_t slice_bytes);
+
+// |links| may be null.
+Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& options,
+                 const Links* links);
+
+// Proves the plans of all ranks. INTERNAL: a proof fails. OUT_OF_RESOURCES: one takes too long.
+Status prove_all(const std::vector<Choice>& choices);
+
+// Returns the orders for the surviving ranks: see layout_of_survivors(). An error names the tensor.
+Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
+                                                     const std::vector<int>& rank_now);
+
+}  // namespace hetcomm::reshard

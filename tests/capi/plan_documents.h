@@ -1,0 +1,54 @@
+// Documents for tests of libhetcomm_plan, and its calls with texts of their own.
+#pragma once
+
+#include <cstddef>
+#include <hetcomm_plan/hetcomm_plan.h>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace hetcomm_test {
+
+inline constexpr const char* kMeasurements = R"({
+  "format": "hetcomm link measurements", "version": 1, "hosts": [{"label": "a"}, {"label": "b"}],
+  "rounds": [{"transfers": [{"from": 0, "to": 1, "bytes_per_s": 3000000}]},
+             {"transfers": [{"from": 1, "to": 0, "bytes_per_s": 2000000}]}]})";
+
+inline constexpr const char* kMachine = R"({
+  "format": "hetcomm topology", "version": 1, "numa_nodes": [{"number": 0}]})";
+
+// Two ranks with rows, and two others with columns.
+inline constexpr const char* kQuestion = R"({
+  "format": "hetcomm reshard question", "version": 1,
+  "layouts": {
+    "rows": {"shape": [4, 6], "parts": [{"rank": 0, "box": [[0, 2], [0, 6]]},
+                                        {"rank": 1, "box": [[2, 4], [0, 6]]}]},
+    "columns": {"shape": [4, 6],
+                "mesh": {"axes": [2], "ranks": [2, 3],
+                         "placements": [{"kind": "shard", "dimension": 1}]}}},
+  "tensors": [{"source": "rows", "destination": "columns", "type": "float32"}],
+  "strategy": "direct", "prove": true})";
+
+inline constexpr const char* kLayout = R"({
+  "format": "hetcomm layout", "version": 1, "shape": [4, 6],
+  "parts": [{"rank": 0, "box": [[0, 2], [0, 6]]},
+            {"rank": 1, "box": [[2, 4], [0, 6]], "offset": 5, "strides": [7, 1]}]})";
+
+using PlanFunction = hetcomm_status_t (*)(const char*, int32_t, size_t, char*, size_t*);
+
+// Calls |function| twice: for the size and for the text. Returns "" after a failure.
+inline std::string answer(PlanFunction function, const std::string& document, int32_t form) {
+  size_t size = 0;
+  hetcomm_status_t status = function(document.c_str(), form, 0, nullptr, &size);
+  EXPECT_EQ(status, HETCOMM_OK) << hetcomm_plan_last_error();
+  if (status != HETCOMM_OK) return "";
+  std::string text(size, '#');
+  status = function(document.c_str(), form, size, text.data(), &size);
+  EXPECT_EQ(status, HETCOMM_OK) << hetcomm_plan_last_error();
+  EXPECT_EQ(size, text.size());
+  EXPECT_EQ(text.back(), '\0');
+  text.pop_back();
+  return text;
+}
+
+}  // namespace hetcomm_test
