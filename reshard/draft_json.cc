@@ -19,20 +19,21 @@ namespace {
 using present::Fields;
 using present::Json;
 
-constexpr std::string_view kFormat = "hetcomm reshard question";
-constexpr uint64_t kVersion = 1;
-constexpr int kMaxNesting = 16;
+constexpr std::string_view kQuestionFormat = "hetcomm reshard question";
+constexpr uint64_t kQuestionVersion = 1;
+constexpr int kQuestionNesting = 16;
 constexpr size_t kMaxTensors = size_t{1} << 20;
-constexpr uint64_t kMaxNumber = std::numeric_limits<uint64_t>::max();
+constexpr size_t kMaxName = 255;
+constexpr uint64_t kLargestChoice = std::numeric_limits<uint64_t>::max();
 
 // Words in the order of ElementType.
-constexpr const char* kTypes[] = {"bool",      "int8",          "uint8",       "int16",   "uint16",
-                                  "int32",     "uint32",        "int64",       "uint64",  "float16",
-                                  "bfloat16",  "float8_e4m3fn", "float8_e5m2", "float32", "float64",
-                                  "complex64", "complex128"};
-static_assert(std::size(kTypes) == static_cast<size_t>(ElementType::kComplex128) + 1);
+constexpr const char* kTypeWords[] = {
+    "bool",        "int8",    "uint8",   "int16",     "uint16",    "int32",
+    "uint32",      "int64",   "uint64",  "float16",   "bfloat16",  "float8_e4m3fn",
+    "float8_e5m2", "float32", "float64", "complex64", "complex128"};
+static_assert(std::size(kTypeWords) == static_cast<size_t>(ElementType::kComplex128) + 1);
 
-class Reader {
+class QuestionReader {
  public:
   Result<DraftQuestion> read(const Json& document) {
     Fields fields(document, "", failure_);
@@ -63,8 +64,8 @@ class Reader {
       }
       options.strategy = strategy.value_or(Strategy::kAuto);
     }
-    options.outer = fields.number("outer", kMaxNumber);
-    options.slice_bytes = fields.number("slice_bytes", kMaxNumber);
+    options.outer = fields.number("outer", kLargestChoice);
+    options.slice_bytes = fields.number("slice_bytes", kLargestChoice);
     const Json* const prove = fields.find("prove");
     if (prove == nullptr) return;
     if (!prove->is_boolean()) return fields.fail("prove", "is no truth value");
@@ -77,6 +78,9 @@ class Reader {
     if (!layouts->is_object()) return fields.fail("layouts", "is no object");
     for (const auto& [name, json] : layouts->items()) {
       if (!failure_.ok()) return;
+      if (name.size() > kMaxName) {
+        return fields.fail("layouts", fmt::format("has a name of more than {} bytes", kMaxName));
+      }
       Result<Layout> layout = read_layout(json, "layouts." + printable(name));
       if (layout.ok()) {
         layouts_.emplace(name, std::make_shared<const Layout>(std::move(layout).value()));
@@ -100,8 +104,8 @@ class Reader {
     TensorOrder order;
     order.source = layout(fields, "source");
     order.destination = layout(fields, "destination");
-    order.types.source = fields.word("type", kTypes, ElementType::kFloat32);
-    order.types.destination = fields.word("destination_type", kTypes, order.types.source);
+    order.types.source = fields.word("type", kTypeWords, ElementType::kFloat32);
+    order.types.destination = fields.word("destination_type", kTypeWords, order.types.source);
     question_.tensors.push_back(std::move(order));
   }
 
@@ -153,9 +157,10 @@ class Reader {
 }  // namespace
 
 Result<DraftQuestion> parse_draft_question(std::string_view json) {
-  Result<Json> document = present::parse_document(json, kFormat, kVersion, kMaxNesting);
+  Result<Json> document =
+      present::parse_document(json, kQuestionFormat, kQuestionVersion, kQuestionNesting);
   if (!document.ok()) return document.status();
-  return Reader().read(*document);
+  return QuestionReader().read(*document);
 }
 
 }  // namespace hetcomm::reshard

@@ -17,16 +17,17 @@ using present::Fields;
 using present::Json;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::string_view kFormat = "hetcomm layout";
-constexpr uint64_t kVersion = 1;
-constexpr int kMaxNesting = 8;
-constexpr uint64_t kMaxNumber = std::numeric_limits<uint64_t>::max();
-constexpr uint64_t kMaxRank = std::numeric_limits<int32_t>::max();
-constexpr size_t kMaxAxes = 16;
+constexpr std::string_view kLayoutFormat = "hetcomm layout";
+constexpr uint64_t kLayoutVersion = 1;
+constexpr int kLayoutNesting = 8;
+constexpr uint64_t kLargestNumber = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kLargestRank = std::numeric_limits<int32_t>::max();
+constexpr size_t kMaxMeshAxes = 16;
 
 // Words in the order of Placement::Kind.
-constexpr const char* kKinds[] = {"replicate", "shard", "zigzag", "strided", "partial", "average"};
-constexpr const char* kUneven[] = {"refuse", "ceil"};
+constexpr const char* kPlacementKinds[] = {"replicate", "shard",   "zigzag",
+                                           "strided",   "partial", "average"};
+constexpr const char* kUnevenWords[] = {"refuse", "ceil"};
 
 // --- writing ---------------------------------------------------------------------------------
 
@@ -49,11 +50,12 @@ OrderedJson json_of(const Part& part) {
 
 // --- reading ---------------------------------------------------------------------------------
 
-class Reader {
+class LayoutReader {
  public:
   Result<Layout> read(const Json& document, const std::string& path) {
     Fields fields(document, path, failure_);
-    if (fields.has("format") || fields.has("version")) fields.check_version(kFormat, kVersion);
+    if (fields.has("format") || fields.has("version"))
+      fields.check_version(kLayoutFormat, kLayoutVersion);
     const bool has_parts = fields.has("parts");
     const bool has_mesh = fields.has("mesh");
     const bool has_activations = fields.has("activations");
@@ -62,7 +64,7 @@ class Reader {
       fields.fail("", "has to have one of parts, mesh and activations");
       return failure_;
     }
-    if (has_parts) return read_parts(fields);
+    if (has_parts) return read_parts(fields, path);
     return has_mesh ? read_mesh(fields, *fields.find("mesh"), path)
                     : read_activations(fields, *fields.find("activations"), path);
   }
@@ -77,7 +79,7 @@ class Reader {
     fields.each(
         name,
         [&](const Json& json, const std::string& path) {
-          found.push_back(number_at(fields, json, path, kMaxNumber));
+          found.push_back(number_at(fields, json, path, kLargestNumber));
         },
         most);
     return found;
@@ -95,7 +97,7 @@ class Reader {
     fields.each(
         "ranks",
         [&](const Json& json, const std::string& path) {
-          found.push_back(static_cast<int>(number_at(fields, json, path, kMaxRank)));
+          found.push_back(static_cast<int>(number_at(fields, json, path, kLargestRank)));
         },
         kMaxParts);
     return found;
@@ -105,7 +107,7 @@ class Reader {
     return numbers(fields, "shape", kMaxDimensions);
   }
 
-  Result<Layout> read_parts(Fields& fields) {
+  Result<Layout> read_parts(Fields& fields, const std::string& place) {
     fields.allow_only({"format", "version", "shape", "padded_shape", "terms", "divisor", "parts"});
     Layout layout;
     layout.shape = shape(fields);
@@ -121,7 +123,8 @@ class Reader {
         },
         kMaxParts);
     if (!failure_.ok()) return failure_;
-    HETCOMM_RETURN_IF_ERROR(check(layout));
+    const Status sound = check(layout);
+    if (!sound.ok()) return place.empty() ? sound : sound.annotate(place);
     return layout;
   }
   // Returns a number that is 1 where it is absent.
@@ -138,10 +141,10 @@ class Reader {
     for (const char* const name : {"rank", "box"}) {
       if (!fields.has(name)) fields.fail(name, "is missing");
     }
-    part.rank = static_cast<int>(fields.number("rank", kMaxRank));
+    part.rank = static_cast<int>(fields.number("rank", kLargestRank));
     part.copy = static_cast<uint32_t>(fields.number("copy", UINT32_MAX));
     part.term = static_cast<uint32_t>(fields.number("term", UINT32_MAX));
-    part.offset = fields.number("offset", kMaxNumber);
+    part.offset = fields.number("offset", kLargestNumber);
     part.box.dimensions = dimensions;
     size_t d = 0;
     fields.each(
@@ -150,8 +153,8 @@ class Reader {
           if (!json.is_array() || json.size() != 2) {
             return fields.fail_at(path, "is no pair of a beginning and an end");
           }
-          part.box.begin[d] = number_at(fields, json[0], path + "[0]", kMaxNumber);
-          part.box.end[d] = number_at(fields, json[1], path + "[1]", kMaxNumber);
+          part.box.begin[d] = number_at(fields, json[0], path + "[0]", kLargestNumber);
+          part.box.end[d] = number_at(fields, json[1], path + "[1]", kLargestNumber);
           ++d;
         },
         dimensions);
@@ -178,7 +181,7 @@ class Reader {
     given.allow_only({"axes", "ranks", "placements", "uneven", "view_offset", "view_strides"});
     if (!given.has("placements")) given.fail("placements", "is missing");
     Mesh mesh;
-    mesh.axes = numbers(given, "axes", kMaxAxes);
+    mesh.axes = numbers(given, "axes", kMaxMeshAxes);
     mesh.ranks = ranks(given);
     std::vector<Placement> placements;
     given.each(
@@ -186,23 +189,33 @@ class Reader {
         [&](const Json& each, const std::string& at) {
           placements.push_back(read_placement(Fields(each, at, failure_)));
         },
-        kMaxAxes);
-    const auto uneven = given.word("uneven", kUneven, Uneven::kRefuse);
+        kMaxMeshAxes);
+    const auto uneven = given.word("uneven", kUnevenWords, Uneven::kRefuse);
     View view;
-    view.offset = given.number("view_offset", kMaxNumber);
+    view.offset = given.number("view_offset", kLargestNumber);
     view.strides = numbers(given, "view_strides", kMaxDimensions);
     if (!failure_.ok()) return failure_;
     return annotated(layout_of(own_shape, mesh, placements, uneven, view), place);
+  }
+  // Fails if the field is missing though it is |needed|, or there though it is not.
+  static void need(Fields& fields, const char* name, bool needed) {
+    if (fields.has(name) == needed) return;
+    fields.fail(name, needed ? "is missing" : "has no meaning for this kind");
   }
   Placement read_placement(Fields fields) {
     fields.allow_only({"kind", "dimension", "split", "sizes"});
     if (!fields.has("kind")) fields.fail("kind", "is missing");
     Placement placement;
-    placement.kind = fields.word("kind", kKinds, Placement::Kind::kReplicate);
-    placement.dimension = fields.number("dimension", kMaxDimensions);
-    placement.split = fields.has("split") ? fields.number("split", kMaxElements) : 1;
+    placement.kind = fields.word("kind", kPlacementKinds, Placement::Kind::kReplicate);
+    const Placement::Kind kind = placement.kind;
+    const bool cuts = kind == Placement::Kind::kShard || kind == Placement::Kind::kZigzag ||
+                      kind == Placement::Kind::kStrided;
+    need(fields, "dimension", cuts);
+    need(fields, "split", kind == Placement::Kind::kStrided);
+    if (cuts) placement.dimension = fields.number("dimension", kMaxDimensions);
+    if (kind == Placement::Kind::kStrided) placement.split = fields.number("split", kMaxElements);
     placement.sizes = numbers(fields, "sizes", kMaxParts);
-    if (!placement.sizes.empty() && placement.kind != Placement::Kind::kShard) {
+    if (!placement.sizes.empty() && kind != Placement::Kind::kShard) {
       fields.fail("sizes", "is for a shard only");
     }
     return placement;
@@ -248,8 +261,8 @@ class Reader {
 
 std::string to_json(const Layout& layout) {
   OrderedJson json;
-  json["format"] = kFormat;
-  json["version"] = kVersion;
+  json["format"] = kLayoutFormat;
+  json["version"] = kLayoutVersion;
   json["shape"] = layout.shape;
   if (!layout.padded_shape.empty()) json["padded_shape"] = layout.padded_shape;
   if (layout.terms != 1) json["terms"] = layout.terms;
@@ -260,13 +273,14 @@ std::string to_json(const Layout& layout) {
 }
 
 Result<Layout> parse_layout(std::string_view json) {
-  Result<Json> document = present::parse_document(json, kFormat, kVersion, kMaxNesting);
+  Result<Json> document =
+      present::parse_document(json, kLayoutFormat, kLayoutVersion, kLayoutNesting);
   if (!document.ok()) return document.status();
   return read_layout(*document, "");
 }
 
 Result<Layout> read_layout(const Json& json, const std::string& path) {
-  return Reader().read(json, path);
+  return LayoutReader().read(json, path);
 }
 
 }  // namespace hetcomm::reshard

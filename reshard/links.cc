@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "src/base/text.h"
+
 namespace hetcomm::reshard {
 
 Result<Links> Links::create(topology::LinkModel model, const std::vector<RankEnd>& ends) {
@@ -25,8 +27,9 @@ Result<Links> Links::create(topology::LinkModel model, const std::vector<RankEnd
   for (size_t from = 0; from < different.size(); ++from) {
     const int host = links.model_.find_host(different[from]->host);
     if (host < 0) {
-      return Status(Code::kNotFound, fmt::format("rank {}: the link model has no host '{}'",
-                                                 first_rank[from], different[from]->host));
+      return Status(Code::kNotFound,
+                    fmt::format("rank {}: the link model has no host '{}'", first_rank[from],
+                                printable(different[from]->host)));
     }
     links.clusters_.push_back(links.model_.hosts[static_cast<size_t>(host)].cluster);
     for (size_t to = 0; to < different.size(); ++to) {

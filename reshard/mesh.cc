@@ -1,7 +1,7 @@
 #include "reshard/mesh.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -28,24 +28,38 @@ uint64_t count_of(const Indices& indices) {
   return count;
 }
 
-// Appends the indices at positions [begin, end) of |from|.
-void take(const Indices& from, uint64_t begin, uint64_t end, Indices* into) {
-  uint64_t place = 0;
-  for (const Range& range : from) {
-    const uint64_t size = range.end - range.begin;
-    const uint64_t first = std::max(begin, place);
-    const uint64_t last = std::min(end, place + size);
-    if (first < last) {
-      const Range taken{range.begin + (first - place), range.begin + (last - place)};
-      if (!into->empty() && into->back().end == taken.begin) {
-        into->back().end = taken.end;
-      } else {
-        into->push_back(taken);
-      }
+// Takes indices at ascending positions.
+class Taker {
+ public:
+  Taker(const Indices& from, Indices* into) : from_(from), into_(into) {}
+  // Appends the indices at positions [begin, end), which are not below those of the call before.
+  void take(uint64_t begin, uint64_t end) {
+    while (at_ < from_.size()) {
+      const Range& range = from_[at_];
+      const uint64_t size = range.end - range.begin;
+      const uint64_t first = std::max(begin, place_);
+      const uint64_t last = std::min(end, place_ + size);
+      if (first < last) add({range.begin + (first - place_), range.begin + (last - place_)});
+      if (place_ + size > end) return;
+      place_ += size;
+      ++at_;
     }
-    place += size;
   }
-}
+
+ private:
+  void add(const Range& taken) {
+    if (!into_->empty() && into_->back().end == taken.begin) {
+      into_->back().end = taken.end;
+    } else {
+      into_->push_back(taken);
+    }
+  }
+
+  const Indices& from_;
+  Indices* const into_;
+  size_t at_ = 0;
+  uint64_t place_ = 0;  // of range |at_|
+};
 
 bool has_terms(const Placement& placement) {
   return placement.kind == Kind::kPartial || placement.kind == Kind::kAverage;
@@ -113,30 +127,40 @@ uint64_t pieces_of(const Placement& placement, uint64_t ranks) {
   return placement.kind == Kind::kStrided ? placement.split * ranks : ranks;
 }
 
-// Appends piece |number| of |pieces| of the elements from |begin| to |end| of |indices| to |kept|.
-// Each piece has the rounded-up quotient while elements last, as in torch.chunk().
-void take_piece(const Indices& indices, uint64_t begin, uint64_t end, uint64_t pieces,
-                uint64_t number, Indices* kept) {
+// Takes piece |number| of |pieces| of the elements from |begin| to |end|. Each piece has the
+// rounded-up quotient while elements last, as in torch.chunk().
+void take_piece(uint64_t begin, uint64_t end, uint64_t pieces, uint64_t number, Taker& taker) {
   const uint64_t size = (end - begin + pieces - 1) / pieces;
-  take(indices, std::min(end, begin + number * size), std::min(end, begin + (number + 1) * size),
-       kept);
+  taker.take(std::min(end, begin + number * size), std::min(end, begin + (number + 1) * size));
 }
 
-// Cuts |indices|, and returns the piece for rank |place| of |ranks| along the axis.
-Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t ranks,
-                    uint64_t place, Uneven uneven) {
+// Returns where the piece of each rank begins, and where the last one ends. A sum that is too large
+// for any tensor stays the largest number.
+std::vector<uint64_t> starts_of(const std::vector<uint64_t>& sizes) {
+  std::vector<uint64_t> starts{0};
+  for (const uint64_t size : sizes) {
+    const uint64_t before = starts.back();
+    starts.push_back(size > std::numeric_limits<uint64_t>::max() - before
+                         ? std::numeric_limits<uint64_t>::max()
+                         : before + size);
+  }
+  return starts;
+}
+
+// Cuts |indices|, and returns the piece for rank |place| of |ranks| along the axis. |starts|: those
+// of the placement's sizes, if it has any.
+Result<Indices> cut(const Indices& indices, const Placement& placement,
+                    const std::vector<uint64_t>& starts, uint64_t ranks, uint64_t place,
+                    Uneven uneven) {
   const uint64_t count = count_of(indices);
   Indices kept;
+  Taker taker(indices, &kept);
   if (!placement.sizes.empty()) {
-    const auto& sizes = placement.sizes;
-    const auto until = sizes.begin() + static_cast<ptrdiff_t>(place);
-    if (std::any_of(sizes.begin(), sizes.end(), [&](uint64_t size) { return size > count; }) ||
-        std::accumulate(sizes.begin(), sizes.end(), uint64_t{0}) != count) {
+    if (starts.back() != count) {
       return invalid(fmt::format("the sizes [{}] do not add up to the {} elements of dimension {}",
-                                 fmt::join(sizes, ", "), count, placement.dimension));
+                                 fmt::join(placement.sizes, ", "), count, placement.dimension));
     }
-    const uint64_t begin = std::accumulate(sizes.begin(), until, uint64_t{0});
-    take(indices, begin, begin + *until, &kept);
+    taker.take(starts[place], starts[place + 1]);
     return kept;
   }
   const uint64_t pieces = pieces_of(placement, ranks);
@@ -145,25 +169,42 @@ Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t
                                count, placement.dimension));
   }
   if (placement.kind == Kind::kZigzag) {
-    take_piece(indices, 0, count, pieces, place, &kept);
-    take_piece(indices, 0, count, pieces, pieces - 1 - place, &kept);
+    take_piece(0, count, pieces, place, taker);
+    take_piece(0, count, pieces, pieces - 1 - place, taker);
   } else if (placement.kind == Kind::kStrided) {
     // First cuts like the later axis, then cuts each of these pieces along this axis.
     const uint64_t size = (count + placement.split - 1) / placement.split;
     for (uint64_t i = 0; i < placement.split; ++i) {
-      take_piece(indices, std::min(count, i * size), std::min(count, (i + 1) * size), ranks, place,
-                 &kept);
+      take_piece(std::min(count, i * size), std::min(count, (i + 1) * size), ranks, place, taker);
     }
   } else {
-    take_piece(indices, 0, count, pieces, place, &kept);
+    take_piece(0, count, pieces, place, taker);
   }
   return kept;
+}
+
+// Whether a box for each combination of ranges, beside |there| others, makes too many.
+bool are_too_many(const std::vector<Indices>& held, size_t there) {
+  uint64_t boxes = 1;
+  for (const Indices& ranges : held) {
+    if (boxes > kMaxParts / std::max<uint64_t>(ranges.size(), 1)) return true;
+    boxes *= ranges.size();
+  }
+  return boxes > kMaxParts - there;
 }
 
 // Adds the parts of one rank: one box per combination of ranges.
 void add_parts(const std::vector<Indices>& held, const Numbers& strides, uint64_t offset,
                const Part& common, std::vector<Part>* parts) {
   const size_t dimensions = held.size();
+  std::vector<std::vector<uint64_t>> offsets(dimensions);  // of each range in the rank's memory
+  for (size_t d = 0; d < dimensions; ++d) {
+    uint64_t next = 0;
+    for (const Range& range : held[d]) {
+      offsets[d].push_back(next);
+      next += (range.end - range.begin) * strides[d];
+    }
+  }
   std::vector<size_t> at(dimensions, 0);
   for (;;) {
     Part part = common;
@@ -174,9 +215,7 @@ void add_parts(const std::vector<Indices>& held, const Numbers& strides, uint64_
       const Indices& ranges = held[d];
       part.box.begin[d] = ranges[at[d]].begin;
       part.box.end[d] = ranges[at[d]].end;
-      for (size_t i = 0; i < at[d]; ++i) {
-        part.offset += (ranges[i].end - ranges[i].begin) * strides[d];
-      }
+      part.offset += offsets[d][at[d]];
     }
     parts->push_back(part);
     size_t d = dimensions;
@@ -203,6 +242,8 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
     if (placements[axis].kind != Kind::kAverage) continue;
     layout.divisor *= static_cast<uint32_t>(mesh.axes[axis]);
   }
+  std::vector<std::vector<uint64_t>> starts;
+  for (const Placement& placement : placements) starts.push_back(starts_of(placement.sizes));
   for (size_t index = 0; index < mesh.ranks.size(); ++index) {
     Part part;
     part.rank = mesh.ranks[index];
@@ -220,7 +261,7 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
         part.term = static_cast<uint32_t>(part.term * ranks + place);
       } else {
         Indices& indices = held[placement.dimension];
-        Result<Indices> left = cut(indices, placement, ranks, place, uneven);
+        Result<Indices> left = cut(indices, placement, starts[axis], ranks, place, uneven);
         if (!left.ok()) return left.status().annotate(fmt::format("axis {}", axis));
         indices = std::move(left).value();
       }
@@ -231,6 +272,9 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
     if (local.is_empty()) continue;
     Numbers strides = dense_strides(local);
     std::copy(view.strides.begin(), view.strides.end(), strides.begin());
+    if (are_too_many(held, layout.parts.size())) {
+      return invalid(fmt::format("more than {} boxes", kMaxParts));
+    }
     add_parts(held, strides, view.offset, part, &layout.parts.edit());
   }
   HETCOMM_RETURN_IF_ERROR(check(layout));

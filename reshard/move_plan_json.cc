@@ -8,42 +8,40 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "reshard/by_strategy.h"
 #include "src/present/json_fields.h"
 
 namespace hetcomm::reshard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::string_view kFormat = "hetcomm move plan";
-constexpr uint64_t kVersion = 1;
+constexpr std::string_view kPlanFormat = "hetcomm move plan";
+constexpr uint64_t kPlanVersion = 1;
 
-Json json_of(const Box& box) {
-  Json ranges = Json::array();
+OrderedJson json_of(const Box& box) {
+  OrderedJson ranges = OrderedJson::array();
   for (size_t d = 0; d < box.dimensions; ++d) ranges.push_back({box.begin[d], box.end[d]});
   return ranges;
 }
 
-Json json_of(const Layout& layout) {
-  Json parts = Json::array();
+OrderedJson json_of(const Layout& layout) {
+  OrderedJson parts = OrderedJson::array();
   for (const Part& part : layout.parts) {
     parts.push_back({{"rank", part.rank}, {"box", json_of(part.box)}});
   }
   return parts;
 }
 
-Json json_of(const MovePlan& plan, uint64_t element_bytes) {
-  Json json = {{"format", kFormat},
-               {"version", kVersion},
-               {"strategy", plan.strategy},
-               {"shape", plan.source.shape},
-               {"element_bytes", element_bytes},
-               {"stages", Json::array()}};
+OrderedJson json_of(const MovePlan& plan, uint64_t element_bytes) {
+  OrderedJson json = {{"format", kPlanFormat},          {"version", kPlanVersion},
+                      {"strategy", plan.strategy},      {"shape", plan.source.shape},
+                      {"element_bytes", element_bytes}, {"stages", OrderedJson::array()}};
   for (size_t i = 0; i < plan.hops.size(); ++i) {
     const Layout& from = plan.from(i);
     const Layout& to = plan.hops[i].to;
     uint64_t elements = 0;
-    Json moves = Json::array();
+    OrderedJson moves = OrderedJson::array();
     for (const Move& move : plan.hops[i].moves) {
       const int sender = from.parts[move.from].rank;
       const int receiver = to.parts[move.to].rank;
@@ -55,31 +53,38 @@ Json json_of(const MovePlan& plan, uint64_t element_bytes) {
                               {"bytes", elements * element_bytes},
                               {"moves", std::move(moves)}});
   }
-  json["layouts"] = Json::array({json_of(plan.source)});
+  json["layouts"] = OrderedJson::array({json_of(plan.source)});
   for (const Hop& hop : plan.hops) json["layouts"].push_back(json_of(hop.to));
   return json;
 }
 
 constexpr int kIndent = 1;
 // Names come from files, and may not be UTF-8.
-std::string text_of(const Json& json) {
-  return json.dump(kIndent, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string text_of(const OrderedJson& json) {
+  return json.dump(kIndent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 // --- reading ---------------------------------------------------------------------------------
 
 using present::Fields;
 
-class Reader {
+class PlanReader {
  public:
   Result<PlanOutline> read(const present::Json& document, const std::string& path) {
     Fields fields(document, path, failure_);
+    fields.check_version(kPlanFormat, kPlanVersion);
     fields.allow_only({"format", "version", "strategy", "shape", "element_bytes", "stages",
                        "layouts", "forecast_ns", "resources", "considered"});
-    fields.check_version(kFormat, kVersion);
     MovePlan& plan = outline_.plan;
     plan.strategy = fields.text("strategy");
+    if (failure_.ok() && !strategy_named(plan.strategy)) {
+      fields.fail("strategy",
+                  fmt::format("is '{}', which is no strategy", printable(plan.strategy)));
+    }
     outline_.element_bytes = fields.number("element_bytes", kMaxElementBytes);
+    if (failure_.ok() && outline_.element_bytes == 0) {
+      fields.fail("element_bytes", "is 0 or missing");
+    }
     fields.each(
         "shape",
         [&](const present::Json& json, const std::string& at) {
@@ -96,7 +101,7 @@ class Reader {
 
  private:
   static constexpr uint64_t kMaxElementBytes = 16;
-  static constexpr uint64_t kMaxRank = std::numeric_limits<int32_t>::max();
+  static constexpr uint64_t kHighestRank = std::numeric_limits<int32_t>::max();
   static constexpr size_t kMaxHops = 16;
   static constexpr size_t kMaxMoves = size_t{1} << 24;
 
@@ -128,6 +133,7 @@ class Reader {
     Box found;
     found.dimensions = outline_.plan.source.shape.size();
     size_t d = 0;
+    uint64_t elements = 1;
     fields.each(
         "box",
         [&](const present::Json& json, const std::string& path) {
@@ -136,9 +142,14 @@ class Reader {
           }
           found.begin[d] = number_at(fields, json[0], path);
           found.end[d] = number_at(fields, json[1], path);
-          if (failure_.ok() && (found.begin[d] > found.end[d] || found.end[d] > kMaxElements)) {
-            fields.fail_at(path, "is no range");
+          if (!failure_.ok()) return;
+          if (found.begin[d] > found.end[d] || found.end[d] > kMaxElements) {
+            return fields.fail_at(path, "is no range");
           }
+          if (found.extent(d) > kMaxElements / std::max<uint64_t>(elements, 1)) {
+            return fields.fail_at(path, "makes a box of more than 2^48 elements");
+          }
+          elements *= found.extent(d);
           ++d;
         },
         found.dimensions);
@@ -151,7 +162,7 @@ class Reader {
 
   int rank(Fields& fields, const char* name) {
     if (!fields.has(name)) fields.fail(name, "is missing");
-    return static_cast<int>(fields.number(name, kMaxRank));
+    return static_cast<int>(fields.number(name, kHighestRank));
   }
 
   void read_layouts(Fields& fields) {
@@ -213,6 +224,9 @@ class Reader {
     fields.allow_only({"from", "to", "box", "adds"});
     Move move;
     move.box = box(fields);
+    if (failure_.ok() && !outline_.plan.source.whole().contains(move.box)) {
+      fields.fail("box", "reaches beyond the shape");
+    }
     const present::Json* const adds = fields.find("adds");
     if (adds != nullptr && !adds->is_boolean()) fields.fail("adds", "is no truth value");
     move.adds = failure_.ok() && adds != nullptr && adds->get<bool>();
@@ -246,7 +260,7 @@ std::string to_json(const MovePlan& plan, uint64_t element_bytes) {
 }
 
 std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& links) {
-  Json json = json_of(choice.plan, element_bytes);
+  OrderedJson json = json_of(choice.plan, element_bytes);
   const auto& resources = links.model().resources;
   json["forecast_ns"] = choice.forecast.ns;
   for (size_t i = 0; i < choice.forecast.hops.size(); ++i) {
@@ -256,12 +270,12 @@ std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& l
       json["stages"][i]["slowest"] = resources[static_cast<size_t>(hop.slowest_resource)].name;
     }
   }
-  json["resources"] = Json::array();
+  json["resources"] = OrderedJson::array();
   for (size_t i = 0; i < resources.size(); ++i) {
     const uint64_t bytes = choice.forecast.resource_bytes[i];
     if (bytes > 0) json["resources"].push_back({{"name", resources[i].name}, {"bytes", bytes}});
   }
-  json["considered"] = Json::array();
+  json["considered"] = OrderedJson::array();
   for (const Considered& each : choice.considered) {
     json["considered"].push_back(
         {{"strategy", each.strategy}, {"forecast_ns", each.ns}, {"refused", each.refused}});
@@ -270,15 +284,15 @@ std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& l
 }
 
 Result<std::vector<PlanOutline>> parse_move_plans(std::string_view json) {
-  constexpr int kMaxNesting = 10;
-  Result<present::Json> document = present::parse_json(json, kMaxNesting);
+  constexpr int kPlanNesting = 10;
+  Result<present::Json> document = present::parse_json(json, kPlanNesting);
   if (!document.ok()) return document.status();
   std::vector<PlanOutline> plans;
   const bool is_list = document->is_array();
   const size_t count = is_list ? document->size() : 1;
   for (size_t i = 0; i < count; ++i) {
     const std::string path = is_list ? fmt::format("[{}]", i) : "";
-    Result<PlanOutline> plan = Reader().read(is_list ? (*document)[i] : *document, path);
+    Result<PlanOutline> plan = PlanReader().read(is_list ? (*document)[i] : *document, path);
     if (!plan.ok()) return plan.status();
     plans.push_back(std::move(plan).value());
   }

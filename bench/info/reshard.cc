@@ -14,11 +14,13 @@
 #include "bench/info/handles.h"
 #include "bench/plan_answer.h"
 #include "bench/reshard_cases.h"
+#include "src/present/json_nesting.h"
 
 namespace hetcomm_info {
 namespace {
 
 using Json = nlohmann::json;
+namespace present = hetcomm::present;
 
 std::string read_file(const std::string& name) {
   std::ifstream file(name, std::ios::binary);
@@ -31,7 +33,10 @@ std::string read_file(const std::string& name) {
 // Returns the links of |ranks| ranks, which fill one host of the model after the other.
 Json links_of(const ReshardQuestion& question, uint64_t ranks) {
   const std::string& name = question.model;
-  Json model = Json::parse(read_file(name), nullptr, false);
+  const std::string text = read_file(name);
+  constexpr int kMaxNesting = 16;  // deeper brackets are no link model, and cost memory
+  Json model =
+      present::nests_deeper_than(kMaxNesting, text) ? Json() : Json::parse(text, nullptr, false);
   std::vector<std::string> labels;
   if (model.is_object() && model.contains("hosts") && model["hosts"].is_array()) {
     for (const Json& host : model["hosts"]) {

@@ -30,6 +30,8 @@ hetcomm_draft_layout(const char* layout, int32_t form, size_t capacity, char* ou
  *   UNSUPPORTED       The strategy does not cover the layouts, BOOL would be averaged, source and
  *                     destination keep several terms and divide by different numbers, a document is
  *                     of another version, or |form| is SVG and there are several tensors.
+ *   OUT_OF_RESOURCES  The proof takes too long. INTERNAL: it fails; please report that.
+ * Documents of this header have at most 1 GiB.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_draft_reshard(const char* question, int32_t form, size_t capacity, char* out_text,

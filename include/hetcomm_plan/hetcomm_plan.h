@@ -9,10 +9,15 @@
  * Documents. Each says its "format" and "version". A document of another version is refused with
  * UNSUPPORTED, and a field that this version does not know with INVALID_ARGUMENT. The text names
  * the line of a syntax error, or the path of a wrong entry, such as "layouts.before.parts[2].rank".
+ * Where a name is there twice in an object, the last one counts.
  *
  * Texts. A function that writes a text uses |capacity| bytes of |out_text|, with the closing NUL.
  * |*out_size| becomes the size that the whole text needs, with its NUL. |out_text| may be NULL when
  * |capacity| is 0.
+ *
+ * Cost. A document of n entries may take time that grows with the square of n where it is made to,
+ * and the moves of a plan are as many as its layouts make them. A service that takes documents of
+ * strangers bounds their size, and the memory and time of the call.
  *
  * All functions may be called by any thread. Errors are status codes, as in libhetcomm;
  * hetcomm_plan_last_error() gives the text. Every function may return OUT_OF_MEMORY. While the

@@ -38,9 +38,9 @@ typedef struct hetcomm_link_ends {
 
 /* Tells at which rate each of |count| transfers goes, in bytes per second, while all of them go on
  * at once: the shares of what they have in common are max-min fair. |model| is a link model as
- * JSON. INVALID_ARGUMENT: it is malformed, an array or a host is NULL, or |count| is above 65536.
- * UNSUPPORTED: it is of another version. NOT_FOUND: it lacks a host or a NIC; the text names it.
- * [any-thread] */
+ * JSON of at most 8 MiB. INVALID_ARGUMENT: it is malformed, an array or a host is NULL, or |count|
+ * is above 65536. UNSUPPORTED: it is of another version. NOT_FOUND: it lacks a host or a NIC; the
+ * text names it. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_links_rates(const char* model, size_t count, const hetcomm_link_ends_t* transfers,
                     uint64_t* out_bytes_per_s) HETCOMM_NOEXCEPT;

@@ -15,12 +15,36 @@ struct Function {
   std::string document;
 };
 
+// A question with links, sums and activations, whose plan has several hops.
+std::string long_question() {
+  return R"({"format": "hetcomm reshard question", "version": 1,
+    "layouts": {
+      "acts": {"activations": {"batch": 2, "sequence": 4, "hidden": 2, "data": 2, "tensor": 2,
+                               "order": "tdc", "zigzag": false, "ranks": [0, 1, 2, 3]}},
+      "cut": {"shape": [2, 4, 2],
+              "mesh": {"axes": [2, 2], "ranks": [4, 5, 6, 7], "uneven": "ceil", "view_offset": 1,
+                       "placements": [{"kind": "strided", "dimension": 1, "split": 2},
+                                      {"kind": "shard", "dimension": 2, "sizes": [1, 1]}]}}},
+    "tensors": [{"source": "acts", "destination": "cut", "type": "float32",
+                 "destination_type": "bfloat16"}],
+    "strategy": "leader", "outer": 2, "slice_bytes": 8, "prove": false,
+    "links": {"model": )" +
+         answer(hetcomm_links_infer, kMeasurements, HETCOMM_PLAN_JSON) +
+         R"(, "hosts": ["a", "a", "a", "a", "b", "b", "b", "b"]}})";
+}
+
 std::vector<Function> functions() {
   const std::string model = answer(hetcomm_links_infer, kMeasurements, HETCOMM_PLAN_JSON);
   const std::string plan = answer(hetcomm_draft_reshard, kQuestion, HETCOMM_PLAN_JSON);
-  return {{"infer", hetcomm_links_infer, kMeasurements},  {"links", hetcomm_links_draw, model},
-          {"machine", hetcomm_machine_draw, kMachine},    {"layout", hetcomm_draft_layout, kLayout},
-          {"question", hetcomm_draft_reshard, kQuestion}, {"plan", hetcomm_draft_draw, plan}};
+  const std::string hops = answer(hetcomm_draft_reshard, long_question(), HETCOMM_PLAN_JSON);
+  return {{"infer", hetcomm_links_infer, kMeasurements},
+          {"links", hetcomm_links_draw, model},
+          {"machine", hetcomm_machine_draw, kMachine},
+          {"layout", hetcomm_draft_layout, kLayout},
+          {"question", hetcomm_draft_reshard, kQuestion},
+          {"long question", hetcomm_draft_reshard, long_question()},
+          {"plan", hetcomm_draft_draw, plan},
+          {"plan of several hops", hetcomm_draft_draw, hops}};
 }
 
 BadCall bad(const char* what, hetcomm_status_t expected, PlanFunction function,
@@ -64,6 +88,8 @@ TEST(BadPlan, CallsAreRefused) {
             bad("a number", HETCOMM_INVALID_ARGUMENT, each.call, "7"),
             bad("another object", HETCOMM_INVALID_ARGUMENT, each.call, "{}"),
             bad("another version", HETCOMM_UNSUPPORTED, each.call, other_version),
+            bad("another version with a new field", HETCOMM_UNSUPPORTED, each.call,
+                changed(other_version, "{", "{\"colour\": 3, ")),
             bad("an unknown field", HETCOMM_INVALID_ARGUMENT, each.call,
                 changed(good, "{", "{\"colour\": 3, ")),
             bad("too deep", HETCOMM_INVALID_ARGUMENT, each.call, std::string(1u << 20, '[')),
@@ -165,6 +191,14 @@ TEST(BadPlan, LayoutsAreRefused) {
               R"("axes": [2], "ranks": [0, 1], "placements": [{"kind": "shard", "dimension": 1}])"),
           mesh("a split that is not there",
                R"("axes": [2], "ranks": [0, 1], "placements": [{"kind": "strided", "split": 0}])"),
+          mesh("no dimension",
+               R"("axes": [2], "ranks": [0, 1], "placements": [{"kind": "shard"}])"),
+          mesh("a dimension of a replica",
+               R"("axes": [2], "ranks": [0, 1], "placements":
+                  [{"kind": "replicate", "dimension": 0}])"),
+          mesh("sizes beyond 2^64",
+               R"("axes": [2], "ranks": [0, 1], "placements": [{"kind": "shard", "dimension": 0,
+                  "sizes": [18446744073709551615, 5]}])"),
           mesh("sizes of a replica", R"("axes": [2], "ranks": [0, 1], "placements":
                                         [{"kind": "replicate", "sizes": [1, 3]}])"),
           activations("no ranks", R"("data": 2)"),
@@ -225,6 +259,9 @@ TEST(BadPlan, PlansAreRefused) {
   };
   expect_refused({plan("no layouts", "\"layouts\"", "\"resources\""),
                   plan("a rank that holds nothing", "\"from\": 0", "\"from\": 9"),
+                  plan("an unknown strategy", "direct", "dir\\u001bect"),
+                  plan("no strategy", "\"strategy\": \"direct\",", ""),
+                  plan("no size of elements", "\"element_bytes\": 4,", ""),
                   plan("an element of 2^40 bytes", "\"element_bytes\": 4",
                        "\"element_bytes\": 1099511627776")},
                  hetcomm_plan_last_error);
@@ -234,6 +271,37 @@ TEST(BadPlan, PlansAreRefused) {
            "[" + good + "," + good + "]", HETCOMM_PLAN_SVG),
        bad("a picture of none", HETCOMM_UNSUPPORTED, hetcomm_draft_draw, "[]", HETCOMM_PLAN_SVG)},
       hetcomm_plan_last_error);
+}
+
+// Short documents that would make very much.
+TEST(BadPlan, SmallDocumentsTakeLittleMemory) {
+  std::string placements;
+  std::string ranks;
+  for (int i = 0; i < 8; ++i) {
+    placements += std::string(i > 0 ? "," : "") +
+                  R"({"kind": "strided", "split": 8, "dimension": )" + std::to_string(i) + "}";
+  }
+  for (int i = 0; i < 256; ++i) ranks += (i > 0 ? "," : "") + std::to_string(i);
+  const std::string wide =
+      R"({"format": "hetcomm layout", "version": 1, "shape": [16,16,16,16,16,16,16,16],
+          "mesh": {"axes": [2,2,2,2,2,2,2,2], "ranks": [)" +
+      ranks + R"(], "placements": [)" + placements + "]}}";
+  const std::string deep =
+      R"({"format": "hetcomm layout", "version": 1, "shape": [240000],
+          "mesh": {"axes": [2, 2], "ranks": [0, 1, 2, 3], "uneven": "ceil", "placements": [
+            {"kind": "strided", "dimension": 0, "split": 60000},
+            {"kind": "strided", "dimension": 0, "split": 60000}]}})";
+  const std::string name(1000, 'n');
+  const std::string named =
+      R"({"format": "hetcomm reshard question", "version": 1, "layouts": {")" + name +
+      R"(": {}}, "tensors": []})";
+  expect_refused(
+      {bad("2^24 boxes for each rank", HETCOMM_INVALID_ARGUMENT, hetcomm_draft_layout, wide),
+       bad("a long name", HETCOMM_INVALID_ARGUMENT, hetcomm_draft_reshard, named)},
+      hetcomm_plan_last_error);
+  size_t size = 0;
+  EXPECT_EQ(hetcomm_draft_layout(deep.c_str(), HETCOMM_PLAN_TEXT, 0, nullptr, &size), HETCOMM_OK)
+      << hetcomm_plan_last_error();
 }
 
 TEST(BadPlan, RatesAreRefused) {

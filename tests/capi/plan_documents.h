@@ -14,8 +14,31 @@ inline constexpr const char* kMeasurements = R"({
   "rounds": [{"transfers": [{"from": 0, "to": 1, "bytes_per_s": 3000000}]},
              {"transfers": [{"from": 1, "to": 0, "bytes_per_s": 2000000}]}]})";
 
+// Two accelerators behind switches of their own, each with a NIC. The farther address comes first,
+// also in the affinity, which says the opposite of what distances do.
 inline constexpr const char* kMachine = R"({
-  "format": "hetcomm topology", "version": 1, "numa_nodes": [{"number": 0}]})";
+  "format": "hetcomm topology", "version": 1, "numa_nodes": [{"number": 0}],
+  "pci": [
+    {"kind": "root complex", "address": "0000:80:00.0", "numa_nodes": [0], "children": [
+      {"kind": "bridge", "address": "0000:80:01.0", "children": [
+        {"kind": "function", "address": "0000:82:00.0", "class": "0302"},
+        {"kind": "function", "address": "0000:83:00.0", "class": "0207"}]}]},
+    {"kind": "root complex", "address": "0000:00:00.0", "numa_nodes": [0], "children": [
+      {"kind": "bridge", "address": "0000:00:01.0", "children": [
+        {"kind": "function", "address": "0000:02:00.0", "class": "0302"},
+        {"kind": "function", "address": "0000:03:00.0", "class": "0207"}]}]}],
+  "nics": [
+    {"interface": "far0", "state": "up", "mbit_per_s": 100, "functions": ["0000:83:00.0"]},
+    {"interface": "near0", "state": "up", "mbit_per_s": 100, "functions": ["0000:03:00.0"]}],
+  "accelerators": [{"address": "0000:82:00.0"}, {"address": "0000:02:00.0"}],
+  "affinity": {
+    "accelerators": [
+      {"address": "0000:82:00.0",
+       "nics": [{"name": "near0", "distance": "NUMA node", "share_mbit_per_s": 100}]},
+      {"address": "0000:02:00.0",
+       "nics": [{"name": "far0", "distance": "NUMA node", "share_mbit_per_s": 100}]}],
+    "numa_nodes": [
+      {"number": 0, "nics": [{"name": "far0", "distance": "NUMA node", "share_mbit_per_s": 50}]}]}})";
 
 // Two ranks with rows, and two others with columns.
 inline constexpr const char* kQuestion = R"({

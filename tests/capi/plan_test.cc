@@ -1,9 +1,11 @@
 // libhetcomm_plan answers as libhetcomm does, byte by byte, with nothing but JSON between them.
 #include <cstdlib>
+#include <map>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <hetcomm/compat.h>
 #include <hetcomm/hetcomm.h>
@@ -191,6 +193,23 @@ TEST(Plan, ActivationsAreLaidOutByTheirDegrees) {
                       "ranks": [4, 5, 6, 7]}})",
                                   HETCOMM_PLAN_TEXT);
   EXPECT_THAT(text, HasSubstr("[1:2, 2:4, 0:3]"));
+}
+
+// An affinity belongs to addresses, in whatever order the document has them.
+TEST(Plan, TheAffinityOfADocumentIsKept) {
+  const nlohmann::json read =
+      nlohmann::json::parse(answer(hetcomm_machine_draw, kMachine, HETCOMM_PLAN_JSON));
+  std::map<std::string, std::string> first;
+  for (const auto& each : read["affinity"]["accelerators"]) {
+    first[each["address"]] = each["nics"][0]["name"];
+  }
+  EXPECT_EQ(first, (std::map<std::string, std::string>{{"0000:02:00.0", "far0"},
+                                                       {"0000:82:00.0", "near0"}}));
+  nlohmann::json without = nlohmann::json::parse(kMachine);
+  without.erase("affinity");
+  const nlohmann::json chosen =
+      nlohmann::json::parse(answer(hetcomm_machine_draw, without.dump(), HETCOMM_PLAN_JSON));
+  EXPECT_EQ(chosen["affinity"]["accelerators"][0]["nics"][0]["name"], "near0");
 }
 
 // The environment decides nothing.

@@ -24,48 +24,80 @@ Json write_order(const Machine& machine, const NicOrder& order) {
   return list;
 }
 
-class Reader {
+class AffinityReader {
  public:
-  explicit Reader(const Machine& machine) : machine_(machine) {}
+  explicit AffinityReader(const Machine& machine) : machine_(machine) {}
 
   Result<Affinity> read(const present::Json& json) {
     present::Fields fields(json, "affinity", failure_);
     fields.allow_only({"accelerators", "numa_nodes"});
     Affinity affinity;
-    affinity.accelerators = orders(fields, "accelerators", "address", machine_.accelerators.size());
+    affinity.accelerators =
+        orders(fields, "accelerators", "address", machine_.accelerators.size(),
+               [this](present::Fields& entry) { return accelerator(entry.text("address")); });
+    const size_t nodes = std::max<size_t>(machine_.numa_nodes.size(), 1);
     affinity.numa_nodes =
-        orders(fields, "numa_nodes", "number", std::max<size_t>(machine_.numa_nodes.size(), 1));
+        orders(fields, "numa_nodes", "number", nodes, [this](present::Fields& entry) {
+          return numa_node(entry.number("number", std::numeric_limits<uint32_t>::max()));
+        });
     if (!failure_.ok()) return failure_;
     return affinity;
   }
 
  private:
-  // Reads the lists of all users of a kind, in the order of the machine.
+  // Reads the lists of all users of a kind. |index_of|(entry) returns the user's index in the
+  // machine, below |count|, or -1 if it has no such user.
+  template <typename IndexOf>
   std::vector<NicOrder> orders(present::Fields& fields, const char* name, const char* user,
-                               size_t count) {
-    std::vector<NicOrder> read;
+                               size_t count, IndexOf&& index_of) {
+    std::vector<NicOrder> read(count);
+    std::vector<bool> is_there(count);
     fields.each(name, [&](const present::Json& json, const std::string& path) {
       present::Fields entry(json, path, failure_);
       entry.allow_only({user, "nics"});
-      NicOrder& order = read.emplace_back();
+      const int index = index_of(entry);
+      if (!failure_.ok()) return;
+      if (index < 0) return entry.fail(user, "is none of the machine's");
+      if (is_there[static_cast<size_t>(index)]) return entry.fail(user, "is there twice");
+      is_there[static_cast<size_t>(index)] = true;
+      NicOrder& order = read[static_cast<size_t>(index)];
       entry.each("nics", [&](const present::Json& nic, const std::string& at) {
-        order.push_back(choice(present::Fields(nic, at, failure_)));
+        order.push_back(choice(present::Fields(nic, at, failure_), order));
       });
     });
-    if (failure_.ok() && read.size() != count) {
-      fields.fail(name, fmt::format("has {} elements, and the machine has {}", read.size(), count));
+    const auto missing = std::count(is_there.begin(), is_there.end(), false);
+    if (failure_.ok() && missing > 0) {
+      fields.fail(name, fmt::format("lacks {} of the machine's {}", missing, count));
     }
     return read;
   }
 
-  NicChoice choice(present::Fields fields) {
+  int accelerator(const std::string& address) const {
+    for (size_t i = 0; i < machine_.accelerators.size(); ++i) {
+      if (machine_.accelerators[i].address.text() == address) return static_cast<int>(i);
+    }
+    return kNone;
+  }
+  int numa_node(uint64_t number) const {
+    if (machine_.numa_nodes.empty()) return number == 0 ? 0 : kNone;
+    for (size_t i = 0; i < machine_.numa_nodes.size(); ++i) {
+      if (machine_.numa_nodes[i].number == number) return static_cast<int>(i);
+    }
+    return kNone;
+  }
+
+  NicChoice choice(present::Fields fields, const NicOrder& before) {
     fields.allow_only({"name", "distance", "share_mbit_per_s"});
     NicChoice read;
     const std::string name = fields.text("name");
-    for (size_t i = 0; i < machine_.nics.size() && read.nic == kNone; ++i) {
-      if (machine_.nics[i].name() == name) read.nic = static_cast<int>(i);
+    const auto is_taken = [&](int nic) {
+      return std::any_of(before.begin(), before.end(),
+                         [nic](const NicChoice& each) { return each.nic == nic; });
+    };
+    for (int i = 0; i < static_cast<int>(machine_.nics.size()) && read.nic == kNone; ++i) {
+      if (machine_.nics[static_cast<size_t>(i)].name() == name && !is_taken(i)) read.nic = i;
     }
-    if (read.nic == kNone) fields.fail("name", "names no NIC of the machine");
+    if (read.nic == kNone) fields.fail("name", "names no NIC of the machine, or one twice");
     const std::string word = fields.text("distance");
     const auto last = static_cast<int>(Distance::kOther);
     int distance = 0;
@@ -105,7 +137,7 @@ Result<Affinity> parse_affinity(std::string_view json, const Machine& machine) {
   if (!document->is_object() || !document->contains("affinity")) {
     return assign_nics(machine, NicRules());
   }
-  return Reader(machine).read(document->at("affinity"));
+  return AffinityReader(machine).read(document->at("affinity"));
 }
 
 }  // namespace hetcomm::topology

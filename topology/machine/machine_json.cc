@@ -33,7 +33,6 @@ PciAddress address_of(Fields& fields, const char* name) {
 
 constexpr std::string_view kFormat = "hetcomm topology";
 constexpr uint64_t kVersion = 1;
-// check() allows 64 nested bridges, each of which takes an object and a list.
 
 constexpr const char* kPciKinds[] = {"root complex", "bridge", "function"};
 constexpr const char* kNicStates[] = {"up", "down", "unknown"};

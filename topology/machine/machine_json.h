@@ -11,7 +11,8 @@
 
 namespace hetcomm::topology {
 
-// The nesting of brackets in a file: PCI bridges lie below bridges.
+// The deepest brackets of a file. check() allows 64 nested bridges, each of which takes an object
+// and a list.
 inline constexpr int kMaxMachineNesting = 140;
 
 std::string to_json(const Machine& machine);

@@ -2,7 +2,6 @@
 // box always have some, and regions without any are reported. Sums are added in a wider type
 // without loss, across the rows of any regions; the type is that of the wider side. Values that
 // float8_e4m3fn cannot hold saturate, or are NaN.
-#include "src/reduce/reduce.h"
 #include "src/reshard/region.h"
 
 #include <algorithm>
@@ -121,7 +120,7 @@ TEST(CommonRows, ThereAreNone) {
 }
 
 TEST(Sums, AreFormedInTheWiderType) {
-  using enum reduce::Type;
+  using enum ElementType;
   EXPECT_EQ(sum_type_of(kBfloat16, kBfloat16), kFloat32);
   EXPECT_EQ(sum_type_of(kFloat8E5M2, kFloat32), kFloat32);
   EXPECT_EQ(sum_type_of(kFloat32, kFloat16), kFloat32);
