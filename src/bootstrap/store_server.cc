@@ -7,11 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -22,6 +19,7 @@
 
 #include "src/bootstrap/last_replies.h"
 #include "src/bootstrap/store.h"
+#include "src/bootstrap/store_desk.h"
 #include "src/bootstrap/store_session.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/acceptor.h"
@@ -103,13 +101,8 @@ class StoreServer::Loop final : public AcceptHandler,
 
   // [any-thread]
   void add_word(StoreTable::Word word);
-  void expect_readers(std::string key, size_t count);
-  void wait_for_readers(uint64_t time_ns);
+  StoreDesk& desk() { return desk_; }
   uint64_t sent_bytes() const { return sent_bytes_; }
-  Status last_rejection() {
-    const std::lock_guard lock(mutex_);
-    return last_rejection_;
-  }
 
  private:
   // A process that looks for the store: the rank that it has proved, and its ticket.
@@ -132,7 +125,6 @@ class StoreServer::Loop final : public AcceptHandler,
   }
   Status listen_as_relay(const Options& options);
   void take_words();
-  void note_reader(ClientId client, const std::string& key);
   bool make_room();
   Status admit(ClientId client, const Hello& peer);
   void forget_process(ClientId client);
@@ -168,13 +160,7 @@ class StoreServer::Loop final : public AcceptHandler,
   uint64_t next_sweep_ns_ = kForever;
   std::atomic<bool> stopping_ = false;
   std::atomic<uint64_t> sent_bytes_ = 0;
-  std::mutex mutex_;                     // guards the following members
-  std::vector<StoreTable::Word> words_;  // that the thread has yet to take
-  std::condition_variable was_read_;
-  std::string expected_key_;
-  size_t expected_readers_ = 0;
-  std::set<ClientId> readers_;  // clients that have asked
-  Status last_rejection_;       // last rejection of the relay
+  StoreDesk desk_;
   std::thread thread_;
 };
 
@@ -225,10 +211,7 @@ Status StoreServer::Loop::listen_as_relay(const Options& options) {
 }
 
 void StoreServer::Loop::add_word(StoreTable::Word word) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    words_.push_back(std::move(word));
-  }
+  desk_.add_word(std::move(word));
   wake();
 }
 
@@ -239,37 +222,12 @@ void StoreServer::Loop::on_events(uint32_t /*events*/) {
 }
 
 void StoreServer::Loop::take_words() {
-  std::vector<StoreTable::Word> words;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    words.swap(words_);
-  }
-  for (StoreTable::Word& word : words) {
+  for (StoreTable::Word& word : desk_.take_words()) {
     const std::string key = word.key;
     if (Status status = table_.take(std::move(word)); !status.ok()) {
       log_.warn("relay: '{}' is not passed on: {}", key, status.text());
     }
   }
-}
-
-void StoreServer::Loop::expect_readers(std::string key, size_t count) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  expected_key_ = std::move(key);
-  expected_readers_ = count;
-  readers_.clear();
-}
-
-void StoreServer::Loop::note_reader(ClientId client, const std::string& key) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (key != expected_key_ || readers_.size() >= expected_readers_) return;
-  readers_.insert(client);
-  was_read_.notify_all();
-}
-
-void StoreServer::Loop::wait_for_readers(uint64_t time_ns) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  was_read_.wait_for(lock, std::chrono::nanoseconds(time_ns),
-                     [&] { return readers_.size() >= expected_readers_; });
 }
 
 // Starts the thread without signals: they belong to the program.
@@ -302,8 +260,7 @@ void StoreServer::Loop::run() {
 void StoreServer::Loop::note_rejection() {
   const Status last = network_->last_rejection();
   if (last.ok()) return;
-  const std::lock_guard lock(mutex_);
-  last_rejection_ = last;
+  desk_.set_last_rejection(last);
 }
 
 void StoreServer::Loop::serve() {
@@ -516,7 +473,7 @@ bool StoreServer::Loop::on_request(ClientId client, const std::string& name, Con
   const StoreOperation operation = request->operation;
   if (is_relay_) {
     if (operation != StoreOperation::kGet) return false;
-    note_reader(client, request->key);
+    desk_.note_reader(client, request->key);
   }
   if (bounds_) {
     if (operation == StoreOperation::kPut || operation == StoreOperation::kGet) {
@@ -576,15 +533,15 @@ void StoreServer::forget(std::string key) {
   loop_->add_word({.key = std::move(key), .value = std::nullopt});
 }
 void StoreServer::expect_readers(std::string key, size_t count) {
-  loop_->expect_readers(std::move(key), count);
+  loop_->desk().expect_readers(std::move(key), count);
 }
 void StoreServer::wait_for_readers(uint64_t time_ns) {
   // A forked child has no clients.
-  if (getpid() == owner_pid_) loop_->wait_for_readers(time_ns);
+  if (getpid() == owner_pid_) loop_->desk().wait_for_readers(time_ns);
 }
 uint64_t StoreServer::sent_bytes() const { return loop_->sent_bytes(); }
 
-Status StoreServer::last_rejection() const { return loop_->last_rejection(); }
+Status StoreServer::last_rejection() const { return loop_->desk().last_rejection(); }
 
 StoreServer::~StoreServer() {
   if (getpid() == owner_pid_) {

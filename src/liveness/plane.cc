@@ -17,11 +17,6 @@
 namespace hetcomm::liveness {
 namespace {
 
-// Returns the place to which a connection leads, without its port.
-std::string place_of(const Address& address) {
-  return address.family() == AF_UNIX ? "local" : address.with_port(0).to_string();
-}
-
 bool holds_note(const Frame& frame) {
   if (frame.type != FrameType::kLetter) return false;
   const auto type = static_cast<LetterType>(frame.code);
@@ -71,31 +66,6 @@ class Plane::ConnectAttempt final : private ConnectHandler {
   std::unique_ptr<Connector> connector_;
 };
 
-// Waits for the exit of one process.
-class Plane::ExitWatch final : public Watcher {
- public:
-  ExitWatch(Plane& plane, int rank, UniqueFd process)
-      : plane_(plane), rank_(rank), process_(std::move(process)) {}
-  ~ExitWatch() { stop(); }
-  Status start() {
-    Status status = plane_.thread_.poller().add(process_.get(), EPOLLIN, *this);
-    watched_ = status.ok();
-    return status;
-  }
-  void stop() {
-    if (watched_) plane_.thread_.poller().remove(process_.get(), *this);
-    watched_ = false;
-  }
-
- private:
-  void on_events(uint32_t /*events*/) override { plane_.process_exited(rank_); }
-
-  Plane& plane_;
-  int rank_;
-  UniqueFd process_;
-  bool watched_ = false;
-};
-
 // --- life -----------------------------------------------------------------------
 
 Plane::Plane(ControlThread& thread, Log& log, Setup setup, std::shared_ptr<Mailbox> mailbox,
@@ -104,7 +74,8 @@ Plane::Plane(ControlThread& thread, Log& log, Setup setup, std::shared_ptr<Mailb
       log_(log),
       setup_(std::move(setup)),
       mailbox_(std::move(mailbox)),
-      profiles_(std::move(profiles)) {}
+      profiles_(std::move(profiles)),
+      processes_(thread.poller(), *this) {}
 
 Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, const Config& config,
                                              Setup setup, std::shared_ptr<Mailbox> mailbox,
@@ -168,8 +139,6 @@ Status Plane::listen_at(const Address& address) {
 
 // Destroys the sockets first, because this object handles their events.
 Plane::~Plane() {
-  processes_.clear();
-  exited_.clear();
   attempts_.clear();
   done_.clear();
   connections_.clear();
@@ -216,13 +185,13 @@ bool Plane::finished(uint64_t now) const {
 void Plane::tick(uint64_t now) {
   garbage_.clear();
   done_.clear();
-  exited_.clear();
+  processes_.sweep();
   for (const auto& acceptor : acceptors_) acceptor->expire(now);
   std::vector<ConnectAttempt*> attempts;
   for (const auto& attempt : attempts_) attempts.push_back(attempt.get());
   for (ConnectAttempt* attempt : attempts) {
     const Address* reached = attempt->connector().reached();
-    if (reached != nullptr && was_proved_at(attempt->rank(), *reached)) {
+    if (reached != nullptr && proved_.contain(attempt->rank(), *reached)) {
       judge_->on_reached(attempt->rank(), now);
     }
     if (attempt->connector().next_timer_ns() <= now) attempt->connector().expire(now);
@@ -233,7 +202,7 @@ void Plane::tick(uint64_t now) {
 
 uint64_t Plane::next_timer_ns() const {
   uint64_t next = judge_ != nullptr ? judge_->next_timer_ns() : kForever;
-  if (!garbage_.empty() || !done_.empty() || !exited_.empty()) return 0;
+  if (!garbage_.empty() || !done_.empty() || processes_.has_to_sweep()) return 0;
   for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
   for (const auto& attempt : attempts_) {
     next = std::min(next, attempt->connector().next_timer_ns());
@@ -290,7 +259,7 @@ void Plane::attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) 
   ConnectFailure failure = ConnectFailure::kOther;
   try {
     status = socket.ok() ? adopt(std::move(socket).value(), rank, true, &id) : socket.status();
-    if (!status.ok()) failure = judge_failure(rank, attempt.connector());
+    if (!status.ok()) failure = proved_.failure_of(rank, attempt.connector());
   } catch (const std::bad_alloc&) {
     // The attempt has failed, which says nothing about the peer.
     status = Code::kOutOfMemory;
@@ -300,26 +269,6 @@ void Plane::attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) 
   } else {
     judge_->on_connect_failed(rank, failure, status.text(), now_ns());
   }
-}
-
-// Returns whether the rank was proved at |address|. A loopback address proves nothing, because each
-// container has its own. An address that several hosts may have, such as a bridge's, proves
-// something only after the rank was reached there.
-bool Plane::was_proved_at(int rank, const Address& address) const {
-  if (address.is_loopback() && address.family() != AF_UNIX) return false;
-  const auto [begin, end] = proved_at_.equal_range(rank);
-  const std::string place = place_of(address);
-  return std::any_of(begin, end, [&](const auto& one) { return one.second == place; });
-}
-
-ConnectFailure Plane::judge_failure(int rank, const Connector& connector) const {
-  const auto& other = connector.other_process();
-  if (other && was_proved_at(rank, other->address)) return ConnectFailure::kOtherIncarnation;
-  const std::vector<Address>& refused = connector.refused();
-  const bool refuses = std::any_of(refused.begin(), refused.end(), [&](const Address& address) {
-    return was_proved_at(rank, address);
-  });
-  return refuses ? ConnectFailure::kRefused : ConnectFailure::kOther;
 }
 
 void Plane::on_accept(StreamSocket socket, const Hello& peer) {
@@ -349,11 +298,9 @@ Status Plane::adopt(StreamSocket socket, int rank, bool initiated, ConnectionId*
       thread_.poller(), static_cast<ControlConnectionHandler&>(*this), *id, rank, setup_.size);
   HETCOMM_RETURN_IF_ERROR(connection->start(std::move(socket), own_process_.get()));
   // A rank that connects may still refuse connections itself: it may be behind a firewall.
-  const std::string place = place_of(connection->peer_address());
-  if ((initiated || connection->is_local()) && !was_proved_at(rank, connection->peer_address())) {
-    proved_at_.emplace(rank, place);
-  }
-  log_.debug("control connection with rank {} is up ({})", rank, place);
+  if (initiated || connection->is_local()) proved_.add(rank, connection->peer_address());
+  log_.debug("control connection with rank {} is up ({})", rank,
+             place_of(connection->peer_address()));
   if (tells_addresses()) {
     (void)connection->send({.type = FrameType::kHere,
                             .subject = setup_.rank,
@@ -382,7 +329,7 @@ void Plane::close(ConnectionId id) {
   const int rank = connection->rank();
   if (std::none_of(connections_.begin(), connections_.end(),
                    [rank](const auto& other) { return other.second->rank() == rank; })) {
-    forget_process(rank);
+    processes_.forget(rank);
   }
   connection->close();
   closing_.push_back({std::move(connection), now_ns() + kMaxClosingNs});
@@ -428,30 +375,17 @@ void Plane::on_process(ControlConnection& connection, UniqueFd process) {
         connection.rank());
     return;
   }
-  auto watch = std::make_unique<ExitWatch>(*this, connection.rank(), std::move(process));
-  if (!watch->start().ok()) return;
-  forget_process(connection.rank());
-  processes_.emplace(connection.rank(), std::move(watch));
+  processes_.watch(connection.rank(), std::move(process));
 }
 
-// Handles the exit of a process. The kernel closes the files of a process before it reports the
-// exit, so everything that the process sent is here.
-void Plane::process_exited(int rank) {
+void Plane::on_exit(int rank) {
   std::vector<ControlConnection*> connections;
   for (const auto& [id, connection] : connections_) {
     if (connection->rank() == rank) connections.push_back(connection.get());
   }
   for (ControlConnection* connection : connections) connection->read_out();
-  forget_process(rank);
+  processes_.forget(rank);
   judge_->on_exit(rank, now_ns());
-}
-
-void Plane::forget_process(int rank) {
-  const auto found = processes_.find(rank);
-  if (found == processes_.end()) return;
-  found->second->stop();
-  exited_.push_back(std::move(found->second));
-  processes_.erase(found);
 }
 
 // --- what the job is told --------------------------------------------------------
@@ -461,13 +395,13 @@ void Plane::tell(Mail mail) { mailbox_->push(std::make_unique<Mail>(std::move(ma
 void Plane::on_ready() { tell({.type = Mail::Type::kReady}); }
 
 void Plane::on_dead(int rank, const std::string& why) {
-  forget_process(rank);
+  processes_.forget(rank);
   log_.warn("{}", why);
   tell({.type = Mail::Type::kDead, .rank = rank, .text = why});
 }
 
 void Plane::on_left(int rank) {
-  forget_process(rank);
+  processes_.forget(rank);
   log_.debug("rank {} left", rank);
   tell({.type = Mail::Type::kLeft, .rank = rank});
 }
@@ -506,7 +440,11 @@ void Plane::on_letter(int from, const Frame& letter) {
       mail.communicator = static_cast<uint32_t>(letter.value);
       break;
     case LetterType::kQuestion:
-      answer(from, letter);
+      if (setup_.witness == nullptr) return;
+      mail.text = setup_.witness->testify(from, std::as_bytes(std::span(letter.text)));
+      if (!mail.text.empty()) {
+        send_uncounted(from, LetterType::kAnswer, letter.value, std::move(mail.text));
+      }
       return;
     case LetterType::kAnswer:
       mail.type = Mail::Type::kAnswer;
@@ -547,12 +485,6 @@ void Plane::send_uncounted(int to, LetterType type, uint64_t value, std::string 
   const auto newest = std::find_if(connections_.rbegin(), connections_.rend(),
                                    [to](const auto& one) { return one.second->rank() == to; });
   if (newest != connections_.rend()) (void)newest->second->send(frame);
-}
-
-void Plane::answer(int from, const Frame& question) {
-  if (setup_.witness == nullptr) return;
-  std::string text = setup_.witness->testify(from, std::as_bytes(std::span(question.text)));
-  if (!text.empty()) send_uncounted(from, LetterType::kAnswer, question.value, std::move(text));
 }
 
 void Plane::on_suspect(int rank) { tell({.type = Mail::Type::kSuspected, .rank = rank}); }

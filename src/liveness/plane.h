@@ -14,7 +14,9 @@
 #include "src/liveness/judge.h"
 #include "src/liveness/mailbox.h"
 #include "src/liveness/process_descriptor.h"
+#include "src/liveness/process_watches.h"
 #include "src/liveness/profile_book.h"
+#include "src/liveness/proved_places.h"
 #include "src/liveness/setup.h"
 #include "src/net/acceptor.h"
 #include "src/net/connector.h"
@@ -27,7 +29,8 @@ class Plane final : public Resident,
                     private Network,
                     private Observer,
                     private ControlConnectionHandler,
-                    private AcceptHandler {
+                    private AcceptHandler,
+                    private ProcessHandler {
  public:
   static Result<std::unique_ptr<Plane>> create(ControlThread& thread, Log& log,
                                                const Config& config, Setup setup,
@@ -57,7 +60,6 @@ class Plane final : public Resident,
 
  private:
   class ConnectAttempt;
-  class ExitWatch;
   static constexpr size_t kMaxInterfaces = 6;
   static constexpr uint64_t kMaxGoodbyeNs = 1'000'000'000;
   static constexpr uint64_t kMaxClosingNs = 1'000'000'000;
@@ -74,13 +76,7 @@ class Plane final : public Resident,
   Status adopt(StreamSocket socket, int rank, bool initiated, ConnectionId* id);
   void introduce(ConnectionId id, int rank, bool initiated);
   void attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket);
-  // Returns whether |rank| has accepted a connection at |address|, on any port.
-  bool was_proved_at(int rank, const Address& address) const;
-  ConnectFailure judge_failure(int rank, const Connector& connector) const;
   std::unique_ptr<ControlConnection> take(ConnectionId id);
-  void process_exited(int rank);
-  void forget_process(int rank);
-  void answer(int from, const Frame& question);
   void take_profile(int from, const Frame& letter);
   void send_uncounted(int to, LetterType type, uint64_t value, std::string text);
   bool tells_addresses() const { return !members_.profile.empty(); }
@@ -110,6 +106,8 @@ class Plane final : public Resident,
   void on_process(ControlConnection& connection, UniqueFd process) override;
   // Overrides of AcceptHandler.
   void on_accept(StreamSocket socket, const Hello& peer) override;
+  // Overrides of ProcessHandler.
+  void on_exit(int rank) override;
 
   ControlThread& thread_;
   Log& log_;
@@ -127,13 +125,10 @@ class Plane final : public Resident,
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;
   std::vector<Closing> closing_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
-  // Processes of this host's ranks. Each stays watched after its connection has broken.
-  std::map<int, std::unique_ptr<ExitWatch>> processes_;
-  // Places at which a rank has accepted connections, as texts without a port.
-  std::multimap<int, std::string> proved_at_;
+  ProcessWatches processes_;  // of this host's ranks
+  ProvedPlaces proved_;       // at which ranks have accepted connections
   std::vector<std::unique_ptr<ControlConnection>> garbage_;  // ended in one of their upcalls
   std::vector<std::unique_ptr<ConnectAttempt>> done_;        // ended in one of their upcalls
-  std::vector<std::unique_ptr<ExitWatch>> exited_;
   ConnectionId next_connection_id_ = 1;
   size_t attempts_made_ = 0;
   uint64_t leave_by_ns_ = kForever;

@@ -5,6 +5,7 @@ A unit is a header with its sources: x.h, x.cc, and every x_*.cc whose longest p
 x.h. Units depend on each other by #include. The rules:
 
   * a cycle (a strongly connected component) has at most MAX_CYCLE units;
+  * a unit stands on at most MAX_FLOORS floors of its room (folder), counted over units that include each other;
   * a class has at most MAX_MEMBERS members and MAX_METHODS methods; a nested class counts by itself;
   * no class names a class of another unit its friend.
 
@@ -20,6 +21,7 @@ from pathlib import Path
 
 FOLDERS = ("src", "transports", "devices", "bench", "python", "topology", "reshard", "pipeline", "planner")
 MAX_CYCLE = 3
+MAX_FLOORS = 12
 MAX_MEMBERS = 25
 MAX_METHODS = 45
 
@@ -27,12 +29,10 @@ MAX_METHODS = 45
 LARGE_CLASSES = {
     "bench/hetcomm_backend:HetcommBackend": (20, 52),
     "python/src/torch/process_group:ProcessGroup": (14, 72),
-    "src/bootstrap/store:StoreServer::Loop": (30, 37),
     "src/core/communicator/communicator:Communicator": (13, 50),
     "src/core/context/context:Context": (25, 46),
     "src/core/peer/transfer/tracks:Tracks": (9, 46),
     "src/liveness/judge:Judge": (25, 71),
-    "src/liveness/plane:Plane": (24, 49),
     "src/reshard/execution:Execution": (27, 53),
     "transports/tcp/endpoint:TcpEndpoint": (25, 50),
 }
@@ -102,6 +102,31 @@ def components(edges):
                     if len(component) > 1:
                         found.append(sorted(component))
     return sorted(found, key=len, reverse=True)
+
+
+def room_of(unit):
+    """The folder of a unit."""
+    return unit.rpartition("/")[0]
+
+
+def floors_of(edges, cycles):
+    """Maps each unit to its floor in its room: 1 if it stands on no other unit of the room. Units of a cycle share
+    a floor."""
+    same = {unit: tuple(cycle) for cycle in cycles for unit in cycle}
+    floors = {}
+
+    def floor(unit):
+        together = same.get(unit, (unit,))
+        if unit not in floors:
+            below = {target for each in together for target in edges[each]
+                     if target not in together and room_of(target) == room_of(unit)}
+            height = 1 + max((floor(target) for target in sorted(below)), default=0)
+            floors.update((each, height) for each in together)
+        return floors[unit]
+
+    for unit in sorted(edges):
+        floor(unit)
+    return floors
 
 
 # --- classes -------------------------------------------------------------------------------------
@@ -218,7 +243,11 @@ def check(root, large=None):
     large = large or {}
     problems = []
     units = units_of(root)
-    found = components(graph_of(root, units))
+    edges = graph_of(root, units)
+    found = components(edges)
+    for unit, floor in sorted(floors_of(edges, found).items()):
+        if floor > MAX_FLOORS:
+            problems.append(f"{unit} stands on floor {floor} of its room (at most {MAX_FLOORS})")
     for component in found:
         if len(component) > MAX_CYCLE:
             problems.append(f"a cycle of {len(component)} units (at most {MAX_CYCLE}): {' '.join(component)}")

@@ -39,6 +39,22 @@ class CheckUnits(unittest.TestCase):
         self.chain(check_units.MAX_CYCLE + 1)
         self.assertRegex(self.problems()[0], f"a cycle of {check_units.MAX_CYCLE + 1} units")
 
+    def tower(self, floors):
+        """Units of a room, each on top of the one before, and one of another room below them."""
+        self.write("src/base/ground.h", "#pragma once\n")
+        for i in range(floors):
+            below = f"src/core/f{i - 1}.h" if i > 0 else "src/base/ground.h"
+            self.write(f"src/core/f{i}.h", f'#pragma once\n#include "{below}"\n')
+
+    def test_a_room_of_many_floors_passes(self):
+        self.tower(check_units.MAX_FLOORS)
+        self.assertEqual(self.problems(), [])
+
+    def test_a_room_of_too_many_floors_is_found(self):
+        self.tower(check_units.MAX_FLOORS + 1)
+        top = check_units.MAX_FLOORS
+        self.assertEqual(self.problems(), [f"src/core/f{top} stands on floor {top + 1} of its room (at most {top})"])
+
     def test_sources_belong_to_the_longest_header(self):
         self.write("src/a.h", "")
         self.write("src/a_b.h", "")

@@ -14,6 +14,7 @@
 
 #include "transports/rdma/device.h"
 #include "transports/rdma/receive_pool.h"
+#include "transports/rdma/settings.h"
 #include "transports/rdma/wire.h"
 #include "transports/transport.h"
 
@@ -38,13 +39,6 @@ struct WorkRequest {
   uint32_t immediate = 0;  // in wire byte order
   uint32_t rkey = 0;
   uint64_t address = 0;  // in the peer's memory
-};
-
-// The configuration that queue pairs use.
-struct ConnectionSettings {
-  uint8_t traffic_class = 0;
-  uint8_t timeout = 14;  // 4.096 us * 2^timeout
-  uint8_t retries = 7;
 };
 
 // The network path to the peer's queue pair.

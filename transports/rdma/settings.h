@@ -5,10 +5,16 @@
 
 #include "src/system/config.h"
 #include "transports/rdma/nic.h"
-#include "transports/rdma/queue_pair.h"
 #include "transports/transport.h"
 
 namespace hetcomm::rdma {
+
+// The configuration that queue pairs use.
+struct ConnectionSettings {
+  uint8_t traffic_class = 0;
+  uint8_t timeout = 14;  // 4.096 us * 2^timeout
+  uint8_t retries = 7;
+};
 
 struct Settings {
   ConnectionSettings connection;

@@ -1,0 +1,49 @@
+// Watches the processes of other ranks on this host. A process stays watched after its connection
+// has broken. On the control thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "src/net/poller.h"
+#include "src/system/unique_fd.h"
+
+namespace hetcomm::liveness {
+
+class ProcessHandler {
+ public:
+  // Handles the exit of |rank|'s process. The kernel closes the files of a process before it
+  // reports the exit, so everything that the process sent is here.
+  virtual void on_exit(int rank) = 0;
+
+ protected:
+  ~ProcessHandler() = default;
+};
+
+class ProcessWatches {
+ public:
+  // Both outlive this.
+  ProcessWatches(Poller& poller, ProcessHandler& handler);
+  ~ProcessWatches();
+  ProcessWatches(const ProcessWatches&) = delete;
+  ProcessWatches& operator=(const ProcessWatches&) = delete;
+
+  // Watches |process|, a descriptor of a running process (process_descriptor.h), as that of |rank|.
+  // Replaces an earlier one. Does nothing if the poller has no room.
+  void watch(int rank, UniqueFd process);
+  // Stops watching |rank|'s process. Safe inside ProcessHandler::on_exit().
+  void forget(int rank);
+  // Destroys what was forgotten. Not called inside of ProcessHandler::on_exit().
+  void sweep();
+  bool has_to_sweep() const { return !forgotten_.empty(); }
+
+ private:
+  class Watch;
+  Poller& poller_;
+  ProcessHandler& handler_;
+  std::map<int, std::unique_ptr<Watch>> watched_;
+  std::vector<std::unique_ptr<Watch>> forgotten_;
+};
+
+}  // namespace hetcomm::liveness
