@@ -23,7 +23,7 @@ namespace capi = hetcomm::capi;
 namespace topology = hetcomm::topology;
 
 Status no_link_model(hetcomm_communicator_t* communicator) {
-  return {Code::kNotFound, std::string(communicator->impl->link_model_status().text())};
+  return {Code::kNotFound, std::string(communicator->impl->links().model_status().text())};
 }
 
 constexpr uint64_t kFlushTimeoutNs = 5'000'000'000;
@@ -72,7 +72,7 @@ Status check(const LinkOutputs& outputs) {
 
 Status check_device_of(const hetcomm_communicator_t* communicator, const DeviceOfRank& of) {
   HETCOMM_RETURN_IF_ERROR(check_rank(communicator, of.rank));
-  const size_t count = communicator->impl->device_count(of.rank);
+  const size_t count = communicator->impl->links().device_count(of.rank);
   if (of.device >= 0 && static_cast<size_t>(of.device) < count) return {};
   return Status(Code::kOutOfRange, fmt::format("rank {} has no device {}: it has devices 0 to {}",
                                                of.rank, of.device, count - 1));
@@ -85,9 +85,9 @@ Status tell_link(hetcomm_communicator_t* communicator, const DeviceOfRank& from,
   HETCOMM_RETURN_IF_ERROR(check_device_of(communicator, from));
   HETCOMM_RETURN_IF_ERROR(check_device_of(communicator, to));
   HETCOMM_RETURN_IF_ERROR(check(outputs));
-  const topology::LinkModel* const model = communicator->impl->link_model();
+  const topology::LinkModel* const model = communicator->impl->links().model();
   if (model == nullptr) return no_link_model(communicator);
-  const topology::Route route = communicator->impl->route(
+  const topology::Route route = communicator->impl->links().route(
       {from.rank, static_cast<size_t>(from.device)}, {to.rank, static_cast<size_t>(to.device)});
   for (size_t i = 0; i < std::min(outputs.capacity, route.resources.size()); ++i) {
     const topology::LinkResource& crossed =
@@ -387,7 +387,7 @@ hetcomm_status_t hetcomm_communicator_explain_pairings(hetcomm_communicator_t* c
                     "format is neither HETCOMM_TOPOLOGY_TEXT nor HETCOMM_TOPOLOGY_JSON");
     }
     const hetcomm::Result<hetcomm::PairingReport> report =
-        communicator->impl->pairing_report(rank, static_cast<size_t>(device));
+        communicator->impl->links().pairing_report(rank, static_cast<size_t>(device));
     if (!report.ok()) return report.status();
     return capi::write_text(format == HETCOMM_TOPOLOGY_JSON ? hetcomm::to_json(report.value())
                                                             : hetcomm::to_text(report.value()),
@@ -422,7 +422,7 @@ hetcomm_status_t hetcomm_communicator_link_model(hetcomm_communicator_t* communi
                                                  size_t* out_size) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(check(communicator));
-    const topology::LinkModel* const model = communicator->impl->link_model();
+    const topology::LinkModel* const model = communicator->impl->links().model();
     if (model == nullptr) return no_link_model(communicator);
     const Result<std::string> text = capi::write_link_model(*model, format);
     if (!text.ok()) return text.status();

@@ -32,22 +32,12 @@ Region flat(uint64_t offset, uint64_t bytes) {
   return region;
 }
 
-bool is_same_place(const SideMemory& one, const Region& first, const SideMemory& other,
-                   const Region& second) {
-  return one.named_memory() == other.named_memory() &&
-         one.piece().offset + first.offset == other.piece().offset + second.offset &&
-         first.row_bytes == second.row_bytes && first.dimensions == second.dimensions &&
-         first.extents == second.extents && first.strides == second.strides;
-}
-
 }  // namespace
 
 Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
     : owner_(owner),
       shared_(shared),
-      sources_(shared.program.tensors.size()),
-      destinations_(shared.program.tensors.size()),
-      copies_between_(shared.program.tensors.size()),
+      memory_(shared.program),
       claim_(shared.program),
       device_copies_(shared.commons.staging, *this),
       phases_(shared.program.phases.size()) {
@@ -75,23 +65,7 @@ Code Execution::claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* d
 
 void Execution::bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
                      const Label& label, Operation& operation) {
-  const Program& program = shared_.program;
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    if (program.sources[i].bytes > 0) sources_[i].bind(sources[i], program.sources[i]);
-    if (program.destinations[i].bytes > 0) {
-      destinations_[i].bind(destinations[i], program.destinations[i]);
-    }
-    copies_between_[i] =
-        program.sources[i].bytes > 0 && program.destinations[i].bytes > 0 &&
-        sources_[i].is_staged() && destinations_[i].is_staged() &&
-        can_copy_between(*sources_[i].named_memory(), *destinations_[i].named_memory());
-  }
-  for (const auto* side : {&sources_, &destinations_}) {
-    for (const SideMemory& memory : *side) {
-      if (memory.named_memory() == nullptr) continue;
-      operation.buffers.pieces.push_back(memory.piece());
-    }
-  }
+  memory_.bind(sources, destinations, operation.buffers.pieces);
   for (const BufferPiece& piece : operation.buffers.pieces) piece.memory->add_use();
   label_ = label;
   operation_ = &operation;
@@ -121,10 +95,8 @@ void Execution::start() {
   first_ = receive_phase_ = receive_index_ = 0;
   state_ = State::kLoading;
   try {
-    if (shared_.program.scratch_bytes > 0) {
-      scratch_ = shared_.commons.host_blocks.take(shared_.program.scratch_bytes);
-    }
-    for (SideMemory& source : sources_) {
+    memory_.take_scratch(shared_.commons.host_blocks);
+    for (SideMemory& source : memory_.sources()) {
       if (!source.has_shadow()) continue;
       source.load(shared_.commons.staging, *this);
       ++copies_;
@@ -182,28 +154,27 @@ void Execution::move(bool oldest) {
   }
 }
 
+// Starts to copy results to devices. Completes if there is nothing to copy.
 void Execution::store() {
   state_ = State::kStoring;
-  const bool any = std::any_of(destinations_.begin(), destinations_.end(),
-                               [](const SideMemory& memory) { return memory.has_shadow(); });
-  if (any) start_storing();
-  if (copies_ == 0) complete();
-}
-
-void Execution::start_storing() {
-  std::vector<std::vector<const Region*>> regions(destinations_.size());
-  for (const ProgramPhase& phase : shared_.program.phases) {
-    for (const ProgramArrival& arrival : phase.arrivals) {
-      const Region& to = arrival.to;
-      if (to.memory != Space::kDestination || arrival.adds) continue;
-      if (destinations_[to.tensor].has_shadow()) regions[to.tensor].push_back(&to);
+  std::vector<SideMemory>& destinations = memory_.destinations();
+  if (std::any_of(destinations.begin(), destinations.end(),
+                  [](const SideMemory& memory) { return memory.has_shadow(); })) {
+    std::vector<std::vector<const Region*>> regions(destinations.size());
+    for (const ProgramPhase& phase : shared_.program.phases) {
+      for (const ProgramArrival& arrival : phase.arrivals) {
+        const Region& to = arrival.to;
+        if (to.memory != Space::kDestination || arrival.adds) continue;
+        if (destinations[to.tensor].has_shadow()) regions[to.tensor].push_back(&to);
+      }
+    }
+    for (size_t i = 0; i < destinations.size(); ++i) {
+      if (!destinations[i].has_shadow()) continue;
+      destinations[i].store(shared_.commons.staging, regions[i], *this);
+      ++copies_;
     }
   }
-  for (size_t i = 0; i < destinations_.size(); ++i) {
-    if (!destinations_[i].has_shadow()) continue;
-    destinations_[i].store(shared_.commons.staging, regions[i], *this);
-    ++copies_;
-  }
+  if (copies_ == 0) complete();
 }
 
 void Execution::complete() {
@@ -216,9 +187,7 @@ void Execution::complete() {
     operation.outcome.bytes_received = shared_.program.received_bytes;
   } else {
     drop_landings();
-    for (auto* const sides : {&sources_, &destinations_}) {
-      for (SideMemory& side : *sides) side.leave_to(shared_.commons.staging.abandoned());
-    }
+    memory_.leave_to(shared_.commons.staging.abandoned());
     operation.outcome.code = code_;
     try {
       operation.outcome.text = std::make_unique<std::string>(std::move(text_));
@@ -228,7 +197,7 @@ void Execution::complete() {
   }
   operation.composite = nullptr;
   shared_.claims.leave(claim_);
-  if (scratch_.memory != nullptr) shared_.commons.host_blocks.give(std::exchange(scratch_, {}));
+  memory_.give_scratch(shared_.commons.host_blocks);
   shared_.commons.completer.finish(operation);
   owner_.note_ready();
 }
@@ -444,7 +413,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
       }
       buffers_.push_back(hetcomm_buffer_host(state.landing, message.bytes));
     }
-    operation = shared_.communicator.make_internal(
+    operation = shared_.communicator.starter().make_internal(
         {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
          .peer = track.peer(),
          .tag = 0,
@@ -467,7 +436,8 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   ++under_way_;
   TrackTurns& turns = shared_.turns;
   const size_t index_of_track = message.track;
-  shared_.communicator.start_internal(*operation);  // this execution may be over afterwards
+  // This execution may be over afterwards.
+  shared_.communicator.starter().start_internal(*operation);
   turns.settle(index_of_track);
   return true;
 }
@@ -475,10 +445,10 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
 // Lists the pieces of a message that is sent or received in place.
 void Execution::list_buffers(const ProgramMessage& message) {
   for (const Region& region : message.regions) {
-    const SideMemory* const side = side_memory_of(region);
+    const SideMemory* const side = memory_.side_of(region);
     for (RowCursor row(region); row.left() > 0; row.advance(row.left())) {
       buffers_.push_back(side == nullptr
-                             ? hetcomm_buffer_host(scratch_.memory.get() + row.offset(), row.left())
+                             ? hetcomm_buffer_host(memory_.scratch() + row.offset(), row.left())
                              : side->part(row.offset(), row.left()));
     }
   }
@@ -493,7 +463,8 @@ bool Execution::take_memory(const ProgramMessage& message, MessageState& state, 
   if (!sends || state.way != Way::kStaged) return true;
   uint64_t raw_bytes = 0;
   for (const Region& region : message.regions) {
-    if (staged_side_of(region) != nullptr && converts(region)) raw_bytes += region.bytes();
+    if (memory_.staged_side_of(region) == nullptr || !memory_.converts(region)) continue;
+    raw_bytes += region.bytes();
   }
   if (raw_bytes == 0) return true;
   state.raw = landing.take(raw_bytes, must);
@@ -507,13 +478,13 @@ void Execution::fetch(const ProgramMessage& message, MessageState& state,
   std::byte* packed = state.landing;
   std::byte* raw = state.raw;
   for (const Region& region : message.regions) {
-    const bool converted = converts(region);
-    if (const SideMemory* const side = staged_side_of(region); side != nullptr) {
+    const bool converted = memory_.converts(region);
+    if (const SideMemory* const side = memory_.staged_side_of(region); side != nullptr) {
       device_copies_.add(StreamDirection::kToHost, *side, region, converted ? raw : packed);
       if (converted) raw += region.bytes();
       budget_ -= std::min(budget_, DeviceCopies::count(*side, region) * kBytesOfACopy);
     }
-    packed += packed_bytes(region);
+    packed += memory_.packed_bytes(region);
   }
   start_copies(StreamDirection::kToHost, use);
   state.copying = true;
@@ -563,42 +534,11 @@ void Execution::on_end(Operation& message) {
 
 // --- copies -------------------------------------------------------------------
 
-// Returns |region| as a side of a copy. |sums|: the phase's memory for sums, if it has any.
-CopySide Execution::side_of(const Region& region, std::byte* sums) {
-  const ElementType type = shared_.program.tensors[region.tensor].type_of(region.memory);
-  if (region.memory == Space::kSum) return {sums, &region, type};
-  if (region.memory == Space::kScratch) return {scratch_.memory.get(), &region, type};
-  return {side_memory_of(region)->host(), &region, type};
-}
-
-// Returns the memory of |region|; null if it is private memory of the execution.
-const SideMemory* Execution::side_memory_of(const Region& region) const {
-  if (region.memory == Space::kScratch || region.memory == Space::kSum) return nullptr;
-  return region.memory == Space::kSource ? &sources_[region.tensor] : &destinations_[region.tensor];
-}
-
-// Returns the staged memory of |region|; null if the processor can access the region.
-const SideMemory* Execution::staged_side_of(const Region& region) const {
-  const SideMemory* const side = side_memory_of(region);
-  return side != nullptr && side->is_staged() ? side : nullptr;
-}
-
-bool Execution::converts(const Region& region) const {
-  return shared_.program.tensors[region.tensor].converts(region.memory);
-}
-
-// Returns the bytes of |region| in a message.
-uint64_t Execution::packed_bytes(const Region& region) const {
-  if (!converts(region)) return region.bytes();
-  const TypePair& types = shared_.program.tensors[region.tensor].types;
-  return region.bytes() / reduce::size_of(types.source) * reduce::size_of(types.destination);
-}
-
 Execution::Way Execution::way_of(const ProgramMessage& message) const {
   bool staged = false;
   bool as_it_lies = message.is_direct;
   for (const Region& region : message.regions) {
-    if (staged_side_of(region) == nullptr) continue;
+    if (memory_.staged_side_of(region) == nullptr) continue;
     staged = true;
     as_it_lies = as_it_lies && (SideMemory::has_long_rows(region) ||
                                 (message.regions.size() == 1 && region.rows == 1));
@@ -610,14 +550,14 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
   uint64_t at = 0;
   uint64_t raw = 0;
   for (const Region& region : message.regions) {
-    const bool staged = staged_side_of(region) != nullptr;
-    const Region packed = flat(at, packed_bytes(region));
+    const bool staged = memory_.staged_side_of(region) != nullptr;
+    const Region packed = flat(at, memory_.packed_bytes(region));
     at += packed.row_bytes;
-    if (staged && !converts(region)) continue;  // already copied there
+    if (staged && !memory_.converts(region)) continue;  // already copied there
     const Conversion& conversion = shared_.program.tensors[region.tensor];
     const CopySide to{state.landing, &packed, conversion.sent_type(region.memory)};
     if (!staged) {
-      copy(side_of(region), to, conversion.types.overflow);
+      copy(memory_.copy_side_of(region), to, conversion.types.overflow);
       continue;
     }
     const Region fetched = flat(raw, region.bytes());
@@ -627,39 +567,17 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
   budget_ -= std::min(budget_, message.bytes);
 }
 
-// Whether an arrival from this rank's own memory bypasses the host. |*rows|: the rows to copy.
-bool Execution::stays_on_device(const ProgramArrival& arrival, CommonRows* rows) const {
-  return arrival.receive < 0 && !arrival.adds && arrival.from.memory == Space::kSource &&
-         arrival.to.memory == Space::kDestination && copies_between_[arrival.to.tensor] &&
-         !converts(arrival.from) && find_common_rows(arrival.from, arrival.to, rows);
-}
-
-// Returns the bytes of host memory that an arrival from this rank's own memory needs, before and
-// after conversion. 0: none of the arrival is on a device, or it is already in place.
-uint64_t Execution::room_of(const ProgramArrival& arrival) const {
-  if (arrival.receive >= 0) return 0;
-  const SideMemory* const from = staged_side_of(arrival.from);
-  const SideMemory* const to = staged_side_of(arrival.to);
-  if (from == nullptr) return to == nullptr ? 0 : arrival.to.bytes();
-  if (to != nullptr && !converts(arrival.from) &&
-      is_same_place(*from, arrival.from, *to, arrival.to)) {
-    return 0;
-  }
-  CommonRows rows;
-  if (stays_on_device(arrival, &rows)) return 0;
-  return std::max(arrival.from.bytes(), arrival.to.bytes());
-}
-
 // Returns the cost of an arrival, in bytes of |budget_|.
 uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   uint64_t copies = 0;
-  if (CommonRows rows; stays_on_device(arrival, &rows)) {
+  if (CommonRows rows; memory_.stays_on_device(arrival, &rows)) {
     return rows.planes() * kBytesOfACopy;
   }
-  if (const SideMemory* const to = staged_side_of(arrival.to); to != nullptr) {
+  if (const SideMemory* const to = memory_.staged_side_of(arrival.to); to != nullptr) {
     copies += DeviceCopies::count(*to, arrival.to);
   }
-  const SideMemory* const from = arrival.receive < 0 ? staged_side_of(arrival.from) : nullptr;
+  const SideMemory* const from =
+      arrival.receive < 0 ? memory_.staged_side_of(arrival.from) : nullptr;
   if (from != nullptr) copies += DeviceCopies::count(*from, arrival.from);
   return copies * kBytesOfACopy + arrival.to.bytes();
 }
@@ -698,8 +616,8 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   uint64_t fetched_bytes = 0;
   uint64_t stored_bytes = 0;
   for (size_t i = begin; i < end; ++i) {
-    const bool is_fetched = staged_side_of(arrivals[i].from) != nullptr;
-    (is_fetched ? fetched_bytes : stored_bytes) += room_of(arrivals[i]);
+    const bool is_fetched = memory_.staged_side_of(arrivals[i].from) != nullptr;
+    (is_fetched ? fetched_bytes : stored_bytes) += memory_.room_of(arrivals[i]);
   }
   DeviceCopyUse use{.kind = DeviceCopyUse::Kind::kFetchOwn,
                     .phase = static_cast<uint32_t>(phase_index),
@@ -723,11 +641,11 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
       take_received(phase_index, arrival);
       continue;
     }
-    const SideMemory* const from = staged_side_of(arrival.from);
-    const SideMemory* const to = staged_side_of(arrival.to);
-    const uint64_t room = room_of(arrival);
+    const SideMemory* const from = memory_.staged_side_of(arrival.from);
+    const SideMemory* const to = memory_.staged_side_of(arrival.to);
+    const uint64_t room = memory_.room_of(arrival);
     if (from == nullptr && to == nullptr) {
-      put(arrival, side_of(arrival.to, sums), sums);
+      put(arrival, memory_.copy_side_of(arrival.to, sums), sums);
     } else if (from == nullptr) {
       const Region packed = flat(0, room);
       put(arrival,
@@ -742,7 +660,7 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
       next_fetched += room;
     } else if (CommonRows rows; to != nullptr &&
                                 !is_same_place(*from, arrival.from, *to, arrival.to) &&
-                                stays_on_device(arrival, &rows)) {
+                                memory_.stays_on_device(arrival, &rows)) {
       device_copies_.add(*from, arrival.from, *to, arrival.to, rows);
     }
   }
@@ -765,13 +683,13 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
       shared_.program.phases[phase_index].sends.size() + static_cast<size_t>(arrival.receive);
   const MessageState& message = messages_[phases_[phase_index].first_message + receive];
   if (message.way == Way::kAsTheyLie) return;
-  if (const SideMemory* const side = staged_side_of(arrival.to); side != nullptr) {
+  if (const SideMemory* const side = memory_.staged_side_of(arrival.to); side != nullptr) {
     device_copies_.add(StreamDirection::kFromHost, *side, arrival.to,
                        message.landing + arrival.position);
     return;
   }
   const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
-  const CopySide to = side_of(arrival.to, phases_[phase_index].sums);
+  const CopySide to = memory_.copy_side_of(arrival.to, phases_[phase_index].sums);
   const ElementType type = arrival.is_term ? conversion.types.source : conversion.types.destination;
   const uint64_t elements = arrival.to.bytes() / reduce::size_of(to.type);
   const Region packed = flat(arrival.position, elements * reduce::size_of(type));
@@ -783,7 +701,7 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
 // sum, it is complete, and is divided before it is rounded.
 void Execution::put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) {
   const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
-  const CopySide from = side_of(arrival.from, sums);
+  const CopySide from = memory_.copy_side_of(arrival.from, sums);
   if (arrival.adds) return add(from, to);
   if (arrival.from.memory == Space::kSum && conversion.divisor > 1) {
     std::byte* const sum = sums + arrival.from.offset;
@@ -802,14 +720,15 @@ void Execution::put_fetched(const DeviceCopyUse& use) {
   std::byte* next = use.memory;
   for (size_t i = use.index; i < use.end; ++i) {
     const ProgramArrival& arrival = shared_.program.phases[use.phase].arrivals[i];
-    const uint64_t room = room_of(arrival);
-    if (room == 0 || staged_side_of(arrival.from) == nullptr) continue;
+    const uint64_t room = memory_.room_of(arrival);
+    if (room == 0 || memory_.staged_side_of(arrival.from) == nullptr) continue;
     const TypePair& types = shared_.program.tensors[arrival.to.tensor].types;
     const Region fetched = flat(room - arrival.from.bytes(), arrival.from.bytes());
-    const CopySide from{next, &fetched, converts(arrival.from) ? types.source : types.destination};
-    const SideMemory* const to = staged_side_of(arrival.to);
+    const CopySide from{next, &fetched,
+                        memory_.converts(arrival.from) ? types.source : types.destination};
+    const SideMemory* const to = memory_.staged_side_of(arrival.to);
     if (to == nullptr) {
-      copy(from, side_of(arrival.to), types.overflow);
+      copy(from, memory_.copy_side_of(arrival.to), types.overflow);
     } else {
       const Region converted = flat(0, arrival.to.bytes());
       copy(from, {next, &converted, types.destination}, types.overflow);

@@ -25,6 +25,7 @@
 #include "src/core/progress/operation.h"
 #include "src/reshard/claim.h"
 #include "src/reshard/device_copies.h"
+#include "src/reshard/execution_memory.h"
 #include "src/reshard/landing.h"
 #include "src/reshard/program.h"
 #include "src/reshard/side_memory.h"
@@ -190,10 +191,6 @@ class Execution final : public CompositeOperation,
   void post_receives(size_t end, bool oldest) HETCOMM_UNDER_BATON;
   void post_sends(size_t index, bool oldest) HETCOMM_UNDER_BATON;
   bool post(size_t phase, size_t index, bool sends, bool must) HETCOMM_UNDER_BATON;
-  const SideMemory* side_memory_of(const Region& region) const HETCOMM_UNDER_BATON;
-  const SideMemory* staged_side_of(const Region& region) const HETCOMM_UNDER_BATON;
-  bool converts(const Region& region) const HETCOMM_UNDER_BATON;
-  uint64_t packed_bytes(const Region& region) const HETCOMM_UNDER_BATON;
   Way way_of(const ProgramMessage& message) const HETCOMM_UNDER_BATON;
   void start_copies(StreamDirection direction, const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   bool take_memory(const ProgramMessage& message, MessageState& state, bool sends,
@@ -202,8 +199,6 @@ class Execution final : public CompositeOperation,
              const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   void list_buffers(const ProgramMessage& message) HETCOMM_UNDER_BATON;
   void pack(const ProgramMessage& message, const MessageState& state) HETCOMM_UNDER_BATON;
-  bool stays_on_device(const ProgramArrival& arrival, CommonRows* rows) const HETCOMM_UNDER_BATON;
-  uint64_t room_of(const ProgramArrival& arrival) const HETCOMM_UNDER_BATON;
   uint64_t cost_of(const ProgramArrival& arrival) const HETCOMM_UNDER_BATON;
   void arrive(size_t index, bool must) HETCOMM_UNDER_BATON;
   bool take_arrivals(size_t phase_index, size_t end, bool must) HETCOMM_UNDER_BATON;
@@ -211,10 +206,8 @@ class Execution final : public CompositeOperation,
   void let_go_of_sums(PhaseState& state) HETCOMM_UNDER_BATON;
   void put_fetched(const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   void let_go(MessageState& state, bool sends) HETCOMM_UNDER_BATON;
-  CopySide side_of(const Region& region, std::byte* sums = nullptr) HETCOMM_UNDER_BATON;
   void put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) HETCOMM_UNDER_BATON;
   void store() HETCOMM_UNDER_BATON;
-  void start_storing() HETCOMM_UNDER_BATON;
   void complete() HETCOMM_UNDER_BATON;
   void drop_landings() HETCOMM_UNDER_BATON;
   void stop(const Status& why, std::string text) HETCOMM_UNDER_BATON;
@@ -235,13 +228,9 @@ class Execution final : public CompositeOperation,
   bool is_lined_up_ = false;
   uint64_t number_ = 0;
   Label label_;
-  std::vector<SideMemory> sources_;       // by tensor
-  std::vector<SideMemory> destinations_;  // by tensor
-  // By tensor: whether devices copy directly from its source to its destination.
-  std::vector<bool> copies_between_;
+  ExecutionMemory memory_;
   Claim claim_;
   DeviceCopies device_copies_;
-  HostBlocks::Block scratch_;
   std::vector<PhaseState> phases_;
   std::vector<MessageState> messages_;
   std::vector<hetcomm_buffer_t> buffers_;  // buffers of the message that is being posted

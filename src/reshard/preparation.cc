@@ -76,11 +76,11 @@ Status Order::check() const {
 }
 
 Status Order::find_links() {
-  const topology::LinkModel* model = communicator_.link_model();
+  const topology::LinkModel* model = communicator_.links().model();
   if (model == nullptr) return {};
   std::vector<RankEnd> ends;
   for (int32_t rank = 0; rank < communicator_.size(); ++rank) {
-    const topology::LinkEnd end = communicator_.link_end({.rank = rank});
+    const topology::LinkEnd end = communicator_.links().end_of({.rank = rank});
     ends.push_back({std::string(end.host), std::string(end.nic)});
   }
   Result<Links> links = Links::create(*model, ends);
@@ -134,7 +134,7 @@ std::unique_ptr<Redistribution> Order::prepare() {
   ProgramOptions options;
   options.rank = communicator_.rank();
   options.bundle_bytes = bundle_bytes_of(orders_, options_.plans.slice_bytes);
-  options.near = communicator_.near_ranks();
+  options.near = communicator_.links().near_ranks();
   std::vector<Passage> passages;
   for (size_t i = 0; i < orders_.size(); ++i) {
     Passage& passage = passages.emplace_back();

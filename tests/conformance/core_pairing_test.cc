@@ -118,7 +118,7 @@ TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
 TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
   run_pair({2, kRate}, {2, kRate}, "SMALL_JOB=0;", [](CoreMember& me) {
     if (me.rank() == 0) {
-      Result<PairingReport> before = me.communicator().pairing_report(1, 0);
+      Result<PairingReport> before = me.communicator().links().pairing_report(1, 0);
       ASSERT_TRUE(before.ok());
       ASSERT_FALSE(before->pairings.empty());
       for (const Pairing& each : before->pairings) {
@@ -127,7 +127,7 @@ TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
       }
     }
     exchange_often(me, 2);
-    Result<PairingReport> after = me.communicator().pairing_report(1 - me.rank(), 0);
+    Result<PairingReport> after = me.communicator().links().pairing_report(1 - me.rank(), 0);
     ASSERT_TRUE(after.ok());
     for (const Pairing& each : after->pairings) EXPECT_TRUE(each.reach.ok()) << each.reach.text();
   });

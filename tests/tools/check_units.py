@@ -29,11 +29,7 @@ MAX_METHODS = 45
 LARGE_CLASSES = {
     "bench/hetcomm_backend:HetcommBackend": (20, 52),
     "python/src/torch/process_group:ProcessGroup": (14, 72),
-    "src/core/communicator/communicator:Communicator": (13, 50),
-    "src/core/context/context:Context": (25, 46),
-    "src/core/peer/transfer/tracks:Tracks": (9, 46),
     "src/liveness/judge:Judge": (25, 71),
-    "src/reshard/execution:Execution": (27, 53),
     "transports/tcp/endpoint:TcpEndpoint": (25, 50),
 }
 

@@ -33,7 +33,7 @@ void Agreement::start(bool wanted) {
 void Agreement::post(bool sends, uint32_t peer, ByteSpan bytes) {
   if (step_ == Step::kOver) return;  // an earlier message has failed
   messages_.reserve(messages_.size() + 1);
-  Operation* message = ranks_.communicator.make_internal(
+  Operation* message = ranks_.communicator.starter().make_internal(
       {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
        .peer = ranks_.ranks[peer],
        .tag = ranks_.tag,
@@ -41,7 +41,7 @@ void Agreement::post(bool sends, uint32_t peer, ByteSpan bytes) {
        .handler = this});
   if (message == nullptr) throw std::bad_alloc();
   messages_.push_back(message);
-  ranks_.communicator.start_internal(*message);
+  ranks_.communicator.starter().start_internal(*message);
 }
 
 void Agreement::cancel() {

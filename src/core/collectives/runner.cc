@@ -119,7 +119,7 @@ void Runner::post_round(Segment& segment, size_t slot) {
       const Step& step = segment.steps.list[i];
       if (step.kind != kind) continue;
       messages_.reserve(messages_.size() + 1);
-      Operation* message = communicator_->make_internal(
+      Operation* message = communicator_->starter().make_internal(
           {.kind = kind == StepKind::kSend ? OperationKind::kSend : OperationKind::kReceive,
            .peer = client_->job_rank(step.peer),
            .tag = tag_ | (segment.index & kSegmentMask),
@@ -129,7 +129,7 @@ void Runner::post_round(Segment& segment, size_t slot) {
       message->internal.cookie = slot;
       messages_.push_back(message);
       ++segment.pending;
-      communicator_->start_internal(*message);
+      communicator_->starter().start_internal(*message);
     }
   }
   --segment.pending;

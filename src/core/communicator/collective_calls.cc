@@ -114,7 +114,7 @@ Code post_collective(Communicator& communicator, const Arguments& arguments, Ope
       poster.collect(*operation);
     } else {
       operation->set_state(OperationState::kPending);
-      engine.submit_queued(operation);
+      engine.baton_lock().submit(*operation);
     }
     *out = operation;
   }

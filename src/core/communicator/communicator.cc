@@ -23,7 +23,7 @@ std::vector<int> ranks_of(const std::vector<MemberChannel>& members) {
 Communicator::Communicator(Context& context, std::shared_ptr<Job> job, Channel& channel,
                            std::vector<MemberChannel> members, Communicator* parent,
                            JobOptions options)
-    : JobMember(channel, ranks_of(members), job->size()),
+    : JobMember(channel, job->gate(), ranks_of(members), job->size()),
       context_(context),
       job_(std::move(job)),
       engine_(job_->engine()),
@@ -34,7 +34,9 @@ Communicator::Communicator(Context& context, std::shared_ptr<Job> job, Channel& 
       rank_(rank_of(job_->rank())),
       collectives_(std::make_unique<collectives::Collectives>(*this, *job_, context.config())),
       poster_(context, *this, *job_, members_),
-      memories_(*this, *job_, context.config().number(variable::kTimeout)) {
+      memories_(*this, *job_, context.config().number(variable::kTimeout)),
+      links_(context, *this, *job_) {
+  set_starter(poster_);
   const Engine::Baton baton(engine_);
   job_->members().add(this);
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
@@ -202,58 +204,6 @@ std::string Communicator::explain(int32_t rank) {
   const Engine::Baton baton(engine_);
   const int peer = ranks()[static_cast<size_t>(rank)];
   return job_->paths().explain(peer) + job_->peers().explain_link(job_->rank(), peer);
-}
-
-Result<PairingReport> Communicator::pairing_report(int32_t rank, size_t device) {
-  Result<const topology::HostView*> view = context_.topology().view();
-  if (!view.ok()) return view.status();
-  const Device& owner = context_.devices().device(device);
-  PairingReport report{.rank = rank_,
-                       .peer = rank,
-                       .device = static_cast<int32_t>(device),
-                       .device_name = name_of(owner),
-                       .most_rails = context_.config().number(variable::kRails),
-                       .pairings = {},
-                       .machine = view.value()->machine,
-                       .order = context_.nic_order(*view.value(), owner)};
-  const Engine::Baton baton(engine_);
-  report.pairings = job_->paths().pairings(ranks()[static_cast<size_t>(rank)]);
-  return report;
-}
-
-const topology::LinkModel* Communicator::link_model() {
-  const Engine::Baton baton(engine_);
-  return job_->peers().link_model();
-}
-
-Status Communicator::link_model_status() {
-  const Engine::Baton baton(engine_);
-  return job_->peers().link_model_status();
-}
-
-topology::LinkEnd Communicator::link_end(const RankDevice& of) {
-  const Engine::Baton baton(engine_);
-  return job_->peers().link_end({ranks()[static_cast<size_t>(of.rank)], of.device});
-}
-
-std::vector<bool> Communicator::near_ranks() {
-  const Engine::Baton baton(engine_);
-  std::vector<bool> near;
-  for (const int rank : ranks()) near.push_back(job_->peers().are_near(rank, job_->rank()));
-  return near;
-}
-
-topology::Route Communicator::route(const RankDevice& from, const RankDevice& to) {
-  const Engine::Baton baton(engine_);
-  const auto in_job = [&](const RankDevice& of) {
-    return RankDevice{ranks()[static_cast<size_t>(of.rank)], of.device};
-  };
-  return job_->peers().route(in_job(from), in_job(to));
-}
-
-size_t Communicator::device_count(int32_t rank) {
-  const Engine::Baton baton(engine_);
-  return job_->peers().device_count(ranks()[static_cast<size_t>(rank)]);
 }
 
 void Communicator::abort(const std::string& reason) {

@@ -14,12 +14,12 @@
 #include <hetcomm/p2p.h>
 
 #include "src/base/baton_role.h"
+#include "src/core/communicator/link_queries.h"
 #include "src/core/communicator/operation_filler.h"
 #include "src/core/communicator/poster.h"
 #include "src/core/communicator/registered_memories.h"
 #include "src/core/job/job.h"
 #include "src/core/job/job_member.h"
-#include "src/core/job/paths/pairing_report.h"
 #include "src/core/memory/registration.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
@@ -48,6 +48,7 @@ class Communicator final : public JobMember {
   Poster& poster() { return poster_; }
   const Poster& poster() const { return poster_; }
   RegisteredMemories& memories() { return memories_; }
+  LinkQueries& links() { return links_; }
   collectives::Collectives& collectives() { return *collectives_; }
 
   // All functions down to flush() are [any-thread].
@@ -60,21 +61,6 @@ class Communicator final : public JobMember {
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);
-  // Returns every pairing of this rank's network interfaces with those of |rank|, and how |device|
-  // of the context uses them. Fails if the machine cannot be read.
-  Result<PairingReport> pairing_report(int32_t rank, size_t device);
-  // Returns the job's model of the links between hosts, which never changes; null if there is none.
-  const topology::LinkModel* link_model();
-  // Returns the reason why there is no link model.
-  Status link_model_status();
-  // Returns the route between devices of two ranks by the model, which must exist.
-  topology::Route route(const RankDevice& from, const RankDevice& to);
-  // Returns one end of a route by the model, which must exist. The names live as long as the job.
-  topology::LinkEnd link_end(const RankDevice& of);
-  // Returns, by rank, whether the rank shares a host with this one.
-  std::vector<bool> near_ranks();
-  // Returns the number of devices in the rank's context.
-  size_t device_count(int32_t rank);
   // Counts the existing groups: the operations that they have collected refer to this communicator.
   void count_groups(int32_t more) { groups_.fetch_add(more, std::memory_order_release); }
   // Count the existing queues and redistributions: their tracks refer to this communicator.
@@ -109,25 +95,12 @@ class Communicator final : public JobMember {
   uint32_t channel_at(int job_rank) const override HETCOMM_UNDER_BATON {
     return members_[static_cast<size_t>(rank_of(job_rank))].channel;
   }
-  void start(Operation& operation) override HETCOMM_UNDER_BATON { poster_.start(operation); }
-  void depart(Operation& operation) override HETCOMM_UNDER_BATON { poster_.depart(operation); }
   void end(Operation& operation, Code code, std::string_view why) override HETCOMM_UNDER_BATON;
   std::string awaited_text(const Operation& operation) override HETCOMM_UNDER_BATON;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation) HETCOMM_UNDER_BATON;
   // Releases the handle of a pending operation. The caller will not see its end.
   void release(Operation& operation) HETCOMM_UNDER_BATON;
-  Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
-                            uint64_t offset, uint64_t length) override HETCOMM_UNDER_BATON {
-    return poster_.begin_for_peer(kind, peer, registration, offset, length);
-  }
-  Operation* make_internal(const InternalMessage& message) override HETCOMM_UNDER_BATON {
-    return poster_.make_internal(message);
-  }
-  void start_internal(Operation& message) override HETCOMM_UNDER_BATON {
-    engine_.operation_started();
-    poster_.start(message);
-  }
   void add_remote(RemoteMemory& remote) override { memories_.add_remote(remote); }
   void drop_remote(RemoteMemory& remote) override { memories_.drop_remote(remote); }
   void end_collectives(const Status& why) override HETCOMM_UNDER_BATON;
@@ -161,6 +134,7 @@ class Communicator final : public JobMember {
   std::unique_ptr<collectives::Collectives> collectives_;
   Poster poster_;
   RegisteredMemories memories_;
+  LinkQueries links_;
 };
 
 }  // namespace hetcomm

@@ -143,7 +143,7 @@ Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::s
     return Code::kOk;
   }
   operation->set_state(OperationState::kPending);
-  engine_.submit_queued(operation);
+  engine_.baton_lock().submit(*operation);
   if (engine_.threaded()) engine_.note_pending();
   return Code::kOk;
 }
@@ -161,7 +161,7 @@ Code Poster::post_behind(const PostArguments& arguments, Operation** out, std::s
   operation->order.departure = departure.release();
   operation->set_state(OperationState::kPending);
   *out = operation;
-  engine_.submit_queued(operation);
+  engine_.baton_lock().submit(*operation);
   engine_.note_pending();
   return Code::kOk;
 }
@@ -346,41 +346,12 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
 }
 
 void Poster::start(Operation& operation) {
+  if (operation.is_gated() || job_.departures().holds_back(operation)) [[unlikely]] {
+    job_.gate().start(operation);
+    return;
+  }
   communicator_.operation_begun();
-  if (has_to_wait(operation)) [[unlikely]] {
-    wait_to_depart(operation);
-    return;
-  }
   go(operation);
-}
-
-void Poster::wait_to_depart(Operation& operation) {
-  std::unique_ptr<Departure> departure;
-  if (operation.options.on_stream) {
-    departure.reset(std::exchange(operation.order.departure, nullptr));
-  }
-  if (channel_.closed) {
-    end_aborted(operation);
-    return;
-  }
-  const bool is_collective = operation.kind == OperationKind::kCollective;
-  try {
-    if (departure == nullptr) {
-      departure = std::make_unique<Departure>();
-      departure->reserve(1);
-    }
-    std::vector<const void*> orders;
-    if (is_collective) orders.push_back(operation.composite->order());
-    Departure& own = job_.departures().add(std::move(departure), std::move(orders));
-    own.join(operation);
-    own.close();
-    if (is_collective) operation.composite->lined_up();
-    note_started(operation);
-    job_.stream_waits().begun(operation);
-  } catch (const std::bad_alloc&) {
-    if (is_collective) operation.composite->withdraw(Code::kOutOfMemory, "out of memory");
-    job_.ender().end_out_of_memory(operation);
-  }
 }
 
 void Poster::end_aborted(Operation& operation) {

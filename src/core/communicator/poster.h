@@ -2,7 +2,7 @@
 //
 //   post() --> operation --> start() --> pair, match table or team
 //
-// An operation that names a user's stream waits after start() until its departure (Departures).
+// An operation that names a user's stream waits at the job's gate (StreamGate) until its departure.
 //
 // A call that gets the baton immediately starts its operation itself. If another thread holds the
 // baton, the call queues its operation, and that thread starts it.
@@ -29,7 +29,7 @@ namespace hetcomm {
 
 class Context;
 
-class Poster {
+class Poster final : public OperationStarter {
  public:
   // All arguments outlive this. |members|: the communicator's members, by rank.
   Poster(Context& context, CommunicatorBase& communicator, Job& job,
@@ -126,10 +126,18 @@ class Poster {
   // Ends the operations of a group that still wait for the group. [any-thread]
   void cancel_group(std::span<const OperationRef> entries);
 
-  // Starts |operation|, which is pending; it may complete now, or wait for users' streams.
-  void start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Continues an operation that has waited for users' streams.
-  void depart(Operation& operation) HETCOMM_UNDER_BATON { go(operation); }
+  // See OperationStarter.
+  void start(Operation& operation) override HETCOMM_UNDER_BATON;
+  void depart(Operation& operation) override HETCOMM_UNDER_BATON { go(operation); }
+  void note_started(Operation& operation) override HETCOMM_UNDER_BATON;
+  Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
+                            uint64_t offset, uint64_t length) override HETCOMM_UNDER_BATON;
+  Operation* make_internal(const InternalMessage& message) override HETCOMM_UNDER_BATON;
+  void start_internal(Operation& message) override HETCOMM_UNDER_BATON {
+    engine_.operation_started();
+    start(message);
+  }
+
   // Starts the operation of a call that has just taken the baton, after operations that were
   // submitted earlier.
   void start_now(Operation& operation) HETCOMM_UNDER_BATON {
@@ -140,10 +148,6 @@ class Poster {
   }
   // Leaves |operation| to its group, which will start it. Its deadline already counts.
   void collect(Operation& operation) HETCOMM_UNDER_BATON;
-  // See CommunicatorBase.
-  Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
-                            uint64_t offset, uint64_t length) HETCOMM_UNDER_BATON;
-  Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON;
 
  private:
   // Sends a short message before anything about it is recorded here. The call has just taken the
@@ -173,13 +177,6 @@ class Poster {
   void start_behind(std::span<const OperationRef> entries,
                     std::unique_ptr<Departure> departure) HETCOMM_UNDER_BATON;
   void fail_waiting(std::span<const OperationRef> entries, const Status& why) HETCOMM_UNDER_BATON;
-  bool has_to_wait(const Operation& operation) HETCOMM_UNDER_BATON {
-    return (operation.options.on_stream && operation.order.departure != nullptr) ||
-           job_.departures().holds_back(operation);
-  }
-  void wait_to_depart(Operation& operation) HETCOMM_UNDER_BATON;
-  // Records the start and deadline of an operation that was started.
-  void note_started(Operation& operation) HETCOMM_UNDER_BATON;
   void end_aborted(Operation& operation) HETCOMM_UNDER_BATON;
   bool end_abandoned(Operation& operation) HETCOMM_UNDER_BATON;
   void go(Operation& operation) HETCOMM_UNDER_BATON;

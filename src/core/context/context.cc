@@ -440,8 +440,6 @@ Context::~Context() {
   if (alive_ != nullptr) munmap(alive_, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
 }
 
-void Context::start(Operation& operation) { operation.communicator->start(operation); }
-
 uint64_t Context::sweep(uint64_t now_ns) {
   bool stalled = false;
   const uint64_t next =

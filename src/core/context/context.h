@@ -41,7 +41,7 @@ struct ContextParts {
   bool thread = false;
 };
 
-class Context final : private Submitter, private CopyWarden {
+class Context final : private Sweeper, private CopyWarden {
  public:
   static Result<std::unique_ptr<Context>> create(ContextParts parts);
   ~Context();
@@ -114,7 +114,6 @@ class Context final : private Submitter, private CopyWarden {
   bool threads_follow_nics() const;
   Status name_processors();
   void place_threads(ProcessorSet wanted, std::string_view why);
-  void start(Operation& operation) override HETCOMM_UNDER_BATON;
   uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;
   void look_at_copies(uint64_t at_ns) override HETCOMM_UNDER_BATON { engine_.timer_changed(at_ns); }

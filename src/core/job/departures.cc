@@ -248,7 +248,7 @@ void Departures::depart(Departure& departure) {
     if (operation == nullptr) continue;
     operation->order.departure = nullptr;
     operation->phase = OperationPhase::kSubmitted;
-    operation->communicator->depart(*operation);
+    operation->communicator->starter().depart(*operation);
   }
 }
 

@@ -94,6 +94,7 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
       departures_(environment.devices),
       ender_(commons_, pairs_, departures_),
       stream_waits_(commons_, pairs_, departures_, ender_),
+      gate_(departures_, stream_waits_, ender_, commons_.completer),
       members_(commons_, pairs_, ender_, stream_waits_),
       events_(commons_, pairs_, paths_, members_, *this),
       memories_(commons_, transports_, peers_, credentials_.identity),

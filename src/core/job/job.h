@@ -42,6 +42,7 @@
 #include "src/core/job/paths/pair_table.h"
 #include "src/core/job/paths/path_inquiry.h"
 #include "src/core/job/peer_events.h"
+#include "src/core/job/stream_gate.h"
 #include "src/core/job/stream_waits.h"
 #include "src/core/job/task_list.h"
 #include "src/core/peer/pair_commons.h"
@@ -100,6 +101,7 @@ class Job final : public Driven, private DeviceUser {
   TaskList& tasks() HETCOMM_UNDER_BATON { return tasks_; }
   Departures& departures() HETCOMM_UNDER_BATON { return departures_; }
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
+  StreamGate& gate() { return gate_; }
   // The control plane. A job of one rank has none.
   liveness::ControlPlane& control() HETCOMM_UNDER_BATON { return *control_; }
 
@@ -189,6 +191,7 @@ class Job final : public Driven, private DeviceUser {
   Departures departures_;
   OperationEnder ender_;
   StreamWaits stream_waits_;
+  StreamGate gate_;
   JobMembers members_;
   PeerEvents events_;
   TaskList tasks_{commons_.engine};

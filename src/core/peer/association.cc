@@ -13,10 +13,9 @@ Association::Association(PairCommons& common, PairBase& pair, int rank, uint32_t
       pair_(pair),
       rank_(rank),
       rails_(common.rank <= rank),
-      sequencer_(common.first_sequence),
+      sequencer_(rails_, common.first_sequence, common.credit_granted),
       send_credit_(credit, common.first_sequence),
-      receive_credit_(common.credit_granted, common.first_sequence),
-      bulks_(common.engine, common.turns, pair) {}
+      bulks_(common.engine, common.turns, pair, state_) {}
 
 // --- connections ------------------------------------------------------------
 
@@ -74,8 +73,7 @@ bool Association::try_send(const WireHeader& header, const void* body, size_t si
                            uint32_t acknowledged, Permit permit) {
   iovec storage{const_cast<void*>(body), size};
   const Code code =
-      sequencer_.send(*rails_.current(), header, ExtentView{Extents(&storage, 1), 0, size},
-                      acknowledged, receive_credit_);
+      sequencer_.send(header, ExtentView{Extents(&storage, 1), 0, size}, acknowledged);
   if (code != Code::kOk) return false;
   if (permit == Permit::kOwner) {
     permits_.answered(sequencer_.sent());
@@ -101,7 +99,7 @@ bool Association::send_update(uint8_t flags) {
   const WireHeader header{.kind = MessageKind::kUpdate,
                           .flags = flags,
                           .acknowledged = sequencer_.received(),
-                          .credit = receive_credit_.returned()};
+                          .credit = receive_credit().returned()};
   return rails_.current()->endpoint().send(encode_header(header), ExtentView{}) == Code::kOk;
 }
 

@@ -24,8 +24,6 @@
 
 namespace hetcomm {
 
-enum class PairState : uint8_t { kIdle, kConnecting, kReady, kLost };
-
 // The interface that a pair offers to the units below it. None of these calls is frequent.
 class PairBase : public ListedPair {
  public:
@@ -108,15 +106,9 @@ class Association {
   // --- messages ---
   Sequencer& sequencer() HETCOMM_UNDER_BATON { return sequencer_; }
   SendCredit& send_credit() HETCOMM_UNDER_BATON { return send_credit_; }
-  ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return receive_credit_; }
+  ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return sequencer_.receive_credit(); }
   // Returns whether a user message may leave now. It must not overtake a protocol message.
   bool may_send() const HETCOMM_UNDER_BATON { return is_ready() && protocol_.empty(); }
-  // Sends the next message over the current rail. Same as Sequencer::send().
-  [[gnu::always_inline]] inline Code send(const WireHeader& header,
-                                          const ExtentView& payload) HETCOMM_UNDER_BATON {
-    return sequencer_.send(*rails_.current(), header, payload, sequencer_.received(),
-                           receive_credit_);
-  }
   // Sends a small protocol message, or queues it if there is no room. Never fails: if out of
   // memory, nothing more leaves, and the pair is lost at the end of the pass. |permit|: the permit
   // that the message keeps until the peer has acknowledged it.
@@ -144,13 +136,13 @@ class Association {
   void violated(std::string_view what) HETCOMM_UNDER_BATON { pair_.violated(*receiving_on_, what); }
   // Deducts an eager message from the credit granted to the peer. Returns false after a violation.
   bool take_credit(uint64_t bytes) HETCOMM_UNDER_BATON {
-    if (receive_credit_.take(bytes)) [[likely]]
+    if (receive_credit().take(bytes)) [[likely]]
       return true;
     violated("more eager data than was granted");
     return false;
   }
   void give_back_credit(uint64_t bytes) HETCOMM_UNDER_BATON {
-    if (receive_credit_.give_back(bytes)) common_.turns.update_due(pair_);
+    if (receive_credit().give_back(bytes)) common_.turns.update_due(pair_);
   }
   // Notes that the peer waits for an acknowledgement of its message.
   void acknowledgement_due() HETCOMM_UNDER_BATON {
@@ -164,17 +156,8 @@ class Association {
     operation.phase = OperationPhase::kQueued;
     outbox_.push_back(operation);
   }
-  // Calls |start(operation)|, which returns false if |operation|, in no list, must be tried again.
-  // Ends |operation| if out of memory.
-  template <typename Start>
-  bool start_or_end(Operation& operation, Start&& start) HETCOMM_UNDER_BATON {
-    try {
-      return start(operation);
-    } catch (const std::bad_alloc&) {
-      end_started(operation);
-      return true;
-    }
-  }
+  // Ends |operation|, which is in no list, because memory ran out while it was started.
+  void end_started(Operation& operation) HETCOMM_UNDER_BATON;
   // Handles a refusal to send the message of |operation|. Returns false if there was no room, so
   // that the caller tries again later. Any other refusal would repeat, so |operation| has ended.
   bool refused(Operation& operation, Code code) HETCOMM_UNDER_BATON;
@@ -185,10 +168,6 @@ class Association {
 
   // --- bulk data ---
   Bulks& bulks() HETCOMM_UNDER_BATON { return bulks_; }
-  // Starts |bulk| on |bulk.rail|, now or when there is room.
-  void submit_bulk(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
-    is_ready() ? bulks_.submit(bulk) : bulks_.wait(bulk);
-  }
 
   // --- memory ---
   // Records that memory ran out where the pair cannot end at once. Nothing after the gap may leave,
@@ -202,7 +181,6 @@ class Association {
   RailMasks choose_near_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
   bool try_send(const WireHeader& header, const void* body, size_t size, uint32_t acknowledged,
                 Permit permit) HETCOMM_UNDER_BATON;
-  void end_started(Operation& operation) HETCOMM_UNDER_BATON;
 
   PairCommons& common_;
   PairBase& pair_;
@@ -214,7 +192,6 @@ class Association {
   RailNeeds needs_;
   Sequencer sequencer_;
   SendCredit send_credit_;
-  ReceiveCredit receive_credit_;
   Permits permits_;
   ProtocolQueue protocol_;
   OperationQueue outbox_;

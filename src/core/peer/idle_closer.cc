@@ -48,7 +48,8 @@ bool IdleCloser::receive_question() {
   const uint64_t rail = association_.receiving_on().id;
   const WireHeader yes{.kind = MessageKind::kMayClose, .tag = rail, .value = 1};
   // An answer in the queue would be held back with everything else.
-  if (may_lose_connection() && association_.send(yes, ExtentView{}) == Code::kOk) return true;
+  if (may_lose_connection() && association_.sequencer().send(yes, ExtentView{}) == Code::kOk)
+    return true;
   association_.send_protocol(MessageKind::kMayClose, rail, 0);
   return false;
 }

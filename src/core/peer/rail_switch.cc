@@ -43,8 +43,7 @@ void RailSwitch::resume() {
   if (association_.is_starved()) return;
   Sequencer& sequencer = association_.sequencer();
   if (sequencer.replaying()) {
-    const Code code =
-        sequencer.replay(*association_.rails().current(), association_.receive_credit());
+    const Code code = sequencer.replay(*association_.rails().current());
     // The endpoint reports when there is room, or that it has failed.
     if (code == Code::kWouldBlock || code == Code::kPeerLost) return;
     if (code != Code::kOk) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -96,9 +97,15 @@ class Traffic {
       return access_.start(operation);
     return sender_.start(operation);
   }
+  // Starts |operation|, which is in no list. Returns false if it must be tried again. Ends it if
+  // memory runs out.
   bool start_or_end(Operation& operation) HETCOMM_UNDER_BATON {
-    return association_.start_or_end(
-        operation, [this](Operation& each) HETCOMM_UNDER_BATON { return start(each); });
+    try {
+      return start(operation);
+    } catch (const std::bad_alloc&) {
+      association_.end_started(operation);
+      return true;
+    }
   }
   bool deal_with(const Rail& rail, const WireHeader& header,
                  ConstByteSpan payload) HETCOMM_UNDER_BATON;

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include "src/core/progress/communicator_base.h"
 #include "src/system/clock.h"
 #include "src/system/futex.h"
 
@@ -77,7 +78,7 @@ void BatonLock::drain() {
     ordered = ordered->links.next;
     operation->links.next = nullptr;
     tally_.add_pending(1);
-    submitter_.start(*operation);
+    operation->communicator->entry_of(*operation).start(*operation);
   }
 }
 

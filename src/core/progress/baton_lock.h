@@ -24,7 +24,7 @@ namespace hetcomm {
 
 class BatonLock {
  public:
-  explicit BatonLock(Submitter& submitter) : passes_(submitter, sleepers_), submitter_(submitter) {}
+  explicit BatonLock(Sweeper& sweeper) : passes_(sweeper, sleepers_) {}
   BatonLock(const BatonLock&) = delete;
   BatonLock& operator=(const BatonLock&) = delete;
 
@@ -142,7 +142,6 @@ class BatonLock {
   Sleepers sleepers_;
   Tally tally_;
   Passes passes_;
-  Submitter& submitter_;
 };
 
 }  // namespace hetcomm

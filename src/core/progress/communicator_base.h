@@ -1,5 +1,5 @@
 // The part of a communicator that lower layers know: its ranks in the job, its channel, and how its
-// operations begin and end.
+// operations are made, started and ended.
 //
 // All calls are under the baton, except for ranks and their numbers, which do not change.
 #pragma once
@@ -41,24 +41,23 @@ struct InternalMessage {
   PieceLists* lists = nullptr;
 };
 
-class CommunicatorBase {
+// The place to which an operation is handed to be started.
+class OperationEntry {
  public:
-  CommunicatorBase(const CommunicatorBase&) = delete;
-  CommunicatorBase& operator=(const CommunicatorBase&) = delete;
-
   // Starts |operation|, which is pending; it may complete immediately.
   virtual void start(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Continues |operation|, which waited for users' streams after start().
+
+ protected:
+  ~OperationEntry() = default;
+};
+
+// Makes the operations of one communicator, and starts them.
+class OperationStarter : public OperationEntry {
+ public:
+  // Starts |operation|, which has begun and has waited for users' streams.
   virtual void depart(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Ends |operation|, which is pending, with |code|. It completes once its memory is no longer
-  // accessed. |why| follows the description of the operation in its error text. Allocates no
-  // memory.
-  virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
-
-  // Returns readable text: the ranks that |operation|, which is pending, waits for, and what the
-  // transports know of them. The text begins with "; ", or is empty.
-  virtual std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON = 0;
-
+  // Records the start and the deadline of |operation|, which was started.
+  virtual void note_started(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Makes a pending operation of this rank on behalf of |peer|, a rank of the job, on a checked
   // range of |registration|. No caller waits for it. Returns null if out of memory.
   virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
@@ -67,6 +66,31 @@ class CommunicatorBase {
   virtual Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON = 0;
   // Starts |message|, which may end immediately.
   virtual void start_internal(Operation& message) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~OperationStarter() = default;
+};
+
+class CommunicatorBase {
+ public:
+  CommunicatorBase(const CommunicatorBase&) = delete;
+  CommunicatorBase& operator=(const CommunicatorBase&) = delete;
+
+  // Ends |operation|, which is pending, with |code|. It completes once its memory is no longer
+  // accessed. |why| follows the description of the operation in its error text. Allocates no
+  // memory.
+  virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
+
+  OperationStarter& starter() const { return *starter_; }
+  // Returns where |operation|, which is to be started, goes first.
+  OperationEntry& entry_of(const Operation& operation) const {
+    return operation.is_gated() ? *gate_ : *starter_;
+  }
+
+  // Returns readable text: the ranks that |operation|, which is pending, waits for, and what the
+  // transports know of them. The text begins with "; ", or is empty.
+  virtual std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON = 0;
+
   // Count the imported memories of peers.
   virtual void add_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
   virtual void drop_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
@@ -87,17 +111,24 @@ class CommunicatorBase {
   int64_t pending() const HETCOMM_UNDER_BATON { return pending_; }
 
  protected:
-  // |job_size|: number of ranks in the job.
-  CommunicatorBase(Channel& channel, std::vector<int> ranks, int job_size)
-      : channel_(&channel), ranks_(std::move(ranks)), inverse_(static_cast<size_t>(job_size), -1) {
+  // |gate|: for operations that wait for users' streams. |job_size|: number of ranks in the job.
+  // set_starter() follows before any operation is made.
+  CommunicatorBase(Channel& channel, OperationEntry& gate, std::vector<int> ranks, int job_size)
+      : channel_(&channel),
+        gate_(&gate),
+        ranks_(std::move(ranks)),
+        inverse_(static_cast<size_t>(job_size), -1) {
     for (size_t i = 0; i < ranks_.size(); ++i) {
       inverse_[static_cast<size_t>(ranks_[i])] = static_cast<int32_t>(i);
     }
   }
   ~CommunicatorBase() = default;
+  void set_starter(OperationStarter& starter) { starter_ = &starter; }
 
  private:
   Channel* channel_;
+  OperationStarter* starter_ = nullptr;
+  OperationEntry* gate_;
   std::vector<int> ranks_;
   std::vector<int32_t> inverse_;  // by rank in the job; -1: not in the communicator
   int64_t pending_ HETCOMM_GUARDED_BY_BATON = 0;

@@ -1,4 +1,5 @@
-// Interfaces that the engine calls: objects that it drives, and core, which starts operations.
+// Interfaces that the engine calls: of objects that it drives, and of the one that looks after
+// operations.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,6 @@
 #include "transports/transport.h"
 
 namespace hetcomm {
-
-struct Operation;
 
 // An object that the engine drives.
 class Driven {
@@ -29,16 +28,14 @@ class Driven {
   ~Driven() = default;
 };
 
-// The functions of core that the engine calls.
-class Submitter {
+// Looks after operations that are under way.
+class Sweeper {
  public:
-  // Starts |operation|, which is pending; it may complete immediately.
-  virtual void start(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Ends overdue and cancelled operations and reports stalls. Returns when the next sweep is due.
   virtual uint64_t sweep(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
 
  protected:
-  ~Submitter() = default;
+  ~Sweeper() = default;
 };
 
 }  // namespace hetcomm

@@ -33,8 +33,7 @@ struct EngineOptions {
 
 class Engine {
  public:
-  explicit Engine(Submitter& submitter)
-      : pool_(this), baton_(submitter), background_(baton_, spin_) {}
+  explicit Engine(Sweeper& sweeper) : pool_(this), baton_(sweeper), background_(baton_, spin_) {}
   ~Engine() { stop(); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -87,11 +86,8 @@ class Engine {
   [[gnu::always_inline]] void unlock() HETCOMM_RELEASE(baton_role) { baton_.unlock(); }
   void leave_as_user() HETCOMM_RELEASE(baton_role) { baton_.leave_as_user(); }
 
-  // Leaves |operation| (pending) to the holder of the baton, or starts it if the baton is free
-  // again. [any-thread]
-  void submit_queued(Operation* operation) HETCOMM_EXCLUDES(baton_role) {
-    baton_.submit(*operation);
-  }
+  // For operations that are left to the holder of the baton. [any-thread]
+  BatonLock& baton_lock() { return baton_; }
   // Number of messages queued as unexpected so far. Waiters check again when it changes.
   // [any-thread]
   uint64_t arrivals() const { return baton_.tally().arrivals(); }

@@ -328,6 +328,8 @@ struct alignas(kOperationAlign) Operation {
   Order order;
   Access access;
 
+  // Whether it was posted into a user's stream and its place there has been booked.
+  bool is_gated() const { return options.on_stream && order.departure != nullptr; }
   Extents extents() const {
     return buffers.extent_list.empty() ? Extents(&buffers.extent, 1) : Extents(buffers.extent_list);
   }

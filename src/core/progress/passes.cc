@@ -49,7 +49,7 @@ int Passes::run_slow() {
 void Passes::sweep() {
   last_sweep_ns_ = now_ns_;
   next_sweep_ns_ = kForever;  // operations that the sweep starts may lower it
-  next_sweep_ns_ = std::min(next_sweep_ns_, submitter_.sweep(now_ns_));
+  next_sweep_ns_ = std::min(next_sweep_ns_, sweeper_.sweep(now_ns_));
 }
 
 void Passes::timer_changed(uint64_t at_ns) {

@@ -18,7 +18,7 @@ class Passes {
   // Longest duration of a short sleep.
   static constexpr uint64_t kShortSleepNs = 100'000;
 
-  Passes(Submitter& submitter, Sleepers& sleepers) : submitter_(submitter), sleepers_(sleepers) {}
+  Passes(Sweeper& sweeper, Sleepers& sleepers) : sweeper_(sweeper), sleepers_(sleepers) {}
   Passes(const Passes&) = delete;
   Passes& operator=(const Passes&) = delete;
 
@@ -77,7 +77,7 @@ class Passes {
   }
   void sweep() HETCOMM_UNDER_BATON;
 
-  Submitter& submitter_;
+  Sweeper& sweeper_;
   Sleepers& sleepers_;
   std::vector<Driven*> driven_ HETCOMM_GUARDED_BY_BATON;
   uint64_t ticks_per_us_ = 1;

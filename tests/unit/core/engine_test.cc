@@ -25,6 +25,9 @@
 
 #include <gtest/gtest.h>
 
+#include "src/core/peer/matching/channel_table.h"
+#include "src/core/progress/communicator_base.h"
+
 namespace hetcomm {
 namespace {
 
@@ -33,7 +36,7 @@ constexpr uint64_t kLong = 30'000 * kMs;  // only a failing test waits this long
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-class FakeCore final : public Submitter, public Driven {
+class FakeCore final : public OperationStarter, public Sweeper, public Driven {
  public:
   void start(Operation& operation) override {
     ++inside_;
@@ -42,6 +45,18 @@ class FakeCore final : public Submitter, public Driven {
     started.push_back(&operation);
     --inside_;
   }
+  void depart(Operation& /*operation*/) override { ADD_FAILURE() << "nothing waits for streams"; }
+  Operation* begin_for_peer(OperationKind /*kind*/, int /*peer*/, Registration& /*registration*/,
+                            uint64_t /*offset*/, uint64_t /*length*/) override {
+    ADD_FAILURE() << "there are no peers";
+    return nullptr;
+  }
+  Operation* make_internal(const InternalMessage& /*message*/) override {
+    ADD_FAILURE() << "there are no messages";
+    return nullptr;
+  }
+  void start_internal(Operation& operation) override { start(operation); }
+  void note_started(Operation& /*operation*/) override {}
   uint64_t sweep(uint64_t now_ns) override {
     ++sweeps;
     return sweep_every_ns == 0 ? kForever : now_ns + sweep_every_ns;
@@ -87,6 +102,21 @@ class FakeCore final : public Submitter, public Driven {
   std::atomic<int> inside_{0};
 };
 
+// A communicator of one rank whose operations FakeCore starts.
+class FakeCommunicator final : public CommunicatorBase {
+ public:
+  explicit FakeCommunicator(FakeCore& core) : CommunicatorBase(channel_, core, {0}, 1) {
+    set_starter(core);
+  }
+  void end(Operation& /*operation*/, Code /*code*/, std::string_view /*why*/) override {}
+  std::string awaited_text(const Operation& /*operation*/) override { return {}; }
+  void add_remote(RemoteMemory& /*remote*/) override {}
+  void drop_remote(RemoteMemory& /*remote*/) override {}
+
+ private:
+  Channel channel_{0};
+};
+
 class EngineTest : public ::testing::TestWithParam<bool> {
  protected:
   EngineTest() { EXPECT_TRUE(engine_.start({.thread = GetParam(), .spin_ns = 50'000}).ok()); }
@@ -105,13 +135,15 @@ class EngineTest : public ::testing::TestWithParam<bool> {
   Operation* pending() {
     const Engine::Baton baton(engine_);
     Operation* operation = engine_.pool().allocate();
+    operation->communicator = &communicator_;
     operation->set_state(OperationState::kPending);
     engine_.operation_started();
     return operation;
   }
-  static Operation* allocate(Engine& engine) {
+  Operation* allocate(Engine& engine) {
     const Engine::Baton baton(engine);
     Operation* operation = engine.pool().allocate();
+    operation->communicator = &communicator_;
     operation->set_state(OperationState::kPending);
     return operation;
   }
@@ -124,7 +156,7 @@ class EngineTest : public ::testing::TestWithParam<bool> {
       engine_.operation_started();
       core_.start(*operation);
     } else {
-      engine_.submit_queued(operation);
+      engine_.baton_lock().submit(*operation);
     }
   }
   void complete(Operation* operation) {
@@ -152,6 +184,7 @@ class EngineTest : public ::testing::TestWithParam<bool> {
   }
 
   FakeCore core_;
+  FakeCommunicator communicator_{core_};
   Engine engine_{core_};
 };
 
@@ -190,7 +223,7 @@ TEST_P(EngineTest, WhatIsQueuedStartsOnceInOrder) {
     threads.emplace_back([&, i] {
       for (size_t k = 0; k < kEach; ++k) {
         own[i][k]->tag = i << 32 | k;
-        k % 4 == 0 ? submit(own[i][k]) : engine_.submit_queued(own[i][k]);
+        k % 4 == 0 ? submit(own[i][k]) : engine_.baton_lock().submit(*own[i][k]);
       }
     });
   }
@@ -210,8 +243,8 @@ TEST_P(EngineTest, WhatIsQueuedBesideAHeldBatonStartsWhenItIsGivenUp) {
   {
     const Engine::Baton baton(engine_);
     std::thread([&] {
-      engine_.submit_queued(operation);
-      engine_.submit_queued(after);
+      engine_.baton_lock().submit(*operation);
+      engine_.baton_lock().submit(*after);
     }).join();
     EXPECT_TRUE(core_.started.empty());
   }
@@ -467,7 +500,7 @@ TEST_P(EngineTest, TheBackgroundThreadDrivesAlone) {
     core_.on_timer = [&] { engine_.operation_completed(mine); };
     engine_.timer_changed(core_.timer_ns);
   }
-  engine_.submit_queued(queued);
+  engine_.baton_lock().submit(*queued);
   const uint64_t deadline = now_ns() + kLong;
   while (!is_complete(mine) && now_ns() < deadline) sleep_ms(1);
   EXPECT_TRUE(is_complete(mine));

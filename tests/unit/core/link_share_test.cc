@@ -30,9 +30,8 @@ constexpr uint64_t kMiB = 1u << 20;
 constexpr double kMs = 1e6;
 constexpr double kAny = 1e12;
 
-class Nobody final : public Submitter {
+class Nobody final : public Sweeper {
  public:
-  void start(Operation& /*operation*/) override {}
   uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
 };
 

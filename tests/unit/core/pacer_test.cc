@@ -36,9 +36,8 @@ class NoPair final : public ListedPair {
   void out_of_memory() override {}
 };
 
-class Nobody final : public Submitter {
+class Nobody final : public Sweeper {
  public:
-  void start(Operation& /*operation*/) override {}
   uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
 };
 

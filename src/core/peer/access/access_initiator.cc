@@ -148,7 +148,7 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents paylo
   Code code;
   try {
     if (is_put) sent_puts_.push_back({association_.sequencer().sent() + 1, header.tag});
-    code = association_.send(header, ExtentView{payload, 0, length});
+    code = association_.sequencer().send(header, ExtentView{payload, 0, length});
   } catch (const std::bad_alloc&) {
     code = Code::kOutOfMemory;
   }

@@ -66,7 +66,7 @@ void AccessOwner::note_refusal(const char* why) {
 
 Operation* AccessOwner::begin(OperationKind kind, Registration& registration,
                               const AccessBody& range) {
-  Operation* operation = registration.communicator().begin_for_peer(
+  Operation* operation = registration.communicator().starter().begin_for_peer(
       kind, association_.rank(), registration, range.offset, range.length);
   if (operation == nullptr) return nullptr;
   operation->pair = &association_.pair();
@@ -230,7 +230,8 @@ bool AccessOwner::start(Operation& answer) {
   }
   const WireHeader header{
       .kind = MessageKind::kGetData, .tag = answer.access.id, .value = answer.length};
-  const Code code = association_.send(header, ExtentView{answer.extents(), 0, answer.length});
+  const Code code =
+      association_.sequencer().send(header, ExtentView{answer.extents(), 0, answer.length});
   if (code != Code::kOk) return association_.refused(answer, code);
   answer.access.asked = true;
   permits_.answered(association_.sequencer().sent());

@@ -150,7 +150,7 @@ void DirectAccess::issue(Rail& rail, Range range) {
   part.high_priority = operation_.options.high_priority;
   if (!operation_.buffers.on_host) rail.counters().device_bytes_direct += range.length;
   ++running_;
-  association_.submit_bulk(part);
+  association_.bulks().submit(part);
 }
 
 // Ends the access when nothing is in flight and no connection takes more.

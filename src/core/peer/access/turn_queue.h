@@ -1,6 +1,8 @@
 // TurnQueue: one-sided operations that wait for their turn to start. Under the baton.
 #pragma once
 
+#include <new>
+
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/progress/operation_queue.h"
@@ -33,7 +35,12 @@ class TurnQueue {
       remove(next);
       next.access.had_turn = true;
       next.phase = OperationPhase::kQueued;
-      if (association_.start_or_end(next, start)) continue;
+      try {
+        if (start(next)) continue;
+      } catch (const std::bad_alloc&) {
+        association_.end_started(next);
+        continue;
+      }
       mark(next);
       queue_.push_front(next);
       return;

@@ -5,11 +5,10 @@
 #include "src/base/baton_role.h"
 
 namespace hetcomm {
-namespace {
 
 // An endpoint that throws has not accepted |bulk|. The peer may have requested something that this
 // connection cannot do.
-Code start(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
+Code Bulks::hand_over(OwnedBulk& bulk) {
   const EndpointAbilities& can = bulk.rail->abilities();
   try {
     if (bulk.is_get) return can.gets != nullptr ? can.gets->get(bulk) : Code::kUnsupported;
@@ -19,10 +18,8 @@ Code start(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
   }
 }
 
-}  // namespace
-
-void Bulks::submit(OwnedBulk& bulk) {
-  const Code code = start(bulk);
+void Bulks::start(OwnedBulk& bulk) {
+  const Code code = hand_over(bulk);
   if (code == Code::kOk) {
     bulk.rail->sending.start(bulk.local.length, engine_.coarse_now());
     bulk.started = true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "src/base/baton_role.h"
@@ -13,6 +14,8 @@
 #include "transports/transport.h"
 
 namespace hetcomm {
+
+enum class PairState : uint8_t { kIdle, kConnecting, kReady, kLost };
 
 // Is notified when its put or get has ended.
 class BulkOwner {
@@ -69,18 +72,16 @@ class BulkList {
 
 class Bulks {
  public:
-  Bulks(Engine& engine, PairTurns& turns, ListedPair& pair)
-      : engine_(engine), turns_(turns), pair_(pair) {}
+  // All arguments outlive this. |state|: that of the pair.
+  Bulks(Engine& engine, PairTurns& turns, ListedPair& pair, const PairState& state)
+      : engine_(engine), turns_(turns), pair_(pair), state_(state) {}
   Bulks(const Bulks&) = delete;
   Bulks& operator=(const Bulks&) = delete;
 
-  // Starts |bulk| on |bulk.rail|, or queues it there if there is no room. A permanent refusal is
-  // reported at the end of the pass.
-  void submit(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
-  // Queues |bulk| until submit_waiting().
-  void wait(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
-    bulk.waiting = true;
-    waiting_.push(bulk);
+  // Starts |bulk| on |bulk.rail|, or queues it there if there is no room, or if the pair is not
+  // ready. A permanent refusal is reported at the end of the pass.
+  void submit(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
+    state_ == PairState::kReady ? start(bulk) : wait(bulk);
   }
   // Submits the waiting bulks, each once. A bulk may return to the end of the list.
   void submit_waiting() HETCOMM_UNDER_BATON;
@@ -95,9 +96,18 @@ class Bulks {
   bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
 
  private:
+  void start(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
+  static Code hand_over(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
+  // Queues |bulk| until submit_waiting().
+  void wait(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
+    bulk.waiting = true;
+    waiting_.push(bulk);
+  }
+
   Engine& engine_;
   PairTurns& turns_;
   ListedPair& pair_;
+  const PairState& state_;
   BulkList waiting_;
   BulkList refused_;
 };

@@ -29,7 +29,7 @@ bool MessageSender::send_at_once(uint32_t channel, uint64_t tag, iovec bytes) {
                           .channel = static_cast<uint16_t>(channel),
                           .tag = tag,
                           .value = addressee_value(channel, length)};
-  if (association_.send(header, ExtentView{Extents(&bytes, 1), 0, length}) != Code::kOk)
+  if (association_.sequencer().send(header, ExtentView{Extents(&bytes, 1), 0, length}) != Code::kOk)
       [[unlikely]] {
     return false;
   }
@@ -120,7 +120,8 @@ bool MessageSender::send_fragments(Operation& send) {
       header.value = send.run.sent;
     }
     const uint64_t length = std::min(limit, send.length - send.run.sent);
-    const Code code = association_.send(header, ExtentView{send.extents(), send.run.sent, length});
+    const Code code =
+        association_.sequencer().send(header, ExtentView{send.extents(), send.run.sent, length});
     if (code != Code::kOk) return association_.refused(send, code);
     if (first) association_.send_credit().use(send.length + kMessageCost);
     send.run.sent += length;

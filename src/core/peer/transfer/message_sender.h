@@ -72,8 +72,8 @@ class MessageSender {
                                                                     : start_eager(send);
   }
   bool start_eager(Operation& send) HETCOMM_UNDER_BATON {
-    const Code code = association_.send(header_of(MessageKind::kEager, send),
-                                        ExtentView{send.extents(), 0, send.length});
+    const Code code = association_.sequencer().send(header_of(MessageKind::kEager, send),
+                                                    ExtentView{send.extents(), 0, send.length});
     if (code != Code::kOk) [[unlikely]]
       return association_.refused(send, code);
     association_.send_credit().use(send.length + kMessageCost);

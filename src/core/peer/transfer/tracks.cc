@@ -12,6 +12,28 @@
 #include "src/base/text.h"
 
 namespace hetcomm {
+namespace {
+
+// Most grants for a run that arrive before it starts.
+constexpr size_t kMaxGrants = 64;
+
+// Returns the name by which the peer knows its end of |track|.
+uint64_t end_of(const Track& track) HETCOMM_UNDER_BATON {
+  return closed_end(track.number(), !track.is_sending());
+}
+
+// A receiver has at most |depth| runs in flight. If it is further ahead, others were given up.
+bool holds_too_many(Track& track, uint64_t run) HETCOMM_UNDER_BATON {
+  const uint64_t depth = track.terms().depth;
+  if (run - track.runs().first() < 2 * depth) [[likely]]
+    return false;
+  size_t held = 0;
+  track.runs().for_each([&](const SendRun& each) { held += each.grants.size(); });
+  return held >= 2 * depth * kMaxGrants;
+}
+
+}  // namespace
+
 // --- opening and closing ------------------------------------------------------
 
 void Tracks::open(Track& track, const Status& lost) {
@@ -164,7 +186,7 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   if (!track.closed().ok()) return;
   // The first run that has ended out of the sender's reach has not begun, nor have later ones.
   const uint64_t runs = track.untold().empty() ? track.next_run() : track.untold().front().run;
-  tell_closed(track, why, {.runs = runs, .unmatched = unmatched ? uint64_t{1} : 0});
+  tell_closed(end_of(track), why, {.runs = runs, .unmatched = unmatched ? uint64_t{1} : 0});
   if (track.is_sending()) tell_given_up(track);
 }
 
@@ -176,10 +198,6 @@ void Tracks::tell_given_up(Track& track) {
     if (entry == nullptr || entry->state != SendRun::State::kUntold) continue;
     association_.send_reason(MessageKind::kWithdraw, run_id(track.number(), run), entry->why);
   }
-}
-
-void Tracks::tell_closed(const Track& track, const Status& why, const TrackClosedBody& body) {
-  tell_closed(closed_end(track.number(), !track.is_sending()), why, body);
 }
 
 void Tracks::tell_closed(uint64_t end, const Status& why, const TrackClosedBody& body) {
@@ -290,7 +308,7 @@ void Tracks::refuse(Operation& run, const Status& why) {
 
 // Ends the track because the peer can no longer tell which run is which.
 void Tracks::break_off(Track& track, const Status& why) {
-  if (track.is_open()) tell_closed(track, why, TrackClosedBody{});
+  if (track.is_open()) tell_closed(end_of(track), why, TrackClosedBody{});
   end_runs(track, 0, why);
 }
 
@@ -524,16 +542,6 @@ void Tracks::granted(const Grant& grant) {
     case SendRun::State::kOver:
       break;
   }
-}
-
-// A receiver has at most |depth| runs in flight. If it is further ahead, others were given up.
-bool Tracks::holds_too_many(Track& track, uint64_t run) {
-  const uint64_t depth = track.terms().depth;
-  if (run - track.runs().first() < 2 * depth) [[likely]]
-    return false;
-  size_t held = 0;
-  track.runs().for_each([&](const SendRun& each) { held += each.grants.size(); });
-  return held >= 2 * depth * kMaxGrants;
 }
 
 void Tracks::stopped(uint64_t id, const PeerReason& why) {

@@ -106,7 +106,6 @@ class Tracks {
     bool is_gone() const { return track == nullptr; }
   };
   static constexpr size_t kMaxOpenings = 1u << 16;
-  static constexpr size_t kMaxGrants = 64;  // most grants for a run that arrive before it starts
   // The data of longer runs does not move in the call that starts them: a caller that pushes an
   // item wants to compute, and the progress thread copies.
   static constexpr uint64_t kMaxAtOnce = 32u << 10;
@@ -131,12 +130,9 @@ class Tracks {
   void break_off(Track& track, const Status& why) HETCOMM_UNDER_BATON;
   void end_runs(Track& track, uint64_t from, const Status& why) HETCOMM_UNDER_BATON;
   void drop_gone() HETCOMM_UNDER_BATON;
-  static bool holds_too_many(Track& track, uint64_t run) HETCOMM_UNDER_BATON;
   void tell_given_up(Track& track) HETCOMM_UNDER_BATON;
   Status closed_here() HETCOMM_UNDER_BATON;
   void end_waiting(Track& track, const Status& why) HETCOMM_UNDER_BATON;
-  void tell_closed(const Track& track, const Status& why,
-                   const TrackClosedBody& body) HETCOMM_UNDER_BATON;
   void tell_closed(uint64_t end, const Status& why,
                    const TrackClosedBody& body) HETCOMM_UNDER_BATON;
   Track* find(const std::unordered_map<uint32_t, Track*>& tracks,

@@ -89,7 +89,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       bulk_.high_priority = transfer_.receive_->options.high_priority;
       set_state(State::kReading);
       count(rail);
-      association().submit_bulk(bulk_);
+      association().bulks().submit(bulk_);
       return Code::kOk;
     }
     cookie_ = transfer_.table_.targets().insert(this);

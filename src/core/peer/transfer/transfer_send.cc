@@ -61,7 +61,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.rail = rail_;
     as_chosen_ =
         transfer_.table_.is_as_chosen(*transfer_.send_, *rail_, chunk_ != nullptr, transfer_.far_);
-    transfer_.association_.submit_bulk(bulk_);
+    transfer_.association_.bulks().submit(bulk_);
   }
   // Offers |chunk| to |offers_to|, if that is not 0 and the peer can map |chunk|.
   void stage_through(std::byte* chunk, uint64_t offers_to) HETCOMM_UNDER_BATON {
@@ -202,7 +202,8 @@ AnnounceBody SendTransfer::make_announcement() {
 Code SendTransfer::announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header,
                             const void* body, size_t size) {
   iovec storage{const_cast<void*>(body), size};
-  const Code code = transfer->association_.send(header, ExtentView{Extents(&storage, 1), 0, size});
+  const Code code =
+      transfer->association_.sequencer().send(header, ExtentView{Extents(&storage, 1), 0, size});
   if (code != Code::kOk) return code;
   Operation& send = *transfer->send_;
   send.phase = OperationPhase::kTransfer;

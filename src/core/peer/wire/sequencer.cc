@@ -4,12 +4,12 @@
 
 namespace hetcomm {
 
-Code Sequencer::replay(Rail& rail, const ReceiveCredit& credit) {
+Code Sequencer::replay(Rail& rail) {
   Code code = Code::kOk;
   retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     const uint32_t sequence = header.sequence;
     // The message acknowledges no more than the first time: this side's refusals may follow it.
-    header.credit = credit.returned();
+    header.credit = receive_credit_.returned();
     iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
     code = rail.endpoint().send(encode_header(header),
                                 ExtentView{Extents(&storage, 1), 0, payload.size()});

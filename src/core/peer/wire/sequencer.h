@@ -11,6 +11,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/rails/rail.h"
+#include "src/core/peer/rails/rail_set.h"
 #include "src/core/peer/wire/credit.h"
 #include "src/core/peer/wire/retention.h"
 #include "src/core/peer/wire/wire.h"
@@ -19,24 +20,35 @@ namespace hetcomm {
 
 class Sequencer {
  public:
-  // All numbers begin after |first|.
-  explicit Sequencer(uint32_t first)
-      : sent_(first), received_(first), reported_(first), owed_(first) {}
+  // All numbers begin after |first|. |granted|: bytes that the peer may send before they are
+  // matched. |rails| outlives this.
+  Sequencer(const RailSet& rails, uint32_t first, uint32_t granted)
+      : rails_(rails),
+        sent_(first),
+        received_(first),
+        reported_(first),
+        owed_(first),
+        receive_credit_(granted, first) {}
   Sequencer(const Sequencer&) = delete;
   Sequencer& operator=(const Sequencer&) = delete;
 
   // --- sending ---
-  // Sends the next message, which acknowledges those up to |acknowledged|. If the code is not kOk,
-  // nothing has left. Throws std::bad_alloc before anything leaves.
+  // Sends the next message over the current rail. It acknowledges all messages received, or those
+  // up to |acknowledged|. If the code is not kOk, nothing has left. Throws std::bad_alloc before
+  // anything leaves.
   //
   // Inlined by force, so that |header| stays in registers. Reading it back from memory would wait
   // for the bytes of the message before it.
-  [[gnu::always_inline]] inline Code send(Rail& rail, WireHeader header, const ExtentView& payload,
-                                          uint32_t acknowledged,
-                                          ReceiveCredit& credit) HETCOMM_UNDER_BATON {
+  [[gnu::always_inline]] inline Code send(const WireHeader& header,
+                                          const ExtentView& payload) HETCOMM_UNDER_BATON {
+    return send(header, payload, received_);
+  }
+  [[gnu::always_inline]] inline Code send(WireHeader header, const ExtentView& payload,
+                                          uint32_t acknowledged) HETCOMM_UNDER_BATON {
+    Rail& rail = *rails_.current();
     header.sequence = sent_ + 1;
     header.acknowledged = acknowledged;
-    header.credit = credit.returned();
+    header.credit = receive_credit_.returned();
     const MessageHeader encoded = encode_header(header);
     const bool lossless = rail.capabilities().lossless;
     if (!lossless) retention_.make_room(payload.length);
@@ -44,7 +56,7 @@ class Sequencer {
     if (code != Code::kOk) [[unlikely]]
       return code;
     ++sent_;
-    credit.report();
+    receive_credit_.report();
     reported_ = acknowledged;
     if (!lossless) retain(encoded, payload);
     return Code::kOk;
@@ -59,6 +71,8 @@ class Sequencer {
   const Retention& kept() const HETCOMM_UNDER_BATON { return retention_; }
 
   // --- receiving ---
+  // The credit that the messages give to the peer.
+  ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return receive_credit_; }
   // Returns the number of the last message received.
   uint32_t received() const HETCOMM_UNDER_BATON { return received_; }
   bool is_next(uint32_t sequence) const HETCOMM_UNDER_BATON { return sequence == received_ + 1; }
@@ -106,7 +120,7 @@ class Sequencer {
   void stop_replay() HETCOMM_UNDER_BATON { replaying_ = false; }
   // Continues the replay. Returns kOk when everything has left, otherwise why the next message has
   // not. Throws std::bad_alloc.
-  Code replay(Rail& rail, const ReceiveCredit& credit) HETCOMM_UNDER_BATON;
+  Code replay(Rail& rail) HETCOMM_UNDER_BATON;
 
  private:
   // The peer keeps messages that may be lost until they are acknowledged, so they must be
@@ -119,11 +133,13 @@ class Sequencer {
     retention_.push(decode_header(header), payload);
   }
 
+  const RailSet& rails_;
   uint32_t sent_;
   uint32_t received_;
   uint32_t reported_;  // last number that the peer was told has arrived
   uint32_t owed_;
   uint64_t bytes_unreported_ = 0;
+  ReceiveCredit receive_credit_;
   Retention retention_;
   bool check_unkept_ = false;
   uint32_t last_unkept_ = 0;

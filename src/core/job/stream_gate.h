@@ -1,0 +1,34 @@
+// The gate before a communicator's operations: those that name users' streams, and those that may
+// not overtake one that does, wait here before they are started. Under the baton.
+#pragma once
+
+#include "src/base/baton_role.h"
+#include "src/core/job/departures.h"
+#include "src/core/job/operation_ender.h"
+#include "src/core/job/stream_waits.h"
+#include "src/core/peer/matching/completer.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class StreamGate final : public OperationEntry {
+ public:
+  StreamGate(Departures& departures, StreamWaits& waits, OperationEnder& ender,
+             Completer& completer)
+      : departures_(departures), waits_(waits), ender_(ender), completer_(completer) {}
+  StreamGate(const StreamGate&) = delete;
+  StreamGate& operator=(const StreamGate&) = delete;
+
+  // Lets |operation|, which is pending, wait for its stream or for its turn. It begins to count in
+  // its communicator, and may end now. Its communicator starts it when it departs.
+  void start(Operation& operation) override HETCOMM_UNDER_BATON;
+
+ private:
+  Departures& departures_;
+  StreamWaits& waits_;
+  OperationEnder& ender_;
+  Completer& completer_;
+};
+
+}  // namespace hetcomm
