@@ -66,10 +66,7 @@ class QuestionReader {
     }
     options.outer = fields.number("outer", kLargestChoice);
     options.slice_bytes = fields.number("slice_bytes", kLargestChoice);
-    const Json* const prove = fields.find("prove");
-    if (prove == nullptr) return;
-    if (!prove->is_boolean()) return fields.fail("prove", "is no truth value");
-    options.prove = prove->get<bool>();
+    options.prove = fields.flag("prove");
   }
 
   void read_layouts(Fields& fields) {

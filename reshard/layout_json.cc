@@ -79,17 +79,10 @@ class LayoutReader {
     fields.each(
         name,
         [&](const Json& json, const std::string& path) {
-          found.push_back(number_at(fields, json, path, kLargestNumber));
+          found.push_back(fields.number_at(json, path, kLargestNumber));
         },
         most);
     return found;
-  }
-  // Like Fields::number_of(), for an element whose whole path is known.
-  static uint64_t number_at(Fields& fields, const Json& json, const std::string& path,
-                            uint64_t most) {
-    if (json.is_number_unsigned() && json.get<uint64_t>() <= most) return json.get<uint64_t>();
-    fields.fail_at(path, fmt::format("is no whole number up to {}", most));
-    return 0;
   }
   std::vector<int> ranks(Fields& fields) {
     if (!fields.has("ranks")) fields.fail("ranks", "is missing");
@@ -97,7 +90,7 @@ class LayoutReader {
     fields.each(
         "ranks",
         [&](const Json& json, const std::string& path) {
-          found.push_back(static_cast<int>(number_at(fields, json, path, kLargestRank)));
+          found.push_back(static_cast<int>(fields.number_at(json, path, kLargestRank)));
         },
         kMaxParts);
     return found;
@@ -145,22 +138,7 @@ class LayoutReader {
     part.copy = static_cast<uint32_t>(fields.number("copy", UINT32_MAX));
     part.term = static_cast<uint32_t>(fields.number("term", UINT32_MAX));
     part.offset = fields.number("offset", kLargestNumber);
-    part.box.dimensions = dimensions;
-    size_t d = 0;
-    fields.each(
-        "box",
-        [&](const Json& json, const std::string& path) {
-          if (!json.is_array() || json.size() != 2) {
-            return fields.fail_at(path, "is no pair of a beginning and an end");
-          }
-          part.box.begin[d] = number_at(fields, json[0], path + "[0]", kLargestNumber);
-          part.box.end[d] = number_at(fields, json[1], path + "[1]", kLargestNumber);
-          ++d;
-        },
-        dimensions);
-    if (failure_.ok() && d != dimensions) {
-      fields.fail("box", fmt::format("has {} dimensions, and the shape has {}", d, dimensions));
-    }
+    part.box = read_box(fields, dimensions);
     if (!failure_.ok()) return part;
     part.strides = dense_strides(part.box);
     if (!fields.has("strides")) return part;
@@ -234,13 +212,12 @@ class LayoutReader {
       return given.has(name) ? given.number(name, kMaxParts) : 1;
     };
     const std::string order = given.has("order") ? given.text("order") : "dct";
-    const Json* const zigzag = given.find("zigzag");
-    if (zigzag != nullptr && !zigzag->is_boolean()) given.fail("zigzag", "is no truth value");
+    const bool zigzag = given.flag("zigzag");
     const Degrees degrees{.data = degree("data"),
                           .context = degree("context"),
                           .tensor = degree("tensor"),
                           .order = order,
-                          .zigzag = failure_.ok() && zigzag != nullptr && zigzag->get<bool>()};
+                          .zigzag = zigzag};
     const std::vector<int> own_ranks = ranks(given);
     const uint64_t batch = given.number("batch", kMaxElements);
     const uint64_t sequence = given.number("sequence", kMaxElements);
@@ -258,6 +235,27 @@ class LayoutReader {
 };
 
 }  // namespace
+
+Box read_box(Fields& fields, size_t dimensions) {
+  Box box;
+  box.dimensions = dimensions;
+  size_t d = 0;
+  fields.each(
+      "box",
+      [&](const Json& json, const std::string& path) {
+        if (!json.is_array() || json.size() != 2) {
+          return fields.fail_at(path, "is no pair of a beginning and an end");
+        }
+        box.begin[d] = fields.number_at(json[0], path + "[0]", kLargestNumber);
+        box.end[d] = fields.number_at(json[1], path + "[1]", kLargestNumber);
+        ++d;
+      },
+      dimensions);
+  if (fields.failure().ok() && d != dimensions) {
+    fields.fail("box", fmt::format("has {} dimensions, and the shape has {}", d, dimensions));
+  }
+  return box;
+}
 
 std::string to_json(const Layout& layout) {
   OrderedJson json;

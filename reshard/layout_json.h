@@ -1,6 +1,7 @@
 // Layouts as JSON documents. README.md describes the format.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -21,5 +22,8 @@ Result<Layout> parse_layout(std::string_view json);
 // The same for a layout inside of another document, at |path|. Format and version may be absent
 // there. Documents are trusted only after their nesting was bounded.
 Result<Layout> read_layout(const present::Json& json, const std::string& path);
+
+// Reads the field "box" of a document: a beginning and an end for each of |dimensions|.
+Box read_box(present::Fields& fields, size_t dimensions);
 
 }  // namespace hetcomm::reshard

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reshard/by_strategy.h"
+#include "reshard/layout_json.h"
 #include "src/present/json_fields.h"
 
 namespace hetcomm::reshard {
@@ -88,7 +89,8 @@ class PlanReader {
     fields.each(
         "shape",
         [&](const present::Json& json, const std::string& at) {
-          plan.source.shape.push_back(number_at(fields, json, at));
+          plan.source.shape.push_back(
+              fields.number_at(json, at, std::numeric_limits<uint64_t>::max()));
         },
         kMaxDimensions);
     if (failure_.ok() && plan.source.shape.empty()) fields.fail("shape", "is missing or empty");
@@ -112,12 +114,6 @@ class PlanReader {
     return places;
   }
 
-  static uint64_t number_at(Fields& fields, const present::Json& json, const std::string& path) {
-    if (json.is_number_unsigned()) return json.get<uint64_t>();
-    fields.fail_at(path, "is no whole number");
-    return 0;
-  }
-
   void check_extents(Fields& fields) {
     uint64_t elements = 1;
     for (const uint64_t extent : outline_.plan.source.shape) {
@@ -130,32 +126,16 @@ class PlanReader {
 
   // Reads a box, which may reach into the padding of a layout.
   Box box(Fields& fields) {
-    Box found;
-    found.dimensions = outline_.plan.source.shape.size();
-    size_t d = 0;
+    const Box found = read_box(fields, outline_.plan.source.shape.size());
     uint64_t elements = 1;
-    fields.each(
-        "box",
-        [&](const present::Json& json, const std::string& path) {
-          if (!json.is_array() || json.size() != 2) {
-            return fields.fail_at(path, "is no pair of a beginning and an end");
-          }
-          found.begin[d] = number_at(fields, json[0], path);
-          found.end[d] = number_at(fields, json[1], path);
-          if (!failure_.ok()) return;
-          if (found.begin[d] > found.end[d] || found.end[d] > kMaxElements) {
-            return fields.fail_at(path, "is no range");
-          }
-          if (found.extent(d) > kMaxElements / std::max<uint64_t>(elements, 1)) {
-            return fields.fail_at(path, "makes a box of more than 2^48 elements");
-          }
-          elements *= found.extent(d);
-          ++d;
-        },
-        found.dimensions);
-    if (failure_.ok() && d != found.dimensions) {
-      fields.fail("box",
-                  fmt::format("has {} dimensions, and the shape has {}", d, found.dimensions));
+    for (size_t d = 0; d < found.dimensions && failure_.ok(); ++d) {
+      const std::string name = fmt::format("box[{}]", d);
+      if (found.begin[d] > found.end[d] || found.end[d] > kMaxElements) {
+        fields.fail(name, "is no range");
+      } else if (found.extent(d) > kMaxElements / std::max<uint64_t>(elements, 1)) {
+        fields.fail(name, "makes a box of more than 2^48 elements");
+      }
+      elements *= found.extent(d);
     }
     return found;
   }
@@ -227,9 +207,7 @@ class PlanReader {
     if (failure_.ok() && !outline_.plan.source.whole().contains(move.box)) {
       fields.fail("box", "reaches beyond the shape");
     }
-    const present::Json* const adds = fields.find("adds");
-    if (adds != nullptr && !adds->is_boolean()) fields.fail("adds", "is no truth value");
-    move.adds = failure_.ok() && adds != nullptr && adds->get<bool>();
+    move.adds = fields.flag("adds");
     move.from = part_of(fields, "from", layouts_[hop], from, move.box);
     move.to = part_of(fields, "to", layouts_[hop + 1], to, move.box);
     return move;

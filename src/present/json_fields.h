@@ -73,6 +73,14 @@ class Fields {
     return field == nullptr ? 0 : number_of(*field, name, most);
   }
 
+  // Returns the field's truth value, or false if there is no such field.
+  bool flag(const char* name) {
+    const Json* field = find(name);
+    if (field == nullptr || field->is_boolean()) return field != nullptr && field->get<bool>();
+    fail(name, "is no truth value");
+    return false;
+  }
+
   // Returns the index of the field's text in |words|; |absent| if there is no such field.
   template <typename Enum, size_t kCount>
   Enum word(const char* name, const char* const (&words)[kCount], Enum absent) {
@@ -114,8 +122,12 @@ class Fields {
   }
 
   uint64_t number_of(const Json& value, const std::string& name, uint64_t most) {
+    return number_at(value, path_of(name), most);
+  }
+  // The same for an element of a list, whose whole path is known.
+  uint64_t number_at(const Json& value, const std::string& path, uint64_t most) {
     if (value.is_number_unsigned() && value.get<uint64_t>() <= most) return value.get<uint64_t>();
-    fail(name, fmt::format("is no whole number up to {}", most));
+    fail_at(path, fmt::format("is no whole number up to {}", most));
     return 0;
   }
 
