@@ -124,6 +124,18 @@ std::string LayoutHandle::json() const {
   return text;
 }
 
+nlohmann::json draft_question(const LayoutHandle& source, const LayoutHandle& destination,
+                              const std::string& strategy) {
+  using Json = nlohmann::json;
+  return {
+      {"format", "hetcomm reshard question"},
+      {"version", 1},
+      {"layouts",
+       {{"source", Json::parse(source.json())}, {"destination", Json::parse(destination.json())}}},
+      {"tensors", {{{"source", "source"}, {"destination", "destination"}}}},
+      {"strategy", strategy}};
+}
+
 std::vector<int32_t> ranks_from(int32_t first, uint64_t count) {
   std::vector<int32_t> ranks(count);
   std::iota(ranks.begin(), ranks.end(), first);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <hetcomm/hetcomm.h>
 
 namespace bench {
@@ -64,6 +66,11 @@ class LayoutHandle {
  private:
   hetcomm_layout_t* handle_ = nullptr;
 };
+
+// Returns a question for hetcomm_draft_reshard(): a float32 tensor that |strategy| moves from one
+// layout to the other.
+nlohmann::json draft_question(const LayoutHandle& source, const LayoutHandle& destination,
+                              const std::string& strategy);
 
 // Returns ranks |first| to |first| + |count| - 1.
 std::vector<int32_t> ranks_from(int32_t first, uint64_t count);

@@ -293,14 +293,8 @@ std::string draft(const Scenario& scenario, const LayoutHandle& source,
   for (int rank = 0; rank < 2 * scenario.ranks; ++rank) {
     hosts.push_back(fmt::format("h{:03}", network.host(rank)));
   }
-  const Json question = {
-      {"format", "hetcomm reshard question"},
-      {"version", 1},
-      {"layouts",
-       {{"source", Json::parse(source.json())}, {"destination", Json::parse(destination.json())}}},
-      {"tensors", {{{"source", "source"}, {"destination", "destination"}}}},
-      {"strategy", strategy},
-      {"links", {{"model", Json::parse(model_of(scenario))}, {"hosts", hosts}}}};
+  Json question = draft_question(source, destination, strategy);
+  question["links"] = {{"model", Json::parse(model_of(scenario))}, {"hosts", hosts}};
   try {
     return plan_answer(hetcomm_draft_reshard, question.dump(), HETCOMM_PLAN_JSON);
   } catch (const PlanError& error) {

@@ -71,14 +71,8 @@ std::string draft(const ReshardQuestion& question, int32_t form) {
                                    bench::ranks_from(0, sides[0].ranks()));
   const bench::LayoutHandle destination(
       question.shape, sides[1], bench::ranks_from(static_cast<int32_t>(first), sides[1].ranks()));
-  Json document = {
-      {"format", "hetcomm reshard question"},
-      {"version", 1},
-      {"layouts",
-       {{"source", Json::parse(source.json())}, {"destination", Json::parse(destination.json())}}},
-      {"tensors", {{{"source", "source"}, {"destination", "destination"}}}},
-      {"strategy", question.strategy},
-      {"prove", true}};
+  Json document = bench::draft_question(source, destination, question.strategy);
+  document["prove"] = true;
   if (!question.model.empty()) {
     const uint64_t ranks = std::max(sides[0].ranks(), first + sides[1].ranks());
     document["links"] = links_of(question, ranks);
