@@ -15,7 +15,7 @@
 #include "src/capi/device_claims.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/context/context.h"
-#include "src/core/memory/user_stream.h"
+#include "src/core/device/user_stream.h"
 #include "src/queue/queue.h"
 #include "src/reshard/preparation.h"
 #include "src/wall/wall.h"

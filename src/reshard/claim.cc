@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 
 namespace hetcomm::reshard {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/core/memory/host_blocks.h"
+#include "src/core/device/host_blocks.h"
 #include "src/core/progress/operation.h"
 #include "src/reshard/program.h"
 #include "src/reshard/region.h"

@@ -10,7 +10,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/room.h"
-#include "src/core/memory/host_blocks.h"
+#include "src/core/device/host_blocks.h"
 
 namespace hetcomm::reshard {
 

@@ -14,7 +14,7 @@
 #include <hetcomm/memory.h>
 
 #include "src/base/baton_role.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 #include "src/core/memory/staging.h"
 #include "src/core/progress/operation.h"
 #include "src/reshard/program.h"

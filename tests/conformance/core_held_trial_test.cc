@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "src/core/memory/user_stream.h"
+#include "src/core/device/user_stream.h"
 #include "tests/support/core_job.h"
 #include "tests/support/fake_verbs.h"
 #include "tests/support/on_device.h"

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "reshard/mesh.h"
-#include "src/core/memory/user_stream.h"
+#include "src/core/device/user_stream.h"
 #include "src/queue/queue.h"
 #include "src/reduce/reduce.h"
 #include "src/reshard/preparation.h"

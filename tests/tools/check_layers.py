@@ -45,7 +45,7 @@ EVERYTHING = ""
 CORE_BELOW = [PUBLIC_TYPES, BASE, SYSTEM, PRESENT, NET, "topology/", DEVICE_API, *TRANSPORT_API]
 
 # The rooms of peer.
-PEER_BELOW = CORE_BELOW + [LIVENESS, "src/core/progress/", "src/core/memory/"]
+PEER_BELOW = CORE_BELOW + [LIVENESS, "src/core/device/", "src/core/progress/", "src/core/memory/"]
 PEER_CONNECTION = ["src/core/peer/sharing/", "src/core/peer/rails/", "src/core/peer/wire/"]
 PEER_TIE = ["src/core/peer/matching/", "src/core/peer/pair_commons.h", "src/core/peer/association.h"]
 
@@ -80,8 +80,9 @@ LAYERS = {
     "topology/machine/": [PUBLIC_TYPES, BASE, PRESENT, LINKS],
     "topology/read/": [PUBLIC_TYPES, BASE, SYSTEM, PRESENT, LINKS, "topology/machine/"],
     LIVENESS: [PUBLIC_TYPES, BASE, SYSTEM, NET],
-    "src/core/progress/": CORE_BELOW,
-    "src/core/memory/": CORE_BELOW + ["src/core/progress/"],
+    "src/core/device/": CORE_BELOW,
+    "src/core/progress/": CORE_BELOW + ["src/core/device/"],
+    "src/core/memory/": CORE_BELOW + ["src/core/device/", "src/core/progress/"],
     "src/core/peer/sharing/": PEER_BELOW,
     "src/core/peer/rails/": PEER_BELOW + ["src/core/peer/sharing/"],
     "src/core/peer/wire/": PEER_BELOW + ["src/core/peer/sharing/", "src/core/peer/rails/"],
@@ -97,8 +98,9 @@ LAYERS = {
     "src/core/job/paths/": JOB_BELOW + ["src/core/job/membership/"],
     "src/core/job/": JOB_BELOW + ["src/core/job/"],
     "src/core/context/": JOB_BELOW + ["src/core/job/"],
-    "src/core/collectives/": CORE_BELOW + [REDUCE, "src/core/progress/", "src/core/memory/",
-                                           "src/core/peer/", "src/core/job/", "src/core/context/"],
+    "src/core/collectives/": CORE_BELOW + [REDUCE, "src/core/device/", "src/core/progress/",
+                                           "src/core/memory/", "src/core/peer/", "src/core/job/",
+                                           "src/core/context/"],
     "src/core/communicator/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, REDUCE, "src/core/"],
     # A file beside the rooms belongs to none.
     "src/core/": [],

@@ -24,7 +24,7 @@
 #include "src/core/collectives/step_sums.h"
 #include "src/core/collectives/task.h"
 #include "src/core/collectives/task_copies.h"
-#include "src/core/memory/stand_ins.h"
+#include "src/core/device/stand_ins.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/operation.h"
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "src/base/copy.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 
 namespace hetcomm::collectives {
 namespace {

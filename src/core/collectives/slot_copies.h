@@ -11,8 +11,8 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/collectives/side_copies.h"
+#include "src/core/device/stand_ins.h"
 #include "src/core/memory/staging.h"
-#include "src/core/memory/stand_ins.h"
 
 namespace hetcomm::collectives {
 

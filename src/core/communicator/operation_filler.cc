@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
+#include "src/core/device/user_stream.h"
 #include "src/core/memory/registration.h"
-#include "src/core/memory/user_stream.h"
 #include "src/core/peer/matching/completer.h"
 #include "src/system/clock.h"
 

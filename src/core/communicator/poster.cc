@@ -7,7 +7,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/context/context.h"
-#include "src/core/memory/user_stream.h"
+#include "src/core/device/user_stream.h"
 #include "src/system/variables.h"
 
 namespace hetcomm {

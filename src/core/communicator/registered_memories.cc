@@ -53,13 +53,15 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   const Engine::Baton baton(engine_);
   if (memory.registration != nullptr) return Status(Code::kBusy, "the memory is registered");
   if (communicator_.channel().closed) return communicator_.channel().aborted;
-  memory.registration = std::make_unique<Registration>(communicator_, memory, rights);
+  auto made = std::make_unique<Registration>(communicator_, memory, rights);
+  Registration& registration = *made;
+  memory.registration = std::move(made);
   try {
-    job_.memories().publish(*memory.registration);
+    job_.memories().publish(registration);
   } catch (const std::bad_alloc&) {
     // No peer knows of the memory, so none has it mapped.
-    (void)job_.memories().withdraw(*memory.registration);
-    job_.commons().registrations.erase(memory.registration->id);
+    (void)job_.memories().withdraw(registration);
+    job_.commons().registrations.erase(registration.id);
     memory.registration.reset();
     return Code::kOutOfMemory;
   }
@@ -81,7 +83,7 @@ void RegisteredMemories::end_running(const Registration& registration) {
 }
 
 Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns) {
-  Registration* registration = memory.registration.get();
+  Registration* registration = registration_of(memory);
   if (registration == nullptr) {
     return Status(Code::kInvalidArgument, "the memory is not registered");
   }
@@ -123,7 +125,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
 }
 
 Result<std::vector<std::byte>> RegisteredMemories::export_memory(const Memory& memory) {
-  Registration* const registration = memory.registration.get();
+  Registration* const registration = registration_of(memory);
   if (registration == nullptr) {
     return Status(Code::kInvalidArgument, "the memory is not registered");
   }
@@ -154,7 +156,7 @@ Status RegisteredMemories::wait_notification(Memory& memory, Engine& engine, uin
     Registration* registration = nullptr;
     {
       const Engine::Baton baton(engine);
-      registration = memory.registration.get();
+      registration = registration_of(memory);
       if (registration == nullptr) {
         return Status(Code::kInvalidArgument, "the memory is not registered");
       }

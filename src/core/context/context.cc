@@ -14,8 +14,8 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/device/user_stream.h"
 #include "src/core/job/job.h"
-#include "src/core/memory/user_stream.h"
 #include "src/core/memory/variables.h"
 #include "src/core/peer/matching/completer.h"
 #include "src/core/progress/communicator_base.h"

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/core/device/memory.h"
 #include "src/core/job/paths/job_environment.h"
-#include "src/core/memory/memory.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"

@@ -24,8 +24,8 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
-#include "src/core/memory/memory.h"
-#include "src/core/memory/user_stream.h"
+#include "src/core/device/memory.h"
+#include "src/core/device/user_stream.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
 

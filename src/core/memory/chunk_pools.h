@@ -21,8 +21,8 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
-#include "src/core/memory/memory.h"
-#include "src/core/memory/pinned_memory.h"
+#include "src/core/device/memory.h"
+#include "src/core/device/pinned_memory.h"
 #include "transports/types.h"
 
 namespace hetcomm {

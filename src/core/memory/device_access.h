@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 #include "src/core/memory/near_transports.h"
 #include "src/core/progress/operation.h"
 #include "src/system/clock.h"

@@ -17,7 +17,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 #include "src/core/memory/staging.h"
 
 namespace hetcomm {

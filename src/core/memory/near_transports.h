@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {

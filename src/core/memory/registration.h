@@ -19,19 +19,19 @@
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/core/device/memory.h"
 #include "src/net/credentials.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
 
 class CommunicatorBase;
-class Memory;
 class Association;
 
 // Keys, each with the number of the owner's transport that uses it.
 using TransportKeys = std::vector<std::pair<uint8_t, RemoteKey>>;
 
-class Registration {
+class Registration final : public RegistrationBase {
  public:
   Registration(CommunicatorBase& communicator, Memory& memory, uint32_t rights)
       : communicator_(communicator), memory_(memory), rights_(rights) {}
@@ -99,6 +99,11 @@ class Registration {
   std::atomic<uint64_t> taken_{0};
   std::atomic<uint32_t> running_{0};
 };
+
+// Returns the registration of |memory|; null while it is not registered.
+inline Registration* registration_of(const Memory& memory) {
+  return static_cast<Registration*>(memory.registration.get());
+}
 
 // Decoded contents of exported bytes.
 struct ExportedMemory {

@@ -9,10 +9,10 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
+#include "src/core/device/host_blocks.h"
+#include "src/core/device/memory.h"
 #include "src/core/memory/device_access.h"
 #include "src/core/memory/device_sums.h"
-#include "src/core/memory/host_blocks.h"
-#include "src/core/memory/memory.h"
 #include "src/core/memory/near_transports.h"
 #include "src/core/memory/registration.h"
 #include "src/core/memory/staging.h"

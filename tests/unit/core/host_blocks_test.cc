@@ -1,6 +1,6 @@
 // Cached blocks of host memory: a block is reused only for its size, and the cache stays within its
 // limit.
-#include "src/core/memory/host_blocks.h"
+#include "src/core/device/host_blocks.h"
 
 #include <cstddef>
 #include <utility>

@@ -17,8 +17,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/core/device/memory.h"
 #include "src/core/job/job.h"
-#include "src/core/memory/memory.h"
 #include "tests/support/core_job.h"
 #include "transports/self/factory.h"
 

@@ -5,7 +5,7 @@
 //   * while a user's stream is held back nothing is pinned or unpinned: pageable memory is used
 //     instead, and freed as soon as possible
 //   * a vendor that cannot pin causes no failure; kept memory is freed first
-#include "src/core/memory/stand_ins.h"
+#include "src/core/device/stand_ins.h"
 
 #include <set>
 #include <utility>

@@ -6,7 +6,7 @@
 //   * if more events wait than allowed, a separate thread releases the oldest
 //   * deferred calls for a stream are made before the stream is destroyed; all are made at the end
 //   * pinned memory stays pinned until the last device has released it
-#include "src/core/memory/waiting_calls.h"
+#include "src/core/device/waiting_calls.h"
 
 #include <atomic>
 #include <chrono>
@@ -18,8 +18,8 @@
 #include <gtest/gtest.h>
 
 #include "devices/registry.h"
-#include "src/core/memory/memory.h"
-#include "src/core/memory/pinned_memory.h"
+#include "src/core/device/memory.h"
+#include "src/core/device/pinned_memory.h"
 
 namespace hetcomm {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"

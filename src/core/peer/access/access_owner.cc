@@ -5,7 +5,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 #include "src/core/peer/wire/atomics.h"
 
 namespace hetcomm {

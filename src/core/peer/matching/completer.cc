@@ -7,9 +7,9 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
+#include "src/core/device/user_stream.h"
 #include "src/core/memory/registration.h"
-#include "src/core/memory/user_stream.h"
 #include "src/core/peer/matching/channel_table.h"
 
 namespace hetcomm {

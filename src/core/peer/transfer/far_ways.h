@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 #include "src/core/peer/transfer/bulk_chooser.h"
 
 namespace hetcomm {

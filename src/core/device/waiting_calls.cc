@@ -1,4 +1,4 @@
-#include "src/core/memory/waiting_calls.h"
+#include "src/core/device/waiting_calls.h"
 
 #include <algorithm>
 #include <new>

@@ -1,4 +1,4 @@
-#include "src/core/memory/stand_ins.h"
+#include "src/core/device/stand_ins.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "src/core/memory/abandoned_copies.h"
+#include "src/core/device/abandoned_copies.h"
 
 #include <algorithm>
 #include <new>

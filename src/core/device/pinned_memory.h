@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "src/core/memory/abandoned_copies.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/abandoned_copies.h"
+#include "src/core/device/memory.h"
 #include "src/system/numa_memory.h"
 
 namespace hetcomm {

@@ -1,4 +1,4 @@
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -17,7 +17,6 @@
 
 #include "src/base/copy.h"
 #include "src/base/text.h"
-#include "src/core/memory/registration.h"
 #include "src/system/clock.h"
 
 namespace hetcomm {

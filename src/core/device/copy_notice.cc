@@ -1,4 +1,4 @@
-#include "src/core/memory/copy_notice.h"
+#include "src/core/device/copy_notice.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

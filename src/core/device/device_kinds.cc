@@ -1,4 +1,4 @@
-#include "src/core/memory/device_kinds.h"
+#include "src/core/device/device_kinds.h"
 
 #include <cstring>
 #include <new>

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
-#include "src/core/memory/abandoned_copies.h"
+#include "src/core/device/abandoned_copies.h"
 
 namespace hetcomm {
 

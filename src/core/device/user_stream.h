@@ -16,7 +16,7 @@
 #include "devices/device.h"
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
-#include "src/core/memory/memory.h"
+#include "src/core/device/memory.h"
 
 namespace hetcomm {
 

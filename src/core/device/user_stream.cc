@@ -1,4 +1,4 @@
-#include "src/core/memory/user_stream.h"
+#include "src/core/device/user_stream.h"
 
 #include <mutex>
 #include <new>

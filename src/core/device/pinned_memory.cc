@@ -1,4 +1,4 @@
-#include "src/core/memory/pinned_memory.h"
+#include "src/core/device/pinned_memory.h"
 
 #include <algorithm>
 #include <new>

@@ -13,17 +13,16 @@
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/core/memory/abandoned_copies.h"
-#include "src/core/memory/blocking_chunks.h"
-#include "src/core/memory/copy_notice.h"
-#include "src/core/memory/copy_watch.h"
-#include "src/core/memory/device_kinds.h"
-#include "src/core/memory/waiting_calls.h"
+#include "src/core/device/abandoned_copies.h"
+#include "src/core/device/blocking_chunks.h"
+#include "src/core/device/copy_notice.h"
+#include "src/core/device/copy_watch.h"
+#include "src/core/device/device_kinds.h"
+#include "src/core/device/waiting_calls.h"
 
 namespace hetcomm {
 
 class Memory;
-class Registration;
 
 // kAside: neither from nor to the host.
 enum class StreamDirection : uint8_t { kToHost, kFromHost, kAside };
@@ -214,6 +213,12 @@ class DeviceSet {
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};
 };
 
+// The registration of a memory, which the memory owns.
+class RegistrationBase {
+ public:
+  virtual ~RegistrationBase() = default;
+};
+
 // A memory region of one device. It counts the pending operations that use it.
 class Memory {
  public:
@@ -265,8 +270,8 @@ class Memory {
   void drop_use() { uses_.fetch_sub(1, std::memory_order_release); }
   bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }
 
-  // Null while this memory is not registered.
-  std::unique_ptr<Registration> registration;
+  // A Registration; null while this memory is not registered.
+  std::unique_ptr<RegistrationBase> registration;
 
  private:
   class BlockingCopy;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/core/memory/memory.h"
-#include "src/core/memory/pinned_memory.h"
+#include "src/core/device/memory.h"
+#include "src/core/device/pinned_memory.h"
 
 namespace hetcomm {
 

@@ -25,7 +25,7 @@
 #include <thread>
 
 #include "devices/device.h"
-#include "src/core/memory/abandoned_copies.h"
+#include "src/core/device/abandoned_copies.h"
 #include "src/system/numa_memory.h"
 
 namespace hetcomm {
