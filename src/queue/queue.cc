@@ -4,6 +4,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/context/context.h"
+#include "src/core/peer/matching/track_base.h"
 #include "src/system/clock.h"
 #include "src/system/variables.h"
 
@@ -80,7 +81,7 @@ void Queue::cancel() {
   engine.drain();
   engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() == OperationState::kPending && operation.options.on_track &&
-        operation.transfer.track == &track_) {
+        track_run(operation).track == &track_) {
       communicator_.cancel(operation);
     }
   });

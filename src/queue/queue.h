@@ -7,7 +7,7 @@
 
 #include "src/base/status.h"
 #include "src/core/communicator/communicator.h"
-#include "src/core/peer/matching/track.h"
+#include "src/core/peer/transfer/track.h"
 
 namespace hetcomm {
 

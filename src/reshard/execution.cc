@@ -9,7 +9,9 @@
 #include <fmt/ranges.h>
 
 #include "src/base/text.h"
+#include "src/core/peer/transfer/track.h"
 #include "src/core/peer/transfer/transfer.h"
+#include "src/core/peer/transfer/transfers.h"
 #include "src/core/peer/wire/reason.h"
 #include "src/reduce/reduce.h"
 
@@ -238,7 +240,7 @@ void Execution::stop(const Status& why, std::string text) {
   for (MessageState& state : messages_) {
     // Some messages end immediately.
     if (state.operation == nullptr) continue;
-    const Status own = owner_.told_to(state.operation->transfer.track->peer(), told);
+    const Status own = owner_.told_to(track_of(*state.operation).peer(), told);
     shared_.communicator.end(*state.operation, own.code(), own.text());
   }
 }
@@ -282,12 +284,13 @@ bool Execution::has_moved() const {
     if (phases_[i].sends_left < phase.sends.size()) return true;
     if (phases_[i].receives_left < phase.receives.size()) return true;
   }
-  return std::any_of(
-      messages_.begin(), messages_.end(), [](const MessageState& state) HETCOMM_UNDER_BATON {
-        const Operation* const message = state.operation;
-        return message != nullptr && message->kind == OperationKind::kSend &&
-               message->phase == OperationPhase::kTransfer && message->transfer.send->has_moved();
-      });
+  return std::any_of(messages_.begin(), messages_.end(),
+                     [](const MessageState& state) HETCOMM_UNDER_BATON {
+                       const Operation* const message = state.operation;
+                       return message != nullptr && message->kind == OperationKind::kSend &&
+                              message->phase == OperationPhase::kTransfer &&
+                              transfers_of(*message).send->has_moved();
+                     });
 }
 
 void Execution::compare_labels() {

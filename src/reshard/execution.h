@@ -20,8 +20,8 @@
 #include "src/base/status.h"
 #include "src/base/text.h"
 #include "src/core/memory/staging.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/peer/pair_commons.h"
-#include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
 #include "src/reshard/claim.h"
 #include "src/reshard/device_copies.h"
@@ -38,7 +38,7 @@ class Execution;
 
 // State shared by the executions of one redistribution.
 struct ExecutionCommons {
-  CommunicatorBase& communicator;
+  MessagingCommunicator& communicator;
   PairCommons& commons;
   const Program program;
   Claims claims;

@@ -246,7 +246,7 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   }
   operation->composite = execution.release();
   OperationFiller::name_stream(options.stream, *operation);
-  if (departure != nullptr) operation->order.departure = departure.release();
+  if (departure != nullptr) book_departure(*operation, std::move(departure));
   {
     const Engine::Baton baton(engine);
     if (options.in_group) {

@@ -13,7 +13,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/job/job.h"
-#include "src/core/peer/matching/track.h"
+#include "src/core/peer/transfer/track.h"
 
 namespace hetcomm::reshard {
 

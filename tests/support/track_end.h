@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/matching/track.h"
+#include "src/core/peer/transfer/track.h"
 #include "tests/support/core_job.h"
 
 namespace hetcomm::test {

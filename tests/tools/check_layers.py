@@ -198,14 +198,7 @@ DEFINITION = re.compile(
     r"^(?:class|struct)[ ]+(?:alignas\(\w+\)[ ]+)?(\w+)(?:[ ]+final)?(?:[ ]*:[^:;]|[ ]*\{)", re.MULTILINE)
 
 # Path -> classes of layers above that it still names.
-NAMED_UPWARDS = {
-    "src/core/memory/registration.h": {"Association"},
-    "src/core/peer/matching/match.h": {"MessageReceiver"},
-    "src/core/progress/communicator_base.h": {"Channel", "Registration", "RemoteMemory", "Track"},
-    "src/core/progress/operation.h": {
-        "AccessLedger", "Departure", "DirectAccess", "Incoming", "Memory", "PairBase", "ReceiveTransfer",
-        "Registration", "RemoteMemory", "SendTransfer", "StreamHold", "Track", "UserStream"},
-}
+NAMED_UPWARDS = {}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/core/collectives/shared_arena.h"
-#include "src/core/progress/communicator_base.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/progress/operation.h"
 #include "src/system/log.h"
 
@@ -24,7 +24,7 @@ namespace hetcomm::collectives {
 
 // The ranks that agree, and how they reach each other.
 struct AgreementRanks {
-  CommunicatorBase& communicator;
+  MessagingCommunicator& communicator;
   const std::vector<int>& ranks;  // their numbers in the job
   uint32_t index;                 // this rank's index in |ranks|
   uint64_t tag;                   // tag of the agreement's messages

@@ -29,7 +29,7 @@ class Runner::SegmentAddresses final : public Addresses {
   const Segment& segment_;
 };
 
-void Runner::start(CommunicatorBase& communicator, RunnerClient& client, uint64_t segments,
+void Runner::start(MessagingCommunicator& communicator, RunnerClient& client, uint64_t segments,
                    uint64_t tag) {
   communicator_ = &communicator;
   client_ = &client;

@@ -11,7 +11,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/collectives/steps.h"
-#include "src/core/progress/communicator_base.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm::collectives {
@@ -67,7 +67,7 @@ class Runner final : public EndHandler {
 
   // Begins a transfer of |segments| segments; advance() follows. The low byte of |tag| is zero. No
   // work of an earlier transfer is in progress. May throw std::bad_alloc.
-  void start(CommunicatorBase& communicator, RunnerClient& client, uint64_t segments,
+  void start(MessagingCommunicator& communicator, RunnerClient& client, uint64_t segments,
              uint64_t tag) HETCOMM_UNDER_BATON;
   // Does all work that is ready. If it throws std::bad_alloc, the client stops the runner.
   void advance() HETCOMM_UNDER_BATON;
@@ -113,7 +113,7 @@ class Runner final : public EndHandler {
   bool run_locals(Segment& segment, size_t slot) HETCOMM_UNDER_BATON;
   bool run_step(const Segment& segment, size_t slot, const Step& step) HETCOMM_UNDER_BATON;
 
-  CommunicatorBase* communicator_ = nullptr;
+  MessagingCommunicator* communicator_ = nullptr;
   RunnerClient* client_ = nullptr;
   bool running_ = false;
   uint64_t tag_ = 0;

@@ -108,7 +108,7 @@ Code post_collective(Communicator& communicator, const Arguments& arguments, Ope
     Operation* operation = poster.allocate();
     if (operation == nullptr) return Code::kOutOfMemory;
     fill_call(communicator, arguments, std::move(call), *operation);
-    if (departure != nullptr) operation->order.departure = departure.release();
+    if (departure != nullptr) book_departure(*operation, std::move(departure));
     if (in_group) {
       const Engine::Baton baton(engine);
       poster.collect(*operation);

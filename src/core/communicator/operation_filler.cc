@@ -4,8 +4,10 @@
 
 #include "src/core/device/memory.h"
 #include "src/core/device/user_stream.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/memory/registration.h"
 #include "src/core/peer/matching/completer.h"
+#include "src/core/peer/transfer/track.h"
 #include "src/system/clock.h"
 
 namespace hetcomm {
@@ -13,13 +15,13 @@ namespace {
 
 Code fill_access(const PostArguments& arguments, Operation& operation, std::string* text) {
   const AccessArguments& given = *arguments.access;
-  operation.access = {.remote = given.remote,
-                      .offset = given.offset,
-                      .operand = given.operand,
-                      .compare = given.compare,
-                      .result = given.result};
+  begin_access(operation, given.offset,
+               {.remote = given.remote,
+                .operand = given.operand,
+                .compare = given.compare,
+                .result = given.result});
   if (given.remote == nullptr) return Code::kOk;
-  operation.access.notify =
+  access_of(operation).notify =
       arguments.options != nullptr && (arguments.options->flags & HETCOMM_OPERATION_NOTIFY) != 0;
   const RemoteMemory& remote = *given.remote;
   uint32_t right = HETCOMM_ACCESS_ATOMIC;
@@ -61,7 +63,7 @@ Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
   operation.options.collective = arguments.collective;
   if (arguments.track != nullptr) {
     operation.options.on_track = true;
-    operation.transfer.track = arguments.track;
+    track_run(operation).track = arguments.track;
   }
   if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
     operation.options.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;

@@ -51,7 +51,7 @@ class OperationFiller {
     operation.tag = tag;
     operation.ignore = ignore;
     operation.communicator = &communicator_;
-    operation.pair = nullptr;
+    operation.carrier = nullptr;
     operation.run = {};
     operation.wait_index.store(0, std::memory_order_relaxed);
     operation.outcome.begin(kind != OperationKind::kReceive ? own_ : -1, tag);

@@ -8,6 +8,8 @@
 #include "src/base/text.h"
 #include "src/core/context/context.h"
 #include "src/core/device/user_stream.h"
+#include "src/core/memory/access_state.h"
+#include "src/core/peer/matching/track_base.h"
 #include "src/system/variables.h"
 
 namespace hetcomm {
@@ -22,7 +24,7 @@ bool in_group(const PostArguments& arguments) {
 
 }  // namespace
 
-Poster::Poster(Context& context, CommunicatorBase& communicator, Job& job,
+Poster::Poster(Context& context, MessagingCommunicator& communicator, Job& job,
                std::span<const MemberChannel> members)
     : engine_(job.engine()),
       job_(job),
@@ -158,7 +160,7 @@ Code Poster::post_behind(const PostArguments& arguments, Operation** out, std::s
     engine_.pool().recycle(operation);
     return code;
   }
-  operation->order.departure = departure.release();
+  book_departure(*operation, std::move(departure));
   operation->set_state(OperationState::kPending);
   *out = operation;
   engine_.baton_lock().submit(*operation);
@@ -309,7 +311,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
     *text = "the request is running; wait for its end before it is started again";
     return Code::kBusy;
   }
-  Track* const track = operation.options.on_track ? operation.transfer.track : nullptr;
+  Track* const track = operation.options.on_track ? &track_of(operation) : nullptr;
   std::unique_ptr<Departure> departure;
   Code code = Code::kOutOfMemory;
   try {
@@ -334,7 +336,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
     return code;
   }
   filler_.fill_again(operation);
-  if (departure != nullptr) operation.order.departure = departure.release();
+  if (departure != nullptr) book_departure(operation, std::move(departure));
   {
     // It becomes pending under the baton: until then no thread may cancel it.
     const Engine::Baton baton(engine_);
@@ -346,7 +348,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
 }
 
 void Poster::start(Operation& operation) {
-  if (operation.is_gated() || job_.departures().holds_back(operation)) [[unlikely]] {
+  if (operation.options.gated || job_.departures().holds_back(operation)) [[unlikely]] {
     job_.gate().start(operation);
     return;
   }
@@ -427,7 +429,7 @@ Operation* Poster::start_access(OperationKind kind, RemoteMemory& remote, uint64
   if (operation == nullptr) return nullptr;
   filler_.fill_common(kind, communicator_.rank_of(remote.rank()), 0, 0, *operation);
   OperationFiller::fill_host(buffer, *operation);
-  operation->access = {.remote = &remote, .offset = offset};
+  begin_access(*operation, offset, {.remote = &remote});
   remote.add_use();
   operation->set_state(OperationState::kPending);
   start_now(*operation);
@@ -456,7 +458,7 @@ Operation* Poster::begin_for_peer(OperationKind kind, int peer, Registration& re
     engine_.pool().recycle_locked(operation);
     return nullptr;
   }
-  operation->access = {.registration = &registration, .offset = offset};
+  begin_access(*operation, offset, {.registration = &registration});
   operation->set_state(OperationState::kPending);
   operation->slot.block->has_new = true;
   registration.add_running();
@@ -494,7 +496,7 @@ Operation* Poster::make_internal(const InternalMessage& message) {
   operation->options.high_priority = message.high_priority;
   if (message.track != nullptr) {
     operation->options.on_track = true;
-    operation->transfer.track = message.track;
+    track_run(*operation).track = message.track;
   }
   operation->run.deadline_ns = message.deadline_ns;
   OperationFiller::fill_host(hetcomm_buffer_host(message.bytes.data(), message.bytes.size()),

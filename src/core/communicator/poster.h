@@ -20,8 +20,8 @@
 #include "src/core/job/departures.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/overlap_guard.h"
-#include "src/core/peer/matching/track.h"
-#include "src/core/progress/communicator_base.h"
+#include "src/core/peer/matching/messaging_communicator.h"
+#include "src/core/peer/transfer/track.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
 
@@ -32,7 +32,7 @@ class Context;
 class Poster final : public OperationStarter {
  public:
   // All arguments outlive this. |members|: the communicator's members, by rank.
-  Poster(Context& context, CommunicatorBase& communicator, Job& job,
+  Poster(Context& context, MessagingCommunicator& communicator, Job& job,
          std::span<const MemberChannel> members);
   Poster(const Poster&) = delete;
   Poster& operator=(const Poster&) = delete;
@@ -185,7 +185,7 @@ class Poster final : public OperationStarter {
   Job& job_;
   Channel& channel_;
   Context& context_;
-  CommunicatorBase& communicator_;
+  MessagingCommunicator& communicator_;
   const int32_t own_rank_;  // this rank in the communicator
   const OperationFiller filler_;
 };

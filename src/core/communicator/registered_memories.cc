@@ -9,6 +9,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/communicator/communicator.h"
+#include "src/core/memory/access_state.h"
 
 namespace hetcomm {
 namespace {
@@ -75,7 +76,7 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
 void RegisteredMemories::end_running(const Registration& registration) {
   engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending || operation.kind < OperationKind::kAccept ||
-        operation.access.registration != &registration) {
+        access_of(operation).registration != &registration) {
       return;
     }
     job_.ender().end(operation, Code::kStaleHandle, "the memory was unregistered");
@@ -116,7 +117,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
   const Engine::Baton baton(own.engine_);
   own.job_.commons().registrations.erase(registration->id);
   hetcomm_notification_t dropped;
-  Association* source = nullptr;
+  NotificationSource* source = nullptr;
   while (registration->take(&dropped, &source)) source->give_back_credit(kMessageCost);
   memory.registration.reset();
   memory.drop_use();
@@ -160,7 +161,7 @@ Status RegisteredMemories::wait_notification(Memory& memory, Engine& engine, uin
       if (registration == nullptr) {
         return Status(Code::kInvalidArgument, "the memory is not registered");
       }
-      Association* source = nullptr;
+      NotificationSource* source = nullptr;
       if (registration->take(out, &source)) {
         source->give_back_credit(kMessageCost);
         return {};

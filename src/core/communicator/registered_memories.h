@@ -14,7 +14,7 @@
 #include "src/core/device/memory.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/registration.h"
-#include "src/core/progress/communicator_base.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/progress/engine.h"
 
 namespace hetcomm {
@@ -22,7 +22,7 @@ namespace hetcomm {
 class RegisteredMemories {
  public:
   // |communicator| and |job| outlive this.
-  RegisteredMemories(CommunicatorBase& communicator, Job& job, uint64_t default_timeout_ns)
+  RegisteredMemories(MessagingCommunicator& communicator, Job& job, uint64_t default_timeout_ns)
       : communicator_(communicator),
         job_(job),
         engine_(job.engine()),
@@ -38,7 +38,7 @@ class RegisteredMemories {
   // |engine| is the engine of the memory's context.
   static Status wait_notification(Memory& memory, Engine& engine, uint64_t timeout_ns,
                                   hetcomm_notification_t* out);
-  // See CommunicatorBase.
+  // See MemoryCommunicator.
   void add_remote(RemoteMemory& remote);
   void drop_remote(RemoteMemory& remote);
 
@@ -48,7 +48,7 @@ class RegisteredMemories {
  private:
   void end_running(const Registration& registration) HETCOMM_UNDER_BATON;
 
-  CommunicatorBase& communicator_;
+  MessagingCommunicator& communicator_;
   Job& job_;
   Engine& engine_;
   const uint64_t default_timeout_ns_;

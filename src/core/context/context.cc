@@ -18,7 +18,7 @@
 #include "src/core/job/job.h"
 #include "src/core/memory/variables.h"
 #include "src/core/peer/matching/completer.h"
-#include "src/core/progress/communicator_base.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/progress/variables.h"
 #include "src/net/variables.h"
 #include "topology/machine/distance.h"

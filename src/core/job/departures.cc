@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "src/base/text.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 
 namespace hetcomm {
 
@@ -28,8 +29,7 @@ Result<std::unique_ptr<Departure>> Departure::make(std::span<UserStream* const> 
 void Departure::join(Operation& operation) {
   operations_.push_back(&operation);
   operation.phase = OperationPhase::kBehind;
-  operation.order.departure = this;
-  operation.order.index = operations_.size() - 1;
+  departure_seat(operation) = {this, operations_.size() - 1};
   if (!operation.options.on_stream) return;
   const auto place = std::find_if(places_.begin(), places_.end(), [&](const StreamPlace& each) {
     return each.stream == operation.order.stream;
@@ -104,8 +104,9 @@ void Departures::take_back(Departure& departure) {
 // The departure's places are still waited for. In an order in which it has no other operation, no
 // departure waits for it any longer, and it waits for none.
 void Departures::leave(Operation& operation) {
-  Departure& departure = *operation.order.departure;
-  departure.operations_[operation.order.index] = nullptr;
+  const DepartureSeat& seat = departure_seat(operation);
+  Departure& departure = *seat.departure;
+  departure.operations_[seat.index] = nullptr;
   if (operation.kind != OperationKind::kCollective) return;
   const void* const order = operation.composite->order();
   const auto keeps = [order](const Operation* each) HETCOMM_UNDER_BATON {
@@ -246,9 +247,9 @@ void Departures::depart_if_ready(Departure& departure) {
 void Departures::depart(Departure& departure) {
   for (Operation* const operation : departure.operations_) {
     if (operation == nullptr) continue;
-    operation->order.departure = nullptr;
+    departure_seat(*operation).departure = nullptr;
     operation->phase = OperationPhase::kSubmitted;
-    operation->communicator->starter().depart(*operation);
+    communicator_of(*operation).starter().depart(*operation);
   }
 }
 

@@ -20,6 +20,7 @@
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -64,6 +65,26 @@ class Departure {
   bool is_released_ = false;                                // it is in Departures::released_
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // position in Departures::all_
 };
+
+// The place of an operation in a departure. Until the start the operation owns the departure.
+struct DepartureSeat {
+  Departure* departure = nullptr;
+  size_t index = 0;
+};
+inline DepartureSeat& departure_seat(Operation& operation) {
+  return operation.departure.as<DepartureSeat>();
+}
+// Gives |departure| to |operation|, which was not started yet.
+inline void book_departure(Operation& operation, std::unique_ptr<Departure> departure) {
+  operation.options.gated = true;
+  departure_seat(operation).departure = departure.release();
+}
+// Takes back the departure that |operation| has booked. Returns null if it has booked none.
+inline std::unique_ptr<Departure> take_departure(Operation& operation) {
+  if (!operation.options.gated) return nullptr;
+  operation.options.gated = false;
+  return std::unique_ptr<Departure>(std::exchange(departure_seat(operation).departure, nullptr));
+}
 
 class Departures {
  public:

@@ -18,6 +18,7 @@
 #include "src/core/job/membership/link_agreement.h"
 #include "src/core/job/membership/rank_card.h"
 #include "src/core/job/membership/variables.h"
+#include "src/core/peer/transfer/message_receiver.h"
 #include "src/core/peer/variables.h"
 #include "src/core/progress/variables.h"
 #include "src/liveness/frame.h"
@@ -410,7 +411,7 @@ Job::~Job() {
   commons_.channels.for_each_table([](MatchTable& table) HETCOMM_UNDER_BATON {
     while (Incoming* message = table.first_unexpected()) {
       table.remove_unexpected(message);
-      if (!message->arriving) message->receiver->free(*message);
+      if (!message->arriving) receiver_of(*message).free(*message);
     }
   });
   while (!commons_.graveyard.empty()) {
@@ -450,7 +451,7 @@ void Job::start_receive(Channel& own, Operation& receive) {
   MatchTable& table = receive.options.collective ? own.collective : own.point_to_point;
   Incoming* message = table.find_unexpected(receive.peer, receive.tag, receive.ignore);
   if (message != nullptr) {
-    message->receiver->attach(*message, receive);
+    receiver_of(*message).attach(*message, receive);
     return;
   }
   if (receive.peer >= 0) {

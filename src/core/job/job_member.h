@@ -9,12 +9,12 @@
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/core/progress/communicator_base.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 
 namespace hetcomm {
 
 // A communicator, as its job sees it.
-class JobMember : public CommunicatorBase {
+class JobMember : public MessagingCommunicator {
  public:
   // Number of the channel by which |job_rank|, a rank of the communicator, is reached.
   virtual uint32_t channel_at(int job_rank) const HETCOMM_UNDER_BATON = 0;
@@ -31,7 +31,7 @@ class JobMember : public CommunicatorBase {
   virtual void peer_lost(int job_rank) HETCOMM_UNDER_BATON = 0;
 
  protected:
-  using CommunicatorBase::CommunicatorBase;
+  using MessagingCommunicator::MessagingCommunicator;
   ~JobMember() = default;
 };
 

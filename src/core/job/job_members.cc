@@ -8,6 +8,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/peer/pair.h"
+#include "src/core/peer/transfer/message_receiver.h"
 
 namespace hetcomm {
 namespace {
@@ -49,7 +50,7 @@ bool JobMembers::others_stay(JobMember& communicator) {
   return going_ < members_.size();
 }
 
-bool JobMembers::contains(const CommunicatorBase& communicator) const {
+bool JobMembers::contains(const MessagingCommunicator& communicator) const {
   const auto found = members_.find(communicator.channel().id);
   return found != members_.end() && found->second.communicator == &communicator;
 }
@@ -79,14 +80,14 @@ void JobMembers::abort(JobMember& communicator, const Status& why, bool publish)
     // An operation that was not started yet ends when it is started.
     if (operation.state() != OperationState::kPending ||
         operation.phase == OperationPhase::kSubmitted ||
-        !was_closed_by(number, operation.communicator)) {
+        !was_closed_by(number, &communicator_of(operation))) {
       return;
     }
     ender_.end(operation, Code::kAborted, why.text());
   });
 }
 
-bool JobMembers::was_closed_by(uint64_t abort, const CommunicatorBase* communicator) const {
+bool JobMembers::was_closed_by(uint64_t abort, const MessagingCommunicator* communicator) const {
   const auto found = members_.find(communicator->channel().id);
   return found != members_.end() && found->second.closed_by == abort &&
          found->second.communicator == communicator;
@@ -151,7 +152,7 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
   // No operation will receive these messages any longer.
   for_each_unexpected(own.collective, [&](Incoming& message) HETCOMM_UNDER_BATON {
     own.collective.remove_unexpected(&message);
-    message.receiver->drop(message, MessageReceiver::Tell::kSender);
+    receiver_of(message).drop(message, MessageReceiver::Tell::kSender);
   });
 }
 
@@ -196,7 +197,7 @@ void JobMembers::peer_lost(int rank, const Status& why) {
   commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.phase != OperationPhase::kPosted ||
-        !contains(*operation.communicator)) {
+        !contains(communicator_of(operation))) {
       return;
     }
     const bool named = operation.peer == rank;
@@ -216,7 +217,7 @@ void JobMembers::drop_announced_by(int rank) {
     for_each_unexpected(table, [&](Incoming& message) HETCOMM_UNDER_BATON {
       if (message.source != rank || !message.rendezvous) return;
       table.remove_unexpected(&message);
-      message.receiver->free(message);
+      receiver_of(message).free(message);
     });
   });
 }
@@ -252,8 +253,8 @@ void JobMembers::drop_queued(Channel& channel) {
     while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);
       // The sender is notified by the abort itself.
-      message->receiver->drop(*message, channel.aborted.ok() ? MessageReceiver::Tell::kSender
-                                                             : MessageReceiver::Tell::kNobody);
+      receiver_of(*message).drop(*message, channel.aborted.ok() ? MessageReceiver::Tell::kSender
+                                                                : MessageReceiver::Tell::kNobody);
     }
   }
 }

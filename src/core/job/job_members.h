@@ -72,9 +72,9 @@ class JobMembers {
   }
   // Returns the communicator that |origin| knows by its own |channel|; null if there is none here.
   JobMember* find(int origin, uint32_t channel) const HETCOMM_UNDER_BATON;
-  bool contains(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
+  bool contains(const MessagingCommunicator& communicator) const HETCOMM_UNDER_BATON;
   bool was_closed_by(uint64_t abort,
-                     const CommunicatorBase* communicator) const HETCOMM_UNDER_BATON;
+                     const MessagingCommunicator* communicator) const HETCOMM_UNDER_BATON;
   void close_aborted(JobMember& communicator, const Status& why,
                      uint64_t number) HETCOMM_UNDER_BATON;
   void close_aborted_children(const Status& why, bool publish, uint64_t number) HETCOMM_UNDER_BATON;

@@ -9,6 +9,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/peer/pair.h"
 
 namespace hetcomm {
@@ -87,7 +88,7 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       commons_.completer.complete(operation, early, std::move(text));
       break;
     case OperationPhase::kPosted: {
-      Channel& own = operation.communicator->channel();
+      Channel& own = communicator_of(operation).channel();
       (operation.options.collective ? own.collective : own.point_to_point).remove(&operation);
       commons_.completer.complete(operation, code, std::move(text));
       break;
@@ -106,7 +107,7 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
     case OperationPhase::kAwaiting:
     case OperationPhase::kDirect:
     case OperationPhase::kUnopened:
-      operation.pair->end(operation, code, std::move(text));
+      operation.carrier->end(operation, code, std::move(text));
       break;
   }
 }

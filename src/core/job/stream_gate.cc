@@ -5,15 +5,14 @@
 #include <utility>
 
 #include "src/base/text.h"
-#include "src/core/peer/matching/channel_table.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 
 namespace hetcomm {
 
 void StreamGate::start(Operation& operation) {
-  CommunicatorBase& communicator = *operation.communicator;
+  MessagingCommunicator& communicator = communicator_of(operation);
   communicator.operation_begun();
-  std::unique_ptr<Departure> departure;
-  if (operation.is_gated()) departure.reset(std::exchange(operation.order.departure, nullptr));
+  std::unique_ptr<Departure> departure = take_departure(operation);
   const Channel& channel = communicator.channel();
   if (channel.closed) {
     completer_.complete(operation, Code::kAborted, text_or_none([&]() HETCOMM_UNDER_BATON {

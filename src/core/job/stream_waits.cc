@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "src/core/memory/access_state.h"
 #include "src/core/memory/registration.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/peer/pair.h"
 
 namespace hetcomm {
@@ -19,7 +21,7 @@ constexpr uint64_t kAsksPerDetection = 4;
 const RemoteMemory* remote_of(const Operation& operation) {
   const bool is_access =
       operation.kind > OperationKind::kReceive && operation.kind != OperationKind::kCollective;
-  return is_access ? operation.access.remote : nullptr;
+  return is_access ? access_of(operation).remote : nullptr;
 }
 
 bool matches(const Operation& receive, const Incoming& message) {
@@ -32,7 +34,7 @@ class HereMessages {
  public:
   // Whether a message remains for |receive|. If so, assigns it.
   bool take(const Operation& receive) HETCOMM_UNDER_BATON {
-    const Channel& channel = receive.communicator->channel();
+    const Channel& channel = communicator_of(receive).channel();
     const MatchTable& table =
         receive.options.collective ? channel.collective : channel.point_to_point;
     for (Incoming* message = table.first_unexpected(); message != nullptr;

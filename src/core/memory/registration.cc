@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "src/base/bytes.h"
-#include "src/core/progress/communicator_base.h"
 
 namespace hetcomm {
 namespace {
@@ -65,7 +64,7 @@ Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
   return result;
 }
 
-RemoteMemory::RemoteMemory(CommunicatorBase& communicator, const ExportedMemory& exported,
+RemoteMemory::RemoteMemory(MemoryCommunicator& communicator, const ExportedMemory& exported,
                            std::vector<RemoteKey> keys)
     : communicator_(communicator),
       rank_(exported.rank),

@@ -20,25 +20,46 @@
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/device/memory.h"
+#include "src/core/progress/communicator_base.h"
 #include "src/net/credentials.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
 
-class CommunicatorBase;
-class Association;
+class RemoteMemory;
+
+// A communicator, as its registered memories know it.
+class MemoryCommunicator : public CommunicatorBase {
+ public:
+  // Count the imported memories of peers.
+  virtual void add_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
+  virtual void drop_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
+
+ protected:
+  using CommunicatorBase::CommunicatorBase;
+  ~MemoryCommunicator() = default;
+};
 
 // Keys, each with the number of the owner's transport that uses it.
 using TransportKeys = std::vector<std::pair<uint8_t, RemoteKey>>;
 
+// A peer whose notification has arrived here, and occupies some of the credit that it was given.
+class NotificationSource {
+ public:
+  virtual void give_back_credit(uint64_t bytes) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~NotificationSource() = default;
+};
+
 class Registration final : public RegistrationBase {
  public:
-  Registration(CommunicatorBase& communicator, Memory& memory, uint32_t rights)
+  Registration(MemoryCommunicator& communicator, Memory& memory, uint32_t rights)
       : communicator_(communicator), memory_(memory), rights_(rights) {}
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  CommunicatorBase& communicator() const { return communicator_; }
+  MemoryCommunicator& communicator() const { return communicator_; }
   Memory& memory() const { return memory_; }
   uint32_t rights() const { return rights_; }
 
@@ -49,13 +70,14 @@ class Registration final : public RegistrationBase {
   // Whether a transport that should reach the memory failed to do so in the last attempt.
   bool is_incomplete HETCOMM_GUARDED_BY_BATON = false;
 
-  void notify(Association& source, const hetcomm_notification_t& notification) HETCOMM_UNDER_BATON {
+  void notify(NotificationSource& source,
+              const hetcomm_notification_t& notification) HETCOMM_UNDER_BATON {
     waiting_.push_back({&source, notification});
     arrived_.store(arrived_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
   // Takes the oldest notification. Returns false if there is none. The caller returns the credit to
   // |*source|.
-  bool take(hetcomm_notification_t* out, Association** source) HETCOMM_UNDER_BATON {
+  bool take(hetcomm_notification_t* out, NotificationSource** source) HETCOMM_UNDER_BATON {
     if (waiting_.empty()) return false;
     *source = waiting_.front().source;
     *out = waiting_.front().notification;
@@ -87,11 +109,11 @@ class Registration final : public RegistrationBase {
 
  private:
   struct Waiting {
-    Association* source;
+    NotificationSource* source;
     hetcomm_notification_t notification;
   };
 
-  CommunicatorBase& communicator_;
+  MemoryCommunicator& communicator_;
   Memory& memory_;
   uint32_t rights_;
   std::deque<Waiting> waiting_ HETCOMM_GUARDED_BY_BATON;
@@ -124,13 +146,13 @@ struct ExportedMemory {
 // Imported memory, which another rank has registered.
 class RemoteMemory {
  public:
-  RemoteMemory(CommunicatorBase& communicator, const ExportedMemory& exported,
+  RemoteMemory(MemoryCommunicator& communicator, const ExportedMemory& exported,
                std::vector<RemoteKey> keys);
   ~RemoteMemory();
   RemoteMemory(const RemoteMemory&) = delete;
   RemoteMemory& operator=(const RemoteMemory&) = delete;
 
-  CommunicatorBase& communicator() const { return communicator_; }
+  MemoryCommunicator& communicator() const { return communicator_; }
   int32_t rank() const { return rank_; }  // rank in the job
   uint64_t id() const { return id_; }
   uint64_t length() const { return length_; }
@@ -160,7 +182,7 @@ class RemoteMemory {
   bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }
 
  private:
-  CommunicatorBase& communicator_;
+  MemoryCommunicator& communicator_;
   int32_t rank_;
   uint64_t id_;
   uint64_t length_;

@@ -25,7 +25,7 @@
 namespace hetcomm {
 
 // The interface that a pair offers to the units below it. None of these calls is frequent.
-class PairBase : public ListedPair {
+class PairBase : public ListedPair, public OperationCarrier {
  public:
   // Fails |rail|, on which the peer has broken the protocol.
   virtual void violated(Rail& rail, std::string_view what) HETCOMM_UNDER_BATON = 0;
@@ -34,9 +34,6 @@ class PairBase : public ListedPair {
   // Records that message number Sequencer::sent() has just left. It is a kRailDown, or it keeps the
   // permit of an operation of this rank until the peer has acknowledged the message.
   virtual void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON = 0;
-  // Ends an operation of this pair in any phase. Its memory is quiet once it has completed. Works
-  // without memory.
-  virtual void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON = 0;
   // Handles a message about connections.
   virtual void receive_connection_message(const WireHeader& header) HETCOMM_UNDER_BATON = 0;
   // Makes connections for |masks|, a new need of the association: the first such data has appeared.
@@ -50,7 +47,7 @@ class PairBase : public ListedPair {
   ~PairBase() = default;
 };
 
-class Association {
+class Association final : public NotificationSource {
  public:
   // |credit|: bytes that the peer lets this rank send before they are matched.
   Association(PairCommons& common, PairBase& pair, int rank, uint32_t credit);
@@ -141,7 +138,7 @@ class Association {
     violated("more eager data than was granted");
     return false;
   }
-  void give_back_credit(uint64_t bytes) HETCOMM_UNDER_BATON {
+  void give_back_credit(uint64_t bytes) override HETCOMM_UNDER_BATON {
     if (receive_credit().give_back(bytes)) common_.turns.update_due(pair_);
   }
   // Notes that the peer waits for an acknowledgement of its message.

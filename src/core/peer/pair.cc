@@ -32,7 +32,7 @@ void Pair::open_track(Track& track) {
 }
 
 void Pair::submit(Operation& operation) {
-  operation.pair = this;
+  operation.carrier = this;
   if (operation.options.on_track) [[unlikely]] {
     traffic_.tracks().start(operation);
     return;

@@ -4,6 +4,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/peer/transfer/transfers.h"
 
 namespace hetcomm {
 namespace {
@@ -43,10 +44,10 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
       association_.common().completer.complete(operation, code, std::move(text));
       break;
     case OperationPhase::kTransfer:
-      if (operation.transfer.send != nullptr) {
-        operation.transfer.send->end(code, std::move(text));
+      if (transfers_of(operation).send != nullptr) {
+        transfers_of(operation).send->end(code, std::move(text));
       } else {
-        operation.transfer.receive->end(code, std::move(text));
+        transfers_of(operation).receive->end(code, std::move(text));
       }
       break;
     case OperationPhase::kAwaiting:

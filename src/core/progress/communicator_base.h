@@ -1,45 +1,20 @@
-// The part of a communicator that lower layers know: its ranks in the job, its channel, and how its
-// operations are made, started and ended.
+// The part of a communicator that every room knows: its ranks in the job, and where its operations
+// are started and ended. Rooms above extend it: MemoryCommunicator (memory) and
+// MessagingCommunicator (peer/matching).
 //
 // All calls are under the baton, except for ranks and their numbers, which do not change.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <hetcomm/memory.h>
-
 #include "src/base/baton_role.h"
-#include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/progress/operation.h"
-#include "src/system/clock.h"
 
 namespace hetcomm {
-
-struct Channel;
-class Track;
-class Registration;
-class RemoteMemory;
-
-// An internal message of the library. It has no request handle; |handler| is notified of its end.
-struct InternalMessage {
-  OperationKind kind = OperationKind::kSend;  // or kReceive
-  int peer = 0;                               // rank in the job
-  uint64_t tag = 0;                           // tags of users' messages never match it
-  ByteSpan bytes;                             // host memory, untouched by others until the end
-  EndHandler* handler = nullptr;
-  uint64_t deadline_ns = kForever;  // by now_ns()
-  bool high_priority = false;
-  Track* track = nullptr;  // to or from |peer|; the message is its next run, with a permit
-  std::span<const hetcomm_buffer_t> buffers{};  // used instead of |bytes| unless empty
-  // Used with |buffers|: the operation holds the lists until |handler|'s on_end reclaims them
-  // (swap_lists).
-  PieceLists* lists = nullptr;
-};
 
 // The place to which an operation is handed to be started.
 class OperationEntry {
@@ -49,26 +24,6 @@ class OperationEntry {
 
  protected:
   ~OperationEntry() = default;
-};
-
-// Makes the operations of one communicator, and starts them.
-class OperationStarter : public OperationEntry {
- public:
-  // Starts |operation|, which has begun and has waited for users' streams.
-  virtual void depart(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Records the start and the deadline of |operation|, which was started.
-  virtual void note_started(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Makes a pending operation of this rank on behalf of |peer|, a rank of the job, on a checked
-  // range of |registration|. No caller waits for it. Returns null if out of memory.
-  virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
-                                    uint64_t offset, uint64_t length) HETCOMM_UNDER_BATON = 0;
-  // Makes a pending message that start_internal() starts. Returns null if out of memory.
-  virtual Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON = 0;
-  // Starts |message|, which may end immediately.
-  virtual void start_internal(Operation& message) HETCOMM_UNDER_BATON = 0;
-
- protected:
-  ~OperationStarter() = default;
 };
 
 class CommunicatorBase {
@@ -81,19 +36,14 @@ class CommunicatorBase {
   // memory.
   virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
 
-  OperationStarter& starter() const { return *starter_; }
   // Returns where |operation|, which is to be started, goes first.
   OperationEntry& entry_of(const Operation& operation) const {
-    return operation.is_gated() ? *gate_ : *starter_;
+    return operation.options.gated ? *gate_ : *entry_;
   }
 
   // Returns readable text: the ranks that |operation|, which is pending, waits for, and what the
   // transports know of them. The text begins with "; ", or is empty.
   virtual std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON = 0;
-
-  // Count the imported memories of peers.
-  virtual void add_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
-  virtual void drop_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
 
   // Ranks in the job, by rank in this communicator.
   const std::vector<int>& ranks() const { return ranks_; }
@@ -102,8 +52,6 @@ class CommunicatorBase {
   int32_t rank_of(int32_t job_rank) const {
     return job_rank < 0 ? -1 : inverse_[static_cast<size_t>(job_rank)];
   }
-  // The channel on which messages for this communicator are matched.
-  Channel& channel() const { return *channel_; }
 
   void operation_begun() HETCOMM_UNDER_BATON { ++pending_; }
   void operation_ended() HETCOMM_UNDER_BATON { --pending_; }
@@ -112,22 +60,19 @@ class CommunicatorBase {
 
  protected:
   // |gate|: for operations that wait for users' streams. |job_size|: number of ranks in the job.
-  // set_starter() follows before any operation is made.
-  CommunicatorBase(Channel& channel, OperationEntry& gate, std::vector<int> ranks, int job_size)
-      : channel_(&channel),
-        gate_(&gate),
-        ranks_(std::move(ranks)),
-        inverse_(static_cast<size_t>(job_size), -1) {
+  // set_entry() follows before any operation is made.
+  CommunicatorBase(OperationEntry& gate, std::vector<int> ranks, int job_size)
+      : gate_(&gate), ranks_(std::move(ranks)), inverse_(static_cast<size_t>(job_size), -1) {
     for (size_t i = 0; i < ranks_.size(); ++i) {
       inverse_[static_cast<size_t>(ranks_[i])] = static_cast<int32_t>(i);
     }
   }
   ~CommunicatorBase() = default;
-  void set_starter(OperationStarter& starter) { starter_ = &starter; }
+  // |entry|: for all other operations.
+  void set_entry(OperationEntry& entry) { entry_ = &entry; }
 
  private:
-  Channel* channel_;
-  OperationStarter* starter_ = nullptr;
+  OperationEntry* entry_ = nullptr;
   OperationEntry* gate_;
   std::vector<int> ranks_;
   std::vector<int32_t> inverse_;  // by rank in the job; -1: not in the communicator

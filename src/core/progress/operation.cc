@@ -49,8 +49,8 @@ std::string describe(const Operation& operation) {
   }
   if (operation.kind > OperationKind::kReceive) {
     return fmt::format("{} {}, offset {}, {} bytes", name_of(operation.kind), rank,
-                       operation.access.offset - operation.access.ahead,
-                       operation.length + operation.access.ahead);
+                       operation.target.offset - operation.target.ahead,
+                       operation.length + operation.target.ahead);
   }
   return fmt::format("{} {}, tag {:#x}, {} bytes", name_of(operation.kind), rank, operation.tag,
                      operation.length);
@@ -58,8 +58,8 @@ std::string describe(const Operation& operation) {
 
 void Operation::drop_front(uint64_t bytes) {
   length -= bytes;
-  access.offset += bytes;
-  access.ahead += bytes;
+  target.offset += bytes;
+  target.ahead += bytes;
   // Pieces are kept, however short: their memory is in use.
   uint64_t rest = bytes;
   for (BufferPiece& piece : buffers.pieces) {

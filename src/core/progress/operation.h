@@ -20,7 +20,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <hetcomm/request.h>
@@ -31,21 +33,11 @@
 
 namespace hetcomm {
 
-class AccessLedger;
 class CommunicatorBase;
-class Departure;
 class Engine;
-class Track;
 class Memory;
-class PairBase;
-struct Incoming;
 struct Operation;
-class DirectAccess;
-class Registration;
-class RemoteMemory;
-class SendTransfer;
 class StreamHold;
-class ReceiveTransfer;
 class UserStream;
 
 // kFree: released by its last user, for the pool to collect. kIdle: owned by the pool. kPrepared:
@@ -128,6 +120,37 @@ class EndHandler {
 
  protected:
   ~EndHandler() = default;
+};
+
+// A unit that carries operations to a peer, and can end each of them.
+class OperationCarrier {
+ public:
+  // Ends |operation| in any phase. Its memory is quiet once it has completed. Works without memory.
+  virtual void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~OperationCarrier() = default;
+};
+
+// Room in an operation for the state of one unit above this room. The unit defines the type, whose
+// members all begin as zeros, and offers a function that returns the state of an operation. The
+// bytes stay when the slot is used again.
+template <size_t kBytes>
+class alignas(uint64_t) BodyRoom {
+ public:
+  template <typename Body>
+  Body& as() {
+    static_assert(sizeof(Body) <= kBytes && alignof(Body) <= alignof(BodyRoom));
+    static_assert(std::is_aggregate_v<Body> && std::is_trivially_copyable_v<Body>);
+    return *std::launder(reinterpret_cast<Body*>(bytes_.data()));
+  }
+  template <typename Body>
+  const Body& as() const {
+    return const_cast<BodyRoom*>(this)->as<Body>();
+  }
+
+ private:
+  std::array<std::byte, kBytes> bytes_{};
 };
 
 // A piece of a message: host memory, or device memory that has to be staged.
@@ -214,17 +237,15 @@ struct alignas(kOperationAlign) Operation {
   struct Options {
     bool collective = false;  // on the collective channel
     bool high_priority = false;
-    bool on_track = false;              // |transfer.track| carries it
+    bool on_track = false;              // a track carries it
     bool fail_on_any_loss : 1 = false;  // bits: the first line is full
     bool on_stream : 1 = false;         // |order| names the stream
+    bool gated : 1 = false;             // it has booked a departure, and was not started
   };
-  // The place of an operation in the order of a user's stream. Other operations use only
-  // |departure| and |index|, in the phase kBehind.
+  // The place of an operation in the order of a user's stream.
   struct Order {
-    UserStream* stream = nullptr;    // in use by the operation
-    Departure* departure = nullptr;  // owned until the start; afterwards it contains the operation
-    size_t index = 0;                // position in the departure
-    StreamHold* hold = nullptr;      // since the start
+    UserStream* stream = nullptr;  // in use by the operation
+    StreamHold* hold = nullptr;    // since the start
   };
   // State of one run of the operation.
   struct Run {
@@ -252,13 +273,6 @@ struct alignas(kOperationAlign) Operation {
       bytes_sent = bytes_received = 0;
     }
   };
-  // This rank's side of a rendezvous.
-  struct Transfer {
-    SendTransfer* send = nullptr;
-    ReceiveTransfer* receive = nullptr;
-    Track* track = nullptr;  // ignored where |on_track| is not set
-    uint64_t run = 0;        // index of the run in the track
-  };
   // Members of internal operations, which are detached and report their end to |handler|.
   struct Internal {
     EndHandler* handler = nullptr;  // null: not an internal operation
@@ -270,29 +284,10 @@ struct alignas(kOperationAlign) Operation {
     SlotBlock* block = nullptr;
     std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
   };
-  // State of a one-sided operation. Other operations ignore it.
-  struct Access {
-    RemoteMemory* remote = nullptr;
-    AccessLedger* ledger = nullptr;        // the pair's ledger, once the operation is in it
-    Registration* registration = nullptr;  // on the owner's side
+  // The bytes of a registered memory that a one-sided operation is for.
+  struct Target {
     uint64_t offset = 0;
-    uint64_t ahead = 0;    // leading bytes that are already in place and no longer counted
-    uint64_t operand = 0;  // addend or new value; put: notification value
-    uint64_t compare = 0;
-    uint64_t* result = nullptr;
-    uint64_t id = 0;     // initiator's id, once the owner was asked
-    uint64_t batch = 0;  // identifies the operations between two flushes
-    DirectAccess* direct = nullptr;
-    bool started = false;  // counted in its batch
-    bool asked = false;    // the owner may have done it
-    bool notify = false;
-    bool placed = false;  // all bytes are in place; the owner does not know yet
-    bool counted = false;
-    bool direct_failed = false;  // the owner has to carry it out
-    bool waiting = false;        // in a TurnQueue
-    bool had_turn = false;       // has waited for its turn to be asked
-    bool holds_permit = false;   // counted in Permits
-    bool awaits_credit = false;  // in a list, for its notification
+    uint64_t ahead = 0;  // leading bytes that are already in place and no longer counted
   };
 
   // First cache line: what every match reads, and every post writes.
@@ -308,7 +303,7 @@ struct alignas(kOperationAlign) Operation {
   uint64_t ignore = 0;
   uint64_t length = 0;  // bytes in the pieces
   CommunicatorBase* communicator = nullptr;
-  PairBase* pair = nullptr;  // send, or matched receive
+  OperationCarrier* carrier = nullptr;  // send, or matched receive: its pair
 
   // Second to fourth cache lines: further members that a common message uses.
   Buffers buffers;
@@ -321,15 +316,17 @@ struct alignas(kOperationAlign) Operation {
   uint64_t timeout_ns = 0;
 
   // Rarely used members.
-  Transfer transfer;
+  BodyRoom<16> transfer;                    // Transfers, of peer/transfer
+  BodyRoom<16> track;                       // TrackRun, of peer/matching
   CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
   Slot slot;
   Internal internal;
   Order order;
-  Access access;
+  Target target;
+  BodyRoom<16> departure;  // DepartureSeat, of job
+  BodyRoom<8> direct;      // DirectAccess*, of peer/access
+  BodyRoom<80> access;     // AccessState, of memory
 
-  // Whether it was posted into a user's stream and its place there has been booked.
-  bool is_gated() const { return options.on_stream && order.departure != nullptr; }
   Extents extents() const {
     return buffers.extent_list.empty() ? Extents(&buffers.extent, 1) : Extents(buffers.extent_list);
   }

@@ -26,6 +26,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/peer/matching/channel_table.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/progress/communicator_base.h"
 
 namespace hetcomm {

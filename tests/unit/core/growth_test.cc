@@ -20,7 +20,7 @@
 
 #include "src/core/peer/matching/match.h"
 #include "src/core/peer/matching/reshard_board.h"
-#include "src/core/peer/matching/track_ends.h"
+#include "src/core/peer/transfer/track_ends.h"
 #include "src/core/progress/id_chains.h"
 #include "tests/support/counting_allocator.h"
 

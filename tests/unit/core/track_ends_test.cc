@@ -4,7 +4,7 @@
 //    the same plan; gone ends before the taken one are discarded;
 //  * under a random mix of all these operations the ends behave like a list that is searched from
 //    the front.
-#include "src/core/peer/matching/track_ends.h"
+#include "src/core/peer/transfer/track_ends.h"
 
 #include <algorithm>
 #include <cstdint>

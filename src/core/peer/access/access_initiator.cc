@@ -7,6 +7,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/memory/device_access.h"
 #include "src/core/peer/wire/atomics.h"
 #include "src/core/peer/wire/reason.h"
@@ -19,7 +20,7 @@ constexpr size_t kMaxExtents = 8;  // most extents of a put that goes as one mes
 // Returns whether the bytes of |put| may travel in one message, out of which the owner copies them.
 bool fits_message(const Operation& put, const Rail& rail) HETCOMM_UNDER_BATON {
   const Capabilities& capabilities = rail.capabilities();
-  return put.buffers.on_host && put.access.remote->host_accessible() &&
+  return put.buffers.on_host && access_of(put).remote->host_accessible() &&
          put.length <= capabilities.eager_limit_bytes &&
          put.length + sizeof(AccessBody) <= capabilities.max_payload_bytes &&
          put.extents().size() <= kMaxExtents;
@@ -44,22 +45,22 @@ bool AccessInitiator::start(Operation& operation) {
 
 bool AccessInitiator::start_put(Operation& put, Rail& rail) {
   // The rest of a put may notify the owner of more than its remaining range.
-  const bool fits = fits_message(put, rail) && put.access.ahead == 0;
+  const bool fits = fits_message(put, rail) && put.target.ahead == 0;
   // A small put that notifies is one message, since its notification needs a message too. If the
   // network wrote it, the notification would have to wait for that.
-  if (!put.access.placed && !(fits && put.access.notify) && direct_.may_start(put, rail)) {
+  if (!access_of(put).placed && !(fits && access_of(put).notify) && direct_.may_start(put, rail)) {
     direct_.start(put);
     return true;
   }
-  if (put.access.notify && !pay_for_notification(put)) return true;
-  return fits || put.access.placed ? start_put_message(put) : announce_put(put);
+  if (access_of(put).notify && !pay_for_notification(put)) return true;
+  return fits || access_of(put).placed ? start_put_message(put) : announce_put(put);
 }
 
 // Returns false if there is no credit. |put| then waits for credit, and nothing queues behind it.
 bool AccessInitiator::pay_for_notification(Operation& put) {
   if (association_.send_credit().available() >= kMessageCost) return true;
   put.phase = OperationPhase::kAwaiting;
-  put.access.awaits_credit = true;
+  access_of(put).awaits_credit = true;
   awaiting_credit_.push_back(put);
   return false;
 }
@@ -76,7 +77,7 @@ void AccessInitiator::credit_came() {
 }
 
 void AccessInitiator::stop_awaiting_credit(Operation& put) {
-  put.access.awaits_credit = false;
+  access_of(put).awaits_credit = false;
   awaiting_credit_.remove(put);
 }
 
@@ -86,28 +87,29 @@ bool AccessInitiator::start_put_message(Operation& put) {
   pieces[0] = {const_cast<AccessBody*>(&body), sizeof(body)};
   size_t count = 1;
   uint64_t length = sizeof(body);
-  uint8_t flags = put.access.notify ? kFlagNotify : uint8_t{0};
-  if (put.access.placed) {
+  uint8_t flags = access_of(put).notify ? kFlagNotify : uint8_t{0};
+  if (access_of(put).placed) {
     flags |= kFlagPlaced;
   } else {
     for (const iovec& extent : put.extents()) pieces[count++] = extent;
     length += put.length;
   }
-  const WireHeader header{.kind = MessageKind::kPut, .flags = flags, .value = put.access.operand};
+  const WireHeader header{
+      .kind = MessageKind::kPut, .flags = flags, .value = access_of(put).operand};
   return ask(put, header, Extents(pieces.data(), count), length);
 }
 
 bool AccessInitiator::announce_put(Operation& put) {
   if (!may_ask(put)) return true;
   auto transfer = make_pooled<SendTransfer>(association_.common().blocks, transfers_, put);
-  const AnnouncePutBody body{access_body_of(put), put.access.ahead, transfer->make_announcement()};
+  const AnnouncePutBody body{access_body_of(put), put.target.ahead, transfer->make_announcement()};
   const WireHeader header{.kind = MessageKind::kAnnouncePut,
-                          .flags = put.access.notify ? kFlagNotify : uint8_t{0},
-                          .tag = put.access.id,
-                          .value = put.access.operand};
+                          .flags = access_of(put).notify ? kFlagNotify : uint8_t{0},
+                          .tag = access_of(put).id,
+                          .value = access_of(put).operand};
   const Code code = SendTransfer::announce(transfer, header, body);
   if (code != Code::kOk) return association_.refused(put, code);
-  put.access.holds_permit = true;
+  access_of(put).holds_permit = true;
   note_asked(put);
   return true;
 }
@@ -132,7 +134,7 @@ bool AccessInitiator::start_atomic(Operation& atomic) {
 
 // Returns false if |operation| now waits for its turn, without delaying other operations.
 bool AccessInitiator::may_ask(Operation& operation) {
-  if (permits_.is_free() && (waiting_.empty() || operation.access.had_turn)) [[likely]]
+  if (permits_.is_free() && (waiting_.empty() || access_of(operation).had_turn)) [[likely]]
     return true;
   waiting_.add(operation);
   return false;
@@ -157,8 +159,8 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents paylo
     asked_.erase(header.tag);
     return association_.refused(operation, code);
   }
-  operation.access.holds_permit = !is_put;  // a put's permit stays with |sent_puts_|
-  operation.access.id = header.tag;
+  access_of(operation).holds_permit = !is_put;  // a put's permit stays with |sent_puts_|
+  access_of(operation).id = header.tag;
   operation.phase = OperationPhase::kAwaiting;
   note_asked(operation);
   return true;
@@ -166,12 +168,12 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents paylo
 
 // Records that the message that requests |operation| has just left.
 void AccessInitiator::note_asked(Operation& operation) {
-  if (operation.kind == OperationKind::kPut && operation.access.notify) {
+  if (operation.kind == OperationKind::kPut && access_of(operation).notify) {
     association_.send_credit().use(kMessageCost);
   }
   count_access(operation, association_.rails().current()->counters());
   permits_.take();
-  operation.access.asked = true;
+  access_of(operation).asked = true;
 }
 
 // --- without the owner's help -------------------------------------------------
@@ -184,10 +186,10 @@ void AccessInitiator::finish_direct(Operation& operation, Code code) {
   // The bytes may be used when the owner's notification says so, or, without one, when this rank
   // sees the end.
   const bool owner_has_to_know =
-      operation.access.notify ||
-      (operation.kind == OperationKind::kPut && operation.access.remote->needs_flush());
+      access_of(operation).notify ||
+      (operation.kind == OperationKind::kPut && access_of(operation).remote->needs_flush());
   if (code == Code::kOk && owner_has_to_know) {
-    operation.access.placed = true;
+    access_of(operation).placed = true;
     send_soon(operation);
   } else {
     completer().complete_access(operation, code);
@@ -195,7 +197,7 @@ void AccessInitiator::finish_direct(Operation& operation, Code code) {
 }
 
 void AccessInitiator::go_by_message(Operation& operation, uint64_t placed) {
-  operation.access.direct_failed = true;
+  access_of(operation).direct_failed = true;
   operation.drop_front(placed);
   send_soon(operation);
 }
@@ -271,7 +273,7 @@ void AccessInitiator::receive_atomic_done(const WireHeader& header) {
   }
   Operation* atomic = take_asked(header.tag);
   if (atomic == nullptr) return;
-  if (atomic->access.result != nullptr) *atomic->access.result = header.value;
+  if (access_of(*atomic).result != nullptr) *access_of(*atomic).result = header.value;
   completer().complete_access(*atomic, Code::kOk);
 }
 
@@ -309,14 +311,14 @@ void AccessInitiator::receive_announced_get(const WireHeader& header, ConstByteS
 // --- ending -------------------------------------------------------------------
 
 void AccessInitiator::end(Operation& operation, Code code, std::string text) {
-  if (operation.access.direct != nullptr) {
+  if (direct_of(operation) != nullptr) {
     if (direct_.cancel(operation, code, &text)) return;
-  } else if (operation.access.waiting) {
+  } else if (access_of(operation).waiting) {
     waiting_.remove(operation);
   } else if (!mapped_.stop(operation)) {
-    if (operation.access.awaits_credit) stop_awaiting_credit(operation);
+    if (access_of(operation).awaits_credit) stop_awaiting_credit(operation);
     withdraw_question(operation);
-    if (is_atomic(operation) && operation.access.asked) {
+    if (is_atomic(operation) && access_of(operation).asked) {
       text = text_or_none([&] { return text + "; whether it happened cannot be learned"; });
       code = Code::kOutcomeUnknown;
     }
@@ -326,10 +328,10 @@ void AccessInitiator::end(Operation& operation, Code code, std::string text) {
 
 // Detaches |operation| from its request. The owner's answer will then find no operation.
 void AccessInitiator::withdraw_question(Operation& operation) {
-  if (std::exchange(operation.access.holds_permit, false)) {
-    asked_.detach(operation.access.id);  // the permit stays with the id
+  if (std::exchange(access_of(operation).holds_permit, false)) {
+    asked_.detach(access_of(operation).id);  // the permit stays with the id
   } else {
-    asked_.erase(operation.access.id);
+    asked_.erase(access_of(operation).id);
   }
 }
 

@@ -6,6 +6,8 @@
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/device/memory.h"
+#include "src/core/memory/access_state.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/peer/wire/atomics.h"
 
 namespace hetcomm {
@@ -23,13 +25,14 @@ void AccessOwner::refuse(uint64_t id, Code code) {
 }
 
 void AccessOwner::refuse(Operation& answer) {
-  answer.access.holds_permit = false;
-  refuse(answer.access.id, answer.outcome.code);
+  access_of(answer).holds_permit = false;
+  refuse(access_of(answer).id, answer.outcome.code);
 }
 
 Code AccessOwner::check(const Registration* registration) {
   if (registration == nullptr || registration->closing) return Code::kStaleHandle;
-  return registration->communicator().channel().aborted.ok() ? Code::kOk : Code::kAborted;
+  return messaging(registration->communicator()).channel().aborted.ok() ? Code::kOk
+                                                                        : Code::kAborted;
 }
 
 void AccessOwner::receive_ask(uint64_t id) {
@@ -66,11 +69,13 @@ void AccessOwner::note_refusal(const char* why) {
 
 Operation* AccessOwner::begin(OperationKind kind, Registration& registration,
                               const AccessBody& range) {
-  Operation* operation = registration.communicator().starter().begin_for_peer(
-      kind, association_.rank(), registration, range.offset, range.length);
+  Operation* operation =
+      messaging(registration.communicator())
+          .starter()
+          .begin_for_peer(kind, association_.rank(), registration, range.offset, range.length);
   if (operation == nullptr) return nullptr;
-  operation->pair = &association_.pair();
-  operation->access.ledger = &ledger_;
+  operation->carrier = &association_.pair();
+  access_of(*operation).ledger = &ledger_;
   return operation;
 }
 
@@ -78,16 +83,16 @@ Operation* AccessOwner::begin(OperationKind kind, Registration& registration,
 
 void AccessOwner::accepted(const Operation& accept) {
   if (accept.outcome.code != Code::kOk) {
-    if (accept.access.notify) association_.give_back_credit(kMessageCost);
+    if (access_of(accept).notify) association_.give_back_credit(kMessageCost);
     return;
   }
-  const uint64_t ahead = accept.access.ahead;
-  const AccessBody range{accept.access.registration->id, accept.access.offset - ahead,
+  const uint64_t ahead = accept.target.ahead;
+  const AccessBody range{access_of(accept).registration->id, accept.target.offset - ahead,
                          accept.length + ahead};
-  finish_put(*accept.access.registration, range,
+  finish_put(*access_of(accept).registration, range,
              {.kind = MessageKind::kAnnouncePut,
-              .flags = accept.access.notify ? kFlagNotify : uint8_t{0},
-              .value = accept.access.operand});
+              .flags = access_of(accept).notify ? kFlagNotify : uint8_t{0},
+              .value = access_of(accept).operand});
 }
 
 // Finishes a put whose bytes are all in place.
@@ -164,10 +169,10 @@ void AccessOwner::receive_announced_put(const WireHeader& header, ConstByteSpan 
     }
     return;
   }
-  accept->access.holds_permit = true;
-  accept->access.ahead = body.ahead;
-  accept->access.notify = notify;
-  accept->access.operand = header.value;
+  access_of(*accept).holds_permit = true;
+  accept->target.ahead = body.ahead;
+  access_of(*accept).notify = notify;
+  access_of(*accept).operand = header.value;
   receiver_.attach_announced(*accept, body.announcement, body.range.length);
 }
 
@@ -193,8 +198,8 @@ void AccessOwner::receive_get(const WireHeader& header, ConstByteSpan payload) {
     refuse(header.tag, code);
     return;
   }
-  answer->access.id = header.tag;
-  answer->access.holds_permit = true;
+  access_of(*answer).id = header.tag;
+  access_of(*answer).holds_permit = true;
   try {
     submit(*answer);
   } catch (const std::bad_alloc&) {
@@ -222,26 +227,26 @@ bool AccessOwner::start(Operation& answer) {
     auto transfer = make_pooled<SendTransfer>(common().blocks, transfers_, answer);
     const AnnounceBody body = transfer->make_announcement();
     const WireHeader header{
-        .kind = MessageKind::kAnnounceGet, .tag = answer.access.id, .value = answer.length};
+        .kind = MessageKind::kAnnounceGet, .tag = access_of(answer).id, .value = answer.length};
     const Code code = SendTransfer::announce(transfer, header, body);
     if (code != Code::kOk) return association_.refused(answer, code);
-    answer.access.asked = true;
+    access_of(answer).asked = true;
     return true;
   }
   const WireHeader header{
-      .kind = MessageKind::kGetData, .tag = answer.access.id, .value = answer.length};
+      .kind = MessageKind::kGetData, .tag = access_of(answer).id, .value = answer.length};
   const Code code =
       association_.sequencer().send(header, ExtentView{answer.extents(), 0, answer.length});
   if (code != Code::kOk) return association_.refused(answer, code);
-  answer.access.asked = true;
+  access_of(answer).asked = true;
   permits_.answered(association_.sequencer().sent());
-  answer.access.holds_permit = false;
+  access_of(answer).holds_permit = false;
   common().completer.complete(answer);
   return true;
 }
 
 void AccessOwner::end(Operation& answer, Code code, std::string text) {
-  if (answer.access.waiting) waiting_.remove(answer);
+  if (access_of(answer).waiting) waiting_.remove(answer);
   common().completer.complete(answer, code, std::move(text));
 }
 

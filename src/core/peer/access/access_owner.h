@@ -6,6 +6,7 @@
 #include <string>
 
 #include "src/base/baton_role.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/memory/registration.h"
 #include "src/core/peer/access/turn_queue.h"
 #include "src/core/peer/association.h"

@@ -8,6 +8,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/room.h"
 #include "src/base/text.h"
+#include "src/core/memory/access_state.h"
 
 namespace hetcomm {
 
@@ -145,8 +146,8 @@ void DirectAccess::issue(Rail& rail, Range range) {
   part.rail = &rail;
   part.is_get = operation_.kind == OperationKind::kGet;
   part.local = ExtentView{operation_.extents(), range.offset, range.length};
-  part.key = operation_.access.remote->key(rail.ends.peer);
-  part.remote_offset = operation_.access.offset + range.offset;
+  part.key = access_of(operation_).remote->key(rail.ends.peer);
+  part.remote_offset = operation_.target.offset + range.offset;
   part.high_priority = operation_.options.high_priority;
   if (!operation_.buffers.on_host) rail.counters().device_bytes_direct += range.length;
   ++running_;
@@ -184,21 +185,22 @@ uint64_t DirectAccess::placed_in_front() const {
 // --- all accesses of a pair -----------------------------------------------------
 
 bool DirectAccesses::may_go(const Operation& operation, const Rail& rail) {
-  return rail.capabilities().regions && operation.length > 0 && !operation.access.direct_failed &&
-         operation.access.remote->key(rail.ends.peer) != RemoteKey{} &&
+  return rail.capabilities().regions && operation.length > 0 &&
+         !access_of(operation).direct_failed &&
+         access_of(operation).remote->key(rail.ends.peer) != RemoteKey{} &&
          association_.common().reaches(operation, rail.ends.own);
 }
 
 RailMasks DirectAccesses::near(const Operation& operation) {
   return {.own = association_.common().near.of(operation),
-          .peer = operation.access.remote->transports()};
+          .peer = access_of(operation).remote->transports()};
 }
 
 // Returns whether |operation| may use connections other than |rail|: the owner gives keys only for
 // network interfaces near the memory, and the current connection may use another interface.
 bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail) {
   const RailMasks kin = near(operation) & rail.kin;
-  if (!rail.capabilities().regions || operation.length == 0 || operation.access.direct_failed ||
+  if (!rail.capabilities().regions || operation.length == 0 || access_of(operation).direct_failed ||
       kin.peer == 0 || kin.own == 0) {
     return false;
   }
@@ -223,22 +225,22 @@ void DirectAccesses::start(Operation& operation) {
   count_access(operation, counters);
   ++counters.direct;
   operation.phase = OperationPhase::kDirect;
-  operation.access.direct = direct.get();
+  direct_of(operation) = direct.get();
   direct->place = operations_.size();
   operations_.push_back(&operation);
   direct.release()->start();
 }
 
 void DirectAccesses::forget(Operation& operation) {
-  const size_t place = operation.access.direct->place;
+  const size_t place = direct_of(operation)->place;
   operations_[place] = operations_.back();
-  operations_[place]->access.direct->place = place;
+  direct_of(*operations_[place])->place = place;
   operations_.pop_back();
-  operation.access.direct = nullptr;
+  direct_of(operation) = nullptr;
 }
 
 bool DirectAccesses::cancel(Operation& operation, Code code, std::string* text) {
-  DirectAccess& direct = *operation.access.direct;
+  DirectAccess& direct = *direct_of(operation);
   if (direct.cancel(code, text)) return true;
   direct.retire();
   return false;
@@ -252,14 +254,14 @@ void DirectAccesses::lose(Operation& operation, const Status& why) {
   Code code = why.code();
   std::string text = text_or_none(
       [&]() HETCOMM_UNDER_BATON { return fmt::format("{}: {}", describe(operation), why.text()); });
-  DirectAccess& direct = *operation.access.direct;
+  DirectAccess& direct = *direct_of(operation);
   direct.lose(&code, &text);
   direct.retire();
   association_.common().completer.complete(operation, code, std::move(text));
 }
 
 void DirectAccesses::rail_failed(const Rail& rail, bool peer_has_to_know) {
-  for (Operation* operation : operations_) operation->access.direct->rail_failed(rail);
+  for (Operation* operation : operations_) direct_of(*operation)->rail_failed(rail);
   if (!peer_has_to_know) return;
   ++untold_failures_;
   if (rail.capabilities().regions) barrier_ = FailureBarrier::kWanted;
@@ -287,7 +289,7 @@ void DirectAccesses::go_on() {
   // An access that ends is replaced by the last one, which was already visited or need not be.
   for (size_t i = operations_.size(); i-- > 0;) {
     if (i >= operations_.size()) continue;
-    DirectAccess& direct = *operations_[i]->access.direct;
+    DirectAccess& direct = *direct_of(*operations_[i]);
     if (std::exchange(direct.round, round_) != round_) direct.go_on();
   }
 }
@@ -295,7 +297,7 @@ void DirectAccesses::go_on() {
 bool DirectAccesses::uses(const Rail& rail) const {
   return std::any_of(operations_.begin(), operations_.end(),
                      [&](const Operation* operation)
-                         HETCOMM_UNDER_BATON { return operation->access.direct->uses(rail); });
+                         HETCOMM_UNDER_BATON { return direct_of(*operation)->uses(rail); });
 }
 
 }  // namespace hetcomm

@@ -107,6 +107,14 @@ class DirectAccess final : public BulkOwner, public Mortal {
   std::string text_;
 };
 
+// The direct access that carries a one-sided operation.
+struct DirectCarrier {
+  DirectAccess* access = nullptr;
+};
+inline DirectAccess*& direct_of(Operation& operation) {
+  return operation.direct.as<DirectCarrier>().access;
+}
+
 // DirectAccesses: the direct accesses of one pair in flight, and the barrier that follows a failed
 // connection. The peer may still hold that connection, so bytes written to it may arrive.
 class DirectAccesses {

@@ -9,6 +9,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
@@ -28,7 +29,8 @@ class DirectPathUser {
 
 // Counts |operation|, once, when it first leaves.
 inline void count_access(Operation& operation, hetcomm_counters_t& counters) {
-  if (operation.access.remote == nullptr || std::exchange(operation.access.counted, true)) return;
+  if (access_of(operation).remote == nullptr || std::exchange(access_of(operation).counted, true))
+    return;
   if (operation.kind == OperationKind::kPut) {
     ++counters.puts;
   } else if (operation.kind == OperationKind::kGet) {

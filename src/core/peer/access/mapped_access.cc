@@ -5,13 +5,14 @@
 #include <new>
 
 #include "src/base/baton_role.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/peer/wire/atomics.h"
 
 namespace hetcomm {
 namespace {
 
 void copy_range(const Operation& operation, uint64_t from, uint64_t length) HETCOMM_UNDER_BATON {
-  std::byte* at = operation.access.remote->mapped + operation.access.offset + from;
+  std::byte* at = access_of(operation).remote->mapped + operation.target.offset + from;
   const bool put = operation.kind == OperationKind::kPut;
   for_each_piece(operation.extents(), from, length, [&](std::byte* piece, size_t size) {
     put ? copy_bytes(at, piece, size) : copy_bytes(piece, at, size);
@@ -99,7 +100,7 @@ void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   }
   for (size_t i = 0; i < copies_.size();) {
     Operation& operation = *copies_[i].operation;
-    if (operation.access.remote->key(rail.ends.peer) != key) {
+    if (access_of(operation).remote->key(rail.ends.peer) != key) {
       ++i;
       continue;
     }
@@ -112,10 +113,10 @@ void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
 // by message.
 bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
   if (is_atomic(operation)) {
-    std::byte* at = operation.access.remote->mapped + operation.access.offset;
+    std::byte* at = access_of(operation).remote->mapped + operation.target.offset;
     if (!is_aligned_word(at)) return false;
     const uint64_t before = do_atomic(at, atomic_body_of(operation));
-    if (operation.access.result != nullptr) *operation.access.result = before;
+    if (access_of(operation).result != nullptr) *access_of(operation).result = before;
   } else if (operation.length > kMaxCopiedAtOnce) {
     count_access(operation, rail.counters());
     ++rail.counters().direct;
@@ -128,8 +129,8 @@ bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
   }
   count_access(operation, rail.counters());
   ++rail.counters().direct;
-  if (operation.access.notify) {
-    operation.access.placed = true;
+  if (access_of(operation).notify) {
+    access_of(operation).placed = true;
     return false;
   }
   association_.common().completer.complete_access(operation, Code::kOk);
@@ -165,7 +166,7 @@ void MappedAccess::rail_failed(const Rail& rail) {
 
 void MappedAccess::enqueue_interrupted() {
   for (Operation* operation : interrupted_) {
-    operation->access.direct_failed = true;
+    access_of(*operation).direct_failed = true;
     association_.enqueue(*operation);
   }
   interrupted_.clear();

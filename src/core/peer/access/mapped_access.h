@@ -10,6 +10,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/mix64.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/memory/registration.h"
 #include "src/core/peer/access/direct_path.h"
 #include "src/core/peer/association.h"
@@ -40,11 +41,11 @@ class MappedAccess {
   // Performs |operation|, or begins to copy, if |rail|, the current one, maps its memory. Returns
   // false if nothing was done, or if the bytes are in place and only the notification is missing.
   bool start(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON {
-    if (operation.access.remote == nullptr || operation.access.placed ||
-        !operation.buffers.on_host || operation.access.direct_failed) {
+    if (access_of(operation).remote == nullptr || access_of(operation).placed ||
+        !operation.buffers.on_host || access_of(operation).direct_failed) {
       return false;
     }
-    return is_mapped(*operation.access.remote, rail) && start_mapped(operation, rail);
+    return is_mapped(*access_of(operation).remote, rail) && start_mapped(operation, rail);
   }
   // Continues the copies that are too long for one call. Returns whether any are left.
   bool copy_some() HETCOMM_UNDER_BATON;

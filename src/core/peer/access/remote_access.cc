@@ -3,6 +3,8 @@
 #include <new>
 #include <utility>
 
+#include "src/core/memory/access_state.h"
+
 namespace hetcomm {
 
 void RemoteAccess::end(Operation& operation, Code code, std::string text) {
@@ -25,11 +27,11 @@ void RemoteAccess::ending(Operation& operation) {
     }
   }
   if (operation.kind == OperationKind::kAnswer && operation.outcome.code != Code::kOk &&
-      !operation.access.asked) {
+      !access_of(operation).asked) {
     owner_.refuse(operation);
   }
-  if (!std::exchange(operation.access.holds_permit, false)) return;
-  if (operation.access.registration != nullptr) {
+  if (!std::exchange(access_of(operation).holds_permit, false)) return;
+  if (access_of(operation).registration != nullptr) {
     permits_.drop();
   } else {
     initiator_.free_permit();

@@ -27,6 +27,7 @@
 #include <string>
 
 #include "src/base/baton_role.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/peer/access/access_initiator.h"
 #include "src/core/peer/access/access_owner.h"
 #include "src/core/peer/access/flush_batches.h"
@@ -50,13 +51,13 @@ class RemoteAccess final : public AccessLedger {
   // Counts a pending one-sided operation of this rank's user. Returns true for a flush, which needs
   // no start. May throw std::bad_alloc.
   bool accept(Operation& operation) HETCOMM_UNDER_BATON {
-    operation.access.ledger = this;
+    access_of(operation).ledger = this;
     if (operation.kind == OperationKind::kFlush) [[unlikely]] {
       batches_.submit(operation);
       return true;
     }
-    operation.access.batch = batches_.add();
-    operation.access.started = true;
+    access_of(operation).batch = batches_.add();
+    access_of(operation).started = true;
     return false;
   }
   // Starts an operation whose turn it is. Returns false if the caller must try again later. May

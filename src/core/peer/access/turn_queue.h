@@ -4,6 +4,7 @@
 #include <new>
 
 #include "src/base/baton_role.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/peer/association.h"
 #include "src/core/progress/operation_queue.h"
 
@@ -23,7 +24,7 @@ class TurnQueue {
   }
   // Requires that |operation| is in this queue.
   void remove(Operation& operation) HETCOMM_UNDER_BATON {
-    operation.access.waiting = false;
+    access_of(operation).waiting = false;
     queue_.remove(operation);
   }
   // Calls |start(operation)| for each operation in order, while |may_start()| is true and the
@@ -33,7 +34,7 @@ class TurnQueue {
     while (!queue_.empty() && association_.may_send() && may_start()) {
       Operation& next = queue_.front();
       remove(next);
-      next.access.had_turn = true;
+      access_of(next).had_turn = true;
       next.phase = OperationPhase::kQueued;
       try {
         if (start(next)) continue;
@@ -50,7 +51,7 @@ class TurnQueue {
  private:
   static void mark(Operation& operation) {
     operation.phase = OperationPhase::kAwaiting;
-    operation.access.waiting = true;
+    access_of(operation).waiting = true;
   }
 
   Association& association_;

@@ -9,8 +9,8 @@
 #include "src/base/text.h"
 #include "src/core/device/memory.h"
 #include "src/core/device/user_stream.h"
-#include "src/core/memory/registration.h"
-#include "src/core/peer/matching/channel_table.h"
+#include "src/core/memory/access_state.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 
 namespace hetcomm {
 
@@ -25,7 +25,7 @@ void Completer::complete(Operation& operation, Code code, std::string text) {
 }
 
 bool is_aborted(const Operation& operation, Code code) {
-  return code == Code::kAborted && operation.communicator->channel().closed;
+  return code == Code::kAborted && communicator_of(operation).channel().closed;
 }
 
 std::string text_of_told(const Operation& operation, const Status& told) {
@@ -61,11 +61,11 @@ void Completer::complete_other(Operation& operation) {
     finish(operation);
     return;
   }
-  const Operation::Access access = operation.access;
+  const AccessState access = access_of(operation);
   const Code code = operation.outcome.code;
   if (code == Code::kOk) {
-    operation.outcome.bytes_sent += access.ahead;
-    operation.outcome.bytes_received += access.ahead;
+    operation.outcome.bytes_sent += operation.target.ahead;
+    operation.outcome.bytes_received += operation.target.ahead;
   }
   if (access.ledger != nullptr) access.ledger->ending(operation);
   // A thread that sees the end may release the remote memory at once.

@@ -8,24 +8,12 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/memory/overlap_guard.h"
-#include "src/core/peer/matching/track.h"
+#include "src/core/peer/matching/track_base.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
-
-// Counts the one-sided operations between this rank and a peer.
-class AccessLedger {
- public:
-  // Releases what |operation|, which is about to complete, holds of the pair.
-  virtual void ending(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Records that an operation counted in |batch| has completed with |code|.
-  virtual void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON = 0;
-
- protected:
-  ~AccessLedger() = default;
-};
 
 // Appended to the error text of an operation whose device was abandoned.
 inline constexpr const char* kNotQuiet =
@@ -70,7 +58,7 @@ class Completer {
     }
     communicator.operation_ended();
     if (operation.options.on_track) [[unlikely]] {
-      operation.transfer.track->give_permit();
+      track_run(operation).track->give_permit();
       if (operation.detached) engine_.request_released();  // for waits on an empty track
     }
     if (operation.detached) [[unlikely]] {

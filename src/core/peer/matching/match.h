@@ -25,7 +25,11 @@
 
 namespace hetcomm {
 
-class MessageReceiver;
+// The unit that makes messages, and keeps those that wait unmatched (transfer/message_receiver.h).
+class IncomingOwner {
+ protected:
+  ~IncomingOwner() = default;
+};
 
 // A message that has begun to arrive and is not yet in its receiver's buffer.
 struct Incoming {
@@ -60,11 +64,11 @@ struct Incoming {
   IdLink<Incoming> id_link;  // set for a message that was announced
   class MatchTable* table;
   bool queued = false;    // is in the unexpected queue of |table|
-  bool arriving = false;  // lacks eager bytes, and is in a list of |receiver|
+  bool arriving = false;  // lacks eager bytes, and is in a list of |owner|
   bool rendezvous = false;
   int32_t source = -1;
-  MessageReceiver* receiver = nullptr;  // the receiver that made this message
-  Operation* operation = nullptr;       // the matched operation
+  IncomingOwner* owner = nullptr;
+  Operation* operation = nullptr;  // the matched operation
   uint64_t tag = 0;
   uint64_t length = 0;
   uint64_t received = 0;       // eager bytes that have arrived

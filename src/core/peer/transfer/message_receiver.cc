@@ -7,6 +7,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/copy.h"
 #include "src/base/text.h"
+#include "src/core/peer/transfer/transfers.h"
 
 namespace hetcomm {
 
@@ -46,7 +47,7 @@ Incoming* MessageReceiver::new_message(uint64_t tag, uint64_t length, uint64_t c
   static_assert(std::is_trivially_destructible_v<Incoming>);
   static_assert(sizeof(Incoming) <= 256, "kMaxAnnounced says what they cost");
   auto* message = new (memory) Incoming;
-  message->receiver = this;
+  message->owner = this;
   message->source = rank();
   message->tag = tag;
   message->length = length;
@@ -142,7 +143,7 @@ void MessageReceiver::finish_arriving(Incoming& message) {
   }
   if (message.queued) return;  // complete, but still unmatched
   if (receive != nullptr) {
-    receive->pair = nullptr;
+    receive->carrier = nullptr;
     common().delivery.deliver(*receive, rank(), message.tag, message.payload(), message.length);
   }
   association_.give_back_credit(message.credit);
@@ -313,18 +314,18 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     // The message stays where it is if there is no memory.
     auto transfer = make_pooled<ReceiveTransfer>(common().blocks, transfers_, receive, message);
     if (message.queued) message.table->remove_unexpected(&message);
-    receive.pair = &association_.pair();
+    receive.carrier = &association_.pair();
     receive.phase = OperationPhase::kTransfer;
-    receive.transfer.receive = transfer.release();
+    transfers_of(receive).receive = transfer.release();
     association_.give_back_credit(message.credit);
     free(message);
-    receive.transfer.receive->start();
+    transfers_of(receive).receive->start();
     return;
   }
   if (message.queued) message.table->remove_unexpected(&message);
   if (message.arriving) {
     message.operation = &receive;
-    receive.pair = &association_.pair();
+    receive.carrier = &association_.pair();
     receive.phase = OperationPhase::kArriving;
     if (message.bytes != nullptr && receive.buffers.on_host) {
       // The bytes that have arrived move now. The rest goes directly to the receive.
@@ -358,7 +359,7 @@ void MessageReceiver::detach(Operation& receive) {
     receive.outcome.source = rank();
     receive.outcome.matched_tag = message->tag;
   }
-  receive.pair = nullptr;
+  receive.carrier = nullptr;
 }
 
 void MessageReceiver::queue_unexpected(MatchTable& table, Incoming& message,
@@ -415,7 +416,7 @@ void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan p
     // After an abort the receive waits for the abort itself, which is the reason it ends with.
     if (message->operation != nullptr && !why.is_abort()) {
       Operation& receive = *message->operation;
-      receive.pair = nullptr;
+      receive.carrier = nullptr;
       const Status told = why.status();
       common().completer.complete(receive, told.code(), text_of_told(receive, told));
     }

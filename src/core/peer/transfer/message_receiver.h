@@ -56,7 +56,7 @@ class ArrivingList {
   Incoming* first_ = nullptr;
 };
 
-class MessageReceiver {
+class MessageReceiver final : public IncomingOwner {
  public:
   // May throw std::bad_alloc.
   MessageReceiver(Association& association, TransferTable& transfers);
@@ -167,5 +167,10 @@ class MessageReceiver {
   uint64_t arriving_ns_ = 0;         // cost of copying these fragments so far
   PullChooser pull_chooser_;
 };
+
+// Returns the receiver that made |message|.
+inline MessageReceiver& receiver_of(const Incoming& message) {
+  return static_cast<MessageReceiver&>(*message.owner);
+}
 
 }  // namespace hetcomm

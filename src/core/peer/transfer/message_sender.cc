@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
+#include "src/core/peer/transfer/transfers.h"
 
 namespace hetcomm {
 namespace {
@@ -65,7 +66,7 @@ bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer
   if (code != Code::kOk) return association_.refused(send, code);
   association_.send_credit().use(send.length + kMessageCost);
   const uint64_t now = now_ns();
-  send.transfer.send->pull_sent(now);
+  transfers_of(send).send->pull_sent(now);
   if (push_at_ns_ == kForever) {
     push_at_ns_ = now + kPushAfterNs;
     association_.common().turns.note_timer(push_at_ns_);
@@ -142,7 +143,7 @@ bool MessageSender::start_rendezvous(Operation& send) {
   const Code code = SendTransfer::announce(transfer, header_of(MessageKind::kAnnounce, send), body);
   if (code != Code::kOk) return association_.refused(send, code);
   transfers_.announcement_left();
-  send.transfer.send->announcement_sent();
+  transfers_of(send).send->announcement_sent();
   note_sent(send.length, false);
   return true;
 }

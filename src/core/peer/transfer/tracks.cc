@@ -10,6 +10,8 @@
 #include "src/base/baton_role.h"
 #include "src/base/room.h"
 #include "src/base/text.h"
+#include "src/core/peer/matching/track_base.h"
+#include "src/core/peer/transfer/transfers.h"
 
 namespace hetcomm {
 namespace {
@@ -151,7 +153,7 @@ void Tracks::start_waiting(Track& track) {
                        track.untold().begin() + static_cast<ptrdiff_t>(told));
   while (!track.waiting().empty()) {
     Operation& run = track.waiting().front();
-    if (!in_reach(run.transfer.run)) return;
+    if (!in_reach(track_run(run).run)) return;
     track.waiting().remove(run);
     run.phase = OperationPhase::kSubmitted;
     begin_receive(track, run);
@@ -286,7 +288,7 @@ void Tracks::end_waiting(Track& track, const Status& why) {
 // --- runs ---------------------------------------------------------------------
 
 void Tracks::start(Operation& run) {
-  Track& track = *run.transfer.track;
+  Track& track = track_of(run);
   if (!track.closed().ok()) {
     refuse(run, track.closed());
   } else if (track.is_sending()) {
@@ -326,7 +328,7 @@ void Tracks::start_send(Track& track, Operation& run) {
     refuse(run, Code::kOutOfMemory, {});
     return;
   }
-  const uint64_t number = run.transfer.run = track.take_number();
+  const uint64_t number = track_run(run).run = track.take_number();
   tell_at(track);
   SendRun* entry = track.runs().find(number);
   if (entry->state == SendRun::State::kStopped) {
@@ -340,7 +342,7 @@ void Tracks::start_send(Track& track, Operation& run) {
     auto transfer = make_pooled<SendTransfer>(common().blocks, transfers_, run);
     entry->transfer = transfer.get();
     run.phase = OperationPhase::kTransfer;
-    run.transfer.send = transfer.release();
+    transfers_of(run).send = transfer.release();
   } catch (const std::bad_alloc&) {
     const bool granted = !entry->grants.empty();
     if (granted) {
@@ -463,40 +465,40 @@ void Tracks::start_receive(Track& track, Operation& run) {
       return;
     }
     run.phase = OperationPhase::kUnopened;
-    run.transfer.run = track.take_number();
+    track_run(run).run = track.take_number();
     track.waiting().push_back(run);
     return;
   }
-  run.transfer.run = track.take_number();
+  track_run(run).run = track.take_number();
   begin_receive(track, run);
 }
 
 void Tracks::begin_receive(Track& track, Operation& run) {
   Incoming message{};
-  message.sender_id = run_id(track.number(), run.transfer.run);
+  message.sender_id = run_id(track.number(), track_run(run).run);
   message.transports = track.transports();
   message.tag = run.tag;
   message.length = run.length;
   try {
     auto transfer = make_pooled<ReceiveTransfer>(common().blocks, transfers_, run, message);
     run.phase = OperationPhase::kTransfer;
-    run.transfer.receive = transfer.release();
+    transfers_of(run).receive = transfer.release();
   } catch (const std::bad_alloc&) {
     association_.send_reason(MessageKind::kStop, message.sender_id, Code::kOutOfMemory);
     refuse(run, Code::kOutOfMemory, {});
     return;
   }
-  run.transfer.receive->start();
+  transfers_of(run).receive->start();
 }
 
 void Tracks::end_unopened(Operation& run, Code code, std::string text) {
-  Track& track = *run.transfer.track;
+  Track& track = track_of(run);
   track.waiting().remove(run);
   // The track has room. Runs stay in the order of their numbers.
   const auto behind =
       std::find_if(track.untold().begin(), track.untold().end(),
-                   [&](const Track::UntoldStop& each) { return each.run > run.transfer.run; });
-  track.untold().insert(behind, {run.transfer.run, status_or_code(code, [&] { return text; })});
+                   [&](const Track::UntoldStop& each) { return each.run > track_run(run).run; });
+  track.untold().insert(behind, {track_run(run).run, status_or_code(code, [&] { return text; })});
   refuse(run, code, std::move(text));
 }
 

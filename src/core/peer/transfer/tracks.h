@@ -10,8 +10,8 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
-#include "src/core/peer/matching/track.h"
-#include "src/core/peer/matching/track_ends.h"
+#include "src/core/peer/transfer/track.h"
+#include "src/core/peer/transfer/track_ends.h"
 #include "src/core/peer/transfer/transfer.h"
 
 namespace hetcomm {

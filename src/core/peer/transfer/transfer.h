@@ -31,7 +31,7 @@
 #include "src/base/baton_role.h"
 #include "src/core/memory/staging.h"
 #include "src/core/peer/matching/match.h"
-#include "src/core/peer/matching/track.h"
+#include "src/core/peer/transfer/track.h"
 #include "src/core/peer/transfer/transfer_table.h"
 #include "src/core/peer/wire/reason.h"
 #include "src/core/progress/block_pool.h"

@@ -4,7 +4,10 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/peer/matching/track_base.h"
+#include "src/core/peer/transfer/track.h"
 #include "src/core/peer/transfer/transfer.h"
+#include "src/core/peer/transfer/transfers.h"
 
 namespace hetcomm {
 namespace {
@@ -430,7 +433,7 @@ ReceiveTransfer* TransferTable::find_receive(uint64_t sender_id) const {
 
 ReceiveTransfer::Origin ReceiveTransfer::origin_of(const Operation& receive) {
   if (!receive.options.on_track) return Origin::kMessage;
-  return receive.transfer.track->peer_has_rate() ? Origin::kRunWithRate : Origin::kRun;
+  return track_of(receive).peer_has_rate() ? Origin::kRunWithRate : Origin::kRun;
 }
 
 ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message)
@@ -445,7 +448,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
       origin_(origin_of(receive)),
-      wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
+      wrote_to_device_(receive.kind != OperationKind::kReceive && receive.target.ahead > 0 &&
                        !receive.buffers.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
       started_ns_(now_ns()),
@@ -656,8 +659,7 @@ bool ReceiveTransfer::shorten(uint64_t length) {
 }
 
 void ReceiveTransfer::withdrawn(const PeerReason& why) {
-  if (of_track() && receive_ != nullptr)
-    receive_->transfer.track->run_arrived(receive_->transfer.run);
+  if (of_track() && receive_ != nullptr) track_of(*receive_).run_arrived(track_run(*receive_).run);
   // The receiver of a message learns of an abort separately. The abort is then the reason.
   if (why.is_abort() && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
@@ -772,7 +774,7 @@ void ReceiveTransfer::maybe_finish() {
         association_.rail() != nullptr ? &association_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
     if (of_track()) {
-      receive_->transfer.track->run_arrived(receive_->transfer.run);
+      track_of(*receive_).run_arrived(track_run(*receive_).run);
       if (counters != nullptr) {
         ++counters->messages_received;
         counters->bytes_received += accepted_;
@@ -784,7 +786,7 @@ void ReceiveTransfer::maybe_finish() {
     }
   }
   Operation& receive = *std::exchange(receive_, nullptr);
-  receive.transfer.receive = nullptr;
+  transfers_of(receive).receive = nullptr;
   table_.remove(*this, id_);
   receive.outcome.source = association_.rank();
   receive.outcome.matched_tag = tag_;

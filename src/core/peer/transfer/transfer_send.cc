@@ -4,7 +4,10 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/peer/matching/track_base.h"
+#include "src/core/peer/transfer/track.h"
 #include "src/core/peer/transfer/transfer.h"
+#include "src/core/peer/transfer/transfers.h"
 
 namespace hetcomm {
 namespace {
@@ -157,9 +160,9 @@ SendTransfer::SendTransfer(TransferTable& table, Operation& send)
     : table_(table),
       association_(table.association()),
       send_(&send),
-      track_(send.options.on_track ? send.transfer.track : nullptr),
+      track_(send.options.on_track ? &track_of(send) : nullptr),
       id_(table.sends().insert(this)),
-      wire_id_(track_ != nullptr ? run_id(track_->number(), send.transfer.run) : id_),
+      wire_id_(track_ != nullptr ? run_id(track_->number(), track_run(send).run) : id_),
       chunks_(association_.common().staging.chunks(), ChunkPools::Pool::kSend,
               association_.common().paths.directory.is_beside(association_.rank())
                   ? association_.rank()
@@ -207,7 +210,7 @@ Code SendTransfer::announce(PoolPtr<SendTransfer>& transfer, const WireHeader& h
   if (code != Code::kOk) return code;
   Operation& send = *transfer->send_;
   send.phase = OperationPhase::kTransfer;
-  send.transfer.send = transfer.release();
+  transfers_of(send).send = transfer.release();
   return Code::kOk;
 }
 
@@ -215,7 +218,7 @@ Operation& SendTransfer::take_back() {
   revoke_source();
   ending_ = true;
   Operation& send = *std::exchange(send_, nullptr);
-  send.transfer.send = nullptr;
+  transfers_of(send).send = nullptr;
   table_.sends().erase(id_);
   BlockPool& blocks = association_.common().blocks;
   association_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
@@ -450,7 +453,7 @@ void SendTransfer::end(Code code, std::string text) {
   // The receiver is also told of an abort, though it learns of it separately: it must not hold the
   // announcement longer than this side counts it. The receiver of a run that has not granted
   // anything yet is told when it grants.
-  const SendRun* run = of_track() ? track_->runs().find(send_->transfer.run) : nullptr;
+  const SendRun* run = of_track() ? track_->runs().find(track_run(*send_).run) : nullptr;
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
   if (!of_track() || granted) {
     const Permit permit = send_ != nullptr ? hand_over_permit(*send_) : Permit::kNone;
@@ -537,7 +540,7 @@ void SendTransfer::maybe_finish() {
     quiesce();
   }
   Operation& send = *std::exchange(send_, nullptr);
-  send.transfer.send = nullptr;
+  transfers_of(send).send = nullptr;
   table_.sends().erase(id_);
   // The time of a run includes waiting for the receiver.
   if (code_ == Code::kOk && far_.made && !of_track()) {
@@ -550,7 +553,7 @@ void SendTransfer::maybe_finish() {
       ++rail->counters().rendezvous_sent;
     }
     const Status how = code_ == Code::kOk ? Status() : status_or_code(code_, [&] { return text_; });
-    track_->run_ended(send.transfer.run, how, peer_knows_);
+    track_->run_ended(track_run(send).run, how, peer_knows_);
   }
   if (code_ == Code::kOk) send.outcome.bytes_sent = send.outcome.bytes_received = send.length;
   association_.common().completer.complete(send, code_, std::move(text_));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/core/memory/access_state.h"
 #include "src/core/memory/registration.h"
 #include "src/core/peer/wire/wire.h"
 #include "src/core/progress/operation.h"
@@ -18,13 +19,14 @@ inline bool is_atomic(const Operation& operation) {
 
 // Returns the range of remote memory that |operation| accesses.
 inline AccessBody access_body_of(const Operation& operation) {
-  return {operation.access.remote->id(), operation.access.offset, operation.length};
+  return {access_of(operation).remote->id(), operation.target.offset, operation.length};
 }
 
 inline AtomicBody atomic_body_of(const Operation& operation) {
   const AtomicAction action =
       operation.kind == OperationKind::kFetchAdd ? AtomicAction::kAdd : AtomicAction::kCompareSwap;
-  return {access_body_of(operation), action, operation.access.operand, operation.access.compare};
+  return {access_body_of(operation), action, access_of(operation).operand,
+          access_of(operation).compare};
 }
 
 inline bool is_aligned_word(const std::byte* at) {

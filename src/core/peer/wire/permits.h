@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
+#include "src/core/memory/access_state.h"
 #include "src/core/peer/wire/wire.h"
 #include "src/core/progress/operation.h"
 
@@ -70,7 +71,7 @@ inline Permit hand_over_permit(Operation& operation) {
     case OperationKind::kPut:
     case OperationKind::kAccept:
     case OperationKind::kAnswer:
-      if (!std::exchange(operation.access.holds_permit, false)) return Permit::kNone;
+      if (!std::exchange(access_of(operation).holds_permit, false)) return Permit::kNone;
       return operation.kind == OperationKind::kPut ? Permit::kInitiator : Permit::kOwner;
     default:
       return Permit::kNone;  // a get returns its permit as it ends; kMaxHeld allows for that

@@ -21,7 +21,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -30,12 +29,15 @@
 #include "src/base/baton_role.h"
 #include "src/base/room.h"
 #include "src/base/status.h"
+#include "src/core/peer/matching/track_base.h"
 #include "src/core/peer/sharing/pacer.h"
 #include "src/core/peer/wire/wire.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation_queue.h"
 
 namespace hetcomm {
+
+class SendTransfer;
 
 // Two ends of a queue with the same |tag| are joined in the order in which they were opened. All
 // other terms must be equal, or the track ends with kMismatch. Ends of redistributions are joined
@@ -151,7 +153,7 @@ class TrackWatcher {
   ~TrackWatcher() = default;
 };
 
-class Track {
+class Track final : public TrackBase {
  public:
   enum class End : uint8_t { kSending, kReceiving };
   static constexpr uint32_t kMaxDepth = 1024;
@@ -165,36 +167,20 @@ class Track {
   // to a sending end only. With a weight of 0 the track shares nothing and has no rate.
   Track(End end, CommunicatorBase& communicator, int peer, uint32_t channel,
         const TrackTerms& terms, const TrackShare& share = {})
-      : end_(end),
+      : TrackBase(terms.depth),
+        end_(end),
         communicator_(communicator),
         peer_(peer),
         channel_(channel),
         terms_(terms),
         flow_(share) {}
-  Track(const Track&) = delete;
-  Track& operator=(const Track&) = delete;
-
   bool is_sending() const { return end_ == End::kSending; }
   CommunicatorBase& communicator() { return communicator_; }
   int peer() const { return peer_; }
   uint32_t channel() const { return channel_; }
   const TrackTerms& terms() const { return terms_; }
 
-  // Takes a permit for a run that is about to start. Returns false if |depth| runs are in flight.
-  // [any-thread]
-  bool take_permit() {
-    uint32_t taken = taken_.load(std::memory_order_relaxed);
-    while (taken < terms_.depth) {
-      if (taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) return true;
-    }
-    return false;
-  }
-  // Returns the permit of a run that has ended or was not started after all. [any-thread]
-  void give_permit() { taken_.fetch_sub(1, std::memory_order_release); }
-  // Returns the number of runs in flight. [any-thread]
-  uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
-
-  // --- under the baton ---
+  // The members from here on need the baton.
   // Returns why no more runs can start, or kOk. Only the first reason is kept: a rank that has
   // reported why it ends is soon also lost because it leaves.
   const Status& closed() const HETCOMM_UNDER_BATON { return closed_; }
@@ -277,7 +263,6 @@ class Track {
   const uint32_t channel_;
   const TrackTerms terms_;
   TrackWatcher* watcher_ = nullptr;
-  std::atomic<uint32_t> taken_{0};
 
   uint32_t number_ = 0;
   bool open_ = false;
@@ -292,5 +277,10 @@ class Track {
   OperationQueue waiting_;
   std::vector<UntoldStop> untold_;
 };
+
+// Returns the track that |operation| is a run of. Its option |on_track| is set.
+inline Track& track_of(const Operation& operation) {
+  return static_cast<Track&>(*track_run(operation).track);
+}
 
 }  // namespace hetcomm

@@ -1,0 +1,90 @@
+// A communicator, as the rooms know it that match messages: its channel, and how its operations are
+// made and started.
+//
+// All calls are under the baton.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <hetcomm/memory.h>
+
+#include "src/base/baton_role.h"
+#include "src/base/span.h"
+#include "src/core/memory/registration.h"
+#include "src/core/peer/matching/channel_table.h"
+#include "src/core/peer/matching/track_base.h"
+#include "src/core/progress/operation.h"
+#include "src/system/clock.h"
+
+namespace hetcomm {
+
+// An internal message of the library. It has no request handle; |handler| is notified of its end.
+struct InternalMessage {
+  OperationKind kind = OperationKind::kSend;  // or kReceive
+  int peer = 0;                               // rank in the job
+  uint64_t tag = 0;                           // tags of users' messages never match it
+  ByteSpan bytes;                             // host memory, untouched by others until the end
+  EndHandler* handler = nullptr;
+  uint64_t deadline_ns = kForever;  // by now_ns()
+  bool high_priority = false;
+  TrackBase* track = nullptr;  // to or from |peer|; the message is its next run, with a permit
+  std::span<const hetcomm_buffer_t> buffers{};  // used instead of |bytes| unless empty
+  // Used with |buffers|: the operation holds the lists until |handler|'s on_end reclaims them
+  // (swap_lists).
+  PieceLists* lists = nullptr;
+};
+
+// Makes the operations of one communicator, and starts them.
+class OperationStarter : public OperationEntry {
+ public:
+  // Starts |operation|, which has begun and has waited for users' streams.
+  virtual void depart(Operation& operation) HETCOMM_UNDER_BATON = 0;
+  // Records the start and the deadline of |operation|, which was started.
+  virtual void note_started(Operation& operation) HETCOMM_UNDER_BATON = 0;
+  // Makes a pending operation of this rank on behalf of |peer|, a rank of the job, on a checked
+  // range of |registration|. No caller waits for it. Returns null if out of memory.
+  virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
+                                    uint64_t offset, uint64_t length) HETCOMM_UNDER_BATON = 0;
+  // Makes a pending message that start_internal() starts. Returns null if out of memory.
+  virtual Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON = 0;
+  // Starts |message|, which may end immediately.
+  virtual void start_internal(Operation& message) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~OperationStarter() = default;
+};
+
+// Every communicator is one.
+class MessagingCommunicator : public MemoryCommunicator {
+ public:
+  // The channel on which messages for this communicator are matched.
+  Channel& channel() const { return *channel_; }
+  OperationStarter& starter() const { return *starter_; }
+
+ protected:
+  // set_starter() follows before any operation is made. The other arguments are passed on.
+  MessagingCommunicator(Channel& channel, OperationEntry& gate, std::vector<int> ranks,
+                        int job_size)
+      : MemoryCommunicator(gate, std::move(ranks), job_size), channel_(&channel) {}
+  ~MessagingCommunicator() = default;
+  void set_starter(OperationStarter& starter) {
+    starter_ = &starter;
+    set_entry(starter);
+  }
+
+ private:
+  Channel* channel_;
+  OperationStarter* starter_ = nullptr;
+};
+
+inline MessagingCommunicator& messaging(CommunicatorBase& communicator) {
+  return static_cast<MessagingCommunicator&>(communicator);
+}
+inline MessagingCommunicator& communicator_of(const Operation& operation) {
+  return messaging(*operation.communicator);
+}
+
+}  // namespace hetcomm
