@@ -41,7 +41,7 @@ Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
       shared_(shared),
       memory_(shared.program),
       claim_(shared.program),
-      device_copies_(shared.commons.staging, *this),
+      device_copies_(shared.data.staging, *this),
       phases_(shared.program.phases.size()) {
   size_t messages = 0;
   for (const ProgramPhase& phase : shared.program.phases) {
@@ -97,10 +97,10 @@ void Execution::start() {
   first_ = receive_phase_ = receive_index_ = 0;
   state_ = State::kLoading;
   try {
-    memory_.take_scratch(shared_.commons.host_blocks);
+    memory_.take_scratch(shared_.host_blocks);
     for (SideMemory& source : memory_.sources()) {
       if (!source.has_shadow()) continue;
-      source.load(shared_.commons.staging, *this);
+      source.load(shared_.data.staging, *this);
       ++copies_;
     }
   } catch (const std::bad_alloc&) {
@@ -172,7 +172,7 @@ void Execution::store() {
     }
     for (size_t i = 0; i < destinations.size(); ++i) {
       if (!destinations[i].has_shadow()) continue;
-      destinations[i].store(shared_.commons.staging, regions[i], *this);
+      destinations[i].store(shared_.data.staging, regions[i], *this);
       ++copies_;
     }
   }
@@ -189,7 +189,7 @@ void Execution::complete() {
     operation.outcome.bytes_received = shared_.program.received_bytes;
   } else {
     drop_landings();
-    memory_.leave_to(shared_.commons.staging.abandoned());
+    memory_.leave_to(shared_.data.staging.abandoned());
     operation.outcome.code = code_;
     try {
       operation.outcome.text = std::make_unique<std::string>(std::move(text_));
@@ -199,8 +199,8 @@ void Execution::complete() {
   }
   operation.composite = nullptr;
   shared_.claims.leave(claim_);
-  memory_.give_scratch(shared_.commons.host_blocks);
-  shared_.commons.completer.finish(operation);
+  memory_.give_scratch(shared_.host_blocks);
+  shared_.data.completer.finish(operation);
   owner_.note_ready();
 }
 
@@ -236,7 +236,7 @@ void Execution::stop(const Status& why, std::string text) {
   code_ = why.code();
   text_ = std::move(text);
   // The first failure determines the reason for all others, here and on other ranks.
-  const Status told = reason_for_others(shared_.commons.rank, why);
+  const Status told = reason_for_others(shared_.own_rank, why);
   for (MessageState& state : messages_) {
     // Some messages end immediately.
     if (state.operation == nullptr) continue;
@@ -304,8 +304,8 @@ void Execution::compare_labels() {
   fail(Code::kMismatch, text_or_none([&]() HETCOMM_UNDER_BATON {
          return fmt::format(
              "rank {} has the label step {}, micro-batch {}, and rank {} step {}, micro-batch {}",
-             rank, theirs.step, theirs.micro_batch,
-             shared_.communicator.rank_of(shared_.commons.rank), label_.step, label_.micro_batch);
+             rank, theirs.step, theirs.micro_batch, shared_.communicator.rank_of(shared_.own_rank),
+             label_.step, label_.micro_batch);
        }));
 }
 

@@ -20,8 +20,8 @@
 #include "src/base/status.h"
 #include "src/base/text.h"
 #include "src/core/memory/staging.h"
+#include "src/core/peer/matching/data_services.h"
 #include "src/core/peer/matching/messaging_communicator.h"
-#include "src/core/peer/pair_commons.h"
 #include "src/core/progress/operation.h"
 #include "src/reshard/claim.h"
 #include "src/reshard/device_copies.h"
@@ -39,7 +39,9 @@ class Execution;
 // State shared by the executions of one redistribution.
 struct ExecutionCommons {
   MessagingCommunicator& communicator;
-  PairCommons& commons;
+  DataServices& data;
+  HostBlocks& host_blocks;
+  const int own_rank;  // in the job
   const Program program;
   Claims claims;
   TrackTurns turns;

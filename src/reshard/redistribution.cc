@@ -74,7 +74,7 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
   }
   made->open_tracks();
   const Engine::Baton baton(communicator.engine());
-  made->shared_.commons.host_blocks.add_user();
+  made->shared_.host_blocks.add_user();
   communicator.add_track_user();
   return made;
 }
@@ -133,14 +133,16 @@ Redistribution::Redistribution(Communicator& communicator, Program program,
                                const RedistributionTerms& terms)
     : communicator_(communicator),
       shared_{.communicator = communicator,
-              .commons = communicator.job().commons(),
+              .data = communicator.job().data(),
+              .host_blocks = communicator.job().host_blocks(),
+              .own_rank = communicator.job().rank(),
               .program = std::move(program),
               .claims = Claims(terms.in_flight),
               .turns = TrackTurns(communicator.job()),
               .talk = ReshardTalk(communicator, *this, board_terms(communicator, terms),
                                   peers_of(shared_.program, communicator)),
-              .packed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes),
-              .landed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes)},
+              .packed = Landing(communicator.job().host_blocks(), terms.landing_bytes),
+              .landed = Landing(communicator.job().host_blocks(), terms.landing_bytes)},
       in_flight_(terms.in_flight) {}
 
 Redistribution::~Redistribution() = default;
@@ -599,7 +601,7 @@ Status Redistribution::close() {
       return fmt::format("rank {} destroyed its plan", communicator_.job().rank());
     }));
     shared_.talk.close();
-    shared_.commons.host_blocks.drop_user();
+    shared_.host_blocks.drop_user();
   }
   communicator_.drop_track_user();
   return {};

@@ -96,8 +96,8 @@ void move(CoreMember& me, size_t device, const HeldStream* stream, uint64_t seed
 // Returns whether |device|'s memory moves directly over RDMA, as far as tried.
 bool is_direct(CoreMember& me, size_t device) {
   const Engine::Baton baton(me.context().engine());
-  PairCommons& commons = me.communicator().job().commons();
-  const std::string text = commons.device_access.explain(commons.near);
+  DataServices& data = me.communicator().job().data();
+  const std::string text = data.device_access.explain(data.near);
   const std::string line = "(device " + std::to_string(device) + ") over rdma";
   const size_t at = text.find(line);
   return at != std::string::npos &&

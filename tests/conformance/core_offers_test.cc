@@ -298,7 +298,7 @@ TEST_F(OffersOfTheRank, AreNotUnpinnedWhileAStreamIsHeldBack) {
   me_.context().devices().calls().drop_hold();
   {
     const Engine::Baton baton(me_.context().engine());
-    me_.communicator().job().commons().staging.chunks().tidy();
+    me_.communicator().job().data().staging.chunks().tidy();
   }
   EXPECT_EQ(files(), before);
   EXPECT_EQ(device.table->host_memory_suffices(device.instance), 1);

@@ -256,7 +256,7 @@ class NotificationCredit : public Owner {
  protected:
   static constexpr int kMany = 100;
   void SetUp() override {
-    ASSERT_LT(me_.communicator().job().commons().credit_granted, 20 * kMessageCost);
+    ASSERT_LT(me_.communicator().job().terms().credit_granted, 20 * kMessageCost);
   }
   void put(uint64_t offset, uint64_t length) {
     say({.kind = MessageKind::kPut, .flags = kFlagNotify, .tag = ++tags_},

@@ -47,7 +47,7 @@ CORE_BELOW = [PUBLIC_TYPES, BASE, SYSTEM, PRESENT, NET, "topology/", DEVICE_API,
 # The rooms of peer.
 PEER_BELOW = CORE_BELOW + [LIVENESS, "src/core/device/", "src/core/progress/", "src/core/memory/"]
 PEER_CONNECTION = ["src/core/peer/sharing/", "src/core/peer/rails/", "src/core/peer/wire/"]
-PEER_TIE = ["src/core/peer/matching/", "src/core/peer/pair_commons.h", "src/core/peer/association.h"]
+PEER_TIE = ["src/core/peer/matching/", "src/core/peer/pair_services.h", "src/core/peer/association.h"]
 
 # The rooms of job.
 JOB_BELOW = PEER_BELOW + [*BOOTSTRAP_API, "src/core/peer/"]
@@ -87,10 +87,10 @@ LAYERS = {
     "src/core/peer/rails/": PEER_BELOW + ["src/core/peer/sharing/"],
     "src/core/peer/wire/": PEER_BELOW + ["src/core/peer/sharing/", "src/core/peer/rails/"],
     "src/core/peer/matching/": PEER_BELOW + PEER_CONNECTION,
-    "src/core/peer/pair_commons": PEER_BELOW + PEER_CONNECTION + ["src/core/peer/matching/",
+    "src/core/peer/pair_services": PEER_BELOW + PEER_CONNECTION + ["src/core/peer/matching/",
                                                                   "src/core/peer/variables.h"],
     "src/core/peer/association": PEER_BELOW + PEER_CONNECTION + ["src/core/peer/matching/",
-                                                                 "src/core/peer/pair_commons.h"],
+                                                                 "src/core/peer/pair_services.h"],
     "src/core/peer/transfer/": PEER_BELOW + PEER_CONNECTION + PEER_TIE,
     "src/core/peer/access/": PEER_BELOW + PEER_CONNECTION + PEER_TIE + ["src/core/peer/transfer/"],
     "src/core/peer/": PEER_BELOW + ["src/core/peer/"],

@@ -56,7 +56,7 @@ Status Collective::begin(Operation& operation) {
 
 // --- life -------------------------------------------------------------------
 
-PairCommons& Collective::commons() const { return owner_->job().commons(); }
+DataServices& Collective::data() const { return owner_->job().data(); }
 
 void Collective::join(Team& team, uint64_t sequence) {
   team_ = &team;
@@ -70,7 +70,7 @@ void Collective::start(bool in_arena) {
   if (state_ != State::kQueued) return;
   in_arena_ = in_arena;
   // Time in the queue does not count as slow, since it is due to earlier operations.
-  slow_call_.start(commons().now_ns());
+  slow_call_.start(data().now_ns());
   try {
     load();
   } catch (const std::bad_alloc&) {
@@ -85,16 +85,16 @@ void Collective::load() {
   // Another rank's devices may cause all ranks to change to long chunks.
   const bool may_be_long = in_arena_ && team_->arena_serves_devices(task_);
   if (may_be_long) {
-    send.go_direct(commons().staging);
-    receive.go_direct(commons().staging);
+    send.go_direct(data().staging);
+    receive.go_direct(data().staging);
   }
-  bool room = !receive.is_staged() || receive.make_room(commons().staging);
+  bool room = !receive.is_staged() || receive.make_room(data().staging);
   if (send.is_staged()) {
     std::byte* const place = receive.is_staged() && room ? task_.place_in_result() : nullptr;
     if (place != nullptr) {
       send.share_room(place);
     } else {
-      room = room && send.make_room(commons().staging);
+      room = room && send.make_room(data().staging);
     }
   }
   if (!room) {
@@ -104,7 +104,7 @@ void Collective::load() {
   if (!in_arena_) task_.choose_algorithm(team_->placement());
   if (send.is_staged() || receive.is_staged() || may_be_long) {
     const bool cuts = in_arena_ || (!scales() && count_segments(task_.problem()) > 1);
-    copies_.start(task_, commons().staging, cuts, *this);
+    copies_.start(task_, data().staging, cuts, *this);
   }
   if (!scales() || copies_.loaded_to() == TaskCopies::kAll) begin_moving();
 }
@@ -147,7 +147,7 @@ void Collective::begin_moving() {
 }
 
 bool Collective::scale() {
-  return !scales() || task_.send().scale(commons().staging, task_.type(),
+  return !scales() || task_.send().scale(data().staging, task_.type(),
                                          task_.problem().element_bytes, task_.call().factor);
 }
 
@@ -175,7 +175,7 @@ void Collective::finish() {
 void Collective::complete() {
   state_ = State::kOver;
   operation_->composite = nullptr;
-  commons().completer.finish(*operation_);
+  data().completer.finish(*operation_);
   operation_ = nullptr;
   if (team_ != nullptr) team_->note_ready();
 }
@@ -308,16 +308,16 @@ std::byte* Collective::take_scratch(size_t slot, uint64_t bytes) {
   Scratch& own = scratch_[slot];
   const BufferPiece sent = task_.send_place(0);
   if (reduces(task_.problem().kind) && sent.memory != nullptr &&
-      commons().sums.serves(sent.memory->device_index())) {
-    own.pinned = commons().staging.stand_in(bytes, {sent});
+      owner_->job().sums().serves(sent.memory->device_index())) {
+    own.pinned = data().staging.stand_in(bytes, {sent});
     if (own.pinned) return own.pinned.get();
   }
-  own.pooled = PoolBytes(commons().blocks, bytes);
+  own.pooled = PoolBytes(data().blocks, bytes);
   return own.pooled.get();
 }
 
 void Collective::give_scratch(size_t slot) {
-  if (owner_ != nullptr) scratch_[slot].pooled.leave_to(commons().staging.abandoned());
+  if (owner_ != nullptr) scratch_[slot].pooled.leave_to(data().staging.abandoned());
   scratch_[slot].pooled.reset();
   scratch_[slot].pinned.reset();
 }
@@ -342,7 +342,7 @@ void Collective::message_failed(const Operation& message) {
   const Code code = message.outcome.code;
   if (code == Code::kCancelled || code == Code::kAborted) {
     // The other rank has ended the operation, and sends the reason over the control plane.
-    if (forsaken_ns_ == 0) forsaken_ns_ = commons().now_ns();
+    if (forsaken_ns_ == 0) forsaken_ns_ = data().now_ns();
   } else if (code == Code::kOk) {
     refuse_length(owner_->communicator().rank_of(message.peer), message.outcome.bytes_sent,
                   message.length);
@@ -355,7 +355,7 @@ void Collective::message_failed(const Operation& message) {
 
 bool Collective::run_local(size_t slot, const Steps& steps, const Step& step,
                            const Addresses& addresses) {
-  return sums_.run(slot, task_, steps, step, addresses, commons().sums, *this);
+  return sums_.run(slot, task_, steps, step, addresses, owner_->job().sums(), *this);
 }
 
 void Collective::on_step(size_t slot, const Status& status) {

@@ -29,7 +29,7 @@
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
-struct PairCommons;
+struct DataServices;
 }  // namespace hetcomm
 
 namespace hetcomm::collectives {
@@ -132,7 +132,7 @@ class Collective final : public CompositeOperation,
   void try_to_end() HETCOMM_UNDER_BATON;
   void complete() HETCOMM_UNDER_BATON;
   void give_up(Code code, std::string_view why) HETCOMM_UNDER_BATON;
-  PairCommons& commons() const HETCOMM_UNDER_BATON;
+  DataServices& data() const HETCOMM_UNDER_BATON;
 
   Collectives* owner_ = nullptr;
   Team* team_ = nullptr;

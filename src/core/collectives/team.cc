@@ -48,7 +48,7 @@ Team::~Team() {
   set_busy(false);
   if (agreement_ != nullptr) agreement_->cancel();
   if (arena_ != nullptr) {
-    owner_.job().commons().staging.abandoned().keep_if_touched(arena_->memory(), arena_);
+    owner_.job().data().staging.abandoned().keep_if_touched(arena_->memory(), arena_);
   }
 }
 
@@ -410,7 +410,7 @@ void Team::look_at(const UnexpectedPart& part) {
 // Records that |peer| does not make |own|, or has made other calls before it.
 void Team::dispute(uint32_t peer, const Remembered& own) {
   if (owner_.has_failed() || disputes_.size() == kMaxDisputes) return;
-  disputes_.push_back({own, peer, owner_.job().commons().now_ns()});
+  disputes_.push_back({own, peer, owner_.job().data().now_ns()});
   set_busy(true);
   tell_own(peer, own);
 }

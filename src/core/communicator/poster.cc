@@ -357,9 +357,9 @@ void Poster::start(Operation& operation) {
 }
 
 void Poster::end_aborted(Operation& operation) {
-  job_.commons().completer.complete(
-      operation, Code::kAborted,
-      text_or_none([&]() HETCOMM_UNDER_BATON { return std::string(channel_.aborted.text()); }));
+  job_.data().completer.complete(operation, Code::kAborted, text_or_none([&]() HETCOMM_UNDER_BATON {
+                                   return std::string(channel_.aborted.text());
+                                 }));
 }
 
 // Ends the operation, and returns true, if a device of its memory was abandoned.
@@ -374,7 +374,7 @@ bool Poster::end_abandoned(Operation& operation) {
     if (operation.kind == OperationKind::kCollective) {
       operation.composite->withdraw(status.code(), text);
     }
-    job_.commons().completer.complete(operation, status.code(), std::move(text));
+    job_.data().completer.complete(operation, status.code(), std::move(text));
     return true;
   }
   return false;
@@ -393,7 +393,7 @@ void Poster::go(Operation& operation) {
   try {
     if (operation.kind == OperationKind::kCollective) {
       if (Status status = operation.composite->begin(operation); !status.ok()) {
-        job_.commons().completer.complete(operation, status.code(), std::string(status.text()));
+        job_.data().completer.complete(operation, status.code(), std::string(status.text()));
       }
     } else if (operation.kind == OperationKind::kReceive && !operation.options.on_track) {
       job_.start_receive(channel_, operation);

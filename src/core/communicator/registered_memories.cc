@@ -62,7 +62,7 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   } catch (const std::bad_alloc&) {
     // No peer knows of the memory, so none has it mapped.
     (void)job_.memories().withdraw(registration);
-    job_.commons().registrations.erase(registration.id);
+    job_.registrations().erase(registration.id);
     memory.registration.reset();
     return Code::kOutOfMemory;
   }
@@ -115,7 +115,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
                      [&] { return !quiet && registration->running() == 0; });
   }
   const Engine::Baton baton(own.engine_);
-  own.job_.commons().registrations.erase(registration->id);
+  own.job_.registrations().erase(registration->id);
   hetcomm_notification_t dropped;
   NotificationSource* source = nullptr;
   while (registration->take(&dropped, &source)) source->give_back_credit(kMessageCost);

@@ -45,7 +45,7 @@
 #include "src/core/job/stream_gate.h"
 #include "src/core/job/stream_waits.h"
 #include "src/core/job/task_list.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/core/progress/driven.h"
 #include "src/liveness/control_plane.h"
 
@@ -74,7 +74,7 @@ class Job final : public Driven, private DeviceUser {
   // Sends goodbyes and closes everything. Nothing may be pending.
   ~Job();
 
-  int rank() const { return commons_.rank; }
+  int rank() const { return terms_.rank; }
   int size() const { return peers_.size(); }
   const Secret& secret() const { return credentials_.secret; }
   // Whether a communicator that asks for |transports| may be made over this job. |configured_key|
@@ -87,9 +87,14 @@ class Job final : public Driven, private DeviceUser {
 
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
-  // Objects that the job's pairs share and its communicators use.
-  PairCommons& commons() HETCOMM_UNDER_BATON { return commons_; }
-  const PairCommons& commons() const HETCOMM_UNDER_BATON { return commons_; }
+  const PairTerms& terms() const { return terms_; }
+  DataServices& data() HETCOMM_UNDER_BATON { return data_; }
+  PairTurns& turns() HETCOMM_UNDER_BATON { return turns_; }
+  // Memory where messages of redistributions are packed and received, and for data between their
+  // hops. While redistributions exist, enough is kept for two of them to arrive at the same time.
+  HostBlocks& host_blocks() HETCOMM_UNDER_BATON { return host_blocks_; }
+  DeviceSums& sums() HETCOMM_UNDER_BATON { return sums_; }
+  SlotTable<Registration>& registrations() HETCOMM_UNDER_BATON { return registrations_; }
   const PeerDirectory& peers() const HETCOMM_UNDER_BATON { return peers_; }
   const JobTransports& transports() const HETCOMM_UNDER_BATON { return transports_; }
   PairTable& pairs() HETCOMM_UNDER_BATON { return pairs_; }
@@ -111,9 +116,9 @@ class Job final : public Driven, private DeviceUser {
   const Status& peer_status(int rank) const HETCOMM_UNDER_BATON { return pairs_.status(rank); }
 
   // The channel of the communicator of all ranks, which has the same number on every rank.
-  Channel& first_channel() HETCOMM_UNDER_BATON { return *commons_.channels.find(0); }
+  Channel& first_channel() HETCOMM_UNDER_BATON { return *data_.channels.find(0); }
   // Opens a channel for a communicator that this rank is about to make.
-  Channel& open_channel() HETCOMM_UNDER_BATON { return commons_.channels.open(); }
+  Channel& open_channel() HETCOMM_UNDER_BATON { return data_.channels.open(); }
   // Posts |receive|, or completes its match with a message that has already arrived.
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
   // Prepares the devices of users' streams that are about to be held back.
@@ -166,14 +171,13 @@ class Job final : public Driven, private DeviceUser {
   void on_abandoned(size_t index) override HETCOMM_UNDER_BATON;
   void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                             std::string* text) override HETCOMM_UNDER_BATON {
-    commons_.staging.describe_oldest_copy(index, now_ns, started_ns, text);
+    data_.staging.describe_oldest_copy(index, now_ns, started_ns, text);
   }
   int make_progress() HETCOMM_UNDER_BATON;
   void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool has_work() const HETCOMM_UNDER_BATON {
-    return (!tasks_.empty() && tasks_.ready()) || departures_.ready() ||
-           !commons_.graveyard.empty() || commons_.turns.has_work() || events_.mail_waits() ||
-           environment_.devices.calls().may_make();
+    return (!tasks_.empty() && tasks_.ready()) || departures_.ready() || !data_.graveyard.empty() ||
+           turns_.has_work() || events_.mail_waits() || environment_.devices.calls().may_make();
   }
 
   const JobEnvironment environment_;
@@ -183,7 +187,15 @@ class Job final : public Driven, private DeviceUser {
   std::string link_model_text_;    // rank 0 only: the model that it distributes
   const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();
   PeerDirectory peers_;
-  PairCommons commons_;
+  PairTerms terms_;
+  DataServices data_;
+  HostBlocks host_blocks_;
+  DeviceSums sums_;
+  PairTurns turns_;
+  LinkShares links_;
+  SlotTable<Registration> registrations_;
+  ConnectionServices connections_;
+  AccessServices access_;
   std::unique_ptr<liveness::ControlPlane> control_;  // null in a job of one rank
   PairTable pairs_;
   IdleConnections idle_;
@@ -194,7 +206,7 @@ class Job final : public Driven, private DeviceUser {
   StreamGate gate_;
   JobMembers members_;
   PeerEvents events_;
-  TaskList tasks_{commons_.engine};
+  TaskList tasks_{data_.engine};
   MemoryExports memories_;
   // Last members, so that endpoints and transports are destroyed before the objects that their
   // upcalls use.

@@ -68,15 +68,15 @@ JobMember* JobMembers::find(int origin, uint32_t channel) const {
 // call ends the communicators that it has closed itself.
 void JobMembers::abort(JobMember& communicator, const Status& why, bool publish) {
   if (communicator.channel().closed) return;
-  if (publish && commons_.control != nullptr) {
-    commons_.control->publish_abort(communicator.channel().id, why.text());
+  if (publish && services_.control != nullptr) {
+    services_.control->publish_abort(communicator.channel().id, why.text());
   }
   const uint64_t number = ++aborts_;
   close_aborted(communicator, why, number);
   close_aborted_children(why, publish, number);
-  commons_.engine.drain();
+  services_.engine.drain();
   // One pass over all operations, however many communicators are aborted.
-  commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
+  services_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     // An operation that was not started yet ends when it is started.
     if (operation.state() != OperationState::kPending ||
         operation.phase == OperationPhase::kSubmitted ||
@@ -101,9 +101,9 @@ void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint6
   if (const auto found = members_.find(own.id); found != members_.end()) {
     found->second.closed_by = number;
   }
-  commons_.engine.note_arrival();  // threads that probe check again
+  services_.engine.note_arrival();  // threads that probe check again
   try {
-    commons_.log.warn("communicator {} was aborted: {}", own.id, why.text());
+    services_.log.warn("communicator {} was aborted: {}", own.id, why.text());
   } catch (const std::bad_alloc&) {
     // The communicator's operations report the failure.
   }
@@ -141,11 +141,11 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
   communicator.end_collectives(why);  // always, even if out of memory for notices to other ranks
   stream_waits_.collectives_failed(communicator, why);
   try {
-    if (publish && commons_.control != nullptr) {
-      commons_.control->publish_collectives_failed(own.id, why);
+    if (publish && services_.control != nullptr) {
+      services_.control->publish_collectives_failed(own.id, why);
     }
-    commons_.log.warn("the collective operations of communicator {} have failed: {}", own.id,
-                      why.text());
+    services_.log.warn("the collective operations of communicator {} have failed: {}", own.id,
+                       why.text());
   } catch (const std::bad_alloc&) {
     // The other ranks wait until their deadlines.
   }
@@ -194,7 +194,7 @@ void JobMembers::on_unexpected_part(int rank, const WireHeader& header) {
 
 void JobMembers::peer_lost(int rank, const Status& why) {
   drop_announced_by(rank);
-  commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
+  services_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.phase != OperationPhase::kPosted ||
         !contains(communicator_of(operation))) {
@@ -213,7 +213,7 @@ void JobMembers::peer_lost(int rank, const Status& why) {
 // Drops the requests of a lost sender, which can never be granted. Eager messages that have arrived
 // are kept.
 void JobMembers::drop_announced_by(int rank) {
-  commons_.channels.for_each_table([&](MatchTable& table) HETCOMM_UNDER_BATON {
+  channels_.for_each_table([&](MatchTable& table) HETCOMM_UNDER_BATON {
     for_each_unexpected(table, [&](Incoming& message) HETCOMM_UNDER_BATON {
       if (message.source != rank || !message.rendezvous) return;
       table.remove_unexpected(&message);
@@ -226,7 +226,7 @@ void JobMembers::drop_announced_by(int rank) {
 
 void JobMembers::close_channel(Channel& channel) {
   drop_queued(channel);
-  commons_.channels.close(channel.id);
+  channels_.close(channel.id);
 }
 
 void JobMembers::give_up_channel(Channel& channel) {
@@ -234,16 +234,16 @@ void JobMembers::give_up_channel(Channel& channel) {
   close_channel(channel);
   publish_abort(id, text_or_none([&] {
                   return fmt::format("rank {} could not make its part of the communicator",
-                                     commons_.rank);
+                                     services_.terms.rank);
                 }));
 }
 
 // Notifies all ranks. Throws nothing: if out of memory, the others learn of the abort when their
 // messages are refused.
 void JobMembers::publish_abort(uint32_t channel, std::string_view why) {
-  if (commons_.control == nullptr) return;
+  if (services_.control == nullptr) return;
   try {
-    commons_.control->publish_abort(channel, why);
+    services_.control->publish_abort(channel, why);
   } catch (const std::bad_alloc&) {
   }
 }

@@ -16,16 +16,20 @@
 #include "src/core/job/operation_ender.h"
 #include "src/core/job/paths/pair_table.h"
 #include "src/core/job/stream_waits.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/core/peer/wire/wire.h"
 
 namespace hetcomm {
 
 class JobMembers {
  public:
-  JobMembers(PairCommons& commons, const PairTable& pairs, OperationEnder& ender,
-             StreamWaits& stream_waits)
-      : commons_(commons), pairs_(pairs), ender_(ender), stream_waits_(stream_waits) {}
+  JobMembers(ConnectionServices& services, ChannelTable& channels, const PairTable& pairs,
+             OperationEnder& ender, StreamWaits& stream_waits)
+      : services_(services),
+        channels_(channels),
+        pairs_(pairs),
+        ender_(ender),
+        stream_waits_(stream_waits) {}
   JobMembers(const JobMembers&) = delete;
   JobMembers& operator=(const JobMembers&) = delete;
 
@@ -83,7 +87,8 @@ class JobMembers {
   void drop_queued(Channel& channel) HETCOMM_UNDER_BATON;
   void publish_abort(uint32_t channel, std::string_view why) HETCOMM_UNDER_BATON;
 
-  PairCommons& commons_;
+  ConnectionServices& services_;
+  ChannelTable& channels_;
   const PairTable& pairs_;
   OperationEnder& ender_;
   StreamWaits& stream_waits_;

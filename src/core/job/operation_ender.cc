@@ -79,25 +79,25 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
         operation.composite->withdraw(code, text);
       }
       operation.communicator->operation_begun();
-      commons_.engine.operation_started();
-      commons_.completer.complete(operation, early, std::move(text));
+      engine_.operation_started();
+      completer_.complete(operation, early, std::move(text));
       break;
     case OperationPhase::kBehind:
       departures_.leave(operation);
       if (has_parts) operation.composite->withdraw(code, text);
-      commons_.completer.complete(operation, early, std::move(text));
+      completer_.complete(operation, early, std::move(text));
       break;
     case OperationPhase::kPosted: {
       Channel& own = communicator_of(operation).channel();
       (operation.options.collective ? own.collective : own.point_to_point).remove(&operation);
-      commons_.completer.complete(operation, code, std::move(text));
+      completer_.complete(operation, code, std::move(text));
       break;
     }
     case OperationPhase::kCollective:
       operation.composite->end(code, text);
       break;
     case OperationPhase::kSubmitted:
-      commons_.completer.complete(operation, code, std::move(text));
+      completer_.complete(operation, code, std::move(text));
       break;
     case OperationPhase::kCopying:
       break;  // all data has arrived; the operation ends with the copy

@@ -7,15 +7,15 @@
 #include "src/base/baton_role.h"
 #include "src/core/job/departures.h"
 #include "src/core/job/paths/pair_table.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
 
 class OperationEnder {
  public:
-  OperationEnder(PairCommons& commons, PairTable& pairs, Departures& departures)
-      : commons_(commons), pairs_(pairs), departures_(departures) {}
+  OperationEnder(Engine& engine, Completer& completer, PairTable& pairs, Departures& departures)
+      : engine_(engine), completer_(completer), pairs_(pairs), departures_(departures) {}
 
   // Ends |operation|, which is pending. |why| follows the description of the operation in its error
   // text. Allocates no memory.
@@ -29,7 +29,8 @@ class OperationEnder {
  private:
   std::string trouble_with(int rank) HETCOMM_UNDER_BATON;
 
-  PairCommons& commons_;
+  Engine& engine_;
+  Completer& completer_;
   PairTable& pairs_;
   Departures& departures_;
 };

@@ -17,14 +17,14 @@ namespace hetcomm {
 
 void PeerEvents::set_ready() {
   ready_.store(true, std::memory_order_release);
-  commons_.engine.note_arrival();  // wakes the thread that creates the job
+  services_.engine.note_arrival();  // wakes the thread that creates the job
 }
 
 void PeerEvents::read_mail() {
   // Handling a death makes passes, which would re-enter this function.
-  if (commons_.control == nullptr || reading_mail_) return;
+  if (services_.control == nullptr || reading_mail_) return;
   reading_mail_ = true;
-  std::unique_ptr<liveness::Mail> mail = commons_.control->mailbox().take();
+  std::unique_ptr<liveness::Mail> mail = services_.control->mailbox().take();
   for (; mail != nullptr; mail = std::move(mail->next)) {
     try {
       handle(*mail);
@@ -102,15 +102,15 @@ void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
 // Handles silence of |rank| on the control plane, which a fault of its own connection may cause.
 void PeerEvents::on_suspected(int rank) {
   Pair* found = pairs_.find(rank);
-  if (found != nullptr &&
-      found->has_received_since_asked(commons_.engine.refresh_now(), commons_.detection_ns / 3)) {
-    commons_.control->note_data(rank);
+  if (found != nullptr && found->has_received_since_asked(services_.engine.refresh_now(),
+                                                          services_.terms.detection_ns / 3)) {
+    services_.control->note_data(rank);
   }
 }
 
 void PeerEvents::on_doubt(int rank, const StreamId& stream) {
   try {
-    commons_.control->ask(rank, encode_question(stream), commons_.engine.refresh_now());
+    services_.control->ask(rank, encode_question(stream), services_.engine.refresh_now());
   } catch (const std::bad_alloc&) {
     // The transport will ask again.
   }
@@ -121,9 +121,9 @@ void PeerEvents::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes
   Pair* found = pairs_.find(rank);
   if (found == nullptr || !decode_answer(bytes, &answer)) return;
   answer.receipt.asked_ns = asked_ns;
-  commons_.log.debug("a connection is silent: {} bytes of it have arrived at rank {}, which {}",
-                     answer.receipt.received_bytes, rank,
-                     answer.receipt.full ? "does not read" : "has room");
+  services_.log.debug("a connection is silent: {} bytes of it have arrived at rank {}, which {}",
+                      answer.receipt.received_bytes, rank,
+                      answer.receipt.full ? "does not read" : "has room");
   found->association().rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
     DoubtResolver* const doubts = rail.abilities().doubts;
     if (doubts != nullptr) doubts->resolve(answer.stream, answer.receipt);
@@ -135,7 +135,7 @@ void PeerEvents::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes
 void PeerEvents::on_rank_lost(int rank, const Status& why) {
   paths_.give_up(rank);
   pairs_.set_lost(rank, why);
-  commons_.engine.note_arrival();  // threads that probe for its messages check again
+  services_.engine.note_arrival();  // threads that probe for its messages check again
   members_.peer_lost(rank, why);
 }
 
@@ -174,12 +174,12 @@ void PeerEvents::on_declared_lost(const Status& why) {
       why.code(), [&] { return fmt::format("this rank was declared lost: {}", why.text()); });
   declared_lost_ = true;
   for (int rank = 0; rank < pairs_.size(); ++rank) {
-    if (rank != commons_.rank) on_peer_lost(rank, declared);
+    if (rank != services_.terms.rank) on_peer_lost(rank, declared);
   }
 }
 
 void PeerEvents::on_refused(int rank, const std::string& why) {
-  if (rank > commons_.rank) {
+  if (rank > services_.terms.rank) {
     // This rank connects, and the other rank has dropped the connection.
     paths_.forgotten_by(rank);
     return;

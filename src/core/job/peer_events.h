@@ -13,7 +13,7 @@
 #include "src/core/job/job_members.h"
 #include "src/core/job/paths/pair_paths.h"
 #include "src/core/job/paths/pair_table.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/core/progress/driven.h"
 #include "src/liveness/mailbox.h"
 
@@ -22,9 +22,9 @@ namespace hetcomm {
 class PeerEvents final : public PairListener {
  public:
   // |job| is driven to receive what a peer sent before it was lost.
-  PeerEvents(PairCommons& commons, PairTable& pairs, PairPaths& paths, JobMembers& members,
+  PeerEvents(ConnectionServices& services, PairTable& pairs, PairPaths& paths, JobMembers& members,
              Driven& job)
-      : commons_(commons), pairs_(pairs), paths_(paths), members_(members), job_(job) {}
+      : services_(services), pairs_(pairs), paths_(paths), members_(members), job_(job) {}
   PeerEvents(const PeerEvents&) = delete;
   PeerEvents& operator=(const PeerEvents&) = delete;
 
@@ -38,7 +38,7 @@ class PeerEvents final : public PairListener {
 
   // Whether the control thread has left messages for this thread.
   bool mail_waits() const HETCOMM_UNDER_BATON {
-    return commons_.control != nullptr && commons_.control->mailbox().waiting();
+    return services_.control != nullptr && services_.control->mailbox().waiting();
   }
   void read_mail() HETCOMM_UNDER_BATON;
 
@@ -63,7 +63,7 @@ class PeerEvents final : public PairListener {
   void on_suspected(int rank) HETCOMM_UNDER_BATON;
   void on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) HETCOMM_UNDER_BATON;
 
-  PairCommons& commons_;
+  ConnectionServices& services_;
   PairTable& pairs_;
   PairPaths& paths_;
   JobMembers& members_;

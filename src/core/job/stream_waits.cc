@@ -87,11 +87,11 @@ void StreamWaits::begun(Operation& operation) {
   }
   if (pairs_.any_lost()) look_for_lost(operation);
   if (operation.state() != OperationState::kPending || remote_of(operation) == nullptr) return;
-  const uint64_t first = commons_.engine.refresh_now() +
-                         std::min(kFirstAskNs, commons_.detection_ns / kAsksPerDetection);
+  const uint64_t first =
+      engine_.refresh_now() + std::min(kFirstAskNs, detection_ns_ / kAsksPerDetection);
   if (first >= ask_at_ns_) return;
   ask_at_ns_ = first;
-  commons_.engine.timer_changed(first);
+  engine_.timer_changed(first);
 }
 
 void StreamWaits::look_for_lost(Operation& operation) {
@@ -160,7 +160,7 @@ void StreamWaits::ask(uint64_t now_ns) {
     }
   });
   if (memories.empty()) return;
-  ask_at_ns_ = now_ns + std::max<uint64_t>(commons_.detection_ns / kAsksPerDetection, 1);
+  ask_at_ns_ = now_ns + std::max<uint64_t>(detection_ns_ / kAsksPerDetection, 1);
   std::sort(memories.begin(), memories.end());
   memories.erase(std::unique(memories.begin(), memories.end()), memories.end());
   for (const auto& [rank, id] : memories) {

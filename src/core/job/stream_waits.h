@@ -13,7 +13,7 @@
 #include "src/core/job/departures.h"
 #include "src/core/job/operation_ender.h"
 #include "src/core/job/paths/pair_table.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
 #include "src/system/clock.h"
@@ -22,8 +22,13 @@ namespace hetcomm {
 
 class StreamWaits {
  public:
-  StreamWaits(PairCommons& commons, PairTable& pairs, Departures& departures, OperationEnder& ender)
-      : commons_(commons), pairs_(pairs), departures_(departures), ender_(ender) {}
+  StreamWaits(Engine& engine, uint64_t detection_ns, PairTable& pairs, Departures& departures,
+              OperationEnder& ender)
+      : engine_(engine),
+        detection_ns_(detection_ns),
+        pairs_(pairs),
+        departures_(departures),
+        ender_(ender) {}
   StreamWaits(const StreamWaits&) = delete;
   StreamWaits& operator=(const StreamWaits&) = delete;
 
@@ -44,7 +49,8 @@ class StreamWaits {
   void look_for_lost(Operation& operation) HETCOMM_UNDER_BATON;
   void ask(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  PairCommons& commons_;
+  Engine& engine_;
+  const uint64_t detection_ns_;
   PairTable& pairs_;
   Departures& departures_;
   OperationEnder& ender_;

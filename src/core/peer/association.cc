@@ -8,14 +8,19 @@
 
 namespace hetcomm {
 
-Association::Association(PairCommons& common, PairBase& pair, int rank, uint32_t credit)
-    : common_(common),
+Association::Association(const PairServices& services, PairBase& pair, int rank, uint32_t credit)
+    : terms_(services.terms),
+      engine_(services.data.engine),
+      directory_(services.connections.paths.directory),
+      turns_(services.turns),
+      links_(services.links),
+      completer_(services.data.completer),
       pair_(pair),
       rank_(rank),
-      rails_(common.rank <= rank),
-      sequencer_(rails_, common.first_sequence, common.credit_granted),
-      send_credit_(credit, common.first_sequence),
-      bulks_(common.engine, common.turns, pair, state_) {}
+      rails_(terms_.rank <= rank),
+      sequencer_(rails_, terms_.first_sequence, terms_.credit_granted),
+      send_credit_(credit, terms_.first_sequence),
+      bulks_(engine_, turns_, pair, state_) {}
 
 // --- connections ------------------------------------------------------------
 
@@ -64,7 +69,7 @@ void Association::send_protocol(MessageKind kind, uint64_t tag, uint64_t value, 
 }
 
 void Association::send_reason(MessageKind kind, uint64_t tag, const Status& why, Permit permit) {
-  const Status told = reason_for_others(common_.rank, why);
+  const Status told = reason_for_others(terms_.rank, why);
   const size_t size = std::min(told.text().size(), kMaxReasonBytes);
   send_protocol(kind, tag, static_cast<uint64_t>(why.code()), told.text().data(), size, permit);
 }
@@ -91,7 +96,7 @@ bool Association::send_waiting_protocol() {
     return try_send(message.header, message.body.data(), message.size, message.received,
                     message.permit);
   });
-  if (all && !sequencer_.is_reported()) common_.turns.update_due(pair_);
+  if (all && !sequencer_.is_reported()) update_due();
   return all;
 }
 
@@ -107,7 +112,7 @@ void Association::starve() {
   if (is_lost()) return;
   starved_ = true;
   state_ = PairState::kConnecting;
-  common_.turns.update_due(pair_);
+  update_due();
 }
 
 // --- operations -------------------------------------------------------------
@@ -132,7 +137,7 @@ void Association::end_unsent(Operation& send, Code code, std::string text) {
   const bool begun = send.run.sent > 0 || pull_id != 0;
   const bool aborted = is_aborted(send, code);
   const Status why = status_or_code(code, [&] { return text; });
-  common_.completer.complete(send, code, std::move(text));
+  completer_.complete(send, code, std::move(text));
   if (!begun) return;
   if (aborted) {
     send_protocol(MessageKind::kWithdraw, pull_id, code);

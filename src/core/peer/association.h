@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/core/peer/rails/bulks.h"
 #include "src/core/peer/rails/rail_needs.h"
 #include "src/core/peer/rails/rail_set.h"
@@ -50,12 +50,16 @@ class PairBase : public ListedPair, public OperationCarrier {
 class Association final : public NotificationSource {
  public:
   // |credit|: bytes that the peer lets this rank send before they are matched.
-  Association(PairCommons& common, PairBase& pair, int rank, uint32_t credit);
+  Association(const PairServices& services, PairBase& pair, int rank, uint32_t credit);
   Association(const Association&) = delete;
   Association& operator=(const Association&) = delete;
 
   int rank() const HETCOMM_UNDER_BATON { return rank_; }  // the peer, in the job
-  PairCommons& common() HETCOMM_UNDER_BATON { return common_; }
+  int own_rank() const HETCOMM_UNDER_BATON { return terms_.rank; }
+  bool is_higher() const HETCOMM_UNDER_BATON { return terms_.rank > rank_; }  // than the peer
+  // Returns whether data for the peer stays on this host, whatever the transport.
+  bool is_beside() const HETCOMM_UNDER_BATON { return directory_.is_beside(rank_); }
+  uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine_.coarse_now(); }
   PairBase& pair() HETCOMM_UNDER_BATON { return pair_; }
   PairState state() const HETCOMM_UNDER_BATON { return state_; }
   void set_state(PairState state) HETCOMM_UNDER_BATON { state_ = state; }
@@ -66,12 +70,12 @@ class Association final : public NotificationSource {
   const RailSet& rails() const HETCOMM_UNDER_BATON { return rails_; }
   // Returns the link that |rail| leaves through.
   size_t link_of(const Rail& rail) const HETCOMM_UNDER_BATON {
-    return LinkShares::index_of(rail.ends.own, common_.paths.directory.is_beside(rank_));
+    return LinkShares::index_of(rail.ends.own, is_beside());
   }
   // Records that |bytes| have left over |rail|.
   void note_left(const Rail& rail, uint64_t bytes) HETCOMM_UNDER_BATON {
     const size_t link = link_of(rail);
-    if (link != LinkShares::kWithinHost) common_.links[link].left(bytes, common_.now_ns());
+    if (link != LinkShares::kWithinHost) links_[link].left(bytes, now_ns());
   }
   // Returns the connection for new data, or null.
   Rail* rail() HETCOMM_UNDER_BATON { return is_ready() ? rails_.current() : nullptr; }
@@ -139,13 +143,20 @@ class Association final : public NotificationSource {
     return false;
   }
   void give_back_credit(uint64_t bytes) override HETCOMM_UNDER_BATON {
-    if (receive_credit().give_back(bytes)) common_.turns.update_due(pair_);
+    if (receive_credit().give_back(bytes)) update_due();
   }
   // Notes that the peer waits for an acknowledgement of its message.
   void acknowledgement_due() HETCOMM_UNDER_BATON {
     sequencer_.owe();
-    common_.turns.acknowledgement_due(pair_);
+    turns_.acknowledgement_due(pair_);
   }
+
+  // --- turns at the end of a pass ---
+  // Asks for a call of Traffic::send_update().
+  void update_due() HETCOMM_UNDER_BATON { turns_.update_due(pair_); }
+  // Asks for a call of MappedAccess::copy_some().
+  void copies_due() HETCOMM_UNDER_BATON { turns_.copies_due(pair_); }
+  void note_timer(uint64_t at_ns) HETCOMM_UNDER_BATON { turns_.note_timer(at_ns); }
 
   // --- operations ---
   OperationQueue& outbox() HETCOMM_UNDER_BATON { return outbox_; }
@@ -179,7 +190,12 @@ class Association final : public NotificationSource {
   bool try_send(const WireHeader& header, const void* body, size_t size, uint32_t acknowledged,
                 Permit permit) HETCOMM_UNDER_BATON;
 
-  PairCommons& common_;
+  const PairTerms& terms_;
+  Engine& engine_;
+  const TransportDirectory& directory_;
+  PairTurns& turns_;
+  LinkShares& links_;
+  Completer& completer_;
   PairBase& pair_;
   const int rank_;
   PairState state_ = PairState::kIdle;

@@ -13,19 +13,18 @@ constexpr uint64_t kPatienceNs = 1'000'000'000;
 }  // namespace
 
 void ExtraRails::need(const RailMasks& masks) {
-  PairCommons& common = association_.common();
   if (stopped_) return;
-  const bool is_higher = common.rank > association_.rank();
+  const bool is_higher = association_.is_higher();
   if (is_higher) {
     association_.send_protocol(MessageKind::kRailsWanted, masks.peer, masks.own);
   } else {
     connect();
   }
-  if (!common.paths.advisor.serves(association_.rank(), masks)) return;
+  if (!services_.paths.advisor.serves(association_.rank(), masks)) return;
   if (!is_higher && !is_under_way(masks)) return;
-  const uint64_t until = common.engine.refresh_now() + kPatienceNs;
+  const uint64_t until = services_.engine.refresh_now() + kPatienceNs;
   association_.needs().wait(masks, until);
-  common.turns.note_timer(until);
+  association_.note_timer(until);
 }
 
 void ExtraRails::wanted_by_peer(const RailMasks& masks) {
@@ -47,7 +46,7 @@ bool ExtraRails::is_under_way(const RailMasks& masks) {
 
 // Lets data that has waited too long go over other connections.
 void ExtraRails::settle(uint64_t now_ns) {
-  const bool is_higher = association_.common().rank > association_.rank();
+  const bool is_higher = association_.is_higher();
   const bool some =
       association_.needs().settle(now_ns, [&](const RailMasks& masks) HETCOMM_UNDER_BATON {
         return !is_higher && !is_under_way(masks);
@@ -57,9 +56,8 @@ void ExtraRails::settle(uint64_t now_ns) {
 
 std::vector<RailEnds> ExtraRails::useful() {
   const Rail& current = *association_.rails().current();
-  PairCommons& common = association_.common();
-  std::vector<RailEnds> ends = common.paths.advisor.useful_beside(association_.rank(), current.ends,
-                                                                  association_.needs().all());
+  std::vector<RailEnds> ends = services_.paths.advisor.useful_beside(
+      association_.rank(), current.ends, association_.needs().all());
   const RailEnds first = preferred();
   if (first != current.ends && std::find(ends.begin(), ends.end(), first) == ends.end()) {
     ends.push_back(first);
@@ -70,7 +68,7 @@ std::vector<RailEnds> ExtraRails::useful() {
 RailEnds ExtraRails::preferred() {
   const Rail& current = *association_.rails().current();
   if (current.capabilities().lossless) return current.ends;
-  return association_.common().paths.advisor.preferred(association_.rank(), current.ends);
+  return services_.paths.advisor.preferred(association_.rank(), current.ends);
 }
 
 // The higher rank follows the lower rank's choice, reported by receive_unused().
@@ -78,7 +76,7 @@ bool ExtraRails::is_better(const Rail& rail) {
   if (association_.rails().is_better(rail)) return true;
   const Rail* const current = association_.rails().current();
   if (current == nullptr || &rail == current || !rail.is_open_both_ways()) return false;
-  const bool is_lower = association_.common().rank < association_.rank();
+  const bool is_lower = association_.own_rank() < association_.rank();
   return is_lower && rail.kind == current->kind && rail.ends == preferred();
 }
 
@@ -92,9 +90,8 @@ Rail* ExtraRails::better_one() {
 
 void ExtraRails::connect() {
   connect_at_ns_ = kForever;
-  PairCommons& common = association_.common();
-  if (stopped_ || !association_.is_ready() || common.rank > association_.rank()) return;
-  const uint64_t now = common.engine.refresh_now();
+  if (stopped_ || !association_.is_ready() || association_.is_higher()) return;
+  const uint64_t now = services_.engine.refresh_now();
   for (const RailEnds& ends : useful()) {
     if (association_.rails().find_over(ends) != nullptr || cool_downs_.is_connecting(ends)) {
       continue;
@@ -104,18 +101,17 @@ void ExtraRails::connect() {
       continue;
     }
     cool_downs_.begin_connecting(ends);
-    common.paths.connector.connect_over(association_.rank(), ends);
+    services_.paths.connector.connect_over(association_.rank(), ends);
   }
-  if (connect_at_ns_ != kForever) common.turns.note_timer(connect_at_ns_);
+  if (connect_at_ns_ != kForever) association_.note_timer(connect_at_ns_);
 }
 
 void ExtraRails::connect_failed(const RailEnds& ends, const Status& why) {
   cool_downs_.stop_connecting(ends);
   if (association_.is_lost()) return;
-  PairCommons& common = association_.common();
-  common.log.info("rank {}: no further connection over {}: {}", association_.rank(),
-                  common.paths.directory.name_of(association_.rank(), ends), why.text());
-  const uint64_t now = common.engine.refresh_now();
+  services_.log.info("rank {}: no further connection over {}: {}", association_.rank(),
+                     services_.paths.directory.name_of(association_.rank(), ends), why.text());
+  const uint64_t now = services_.engine.refresh_now();
   cool_downs_.failed(ends, now);
   connect();
   settle(now);
@@ -130,10 +126,9 @@ bool ExtraRails::uses(const Rail& rail) {
 // lower rank has announced.
 std::vector<Rail*> ExtraRails::superfluous() {
   std::vector<Rail*> found;
-  PairCommons& common = association_.common();
   const Rail* const current = association_.rails().current();
   if (stopped_ || !association_.is_ready()) return found;
-  const bool is_higher = common.rank > association_.rank();
+  const bool is_higher = association_.is_higher();
   std::vector<RailEnds> useful_ends;
   if (!is_higher) useful_ends = useful();
   association_.rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
@@ -147,15 +142,14 @@ std::vector<Rail*> ExtraRails::superfluous() {
 
 void ExtraRails::plan_to_close(uint64_t cool_downs) {
   if (association_.rails().size() < 2 || superfluous().empty()) return;
-  PairCommons& common = association_.common();
-  close_at_ns_ = common.engine.refresh_now() + cool_downs * common.cool_down_ns;
-  common.turns.note_timer(close_at_ns_);
+  close_at_ns_ = services_.engine.refresh_now() + cool_downs * services_.terms.cool_down_ns;
+  association_.note_timer(close_at_ns_);
 }
 
 // The lower rank announces unused rails. The higher rank closes announced rails, and answers.
 void ExtraRails::close_unused() {
   close_at_ns_ = kForever;
-  const bool is_higher = association_.common().rank > association_.rank();
+  const bool is_higher = association_.is_higher();
   bool some_are_used = false;
   for (Rail* const rail : superfluous()) {
     if (!association_.is_ready()) return;

@@ -24,10 +24,11 @@ namespace hetcomm {
 
 class ExtraRails {
  public:
-  ExtraRails(Association& association, Traffic& traffic)
+  ExtraRails(Association& association, Traffic& traffic, const ConnectionServices& services)
       : association_(association),
+        services_(services),
         traffic_(traffic),
-        cool_downs_(association.common().cool_down_ns) {}
+        cool_downs_(services.terms.cool_down_ns) {}
   ExtraRails(const ExtraRails&) = delete;
   ExtraRails& operator=(const ExtraRails&) = delete;
 
@@ -79,6 +80,7 @@ class ExtraRails {
   void close_unused() HETCOMM_UNDER_BATON;
 
   Association& association_;
+  const ConnectionServices& services_;
   Traffic& traffic_;
   CoolDowns cool_downs_;
   bool stopped_ = false;

@@ -38,7 +38,7 @@ uint32_t IdleCloser::count_idle() {
 
 // If both sides ask, the higher rank drops its question, and the lower rank does not answer it.
 bool IdleCloser::receive_question() {
-  const bool is_higher = association_.common().rank > association_.rank();
+  const bool is_higher = association_.is_higher();
   if (asked_ && !is_higher) return false;
   asked_ = false;
   if (association_.protocol().holds(MessageKind::kMayClose)) {
@@ -62,7 +62,7 @@ bool IdleCloser::receive_answer(uint64_t rail, bool may) {
     constexpr uint64_t kFirstPauseNs = 20'000'000;
     constexpr unsigned kMaxDoublings = 9;
     refusals_ = std::min(refusals_ + 1, kMaxDoublings);
-    ask_again_ns_ = association_.common().engine.refresh_now() + (kFirstPauseNs << refusals_);
+    ask_again_ns_ = engine_.refresh_now() + (kFirstPauseNs << refusals_);
     messages_ = count_messages();  // neither question nor answer counts
     return false;
   }

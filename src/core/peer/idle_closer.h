@@ -22,8 +22,8 @@ namespace hetcomm {
 
 class IdleCloser {
  public:
-  IdleCloser(Association& association, Traffic& traffic)
-      : association_(association), traffic_(traffic) {}
+  IdleCloser(Association& association, Traffic& traffic, Engine& engine)
+      : association_(association), traffic_(traffic), engine_(engine) {}
   IdleCloser(const IdleCloser&) = delete;
   IdleCloser& operator=(const IdleCloser&) = delete;
 
@@ -52,6 +52,7 @@ class IdleCloser {
 
   Association& association_;
   Traffic& traffic_;
+  Engine& engine_;
   bool stopped_ = false;
   bool asked_ = false;         // the peer's answer is pending
   uint64_t ask_again_ns_ = 0;  // earliest time of the next question after a refusal

@@ -10,14 +10,16 @@
 
 namespace hetcomm {
 
-Pair::Pair(PairCommons& common, int rank, uint32_t credit)
-    : association_(common, *this, rank, credit),
-      traffic_(association_),
-      extra_rails_(association_, traffic_),
-      rail_switch_(association_, traffic_, extra_rails_),
-      idle_closer_(association_, traffic_),
-      reachability_(common.detection_ns),
-      received_when_asked_(common.first_sequence) {}
+Pair::Pair(const PairServices& services, int rank, uint32_t credit)
+    : services_(services.connections),
+      data_(services.data),
+      association_(services, *this, rank, credit),
+      traffic_(association_, services),
+      extra_rails_(association_, traffic_, services_),
+      rail_switch_(association_, traffic_, extra_rails_, services_.engine),
+      idle_closer_(association_, traffic_, services_.engine),
+      reachability_(services.terms.detection_ns),
+      received_when_asked_(services.terms.first_sequence) {}
 
 // --- operations ---------------------------------------------------------------
 
@@ -42,7 +44,7 @@ void Pair::submit(Operation& operation) {
   if (traffic_.submit(operation)) [[likely]]
     return;
   if (association_.is_lost()) {
-    common().completer.complete(operation, lost_.code(), std::string(lost_.text()));
+    data_.completer.complete(operation, lost_.code(), std::string(lost_.text()));
     return;
   }
   association_.enqueue(operation);
@@ -75,7 +77,7 @@ std::string Pair::trouble() {
 
 // Ends the pair because this side alone has decided that the peer is lost.
 void Pair::give_up(const Status& why) {
-  common().control->give_up(rank(), why);
+  services_.control->give_up(rank(), why);
   lose(why);
 }
 
@@ -97,13 +99,14 @@ void Pair::lose(const Status& why) {
   extra_rails_.stop();
   traffic_.sender().stop_pushing();
   rail_switch_.stop();
-  common().listener.on_rank_lost(rank(), why);
+  services_.listener.on_rank_lost(rank(), why);
 }
 
 void Pair::out_of_memory() {
   if (association_.is_lost()) return;
   lose(status_or_code(Code::kOutOfMemory, [&]() HETCOMM_UNDER_BATON {
-    return fmt::format("rank {} ran out of memory for messages of rank {}", common().rank, rank());
+    return fmt::format("rank {} ran out of memory for messages of rank {}", association_.own_rank(),
+                       rank());
   }));
   tell_loss();
 }
@@ -113,10 +116,10 @@ void Pair::tell_loss() {
   constexpr uint64_t kTellAgainNs = 10'000'000;
   untold_ = true;
   try {
-    common().control->give_up(rank(), lost_);
+    services_.control->give_up(rank(), lost_);
     untold_ = false;
   } catch (const std::bad_alloc&) {
-    retry_at(common().engine.refresh_now() + kTellAgainNs);
+    retry_at(services_.engine.refresh_now() + kTellAgainNs);
   }
 }
 
@@ -134,7 +137,7 @@ void Pair::send_update() {
 
 void Pair::retry_at(uint64_t at_ns) {
   retry_at_ns_ = at_ns;
-  common().turns.note_timer(at_ns);
+  association_.note_timer(at_ns);
 }
 
 uint64_t Pair::unsent_bytes(size_t link) const {
@@ -168,7 +171,7 @@ void Pair::tick(uint64_t now_ns) {
     give_up(verdict_.annotate(fmt::format("rank {}", rank())));
     return;
   }
-  common().paths.connector.connect(rank());
+  services_.paths.connector.connect(rank());
 }
 
 }  // namespace hetcomm

@@ -27,7 +27,7 @@
 #include "src/core/peer/association.h"
 #include "src/core/peer/extra_rails.h"
 #include "src/core/peer/idle_closer.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/core/peer/rail_switch.h"
 #include "src/core/peer/rails/blocked_paths.h"
 #include "src/core/peer/rails/reachability.h"
@@ -39,7 +39,7 @@ namespace hetcomm {
 class Pair final : public PairBase {
  public:
   // |credit|: bytes that the peer lets this rank send before they are matched.
-  Pair(PairCommons& common, int rank, uint32_t credit);
+  Pair(const PairServices& services, int rank, uint32_t credit);
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
 
@@ -129,9 +129,8 @@ class Pair final : public PairBase {
   void close_unused(Rail& rail) override HETCOMM_UNDER_BATON;
   void give_up(const Status& why) override HETCOMM_UNDER_BATON;
 
-  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
   RailSet& rails() HETCOMM_UNDER_BATON { return association_.rails(); }
-  bool is_higher() HETCOMM_UNDER_BATON { return common().rank > rank(); }
+  bool is_higher() const HETCOMM_UNDER_BATON { return association_.is_higher(); }
 
   // pair_connection.cc: opening, failing, resuming
   void send_open(Rail& rail) HETCOMM_UNDER_BATON;
@@ -153,6 +152,8 @@ class Pair final : public PairBase {
   void retry_at(uint64_t at_ns) HETCOMM_UNDER_BATON;
   void tell_loss() HETCOMM_UNDER_BATON;
 
+  const ConnectionServices& services_;
+  DataServices& data_;
   Association association_;
   Traffic traffic_;
   ExtraRails extra_rails_;

@@ -15,12 +15,12 @@ class Pair::OwnRail final : public Rail {
  public:
   OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends)
       : OwnRail(pair, std::move(made), its_ends,
-                pair.common().paths.directory.transport_kind(its_ends.own)) {}
+                pair.services_.paths.directory.transport_kind(its_ends.own)) {}
   OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends,
           std::string_view transport_kind)
       : Rail(std::move(made), its_ends, transport_kind,
-             pair.common().paths.directory.all_of_kind(pair.rank(), transport_kind),
-             pair.rails().counters_of(pair.common().paths.directory.transport_name(its_ends.own))),
+             pair.services_.paths.directory.all_of_kind(pair.rank(), transport_kind),
+             pair.rails().counters_of(pair.services_.paths.directory.transport_name(its_ends.own))),
         pair_(pair) {}
 
   void on_message(const MessageHeader& header, ConstByteSpan payload) override HETCOMM_UNDER_BATON {
@@ -55,7 +55,7 @@ class Pair::OwnRail final : public Rail {
     guarded([&]() HETCOMM_UNDER_BATON { pair_.writable(*this); });
   }
   void on_doubt(const StreamId& stream) override HETCOMM_UNDER_BATON {
-    guarded([&]() HETCOMM_UNDER_BATON { pair_.common().listener.on_doubt(pair_.rank(), stream); });
+    guarded([&]() HETCOMM_UNDER_BATON { pair_.services_.listener.on_doubt(pair_.rank(), stream); });
   }
   void on_failed(const Status& why) override HETCOMM_UNDER_BATON {
     guarded([&]() HETCOMM_UNDER_BATON { pair_.rail_failed(*this, why); });
@@ -85,10 +85,10 @@ void Pair::ensure_connected() {
   association_.set_state(PairState::kConnecting);
   try {
     // If no transport joins the two ranks, both know it, and neither waits for the other's report.
-    if (!is_higher() || !common().paths.directory.has_common_transport(rank())) {
-      common().paths.connector.connect(rank());
+    if (!is_higher() || !services_.paths.directory.has_common_transport(rank())) {
+      services_.paths.connector.connect(rank());
     } else {
-      common().control->knock(rank(), static_cast<uint32_t>(rails().made()));
+      services_.control->knock(rank(), static_cast<uint32_t>(rails().made()));
     }
   } catch (const std::bad_alloc&) {
     // No attempt is in progress that would reset this state. The next caller that needs a
@@ -99,7 +99,7 @@ void Pair::ensure_connected() {
 }
 
 void Pair::knocked(uint32_t lost) {
-  if (common().rank >= rank()) return;
+  if (association_.own_rank() >= rank()) return;
   while (!association_.is_lost()) {
     Rail* gone = rails().find_up_to(lost);
     if (gone == nullptr) break;
@@ -115,15 +115,15 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) {
   if (association_.is_lost()) return;
   if (ends.peer != RailEnds::kUnknown) replace(ends);
   if (association_.is_lost()) return;
-  if (is_higher()) common().control->forget_knock(rank());
+  if (is_higher()) services_.control->forget_knock(rank());
   if (rails().current() == nullptr) association_.set_state(PairState::kConnecting);
   retry_at_ns_ = kForever;
-  common().log.info("rank {}: connected over {}: {}", rank(),
-                    common().paths.directory.name_of(rank(), ends), endpoint->describe());
+  services_.log.info("rank {}: connected over {}: {}", rank(),
+                     services_.paths.directory.name_of(rank(), ends), endpoint->describe());
   auto made = std::make_unique<OwnRail>(*this, std::move(endpoint), ends);
-  made->expect(common().paths.advisor.expected_rate(rank(), ends.own));
+  made->expect(services_.paths.advisor.expected_rate(rank(), ends.own));
   const Capabilities& can = made->capabilities();
-  if (!can.lossless) made->limit_payload(common().paths.directory.kept_payload_bytes(rank()));
+  if (!can.lossless) made->limit_payload(services_.paths.directory.kept_payload_bytes(rank()));
   Rail& rail = rails().add(std::move(made));
   extra_rails_.cool_downs().stop_connecting(ends);
   rail.endpoint().set_handler(&rail);
@@ -166,7 +166,7 @@ void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
 bool Pair::learn_ends(Rail& rail, size_t peers_transport) {
   if (rail.ends.peer == peers_transport) return true;
   if (rail.ends.peer != RailEnds::kUnknown ||
-      !common().paths.directory.is_offered(rank(), peers_transport, rail.kind)) {
+      !services_.paths.directory.is_offered(rank(), peers_transport, rail.kind)) {
     violated(rail, "open by a transport that was not connected to");
     return false;
   }
@@ -195,19 +195,19 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
   }
   reachability_.reached();
   blocked_paths_.opened(rail.ends);
-  extra_rails_.cool_downs().came_up(rail.ends, common().engine.refresh_now());
+  extra_rails_.cool_downs().came_up(rail.ends, services_.engine.refresh_now());
   if (rail.open_sent) rail_switch_.use(rail);
   traffic_.take_early_grants();
 }
 
 void Pair::connect_failed(const Status& why, bool may_change) {
   if (association_.is_lost()) return;
-  const uint64_t now = common().engine.refresh_now();
+  const uint64_t now = services_.engine.refresh_now();
   // This does not show whether the peer is alive. The control plane is asked, and the attempts
   // continue for a detection time.
   reachability_.connect_failed(now);
   trouble_ = why;
-  if (reachability_.is_first_failure()) common().control->inquire(rank());
+  if (reachability_.is_first_failure()) services_.control->inquire(rank());
   if (may_change && !reachability_.is_hopeless(now)) {
     retry_at(now + reachability_.pause_after_failure_ns(now));
     return;
@@ -218,7 +218,7 @@ void Pair::connect_failed(const Status& why, bool may_change) {
         reachability_.is_vouched() ? " lives, as others say, but is not reached from here" : "",
         why.text());
   });
-  common().control->refuse(rank(), unreachable.text());
+  services_.control->refuse(rank(), unreachable.text());
   if (rails().made() > 0) {
     give_up(unreachable);
   } else {
@@ -272,8 +272,8 @@ void Pair::receive_connection_message(const WireHeader& header) {
       return;
     case MessageKind::kMayClose:
       if (idle_closer_.receive_answer(header.tag, header.value != 0)) {
-        common().log.info("rank {}: its idle connection is closed, since descriptors run short",
-                          rank());
+        services_.log.info("rank {}: its idle connection is closed, since descriptors run short",
+                           rank());
         drop_all_rails();
         association_.set_state(PairState::kIdle);
       }
@@ -305,8 +305,8 @@ void Pair::violated(Rail& rail, std::string_view what) {
 }
 
 void Pair::close_unused(Rail& rail) {
-  common().log.info("rank {}: connection over {} is closed, since others are in use", rank(),
-                    common().paths.directory.name_of(rank(), rail.ends));
+  services_.log.info("rank {}: connection over {} is closed, since others are in use", rank(),
+                     services_.paths.directory.name_of(rank(), rail.ends));
   drop_rail(rail, false);
   traffic_.restart();
   extra_rails_.connect();  // another connection may have become useful
@@ -350,12 +350,12 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     // died or left. If it reports nothing for a detection time, the peer is alive but does not
     // communicate.
     verdict_ = why;
-    retry_at(common().engine.refresh_now() + common().detection_ns);
+    retry_at(services_.engine.refresh_now() + services_.terms.detection_ns);
     return;
   }
-  common().log.info("rank {}: connection over {} failed, {} left: {}", rank(),
-                    common().paths.directory.name_of(rank(), ends), rails().size(), why.text());
-  extra_rails_.cool_downs().failed(ends, common().engine.refresh_now());
+  services_.log.info("rank {}: connection over {} failed, {} left: {}", rank(),
+                     services_.paths.directory.name_of(rank(), ends), rails().size(), why.text());
+  extra_rails_.cool_downs().failed(ends, services_.engine.refresh_now());
   if (give_up_blocked(ends, passage, reason)) return;
   // This message must leave before anything from the failed rail is repeated.
   if (peer_has_to_know) association_.send_protocol(MessageKind::kRailDown, id, 0);
@@ -399,11 +399,11 @@ void Pair::go_on_without(const Status& why) {
 // which the lower rank only waits may look healthy to it.
 void Pair::reconnect(const Status& why) {
   if (is_higher()) {
-    common().control->knock(rank(),
-                            lost_unknown_ ? UINT32_MAX : static_cast<uint32_t>(rails().made()));
+    services_.control->knock(rank(),
+                             lost_unknown_ ? UINT32_MAX : static_cast<uint32_t>(rails().made()));
     return;
   }
-  const uint64_t now = common().engine.refresh_now();
+  const uint64_t now = services_.engine.refresh_now();
   reachability_.connection_broke(now);
   if (reachability_.keeps_breaking(now)) {
     give_up(
@@ -427,7 +427,7 @@ void Pair::drop_rail(Rail& rail, bool peer_has_to_know) {
   traffic_.rail_failed(rail, peer_has_to_know);
   rail.dropped = true;
   rail.endpoint().close();
-  common().retire(rails().remove(rail));
+  data_.retire(rails().remove(rail));
   if (rails().empty()) idle_closer_.connection_gone();
 }
 

@@ -27,8 +27,8 @@ void RailSwitch::take_over(Rail& rail) {
   }
   association_.rails().current()->limit_payload(most);
   traffic_.ask_for_acknowledgement();
-  take_over_at_ns_ = association_.common().engine.refresh_now() + kPauseNs;
-  association_.common().turns.note_timer(take_over_at_ns_);
+  take_over_at_ns_ = engine_.refresh_now() + kPauseNs;
+  association_.note_timer(take_over_at_ns_);
 }
 
 void RailSwitch::go_over_to(Rail& rail) {
@@ -58,7 +58,7 @@ void RailSwitch::resume() {
   traffic_.pump();
   traffic_.restart();
   traffic_.access().initiator().credit_came();
-  if (association_.is_ready()) association_.common().turns.update_due(association_.pair());
+  if (association_.is_ready()) association_.update_due();
   extra_rails_.connect();
   extra_rails_.plan_to_close();
 }

@@ -13,8 +13,8 @@ namespace hetcomm {
 
 class RailSwitch {
  public:
-  RailSwitch(Association& association, Traffic& traffic, ExtraRails& extra_rails)
-      : association_(association), traffic_(traffic), extra_rails_(extra_rails) {}
+  RailSwitch(Association& association, Traffic& traffic, ExtraRails& extra_rails, Engine& engine)
+      : association_(association), traffic_(traffic), extra_rails_(extra_rails), engine_(engine) {}
   RailSwitch(const RailSwitch&) = delete;
   RailSwitch& operator=(const RailSwitch&) = delete;
 
@@ -40,6 +40,7 @@ class RailSwitch {
   Association& association_;
   Traffic& traffic_;
   ExtraRails& extra_rails_;
+  Engine& engine_;
   uint64_t take_over_at_ns_ = kForever;  // when a better rail may carry unacknowledged messages
 };
 

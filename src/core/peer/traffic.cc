@@ -41,7 +41,7 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
       break;
     case OperationPhase::kArriving:
       receiver_.detach(operation);
-      association_.common().completer.complete(operation, code, std::move(text));
+      completer_.complete(operation, code, std::move(text));
       break;
     case OperationPhase::kTransfer:
       if (transfers_of(operation).send != nullptr) {
@@ -65,7 +65,7 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
     case OperationPhase::kPosted:
     case OperationPhase::kCollective:
       // This operation is in no list here.
-      association_.common().completer.complete(operation, code, std::move(text));
+      completer_.complete(operation, code, std::move(text));
       break;
   }
 }
@@ -102,7 +102,7 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
 inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, ConstByteSpan payload) {
   if (header.kind == MessageKind::kUpdate) {
     if ((header.flags & kFlagAnswer) != 0) {
-      association_.common().turns.update_due(association_.pair());
+      association_.update_due();
     }
     return true;
   }
@@ -119,7 +119,7 @@ inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, Const
     dispatch(header, payload);
   }
   if (!lossless && sequencer.count_unreported(payload.size())) {
-    association_.common().turns.update_due(association_.pair());
+    association_.update_due();
   }
   return true;
 }
@@ -297,7 +297,7 @@ void Traffic::restart() {
   transfers_.receives().for_each([](ReceiveTransfer& transfer)
                                      HETCOMM_UNDER_BATON { transfer.rail_ready(); });
   access_.initiator().direct().go_on();
-  if (sender_.push_at_ns() != kForever) sender_.push_overdue(association_.common().now_ns());
+  if (sender_.push_at_ns() != kForever) sender_.push_overdue(association_.now_ns());
 }
 
 void Traffic::rail_failed(const Rail& rail, bool peer_has_to_know) {
@@ -350,10 +350,9 @@ void Traffic::fail_everything(const Status& why) {
   while (!outbox.empty()) {
     Operation& operation = outbox.front();
     outbox.remove(operation);
-    association_.common().completer.complete(
-        operation, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
-          return fmt::format("{}: {}", describe(operation), why.text());
-        }));
+    completer_.complete(operation, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
+                          return fmt::format("{}: {}", describe(operation), why.text());
+                        }));
   }
   receiver_.fail_everything(why);
   tracks_.fail_everything(why);

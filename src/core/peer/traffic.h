@@ -20,14 +20,15 @@ namespace hetcomm {
 
 class Traffic {
  public:
-  explicit Traffic(Association& association)
+  Traffic(Association& association, const PairServices& services)
       : association_(association),
-        transfers_(association),
+        completer_(services.data.completer),
+        transfers_(association, services.data),
         sender_(association, transfers_),
-        receiver_(association, transfers_),
-        access_(association, transfers_, receiver_),
-        tracks_(association, transfers_),
-        reshard_notes_(association) {}
+        receiver_(association, transfers_, services.connections.listener),
+        access_(association, transfers_, receiver_, services.access),
+        tracks_(association, transfers_, services.turns, services.links),
+        reshard_notes_(association, services.data.channels) {}
   Traffic(const Traffic&) = delete;
   Traffic& operator=(const Traffic&) = delete;
 
@@ -123,6 +124,7 @@ class Traffic {
   void receive_pull_pause(const WireHeader& header) HETCOMM_UNDER_BATON;
 
   Association& association_;
+  Completer& completer_;
   TransferTable transfers_;
   MessageSender sender_;
   MessageReceiver receiver_;

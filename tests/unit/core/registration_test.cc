@@ -48,7 +48,7 @@ class RegistrationTest : public ::testing::Test {
   }
   Registration* find(uint64_t id) {
     const Engine::Baton baton(me_.context().engine());
-    return me_.communicator().job().commons().registrations.find(id);
+    return me_.communicator().job().registrations().find(id);
   }
   Code import(const ExportedMemory& exported) { return import(exported.encode()); }
   Code import(ConstByteSpan bytes) {

@@ -8,27 +8,27 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/job/membership/introductions.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 
 namespace hetcomm {
 
 class ControlIntroducer final : public Introducer {
  public:
-  explicit ControlIntroducer(PairCommons& commons) : commons_(commons) {}
+  explicit ControlIntroducer(ConnectionServices& services) : services_(services) {}
 
-  void ask_profile(int rank) override HETCOMM_UNDER_BATON { commons_.control->ask_profile(rank); }
+  void ask_profile(int rank) override HETCOMM_UNDER_BATON { services_.control->ask_profile(rank); }
   std::string find_profile(int rank) override HETCOMM_UNDER_BATON {
-    return commons_.control != nullptr ? commons_.control->profiles().find(rank) : std::string();
+    return services_.control != nullptr ? services_.control->profiles().find(rank) : std::string();
   }
   void remove_profile(int rank) override HETCOMM_UNDER_BATON {
-    if (commons_.control != nullptr) commons_.control->profiles().remove(rank);
+    if (services_.control != nullptr) services_.control->profiles().remove(rank);
   }
   void learn_addresses(int rank, std::vector<Address> addresses) override HETCOMM_UNDER_BATON {
-    commons_.control->learn_addresses(rank, std::move(addresses));
+    services_.control->learn_addresses(rank, std::move(addresses));
   }
 
  private:
-  PairCommons& commons_;
+  ConnectionServices& services_;
 };
 
 }  // namespace hetcomm

@@ -18,10 +18,10 @@ void IdleConnections::run() {
   // Two peers are asked, since one may refuse.
   std::array<Pair*, 2> most_idle{};
   std::array<uint32_t, 2> looks{};
-  const uint64_t now = commons_.engine.refresh_now();
+  const uint64_t now = engine_.refresh_now();
   for (Pair* const pair : pairs_.active()) {
     const uint32_t count = pair->idle_closer().count_idle();
-    if (pair->rank() == commons_.rank || !pair->idle_closer().may_ask(now)) continue;
+    if (pair->rank() == rank_ || !pair->idle_closer().may_ask(now)) continue;
     if (most_idle[0] == nullptr || count > looks[0]) {
       most_idle = {pair, most_idle[0]};
       looks = {count, looks[0]};

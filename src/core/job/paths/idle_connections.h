@@ -12,7 +12,9 @@ namespace hetcomm {
 
 class IdleConnections {
  public:
-  IdleConnections(PairCommons& commons, PairTable& pairs) : commons_(commons), pairs_(pairs) {}
+  // |rank|: this process in the job.
+  IdleConnections(Engine& engine, int rank, PairTable& pairs)
+      : engine_(engine), rank_(rank), pairs_(pairs) {}
   IdleConnections(const IdleConnections&) = delete;
   IdleConnections& operator=(const IdleConnections&) = delete;
 
@@ -25,7 +27,8 @@ class IdleConnections {
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return at_ns_; }
 
  private:
-  PairCommons& commons_;
+  Engine& engine_;
+  const int rank_;
   PairTable& pairs_;
   uint64_t at_ns_ = kForever;  // time of the next run while descriptors are short
   uint64_t pause_ns_ = 0;

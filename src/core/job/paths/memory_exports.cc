@@ -22,7 +22,7 @@ Result<RemoteKey> publish_over(RegionPublisher& publisher,
 }  // namespace
 
 void MemoryExports::publish(Registration& registration) {
-  registration.id = commons_.registrations.insert(&registration);
+  registration.id = registrations_.insert(&registration);
   publish_missing(registration);
 }
 
@@ -43,7 +43,7 @@ void MemoryExports::publish_missing(Registration& registration) {
           HETCOMM_OK) {
     file = -1;
   }
-  const uint64_t near = commons_.near.of_device(memory.device_index());
+  const uint64_t near = data_.near.of_device(memory.device_index());
   for (const auto& each : transports_.all()) {
     const Capabilities& capabilities = each->capabilities();
     if (!RailMasks::has(near, each->index)) continue;
@@ -52,7 +52,7 @@ void MemoryExports::publish_missing(Registration& registration) {
         std::any_of(registration.keys.begin(), registration.keys.end(),
                     [&](const auto& numbered) { return numbered.first == each->index; });
     if (is_published) continue;
-    if (!commons_.device_access.reaches(memory, each->index)) {
+    if (!data_.device_access.reaches(memory, each->index)) {
       is_incomplete = true;
       continue;
     }
@@ -80,8 +80,8 @@ void MemoryExports::publish_missing(Registration& registration) {
     } else {
       registration.keys.pop_back();
       is_incomplete = true;
-      commons_.log.info("{} does not reach a registered memory of {} bytes directly: {}",
-                        each->name, memory.size(), key.status().text());
+      log_.info("{} does not reach a registered memory of {} bytes directly: {}", each->name,
+                memory.size(), key.status().text());
     }
   }
   registration.is_incomplete = is_incomplete;
@@ -109,7 +109,7 @@ bool MemoryExports::withdraw_block(size_t transport, const RemoteKey& key) {
 
 ExportedMemory MemoryExports::describe(const Registration& registration) const {
   return {.job = identity_,
-          .rank = commons_.rank,
+          .rank = rank_,
           .id = registration.id,
           .length = registration.memory().size(),
           .rights = registration.rights(),

@@ -10,16 +10,23 @@
 #include "src/core/job/paths/job_transports.h"
 #include "src/core/memory/chunk_pools.h"
 #include "src/core/memory/registration.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/net/credentials.h"
 
 namespace hetcomm {
 
 class MemoryExports final : public BlockPublisher {
  public:
-  MemoryExports(PairCommons& commons, const JobTransports& transports, const PeerDirectory& peers,
+  MemoryExports(DataServices& data, SlotTable<Registration>& registrations, Log& log, int rank,
+                const JobTransports& transports, const PeerDirectory& peers,
                 const Identity& identity)
-      : commons_(commons), transports_(transports), peers_(peers), identity_(identity) {}
+      : data_(data),
+        registrations_(registrations),
+        log_(log),
+        rank_(rank),
+        transports_(transports),
+        peers_(peers),
+        identity_(identity) {}
   MemoryExports(const MemoryExports&) = delete;
   MemoryExports& operator=(const MemoryExports&) = delete;
 
@@ -44,7 +51,10 @@ class MemoryExports final : public BlockPublisher {
  private:
   void publish_missing(Registration& registration) HETCOMM_UNDER_BATON;
 
-  PairCommons& commons_;
+  DataServices& data_;
+  SlotTable<Registration>& registrations_;
+  Log& log_;
+  const int rank_;  // this process in the job
   const JobTransports& transports_;
   const PeerDirectory& peers_;
   const Identity& identity_;

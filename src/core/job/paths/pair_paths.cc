@@ -37,12 +37,12 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
                                              bool with_failures) {
   Pair* const pair = pairs_.find(rank);
   CandidateOptions options;
-  options.itself = rank == commons_.rank;
+  options.itself = rank == services_.terms.rank;
   options.most = most_rails_;
   options.needs = needs;
   options.is_cooling = [&](const RailEnds& ends) HETCOMM_UNDER_BATON {
     return with_failures && pair != nullptr &&
-           pair->extra_rails().cool_downs().is_cooling(ends, commons_.engine.coarse_now());
+           pair->extra_rails().cool_downs().is_cooling(ends, services_.engine.coarse_now());
   };
   options.reach = [&](const JobTransport& own, size_t index)
                       HETCOMM_UNDER_BATON { return reach(rank, own, index); };
@@ -59,14 +59,14 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
 
 // Containers of one machine count as hosts if they have their own names.
 bool PairPaths::is_beside(int rank) const {
-  return peers_.are_near(commons_.rank, rank) &&
-         peers_.host_label(commons_.rank) == peers_.host_label(rank);
+  return peers_.are_near(services_.terms.rank, rank) &&
+         peers_.host_label(services_.terms.rank) == peers_.host_label(rank);
 }
 
 uint64_t PairPaths::expected_rate(int rank, size_t own) const {
   const JobTransport& over = transports_.at(own);
   if (over.capabilities().within_host) return UINT64_MAX;
-  const std::optional<LinkCost> way = peers_.way_to(rank, commons_.rank, over.model_nic);
+  const std::optional<LinkCost> way = peers_.way_to(rank, services_.terms.rank, over.model_nic);
   return way ? way->bytes_per_s : UINT64_MAX;
 }
 
@@ -157,7 +157,7 @@ uint32_t PairPaths::kept_payload_bytes(int rank) {
   uint32_t least = transports_.lossy_payload_bytes();
   for (const auto& own : transports_.all()) {
     const Capabilities& can = own->capabilities();
-    if (!can.lossless || (own->kind == "self") != (rank == commons_.rank)) continue;
+    if (!can.lossless || (own->kind == "self") != (rank == services_.terms.rank)) continue;
     if (reach_by(*own, peers_.offers(rank)).ok()) least = std::min(least, can.max_payload_bytes);
   }
   return least;
@@ -175,7 +175,7 @@ bool PairPaths::may_reach(int rank) {
   return std::any_of(own.begin(), own.end(), [&](const auto& each) HETCOMM_UNDER_BATON {
     if (each->kind == "self" || !peers_.class_of(rank).offers(each->kind)) return false;
     if (!peers_.knows(rank)) {
-      return !each->capabilities().within_host || peers_.share_host(commons_.rank, rank);
+      return !each->capabilities().within_host || peers_.share_host(services_.terms.rank, rank);
     }
     const Code code = reach_by(*each, peers_.offers(rank)).code();
     return code == Code::kOk || code == Code::kOutOfResources;
@@ -186,7 +186,7 @@ void PairPaths::warn_of_unreachable() {
   std::vector<int> unreachable;
   std::string why;  // reason for the first of them
   for (int rank = 0; rank < peers_.size(); ++rank) {
-    if (rank == commons_.rank) continue;
+    if (rank == services_.terms.rank) continue;
     if (may_reach(rank)) continue;
     if (unreachable.empty()) {
       for (const Candidate& way : candidates(rank, kAnyData)) {
@@ -210,9 +210,9 @@ void PairPaths::warn_of_unreachable() {
   const std::string more =
       unreachable.size() > 1 ? fmt::format(" (nor this rank and {} others)", unreachable.size() - 1)
                              : "";
-  commons_.log.warn("rank {} offers {}, rank {} offers {}: no transport joins them{}{}",
-                    commons_.rank, fmt::join(mine, ", "), unreachable.front(),
-                    fmt::join(theirs, ", "), more, why);
+  services_.log.warn("rank {} offers {}, rank {} offers {}: no transport joins them{}{}",
+                     services_.terms.rank, fmt::join(mine, ", "), unreachable.front(),
+                     fmt::join(theirs, ", "), more, why);
 }
 
 bool PairPaths::is_in_use(Pair* pair, const RailEnds& ends) {
@@ -265,9 +265,9 @@ std::string PairPaths::explain(int rank) {
   Pair* const pair = pairs_.find(rank);
   std::string text = fmt::format("path to rank {}:\n", rank);
   text += peers_.knows(rank) ? explain_candidates(rank, pair) : explain_kinds(rank);
-  if (rank != commons_.rank) {
+  if (rank != services_.terms.rank) {
     for (const std::string& unused : transports_.unused()) text += fmt::format("  {}\n", unused);
-    text += commons_.device_access.explain(commons_.near);
+    text += data_.device_access.explain(data_.near);
   }
   if (pair == nullptr) {
     return text + "  not connected yet: a connection is made when the pair first talks\n";
@@ -297,7 +297,7 @@ std::string PairPaths::explain(int rank) {
 // --- connecting -------------------------------------------------------------
 
 void PairPaths::connect_over(int rank, const RailEnds& ends) {
-  commons_.log.info("rank {}: also connecting over {}", rank, name_of(rank, ends));
+  services_.log.info("rank {}: also connecting over {}", rank, name_of(rank, ends));
   transports_.at(ends.own).transport->connect({rank, ends.peer},
                                               peers_.offers(rank)[ends.peer].contact);
 }
@@ -319,13 +319,13 @@ void PairPaths::connect(int rank) {
 }
 
 void PairPaths::ask_next() {
-  if (introductions_.send_next(commons_.engine.refresh_now())) {
-    commons_.turns.note_timer(introductions_.next_timer_ns());
+  if (introductions_.send_next(services_.engine.refresh_now())) {
+    turns_.note_timer(introductions_.next_timer_ns());
   }
 }
 
 void PairPaths::forgotten_by(int rank) {
-  commons_.log.info("rank {} has no profile of this rank, which sends it again", rank);
+  services_.log.info("rank {} has no profile of this rank, which sends it again", rank);
   introductions_.forgotten_by(rank);
 }
 
@@ -335,7 +335,7 @@ void PairPaths::introduced(int rank) {
     const auto& connect = connect_of(rank);
     if (connect != nullptr && connect->candidates.empty()) this->connect(rank);
   } else {
-    tick(commons_.engine.refresh_now());  // the new connection may be useless
+    tick(services_.engine.refresh_now());  // the new connection may be useless
   }
 }
 
@@ -350,15 +350,15 @@ void PairPaths::tick(uint64_t now_ns) {
 
 void PairPaths::try_next(Pair& pair) {
   auto& connect = connect_of(pair.rank());
-  connect->since_ns = commons_.engine.refresh_now();
+  connect->since_ns = services_.engine.refresh_now();
   while (connect->next < connect->candidates.size()) {
     const Candidate& candidate = connect->candidates[connect->next];
     const std::string name = name_of(pair.rank(), candidate.ends);
     if (candidate.reach.ok()) {
       Transport& chosen = *candidate.transport->transport;
       const Destination destination{pair.rank(), candidate.ends.peer};
-      commons_.log.info("rank {}: connecting over {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
-                        name, candidate.score_us);
+      services_.log.info("rank {}: connecting over {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
+                         name, candidate.score_us);
       if (pair.extra_rails().cool_downs().stop_connecting(candidate.ends))
         chosen.cancel_connect(destination);
       chosen.connect(destination, candidate.offer->contact);
@@ -366,7 +366,7 @@ void PairPaths::try_next(Pair& pair) {
     }
     ++connect->next;
     connect->failures += fmt::format("; {}: {}", name, candidate.reach.text());
-    commons_.log.info("rank {}: {} cannot be used: {}", pair.rank(), name, candidate.reach.text());
+    services_.log.info("rank {}: {} cannot be used: {}", pair.rank(), name, candidate.reach.text());
   }
   const bool may_change = std::any_of(
       connect->candidates.begin(), connect->candidates.end(), [](const Candidate& candidate) {
@@ -395,7 +395,7 @@ void PairPaths::give_up(int rank) {
 bool PairPaths::was_late(PairConnect& connect) const {
   const JobTransport& tried = *connect.candidates[connect.next].transport;
   if (connect.late || !tried.capabilities().within_host) return false;
-  connect.late = commons_.engine.refresh_now() - connect.since_ns >= kHandshakeTimeoutNs;
+  connect.late = services_.engine.refresh_now() - connect.since_ns >= kHandshakeTimeoutNs;
   return connect.late;
 }
 
@@ -438,29 +438,30 @@ void PairPaths::connected(JobTransport& transport, const Destination& destinatio
     return;
   }
   const std::string name = name_of(peer, ends);
-  commons_.log.info("rank {}: connecting over {} failed: {}", peer, name, endpoint.status().text());
+  services_.log.info("rank {}: connecting over {} failed: {}", peer, name,
+                     endpoint.status().text());
   if (was_late(*connect)) {
     try_next(pairs_.at(peer));
     return;
   }
   connect->failures += fmt::format("; {}: {}", name, endpoint.status().text());
-  pairs_.at(peer).extra_rails().cool_downs().failed(ends, commons_.engine.refresh_now());
+  pairs_.at(peer).extra_rails().cool_downs().failed(ends, services_.engine.refresh_now());
   ++connect->next;
   try_next(pairs_.at(peer));
 }
 
 void PairPaths::on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
   // Only the lower rank of a pair connects.
-  if (peer < 0 || peer >= commons_.rank) return;
+  if (peer < 0 || peer >= services_.terms.rank) return;
   guarded(peer, [&]() HETCOMM_UNDER_BATON { accepted(transport, peer, std::move(endpoint)); });
 }
 
 void PairPaths::accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
   if (!introductions_.knows(peer)) {
-    commons_.log.warn("a connection of rank {} is dropped: it has not sent its profile before",
-                      peer);
-    commons_.control->refuse(peer,
-                             fmt::format("rank {} has no profile of rank {}", commons_.rank, peer));
+    services_.log.warn("a connection of rank {} is dropped: it has not sent its profile before",
+                       peer);
+    services_.control->refuse(
+        peer, fmt::format("rank {} has no profile of rank {}", services_.terms.rank, peer));
     return;
   }
   // If the peer has one transport of the kind, the connection comes from that transport. If it has

@@ -19,7 +19,7 @@
 #include "src/core/job/paths/job_transports.h"
 #include "src/core/job/paths/pair_table.h"
 #include "src/core/job/paths/pairing_report.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 
 namespace hetcomm {
 
@@ -28,13 +28,16 @@ class PairPaths final : public PairConnector,
                         public TransportDirectory,
                         public ConnectionHandler {
  public:
-  PairPaths(PairCommons& commons, PeerDirectory& peers, const Credentials& credentials,
-            PairTable& pairs, JobTransports& transports, IdleConnections& idle, size_t most_rails)
-      : commons_(commons),
+  PairPaths(ConnectionServices& services, DataServices& data, PairTurns& turns,
+            PeerDirectory& peers, const Credentials& credentials, PairTable& pairs,
+            JobTransports& transports, IdleConnections& idle, size_t most_rails)
+      : services_(services),
+        data_(data),
+        turns_(turns),
         peers_(peers),
-        introducer_(commons),
-        introductions_({.rank = commons.rank, .detection_ns = commons.detection_ns}, commons.log,
-                       peers, credentials, introducer_),
+        introducer_(services),
+        introductions_({.rank = services.terms.rank, .detection_ns = services.terms.detection_ns},
+                       services.log, peers, credentials, introducer_),
         pairs_(pairs),
         transports_(transports),
         idle_(idle),
@@ -133,7 +136,9 @@ class PairPaths final : public PairConnector,
   template <typename Upcall>
   void guarded(int peer, Upcall&& upcall) HETCOMM_UNDER_BATON;
 
-  PairCommons& commons_;
+  ConnectionServices& services_;
+  DataServices& data_;
+  PairTurns& turns_;
   const PeerDirectory& peers_;
   ControlIntroducer introducer_;
   Introductions introductions_;

@@ -11,8 +11,8 @@ namespace hetcomm {
 Pair& PairTable::make(int rank) {
   std::unique_ptr<Pair>& made = pairs_[static_cast<size_t>(rank)];
   make_room(active_);
-  auto pair = std::make_unique<Pair>(commons_, rank, peers_.class_of(rank).credit);
-  commons_.turns.add(*pair);
+  auto pair = std::make_unique<Pair>(services_, rank, peers_.class_of(rank).credit);
+  services_.turns.add(*pair);
   active_.push_back(pair.get());
   made = std::move(pair);
   if (!status(rank).ok()) made->lose(status(rank));
@@ -27,7 +27,7 @@ void PairTable::clear() {
 bool PairTable::any_live_sender(const CommunicatorBase& communicator) const {
   const std::vector<int>& ranks = communicator.ranks();
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) HETCOMM_UNDER_BATON {
-    return (rank != commons_.rank || ranks.size() == 1) && status(rank).ok();
+    return (rank != services_.terms.rank || ranks.size() == 1) && status(rank).ok();
   });
 }
 

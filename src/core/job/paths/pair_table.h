@@ -10,15 +10,15 @@
 #include "src/base/status.h"
 #include "src/core/job/membership/peer_directory.h"
 #include "src/core/peer/pair.h"
-#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/pair_services.h"
 #include "src/core/progress/communicator_base.h"
 
 namespace hetcomm {
 
 class PairTable {
  public:
-  PairTable(PairCommons& commons, const PeerDirectory& peers)
-      : commons_(commons),
+  PairTable(const PairServices& services, const PeerDirectory& peers)
+      : services_(services),
         peers_(peers),
         pairs_(static_cast<size_t>(peers.size())),
         status_(static_cast<size_t>(peers.size())),
@@ -65,7 +65,7 @@ class PairTable {
  private:
   Pair& make(int rank) HETCOMM_UNDER_BATON;
 
-  PairCommons& commons_;
+  const PairServices services_;
   const PeerDirectory& peers_;
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<Pair*> active_;

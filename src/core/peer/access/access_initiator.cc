@@ -101,7 +101,7 @@ bool AccessInitiator::start_put_message(Operation& put) {
 
 bool AccessInitiator::announce_put(Operation& put) {
   if (!may_ask(put)) return true;
-  auto transfer = make_pooled<SendTransfer>(association_.common().blocks, transfers_, put);
+  auto transfer = make_pooled<SendTransfer>(transfers_.data().blocks, transfers_, put);
   const AnnouncePutBody body{access_body_of(put), put.target.ahead, transfer->make_announcement()};
   const WireHeader header{.kind = MessageKind::kAnnouncePut,
                           .flags = access_of(put).notify ? kFlagNotify : uint8_t{0},
@@ -205,7 +205,7 @@ void AccessInitiator::go_by_message(Operation& operation, uint64_t placed) {
 // Puts |operation| into a list at once, and sends it at the end of the pass.
 void AccessInitiator::send_soon(Operation& operation) {
   association_.enqueue(operation);
-  association_.common().turns.update_due(association_.pair());
+  association_.update_due();
 }
 
 // --- permits and turns ---------------------------------------------------------
@@ -218,7 +218,7 @@ void AccessInitiator::start_waiting() {
 // Operations that wait for a permit start at the end of the pass.
 void AccessInitiator::free_permit() {
   permits_.give_back();
-  if (!waiting_.empty()) association_.common().turns.update_due(association_.pair());
+  if (!waiting_.empty()) association_.update_due();
 }
 
 // Takes the operation that the owner has answered under |id|. Returns null if it has already ended.
@@ -285,8 +285,7 @@ void AccessInitiator::receive_get_data(const WireHeader& header, ConstByteSpan p
   }
   Operation* get = take_asked(header.tag);
   if (get == nullptr) return;
-  association_.common().delivery.deliver(*get, association_.rank(), get->tag, payload,
-                                         payload.size());
+  transfers_.data().delivery.deliver(*get, association_.rank(), get->tag, payload, payload.size());
 }
 
 void AccessInitiator::receive_announced_get(const WireHeader& header, ConstByteSpan payload) {
@@ -350,7 +349,7 @@ void AccessInitiator::rail_failed(const Rail& rail, bool peer_has_to_know) {
 void AccessInitiator::start_again() {
   if (!mapped_.has_interrupted()) return;
   mapped_.enqueue_interrupted();
-  association_.common().turns.update_due(association_.pair());
+  association_.update_due();
 }
 
 void AccessInitiator::fail_everything(const Status& why) {

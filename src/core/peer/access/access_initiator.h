@@ -20,13 +20,14 @@ namespace hetcomm {
 
 class AccessInitiator final : public DirectPathUser {
  public:
-  AccessInitiator(Association& association, TransferTable& transfers, MessageReceiver& receiver)
+  AccessInitiator(Association& association, TransferTable& transfers, MessageReceiver& receiver,
+                  Log& log)
       : association_(association),
         transfers_(transfers),
         receiver_(receiver),
         permits_(association.permits()),
-        mapped_(association, *this),
-        direct_(association, *this),
+        mapped_(association, transfers.data().completer, log, *this),
+        direct_(association, transfers.data(), *this),
         waiting_(association) {}
 
   // Starts a put, a get or an atomic, which is in no list. Requires that the association may send.
@@ -84,7 +85,7 @@ class AccessInitiator final : public DirectPathUser {
   void finish_direct(Operation& operation, Code code) override HETCOMM_UNDER_BATON;
   void go_by_message(Operation& operation, uint64_t placed) override HETCOMM_UNDER_BATON;
 
-  Completer& completer() HETCOMM_UNDER_BATON { return association_.common().completer; }
+  Completer& completer() HETCOMM_UNDER_BATON { return transfers_.data().completer; }
   bool start_put(Operation& put, Rail& rail) HETCOMM_UNDER_BATON;
   bool pay_for_notification(Operation& put) HETCOMM_UNDER_BATON;
   bool start_put_message(Operation& put) HETCOMM_UNDER_BATON;

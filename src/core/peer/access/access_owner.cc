@@ -36,12 +36,12 @@ Code AccessOwner::check(const Registration* registration) {
 }
 
 void AccessOwner::receive_ask(uint64_t id) {
-  const Code code = check(common().registrations.find(id));
+  const Code code = check(services_.registrations.find(id));
   if (code != Code::kOk) association_.send_protocol(MessageKind::kNoMemory, id, code);
 }
 
 Registration* AccessOwner::find(const AccessBody& range, uint32_t right, Code* code) {
-  Registration* registration = common().registrations.find(range.region);
+  Registration* registration = services_.registrations.find(range.region);
   *code = check(registration);
   if (*code != Code::kOk) return nullptr;
   if (!registration->communicator().contains(association_.rank())) {
@@ -61,7 +61,7 @@ Registration* AccessOwner::find(const AccessBody& range, uint32_t right, Code* c
 // Logs one line for each rank and reason. A peer that complies with the export is not refused.
 void AccessOwner::note_refusal(const char* why) {
   try {
-    common().log.warn_once(fmt::format("rank {} is refused memory: {}", association_.rank(), why));
+    services_.log.warn_once(fmt::format("rank {} is refused memory: {}", association_.rank(), why));
   } catch (const std::bad_alloc&) {
     // A missing log line does not fail anything else.
   }
@@ -101,7 +101,7 @@ void AccessOwner::finish_put(Registration& registration, const AccessBody& range
   if ((header.flags & kFlagNotify) == 0) return;
   const int32_t source = registration.communicator().rank_of(association_.rank());
   registration.notify(association_, {header.value, source, 0, range.offset, range.length});
-  common().engine.note_arrival();
+  services_.engine.note_arrival();
 }
 
 void AccessOwner::receive_put(const WireHeader& header, ConstByteSpan payload) {
@@ -224,7 +224,7 @@ bool AccessOwner::start(Operation& answer) {
                         association_.sequencer().kept().bytes() + answer.length <= kMaxKeptAnswers;
   if (!answer.buffers.on_host || answer.length > capabilities.eager_limit_bytes ||
       answer.length > capabilities.max_payload_bytes || !may_keep) {
-    auto transfer = make_pooled<SendTransfer>(common().blocks, transfers_, answer);
+    auto transfer = make_pooled<SendTransfer>(transfers_.data().blocks, transfers_, answer);
     const AnnounceBody body = transfer->make_announcement();
     const WireHeader header{
         .kind = MessageKind::kAnnounceGet, .tag = access_of(answer).id, .value = answer.length};
@@ -241,13 +241,13 @@ bool AccessOwner::start(Operation& answer) {
   access_of(answer).asked = true;
   permits_.answered(association_.sequencer().sent());
   access_of(answer).holds_permit = false;
-  common().completer.complete(answer);
+  transfers_.data().completer.complete(answer);
   return true;
 }
 
 void AccessOwner::end(Operation& answer, Code code, std::string text) {
   if (access_of(answer).waiting) waiting_.remove(answer);
-  common().completer.complete(answer, code, std::move(text));
+  transfers_.data().completer.complete(answer, code, std::move(text));
 }
 
 void AccessOwner::fail_everything(const Status& why) {

@@ -20,10 +20,11 @@ class AccessOwner {
  public:
   // |ledger| counts the operations that this rank starts for the peer.
   AccessOwner(Association& association, TransferTable& transfers, MessageReceiver& receiver,
-              AccessLedger& ledger)
+              const AccessServices& services, AccessLedger& ledger)
       : association_(association),
         transfers_(transfers),
         receiver_(receiver),
+        services_(services),
         permits_(association.permits()),
         ledger_(ledger),
         waiting_(association) {}
@@ -54,7 +55,6 @@ class AccessOwner {
   void refuse(Operation& answer) HETCOMM_UNDER_BATON;
 
  private:
-  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
   bool hold() HETCOMM_UNDER_BATON;
   void refuse(uint64_t id, Code code) HETCOMM_UNDER_BATON;
   Registration* find(const AccessBody& range, uint32_t right, Code* code) HETCOMM_UNDER_BATON;
@@ -70,6 +70,7 @@ class AccessOwner {
   Association& association_;
   TransferTable& transfers_;
   MessageReceiver& receiver_;
+  const AccessServices& services_;
   Permits& permits_;
   AccessLedger& ledger_;
   TurnQueue waiting_;  // answers

@@ -79,8 +79,8 @@ void DirectAccess::go_on() {
 
 void DirectAccess::retire() {
   all_.forget(operation_);
-  PairCommons& common = association_.common();
-  common.retire(PoolPtr<DirectAccess>(this, {&common.blocks}));
+  DataServices& data = all_.data();
+  data.retire(PoolPtr<DirectAccess>(this, {&data.blocks}));
 }
 
 void DirectAccess::on_bulk(Bulk& /*bulk*/, Code code) {
@@ -161,7 +161,7 @@ void DirectAccess::settle() {
   if (operation_.kind == OperationKind::kPut && all_.is_barrier_up()) return;
   if (cancelled_) {
     retire();
-    association_.common().completer.complete(operation_, code_, std::move(text_));
+    all_.data().completer.complete(operation_, code_, std::move(text_));
     return;
   }
   if (code_ == Code::kOk && is_missing_some()) {
@@ -188,12 +188,11 @@ bool DirectAccesses::may_go(const Operation& operation, const Rail& rail) {
   return rail.capabilities().regions && operation.length > 0 &&
          !access_of(operation).direct_failed &&
          access_of(operation).remote->key(rail.ends.peer) != RemoteKey{} &&
-         association_.common().reaches(operation, rail.ends.own);
+         data_.reaches(operation, rail.ends.own);
 }
 
 RailMasks DirectAccesses::near(const Operation& operation) {
-  return {.own = association_.common().near.of(operation),
-          .peer = access_of(operation).remote->transports()};
+  return {.own = data_.near.of(operation), .peer = access_of(operation).remote->transports()};
 }
 
 // Returns whether |operation| may use connections other than |rail|: the owner gives keys only for
@@ -207,7 +206,7 @@ bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail)
   association_.need_rails(kin);
   if (association_.waits_for_rails(kin)) {
     for (size_t i = 0; i < 64; ++i) {
-      if ((kin.own >> i & 1) != 0 && association_.common().reaches(operation, i)) return true;
+      if ((kin.own >> i & 1) != 0 && data_.reaches(operation, i)) return true;
     }
     return false;
   }
@@ -219,8 +218,7 @@ bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail)
 
 void DirectAccesses::start(Operation& operation) {
   make_room(operations_);
-  auto direct =
-      make_pooled<DirectAccess>(association_.common().blocks, *this, association_, operation);
+  auto direct = make_pooled<DirectAccess>(data_.blocks, *this, association_, operation);
   hetcomm_counters_t& counters = association_.rail()->counters();
   count_access(operation, counters);
   ++counters.direct;
@@ -257,7 +255,7 @@ void DirectAccesses::lose(Operation& operation, const Status& why) {
   DirectAccess& direct = *direct_of(operation);
   direct.lose(&code, &text);
   direct.retire();
-  association_.common().completer.complete(operation, code, std::move(text));
+  data_.completer.complete(operation, code, std::move(text));
 }
 
 void DirectAccesses::rail_failed(const Rail& rail, bool peer_has_to_know) {

@@ -119,8 +119,8 @@ inline DirectAccess*& direct_of(Operation& operation) {
 // connection. The peer may still hold that connection, so bytes written to it may arrive.
 class DirectAccesses {
  public:
-  DirectAccesses(Association& association, DirectPathUser& user)
-      : association_(association), user_(user) {}
+  DirectAccesses(Association& association, DataServices& data, DirectPathUser& user)
+      : association_(association), data_(data), user_(user) {}
   DirectAccesses(const DirectAccesses&) = delete;
   DirectAccesses& operator=(const DirectAccesses&) = delete;
 
@@ -163,6 +163,7 @@ class DirectAccesses {
   // DirectAccess calls these.
   void forget(Operation& operation) HETCOMM_UNDER_BATON;
   DirectPathUser& user() HETCOMM_UNDER_BATON { return user_; }
+  DataServices& data() HETCOMM_UNDER_BATON { return data_; }
 
  private:
   enum class FailureBarrier : uint8_t { kNone, kWanted, kAsked };
@@ -171,6 +172,7 @@ class DirectAccesses {
   bool may_go_beside(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON;
 
   Association& association_;
+  DataServices& data_;
   DirectPathUser& user_;
   std::vector<Operation*> operations_;
   uint64_t round_ = 0;

@@ -78,8 +78,7 @@ bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
 
 void MappedAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped) {
   if (!mapped.ok()) {
-    association_.common().log.info("memory of rank {} is not mapped: {}", association_.rank(),
-                                   mapped.status().text());
+    log_.info("memory of rank {} is not mapped: {}", association_.rank(), mapped.status().text());
     return;
   }
   const auto known = regions_.find(key);
@@ -122,7 +121,7 @@ bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
     ++rail.counters().direct;
     operation.phase = OperationPhase::kDirect;
     copies_.push_back({&operation, 0});
-    association_.common().turns.copies_due(association_.pair());
+    association_.copies_due();
     return true;
   } else {
     copy_range(operation, 0, operation.length);
@@ -133,7 +132,7 @@ bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
     access_of(operation).placed = true;
     return false;
   }
-  association_.common().completer.complete_access(operation, Code::kOk);
+  completer_.complete_access(operation, Code::kOk);
   return true;
 }
 

@@ -23,8 +23,8 @@ inline constexpr uint64_t kMaxCopiedAtOnce = 4 << 20;
 
 class MappedAccess {
  public:
-  MappedAccess(Association& association, DirectPathUser& user)
-      : association_(association), user_(user) {}
+  MappedAccess(Association& association, Completer& completer, Log& log, DirectPathUser& user)
+      : association_(association), completer_(completer), log_(log), user_(user) {}
   MappedAccess(const MappedAccess&) = delete;
   MappedAccess& operator=(const MappedAccess&) = delete;
 
@@ -94,6 +94,8 @@ class MappedAccess {
   bool start_mapped(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON;
 
   Association& association_;
+  Completer& completer_;
+  Log& log_;
   DirectPathUser& user_;
   size_t remote_count_ = 0;
   std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // indexed by all their keys

@@ -10,7 +10,7 @@ namespace hetcomm {
 void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   if (operation.kind == OperationKind::kFlush) {
     batches_.forget(operation);
-    association_.common().completer.complete(operation, code, std::move(text));
+    completer_.complete(operation, code, std::move(text));
   } else if (operation.kind == OperationKind::kAnswer) {
     owner_.end(operation, code, std::move(text));
   } else {
@@ -59,11 +59,10 @@ void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kAskMemory:
       return owner_.receive_ask(header.tag);
     case MessageKind::kNoMemory:
-      return association_.common().listener.on_memory_gone(
-          association_.rank(), header.tag,
-          static_cast<int32_t>(header.value) < 0
-              ? static_cast<Code>(static_cast<int32_t>(header.value))
-              : Code::kInternal);
+      return listener_.on_memory_gone(association_.rank(), header.tag,
+                                      static_cast<int32_t>(header.value) < 0
+                                          ? static_cast<Code>(static_cast<int32_t>(header.value))
+                                          : Code::kInternal);
     default:
       association_.violated("unknown kind of message");
   }

@@ -39,12 +39,15 @@ namespace hetcomm {
 
 class RemoteAccess final : public AccessLedger {
  public:
-  RemoteAccess(Association& association, TransferTable& transfers, MessageReceiver& receiver)
+  RemoteAccess(Association& association, TransferTable& transfers, MessageReceiver& receiver,
+               const AccessServices& services)
       : association_(association),
         permits_(association.permits()),
-        batches_(association.common().completer, association.rank()),
-        initiator_(association, transfers, receiver),
-        owner_(association, transfers, receiver, *this) {}
+        listener_(services.listener),
+        completer_(transfers.data().completer),
+        batches_(completer_, association.rank()),
+        initiator_(association, transfers, receiver, services.log),
+        owner_(association, transfers, receiver, services, *this) {}
   RemoteAccess(const RemoteAccess&) = delete;
   RemoteAccess& operator=(const RemoteAccess&) = delete;
 
@@ -113,6 +116,8 @@ class RemoteAccess final : public AccessLedger {
  private:
   Association& association_;
   Permits& permits_;
+  PairListener& listener_;
+  Completer& completer_;
   FlushBatches batches_;
   AccessInitiator initiator_;
   AccessOwner owner_;

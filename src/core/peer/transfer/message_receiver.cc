@@ -11,8 +11,9 @@
 
 namespace hetcomm {
 
-MessageReceiver::MessageReceiver(Association& association, TransferTable& transfers)
-    : association_(association), transfers_(transfers) {
+MessageReceiver::MessageReceiver(Association& association, TransferTable& transfers,
+                                 PairListener& listener)
+    : association_(association), transfers_(transfers), listener_(listener) {
   announced_.make_room();
 }
 
@@ -39,7 +40,7 @@ bool MessageReceiver::keep_eager(const WireHeader& header, ConstByteSpan payload
 // null after failing the pair.
 Incoming* MessageReceiver::new_message(uint64_t tag, uint64_t length, uint64_t credit,
                                        Keeps keeps) {
-  void* memory = common().blocks.take(sizeof(Incoming));
+  void* memory = data().blocks.take(sizeof(Incoming));
   if (memory == nullptr) [[unlikely]] {
     association_.pair().out_of_memory();
     return nullptr;
@@ -52,7 +53,7 @@ Incoming* MessageReceiver::new_message(uint64_t tag, uint64_t length, uint64_t c
   message->tag = tag;
   message->length = length;
   message->credit = credit;
-  if (keeps == Keeps::kBytes && !message->make_room(common().blocks)) [[unlikely]] {
+  if (keeps == Keeps::kBytes && !message->make_room(data().blocks)) [[unlikely]] {
     free(*message);
     association_.pair().out_of_memory();
     return nullptr;
@@ -76,7 +77,7 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   Incoming* message = new_message(header.tag, length, length + kMessageCost,
                                   direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
-    if (receive != nullptr) common().completer.complete(*receive, Code::kOutOfMemory);
+    if (receive != nullptr) data().completer.complete(*receive, Code::kOutOfMemory);
     return;
   }
   arriving_sampled_ = length >= PullClass::kMinBytes && samples(length);
@@ -144,7 +145,7 @@ void MessageReceiver::finish_arriving(Incoming& message) {
   if (message.queued) return;  // complete, but still unmatched
   if (receive != nullptr) {
     receive->carrier = nullptr;
-    common().delivery.deliver(*receive, rank(), message.tag, message.payload(), message.length);
+    data().delivery.deliver(*receive, rank(), message.tag, message.payload(), message.length);
   }
   association_.give_back_credit(message.credit);
   free(message);
@@ -175,8 +176,8 @@ void MessageReceiver::receive_announced(const WireHeader& header, ConstByteSpan 
 // Tells the sender that the message will never be received.
 void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
   // An abort reaches the sender another way.
-  if (common().channels.is_aborted(channel)) return;
-  const Channel* const own = common().channels.find(channel);
+  if (data().channels.is_aborted(channel)) return;
+  const Channel* const own = data().channels.find(channel);
   if (own != nullptr && !own->closed) {
     association_.send_reason(MessageKind::kStop, sender_id, own->collectives_failed);
   } else {
@@ -230,7 +231,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   Incoming* message =
       new_message(header.tag, length, credit, direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
-    if (receive != nullptr) common().completer.complete(*receive, Code::kOutOfMemory);
+    if (receive != nullptr) data().completer.complete(*receive, Code::kOutOfMemory);
     return;
   }
   iovec own{message->bytes, length};
@@ -250,7 +251,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   const bool tells =
       whole && pull_chooser_.pulled(length, now_ns() - started_ns, body.copy_ns_per_mib);
   if (direct) {
-    common().delivery.delivered(*receive, rank(), header.tag, length);
+    data().delivery.delivered(*receive, rank(), header.tag, length);
     association_.give_back_credit(credit);
     free(*message);
   } else {
@@ -303,7 +304,7 @@ void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
   } catch (const std::bad_alloc&) {
     if (receive.phase == OperationPhase::kSubmitted) {
       free(message);
-      common().completer.complete(receive, Code::kOutOfMemory);
+      data().completer.complete(receive, Code::kOutOfMemory);
     }
     throw;
   }
@@ -312,7 +313,7 @@ void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
 void MessageReceiver::attach(Incoming& message, Operation& receive) {
   if (message.rendezvous) {
     // The message stays where it is if there is no memory.
-    auto transfer = make_pooled<ReceiveTransfer>(common().blocks, transfers_, receive, message);
+    auto transfer = make_pooled<ReceiveTransfer>(data().blocks, transfers_, receive, message);
     if (message.queued) message.table->remove_unexpected(&message);
     receive.carrier = &association_.pair();
     receive.phase = OperationPhase::kTransfer;
@@ -331,11 +332,11 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
       // The bytes that have arrived move now. The rest goes directly to the receive.
       const uint64_t part = std::min(message.received, receive.length);
       scatter(receive.extents(), 0, message.payload().first(part));
-      message.drop_bytes(common().blocks);
+      message.drop_bytes(data().blocks);
     }
     return;
   }
-  common().delivery.deliver(receive, rank(), message.tag, message.payload(), message.length);
+  data().delivery.deliver(receive, rank(), message.tag, message.payload(), message.length);
   association_.give_back_credit(message.credit);
   free(message);
 }
@@ -345,7 +346,7 @@ void MessageReceiver::attach_announced(Operation& receive, const AnnounceBody& b
   receive.phase = OperationPhase::kSubmitted;  // in no list
   Incoming* message = new_message(0, length, 0, Keeps::kNothing);
   if (message == nullptr) {
-    common().completer.complete(receive, Code::kOutOfMemory);
+    data().completer.complete(receive, Code::kOutOfMemory);
     return;
   }
   announce(*message, body);
@@ -365,14 +366,14 @@ void MessageReceiver::detach(Operation& receive) {
 void MessageReceiver::queue_unexpected(MatchTable& table, Incoming& message,
                                        const WireHeader& header) {
   table.add_unexpected(&message);
-  common().engine.note_arrival();
-  if ((header.flags & kFlagCollective) != 0) common().listener.on_unexpected_part(rank(), header);
+  data().engine.note_arrival();
+  if ((header.flags & kFlagCollective) != 0) listener_.on_unexpected_part(rank(), header);
 }
 
 void MessageReceiver::free(Incoming& message) {
   if (message.rendezvous) announced_.erase(message);
-  message.drop_bytes(common().blocks);
-  common().blocks.give(&message, sizeof(message));
+  message.drop_bytes(data().blocks);
+  data().blocks.give(&message, sizeof(message));
 }
 
 void MessageReceiver::drop(Incoming& message, Tell tell) {
@@ -389,7 +390,7 @@ void MessageReceiver::fail_everything(const Status& why) {
     Incoming& message = arriving_.pop();
     if (message.queued) message.table->remove_unexpected(&message);
     if (message.operation != nullptr) {
-      common().completer.complete(
+      data().completer.complete(
           *message.operation, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
             return fmt::format("receive from rank {}: {}", rank(), why.text());
           }));
@@ -418,7 +419,7 @@ void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan p
       Operation& receive = *message->operation;
       receive.carrier = nullptr;
       const Status told = why.status();
-      common().completer.complete(receive, told.code(), text_of_told(receive, told));
+      data().completer.complete(receive, told.code(), text_of_told(receive, told));
     }
     association_.give_back_credit(message->credit);
     free(*message);

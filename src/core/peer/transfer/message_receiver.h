@@ -59,7 +59,7 @@ class ArrivingList {
 class MessageReceiver final : public IncomingOwner {
  public:
   // May throw std::bad_alloc.
-  MessageReceiver(Association& association, TransferTable& transfers);
+  MessageReceiver(Association& association, TransferTable& transfers, PairListener& listener);
   ~MessageReceiver();
   MessageReceiver(const MessageReceiver&) = delete;
   MessageReceiver& operator=(const MessageReceiver&) = delete;
@@ -108,11 +108,11 @@ class MessageReceiver final : public IncomingOwner {
  private:
   enum class Keeps : uint8_t { kNothing, kBytes };
 
-  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
+  DataServices& data() HETCOMM_UNDER_BATON { return transfers_.data(); }
   int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
   // Returns the table for a message; null if it will never be received.
   MatchTable* table_for(const WireHeader& header) HETCOMM_UNDER_BATON {
-    return common().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
+    return data().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   }
   void count_received(uint64_t length) HETCOMM_UNDER_BATON {
     hetcomm_counters_t& counters = association_.receiving_on().counters();
@@ -133,7 +133,7 @@ class MessageReceiver final : public IncomingOwner {
     if (receive == nullptr) [[unlikely]]
       return keep_eager(header, payload, *table);
     const bool copied = receive->buffers.on_host && payload.size() <= receive->length;
-    common().delivery.deliver(*receive, rank(), header.tag, payload, payload.size());
+    data().delivery.deliver(*receive, rank(), header.tag, payload, payload.size());
     association_.give_back_credit(credit);
     return copied;
   }
@@ -160,6 +160,7 @@ class MessageReceiver final : public IncomingOwner {
 
   Association& association_;
   TransferTable& transfers_;
+  PairListener& listener_;
   ArrivingList arriving_;
   IdChains<Incoming> announced_;     // announced by the peer, and not matched
   bool arriving_sampled_ = false;    // the message that arrives in fragments is sampled

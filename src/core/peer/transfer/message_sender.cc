@@ -46,7 +46,7 @@ bool MessageSender::start_long(Operation& send) {
     return start_copied(send);
   }
   if (rule_.pulls(length, &now_ns)) {
-    auto transfer = make_pooled<SendTransfer>(association_.common().blocks, transfers_, send);
+    auto transfer = make_pooled<SendTransfer>(transfers_.data().blocks, transfers_, send);
     const AnnounceBody announcement = transfer->make_announcement();
     if (announcement.source != RemoteKey{})
       return start_pulled(send, std::move(transfer), announcement);
@@ -69,7 +69,7 @@ bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer
   transfers_of(send).send->pull_sent(now);
   if (push_at_ns_ == kForever) {
     push_at_ns_ = now + kPushAfterNs;
-    association_.common().turns.note_timer(push_at_ns_);
+    association_.note_timer(push_at_ns_);
   }
   note_sent(send.length, true);
   return true;
@@ -99,7 +99,7 @@ void MessageSender::push_overdue(uint64_t now_ns) {
     if (!transfer.lost_source()) rule_.late(transfer.length());
     push(transfer);
   });
-  if (push_at_ns_ != kForever) association_.common().turns.note_timer(push_at_ns_);
+  if (push_at_ns_ != kForever) association_.note_timer(push_at_ns_);
   association_.pair().pump();
 }
 
@@ -134,11 +134,11 @@ bool MessageSender::send_fragments(Operation& send) {
 bool MessageSender::start_rendezvous(Operation& send) {
   if (!transfers_.may_announce()) return false;
   if (send.length > kMaxMessageBytes) [[unlikely]] {
-    association_.common().completer.complete(send, Code::kOutOfRange,
-                                             "a message has less than 2^48 bytes");
+    transfers_.data().completer.complete(send, Code::kOutOfRange,
+                                         "a message has less than 2^48 bytes");
     return true;
   }
-  auto transfer = make_pooled<SendTransfer>(association_.common().blocks, transfers_, send);
+  auto transfer = make_pooled<SendTransfer>(transfers_.data().blocks, transfers_, send);
   const AnnounceBody body = transfer->make_announcement();
   const Code code = SendTransfer::announce(transfer, header_of(MessageKind::kAnnounce, send), body);
   if (code != Code::kOk) return association_.refused(send, code);

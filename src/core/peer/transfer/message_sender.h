@@ -84,7 +84,7 @@ class MessageSender {
     if (send.run.pull_id == 0) note_sent(send.length, true);
     send.outcome.bytes_sent = send.length;
     send.outcome.bytes_received = send.length;
-    association_.common().completer.complete(send);
+    transfers_.data().completer.complete(send);
   }
   void note_sent(uint64_t length, bool eager) HETCOMM_UNDER_BATON {
     hetcomm_counters_t& counters = current().counters();

@@ -43,7 +43,7 @@ void ReshardNotes::receive(const WireHeader& header, ConstByteSpan payload) {
     association_.violated("note about a plan that means nothing");
     return;
   }
-  Channel* const channel = association_.common().channels.find(note.body.channel);
+  Channel* const channel = channels_.find(note.body.channel);
   if (channel == nullptr || channel->closed) return;
   std::vector<ReshardBoard::Answer> answers;
   if (!channel->plans.receive(association_.rank(), note, &answers)) {

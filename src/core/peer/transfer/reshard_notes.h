@@ -7,6 +7,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/core/peer/association.h"
+#include "src/core/peer/matching/channel_table.h"
 #include "src/core/peer/matching/reshard_board.h"
 #include "src/core/peer/wire/wire.h"
 
@@ -14,7 +15,8 @@ namespace hetcomm {
 
 class ReshardNotes {
  public:
-  explicit ReshardNotes(Association& association) : association_(association) {}
+  ReshardNotes(Association& association, ChannelTable& channels)
+      : association_(association), channels_(channels) {}
   ReshardNotes(const ReshardNotes&) = delete;
   ReshardNotes& operator=(const ReshardNotes&) = delete;
 
@@ -27,6 +29,7 @@ class ReshardNotes {
 
  private:
   Association& association_;
+  ChannelTable& channels_;
   std::string text_;  // text of the next note
 };
 

@@ -91,10 +91,10 @@ void Tracks::receive_open(const WireHeader& header, ConstByteSpan payload) {
     association_.violated("track that cannot be opened");
     return;
   }
-  const Channel* channel = common().channels.find(body.channel);
+  const Channel* channel = data().channels.find(body.channel);
   if (channel == nullptr || channel->closed) {
     // The sender learns of an abort separately.
-    if (!common().channels.is_aborted(body.channel)) {
+    if (!data().channels.is_aborted(body.channel)) {
       tell_closed(closed_end(body.number, true), closed_here(), {});
     }
     return;
@@ -121,7 +121,7 @@ void Tracks::receive_open(const WireHeader& header, ConstByteSpan payload) {
 // Removes ends of destroyed communicators, which no rank will open.
 void Tracks::drop_gone() {
   const auto gone = [&](uint32_t channel)
-                        HETCOMM_UNDER_BATON { return common().channels.find(channel) == nullptr; };
+                        HETCOMM_UNDER_BATON { return data().channels.find(channel) == nullptr; };
   unopened_.tidy(gone, [](const Unopened& each) { return each.is_gone(); });
   openings_.tidy(gone, [](const Opening&) { return true; });
 }
@@ -162,7 +162,7 @@ void Tracks::start_waiting(Track& track) {
 
 // Forgets |track|, which is being destroyed because open() failed.
 void Tracks::forget(Track& track) {
-  pacer_.remove(track.flow(), common().now_ns());
+  pacer_.remove(track.flow(), association_.now_ns());
   unopened_.erase(name_of(track));
   for (auto* tracks : {&sending_, &receiving_}) {
     std::erase_if(*tracks, [&](const auto& each) { return each.second == &track; });
@@ -179,7 +179,7 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
     });
   }
   if (!track.is_open()) return;
-  pacer_.remove(track.flow(), common().now_ns());
+  pacer_.remove(track.flow(), association_.now_ns());
   auto& tracks = track.is_sending() ? sending_ : receiving_;
   const auto own = tracks.find(track.number());
   if (own == tracks.end() || own->second != &track) return;
@@ -203,7 +203,7 @@ void Tracks::tell_given_up(Track& track) {
 }
 
 void Tracks::tell_closed(uint64_t end, const Status& why, const TrackClosedBody& body) {
-  const Status told = reason_for_others(common().rank, why);
+  const Status told = reason_for_others(association_.own_rank(), why);
   std::array<std::byte, sizeof(body) + kMaxReasonBytes> payload;
   const size_t size = std::min(told.text().size(), kMaxReasonBytes);
   std::memcpy(payload.data(), &body, sizeof(body));
@@ -216,7 +216,7 @@ void Tracks::tell_closed(uint64_t end, const Status& why, const TrackClosedBody&
 // never be opened.
 Status Tracks::closed_here() {
   return status_or_code(Code::kAborted, [&]() HETCOMM_UNDER_BATON {
-    return fmt::format("rank {} closed its end", common().rank);
+    return fmt::format("rank {} closed its end", association_.own_rank());
   });
 }
 
@@ -226,7 +226,7 @@ Status Tracks::misfit(const Track& track, const TrackOpenBody& theirs) {
     return fmt::format(
         "rank {} opened its end for items of up to {} bytes and {} at a time, rank {} for items of "
         "up to {} bytes and {} at a time",
-        association_.rank(), theirs.most_bytes, theirs.depth, common().rank,
+        association_.rank(), theirs.most_bytes, theirs.depth, association_.own_rank(),
         track.terms().most_bytes, track.terms().depth);
   });
 }
@@ -301,7 +301,7 @@ void Tracks::start(Operation& run) {
 // Ends |run| before it has begun. The peer knows, or is told separately.
 void Tracks::refuse(Operation& run, Code code, std::string text) {
   run.phase = OperationPhase::kSubmitted;
-  common().completer.complete(run, code, std::move(text));
+  data().completer.complete(run, code, std::move(text));
 }
 
 void Tracks::refuse(Operation& run, const Status& why) {
@@ -339,7 +339,7 @@ void Tracks::start_send(Track& track, Operation& run) {
     return;
   }
   try {
-    auto transfer = make_pooled<SendTransfer>(common().blocks, transfers_, run);
+    auto transfer = make_pooled<SendTransfer>(data().blocks, transfers_, run);
     entry->transfer = transfer.get();
     run.phase = OperationPhase::kTransfer;
     transfers_of(run).send = transfer.release();
@@ -359,7 +359,7 @@ void Tracks::start_send(Track& track, Operation& run) {
     take_grants(track, number);
   } else {
     if (!std::exchange(track.is_left, true)) left_.push_back(track.number());
-    common().turns.update_due(association_.pair());
+    association_.update_due();
   }
 }
 
@@ -425,7 +425,7 @@ void Tracks::move_left() {
 
 // Resumes the runs that wait for their turn, one after the other.
 void Tracks::move_paced() {
-  const uint64_t now_ns = common().now_ns();
+  const uint64_t now_ns = association_.now_ns();
   while (Pacer::Flow* flow = pacer_.next(now_ns)) {
     Track* const own = find(sending_, flow->track);
     if (own == nullptr) continue;
@@ -480,7 +480,7 @@ void Tracks::begin_receive(Track& track, Operation& run) {
   message.tag = run.tag;
   message.length = run.length;
   try {
-    auto transfer = make_pooled<ReceiveTransfer>(common().blocks, transfers_, run, message);
+    auto transfer = make_pooled<ReceiveTransfer>(data().blocks, transfers_, run, message);
     run.phase = OperationPhase::kTransfer;
     transfers_of(run).receive = transfer.release();
   } catch (const std::bad_alloc&) {
@@ -627,7 +627,7 @@ void Tracks::fail_everything(const Status& why) {
     track.set_closed(why);
     end_waiting(track, track.closed());
   });
-  pacer_.clear(common().now_ns());
+  pacer_.clear(association_.now_ns());
   sending_.clear();
   receiving_.clear();
   unopened_.clear();

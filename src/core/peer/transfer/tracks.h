@@ -18,10 +18,10 @@ namespace hetcomm {
 
 class Tracks {
  public:
-  Tracks(Association& association, TransferTable& transfers)
+  Tracks(Association& association, TransferTable& transfers, PairTurns& turns, LinkShares& links)
       : association_(association),
         transfers_(transfers),
-        pacer_(association.common().turns, association.common().links, association.pair()) {}
+        pacer_(turns, links, association.pair()) {}
   Tracks(const Tracks&) = delete;
   Tracks& operator=(const Tracks&) = delete;
 
@@ -110,7 +110,7 @@ class Tracks {
   // item wants to compute, and the progress thread copies.
   static constexpr uint64_t kMaxAtOnce = 32u << 10;
 
-  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
+  DataServices& data() HETCOMM_UNDER_BATON { return transfers_.data(); }
   void open_sending(Track& track) HETCOMM_UNDER_BATON;
   void open_receiving(Track& track) HETCOMM_UNDER_BATON;
   void bind(Track& track, const TrackOpenBody& body) HETCOMM_UNDER_BATON;

@@ -126,6 +126,8 @@ class SendTransfer final : public Mortal {
                        size_t size) HETCOMM_UNDER_BATON;
   void revoke_source() HETCOMM_UNDER_BATON;
 
+  DataServices& data() HETCOMM_UNDER_BATON { return table_.data(); }
+
   TransferTable& table_;
   Association& association_;
   Operation* send_;
@@ -216,6 +218,8 @@ class ReceiveTransfer final : public Mortal {
   void maybe_finish() HETCOMM_UNDER_BATON;
   bool only_copies_are_left() const HETCOMM_UNDER_BATON;
   bool message_is_complete() const HETCOMM_UNDER_BATON { return finished_ == accepted_; }
+
+  DataServices& data() HETCOMM_UNDER_BATON { return table_.data(); }
 
   TransferTable& table_;
   Association& association_;

@@ -81,7 +81,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   // Starts the chunk on |rail|. kPeerLost: retry on the next rail. kUnsupported: the chunk must be
   // cut again. kCancelled: the transfer has failed.
   Code start(Rail& rail) HETCOMM_UNDER_BATON {
-    if (into_device_ && !association().common().reaches(*transfer_.receive_, rail.ends.own)) {
+    if (into_device_ && !transfer_.data().reaches(*transfer_.receive_, rail.ends.own)) {
       return Code::kUnsupported;
     }
     if (transfer_.by_get_) {
@@ -102,8 +102,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       // The connection is breaking: the chunk starts again on the next one.
       if (key.status().code() == Code::kPeerLost) return Code::kPeerLost;
       if (into_device_) {
-        association().common().device_access.give_up(*transfer_.receive_, rail.ends.own,
-                                                     key.status());
+        transfer_.data().device_access.give_up(*transfer_.receive_, rail.ends.own, key.status());
         return Code::kUnsupported;
       }
       transfer_.chunk_failed(key.status().code(), key.status().text());
@@ -219,15 +218,15 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
 
   void set_state(State state) HETCOMM_UNDER_BATON {
     if (state_ == State::kGranted && !transfer_.of_track()) {
-      association().common().engine.expect_less();
+      transfer_.data().engine.expect_less();
     }
     state_ = state;
     if (state_ == State::kGranted && !transfer_.of_track()) {
-      association().common().engine.expect_more();
+      transfer_.data().engine.expect_more();
     }
   }
   void count_awaited() HETCOMM_UNDER_BATON {
-    rail_->receiving.start(length_, association().common().now_ns());
+    rail_->receiving.start(length_, transfer_.data().now_ns());
     counted_ = true;
   }
 
@@ -261,9 +260,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     }
     return false;
   }
-  void retire(size_t taking) HETCOMM_UNDER_BATON {
-    association().common().retire(takings_.take(taking));
-  }
+  void retire(size_t taking) HETCOMM_UNDER_BATON { transfer_.data().retire(takings_.take(taking)); }
 
   void on_arrived(uint64_t length) override HETCOMM_UNDER_BATON {
     if (!counted_ && transfer_.origin_ != Origin::kRunWithRate) count_awaited();
@@ -286,7 +283,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       return;
     }
     taken_.reserve(taken_.size() + takings_.size() + 1);
-    takings_.push(make_pooled<Taking>(association().common().blocks, *this, offer, sender_id));
+    takings_.push(make_pooled<Taking>(transfer_.data().blocks, *this, offer, sender_id));
     start(takings_.back());
   }
   void start(Taking& taking) HETCOMM_UNDER_BATON {
@@ -296,7 +293,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     if (region.status().code() == Code::kPending) return;
     if (!region.ok()) {
       answer(taking, true);
-      association().common().retire(takings_.take(taking));
+      transfer_.data().retire(takings_.take(taking));
       return;
     }
     std::byte* const from = region->address + offer.region_offset;
@@ -315,7 +312,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       return;
     }
     if (!status.ok()) taking.leave_to(staging().abandoned());
-    association().common().retire(takings_.take(taking));
+    transfer_.data().retire(takings_.take(taking));
     if (!status.ok()) transfer_.chunk_failed(status.code(), status.text());
     if (state_ != State::kEnding || !takings_.empty()) return;
     set_state(State::kWaiting);
@@ -328,7 +325,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     ++rail_->counters().mapped_chunks;
     rail_->counters().bulk_bytes += taking.offer().length;
     if (staging_chunk_ != nullptr) taken_.push_back({offer.offset, offer.length});
-    association().common().retire(takings_.take(taking));
+    transfer_.data().retire(takings_.take(taking));
     on_arrived(offer.length);
   }
   void answer(const Taking& taking, bool refused) HETCOMM_UNDER_BATON {
@@ -338,7 +335,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   void arrive() HETCOMM_UNDER_BATON {
     rail_->abilities().exposer->release(key_);
     if (std::exchange(counted_, false)) {
-      rail_->receiving.finish(length_, association().common().now_ns());
+      rail_->receiving.finish(length_, transfer_.data().now_ns());
     }
     transfer_.table_.targets().erase(cookie_);
     landed();
@@ -402,7 +399,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     }
   }
   Association& association() { return transfer_.association_; }
-  Staging& staging() HETCOMM_UNDER_BATON { return transfer_.association_.common().staging; }
+  Staging& staging() HETCOMM_UNDER_BATON { return transfer_.data().staging; }
 
   ReceiveTransfer& transfer_;
   uint64_t offset_;
@@ -443,7 +440,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       id_(table.add(*this, message.sender_id)),
       sender_id_(message.sender_id),
       source_{message.rail, message.source_key},
-      near_{.own = association_.common().near.of(receive), .peer = message.transports},
+      near_{.own = data().near.of(receive), .peer = message.transports},
       tag_(message.tag),
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
@@ -452,7 +449,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
                        !receive.buffers.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
       started_ns_(now_ns()),
-      staging_(association_.common().staging.chunks(), ChunkPools::Pool::kReceive) {}
+      staging_(data().staging.chunks(), ChunkPools::Pool::kReceive) {}
 
 ReceiveTransfer::~ReceiveTransfer() { table_.remove(*this, id_); }
 
@@ -523,7 +520,7 @@ bool ReceiveTransfer::start_waiting_chunks() {
 // Cuts a chunk again because its next connection does not reach its memory.
 void ReceiveTransfer::cut_again(size_t index) {
   uncut_.push_back({chunks_[index].offset(), chunks_[index].length()});
-  association_.common().retire(chunks_.take(index));
+  data().retire(chunks_.take(index));
 }
 
 // Returns the connection that would finish first, or null while all have enough to do.
@@ -556,18 +553,18 @@ bool ReceiveTransfer::add_chunk() {
   Rail* rail = pick_rail();
   if (rail == nullptr) return false;
   std::byte* staging_chunk = nullptr;
-  const bool reaches = association_.common().reaches(*receive_, rail->ends.own);
+  const bool reaches = data().reaches(*receive_, rail->ends.own);
   bool staged = !reaches || table_.prefers_staging(*receive_, *rail, StreamDirection::kFromHost,
                                                    accepted_, far_);
   if (!staged) {
     if (chunks_.size() >= kMaxGranted) return false;
   } else {
-    if (DeviceAccess& access = association_.common().device_access; access.insists()) {
+    if (DeviceAccess& access = data().device_access; access.insists()) {
       chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->ends.own));
       return false;
     }
-    association_.common().staging.choose_shape(staging_, accepted_, StreamDirection::kFromHost,
-                                               receive_->buffers.pieces);
+    data().staging.choose_shape(staging_, accepted_, StreamDirection::kFromHost,
+                                receive_->buffers.pieces);
     if (chunks_.size() >= staging_.shape().depth) return false;
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
@@ -584,8 +581,7 @@ bool ReceiveTransfer::add_chunk() {
   const Range rest = uncut_.empty() ? Range{cut_, accepted_ - cut_} : uncut_.back();
   const uint64_t length = next_length(rest, staged);
   try {
-    chunks_.push(make_pooled<Chunk>(association_.common().blocks, *this, rest.offset, length,
-                                    staging_chunk));
+    chunks_.push(make_pooled<Chunk>(data().blocks, *this, rest.offset, length, staging_chunk));
   } catch (const std::bad_alloc&) {
     if (staging_chunk != nullptr) staging_.give(staging_chunk);
     throw;
@@ -605,7 +601,7 @@ bool ReceiveTransfer::add_chunk() {
 void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   finished_ += chunk.length();
   chunk.let_go();
-  association_.common().retire(chunks_.take(chunk));
+  data().retire(chunks_.take(chunk));
   start_chunks();
   maybe_finish();
 }
@@ -646,7 +642,7 @@ bool ReceiveTransfer::shorten(uint64_t length) {
     if (rest == 0 && !chunk.copying()) {
       if (chunk.has_arrived()) return false;
       chunk.drop();
-      association_.common().retire(chunks_.take(i));
+      data().retire(chunks_.take(i));
       continue;
     }
     const size_t before = chunks_.size();
@@ -715,7 +711,7 @@ void ReceiveTransfer::finish_as(Code code, std::string text) {
     if (chunks_[i].copying()) {
       ++i;
     } else {
-      association_.common().retire(chunks_.take(i));
+      data().retire(chunks_.take(i));
     }
   }
   maybe_finish();
@@ -750,7 +746,7 @@ void ReceiveTransfer::maybe_finish() {
       if (chunks_[i].copying()) {
         ++i;
       } else {
-        association_.common().retire(chunks_.take(i));
+        data().retire(chunks_.take(i));
       }
     }
     if (!chunks_.empty()) return;
@@ -793,12 +789,12 @@ void ReceiveTransfer::maybe_finish() {
   receive.outcome.bytes_sent = length_;
   receive.outcome.bytes_received = finished_;
   if (outcome_.code == Code::kOk && length_ > receive.length) {
-    association_.common().delivery.complete_truncated(receive);
+    data().delivery.complete_truncated(receive);
   } else {
-    association_.common().completer.complete(receive, outcome_.code, std::move(outcome_.text));
+    data().completer.complete(receive, outcome_.code, std::move(outcome_.text));
   }
-  BlockPool& blocks = association_.common().blocks;
-  association_.common().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
+  BlockPool& blocks = data().blocks;
+  data().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
 }
 
 }  // namespace hetcomm

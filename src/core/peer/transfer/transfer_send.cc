@@ -36,7 +36,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     if (Track* track = transfer.track_; track != nullptr && track->flow().pacer != nullptr) {
       paced_ = track->flow().pacer->started(track->flow(),
                                             {rail.id, transfer.association_.link_of(rail)}, length,
-                                            transfer.association_.common().now_ns());
+                                            transfer.data().now_ns());
     }
   }
   ~Piece() { let_go(); }
@@ -48,7 +48,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
     const Pacer::Piece paced = std::exchange(paced_, {});
     if (paced.flow != nullptr && paced.flow->pacer != nullptr) {
-      paced.flow->pacer->ended(paced, transfer_.association_.common().now_ns());
+      paced.flow->pacer->ended(paced, transfer_.data().now_ns());
     }
   }
 
@@ -137,7 +137,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     if (code == Code::kOk && as_chosen_) transfer_.far_.moved_bytes += length();
     transfer_.piece_finished(*this, code);
   }
-  Staging& staging() HETCOMM_UNDER_BATON { return transfer_.association_.common().staging; }
+  Staging& staging() HETCOMM_UNDER_BATON { return transfer_.data().staging; }
 
   SendTransfer& transfer_;
   Rail* rail_;  // valid until the piece is stopped
@@ -163,10 +163,8 @@ SendTransfer::SendTransfer(TransferTable& table, Operation& send)
       track_(send.options.on_track ? &track_of(send) : nullptr),
       id_(table.sends().insert(this)),
       wire_id_(track_ != nullptr ? run_id(track_->number(), track_run(send).run) : id_),
-      chunks_(association_.common().staging.chunks(), ChunkPools::Pool::kSend,
-              association_.common().paths.directory.is_beside(association_.rank())
-                  ? association_.rank()
-                  : ChunkPools::kNoReader) {}
+      chunks_(data().staging.chunks(), ChunkPools::Pool::kSend,
+              association_.is_beside() ? association_.rank() : ChunkPools::kNoReader) {}
 
 SendTransfer::~SendTransfer() {
   table_.sends().erase(id_);
@@ -180,13 +178,13 @@ void SendTransfer::revoke_source() {
 }
 
 AnnounceBody SendTransfer::make_announcement() {
-  AnnounceBody body{id_, 0, {}, association_.common().near.of(*send_)};
+  AnnounceBody body{id_, 0, {}, data().near.of(*send_)};
   Rail* rail = association_.rail();
   // For data over far network interfaces, the choice is measured on puts.
   if (rail == nullptr || !rail->capabilities().get ||
-      (rail->capabilities().put && association_.common().far_device(*send_, rail->ends.own)) ||
+      (rail->capabilities().put && data().far_device(*send_, rail->ends.own)) ||
       (rail->capabilities().put && !RailMasks::has(body.transports, rail->ends.own)) ||
-      !association_.common().reaches(*send_, rail->ends.own) ||
+      !data().reaches(*send_, rail->ends.own) ||
       send_->extents().size() > rail->capabilities().max_exposed_extents) {
     return body;
   }
@@ -220,8 +218,8 @@ Operation& SendTransfer::take_back() {
   Operation& send = *std::exchange(send_, nullptr);
   transfers_of(send).send = nullptr;
   table_.sends().erase(id_);
-  BlockPool& blocks = association_.common().blocks;
-  association_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+  BlockPool& blocks = data().blocks;
+  data().retire(PoolPtr<SendTransfer>(this, {&blocks}));
   return send;
 }
 
@@ -284,7 +282,7 @@ bool SendTransfer::start_grant(OpenGrant& grant) {
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
   const bool direct =
       grant.direct ||
-      (grant.started == 0 && association_.common().reaches(*send_, rail.ends.own) &&
+      (grant.started == 0 && data().reaches(*send_, rail.ends.own) &&
        !(grant.body.wants_offers && grant.body.offers_to != 0 && send_->buffers.on_host &&
          table_.offers().may_offer_on(rail)) &&
        !table_.prefers_staging(*send_, rail, StreamDirection::kToHost, accepted_, far_));
@@ -311,8 +309,7 @@ void SendTransfer::start_pieces() {
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (track_ == nullptr || track_->flow().pacer == nullptr) return bytes;
   return track_->flow().pacer->allowed(track_->flow(), {rail.id, association_.link_of(rail)}, bytes,
-                                       send_->options.high_priority,
-                                       association_.common().now_ns());
+                                       send_->options.high_priority, data().now_ns());
 }
 
 // Sends the rest of |grant| as one piece, unless the pacer cuts it.
@@ -322,8 +319,8 @@ bool SendTransfer::start_direct(OpenGrant& grant, Rail& rail) {
     const uint64_t length = allowed(rail, grant.body.length - grant.started);
     if (length == 0) return false;
     const uint64_t offset = grant.body.offset + grant.started;
-    pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, offset, length,
-                                    grant.body.target, grant.started));
+    pieces_.push(make_pooled<Piece>(data().blocks, *this, rail, offset, length, grant.body.target,
+                                    grant.started));
     if (!send_->buffers.on_host) rail.counters().device_bytes_direct += length;
     grant.started += length;
     grant.direct = true;
@@ -334,14 +331,13 @@ bool SendTransfer::start_direct(OpenGrant& grant, Rail& rail) {
 }
 
 bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
-  DeviceAccess& access = association_.common().device_access;
+  DeviceAccess& access = data().device_access;
   if (access.insists() && !send_->buffers.on_host) {
     end(Code::kUnsupported, fmt::format("send to rank {}: {}", association_.rank(),
                                         access.refusal(*send_, rail.ends.own)));
     return false;
   }
-  association_.common().staging.choose_shape(chunks_, accepted_, StreamDirection::kToHost,
-                                             send_->buffers.pieces);
+  data().staging.choose_shape(chunks_, accepted_, StreamDirection::kToHost, send_->buffers.pieces);
   const size_t depth =
       send_->buffers.on_host ? std::min(chunks_.shape().depth, kMaxCopies) : chunks_.shape().depth;
   while (grant.started < grant.body.length) {
@@ -354,7 +350,7 @@ bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
       // Staging was only a choice if the rail reaches the memory directly.
-      if (exhausted && association_.common().reaches(*send_, rail.ends.own)) {
+      if (exhausted && data().reaches(*send_, rail.ends.own)) {
         far_.give_up_staging();
         return start_direct(grant, rail);
       }
@@ -365,9 +361,8 @@ bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
       return false;
     }
     try {
-      pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail,
-                                      grant.body.offset + grant.started, part, grant.body.target,
-                                      grant.started));
+      pieces_.push(make_pooled<Piece>(data().blocks, *this, rail, grant.body.offset + grant.started,
+                                      part, grant.body.target, grant.started));
     } catch (const std::bad_alloc&) {
       chunks_.give(chunk);
       throw;
@@ -387,7 +382,7 @@ void SendTransfer::piece_finished(Piece& piece, const Status& status) {
   const Code code = status.code();
   if (code == Code::kOk) put_bytes_ += piece.length();
   piece.let_go();
-  association_.common().retire(pieces_.take(piece));
+  data().retire(pieces_.take(piece));
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
   if (code != Code::kOk && code != Code::kCancelled && !ending_ && !received_) {
     end(code, fmt::format("send to rank {}: {}", association_.rank(), status.text()));
@@ -481,7 +476,7 @@ void SendTransfer::finish_as(Code code, std::string text) {
 // Buries piece number |piece|, which has been stopped and copies nothing.
 void SendTransfer::bury(size_t piece) {
   pieces_[piece].let_go();
-  association_.common().retire(pieces_.take(piece));
+  data().retire(pieces_.take(piece));
 }
 
 // Stops everything in flight on the connection. Device copies end on their own.
@@ -556,9 +551,9 @@ void SendTransfer::maybe_finish() {
     track_->run_ended(track_run(send).run, how, peer_knows_);
   }
   if (code_ == Code::kOk) send.outcome.bytes_sent = send.outcome.bytes_received = send.length;
-  association_.common().completer.complete(send, code_, std::move(text_));
-  BlockPool& blocks = association_.common().blocks;
-  association_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+  data().completer.complete(send, code_, std::move(text_));
+  BlockPool& blocks = data().blocks;
+  data().retire(PoolPtr<SendTransfer>(this, {&blocks}));
 }
 
 }  // namespace hetcomm

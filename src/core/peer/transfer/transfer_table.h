@@ -37,11 +37,13 @@ class PutTarget {
 
 class TransferTable {
  public:
-  explicit TransferTable(Association& association) : association_(association) {}
+  TransferTable(Association& association, DataServices& data)
+      : association_(association), data_(data) {}
   TransferTable(const TransferTable&) = delete;
   TransferTable& operator=(const TransferTable&) = delete;
 
   Association& association() HETCOMM_UNDER_BATON { return association_; }
+  DataServices& data() HETCOMM_UNDER_BATON { return data_; }
   SlotTable<SendTransfer>& sends() HETCOMM_UNDER_BATON { return sends_; }
   SlotTable<ReceiveTransfer>& receives() HETCOMM_UNDER_BATON { return receives_; }
   // Makes |receive| take over the data of the peer's transfer |sender_id|. Returns its number in
@@ -73,7 +75,7 @@ class TransferTable {
   // the pass.
   void announcement_answered() HETCOMM_UNDER_BATON {
     if (unanswered_-- == kMaxAnnounced) {
-      association_.common().turns.update_due(association_.pair());
+      association_.update_due();
     }
   }
 
@@ -85,7 +87,7 @@ class TransferTable {
   // a far network interface decides for the whole transfer, and |choice| records the decision.
   bool prefers_staging(const Operation& operation, const Rail& rail, StreamDirection direction,
                        uint64_t bytes, FarWays::Choice& choice) HETCOMM_UNDER_BATON {
-    const std::optional<size_t> device = association_.common().far_device(operation, rail.ends.own);
+    const std::optional<size_t> device = data_.far_device(operation, rail.ends.own);
     if (!device) return false;
     if (!choice.made) choice = far_ways_.choose(*device, direction, bytes, now_ns());
     return choice.staged;
@@ -94,8 +96,7 @@ class TransferTable {
   // recorded in |choice|.
   bool is_as_chosen(const Operation& operation, const Rail& rail, bool staged,
                     const FarWays::Choice& choice) HETCOMM_UNDER_BATON {
-    return choice.made && staged == choice.staged &&
-           association_.common().far_device(operation, rail.ends.own);
+    return choice.made && staged == choice.staged && data_.far_device(operation, rail.ends.own);
   }
   // Returns the pair's time used by a transfer that began at |started_ns| and has just finished,
   // without the time of its predecessors.
@@ -106,6 +107,7 @@ class TransferTable {
 
  private:
   Association& association_;
+  DataServices& data_;
   SlotTable<PutTarget> targets_;
   SlotTable<SendTransfer> sends_;
   SlotTable<ReceiveTransfer> receives_;
