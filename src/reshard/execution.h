@@ -19,6 +19,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/base/text.h"
+#include "src/core/device/host_blocks.h"
 #include "src/core/memory/staging.h"
 #include "src/core/peer/matching/data_services.h"
 #include "src/core/peer/matching/messaging_communicator.h"

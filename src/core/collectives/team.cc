@@ -200,9 +200,9 @@ void Team::peer_lost(int job_rank) {
   ready_ = true;
 }
 
-bool Team::prepare_sleep(bool short_sleep) {
+bool Team::prepare_sleep(Sleep sleep) {
   if (in_arena_ == nullptr || !in_arena_->moving()) return true;
-  return arena_->sleepers().announce(short_sleep) && progress() == 0;
+  return arena_->sleepers().announce(sleep == Sleep::kShort) && progress() == 0;
 }
 
 void Team::finish_sleep() {

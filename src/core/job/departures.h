@@ -130,7 +130,7 @@ class Departures {
   // Whether a pass would do any work.
   bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr || released_ != nullptr; }
   int progress() HETCOMM_UNDER_BATON;
-  // Like Staging's functions of the same names.
+  // These two promise what Driven's functions of the same names promise.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
 

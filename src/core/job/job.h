@@ -27,6 +27,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/core/device/host_blocks.h"
 #include "src/core/job/departures.h"
 #include "src/core/job/job_members.h"
 #include "src/core/job/membership/job_offer.h"
@@ -45,6 +46,8 @@
 #include "src/core/job/stream_gate.h"
 #include "src/core/job/stream_waits.h"
 #include "src/core/job/task_list.h"
+#include "src/core/memory/device_sums.h"
+#include "src/core/memory/registration.h"
 #include "src/core/peer/pair_services.h"
 #include "src/core/progress/driven.h"
 #include "src/liveness/control_plane.h"
@@ -62,7 +65,7 @@ struct JobOptions {
   uint32_t first_sequence = 0;
 };
 
-class Job final : public Driven, private DeviceUser {
+class Job final : public EngineDriven, private DeviceUser {
  public:
   // Exchanges profiles and makes the control plane. Collective; blocks until |options.deadline_ns|.
   // If ranks of one host know of different devices there, no rank makes a job: the result is null,
@@ -128,7 +131,7 @@ class Job final : public Driven, private DeviceUser {
   // Wakes |rank| from its sleep, so that it checks everything.
   void wake(int rank) HETCOMM_UNDER_BATON;
 
-  // Driven
+  // EngineDriven
   int progress() override HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   void out_of_memory() override HETCOMM_UNDER_BATON { pairs_.out_of_memory(); }

@@ -10,6 +10,7 @@
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/peer/matching/messaging_communicator.h"
+#include "src/core/progress/driven.h"
 
 namespace hetcomm {
 
@@ -58,19 +59,10 @@ class QuietTask {
 };
 
 // Work in progress that needs a call in every pass.
-class JobTask {
+class JobTask : public Driven {
  public:
   // Whether a pass would do any work.
   virtual bool ready() const HETCOMM_UNDER_BATON = 0;
-  virtual int progress() HETCOMM_UNDER_BATON = 0;
-  virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
-  // Time of the next tick(); kForever for none.
-  virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
-  // Arranges a wake-up. Returns false if there may be work to do.
-  [[nodiscard]] virtual bool prepare_sleep(bool short_sleep) HETCOMM_UNDER_BATON = 0;
-  // Whether an earlier prepared sleep may continue.
-  virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
-  virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~JobTask() = default;

@@ -96,7 +96,7 @@ bool TaskList::prepare_sleep(Sleep sleep) {
   bool quiet = first_ready_ == nullptr;
   for (size_t i = tasks_.size(); i-- > 0;) {
     if (i < tasks_.size()) {
-      quiet = tasks_[i]->prepare_sleep(sleep == Sleep::kShort) && quiet;
+      quiet = tasks_[i]->prepare_sleep(sleep) && quiet;
     }
   }
   return quiet;

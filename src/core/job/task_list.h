@@ -13,7 +13,7 @@
 
 namespace hetcomm {
 
-class TaskList {
+class TaskList final : public Driven {
  public:
   explicit TaskList(Engine& engine) : engine_(engine) {}
   TaskList(const TaskList&) = delete;
@@ -31,12 +31,12 @@ class TaskList {
   // Whether a pass would do any work.
   bool ready() const HETCOMM_UNDER_BATON;
   // Calls the tasks. A task removes itself from the list when it has no work left.
-  int progress() HETCOMM_UNDER_BATON;
-  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
-  bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON;
-  bool may_sleep_on() const HETCOMM_UNDER_BATON;
-  void finish_sleep() HETCOMM_UNDER_BATON;
+  int progress() override HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
+  uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON;
+  bool prepare_sleep(Sleep sleep) override HETCOMM_UNDER_BATON;
+  bool may_sleep_on() const override HETCOMM_UNDER_BATON;
+  void finish_sleep() override HETCOMM_UNDER_BATON;
 
  private:
   void take_out_of_ready(QuietTask& task) HETCOMM_UNDER_BATON;

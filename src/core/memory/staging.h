@@ -183,10 +183,9 @@ class Staging {
   // Copies that were abandoned may touch memory kept here.
   AbandonedCopies& abandoned() HETCOMM_UNDER_BATON { return devices_.abandoned(); }
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
-  // Asks the devices to end a sleep when the next copies complete. Returns false if there is
-  // already work, or if a device cannot end a sleep.
+  // These two promise what Driven's functions of the same names promise. The devices end the sleep;
+  // a device that cannot prevents it.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
-  // Whether the devices end a sleep for all copies in flight.
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
   // Makes streams and blocks for device |index| before its users' streams are held back, since
   // nothing can be pinned while they are.

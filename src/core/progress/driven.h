@@ -9,23 +9,32 @@
 
 namespace hetcomm {
 
-// An object that the engine drives.
+// An object that is driven: called in every pass, at times, and around a sleep.
 class Driven {
  public:
   // Makes progress. Returns how many steps were made.
   virtual int progress() HETCOMM_UNDER_BATON = 0;
   // Handles timers. Called when next_timer_ns() has passed, and occasionally before.
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
-  // Handles a failed allocation during a check of descriptors: some of the received data is lost.
-  virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
+  // Returns when tick() has to run next; kForever if there is no such time.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
   // These three promise what Transport's functions of the same names promise.
-  virtual bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON = 0;
+  [[nodiscard]] virtual bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON = 0;
   virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
   virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~Driven() = default;
+};
+
+// An object that the engine drives itself.
+class EngineDriven : public Driven {
+ public:
+  // Handles a failed allocation during a check of descriptors: some of the received data is lost.
+  virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~EngineDriven() = default;
 };
 
 // Looks after operations that are under way.

@@ -17,11 +17,11 @@ void Passes::begin() {
   refresh_now();
 }
 
-void Passes::remove(Driven* driven) { std::erase(driven_, driven); }
+void Passes::remove(EngineDriven* driven) { std::erase(driven_, driven); }
 
 void Passes::run_once() {
   int moved = 0;
-  for (Driven* driven : driven_) moved += driven->progress();
+  for (EngineDriven* driven : driven_) moved += driven->progress();
   if (slow_is_due(moved)) run_slow();
 }
 
@@ -32,7 +32,7 @@ int Passes::run_slow() {
   try {
     moved = sleepers_.poller().poll();
   } catch (const std::bad_alloc&) {
-    for (Driven* driven : driven_) driven->out_of_memory();
+    for (EngineDriven* driven : driven_) driven->out_of_memory();
     moved = 1;
   }
   // The doorbell is not work, and may ring for another thread. If no thread sleeps, it rang too
@@ -60,10 +60,10 @@ void Passes::timer_changed(uint64_t at_ns) {
 uint64_t Passes::prepare_sleep(Sleep sleep) {
   run_slow();
   bool quiet = true;
-  for (Driven* driven : driven_) quiet = driven->prepare_sleep(sleep) && quiet;
+  for (EngineDriven* driven : driven_) quiet = driven->prepare_sleep(sleep) && quiet;
   armed_ = true;
   uint64_t until = next_sweep_ns_;
-  for (const Driven* driven : driven_) until = std::min(until, driven->next_timer_ns());
+  for (const EngineDriven* driven : driven_) until = std::min(until, driven->next_timer_ns());
   const uint64_t longest_ns = sleep == Sleep::kShort ? kShortSleepNs : kLongestSleepNs;
   wake_at_ns_ = std::min(until, now_ns_ + longest_ns);
   if (quiet && until > now_ns_) return wake_at_ns_;
@@ -74,7 +74,7 @@ uint64_t Passes::prepare_sleep(Sleep sleep) {
 void Passes::finish_sleep() {
   if (!armed_) return;
   armed_ = false;
-  for (Driven* driven : driven_) driven->finish_sleep();
+  for (EngineDriven* driven : driven_) driven->finish_sleep();
 }
 
 void Passes::interrupt_sleep() {
@@ -83,7 +83,7 @@ void Passes::interrupt_sleep() {
 }
 
 void Passes::check_sleep() {
-  for (const Driven* driven : driven_) {
+  for (const EngineDriven* driven : driven_) {
     if (driven->may_sleep_on() && driven->next_timer_ns() >= wake_at_ns_) continue;
     interrupt_sleep();
     return;

@@ -25,8 +25,8 @@ class Passes {
   // Call this before the first pass. Thread-safety analysis is off: no other thread knows the
   // context yet.
   void begin() HETCOMM_NO_THREAD_SAFETY_ANALYSIS;
-  void add(Driven* driven) HETCOMM_UNDER_BATON { driven_.push_back(driven); }
-  void remove(Driven* driven) HETCOMM_UNDER_BATON;
+  void add(EngineDriven* driven) HETCOMM_UNDER_BATON { driven_.push_back(driven); }
+  void remove(EngineDriven* driven) HETCOMM_UNDER_BATON;
 
   // Makes one pass. At intervals it also checks descriptors and timers.
   int run() HETCOMM_UNDER_BATON {
@@ -79,7 +79,7 @@ class Passes {
 
   Sweeper& sweeper_;
   Sleepers& sleepers_;
-  std::vector<Driven*> driven_ HETCOMM_GUARDED_BY_BATON;
+  std::vector<EngineDriven*> driven_ HETCOMM_GUARDED_BY_BATON;
   uint64_t ticks_per_us_ = 1;
   uint64_t count_ HETCOMM_GUARDED_BY_BATON = 0;
   uint64_t next_slow_ticks_ HETCOMM_GUARDED_BY_BATON = 0;

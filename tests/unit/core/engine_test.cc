@@ -25,8 +25,6 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/matching/channel_table.h"
-#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/progress/communicator_base.h"
 
 namespace hetcomm {
@@ -37,7 +35,7 @@ constexpr uint64_t kLong = 30'000 * kMs;  // only a failing test waits this long
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-class FakeCore final : public OperationStarter, public Sweeper, public Driven {
+class FakeCore final : public OperationEntry, public Sweeper, public EngineDriven {
  public:
   void start(Operation& operation) override {
     ++inside_;
@@ -46,18 +44,6 @@ class FakeCore final : public OperationStarter, public Sweeper, public Driven {
     started.push_back(&operation);
     --inside_;
   }
-  void depart(Operation& /*operation*/) override { ADD_FAILURE() << "nothing waits for streams"; }
-  Operation* begin_for_peer(OperationKind /*kind*/, int /*peer*/, Registration& /*registration*/,
-                            uint64_t /*offset*/, uint64_t /*length*/) override {
-    ADD_FAILURE() << "there are no peers";
-    return nullptr;
-  }
-  Operation* make_internal(const InternalMessage& /*message*/) override {
-    ADD_FAILURE() << "there are no messages";
-    return nullptr;
-  }
-  void start_internal(Operation& operation) override { start(operation); }
-  void note_started(Operation& /*operation*/) override {}
   uint64_t sweep(uint64_t now_ns) override {
     ++sweeps;
     return sweep_every_ns == 0 ? kForever : now_ns + sweep_every_ns;
@@ -106,16 +92,9 @@ class FakeCore final : public OperationStarter, public Sweeper, public Driven {
 // A communicator of one rank whose operations FakeCore starts.
 class FakeCommunicator final : public CommunicatorBase {
  public:
-  explicit FakeCommunicator(FakeCore& core) : CommunicatorBase(channel_, core, {0}, 1) {
-    set_starter(core);
-  }
+  explicit FakeCommunicator(FakeCore& core) : CommunicatorBase(core, {0}, 1) { set_entry(core); }
   void end(Operation& /*operation*/, Code /*code*/, std::string_view /*why*/) override {}
   std::string awaited_text(const Operation& /*operation*/) override { return {}; }
-  void add_remote(RemoteMemory& /*remote*/) override {}
-  void drop_remote(RemoteMemory& /*remote*/) override {}
-
- private:
-  Channel channel_{0};
 };
 
 class EngineTest : public ::testing::TestWithParam<bool> {

@@ -114,6 +114,9 @@ struct DirectCarrier {
 inline DirectAccess*& direct_of(Operation& operation) {
   return operation.direct.as<DirectCarrier>().access;
 }
+inline DirectAccess* direct_of(const Operation& operation) {
+  return operation.direct.as<DirectCarrier>().access;
+}
 
 // DirectAccesses: the direct accesses of one pair in flight, and the barrier that follows a failed
 // connection. The peer may still hold that connection, so bytes written to it may arrive.
