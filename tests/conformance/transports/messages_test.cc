@@ -8,7 +8,7 @@
 //   * may be sent inside an upcall;
 //   * messages that were accepted before the endpoint was flushed and destroyed arrive before the
 //     peer's on_failed.
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 
 namespace hetcomm::test {
 namespace {

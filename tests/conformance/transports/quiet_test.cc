@@ -9,7 +9,7 @@
 //   * the connection still works;
 //   * the same holds if the other process was stopped during the transfer and resumes later (a late
 //     writer), and the calls do not wait for it.
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 
 namespace hetcomm::test {
 namespace {

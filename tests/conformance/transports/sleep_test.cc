@@ -8,7 +8,7 @@
 // A missed wake-up shows as a sleep that lasts until its time limit although work was pending.
 #include <atomic>
 
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 
 namespace hetcomm::test {
 namespace {

@@ -8,7 +8,7 @@
 //   * masked capabilities are reported as missing, and their use is refused.
 #include <list>
 
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 
 namespace hetcomm::test {
 namespace {

@@ -14,7 +14,7 @@
 #include <atomic>
 #include <fstream>
 
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 #include "tests/support/descriptors.h"
 
 namespace hetcomm::test {

@@ -17,7 +17,7 @@
 #include <list>
 #include <thread>
 
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 #include "tests/support/descriptors.h"
 
 namespace hetcomm::test {

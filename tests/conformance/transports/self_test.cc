@@ -8,7 +8,7 @@
 //   * the endpoint may end at any point.
 #include <list>
 
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 #include "transports/self/factory.h"
 
 namespace hetcomm::test {

@@ -9,7 +9,7 @@
 //   * change nothing, and end, if the key or range was never exposed.
 #include <list>
 
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 
 namespace hetcomm::test {
 namespace {

@@ -1,6 +1,6 @@
 #include <cstdlib>
 
-#include "tests/conformance/transport_test.h"
+#include "tests/conformance/transports/transport_test.h"
 #include "tests/support/certificates.h"
 #ifdef HETCOMM_TEST_FAKE_VERBS
 #include "tests/support/fake_verbs.h"
