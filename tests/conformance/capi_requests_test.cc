@@ -905,7 +905,7 @@ INSTANTIATE_TEST_SUITE_P(Over, TwoWaiters,
                              .name = "self_shared", .transports = "self", .settings = ""}),
                          capi_case_name);
 
-// Waiting for the operation drives the engine. core_deadline_test.cc shows that no wait is needed,
+// Waiting for the operation drives the engine. core/deadline_test.cc shows that no wait is needed,
 // because it can inspect an operation without a call.
 class Deadline : public CapiTest {};
 

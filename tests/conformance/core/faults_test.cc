@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "src/net/handshake.h"
-#include "tests/conformance/core_fault_cases.h"
+#include "tests/conformance/core/fault_cases.h"
 #include "tests/support/core_job.h"
 #include "tests/support/cut_sockets.h"
 #include "tests/support/faulty_transport.h"

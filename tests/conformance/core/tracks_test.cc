@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/conformance/core_fault_cases.h"
+#include "tests/conformance/core/fault_cases.h"
 #include "tests/support/core_job.h"
 #include "tests/support/on_device.h"
 #include "tests/support/pattern.h"
