@@ -1,5 +1,5 @@
 // Device memory that the NIC accesses directly; over a fake: not run on hardware. (Plain
-// registration is also tested on real verbs, in capi_device_memory_test.cc.)
+// registration is also tested on real verbs, in conformance/capi/device/memory_test.cc.)
 //   - a dma-buf is tried first, plain registration next, else the memory is not reachable; the
 //     result of each method is reported;
 //   - a successful registration is no proof: the method is refused if the device does not read back
