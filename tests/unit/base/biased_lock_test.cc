@@ -65,7 +65,7 @@ bool other_takes(BiasedLock& lock, Call call) {
   return taken;
 }
 
-TEST(BiasedLock, IsTakenOnceAtATime) {
+TEST(BiasedLock, RefusesASecondHolder) {
   for (const auto bias : {BiasedLock::Bias::kNever, BiasedLock::Bias::kSoleUser}) {
     for (const Call mine : {Call::kAny, Call::kUser}) {
       for (const Call others : kCalls) {
@@ -82,7 +82,7 @@ TEST(BiasedLock, IsTakenOnceAtATime) {
   }
 }
 
-TEST(BiasedLock, EntersForTheSoleUserOnly) {
+TEST(BiasedLock, EntersWithoutLockingForTheSoleUserOnly) {
   BiasedLock lock;
   lock.set_up(BiasedLock::Bias::kSoleUser);
   const bool first = lock.try_enter_as_user();
@@ -96,7 +96,7 @@ TEST(BiasedLock, EntersForTheSoleUserOnly) {
   lock.unlock();
 }
 
-TEST(BiasedLock, HasNoSoleUserWhereThatIsNotAllowed) {
+TEST(BiasedLock, HasNoSoleUserIfBiasIsNever) {
   BiasedLock lock;
   lock.set_up(BiasedLock::Bias::kNever);
   EXPECT_FALSE(lock.try_enter_as_user());
@@ -105,7 +105,7 @@ TEST(BiasedLock, HasNoSoleUserWhereThatIsNotAllowed) {
 }
 
 // Set-up calls from one thread run concurrently with the first calls from another.
-TEST(BiasedLock, CallsBeforeThereIsAUserDoNotEndIt) {
+TEST(BiasedLock, KeepsSoleUseAfterEarlierCallsFromAnotherThread) {
   BiasedLock lock;
   lock.set_up(BiasedLock::Bias::kSoleUser);
   ASSERT_TRUE(other_takes(lock, Call::kAny));
@@ -118,7 +118,7 @@ TEST(BiasedLock, CallsBeforeThereIsAUserDoNotEndIt) {
 
 // The critical moment is another thread's first call during the sole user's call. It occurs once in
 // a lock's lifetime, so the test runs many lifetimes, with the sole user active in each.
-TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
+TEST(BiasedLock, ExcludesOtherThreadsWhileSoleUseEnds) {
   constexpr int kLives = 1000;
   constexpr int64_t kSteps = 30;
   std::vector<std::unique_ptr<Guarded>> lives;
@@ -158,7 +158,7 @@ TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
 }
 
 // Once shared, the lock remains usable by all threads.
-TEST(BiasedLock, ExcludesWhenShared) {
+TEST(BiasedLock, ExcludesOtherThreadsWhenShared) {
   Guarded guarded(BiasedLock::Bias::kSoleUser);
   int64_t taken[3] = {};
   std::vector<std::thread> threads;

@@ -20,7 +20,7 @@ std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
   return bytes;
 }
 
-TEST(Bytes, RoundTrip) {
+TEST(Bytes, ReadBackAsWritten) {
   ByteWriter writer;
   writer.write<uint8_t>(0xfe);
   writer.write<int16_t>(-2);
@@ -45,14 +45,14 @@ TEST(Bytes, RoundTrip) {
   EXPECT_TRUE(reader.finished());
 }
 
-TEST(Bytes, LittleEndianOnTheWire) {
+TEST(Bytes, AreLittleEndianOnTheWire) {
   ByteWriter writer;
   writer.write<uint32_t>(0x01020304);
   writer.write_string("a");
   EXPECT_EQ(writer.take(), bytes_of({4, 3, 2, 1, 1, 0, 0, 0, 'a'}));
 }
 
-TEST(Bytes, LeftOverInputIsNotFinished) {
+TEST(Bytes, ReaderWithUnreadInputIsNotFinished) {
   const std::vector<std::byte> input = bytes_of({1, 2});
   ByteReader reader(input);
   static_cast<void>(reader.read<uint8_t>());
@@ -84,7 +84,7 @@ TEST(Bytes, LengthOverTheLimitFails) {
   EXPECT_TRUE(strict.failed());
 }
 
-TEST(Bytes, ANumberOfThingsThatCannotFollowFails) {
+TEST(Bytes, CountThatExceedsTheInputFails) {
   const std::vector<std::byte> input = bytes_of({3, 1, 2, 3, 4, 5, 6});
   ByteReader fits(input);
   EXPECT_EQ(fits.read_count<uint8_t>(3, 2), 3u);
@@ -101,7 +101,7 @@ TEST(Bytes, ANumberOfThingsThatCannotFollowFails) {
   EXPECT_TRUE(failed.failed());
 }
 
-TEST(Bytes, AnArrayIsReadAsAWholeOrNotAtAll) {
+TEST(Bytes, ArrayIsReadCompletelyOrNotAtAll) {
   const std::vector<std::byte> input = bytes_of({1, 2, 3});
   ByteReader reader(input);
   std::array<std::byte, 2> pair{};
@@ -112,7 +112,7 @@ TEST(Bytes, AnArrayIsReadAsAWholeOrNotAtAll) {
   EXPECT_EQ(pair, (std::array{std::byte{1}, std::byte{2}}));
 }
 
-TEST(Bytes, LengthThatLiesFails) {
+TEST(Bytes, StringLengthBeyondTheInputFails) {
   for (const uint32_t length : {4u, 5u, 0x7fffffffu, 0xffffffffu}) {
     ByteWriter writer;
     writer.write(length);
@@ -130,7 +130,7 @@ TEST(Bytes, HugeRawReadDoesNotWrapAround) {
   EXPECT_TRUE(reader.failed());
 }
 
-TEST(Bytes, EmptyInput) {
+TEST(Bytes, EmptyInputIsFinishedAndReadsFail) {
   ByteReader reader({});
   EXPECT_TRUE(reader.finished());
   EXPECT_EQ(reader.read_string(8), "");
@@ -138,7 +138,7 @@ TEST(Bytes, EmptyInput) {
 }
 
 // Reads randomly from random bytes. The address sanitizer checks that no read leaves the input.
-TEST(Bytes, RandomInputStaysInside) {
+TEST(Bytes, RandomReadsStayInsideTheInput) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     std::vector<std::byte> input(random() % 40);
@@ -174,7 +174,7 @@ TEST(Bytes, RandomInputStaysInside) {
 }
 
 // A truncated message is never accepted as a complete one.
-TEST(Bytes, EveryPrefixFails) {
+TEST(Bytes, EveryPrefixOfAMessageFails) {
   ByteWriter writer;
   writer.write<uint16_t>(3);
   writer.write_string("mlx5_0");

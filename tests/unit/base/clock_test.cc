@@ -7,7 +7,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(Clock, GoesForward) {
+TEST(Clock, NeverGoesBackwards) {
   uint64_t last = now_ns();
   for (int i = 0; i < 1000; ++i) {
     const uint64_t now = now_ns();
@@ -16,7 +16,7 @@ TEST(Clock, GoesForward) {
   }
 }
 
-TEST(Clock, TickRateFitsTheKernelsClock) {
+TEST(Clock, TickRateMatchesTheKernelClock) {
   const uint64_t rate = ticks_per_us();
   ASSERT_GT(rate, 0u);
   // Clock readings on both sides bound the tick interval, however long an interruption is.

@@ -61,7 +61,7 @@ class ConfigTest : public testing::Test {
   Log log_;
 };
 
-TEST_F(ConfigTest, VariablesAreDescribed) {
+TEST_F(ConfigTest, EveryVariableHasADescription) {
   std::set<std::string> names;
   for (const Variable* each : kVariables) {
     const Variable& info = *each;
@@ -87,7 +87,7 @@ TEST_F(ConfigTest, DefaultsParseAndAreShown) {
   EXPECT_EQ(config.number(variable::kCreditBytes), 1u << 20);
 }
 
-TEST_F(ConfigTest, SettingsWinOverTheEnvironment) {
+TEST_F(ConfigTest, SettingsOverrideTheEnvironment) {
   const Config config = loaded({"PATH=/bin", "HETCOMM_LOG=info", "HETCOMM_TCP_CHUNK=2M"},
                                "LOG=debug;HETCOMM_TIMEOUT=5s;");
   EXPECT_EQ(config.text(variable::kLog), "debug");
@@ -98,7 +98,7 @@ TEST_F(ConfigTest, SettingsWinOverTheEnvironment) {
 }
 
 // A new variable that names a file must be marked as such. Its name or description reveals it.
-TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
+TEST_F(ConfigTest, EveryVariableThatNamesAFileIsMarked) {
   const std::set<std::string_view> by_value = {"HETCOMM_TLS_SERVER_NAME", "HETCOMM_SHM_USERS"};
   std::set<std::string_view> about_trust = {"HETCOMM_SECRET_FILE", "HETCOMM_TLS_CERTIFICATE",
                                             "HETCOMM_TLS_KEY", "HETCOMM_TLS_CA"};
@@ -121,7 +121,7 @@ TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
 }
 
 // Checks every table entry: an untrusted caller's setting is used only if it names no file.
-TEST_F(ConfigTest, AStrangersVariablesThatNameFilesDoNotCount) {
+TEST_F(ConfigTest, VariablesThatNameFilesAreIgnoredFromUntrustedCallers) {
   for (const Variable* each : kVariables) {
     const Variable& info = *each;
     const bool is_path = info.names != Naming::kNoFile && info.type == VariableType::kText;
@@ -143,7 +143,7 @@ TEST_F(ConfigTest, AStrangersVariablesThatNameFilesDoNotCount) {
   }
 }
 
-TEST_F(ConfigTest, OneWarningListsWhatIsIgnoredAndSettingsCount) {
+TEST_F(ConfigTest, OneWarningListsIgnoredVariablesAndSettingsStillApply) {
   const char* const environment[] = {"HETCOMM_LOG_FILE=/a", "HETCOMM_DEVICE_PLUGINS=/b.so",
                                      "HETCOMM_TLS_CA=/c",   "HETCOMM_LINK_MODEL=/d",
                                      "HETCOMM_TIMEOUT=5s",  nullptr};
@@ -160,7 +160,7 @@ TEST_F(ConfigTest, OneWarningListsWhatIsIgnoredAndSettingsCount) {
 }
 
 // A program that names its own file does not want the secret from its caller's environment.
-TEST_F(ConfigTest, ASecretFileOfTheSettingsCountsMoreThanASecretOfTheEnvironment) {
+TEST_F(ConfigTest, SecretFileInSettingsOverridesSecretInEnvironment) {
   const char* const environment[] = {"HETCOMM_SECRET=caller", nullptr};
   const auto secret_with = [&](const char* settings) {
     return std::string(
@@ -204,7 +204,7 @@ TEST_F(ConfigTest, ParseErrorsNameTheVariable) {
   }
 }
 
-TEST_F(ConfigTest, ChoicesComeInAnyCaseAndSwitchesInEveryForm) {
+TEST_F(ConfigTest, ChoicesAndSwitchesIgnoreCase) {
   const Config loud = loaded({"HETCOMM_LOG=INFO", "HETCOMM_SHM_BULK=Read"});
   EXPECT_EQ(loud.text(variable::kLog), "info");
   EXPECT_EQ(loud.text(variable::kShmBulk), "read");
@@ -223,7 +223,7 @@ TEST_F(ConfigTest, ChoicesComeInAnyCaseAndSwitchesInEveryForm) {
   EXPECT_NE(error({"HETCOMM_SHM_BULK=1"}).find("auto|copy|read"), std::string::npos);
 }
 
-TEST_F(ConfigTest, OutOfRangeIsRefusedWithTheRange) {
+TEST_F(ConfigTest, OutOfRangeErrorNamesTheRange) {
   const struct {
     const char* entry;
     const char* range;
@@ -253,7 +253,7 @@ TEST_F(ConfigTest, OutOfRangeIsRefusedWithTheRange) {
   }
 }
 
-TEST_F(ConfigTest, EndsOfTheRangesAreAllowed) {
+TEST_F(ConfigTest, RangeLimitsAreAllowed) {
   for (const Variable* each : kVariables) {
     const Variable& info = *each;
     for (const uint64_t end : {info.limits.least, info.limits.most}) {
@@ -267,41 +267,41 @@ TEST_F(ConfigTest, EndsOfTheRangesAreAllowed) {
 }
 
 // An operation timeout of 0 means the default too.
-TEST_F(ConfigTest, TimeoutOfZeroIsTheDefault) {
+TEST_F(ConfigTest, ZeroTimeoutMeansTheDefault) {
   const Config config = loaded({"HETCOMM_TIMEOUT=0", "HETCOMM_BOOTSTRAP_TIMEOUT=0ms"});
   EXPECT_EQ(config.number(variable::kTimeout), 1'800'000'000'000u);
   EXPECT_EQ(config.number(variable::kBootstrapTimeout), 300'000'000'000u);
   EXPECT_STREQ(config.shown(variable::kTimeout), "30min");
 }
 
-TEST_F(ConfigTest, FormsAreNamedInTheError) {
+TEST_F(ConfigTest, ParseErrorsNameTheAcceptedUnits) {
   EXPECT_NE(error({"HETCOMM_TIMEOUT=soon"}).find("500ms"), std::string::npos);
   EXPECT_NE(error({"HETCOMM_CREDIT_BYTES=4Q"}).find("K, M or G"), std::string::npos);
 }
 
-TEST_F(ConfigTest, ChoicesAreNamedInTheError) {
+TEST_F(ConfigTest, ParseErrorsListTheChoices) {
   EXPECT_NE(error({"HETCOMM_PROGRESS=magic"}).find("caller|thread"), std::string::npos);
 }
 
-TEST_F(ConfigTest, UnknownVariableIsWarnedAboutWithTheNearest) {
+TEST_F(ConfigTest, WarningForUnknownVariableSuggestsTheNearest) {
   static_cast<void>(loaded({"HETCOMM_TIMEOTU=5s"}));
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_NE(lines_[0].find("HETCOMM_TIMEOTU"), std::string::npos) << lines_[0];
   EXPECT_NE(lines_[0].find("did you mean HETCOMM_TIMEOUT?"), std::string::npos) << lines_[0];
 }
 
-TEST_F(ConfigTest, UnlikeAnythingIsWarnedAboutWithoutAGuess) {
+TEST_F(ConfigTest, WarningWithoutSimilarVariableSuggestsNone) {
   static_cast<void>(loaded({"HETCOMM_QQQQQQQQQQQQQQQQQQQQQQ=1"}));
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_EQ(lines_[0].find("did you mean"), std::string::npos) << lines_[0];
 }
 
-TEST_F(ConfigTest, OthersVariablesAreLeftAlone) {
+TEST_F(ConfigTest, VariablesWithOtherPrefixesAreIgnored) {
   static_cast<void>(loaded({"HETCOM_LOG=x", "XHETCOMM_LOG=x", "HETCOMM_TEST_SEED=1", "A"}));
   EXPECT_TRUE(lines_.empty());
 }
 
-TEST_F(ConfigTest, SettingsMustBeKnown) {
+TEST_F(ConfigTest, UnknownSettingsAreRefused) {
   EXPECT_NE(error({}, "NOISE=1").find("NOISE"), std::string::npos);
   EXPECT_NE(error({}, "LOG").find("LOG"), std::string::npos);
   EXPECT_NE(error({}, "=5").find("not a known variable"), std::string::npos);
@@ -312,7 +312,7 @@ TEST_F(ConfigTest, SettingsMustBeKnown) {
 }
 
 // Tests secrets that contain a terminator (;), and secrets introduced by another character than =.
-TEST_F(ConfigTest, NoPieceOfASecretIsPrinted) {
+TEST_F(ConfigTest, MalformedSettingErrorsRevealNoSecret) {
   for (const char* settings :
        {"SECRET=open;hush", "SECRET=open;hush=x", "SECRET=open;;LOG=info;hush=x", "SECRET:hush",
         "SECRET:hush=x", "SECRET hush", "SECRET=open;x=hush;y"}) {
@@ -324,7 +324,7 @@ TEST_F(ConfigTest, NoPieceOfASecretIsPrinted) {
   for (const std::string& line : lines_) EXPECT_EQ(line.find("hush"), std::string::npos) << line;
 }
 
-TEST_F(ConfigTest, ValueMayHoldAnEqualsSign) {
+TEST_F(ConfigTest, ValueMayContainAnEqualsSign) {
   const Config config = loaded({"HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=2us"});
   EXPECT_EQ(config.text(variable::kDevices), "sim-handle:bandwidth=1G:latency=2us");
 }
@@ -336,7 +336,7 @@ TEST_F(ConfigTest, SecretsAreNeverShown) {
   EXPECT_STREQ(loaded({}).shown(variable::kSecret), "");
 }
 
-TEST(ConfigParse, Durations) {
+TEST(ConfigParse, DurationsParseInEveryUnit) {
   const struct {
     const char* text;
     uint64_t ns;
@@ -355,7 +355,7 @@ TEST(ConfigParse, Durations) {
   }
 }
 
-TEST(ConfigParse, Sizes) {
+TEST(ConfigParse, SizesParseInEveryUnit) {
   const struct {
     const char* text;
     uint64_t bytes;
@@ -371,7 +371,7 @@ TEST(ConfigParse, Sizes) {
   }
 }
 
-TEST(ConfigParse, Refused) {
+TEST(ConfigParse, MalformedDurationsAndSizesAreRefused) {
   for (const char* const text :
        {"", " ", "-1", "-5s", "1 s", " 1s", "s", "ten", "nan", "1e30s", "infinity", "5x", "1s ",
         "0x10", "1,5s", "--1", "10000000000s", "3000000h", "18446744074"}) {
@@ -385,7 +385,7 @@ TEST(ConfigParse, Refused) {
   }
 }
 
-TEST(ConfigParse, ListsAreTrimmed) {
+TEST(ConfigParse, ListItemsAreTrimmed) {
   using Parts = std::vector<std::string_view>;
   EXPECT_EQ(split_list("shm, tcp"), (Parts{"shm", "tcp"}));
   EXPECT_EQ(split_list("  shm\t,tcp ,"), (Parts{"shm", "tcp"}));
@@ -394,7 +394,7 @@ TEST(ConfigParse, ListsAreTrimmed) {
   EXPECT_TRUE(split_list(" , ,").empty());
 }
 
-TEST(ConfigParse, NearestName) {
+TEST(ConfigParse, NearestVariableIsFoundForMisspeltNames) {
   EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_TRANSPORT"), "HETCOMM_TRANSPORTS");
   EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_INTERFACES"), "HETCOMM_INTERFACE");
   EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_LGO"), "HETCOMM_LOG");

@@ -31,7 +31,7 @@ class Pages {
   size_t first_;
 };
 
-TEST(Copy, EachByteArrivesAndNoOtherIsTouched) {
+TEST(Copy, WritesEveryTargetByteAndNoOther) {
   constexpr size_t kMax = 9000;
   Pages source(kMax + kPage);
   Pages target(kMax + kPage);
@@ -55,7 +55,7 @@ TEST(Copy, EachByteArrivesAndNoOtherIsTouched) {
 }
 
 // On some processors memcpy takes twenty times as long at some offsets.
-TEST(TimedCopy, NoDistanceIsSlow) {
+TEST(TimedCopy, IsFastAtEveryOffset) {
   constexpr size_t kLength = 32768;
   Pages source(kLength + kPage);
   Pages target(kLength + kPage);

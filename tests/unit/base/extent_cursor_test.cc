@@ -23,7 +23,7 @@ struct Place {
   ExtentCursor cursor;
 };
 
-TEST(ExtentCursor, VisitsEveryByteOnceFromAnyPlace) {
+TEST(ExtentCursor, VisitsEveryByteOnceFromAnyPosition) {
   Random random(3);
   for (int round = 0; round < 300; ++round) {
     Place place(random);
@@ -45,7 +45,7 @@ TEST(ExtentCursor, VisitsEveryByteOnceFromAnyPlace) {
 }
 
 // collect() must list the same pieces that take() visits.
-TEST(ExtentCursor, CollectsWhatFollows) {
+TEST(ExtentCursor, CollectListsThePiecesThatTakeVisits) {
   Random random(4);
   for (int round = 0; round < 300; ++round) {
     Place place(random);

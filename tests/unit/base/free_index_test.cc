@@ -9,7 +9,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(FreeIndex, ThereIsRoomForAllThatCouldComeBack) {
+TEST(FreeIndex, ReturningAnIndexNeverAllocates) {
   std::vector<int> table;
   std::vector<uint32_t> free;
   for (uint32_t i = 0; i < 1000; ++i) {

@@ -39,7 +39,7 @@ std::set<std::string> described(const std::vector<ListedAddress>& all) {
   return result;
 }
 
-TEST(InterfaceList, BothWaysListTheSame) {
+TEST(InterfaceList, IsTheSameWithAndWithoutNetlink) {
   const Result<std::vector<ListedAddress>> usual = list_addresses_of_host();
   const Result<std::vector<ListedAddress>> other = list_addresses_without_netlink();
   ASSERT_TRUE(usual.ok()) << usual.status().text();

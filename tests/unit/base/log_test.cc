@@ -64,7 +64,7 @@ std::string head(const std::string& rank = "") {
   return "hetcomm[" + host_name() + rank + " PID TIME] ";
 }
 
-TEST(Log, FormatWithAndWithoutRank) {
+TEST(Log, LineNamesTheRankOnceKnown) {
   Sink sink;
   Log log;
   log.set_sink(Sink::write, &sink);
@@ -97,7 +97,7 @@ class LogFiles : public ::testing::Test {
   std::string folder_ = testing::TempDir() + "/hetcomm-log-XXXXXX";
 };
 
-TEST_F(LogFiles, NameHasHostProcessAndRank) {
+TEST_F(LogFiles, NameExpandsHostProcessAndRank) {
   Log log;
   ASSERT_TRUE(log.set_file(in_folder("%h.%p.%r.100%%"), 7).ok());
   const std::string name = host_name() + "." + std::to_string(getpid()) + ".7.100%";
@@ -110,7 +110,7 @@ TEST_F(LogFiles, NameHasHostProcessAndRank) {
   EXPECT_EQ(unstamped(contents(in_folder(name))), head() + "warn: one\n" + head() + "error: two\n");
 }
 
-TEST_F(LogFiles, WaitsForTheRankWhereTheNameNeedsIt) {
+TEST_F(LogFiles, FileNamedByRankOpensOnceTheRankIsKnown) {
   Log log;
   ASSERT_TRUE(log.set_file(in_folder("rank%r"), std::nullopt).ok());
   EXPECT_TRUE(names().empty());
@@ -126,7 +126,7 @@ TEST_F(LogFiles, WaitsForTheRankWhereTheNameNeedsIt) {
   EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
 }
 
-TEST_F(LogFiles, IsAppendedToAndSharedWithTheFunction) {
+TEST_F(LogFiles, LinesAreAppendedToTheFileAndPassedToTheSink) {
   std::ofstream(in_folder("log")) << "before\n";
   Sink sink;
   Log log;
@@ -138,7 +138,7 @@ TEST_F(LogFiles, IsAppendedToAndSharedWithTheFunction) {
   EXPECT_EQ(contents(in_folder("log")), "before\n" + sink.lines[0] + "\n");
 }
 
-TEST_F(LogFiles, UnknownMarksAreRefused) {
+TEST_F(LogFiles, UnknownPlaceholdersAreRefused) {
   for (const char* name : {"%x", "log.%", "%h%R", "%"}) {
     Log log;
     const Status status = log.set_file(in_folder(name), 0);
@@ -149,7 +149,7 @@ TEST_F(LogFiles, UnknownMarksAreRefused) {
   EXPECT_TRUE(names().empty());
 }
 
-TEST_F(LogFiles, AFileThatCannotBeOpenedIsToldAtOnceOrWithTheRank) {
+TEST_F(LogFiles, OpenFailureIsReportedOnceTheNameIsKnown) {
   Log log;
   const Status status = log.set_file(in_folder("none/log"), 0);
   EXPECT_EQ(status.code(), Code::kNotFound);
@@ -164,7 +164,7 @@ TEST_F(LogFiles, AFileThatCannotBeOpenedIsToldAtOnceOrWithTheRank) {
 }
 
 // Log lines may contain text from peers and files.
-TEST(Log, NothingInALineActsOnATerminal) {
+TEST(Log, ControlCharactersInALineAreEscaped) {
   Sink sink;
   Log log;
   log.set_sink(Sink::write, &sink);
@@ -173,7 +173,7 @@ TEST(Log, NothingInALineActsOnATerminal) {
   EXPECT_TRUE(sink.lines[0].ends_with("error: a\\x1b[2Jb\\x0dc\nd\\x7f")) << sink.lines[0];
 }
 
-TEST(Log, LevelsFilter) {
+TEST(Log, LevelHidesLessSevereLines) {
   const LogLevel levels[] = {LogLevel::kError, LogLevel::kWarn, LogLevel::kInfo, LogLevel::kDebug,
                              LogLevel::kTrace};
   for (size_t i = 0; i < std::size(levels); ++i) {
@@ -191,7 +191,7 @@ TEST(Log, LevelsFilter) {
   }
 }
 
-TEST(Log, OnceIsOnce) {
+TEST(Log, WarnOnceWritesEachTextOnce) {
   Sink sink;
   Log log;
   log.set_sink(Sink::write, &sink);
@@ -204,13 +204,13 @@ TEST(Log, OnceIsOnce) {
   EXPECT_TRUE(sink.lines[1].ends_with(" warn: b")) << sink.lines[1];
 }
 
-TEST(Log, WarnUnlessSaidOtherwise) {
+TEST(Log, DefaultLevelIsWarn) {
   const Log log;
   EXPECT_TRUE(log.enabled(LogLevel::kWarn));
   EXPECT_FALSE(log.enabled(LogLevel::kInfo));
 }
 
-TEST(Log, StandardErrorWithoutAFunction) {
+TEST(Log, WritesToStandardErrorWithoutASink) {
   Log log;
   testing::internal::CaptureStderr();
   log.warn("to people");
@@ -266,7 +266,7 @@ void log_beside_a_handler(Log& log, int signal) {
   EXPECT_EQ(after.sa_handler, own.sa_handler);
 }
 
-TEST(Log, APipeThatNobodyReadsRaisesNothing) {
+TEST(Log, PipeWithoutReaderRaisesNoSignal) {
   int ends[2] = {};
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
@@ -278,7 +278,7 @@ TEST(Log, APipeThatNobodyReadsRaisesNothing) {
   close(ends[1]);
 }
 
-TEST(Log, ASignalThatWasPendingBeforeStaysPending) {
+TEST(Log, PendingSignalStaysPendingAfterAFailedWrite) {
   int ends[2] = {};
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
@@ -316,7 +316,7 @@ class FileSizes {
   rlimit before_{};
 };
 
-TEST_F(LogFiles, AFileAtTheLimitOfFileSizesRaisesNothing) {
+TEST_F(LogFiles, WriteAtTheFileSizeLimitRaisesNoSignal) {
   Log log;
   ASSERT_TRUE(log.set_file(in_folder("log"), std::nullopt).ok());
   log.warn("in time");
@@ -331,13 +331,13 @@ TEST_F(LogFiles, AFileAtTheLimitOfFileSizesRaisesNothing) {
   EXPECT_EQ(unstamped(contents(in_folder("log"))), head() + "warn: in time\n");
 }
 
-TEST_F(LogFiles, APipeThatNobodyReadsYetIsNotWaitedFor) {
+TEST_F(LogFiles, OpeningAPipeWithoutReaderFailsAtOnce) {
   ASSERT_EQ(mkfifo(in_folder("pipe").c_str(), 0600), 0);
   Log log;
   EXPECT_FALSE(log.set_file(in_folder("pipe"), std::nullopt).ok());
 }
 
-TEST(Log, BracesInArgumentsAreText) {
+TEST(Log, BracesInArgumentsArePrintedLiterally) {
   Sink sink;
   Log log;
   log.set_sink(Sink::write, &sink);
@@ -346,7 +346,7 @@ TEST(Log, BracesInArgumentsAreText) {
   EXPECT_TRUE(sink.lines[0].ends_with("warn: {}%s%n"));
 }
 
-TEST(Log, LevelNames) {
+TEST(Log, LevelNamesParse) {
   const struct {
     const char* text;
     LogLevel level;
@@ -367,7 +367,7 @@ TEST(Log, LevelNames) {
   }
 }
 
-TEST(Log, LinesOfManyThreadsNeverOverlap) {
+TEST(Log, LinesFromSeveralThreadsNeverOverlap) {
   Sink sink;
   Log log;
   log.set_sink(Sink::write, &sink);

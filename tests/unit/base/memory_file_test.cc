@@ -16,7 +16,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(MemoryFile, HasItsSizeAndCanBeSealed) {
+TEST(MemoryFile, HasTheRequestedSizeAndCanBeSealed) {
   Result<UniqueFd> file = create_memory_file("hetcomm-test", 12345);
   ASSERT_TRUE(file.ok()) << file.status().text();
   struct stat info {};
@@ -26,7 +26,7 @@ TEST(MemoryFile, HasItsSizeAndCanBeSealed) {
   EXPECT_EQ(fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
 }
 
-TEST(MemoryFile, TheLimitOfFileSizesIsAStatus) {
+TEST(MemoryFile, FileSizeLimitReturnsAStatus) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit low = before;
@@ -44,7 +44,7 @@ TEST(MemoryFile, TheLimitOfFileSizesIsAStatus) {
   EXPECT_NE(text.find("1000 bytes"), std::string::npos) << text;
 }
 
-TEST(MemoryFile, AWriteBeyondTheLimitNamesIt) {
+TEST(MemoryFile, WriteErrorBeyondTheLimitNamesTheLimit) {
   const Status status = status_from_errno(EFBIG, "write");
   EXPECT_EQ(status.code(), Code::kOutOfResources);
   EXPECT_NE(status.text().find("ulimit -f"), std::string_view::npos) << status.text();

@@ -55,7 +55,7 @@ void use(std::byte* memory, size_t bytes) {
   EXPECT_EQ(memory[bytes - 1], std::byte{1});
 }
 
-TEST(NumaMemory, IsPreferredAndNotBound) {
+TEST(NumaMemory, PrefersTheNodeWithoutBindingToIt) {
   if (!has_policies()) GTEST_SKIP() << "this kernel has no NUMA policies";
   const NumaMemory memory = allocate_near(3 * kPage, 0);
   ASSERT_NE(memory, nullptr);
@@ -68,7 +68,7 @@ TEST(NumaMemory, IsPreferredAndNotBound) {
   use(memory.get(), 3 * kPage);
 }
 
-TEST(NumaMemory, ThePreferenceEndsWithTheWholePages) {
+TEST(NumaMemory, PreferenceCoversOnlyWholePages) {
   if (!has_policies()) GTEST_SKIP() << "this kernel has no NUMA policies";
   std::byte* const pages = map_pages(4);
   EXPECT_EQ(prefer_numa_node(pages + 1, 3 * kPage - 2, 0), 0);
@@ -84,7 +84,7 @@ TEST(NumaMemory, ThePreferenceEndsWithTheWholePages) {
   munmap(pages, 4 * kPage);
 }
 
-TEST(NumaMemory, IsThereForNodesThatAreNot) {
+TEST(NumaMemory, IsUsableForMissingNodes) {
   for (const int node : {1023, 1024, 1 << 30, -2}) {
     EXPECT_NE(try_numa_node(node), 0) << node;
     const NumaMemory memory = allocate_near(kPage + 1, node);
@@ -93,7 +93,7 @@ TEST(NumaMemory, IsThereForNodesThatAreNot) {
   }
 }
 
-TEST(NumaMemory, MayBeMovedAndLetGo) {
+TEST(NumaMemory, IsFreedByItsOwnMethodAfterASwap) {
   NumaMemory memory = allocate_near(kPage, 0);
   NumaMemory other = allocate_near(kPage, kAnyNumaNode);
   std::swap(memory, other);  // each is released by its own method
@@ -103,7 +103,7 @@ TEST(NumaMemory, MayBeMovedAndLetGo) {
   EXPECT_EQ(memory, nullptr);
 }
 
-TEST(NumaMemory, ThatThereIsNotIsNull) {
+TEST(NumaMemory, IsNullIfTheAllocationFails) {
   constexpr size_t kMore = size_t{1} << 60;
   EXPECT_EQ(allocate_near(kMore, 0), nullptr);
 }
@@ -130,7 +130,7 @@ int in_a_container(unsigned action, const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-TEST(NumaMemory, IsThereWhereAContainerForbidsToAsk) {
+TEST(NumaMemory, IsUsableIfAContainerForbidsPolicies) {
   for (const int error : {EPERM, ENOSYS}) {
     const int outcome =
         in_a_container(SECCOMP_RET_ERRNO | static_cast<unsigned>(error), [error]() -> int {
@@ -145,7 +145,7 @@ TEST(NumaMemory, IsThereWhereAContainerForbidsToAsk) {
   }
 }
 
-TEST(NumaMemory, WithoutANodeNothingIsAsked) {
+TEST(NumaMemory, MakesNoPolicyCallWithoutANode) {
   const int outcome = in_a_container(SECCOMP_RET_KILL_PROCESS, []() -> int {
     const NumaMemory memory = allocate_near(2 * kPage, kAnyNumaNode);
     return memory != nullptr && prefer_numa_node(memory.get(), 2 * kPage, kAnyNumaNode) == 0 &&

@@ -27,7 +27,7 @@ std::vector<std::byte> packed(const Texts& texts) {
   return writer.take();
 }
 
-TEST(Packed, NumbersComeBack) {
+TEST(Packed, NumbersReadBackAsWritten) {
   for (unsigned bit = 0; bit < 64; ++bit) {
     for (const uint64_t value : {uint64_t{1} << bit, (uint64_t{1} << bit) - 1}) {
       ByteWriter writer;
@@ -48,7 +48,7 @@ TEST(Packed, NumbersComeBack) {
   }
 }
 
-TEST(Packed, ColumnsComeBack) {
+TEST(Packed, ColumnsReadBackAsWritten) {
   std::mt19937 random(1);
   for (int round = 0; round < 2000; ++round) {
     Column column;
@@ -69,7 +69,7 @@ TEST(Packed, ColumnsComeBack) {
   }
 }
 
-TEST(Packed, EvenColumnsAreSmall) {
+TEST(Packed, RegularColumnsTakeFewBytes) {
   Column same(65536, 7);
   Column rising(65536);
   Column falling(65536);
@@ -85,14 +85,14 @@ TEST(Packed, EvenColumnsAreSmall) {
   EXPECT_LE(packed(in_turn).size(), 64U);
 }
 
-TEST(Packed, UnevenColumnsTakeNoMoreThanTheirNumbers) {
+TEST(Packed, IrregularColumnsTakeNoMoreThanTheirNumbers) {
   std::mt19937 random(4);
   Column column;
   for (int i = 0; i < 1000; ++i) column.push_back(static_cast<uint32_t>(random() % 100));
   EXPECT_LE(packed(column).size(), 1001U);
 }
 
-TEST(Packed, ColumnsKeepTheirLimits) {
+TEST(Packed, ColumnsBeyondTheLimitsAreRefused) {
   const auto refused = [](uint64_t run, uint64_t first, uint64_t folded_step) {
     ByteWriter writer;
     writer.write(uint8_t{0});  // in runs
@@ -113,7 +113,7 @@ TEST(Packed, ColumnsKeepTheirLimits) {
   EXPECT_TRUE(refused(4, 0, std::numeric_limits<uint64_t>::max() - 1));
 }
 
-TEST(Packed, TextsComeBackAndShareBeginnings) {
+TEST(Packed, TextsReadBackAndShareCommonPrefixes) {
   const Texts texts = {"",     "node-0001", "node-0002",         "node-0002",
                        "node", "other",     std::string(3, '\0')};
   const std::vector<std::byte> bytes = packed(texts);
@@ -132,7 +132,7 @@ TEST(Packed, TextsComeBackAndShareBeginnings) {
   EXPECT_LE(packed(many).size(), 3300U);
 }
 
-TEST(Packed, TextsThatGrowBeyondAllBytesAreRefused) {
+TEST(Packed, TextsBeyondTheTotalLimitAreRefused) {
   const Texts texts(100, std::string(50, 'x'));  // two bytes each, after the first
   const std::vector<std::byte> bytes = packed(texts);
   EXPECT_LE(bytes.size(), 360U);
@@ -143,7 +143,7 @@ TEST(Packed, TextsThatGrowBeyondAllBytesAreRefused) {
   EXPECT_TRUE(strict.failed());
 }
 
-TEST(Packed, HostileBytesFailOrKeepTheLimits) {
+TEST(Packed, HostileBytesFailOrStayWithinTheLimits) {
   std::mt19937 random(2);
   const Column column = {5, 5, 5, 6, 7, 8, 2, 0, 9};
   const Texts texts = {"abc", "abd", "x"};

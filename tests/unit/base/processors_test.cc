@@ -24,7 +24,7 @@ ProcessorSet set_of(std::string_view list) {
   return set.value_or(ProcessorSet());
 }
 
-TEST(Processors, ListsAreReadAndWrittenAlike) {
+TEST(Processors, ListsReadBackAsWritten) {
   for (const char* const list :
        {"", "0", "63", "64", "0-63", "0-64", "0-31,64,80-95", "1,3,5", "1000-2047", "65535"}) {
     EXPECT_EQ(set_of(list).text(), list);
@@ -33,14 +33,14 @@ TEST(Processors, ListsAreReadAndWrittenAlike) {
   EXPECT_EQ(set_of("5,5,4-6").text(), "4-6");
 }
 
-TEST(Processors, WhatIsNoListIsNone) {
+TEST(Processors, MalformedListsAreRefused) {
   for (const char* const list : {"x", "-", "1-", "-1", "3-1", "1-2-3", "65536", "0-65536", "1 2",
                                  "0x3", "99999999999999999999999", "1,,x"}) {
     EXPECT_FALSE(ProcessorSet::parse(list).has_value()) << list;
   }
 }
 
-TEST(Processors, SetsAgreeWithSetsOfNumbers) {
+TEST(Processors, SetOperationsMatchAReferenceSet) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     std::set<size_t> numbers[2];
@@ -81,7 +81,7 @@ class ProcessorsOfAThread : public ::testing::Test {
   cpu_set_t before_;
 };
 
-TEST_F(ProcessorsOfAThread, AreNarrowedAndNeverWidened) {
+TEST_F(ProcessorsOfAThread, NarrowingNeverAddsAProcessor) {
   const ProcessorSet all = processors_of(pthread_self());
   ASSERT_FALSE(all.empty());
   size_t first = 0;
@@ -97,7 +97,7 @@ TEST_F(ProcessorsOfAThread, AreNarrowedAndNeverWidened) {
   EXPECT_EQ(processors_of(pthread_self()), one);
 }
 
-TEST_F(ProcessorsOfAThread, StayForMasksThatSayNothing) {
+TEST_F(ProcessorsOfAThread, StayUnchangedForMasksWithoutEffect) {
   const ProcessorSet all = processors_of(pthread_self());
   EXPECT_FALSE(narrow_thread(pthread_self(), ProcessorSet()));
   EXPECT_FALSE(narrow_thread(pthread_self(), set_of("60000-65535")));

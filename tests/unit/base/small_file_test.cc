@@ -44,7 +44,7 @@ class SmallFileTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(SmallFileTest, AsLongAsAllowedAndNoLonger) {
+TEST_F(SmallFileTest, FileOverTheLengthLimitIsRefused) {
   for (const size_t size : {size_t{0}, size_t{1}, size_t{99}, size_t{100}}) {
     write(std::string(size, 'x'));
     for (const auto& file : {read(), read_private()}) {
@@ -62,7 +62,7 @@ TEST_F(SmallFileTest, AsLongAsAllowedAndNoLonger) {
   }
 }
 
-TEST_F(SmallFileTest, WhoMayWriteItDecides) {
+TEST_F(SmallFileTest, FileWritableByOthersIsRefused) {
   for (mode_t mode = 0400; mode <= 0777; ++mode) {
     if ((mode & 0400) == 0) continue;
     write("x", mode);
@@ -84,7 +84,7 @@ TEST_F(SmallFileTest, WhoMayWriteItDecides) {
   }
 }
 
-TEST_F(SmallFileTest, AStrangersIsNotPrivate) {
+TEST_F(SmallFileTest, PrivateFileOfAnotherUserIsRefused) {
   write("x");
   if (chown(path().c_str(), 12345, static_cast<gid_t>(-1)) != 0) {
     GTEST_SKIP() << "this user cannot give files away";
@@ -95,7 +95,7 @@ TEST_F(SmallFileTest, AStrangersIsNotPrivate) {
   EXPECT_TRUE(read().ok());
 }
 
-TEST_F(SmallFileTest, OnlyFilesAreReadAndNobodyWaits) {
+TEST_F(SmallFileTest, OnlyRegularFilesAreReadAndReadingNeverBlocks) {
   EXPECT_EQ(read().status().code(), Code::kNotFound);
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
   EXPECT_EQ(read().status().code(), Code::kInvalidArgument);

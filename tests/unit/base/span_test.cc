@@ -38,12 +38,12 @@ std::vector<std::byte> counting(size_t size, int first) {
   return bytes;
 }
 
-TEST(Span, TotalOfExtents) {
+TEST(Span, TotalBytesAddsAllExtents) {
   EXPECT_EQ(total_bytes({}), 0u);
   EXPECT_EQ(total_bytes(Pieces({0, 3, 0, 5}).extents()), 8u);
 }
 
-TEST(Span, ScatterThenGatherEveryRange) {
+TEST(Span, GatherReturnsWhatScatterWroteForEveryRange) {
   const Pieces pieces({0, 3, 1, 0, 5, 2, 0});
   const size_t total = total_bytes(pieces.extents());
   for (size_t offset = 0; offset <= total; ++offset) {
@@ -71,7 +71,7 @@ TEST(Span, PiecesCoverTheRangeInOrder) {
   EXPECT_EQ(lengths, (std::vector<size_t>{2, 4, 2}));
 }
 
-TEST(Span, CopiesOfEveryShortLengthAreWhole) {
+TEST(Span, CopyOfEveryShortLengthIsComplete) {
   for (size_t length = 0; length <= 70; ++length) {
     const std::vector<std::byte> source = counting(length, 3);
     std::vector<std::byte> target(length + 2, std::byte{0xee});
@@ -83,7 +83,7 @@ TEST(Span, CopiesOfEveryShortLengthAreWhole) {
 }
 
 // The first piece holds the whole range or a part of it.
-TEST(Span, GatherFromAnyPlaceOfTwoPieces) {
+TEST(Span, GatherReadsAnyRangeOfTwoPieces) {
   const Pieces pieces({30, 30});
   scatter(pieces.extents(), 0, counting(60, 1));
   const std::vector<std::byte> all = pieces.joined();
@@ -99,7 +99,7 @@ TEST(Span, GatherFromAnyPlaceOfTwoPieces) {
   }
 }
 
-TEST(Span, NoPieceForNothing) {
+TEST(Span, EmptyRangeVisitsNoPiece) {
   const Pieces pieces({4});
   int calls = 0;
   for_each_piece(pieces.extents(), 4, 0, [&](std::byte*, size_t) { ++calls; });
@@ -107,7 +107,7 @@ TEST(Span, NoPieceForNothing) {
   EXPECT_EQ(calls, 0);
 }
 
-TEST(Span, RandomExtents) {
+TEST(Span, RandomExtentsBehaveLikeOneRun) {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {
     std::vector<size_t> lengths(random() % 8);

@@ -42,7 +42,7 @@ TEST(Status, ValuesAndNamesAreUnique) {
   }
 }
 
-TEST(Status, ValuesLieInTheirBands) {
+TEST(Status, ValuesStayInTheirReservedRange) {
   for (const Row& row : kRows) {
     EXPECT_LE(row.value, 1) << row.name;
     EXPECT_GE(row.value, -99) << row.name;
@@ -54,7 +54,7 @@ TEST(Status, ValuesLieInTheirBands) {
   EXPECT_LE(HETCOMM_CONTEXT_FAILED, -80);
 }
 
-TEST(Status, UnknownValues) {
+TEST(Status, UnknownValuesHaveTheNameUnknown) {
   for (const int32_t value : {2, 999, -39, -100, INT32_MAX, INT32_MIN}) {
     EXPECT_STREQ(code_name(static_cast<Code>(value)), "UNKNOWN") << value;
     EXPECT_STRNE(code_text(static_cast<Code>(value)), "") << value;
@@ -69,7 +69,7 @@ TEST(Status, DefaultIsSuccess) {
   EXPECT_EQ(status.code(), Code::kOk);
 }
 
-TEST(Status, TextFallsBackToTheCodes) {
+TEST(Status, TextDefaultsToTheTextOfTheCode) {
   EXPECT_EQ(Status(Code::kTimedOut).text(), "the deadline passed");
   EXPECT_EQ(Status(Code::kTimedOut, "recv from 3").text(), "recv from 3");
 }
@@ -118,7 +118,7 @@ TEST(Status, ReturnIfErrorStopsAtTheFirstFailure) {
   EXPECT_EQ(steps, 2);
 }
 
-TEST(Status, ErrnoMapsToWhatIsBroken) {
+TEST(Status, ErrnoMapsToTheMatchingCode) {
   const struct {
     int error;
     Code code;

@@ -9,7 +9,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(Printable, OrdinaryTextsStay) {
+TEST(Printable, OrdinaryTextIsUnchanged) {
   for (const char* text :
        {"", "rank 3 is lost: \"why\"", "gr\u00fc\u00df \u4e2d\u6587 \U0001f600"}) {
     EXPECT_EQ(printable(text), text);
@@ -17,7 +17,7 @@ TEST(Printable, OrdinaryTextsStay) {
   }
 }
 
-TEST(Printable, ControlCharactersAreMadeVisible) {
+TEST(Printable, ControlCharactersAreEscaped) {
   EXPECT_EQ(printable("a\x1b]0;title\x07"), "a\\x1b]0;title\\x07");
   EXPECT_EQ(printable("one\ntwo\r\t"), "one\\x0atwo\\x0d\\x09");
   EXPECT_EQ(printable(std::string_view("\0x", 2)), "\\x00x");
@@ -29,7 +29,7 @@ TEST(Printable, ControlCharactersAreMadeVisible) {
   EXPECT_EQ(printable_lines("one\ntwo\x1b"), "one\ntwo\\x1b");
 }
 
-TEST(Printable, WhatIsNoUtf8IsMadeVisible) {
+TEST(Printable, InvalidUtf8IsEscaped) {
   EXPECT_EQ(printable("\x9b"), "\\x9b");
   EXPECT_EQ(printable("\xc3"), "\\xc3");
   EXPECT_EQ(printable("\xc3("), "\\xc3(");
@@ -40,7 +40,7 @@ TEST(Printable, WhatIsNoUtf8IsMadeVisible) {
   EXPECT_EQ(printable("\xff\xfe"), "\\xff\\xfe");
 }
 
-TEST(Durations, AreWrittenAsTheyWereSet) {
+TEST(Durations, PrintInTheUnitInWhichTheyWereSet) {
   constexpr uint64_t kMs = 1'000'000;
   EXPECT_EQ(duration_text(3'000 * kMs), "3 s");
   EXPECT_EQ(duration_text(300'000 * kMs), "300 s");
@@ -51,7 +51,7 @@ TEST(Durations, AreWrittenAsTheyWereSet) {
   EXPECT_EQ(duration_text(0), "0 s");
 }
 
-TEST(LeadingNumber, IsWhatATextBeginsWith) {
+TEST(LeadingNumber, IsReadFromTheBeginningOfAText) {
   EXPECT_EQ(leading_number("14.0625 Gb/sec (1X FDR)"), 14.0625);
   EXPECT_EQ(leading_number("16.0 GT/s PCIe"), 16);
   EXPECT_EQ(leading_number("16"), 16);

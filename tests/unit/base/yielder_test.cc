@@ -42,14 +42,14 @@ class Waiter {
   uint64_t now_us_ = 1;
 };
 
-TEST(Yielder, GoesOnAsLongAsTheProcessorComesBackAtOnce) {
+TEST(Yielder, KeepsYieldingWhileYieldsReturnAtOnce) {
   Waiter waiter;
   EXPECT_EQ(waiter.run(100 * kMs, 10), 10'000);
   EXPECT_EQ(waiter.run(100 * kMs, 400), 250);  // another rank has worked for a while
   EXPECT_TRUE(waiter.may_yield());
 }
 
-TEST(Yielder, GivesAStrangerFewSlices) {
+TEST(Yielder, GivesFewSlicesToAnotherBusyThread) {
   Waiter waiter;
   EXPECT_EQ(waiter.run(90 * kMs, 4 * kMs), 1);
   EXPECT_FALSE(waiter.may_yield());
@@ -61,7 +61,7 @@ TEST(Yielder, GivesAStrangerFewSlices) {
 }
 
 // The yielder must notice that the other thread has gone.
-TEST(Yielder, IsNeverSilentForLong) {
+TEST(Yielder, RetriesWithinABoundedTime) {
   Waiter waiter;
   waiter.run(10'000 * kMs, 4 * kMs);
   EXPECT_GE(waiter.run(10'000 * kMs, 4 * kMs), 10);
@@ -69,7 +69,7 @@ TEST(Yielder, IsNeverSilentForLong) {
   EXPECT_TRUE(waiter.may_yield());
 }
 
-TEST(Yielder, BeginsAnewWhenTheStrangerHasGone) {
+TEST(Yielder, ResetsItsPauseOnceTheOtherThreadHasGone) {
   Waiter waiter;
   waiter.run(5'000 * kMs, 4 * kMs);
   while (!waiter.may_yield()) waiter.run(1 * kMs, 1);
@@ -80,7 +80,7 @@ TEST(Yielder, BeginsAnewWhenTheStrangerHasGone) {
 }
 
 // The scheduler's own time does not count.
-TEST(TimedYielder, LosesLittleBesideARealStranger) {
+TEST(TimedYielder, LosesLittleTimeToARealBusyThread) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
   cpu_set_t one;
