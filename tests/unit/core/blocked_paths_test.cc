@@ -45,14 +45,14 @@ class Paths {
   std::set<std::pair<size_t, size_t>> open_;
 };
 
-TEST(BlockedPaths, TheThirdBreakIsOneTooMany) {
+TEST(BlockedPaths, PairFailsAtTheThirdBreak) {
   Paths paths;
   EXPECT_FALSE(paths.fails(kOne));
   EXPECT_FALSE(paths.fails(kOne));
   EXPECT_TRUE(paths.fails(kOne));
 }
 
-TEST(BlockedPaths, BreaksWithoutDataCountNothing) {
+TEST(BlockedPaths, BreaksWithoutDataDoNotCount) {
   Paths paths;
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(paths.fails(kOne, Passage::kNothing));
   EXPECT_FALSE(paths.fails(kOne));
@@ -62,7 +62,7 @@ TEST(BlockedPaths, BreaksWithoutDataCountNothing) {
   EXPECT_TRUE(paths.fails(kOne));
 }
 
-TEST(BlockedPaths, AnAcknowledgementClearsTheCount) {
+TEST(BlockedPaths, AcknowledgementClearsTheCount) {
   Paths paths;
   for (int i = 0; i < 100; ++i) {
     EXPECT_FALSE(paths.fails(kOne));
@@ -71,7 +71,7 @@ TEST(BlockedPaths, AnAcknowledgementClearsTheCount) {
   }
 }
 
-TEST(BlockedPaths, AnAcknowledgementOnOnePathClearsAll) {
+TEST(BlockedPaths, AcknowledgementOnOnePathClearsAllCounts) {
   Paths paths;
   for (int i = 0; i < 100; ++i) {
     EXPECT_FALSE(paths.fails(kOne));
@@ -81,7 +81,7 @@ TEST(BlockedPaths, AnAcknowledgementOnOnePathClearsAll) {
   }
 }
 
-TEST(BlockedPaths, EveryPathHasToFail) {
+TEST(BlockedPaths, PairFailsOnlyOnceEveryPathHasFailed) {
   Paths paths;
   for (int i = 0; i < 2; ++i) {
     EXPECT_FALSE(paths.fails(kOne));
@@ -91,7 +91,7 @@ TEST(BlockedPaths, EveryPathHasToFail) {
   EXPECT_TRUE(paths.fails(kTwo));
 }
 
-TEST(BlockedPaths, APathThatIsOpenIsAWay) {
+TEST(BlockedPaths, OpenPathKeepsThePairReachable) {
   Paths paths;
   paths.open(kTwo);
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(paths.fails(kOne));
@@ -100,7 +100,7 @@ TEST(BlockedPaths, APathThatIsOpenIsAWay) {
   EXPECT_TRUE(paths.fails(kOne));
 }
 
-TEST(BlockedPaths, APathThatWasOpenLatelyIsAWay) {
+TEST(BlockedPaths, RecentlyOpenPathKeepsThePairReachable) {
   Paths paths;
   for (int i = 0; i < 100; ++i) {
     EXPECT_FALSE(paths.fails(kOne));
@@ -108,7 +108,7 @@ TEST(BlockedPaths, APathThatWasOpenLatelyIsAWay) {
   }
 }
 
-TEST(BlockedPaths, APathThatDoesNotOpenIsNone) {
+TEST(BlockedPaths, PathThatDoesNotOpenIsNotCounted) {
   Paths paths;
   EXPECT_FALSE(paths.fails(kTwo));
   EXPECT_FALSE(paths.fails(kOne));
@@ -118,7 +118,7 @@ TEST(BlockedPaths, APathThatDoesNotOpenIsNone) {
 
 // Interfaces go down and up in turn: the connection opened last carries data until its interface
 // fails.
-TEST(BlockedPaths, InterfacesThatFlapInTurnLoseNobody) {
+TEST(BlockedPaths, PairSurvivesInterfacesThatFlapInTurn) {
   Paths paths;
   for (int i = 0; i < 1000; ++i) {
     EXPECT_FALSE(paths.fails(i % 2 == 0 ? kOne : kTwo, Passage::kBlocked));

@@ -44,7 +44,7 @@ class Machine {
   std::uniform_real_distribution<double> noise_{0.9, 1.2};
 };
 
-TEST(BulkChooser, TakesTheCheaperWayAndPaysLittleForLooking) {
+TEST(BulkChooser, TakesTheCheaperMethodAndProbesRarely) {
   for (const double get : {0.01, 0.03, 0.2, 1.0}) {
     for (const uint64_t bytes : {kMi / 32, kMi, 64 * kMi}) {
       for (const int window : {1, 64}) {
@@ -59,7 +59,7 @@ TEST(BulkChooser, TakesTheCheaperWayAndPaysLittleForLooking) {
   }
 }
 
-TEST(BulkChooser, SeesThatTheWayInUseHasBecomeSlow) {
+TEST(BulkChooser, SwitchesWhenTheMethodInUseBecomesSlow) {
   BulkChooser chooser;
   Machine machine;
   machine.run(chooser, kMi, 1000);
@@ -71,7 +71,7 @@ TEST(BulkChooser, SeesThatTheWayInUseHasBecomeSlow) {
   EXPECT_LT(machine.run(chooser, kMi, 1000), 1.1);
 }
 
-TEST(BulkChooser, SeesThatTheOtherWayHasBecomeFast) {
+TEST(BulkChooser, SwitchesWhenTheOtherMethodBecomesFast) {
   BulkChooser chooser;
   Machine machine;
   machine.put = 0.5;  // copying between distant cores
@@ -82,7 +82,7 @@ TEST(BulkChooser, SeesThatTheOtherWayHasBecomeFast) {
   EXPECT_LT(machine.run(chooser, kMi, 1000), 1.05);
 }
 
-TEST(BulkChooser, ThreadSwitchesDoNotMislead) {
+TEST(BulkChooser, ThreadSwitchesDoNotChangeTheChoice) {
   BulkChooser chooser;
   Machine machine;
   machine.get = 0.2;
@@ -91,7 +91,7 @@ TEST(BulkChooser, ThreadSwitchesDoNotMislead) {
   EXPECT_LT(machine.run(chooser, kMi, 20'000), 1.15);
 }
 
-TEST(BulkChooser, GetsThatFailAreLeftAlone) {
+TEST(BulkChooser, StopsUsingGetsAfterTheyFail) {
   BulkChooser chooser;
   int gets = 0;
   for (int i = 0; i < 10'000; ++i) {
@@ -106,7 +106,7 @@ TEST(BulkChooser, GetsThatFailAreLeftAlone) {
 }
 
 // Transfers that are cancelled are never measured.
-TEST(BulkChooser, ATrialThatIsCancelledIsMadeAgain) {
+TEST(BulkChooser, RepeatsACancelledTrial) {
   BulkChooser chooser;
   Machine machine;
   machine.get = 0.01;
@@ -116,7 +116,7 @@ TEST(BulkChooser, ATrialThatIsCancelledIsMadeAgain) {
 }
 
 // All transfers begin before the first one has finished.
-TEST(BulkChooser, ADeepWindowIsNoFailure) {
+TEST(BulkChooser, DeepWindowDoesNotCountAsFailure) {
   for (const int window : {300, 600, 5000}) {
     for (const double get : {0.01, 0.2}) {
       BulkChooser chooser;
@@ -130,7 +130,7 @@ TEST(BulkChooser, ADeepWindowIsNoFailure) {
 }
 
 // A peer shares its core, so some transfers are slow with either method.
-TEST(BulkChooser, SlowOnesInARowDoNotMakeItTryOften) {
+TEST(BulkChooser, SlowTransfersInARowDoNotIncreaseTrials) {
   BulkChooser chooser;
   Machine machine;
   machine.get = 2;
@@ -145,7 +145,7 @@ TEST(BulkChooser, SlowOnesInARowDoNotMakeItTryOften) {
   EXPECT_LT(gets, 60);
 }
 
-TEST(BulkChooser, ANewSizeBeginsWithWhatIsKnownOfTheOneBelow) {
+TEST(BulkChooser, NewSizeStartsWithTheChoiceOfTheNextSmallerSize) {
   BulkChooser chooser;
   Machine machine;
   machine.get = 0.01;
@@ -154,7 +154,7 @@ TEST(BulkChooser, ANewSizeBeginsWithWhatIsKnownOfTheOneBelow) {
 }
 
 // One message may have suffered a thread switch, or found all its data in the cache.
-TEST(TwoWays, OneOddMessageOfATrialMisleadsNobody) {
+TEST(TwoWays, OneOutlierInATrialDoesNotChangeTheChoice) {
   for (const double odd : {100.0, 0.01}) {
     for (uint32_t when = 0; when < TwoWays::kBurst; ++when) {
       TwoWays ways;
@@ -167,7 +167,7 @@ TEST(TwoWays, OneOddMessageOfATrialMisleadsNobody) {
   }
 }
 
-TEST(BulkChooser, AGuessIsMeasuredSoonWhereThatCostsLittle) {
+TEST(BulkChooser, MeasuresAGuessSoonIfThatIsCheap) {
   BulkChooser chooser;
   Machine machine;
   machine.get = machine.put;

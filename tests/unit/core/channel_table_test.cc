@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(ChannelTableTest, FindsWhatIsOpenAndNothingElse) {
+TEST(ChannelTableTest, FindsOpenChannelsOnly) {
   ChannelTable table;
   EXPECT_TRUE(table.empty());
   std::vector<Channel*> open;
@@ -30,7 +30,7 @@ TEST(ChannelTableTest, FindsWhatIsOpenAndNothingElse) {
   EXPECT_TRUE(table.empty());
 }
 
-TEST(ChannelTableTest, NumbersAreNotUsedAgainSoon) {
+TEST(ChannelTableTest, ClosedNumbersAreNotReusedSoon) {
   ChannelTable table;
   const uint32_t first = table.open().id;
   std::set<uint32_t> seen{first};
@@ -43,7 +43,7 @@ TEST(ChannelTableTest, NumbersAreNotUsedAgainSoon) {
   EXPECT_NE(table.find(first), nullptr);
 }
 
-TEST(ChannelTableTest, BeginsAnewBesideWhatIsOpen) {
+TEST(ChannelTableTest, NumbersWrapAroundAndSkipOpenChannels) {
   ChannelTable table(UINT32_MAX - 1);
   Channel& last_but_one = table.open();
   EXPECT_EQ(last_but_one.id, UINT32_MAX - 1);

@@ -518,7 +518,7 @@ bool works_in_place(Kind kind) {
 
 class CollectiveSteps : public ::testing::TestWithParam<int> {};
 
-TEST_P(CollectiveSteps, GivesWhatTheOperationSays) {
+TEST_P(CollectiveSteps, EveryAlgorithmGivesTheDefinedResult) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const Algorithm algorithm : kAlgorithms) {
     Algorithm found = Algorithm::kChosen;
@@ -571,7 +571,7 @@ const std::vector<uint32_t> kClusters[] = {
     {0, 0, 0, 0, 0, 1, 2, 3, 4},
 };
 
-TEST_P(CollectiveSteps, KnowsClustersOfRanks) {
+TEST_P(CollectiveSteps, ClustersOfRanksGiveTheSameResult) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const Algorithm algorithm : {Algorithm::kChosen, Algorithm::kRing, Algorithm::kTwoLevel}) {
     Algorithm found = Algorithm::kChosen;
@@ -610,7 +610,7 @@ TEST_P(CollectiveSteps, KnowsClustersOfRanks) {
 }
 
 // Tests several segments and a remainder.
-TEST_P(CollectiveSteps, CutsLargeDataIntoSegments) {
+TEST_P(CollectiveSteps, LargeDataInSegmentsGivesTheDefinedResult) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const uint32_t ranks : {2u, 3u, 8u}) {
     for (const uint64_t elements : {131'072u, 300'001u}) {
@@ -627,7 +627,7 @@ INSTANTIATE_TEST_SUITE_P(All, CollectiveSteps, ::testing::Range(0, static_cast<i
                          kind_name);
 
 // Counts the bytes that the link from one cluster of four to the other carries.
-TEST(CollectiveClusters, LittleGoesBetweenThem) {
+TEST(CollectiveClusters, TwoLevelAlgorithmsSendLittleBetweenClusters) {
   const std::vector<uint32_t> clusters = {0, 1, 0, 1, 0, 1, 0, 1};
   const uint64_t elements = 4096;
   const auto traffic_of = [&](Kind kind, Algorithm algorithm) {
@@ -667,7 +667,7 @@ TEST(CollectiveClusters, LittleGoesBetweenThem) {
 }
 
 // Uses the algorithms for large data, with and without rounding.
-TEST(CollectiveRounding, NoMoreBytesGoForIt) {
+TEST(CollectiveRounding, RoundingOnceSendsNoAdditionalBytes) {
   const auto moved = [](Kind kind, Algorithm algorithm, uint32_t ranks, bool rounds) {
     const Case test{
         .kind = kind, .algorithm = algorithm, .ranks = ranks, .elements = 26880, .rounds = rounds};
@@ -703,7 +703,7 @@ Algorithm chosen(Kind kind, const RankPlacement& placement, uint64_t bytes, bool
   return choose(problem);
 }
 
-TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
+TEST(CollectiveAlgorithms, ChoiceFollowsLinksAndSize) {
   const RankPlacement host(std::vector<uint32_t>(8, 0), kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20), Algorithm::kRing);
@@ -749,7 +749,7 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
 }
 
 // Between hosts, the algorithm uses rounds or a ring, whichever is faster.
-TEST(CollectiveAlgorithms, TwoLevelsTakeTheBetterWayBetweenHosts) {
+TEST(CollectiveAlgorithms, TwoLevelsUseTheFasterAlgorithmBetweenHosts) {
   std::vector<uint32_t> labels;
   for (uint32_t rank = 0; rank < 128; ++rank) labels.push_back(rank / 2);
   const RankPlacement hosts(labels, kNear, kFar);
@@ -804,7 +804,7 @@ class Writers {
   int steps_ = 0;
 };
 
-TEST(WriteWays, TheOneThatCostsLeastIsTaken) {
+TEST(WriteWays, CheapestWayIsChosen) {
   Writers writers;
   const Writers::Cost near{.writing = 4'000, .reading = 4'000};
   const Writers::Cost far{.writing = 30'000, .reading = 60'000};
@@ -833,7 +833,7 @@ int try_ways(WayTrials& ways, int count, bool sums, uint64_t bytes, uint64_t cac
   return streamed;
 }
 
-TEST(WayTrials, TakeTheQuickerWay) {
+TEST(WayTrials, ConvergeOnTheFasterWay) {
   WayTrials ways;
   constexpr uint64_t kBytes = 16 << 20;
   EXPECT_LE(try_ways(ways, 640, true, kBytes, 1'000'000, 1'500'000), 640 / 32 + 6);
@@ -847,7 +847,7 @@ TEST(WayTrials, TakeTheQuickerWay) {
 }
 
 // The first operations allocate pages, so their times do not reveal which method is faster.
-TEST(WayTrials, FirstOperationsDoNotCount) {
+TEST(WayTrials, FirstOperationsAreNotMeasured) {
   WayTrials ways;
   EXPECT_EQ(ways.next(true, 1 << 24), WriteWay::kCached);
   ways.note(WriteWay::kCached, 900'000'000);
@@ -876,7 +876,7 @@ constexpr const char* kBench = R"({"meta": {}, "rows": [
   {"test": "bandwidth", "impl": "hetcomm", "transport": "odd", "memory": "host", "bytes": 64,
    "bandwidth_MBps": 1e300}, 7, null, {"bytes": "many"}]})";
 
-TEST(TransportCosts, IsReadFromWhatTheBenchmarkPrints) {
+TEST(TransportCosts, ParseFromBenchmarkOutput) {
   const Result<TransportCosts> model = TransportCosts::parse(kBench);
   ASSERT_TRUE(model.ok()) << model.status().text();
   const LinkCost* const tcp = model.value().find("tcp");
@@ -895,7 +895,7 @@ TEST(TransportCosts, IsReadFromWhatTheBenchmarkPrints) {
 }
 
 // If parsed, each of these files would take a gigabyte.
-TEST(TransportCosts, HostileFilesCostLittle) {
+TEST(TransportCosts, HostileFilesAreRefusedWithoutMuchMemory) {
   const std::string brackets(3u << 20, '[');
   EXPECT_EQ(TransportCosts::parse(brackets).status().code(), Code::kInvalidArgument);
   EXPECT_NE(TransportCosts::parse(brackets).status().text().find("brackets"), std::string::npos);
@@ -910,7 +910,7 @@ TEST(TransportCosts, HostileFilesCostLittle) {
       << model.status().text();
 }
 
-TEST(TransportCosts, SaysWhichFileIsWrong) {
+TEST(TransportCosts, ErrorNamesTheFaultyFile) {
   for (const char* const path : {"/nowhere/links.json", "/proc/self/cmdline"}) {
     const Result<LinkFile> model = read_link_file(std::string(path));
     ASSERT_FALSE(model.ok());
@@ -925,7 +925,7 @@ TEST(LinkCost, TimesDoNotOverflow) {
   EXPECT_EQ((LinkCost{.latency_ns = 1, .bytes_per_s = 0}.time_ns(0)), 1U);
 }
 
-TEST(CollectiveAlgorithms, AreFoundByNameAndListed) {
+TEST(CollectiveAlgorithms, NamesAreFoundAndUnknownNamesListAll) {
   Algorithm algorithm = Algorithm::kChosen;
   std::string known;
   EXPECT_TRUE(find_algorithm(Kind::kAllreduce, "ring", &algorithm, &known));
@@ -935,7 +935,7 @@ TEST(CollectiveAlgorithms, AreFoundByNameAndListed) {
   EXPECT_EQ(known, "recursive_doubling, ring, two_level");
 }
 
-TEST(CollectiveCall, SaysInWhatTwoDiffer) {
+TEST(CollectiveCall, ComparisonNamesTheDifferingArgument) {
   Call one;
   one.kind = Kind::kAllreduce;
   one.datatype = 13;

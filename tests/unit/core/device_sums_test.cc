@@ -81,7 +81,7 @@ float number(size_t operand, uint64_t element) {
   return static_cast<float>(mixed >> 40) / 1024;
 }
 
-TEST_F(DeviceSumsTest, GiveTheBitsOfTheHost) {
+TEST_F(DeviceSumsTest, DeviceSumsEqualHostSumsBitForBit) {
   DeviceSums sums(devices_, staging_, Mode::kDevice);
   struct Shape {
     int32_t datatype;
@@ -170,7 +170,7 @@ TEST_F(DeviceSumsTest, GiveTheBitsOfTheHost) {
   }
 }
 
-TEST_F(DeviceSumsTest, OnlyOfDevicesThatReduce) {
+TEST_F(DeviceSumsTest, DevicesWithoutReductionAreNotUsed) {
   DeviceSums sums(devices_, staging_, Mode::kDevice);
   DeviceSum sum = plain_sum(1000);
   EXPECT_TRUE(sums.takes(sum));
@@ -185,7 +185,7 @@ TEST_F(DeviceSumsTest, OnlyOfDevicesThatReduce) {
   EXPECT_FALSE(none.takes(plain_sum(1000)));
 }
 
-TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
+TEST_F(DeviceSumsTest, FasterPlaceIsUsedOnceBothAreMeasured) {
   DeviceSums sums(devices_, staging_, Mode::kMeasured);
   const DeviceSum sum = plain_sum(kLong);
   const DeviceSum brief = plain_sum(DeviceSums::kMinBytes - 1);
@@ -219,7 +219,7 @@ TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
 
 // A trial without effect delays the next one, up to a limit. After one with an effect, the next
 // trial is early again.
-TEST_F(DeviceSumsTest, TrialsBecomeRare) {
+TEST_F(DeviceSumsTest, TrialsWithoutEffectBecomeRare) {
   constexpr uint32_t kMin = DeviceSums::kMinTrialDistance;
   constexpr uint32_t kMax = DeviceSums::kMaxTrialDistance;
   DeviceSums sums(devices_, staging_, Mode::kMeasured);
@@ -276,7 +276,7 @@ const DeviceTable& failing_table(const DeviceTable& given) {
 }
 
 // The host can make a sum if the device wrote nothing. Otherwise the operands may be overwritten.
-TEST_F(DeviceSumsTest, FailBeforeAndAfterTheFirstByte) {
+TEST_F(DeviceSumsTest, HostTakesOverOnlyIfTheDeviceWroteNothing) {
   const Device real = create_sim_device("sim-address", "memory=64M").value();
   const size_t index = devices_.add({&failing_table(*real.table), real.instance}).value();
   DeviceSums sums(devices_, staging_, Mode::kDevice);
@@ -299,7 +299,7 @@ TEST_F(DeviceSumsTest, FailBeforeAndAfterTheFirstByte) {
   run(sums, sum);
 }
 
-TEST_F(DeviceSumsTest, OneThatHasFailedIsLeftAlone) {
+TEST_F(DeviceSumsTest, DeviceThatFailedIsNotUsedAgain) {
   const Device real = create_sim_device("sim-address", "memory=64M").value();
   const size_t index = devices_.add({&failing_table(*real.table), real.instance}).value();
   DeviceSums sums(devices_, staging_, Mode::kMeasured);
@@ -318,7 +318,7 @@ TEST_F(DeviceSumsTest, OneThatHasFailedIsLeftAlone) {
   EXPECT_LT(later, 20);
 }
 
-TEST_F(DeviceSumsTest, NothingIsAllocatedDuringAHold) {
+TEST_F(DeviceSumsTest, NothingIsAllocatedWhileAStreamIsHeldBack) {
   DeviceSums sums(devices_, staging_, Mode::kDevice);
   const DeviceSum sum = plain_sum(1000);
   devices_.calls().add_hold();
@@ -339,7 +339,7 @@ TEST_F(DeviceSumsTest, NothingIsAllocatedDuringAHold) {
   devices_.calls().drop_hold();
 }
 
-TEST_F(DeviceSumsTest, WithoutRoomTheHostSums) {
+TEST_F(DeviceSumsTest, HostSumsIfDeviceMemoryIsExhausted) {
   const Device& device = devices_.device(kReduces);
   std::vector<void*> all;
   void* address = nullptr;

@@ -168,7 +168,7 @@ class EngineTest : public ::testing::TestWithParam<bool> {
   Engine engine_{core_};
 };
 
-TEST_P(EngineTest, TheBatonIsForOneThread) {
+TEST_P(EngineTest, OneThreadHoldsTheBatonAtATime) {
   uint64_t count = 0;  // guarded only by the baton
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -191,7 +191,7 @@ TEST_P(EngineTest, TheBatonIsForOneThread) {
   EXPECT_EQ(count, 12'000U);
 }
 
-TEST_P(EngineTest, WhatIsQueuedStartsOnceInOrder) {
+TEST_P(EngineTest, QueuedOperationsStartOnceInOrder) {
   constexpr size_t kThreads = 3;
   constexpr size_t kEach = 2000;
   std::vector<std::vector<Operation*>> own(kThreads);
@@ -217,7 +217,7 @@ TEST_P(EngineTest, WhatIsQueuedStartsOnceInOrder) {
   }
 }
 
-TEST_P(EngineTest, WhatIsQueuedBesideAHeldBatonStartsWhenItIsGivenUp) {
+TEST_P(EngineTest, OperationsQueuedWhileTheBatonIsHeldStartOnRelease) {
   Operation* const operation = allocate(engine_);
   Operation* const after = allocate(engine_);
   {
@@ -232,7 +232,7 @@ TEST_P(EngineTest, WhatIsQueuedBesideAHeldBatonStartsWhenItIsGivenUp) {
   EXPECT_EQ(core_.started, (std::vector<Operation*>{operation, after}));
 }
 
-TEST_P(EngineTest, AWaitEndsWithItsOperation) {
+TEST_P(EngineTest, WaitEndsWithItsOwnOperationOnly) {
   Operation* const mine = pending();
   Operation* const other = pending();
   EXPECT_FALSE(wait(mine, 2 * kMs));
@@ -248,7 +248,7 @@ TEST_P(EngineTest, AWaitEndsWithItsOperation) {
   EXPECT_TRUE(wait(other, 0)) << "done before the deadline is looked at";
 }
 
-TEST_P(EngineTest, AWaitEndsAtItsDeadline) {
+TEST_P(EngineTest, WaitEndsAtItsDeadline) {
   Operation* const never = pending();
   for (const bool asleep : {false, true}) {
     const uint64_t from = now_ns();
@@ -263,7 +263,7 @@ TEST_P(EngineTest, AWaitEndsAtItsDeadline) {
 }
 
 // Only one waiter can watch the descriptors. The others must not be stranded when it leaves.
-TEST_P(EngineTest, EveryWaiterHearsOfItsOwn) {
+TEST_P(EngineTest, EveryWaiterWakesForItsOwnOperation) {
   constexpr size_t kWaiters = 6;
   for (int round = 0; round < 5; ++round) {
     std::vector<Operation*> operations;
@@ -299,7 +299,7 @@ TEST_P(EngineTest, EveryWaiterHearsOfItsOwn) {
   }
 }
 
-TEST_P(EngineTest, ATimerEndsASleep) {
+TEST_P(EngineTest, TimerEndsASleep) {
   Operation* const mine = pending();
   uint64_t due = 0;
   {
@@ -314,7 +314,7 @@ TEST_P(EngineTest, ATimerEndsASleep) {
   EXPECT_LT(now_ns(), due + kLong / 2);
 }
 
-TEST_P(EngineTest, ATimerSetEarlierEndsASleepThatWasToLastLonger) {
+TEST_P(EngineTest, TimerMovedEarlierEndsALongerSleep) {
   Operation* const mine = pending();
   {
     const Engine::Baton baton(engine_);
@@ -338,7 +338,7 @@ TEST_P(EngineTest, ATimerSetEarlierEndsASleepThatWasToLastLonger) {
   EXPECT_LT(now_ns() - from, kLong / 2);
 }
 
-TEST_P(EngineTest, TheSweepComesWhenItIsDue) {
+TEST_P(EngineTest, SweepRunsWhenItIsDue) {
   Operation* const never = pending();
   uint64_t before = 0;
   {
@@ -363,7 +363,7 @@ TEST_P(EngineTest, TheSweepComesWhenItIsDue) {
   complete(never);
 }
 
-TEST_P(EngineTest, TheDoorbellMakesASleeperDrive) {
+TEST_P(EngineTest, DoorbellWakesASleeperToMakeProgress) {
   Operation* const mine = pending();
   std::atomic<bool> there{false};
   {
@@ -398,7 +398,7 @@ class Arrival final : public Watcher {
   std::function<void()> then_;
 };
 
-TEST_P(EngineTest, ADescriptorEndsASleep) {
+TEST_P(EngineTest, ReadableDescriptorEndsASleep) {
   Operation* const mine = pending();
   const UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   Arrival arrival([&] {
@@ -422,7 +422,7 @@ TEST_P(EngineTest, ADescriptorEndsASleep) {
 
 // FakeCore::start() checks that the wake-ups were cancelled. An operation whose work no descriptor
 // announces ends the sleep, so that some thread polls for it.
-TEST_P(EngineTest, WhatIsBegunBesideASleeperIsLookedAt) {
+TEST_P(EngineTest, OperationStartedBesideASleeperIsPolled) {
   Operation* const mine = pending();
   Operation* const begun = allocate(engine_);
   {
@@ -455,7 +455,7 @@ TEST_P(EngineTest, WhatIsBegunBesideASleeperIsLookedAt) {
   forget_progress();
 }
 
-TEST_P(EngineTest, EndsAndArrivalsAreCounted) {
+TEST_P(EngineTest, EveryEndAndArrivalIsCounted) {
   const uint64_t ends = engine_.ends();
   const uint64_t arrivals = engine_.arrivals();
   Operation* const mine = pending();
@@ -470,7 +470,7 @@ TEST_P(EngineTest, EndsAndArrivalsAreCounted) {
   EXPECT_EQ(engine_.arrivals(), arrivals + 1);
 }
 
-TEST_P(EngineTest, TheBackgroundThreadDrivesAlone) {
+TEST_P(EngineTest, BackgroundThreadMakesProgressWithoutWaiters) {
   if (!threaded()) GTEST_SKIP() << "there is no background thread in caller mode";
   Operation* const mine = pending();
   Operation* const queued = allocate(engine_);
@@ -488,7 +488,7 @@ TEST_P(EngineTest, TheBackgroundThreadDrivesAlone) {
   EXPECT_EQ(core_.started, std::vector<Operation*>{queued});
 }
 
-TEST_P(EngineTest, InCallerModeNothingMovesByItself) {
+TEST_P(EngineTest, CallerModeMakesNoProgressWithoutCalls) {
   if (threaded()) GTEST_SKIP() << "the background thread drives";
   const uint64_t passes = core_.passes.load();
   sleep_ms(20);

@@ -47,7 +47,7 @@ struct Ends {
   }
 };
 
-TEST(FarWays, TheEndsDoNotTryTogether) {
+TEST(FarWays, EndsNeverTryTheOtherMethodInTheSameTransfer) {
   Ends ends{.direct_direct = 100, .direct_staged = 200, .staged_direct = 200, .staged_staged = 300};
   ends.run(20'000);
   EXPECT_EQ(ends.both_staged, 0);
@@ -56,7 +56,7 @@ TEST(FarWays, TheEndsDoNotTryTogether) {
   EXPECT_LT(ends.sender_staged + ends.receiver_staged, 1000);
 }
 
-TEST(FarWays, WhatIsFasterTogetherIsNotTakenForWhatIsFasterAlone) {
+TEST(FarWays, GainFromBothEndsChangingIsNotCreditedToOne) {
   Ends ends{.direct_direct = 100, .direct_staged = 20, .staged_direct = 95, .staged_staged = 70};
   ends.run(100);
   ends.run(1000);
@@ -64,14 +64,14 @@ TEST(FarWays, WhatIsFasterTogetherIsNotTakenForWhatIsFasterAlone) {
   EXPECT_GT(ends.receiver_staged, 900);
 }
 
-TEST(FarWays, BothStageWhereThatIsFaster) {
+TEST(FarWays, BothEndsStageIfThatIsFaster) {
   Ends ends{.direct_direct = 400, .direct_staged = 300, .staged_direct = 200, .staged_staged = 100};
   ends.run(100);
   ends.run(1000);
   EXPECT_GT(ends.both_staged, 900);
 }
 
-TEST(FarWays, WhatHasGoneTwoWaysDoesNotCount) {
+TEST(FarWays, TransfersThatMixMethodsDoNotCount) {
   Ends ends{.direct_direct = 400, .direct_staged = 300, .staged_direct = 200, .staged_staged = 100};
   ends.run(1000, /*whole=*/false);
   EXPECT_EQ(ends.sender_staged + ends.receiver_staged, 0) << "nothing was measured";

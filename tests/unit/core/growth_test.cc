@@ -27,7 +27,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(MatchTable, GoesOnWithoutMemory) {
+TEST(MatchTable, RefusesTheFirstReceiveWithoutMemoryAndTakesLaterOnes) {
   OperationPool pool(nullptr);
   std::deque<Incoming> messages;
   MatchTable table;
@@ -71,7 +71,7 @@ TEST(MatchTable, GoesOnWithoutMemory) {
   EXPECT_EQ(table.posted_count(), 2U);
 }
 
-TEST(MatchTable, SearchesGoOnWithoutMemoryForIndexes) {
+TEST(MatchTable, SearchesFindMessagesWithoutMemoryForAnIndex) {
   constexpr uint64_t kTags = 200;
   const auto find_all = [](MatchTable& table, const std::deque<Incoming>& messages) {
     for (uint64_t tag = 0; tag < kTags; ++tag) {
@@ -106,7 +106,7 @@ struct Chained {
   IdLink<Chained> id_link;
 };
 
-TEST(IdChains, GoesOnWithoutMemory) {
+TEST(IdChains, RefusesTheFirstObjectWithoutMemoryAndTakesLaterOnes) {
   IdChains<Chained> table;
   test::fail_all_allocations(true);
   EXPECT_THROW(table.make_room(), std::bad_alloc);
@@ -134,7 +134,7 @@ struct End {
   uint64_t name() const { return number; }
 };
 
-TEST(TrackEnds, AnEndThatCouldNotBeAddedIsNotThere) {
+TEST(TrackEnds, EndThatFailedToBeAddedIsAbsent) {
   TrackEnds<End> ends;
   for (int64_t allowed = 0;; ++allowed) {
     test::fail_allocation_after(allowed);
@@ -189,7 +189,7 @@ int until_it_works(Act&& act, Check&& check_after_failure) {
   }
 }
 
-TEST(ReshardBoard, APlanThatCouldNotBeAddedIsNotThere) {
+TEST(ReshardBoard, PlanThatFailedToBeAddedIsAbsent) {
   ReshardBoard board;
   Plan plan;
   const ReshardBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2, 4}};
@@ -211,7 +211,7 @@ TEST(ReshardBoard, APlanThatCouldNotBeAddedIsNotThere) {
   board.remove(plan);
 }
 
-TEST(ReshardBoard, NotesWaitUntilAPlanHasHeardThem) {
+TEST(ReshardBoard, NotesAreKeptUntilAPlanReadsThem) {
   ReshardBoard board;
   const ReshardBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2}};
   std::vector<ReshardBoard::Answer> answers;

@@ -30,7 +30,7 @@ int64_t allocations_of_taking(HostBlocks& blocks, uint64_t bytes) {
   return found;
 }
 
-TEST(HostBlocks, AreUsedAgain) {
+TEST(HostBlocks, ReturnedBlockIsReusedForItsSize) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();
   EXPECT_GT(allocations_of_taking(blocks, 10 * kKiB), 0);
@@ -42,7 +42,7 @@ TEST(HostBlocks, AreUsedAgain) {
   EXPECT_GT(allocations_of_taking(blocks, 4 * kKiB), 0);
 }
 
-TEST(HostBlocks, NoMoreAreKeptThanAllowed) {
+TEST(HostBlocks, CacheKeepsNoMoreThanItsLimit) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();
   std::vector<HostBlocks::Block> used;
@@ -63,7 +63,7 @@ TEST(HostBlocks, NoMoreAreKeptThanAllowed) {
 }
 
 // A block that exceeds the cache's limit is reused, in addition to the others.
-TEST(HostBlocks, LargeOnesAreKeptWhileSomebodyUsesThem) {
+TEST(HostBlocks, BlocksOverTheLimitAreKeptWhileThereIsAUser) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();
   blocks.add_user();
@@ -81,7 +81,7 @@ TEST(HostBlocks, LargeOnesAreKeptWhileSomebodyUsesThem) {
   EXPECT_GT(allocations_of_taking(blocks, 10 * kKiB), 0);
 }
 
-TEST(HostBlocks, ABoundOfTheCallerIsKept) {
+TEST(HostBlocks, BlockRespectsTheCallersSizeLimit) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();
   blocks.give(blocks.take(16 * kKiB));

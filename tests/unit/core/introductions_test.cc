@@ -95,7 +95,7 @@ class CoreIntroductions : public testing::Test, protected Introducer {
   Introductions introductions_{{.rank = 0, .detection_ns = kT}, log_, peers_, credentials_, *this};
 };
 
-TEST_F(CoreIntroductions, AnAnswerMakesARankKnown) {
+TEST_F(CoreIntroductions, AnswerMakesARankKnown) {
   EXPECT_FALSE(introductions_.knows(5));
   ask(5);
   EXPECT_THAT(asked(), ElementsAre(5));
@@ -111,7 +111,7 @@ TEST_F(CoreIntroductions, AnAnswerMakesARankKnown) {
 }
 
 // A call to explain may come between the answer and the pass that reads the mail.
-TEST_F(CoreIntroductions, WhoeverLooksFirstTakesTheProfile) {
+TEST_F(CoreIntroductions, FirstLookupTakesTheProfile) {
   ask(5);
   answer(5);
   EXPECT_TRUE(introductions_.knows(5));  // as explain does
@@ -121,7 +121,7 @@ TEST_F(CoreIntroductions, WhoeverLooksFirstTakesTheProfile) {
   EXPECT_THAT(book_, IsEmpty());
 }
 
-TEST_F(CoreIntroductions, ALostAnswerIsAskedForAgain) {
+TEST_F(CoreIntroductions, UnansweredRankIsAskedAgain) {
   ask(5);
   EXPECT_EQ(introductions_.next_timer_ns(), now_ + kPatience);
   EXPECT_THAT(introductions_.take_overdue(now_ + kPatience - 1), IsEmpty());
@@ -135,7 +135,7 @@ TEST_F(CoreIntroductions, ALostAnswerIsAskedForAgain) {
   EXPECT_EQ(introductions_.next_timer_ns(), now_ + kPatience);
 }
 
-TEST_F(CoreIntroductions, ALateAnswerCounts) {
+TEST_F(CoreIntroductions, LateAnswerIsAccepted) {
   ask(5);
   EXPECT_THAT(introductions_.take_overdue(now_ + kPatience), ElementsAre(5));
   answer(5);
@@ -143,7 +143,7 @@ TEST_F(CoreIntroductions, ALateAnswerCounts) {
   EXPECT_EQ(introductions_.next_timer_ns(), kForever);
 }
 
-TEST_F(CoreIntroductions, AProfileOfNoUseIsToldAtOnce) {
+TEST_F(CoreIntroductions, UnusableProfileIsReportedAtOnce) {
   ask(5);
   book_[5] = text_of(profile_of(6));
   EXPECT_FALSE(introductions_.knows(5));
@@ -160,7 +160,7 @@ TEST_F(CoreIntroductions, AProfileOfNoUseIsToldAtOnce) {
   EXPECT_TRUE(introductions_.knows(5));
 }
 
-TEST_F(CoreIntroductions, WhatWaitsIsNeverOverdue) {
+TEST_F(CoreIntroductions, QueuedRequestIsNeverOverdue) {
   for (int rank = 1; rank < kSize; ++rank) ask(rank);
   EXPECT_EQ(asked().size(), kAtOnce);
   // The first ranks answer one by one, and the same number of further ranks is asked.
@@ -180,7 +180,7 @@ TEST_F(CoreIntroductions, WhatWaitsIsNeverOverdue) {
   EXPECT_EQ(introductions_.next_timer_ns(), now_ - kPatience / 2 + kPatience);
 }
 
-TEST_F(CoreIntroductions, WhoDoesNotAnswerKeepsItsPlaceForAnAttemptAndGivesWay) {
+TEST_F(CoreIntroductions, SilentRankGivesUpItsSlotAfterOneMoreAttempt) {
   for (int rank = 1; rank <= 20; ++rank) ask(rank);
   asked();
   now_ += kPatience;
@@ -195,7 +195,7 @@ TEST_F(CoreIntroductions, WhoDoesNotAnswerKeepsItsPlaceForAnAttemptAndGivesWay) 
   EXPECT_EQ(std::vector<int>(next.begin(), next.begin() + 4), (std::vector<int>{17, 18, 19, 20}));
 }
 
-TEST_F(CoreIntroductions, WhoIsAskedAgainTakesOnePlace) {
+TEST_F(CoreIntroductions, RankAskedRepeatedlyTakesOneSlot) {
   for (int times = 0; times < 5; ++times) {
     ask(5);
     ask(5);
@@ -206,7 +206,7 @@ TEST_F(CoreIntroductions, WhoIsAskedAgainTakesOnePlace) {
   EXPECT_EQ(asked().size(), kAtOnce - 1);
 }
 
-TEST_F(CoreIntroductions, ALostRankMakesRoom) {
+TEST_F(CoreIntroductions, LostRankFreesItsSlot) {
   for (int rank = 1; rank <= 20; ++rank) ask(rank);
   asked();
   introductions_.forget(18);  // rank 18 was queued
@@ -219,7 +219,7 @@ TEST_F(CoreIntroductions, ALostRankMakesRoom) {
   EXPECT_THAT(asked(), ElementsAre(19));
 }
 
-TEST_F(CoreIntroductions, WhoHasForgottenThisRankIsAskedAgain) {
+TEST_F(CoreIntroductions, RankThatForgotThisOneIsAskedAgain) {
   ask(5);
   answer(5);
   ASSERT_TRUE(introductions_.knows(5));
@@ -251,7 +251,7 @@ void with_little_memory(Action&& action) {
   }
 }
 
-TEST_F(CoreIntroductions, WantOfMemoryLosesNothing) {
+TEST_F(CoreIntroductions, OutOfMemoryLosesNoRequest) {
   with_little_memory([&] { introductions_.ask(5); });
   introductions_.ask(5);  // the caller asks again after a failed allocation
   with_little_memory([&] { introductions_.send_next(now_); });

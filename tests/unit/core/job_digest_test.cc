@@ -120,7 +120,7 @@ std::string told_of(const RankCard& card) {
                      kinds);
 }
 
-TEST(RankCard, ComesBack) {
+TEST(RankCard, ReadsBackAsWritten) {
   RankCard given = card_on(77, 5);
   given.known_devices = 12345;
   const Bytes bytes = encode_card(given);
@@ -137,7 +137,7 @@ TEST(RankCard, ComesBack) {
   }
 }
 
-TEST(RankCard, AnAddressThatNoOtherHostReachesIsRefused) {
+TEST(RankCard, AddressThatNoOtherHostCanReachIsRefused) {
   RankCard card = card_on(1, 1);
   card.control = Address::local("hetcomm-control-1");
   EXPECT_THAT(std::string(decode_card(encode_card(card)).status().text()),
@@ -151,7 +151,7 @@ TEST(RankCard, AnAddressThatNoOtherHostReachesIsRefused) {
   EXPECT_EQ(card_of(profile).control.to_string(), card_on(1, 1).control.to_string());
 }
 
-TEST(RankCard, LinksThatCannotBeReadAreRefused) {
+TEST(RankCard, UnreadableLinksAreRefused) {
   RankCard card = card_on(1, 1);
   card.host_links = links_with("eth0");
   EXPECT_TRUE(decode_card(encode_card(card)).ok());
@@ -160,7 +160,7 @@ TEST(RankCard, LinksThatCannotBeReadAreRefused) {
               HasSubstr("the links of its host"));
 }
 
-TEST(RankCard, OtherVersionsAreToldApart) {
+TEST(RankCard, CardOfAnotherVersionIsRefusedAndNamed) {
   const auto text_of = [](const Bytes& bytes) {
     return std::string(decode_card(bytes).status().text());
   };
@@ -174,7 +174,7 @@ TEST(RankCard, OtherVersionsAreToldApart) {
   EXPECT_THAT(text_of(encode_profile({})), HasSubstr("HETCOMM_SMALL_JOB"));
 }
 
-TEST(JobDigest, LinksBeyondTheBudgetAreDroppedAndCounted) {
+TEST(JobDigest, LinksBeyondTheSizeBudgetAreDroppedAndCounted) {
   std::vector<RankCard> cards = cards_of(1000, Layout::kOneByOne);
   for (size_t i = 0; i < cards.size(); ++i) {
     cards[i].host_links = links_with(fmt::format("{:060}", i));
@@ -193,7 +193,7 @@ TEST(JobDigest, LinksBeyondTheBudgetAreDroppedAndCounted) {
   }
 }
 
-TEST(JobDigest, RanksThatSaidNothingOfLinksAreNotCounted) {
+TEST(JobDigest, RanksWithoutLinksAreNotCountedAsDropped) {
   std::vector<RankCard> cards = cards_of(4, Layout::kOneByOne);
   cards[1].host_links.clear();
   cards[2].host_links = links_with("eth2");
@@ -209,7 +209,7 @@ TEST(JobDigest, RanksThatSaidNothingOfLinksAreNotCounted) {
   }
 }
 
-TEST(JobDigest, FewBytesNeverStandForMuch) {
+TEST(JobDigest, FewBytesNeverExpandToMuchMemory) {
   // Every rank encodes 4 KiB about its host in two bytes: all letters but the first repeat the
   // preceding one.
   JobDigest digest = gather(0, cards_of(500, Layout::kOneByOne)).value();
@@ -221,21 +221,21 @@ TEST(JobDigest, FewBytesNeverStandForMuch) {
   EXPECT_FALSE(decode_digest(encode_digest(digest)).ok());
 }
 
-TEST(JobDigest, APlaceThatLeadsToNoHostIsRefused) {
+TEST(JobDigest, PlaceWithoutAHostIsRefused) {
   JobDigest digest = gather(0, cards_of(5, Layout::kOneByOne)).value();
   ASSERT_TRUE(decode_digest(encode_digest(digest)).ok());
   digest.places[2] = Address::local("x");
   EXPECT_FALSE(decode_digest(encode_digest(digest)).ok());
 }
 
-TEST(JobDigest, PartsOfTooManyRanksAreRefused) {
+TEST(JobDigest, TooManyRanksInPartsAreRefused) {
   const JobDigestMaker maker;
   const JobDigest digest = gather(0, cards_of(1024, Layout::kBlocks)).value();
   const std::vector<Bytes> parts(65, encode_digest(digest));
   EXPECT_FALSE(maker.digest(parts).ok());
 }
 
-TEST(JobDigest, IsTheSameGatheredOrMerged) {
+TEST(JobDigest, IsTheSameWhetherGatheredOrMerged) {
   for (const Layout layout :
        {Layout::kBlocks, Layout::kTurns, Layout::kOneByOne, Layout::kRandom}) {
     for (const int size : {1, 2, 7, 64, 500}) {
@@ -258,7 +258,7 @@ TEST(JobDigest, IsTheSameGatheredOrMerged) {
   }
 }
 
-TEST(JobDigest, TheFirstRankThatHasAKindSaysWhatItCosts) {
+TEST(JobDigest, FirstRankWithATransportDeterminesItsCost) {
   std::vector<RankCard> cards = cards_of(9, Layout::kOneByOne);
   cards[2].kinds[2].link = {77, 777};
   cards[1].kinds[2].link = {55, 5555};
@@ -269,7 +269,7 @@ TEST(JobDigest, TheFirstRankThatHasAKindSaysWhatItCosts) {
   EXPECT_EQ(rdma->second, (LinkCost{55, 5555}));
 }
 
-TEST(JobDigest, IsSmall) {
+TEST(JobDigest, StaysSmallForThousandsOfRanks) {
   struct Case {
     Layout layout;
     bool ipv6;
@@ -287,7 +287,7 @@ TEST(JobDigest, IsSmall) {
   }
 }
 
-TEST(JobDigest, HostileBytesLeadNowhere) {
+TEST(JobDigest, HostileBytesYieldNoIndexOutOfRange) {
   const Bytes bytes = digest_by_blocks(cards_of(40, Layout::kRandom), 8);
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(decode_digest(ConstByteSpan(bytes).first(length)).ok()) << length;
@@ -306,7 +306,7 @@ TEST(JobDigest, HostileBytesLeadNowhere) {
   }
 }
 
-TEST(JobDigest, WhoDoesNotFitIsNamed) {
+TEST(JobDigest, RanksThatDoNotFitAreNamed) {
   const JobDigestMaker maker;
   const auto encoded = [](const std::vector<RankCard>& cards) {
     std::vector<Bytes> bytes;
@@ -333,7 +333,7 @@ TEST(JobDigest, WhoDoesNotFitIsNamed) {
 }
 
 // Here the ranks exchange their devices.
-TEST(JobDigest, SaysWhetherRanksOfAHostKnowOfDifferentDevices) {
+TEST(JobDigest, ReportsRanksOfAHostWithDifferentDevices) {
   std::vector<RankCard> cards = cards_of(32, Layout::kTurns);  // four hosts, in turns
   const auto must_tell = [&](int block) {
     return decode_digest(digest_by_blocks(cards, block)).value().must_tell_devices;

@@ -82,13 +82,13 @@ uint32_t chosen(const std::vector<std::vector<OwnJobOffer>>& all, const Values& 
 }
 uint32_t chosen(const std::vector<std::vector<OwnJobOffer>>& all) { return chosen(all, tell(all)); }
 
-TEST(JobOfferTest, TheFirstThatAllOffer) {
+TEST(JobOfferTest, FirstJobThatAllRanksOfferIsChosen) {
   EXPECT_EQ(chosen({{offer(1, 5)}, {offer(1, 0)}, {offer(1, 3)}}), 1U);
   EXPECT_EQ(chosen({{offer(1, 0), offer(2, 0), offer(3, 0)}, {offer(3, 1), offer(2, 4)}}), 2U);
   EXPECT_EQ(chosen({{offer(4, 0)}}), 4U) << "a rank alone";
 }
 
-TEST(JobOfferTest, NoneWhereTheyAreNotTogether) {
+TEST(JobOfferTest, NoJobIsChosenIfARankLacksIt) {
   EXPECT_EQ(chosen({{}, {}}), 0U);
   EXPECT_EQ(chosen({{offer(1, 0)}, {}}), 0U);
   EXPECT_EQ(chosen({{}, {offer(1, 1)}}), 0U);
@@ -100,7 +100,7 @@ TEST(JobOfferTest, NoneWhereTheyAreNotTogether) {
   EXPECT_EQ(chosen({{offer(1, 0, {1}), offer(2, 0)}, {offer(1, 1), offer(2, 1)}}), 2U);
 }
 
-TEST(JobOfferTest, MarksAreForOneExchangeAndRank) {
+TEST(JobOfferTest, MarkOfAnotherExchangeOrRankIsRefused) {
   const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1)}};
   const Values told = tell(all);
   EXPECT_EQ(chosen(all, told), 1U);
@@ -111,7 +111,7 @@ TEST(JobOfferTest, MarksAreForOneExchangeAndRank) {
   EXPECT_EQ(chosen(all, {told[0], encode_offers(false_one, kExchange, 1)}), 0U);
 }
 
-TEST(JobOfferTest, WhatWasChangedIsNotChosen) {
+TEST(JobOfferTest, ChangedOfferIsNotChosen) {
   const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1, {4})}};
   for (size_t byte = 0; byte < tell(all)[1].size(); ++byte) {
     Values told = tell(all);
@@ -124,7 +124,7 @@ TEST(JobOfferTest, WhatWasChangedIsNotChosen) {
 }
 
 // An attacker who can write to the store could change the digest itself.
-TEST(JobOfferTest, ADigestThatWasChangedIsNotChosen) {
+TEST(JobOfferTest, ChangedDigestIsNotChosen) {
   const std::vector<std::vector<OwnJobOffer>> all{
       {offer(1, 0)}, {offer(1, 2)}, {offer(1, 1, {4})}, {offer(1, 5, {4})}};
   const std::vector<std::byte> digest = digest_of(tell(all), 2).value();
@@ -137,7 +137,7 @@ TEST(JobOfferTest, ADigestThatWasChangedIsNotChosen) {
   }
 }
 
-TEST(JobOfferTest, ADigestForOtherRanksIsNotChosen) {
+TEST(JobOfferTest, DigestForOtherRanksIsNotChosen) {
   const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1)}};
   const std::vector<std::byte> digest = digest_of(tell(all), 1).value();
   EXPECT_TRUE(choose_job(all[0], digest, 2, kExchange).value());
@@ -145,7 +145,7 @@ TEST(JobOfferTest, ADigestForOtherRanksIsNotChosen) {
   EXPECT_FALSE(choose_job(all[0], digest, 1, kExchange).value());
 }
 
-TEST(JobOfferTest, ADigestOfThousandsIsShort) {
+TEST(JobOfferTest, DigestOfThousandsOfRanksIsShort) {
   std::vector<std::vector<OwnJobOffer>> all;
   for (int32_t rank = 0; rank < 4096; ++rank) {
     all.push_back({offer(1, 4095 - rank, {7000, 7001})});
@@ -160,7 +160,7 @@ TEST(JobOfferTest, ADigestOfThousandsIsShort) {
 }
 
 // Different lists of lost ranks cannot make other ranks store much.
-TEST(JobOfferTest, NoneWhereListsOfLostRanksAreLong) {
+TEST(JobOfferTest, NoJobIsChosenIfListsOfLostRanksAreLong) {
   std::vector<std::vector<OwnJobOffer>> all;
   for (int32_t rank = 0; rank < 64; ++rank) {
     std::vector<int32_t> lost;
@@ -174,7 +174,7 @@ TEST(JobOfferTest, NoneWhereListsOfLostRanksAreLong) {
   EXPECT_EQ(chosen(all), 0U);
 }
 
-TEST(JobOfferTest, OtherDigestsAreRefused) {
+TEST(JobOfferTest, MalformedDigestsAreRefused) {
   const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1)}};
   const std::vector<std::byte> digest = digest_of(tell(all), 1).value();
   std::mt19937 random(2);
@@ -187,7 +187,7 @@ TEST(JobOfferTest, OtherDigestsAreRefused) {
   }
 }
 
-TEST(JobOfferTest, OtherBytesAreRefused) {
+TEST(JobOfferTest, MalformedOffersAreRefused) {
   const std::vector<OwnJobOffer> own{offer(1, 0)};
   const std::vector<std::byte> mine = encode_offers(own, kExchange, 0);
   std::mt19937 random(1);

@@ -42,7 +42,7 @@ std::string checked(const std::vector<std::pair<std::string, std::string>>& rank
   return status.ok() ? "" : std::string(status.text());
 }
 
-TEST(LinkAgreement, ARankThatDoesNotFitIsNamed) {
+TEST(LinkAgreement, RankThatContradictsTheModelIsNamed) {
   EXPECT_EQ(checked({{"h0", ""}, {"h1", ""}, {"h2", ""}, {"h0", ""}}), "");
   EXPECT_EQ(checked({{"h0", "x"}, {"h1", "x"}, {"h2", "y"}, {"h0", ""}}), "");
   EXPECT_THAT(checked({{"h0", ""}, {"h7", ""}}), HasSubstr("rank 1 runs on host 'h7'"));
@@ -54,7 +54,7 @@ TEST(LinkAgreement, ARankThatDoesNotFitIsNamed) {
   EXPECT_THAT(checked({{"h2", "x"}, {"h0", "x"}}), HasSubstr("in different clusters"));
 }
 
-TEST(LinkAgreement, FilesOfBothFormsAreRead) {
+TEST(LinkAgreement, BothFileFormatsAreAccepted) {
   const std::string path = testing::TempDir() + "hetcomm-links-" + std::to_string(getpid());
   const auto read = [&](const std::string& text) {
     std::ofstream(path) << text;

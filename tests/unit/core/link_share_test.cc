@@ -281,7 +281,7 @@ double sum(const std::vector<double>& rates) {
   return all;
 }
 
-TEST(CoreLinkShare, WeightsAreKept) {
+TEST(CoreLinkShare, TwoQueuesGetBytesByWeight) {
   for (const double link : {12e6, 25e6, 125e6, 1e9}) {
     for (const double eagerness : {1.0, 4.0, 0.25}) {
       for (const double delay_ms : {0.1, 30.0}) {
@@ -299,7 +299,7 @@ TEST(CoreLinkShare, WeightsAreKept) {
   }
 }
 
-TEST(CoreLinkShare, ManyWeightsAreKept) {
+TEST(CoreLinkShare, ManyQueuesGetBytesByWeight) {
   Net net(25e6, {{.weight = 5}, {.weight = 2}, {.weight = 1}, {.weight = 1}, {.weight = 1}});
   net.run(3000);
   const std::vector<double> rates = net.run(10000);
@@ -309,7 +309,7 @@ TEST(CoreLinkShare, ManyWeightsAreKept) {
   EXPECT_GE(sum(rates), 0.97 * 25e6);
 }
 
-TEST(CoreLinkShare, ASlowWayHoldsNobodyUp) {
+TEST(CoreLinkShare, SlowPathDoesNotDelayOtherQueues) {
   for (const double part : {0.3, 0.1, 0.02, 0.001}) {
     SCOPED_TRACE(part);
     Net net(25e6, {{.weight = 1}, {.weight = 3, .cap = part * 25e6}});
@@ -321,14 +321,14 @@ TEST(CoreLinkShare, ASlowWayHoldsNobodyUp) {
 }
 
 // The queue's path carries more than its share, so the queue gets its share.
-TEST(CoreLinkShare, AWayThatIsFastEnoughHasItsPart) {
+TEST(CoreLinkShare, LimitedPathThatIsFastEnoughGetsItsShare) {
   Net net(25e6, {{.weight = 3}, {.weight = 1, .cap = 0.4 * 25e6}});
   net.run(2000);
   const std::vector<double> rates = net.run(8000);
   EXPECT_NEAR(rates[0] / sum(rates), 0.75, 0.02);
 }
 
-TEST(CoreLinkShare, SeveralSlowWaysHoldNobodyUp) {
+TEST(CoreLinkShare, SeveralSlowPathsDoNotDelayOtherQueues) {
   Net net(100e6, {{.weight = 1},
                   {.weight = 2},
                   {.weight = 4, .cap = 2e6},
@@ -343,7 +343,7 @@ TEST(CoreLinkShare, SeveralSlowWaysHoldNobodyUp) {
   EXPECT_GE(rates[4], 0.85 * 1e6);
 }
 
-TEST(CoreLinkShare, AWayThatStandsStillHoldsNobodyUpForLong) {
+TEST(CoreLinkShare, StalledPathDelaysOtherQueuesOnlyBriefly) {
   Net net(25e6, {{.weight = 3}, {.weight = 1}, {.weight = 1}});
   net.run(3000);
   net.way(2).cap = 0;
@@ -359,7 +359,7 @@ TEST(CoreLinkShare, AWayThatStandsStillHoldsNobodyUpForLong) {
   EXPECT_GE(sum(again), 0.95 * 25e6);
 }
 
-TEST(CoreLinkShare, RatesOfTheLinkChange) {
+TEST(CoreLinkShare, SharesFollowChangesOfTheLinkRate) {
   Net net(25e6, {{.weight = 3}, {.weight = 1}});
   for (const double rate : {25e6, 6e6, 100e6, 30e6}) {
     net.set_link(rate);
@@ -371,7 +371,7 @@ TEST(CoreLinkShare, RatesOfTheLinkChange) {
 }
 
 // Two queues share a bottleneck beyond the interface, which a third queue avoids.
-TEST(CoreLinkShare, PartsOfTheWayAreShared) {
+TEST(CoreLinkShare, SharedBottleneckIsDividedByWeight) {
   Net net(100e6, {{.weight = 3, .trunk = 1}, {.weight = 1, .trunk = 1}, {.weight = 1}});
   net.set_trunk(1, 20e6);
   net.run(4000);
@@ -380,7 +380,7 @@ TEST(CoreLinkShare, PartsOfTheWayAreShared) {
   EXPECT_GE(rates[0] + rates[1], 0.9 * 20e6);
 }
 
-TEST(CoreLinkShare, AQueueWithPausesHasItsPart) {
+TEST(CoreLinkShare, QueueWithPausesGetsItsShare) {
   Net net(25e6, {{.weight = 1}, {.weight = 3, .on_ms = 300, .off_ms = 700}});
   net.run(3000);
   const std::vector<double> rates = net.run(20000);
@@ -388,7 +388,7 @@ TEST(CoreLinkShare, AQueueWithPausesHasItsPart) {
   EXPECT_GE(rates[1], 0.9 * 0.3 * 0.75 * 25e6);
 }
 
-TEST(CoreLinkShare, ARateHindersNobody) {
+TEST(CoreLinkShare, RateLimitedQueueDoesNotDelayOthers) {
   Net net(25e6, {{.weight = 1}, {.weight = 100, .rate = 2'000'000}});
   net.run(3000);
   const std::vector<double> rates = net.run(10000);
@@ -396,13 +396,13 @@ TEST(CoreLinkShare, ARateHindersNobody) {
   EXPECT_GE(rates[0], 0.95 * 23e6);
 }
 
-TEST(CoreLinkShare, QueuesWithinTheHostAreLeftAlone) {
+TEST(CoreLinkShare, QueuesWithinTheHostAreNotPaced) {
   Net net(1e9, {{.weight = 3}, {.weight = 1}}, 0.1, true);
   const std::vector<double> rates = net.run(5000);
   EXPECT_NEAR(rates[0] / rates[1], 1, 0.02);
 }
 
-TEST(CoreLinkShare, WhatSocketsHoldHasNotLeft) {
+TEST(CoreLinkShare, BytesHeldBySocketsCountAsUnsent) {
   for (const double link : {6e6, 25e6, 125e6}) {
     for (const double buffer : {2e6, 8e6}) {
       if (buffer / link > 0.5) continue;  // the buffers would hold half a second of traffic
@@ -416,7 +416,7 @@ TEST(CoreLinkShare, WhatSocketsHoldHasNotLeft) {
   }
 }
 
-TEST(CoreLinkShare, OtherTrafficIsNotBlamedOnQueues) {
+TEST(CoreLinkShare, OtherTrafficDoesNotChangeTheShares) {
   Net net(25e6, {{.weight = 3}, {.weight = 1}});
   net.set_other_traffic(0.7, 300, 1000);
   net.run(5000);
@@ -425,7 +425,7 @@ TEST(CoreLinkShare, OtherTrafficIsNotBlamedOnQueues) {
   EXPECT_GE(sum(rates), 0.93 * (1 - 0.7 * 0.3) * 25e6);
 }
 
-TEST(CoreLinkShare, AnOutageIsForgotten) {
+TEST(CoreLinkShare, SharesRecoverAfterAnOutage) {
   for (const double begin_ms : {50.0, 300.0, 1500.0, 2250.0}) {
     SCOPED_TRACE(begin_ms);
     Net net(125e6, {{.weight = 1}, {.weight = 3, .cap = 10e6}});
@@ -439,7 +439,7 @@ TEST(CoreLinkShare, AnOutageIsForgotten) {
 }
 
 // Four queues to a rank with a slow path count as one slow path.
-TEST(CoreLinkShare, QueuesToOneSlowRankAreTriedTogether) {
+TEST(CoreLinkShare, QueuesToOneSlowRankCountAsOneSlowPath) {
   Net net(125e6, {{.weight = 1},
                   {.weight = 3, .cap = 2e6},
                   {.weight = 3, .cap = 2e6, .with_last = true},
@@ -449,7 +449,7 @@ TEST(CoreLinkShare, QueuesToOneSlowRankAreTriedTogether) {
 }
 
 // A late queue to the same rank finds no claims, neither its own nor earlier ones.
-TEST(CoreLinkShare, WhoComesLateHasItsPart) {
+TEST(CoreLinkShare, LateQueueToTheSameRankGetsItsShareAtOnce) {
   for (const bool within_host : {true, false}) {
     Net net(100e6,
             {{.weight = 1},
@@ -477,7 +477,7 @@ HoldingTrial::Step run_trial(HoldingTrial& trial, uint64_t* now_ns, double ms, d
   return said;
 }
 
-TEST(CoreHoldingTrial, BlamesNothingElse) {
+TEST(CoreHoldingTrial, IsNotMisledByOtherRateChanges) {
   for (const double later : {100e6, 40e6}) {
     HoldingTrial trial;
     uint64_t now_ns = 1'000'000'000;
@@ -495,7 +495,7 @@ TEST(CoreHoldingTrial, BlamesNothingElse) {
   }
 }
 
-TEST(CoreHoldingTrial, APauseSaysNothingOfTheInterface) {
+TEST(CoreHoldingTrial, PauseOfTheQueueGivesNoVerdict) {
   HoldingTrial trial;
   uint64_t now_ns = 1'000'000'000;
   trial.start(0, now_ns);
@@ -507,7 +507,7 @@ TEST(CoreHoldingTrial, APauseSaysNothingOfTheInterface) {
 }
 
 // Every network carries nearly as much as without weights, and no queue starves.
-TEST(CoreLinkShare, NoNetworkIsWasted) {
+TEST(CoreLinkShare, RandomNetworksAreFullyUsed) {
   double worst = 1;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
@@ -552,7 +552,7 @@ TEST(CoreLinkShare, NoNetworkIsWasted) {
 }
 
 // Queues to a few ranks come and go, and stop while waiting. Every queue with data makes progress.
-TEST(CoreLinkShare, NobodyIsForgotten) {
+TEST(CoreLinkShare, NoQueueStarvesInRandomNetworks) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);

@@ -65,7 +65,7 @@ TEST_F(MatchTableTest, EqualReceivesMatchInOrder) {
   EXPECT_EQ(table_.posted_count(), 0U);
 }
 
-TEST_F(MatchTableTest, TheOnePostedFirstWinsWhateverItsKind) {
+TEST_F(MatchTableTest, FirstPostedReceiveWinsWhetherExactOrWildcard) {
   Operation* const exact_first = post(1, 7);
   Operation* const any_source = post(kAny, 7);
   Operation* const any_tag = post(1, 0, kAllBits);
@@ -76,7 +76,7 @@ TEST_F(MatchTableTest, TheOnePostedFirstWinsWhateverItsKind) {
   EXPECT_EQ(table_.match_message(1, 7), exact_last);
 }
 
-TEST_F(MatchTableTest, AWildcardThatDoesNotFitIsPassedOver) {
+TEST_F(MatchTableTest, WildcardThatDoesNotMatchIsSkipped) {
   Operation* const other_source = post(2, 0, kAllBits);
   Operation* const other_tag = post(kAny, 8);
   Operation* const exact = post(1, 7);
@@ -88,7 +88,7 @@ TEST_F(MatchTableTest, AWildcardThatDoesNotFitIsPassedOver) {
   EXPECT_EQ(table_.match_message(2, 99), other_source);
 }
 
-TEST_F(MatchTableTest, AMaskIgnoresItsBitsOnly) {
+TEST_F(MatchTableTest, MaskIgnoresOnlyItsBits) {
   Operation* const low_ignored = post(3, 0x1200, 0x00ff);
   EXPECT_EQ(table_.match_message(3, 0x1300), nullptr);
   EXPECT_EQ(table_.match_message(3, uint64_t{1} << 63 | 0x1234), nullptr);
@@ -99,7 +99,7 @@ TEST_F(MatchTableTest, AMaskIgnoresItsBitsOnly) {
   EXPECT_EQ(table_.match_message(9, uint64_t{1} << 63 | 5), high_ignored);
 }
 
-TEST_F(MatchTableTest, OneTakenOutLeavesItsNeighbours) {
+TEST_F(MatchTableTest, RemovedReceiveLeavesItsNeighboursInOrder) {
   for (const int32_t source : {int32_t{1}, kAny}) {
     std::vector<Operation*> posted;
     for (int i = 0; i < 5; ++i) posted.push_back(post(source, 7));
@@ -161,7 +161,7 @@ TEST_F(MatchTableTest, FindsTheOldestUnexpectedMessage) {
   EXPECT_EQ(table_.find_unexpected(1, 7, 0), c);
 }
 
-TEST_F(MatchTableTest, MessagesLeaveFromTheMiddleAndTheEnds) {
+TEST_F(MatchTableTest, MessagesRemovedAnywhereLeaveTheOthersInOrder) {
   std::vector<Incoming*> all;
   for (int i = 0; i < 6; ++i) all.push_back(arrive(1, 7));
   for (const size_t gone : {3U, 0U, 5U}) table_.remove_unexpected(all[gone]);
@@ -179,7 +179,7 @@ TEST_F(MatchTableTest, MessagesLeaveFromTheMiddleAndTheEnds) {
   EXPECT_EQ(table_.find_unexpected(1, 7, 0), nullptr);
 }
 
-TEST_F(MatchTableTest, WildcardsCostNoMoreWhereThereAreMany) {
+TEST_F(MatchTableTest, MatchingStaysCheapWithManyWildcards) {
   constexpr uint64_t kCount = 20'000;
   struct Kind {
     int32_t source;
@@ -209,7 +209,7 @@ TEST_F(MatchTableTest, WildcardsCostNoMoreWhereThereAreMany) {
 }
 
 // Searches alternate between as many masks as there can be indexes.
-TEST_F(MatchTableTest, MasksThatAlternateCostNoMoreWhereThereAreMany) {
+TEST_F(MatchTableTest, SearchesStayCheapWithAlternatingMasks) {
   constexpr uint64_t kCount = 20'000;
   const std::vector<MatchMask> masks{{true, 0}, {false, 0xff}, {true, 0xff}, {false, 0xf}};
   ASSERT_LE(masks.size(), MatchTable::kMaxIndexes);
@@ -228,7 +228,7 @@ TEST_F(MatchTableTest, MasksThatAlternateCostNoMoreWhereThereAreMany) {
   }
 }
 
-TEST_F(MatchTableTest, MasksOfThePastCostNothing) {
+TEST_F(MatchTableTest, EarlierMasksDoNotSlowMatching) {
   std::vector<Operation*> posted;
   for (uint64_t mask = 1; mask <= 1000; ++mask) posted.push_back(post(1, 0, mask));
   for (Operation* const each : posted) table_.remove(each);
@@ -239,7 +239,7 @@ TEST_F(MatchTableTest, MasksOfThePastCostNothing) {
 }
 
 // The messages are indexed although no receive was posted when they arrived.
-TEST_F(MatchTableTest, UnexpectedMessagesCostNoMoreWhereThereAreMany) {
+TEST_F(MatchTableTest, SearchesStayCheapWithManyUnexpectedMessages) {
   constexpr uint64_t kCount = 100'000;
   for (uint64_t tag = 0; tag < kCount; ++tag) arrive(1, tag);
   for (uint64_t tag = kCount; tag-- > 0;) {
@@ -251,7 +251,7 @@ TEST_F(MatchTableTest, UnexpectedMessagesCostNoMoreWhereThereAreMany) {
 }
 
 // Checks random operations against lists that are searched from the front.
-TEST_F(MatchTableTest, DoesWhatAListDoes) {
+TEST_F(MatchTableTest, RandomOperationsMatchAPlainList) {
   std::mt19937_64 random(18);
   std::list<Operation*> posted;
   std::list<Incoming*> unexpected;

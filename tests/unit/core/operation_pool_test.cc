@@ -45,7 +45,7 @@ class OperationPoolTest : public ::testing::Test {
   std::set<Operation*> ended_;
 };
 
-TEST_F(OperationPoolTest, LooksWhereSomethingBeganOrIsDue) {
+TEST_F(OperationPoolTest, SweepExaminesNewAndDueOperationsOnly) {
   uint64_t next = 0;
   EXPECT_EQ(sweep(1, &next), 0U);
   EXPECT_EQ(next, kNever);
@@ -63,7 +63,7 @@ TEST_F(OperationPoolTest, LooksWhereSomethingBeganOrIsDue) {
   EXPECT_EQ(next, kNever);
 }
 
-TEST_F(OperationPoolTest, CostsNothingForWhatWaits) {
+TEST_F(OperationPoolTest, SweepSkipsOperationsThatWait) {
   for (Operation* operation : all_) begin(operation, 1'000'000);
   EXPECT_GE(sweep(1), all_.size());
   for (uint64_t now = 2; now < 1000; ++now) EXPECT_EQ(sweep(now), 0U);
@@ -75,7 +75,7 @@ TEST_F(OperationPoolTest, CostsNothingForWhatWaits) {
   EXPECT_EQ(ended_.size(), all_.size());
 }
 
-TEST_F(OperationPoolTest, WhatBeginsMeanwhileIsLookedAtNext) {
+TEST_F(OperationPoolTest, OperationBegunDuringASweepIsExaminedNext) {
   begin(all_[0], 10);
   Operation* const neighbour = all_[1];
   ASSERT_EQ(neighbour->slot.block, all_[0]->slot.block);

@@ -126,7 +126,7 @@ class CorePacer : public ::testing::Test {
   Pacer pacer_{turns_, links_, pair_};
 };
 
-TEST_F(CorePacer, WeightsAreKept) {
+TEST_F(CorePacer, BusyQueuesGetBytesByWeight) {
   for (const uint64_t item : {4 * kMiB, 64 * kMiB, uint64_t{300'000}}) {
     for (const auto& source : sources_) pacer_.remove(source->flow, now_ns_);
     way_.clear();
@@ -144,7 +144,7 @@ TEST_F(CorePacer, WeightsAreKept) {
   }
 }
 
-TEST_F(CorePacer, APauseGivesNoClaim) {
+TEST_F(CorePacer, PausedQueueGetsNoCompensation) {
   Source& one = add({.weight = 1}, 200 * kMiB);
   Source& other = add({.weight = 1}, 0);
   push_all();
@@ -159,7 +159,7 @@ TEST_F(CorePacer, APauseGivesNoClaim) {
   EXPECT_GE(other.sent, (20 - 4) * kMiB);
 }
 
-TEST_F(CorePacer, ARateIsKeptAndHindersNobody) {
+TEST_F(CorePacer, RateLimitHoldsAndDoesNotSlowOthers) {
   Source& slow = add({.weight = 1000, .bytes_per_second = 100'000'000}, 3000 * kMiB);
   Source& fast = add({.weight = 1}, 3000 * kMiB);
   push_all();
@@ -175,7 +175,7 @@ TEST_F(CorePacer, ARateIsKeptAndHindersNobody) {
   EXPECT_NEAR(static_cast<double>(fast.sent) / seconds, 9e8, 0.2e8);
 }
 
-TEST_F(CorePacer, ASlowRateIsKept) {
+TEST_F(CorePacer, VerySlowRateLimitHolds) {
   Source& slow = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
   push(slow);
   // One piece may leave immediately, and a timer is set.
@@ -190,7 +190,7 @@ TEST_F(CorePacer, ASlowRateIsKept) {
   EXPECT_EQ(way_.size(), 1u);
 }
 
-TEST_F(CorePacer, AloneItHasALargeWindow) {
+TEST_F(CorePacer, SingleQueueHasALargerWindow) {
   Source& alone = add({}, 64 * kMiB, 64 * kMiB);
   push(alone);
   EXPECT_EQ(under_way_, Pacer::kWindowAloneBytes);
@@ -203,7 +203,7 @@ TEST_F(CorePacer, AloneItHasALargeWindow) {
   EXPECT_NEAR(static_cast<double>(other.sent), 20.0 * kMiB, 4.0 * kMiB);
 }
 
-TEST_F(CorePacer, AFullConnectionHoldsNobodyUpOnAnother) {
+TEST_F(CorePacer, FullConnectionDoesNotBlockAnother) {
   Source& one = add({}, 0);
   Source& other = add({}, 0);
   const auto take = [&](Source& source, uint64_t rail) {
@@ -227,7 +227,7 @@ TEST_F(CorePacer, AFullConnectionHoldsNobodyUpOnAnother) {
   EXPECT_EQ(pacer_.next(now_ns_), nullptr);
 }
 
-TEST_F(CorePacer, HighPriorityPassesAllButTheRate) {
+TEST_F(CorePacer, HighPriorityBypassesAllButTheRate) {
   Source& heavy = add({.weight = 1000}, 100 * kMiB);
   Source& light = add({.weight = 1}, 100 * kMiB);
   push_all();
@@ -241,7 +241,7 @@ TEST_F(CorePacer, HighPriorityPassesAllButTheRate) {
   pacer_.ended(piece, now_ns_);
 }
 
-TEST_F(CorePacer, NoTimerIsLeftBehind) {
+TEST_F(CorePacer, RemovedQueueLeavesNoTimer) {
   Source& slow = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
   push(slow);
   EXPECT_NE(pacer_.next_timer_ns(), kForever);
@@ -255,7 +255,7 @@ TEST_F(CorePacer, NoTimerIsLeftBehind) {
   EXPECT_FALSE(pacer_.any_waits());
 }
 
-TEST_F(CorePacer, NobodyIsForgotten) {
+TEST_F(CorePacer, NoQueueStarvesUnderRandomLoad) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);

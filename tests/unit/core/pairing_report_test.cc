@@ -65,7 +65,7 @@ std::string line_with(const PairingReport& report, const std::string& text) {
   return all.substr(begin, all.find('\n', at) - begin);
 }
 
-TEST(PairingReport, TellsWhatTheDeviceHasOfANic) {
+TEST(PairingReport, ShowsTheShareOfANicThatADeviceHas) {
   PairingReport report = report_on("eight_nics");
   report.pairings.push_back(pairing("rdma", first_nic(report), "rdma#1"));
   report.pairings.back().role = PairingRole::kPaired;
@@ -86,7 +86,7 @@ TEST(PairingReport, TellsWhatTheDeviceHasOfANic) {
   EXPECT_EQ(json["pairings"][0]["joined"], "maybe");
 }
 
-TEST(PairingReport, EveryVerdictHasItsReason) {
+TEST(PairingReport, EveryVerdictStatesItsReason) {
   PairingReport report = report_on("eight_nics");
   report.pairings.push_back(pairing("rdma", "", "first"));
   report.pairings.back().role = PairingRole::kPaired;
@@ -115,7 +115,7 @@ TEST(PairingReport, EveryVerdictHasItsReason) {
   EXPECT_THAT(line_with(report, " spare "), HasSubstr("HETCOMM_RAILS=1 are paired already"));
 }
 
-TEST(PairingReport, NicsThatNobodyUsesAreListedOnceWithTheReason) {
+TEST(PairingReport, UnusedNicsAreListedOnceWithTheReason) {
   PairingReport report = report_on("nic_down");
   report.pairings.push_back(pairing("rdma", first_nic(report), "rdma"));
   report.pairings.push_back(pairing("rdma", first_nic(report), "rdma#1"));
@@ -127,7 +127,7 @@ TEST(PairingReport, NicsThatNobodyUsesAreListedOnceWithTheReason) {
   EXPECT_EQ(to_text(report).find(rails) != std::string::npos, report.order.size() > 2);
 }
 
-TEST(PairingReport, NicsThatARuleLeavesOutSaySo) {
+TEST(PairingReport, NicsExcludedByARuleAreMarked) {
   PairingReport report = report_on("four_nics");
   const Result<topology::NicRules> rules = topology::NicRules::parse("^eno1");
   ASSERT_TRUE(rules.ok());
@@ -135,7 +135,7 @@ TEST(PairingReport, NicsThatARuleLeavesOutSaySo) {
   EXPECT_THAT(line_with(report, "eno1"), HasSubstr("HETCOMM_NIC leaves it out"));
 }
 
-TEST(PairingReport, HostileNamesStayOnTheirLine) {
+TEST(PairingReport, HostileNamesCannotBreakALine) {
   PairingReport report = report_on("one_nic");
   report.pairings.push_back(pairing("rdma", "", "a\nb\x1b[31m"));
   const std::string text = to_text(report);
@@ -144,7 +144,7 @@ TEST(PairingReport, HostileNamesStayOnTheirLine) {
   EXPECT_FALSE(nlohmann::json::parse(to_json(report), nullptr, false).is_discarded());
 }
 
-TEST(PairingReport, AMachineWithoutNicsIsNoError) {
+TEST(PairingReport, MachineWithoutNicsGivesAReport) {
   PairingReport report = report_on("one_nic");
   report.machine = {};
   report.order = {};

@@ -69,7 +69,7 @@ PeerDirectory directory_of(const std::vector<PeerInfo>& ranks) {
   return peers;
 }
 
-TEST(EstimatedLinks, NicsLimitWhatGoesBetweenHosts) {
+TEST(EstimatedLinks, NicsLimitTheRateBetweenHosts) {
   const auto across = [](size_t one, size_t other, uint32_t mbit_per_s) {
     const PeerDirectory peers = directory_of({rank_on(0, nics_of_rate(one, mbit_per_s)),
                                               rank_on(0, nics_of_rate(one, mbit_per_s)),
@@ -88,7 +88,7 @@ TEST(EstimatedLinks, NicsLimitWhatGoesBetweenHosts) {
   EXPECT_EQ(across(1, 1, 0), kTcp.bytes_per_s);
 }
 
-TEST(EstimatedLinks, ClustersOfOneHostGoByItsTransports) {
+TEST(EstimatedLinks, ClustersWithinAHostUseItsTransportFigures) {
   const topology::HostLinks slow = nics_of_rate(1, 10);
   const PeerDirectory peers =
       directory_of({rank_on(0, slow, "a"), rank_on(0, slow, "b"), rank_on(0, slow, "a")});
@@ -98,7 +98,7 @@ TEST(EstimatedLinks, ClustersOfOneHostGoByItsTransports) {
   EXPECT_EQ(placement.across, kTcp);
 }
 
-TEST(EstimatedLinks, DeclaredClustersCount) {
+TEST(EstimatedLinks, DeclaredClustersOverrideHosts) {
   const topology::HostLinks links = nics_of_rate(1, 1'000);
   const PeerDirectory peers = directory_of({rank_on(0, links, "a"), rank_on(1, links, "a"),
                                             rank_on(2, links, "b"), rank_on(3, links, "b")});
@@ -106,7 +106,7 @@ TEST(EstimatedLinks, DeclaredClustersCount) {
   EXPECT_THAT(peers.link_model()->clusters, ElementsAre("a", "b"));
 }
 
-TEST(EstimatedLinks, RoutesGoOverTheNicsOfDevices) {
+TEST(EstimatedLinks, RoutesUseTheNicsOfDevices) {
   const topology::HostLinks links = nics_of_rate(3, 1'000);
   const std::vector<PeerInfo> ranks{rank_on(0, links), rank_on(1, links)};
   PeerDirectory peers = directory_of(ranks);
@@ -142,7 +142,7 @@ TEST(EstimatedLinks, RoutesGoOverTheNicsOfDevices) {
 }
 
 // A pair of ranks uses the model until it has its own measurements.
-TEST(WayTo, IsAsSlowAsTheModelSays) {
+TEST(WayTo, IsAsSlowAsTheSlowestElementOfTheModel) {
   PeerDirectory peers = without_model({rank_on(0, {}), rank_on(1, {}), rank_on(2, {})});
   EXPECT_FALSE(peers.way_to(1, 0, "eth0"));
   peers.set_link_model(topology::parse_link_model(R"({
@@ -165,7 +165,7 @@ TEST(WayTo, IsAsSlowAsTheModelSays) {
   EXPECT_FALSE(peers.way_to(0, 0, "eth0")) << "within a host";
 }
 
-TEST(EstimatedLinks, AJobThatIsTooLargeHasNone) {
+TEST(EstimatedLinks, OversizedJobHasNoEstimateAndReportsWhy) {
   std::vector<PeerInfo> ranks;
   const topology::HostLinks links = nics_of_rate(1, 1'000);
   for (int host = 0; host < 129; ++host) {

@@ -85,7 +85,7 @@ class TwoRanks {
   std::uniform_real_distribution<double> noise_{0.9, 1.2};
 };
 
-TEST(PullChooser, CopiesWhereThatIsCheaperAndPaysLittleForLooking) {
+TEST(PullChooser, CopiesIfThatIsCheaperAndProbesRarely) {
   for (const uint64_t bytes : {16 * kKi, 32 * kKi, 100 * kKi, 200 * kKi}) {
     for (const bool alone : {true, false}) {
       for (const int late : {0, 16}) {
@@ -101,7 +101,7 @@ TEST(PullChooser, CopiesWhereThatIsCheaperAndPaysLittleForLooking) {
   }
 }
 
-TEST(PullChooser, PullsAllWhereTheCoresLieFarFromEachOther) {
+TEST(PullChooser, PullsEverythingBetweenDistantCores) {
   for (const bool alone : {true, false}) {
     for (const int late : {0, 16}) {
       TwoRanks ranks;
@@ -116,7 +116,7 @@ TEST(PullChooser, PullsAllWhereTheCoresLieFarFromEachOther) {
 }
 
 // Copying in and copying out overlap in a stream, but not for a single message.
-TEST(PullChooser, PullsOnlyWhatGoesAloneWhereAStreamIsCopiedFaster) {
+TEST(PullChooser, PullsOnlySingleMessagesIfStreamsCopyFaster) {
   TwoRanks ranks;
   ranks.copy = ranks.take = 0.1;
   ranks.read = 0.11;
@@ -128,7 +128,7 @@ TEST(PullChooser, PullsOnlyWhatGoesAloneWhereAStreamIsCopiedFaster) {
 }
 
 // One side of copying may be the bottleneck.
-TEST(PullChooser, CountsWhatCopyingCostsTheSender) {
+TEST(PullChooser, IncludesTheCostOfCopyingAtTheSender) {
   for (const int late : {0, 16}) {
     TwoRanks ranks;
     ranks.late = late;
@@ -141,7 +141,7 @@ TEST(PullChooser, CountsWhatCopyingCostsTheSender) {
 }
 
 // Messages of two sizes alternate.
-TEST(PullChooser, LearnsOfEachSizeWhatCopyingCostsTheSender) {
+TEST(PullChooser, LearnsTheSendersCopyCostForEachSize) {
   TwoRanks ranks;
   ranks.copy = 0.5;
   ranks.take = 0.05;
@@ -154,7 +154,7 @@ TEST(PullChooser, LearnsOfEachSizeWhatCopyingCostsTheSender) {
 }
 
 // A thread switch occurs while the first message is copied.
-TEST(PullChooser, IsNotMisledByOneSlowCopy) {
+TEST(PullChooser, OneSlowCopyDoesNotChangeTheChoice) {
   PullRule plan;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(plan.samples_next(64 * kKi));
@@ -163,7 +163,7 @@ TEST(PullChooser, IsNotMisledByOneSlowCopy) {
   EXPECT_LT(plan.copy_ns_per_mib(64 * kKi), 40'000u);
 }
 
-TEST(PullChooser, CopiesForAWhileWhereTheReceiverIsLate) {
+TEST(PullChooser, CopiesForAWhileIfTheReceiverIsLate) {
   PullRule plan;
   plan.told(PullClass::of(64 * kKi), kPullAll);
   const auto pulls = [&] { return plan.pulls(64 * kKi, [] { return uint64_t{0}; }); };
@@ -184,7 +184,7 @@ TEST(PullChooser, CopiesForAWhileWhereTheReceiverIsLate) {
 }
 
 // Copies by a sender whose receiver was late do not count against copying.
-TEST(PullChooser, SeesThatCopyingHasBecomeFastWhileTheReceiverIsLate) {
+TEST(PullChooser, NoticesFasterCopyingWhileTheReceiverIsLate) {
   TwoRanks ranks;
   ranks.copy = ranks.take = 0.5;
   ranks.run(64 * kKi, 2000, false);
@@ -195,7 +195,7 @@ TEST(PullChooser, SeesThatCopyingHasBecomeFastWhileTheReceiverIsLate) {
   EXPECT_LT(ranks.run(64 * kKi, 1000, false).pulled, 100);
 }
 
-TEST(PullChooser, SeesThatThePlacementHasChanged) {
+TEST(PullChooser, SwitchesToPullingWhenCopyingBecomesSlow) {
   TwoRanks ranks;
   ranks.run(64 * kKi, 20'000, false);
   ranks.copy = ranks.take = 0.5;
@@ -205,7 +205,7 @@ TEST(PullChooser, SeesThatThePlacementHasChanged) {
   EXPECT_LT(ranks.run(64 * kKi, 2'000, false).pulled, 500);
 }
 
-TEST(PullChooser, SeesThatCopyingHasBecomeFast) {
+TEST(PullChooser, SwitchesToCopyingWhenCopyingBecomesFast) {
   TwoRanks ranks;
   ranks.copy = ranks.take = 0.5;
   ranks.run(64 * kKi, 2000, false);
@@ -214,7 +214,7 @@ TEST(PullChooser, SeesThatCopyingHasBecomeFast) {
   EXPECT_LT(ranks.run(64 * kKi, 1000, false).pulled, 100);
 }
 
-TEST(PullChooser, GoesOnCopyingWhereTheSenderDoesNotFollow) {
+TEST(PullChooser, KeepsCopyingIfTheSenderDoesNotFollow) {
   TwoRanks ranks;
   ranks.sender_follows = false;
   const TwoRanks::Result result = ranks.run(64 * kKi, 10'000, false);
@@ -222,7 +222,7 @@ TEST(PullChooser, GoesOnCopyingWhereTheSenderDoesNotFollow) {
   EXPECT_LT(result.told, 100);
 }
 
-TEST(PullChooser, NeverPullsAgainWhatFailed) {
+TEST(PullChooser, NeverPullsASizeAgainAfterAFailure) {
   TwoRanks ranks;
   EXPECT_TRUE(ranks.chooser().insist(64 * kKi));
   EXPECT_EQ(ranks.chooser().pause_of(PullClass::of(64 * kKi)), kPullAll);
@@ -233,7 +233,7 @@ TEST(PullChooser, NeverPullsAgainWhatFailed) {
 }
 
 // The peer may report any numbers.
-TEST(PullChooser, BearsAnyNumberOfThePeer) {
+TEST(PullChooser, AcceptsAnyNumberFromThePeer) {
   TwoRanks ranks;
   for (const uint64_t cost : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {
     for (int i = 0; i < 100; ++i) ranks.chooser().pulled(64 * kKi, 1000, cost);

@@ -15,7 +15,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(RailMasks, AdmitConnectionsBetweenTheirTransports) {
+TEST(RailMasks, AdmitOnlyConnectionsBetweenTheirTransports) {
   const RailMasks masks{.own = 0b01, .peer = 0b10};
   EXPECT_TRUE(masks.admit({0, 1}));
   EXPECT_FALSE(masks.admit({1, 1}));
@@ -25,7 +25,7 @@ TEST(RailMasks, AdmitConnectionsBetweenTheirTransports) {
   EXPECT_TRUE(RailMasks{}.admit({63, 0}));
 }
 
-TEST(RailMasks, CoverWhatHasNoOtherTransport) {
+TEST(RailMasks, CoverPairsWithoutAnotherTransport) {
   const RailMasks kin{.own = 0b0110, .peer = 0b0011};
   EXPECT_TRUE(RailMasks{}.cover(kin));
   EXPECT_TRUE((RailMasks{.own = 0b1110, .peer = 0b0011}.cover(kin)));
@@ -33,7 +33,7 @@ TEST(RailMasks, CoverWhatHasNoOtherTransport) {
   EXPECT_FALSE((RailMasks{.own = 0b0110, .peer = 0b0001}.cover(kin)));
 }
 
-TEST(NearTransports, OfEachKindThoseNearTheDeviceServeIt) {
+TEST(NearTransports, NearestTransportsOfEachKindServeADevice) {
   NearTransports near;
   // self is bound to no interface. The first rdma is near devices 0 and 1, the second near 2, both
   // tcp near 1.
@@ -47,12 +47,12 @@ TEST(NearTransports, OfEachKindThoseNearTheDeviceServeIt) {
   EXPECT_EQ(of(100), 0b11111u);
 }
 
-TEST(NearTransports, ServeAllBeforeTheyAreSet) {
+TEST(NearTransports, ServeEveryDeviceBeforeTheyAreSet) {
   EXPECT_EQ(NearTransports().of_device(0), ~uint64_t{0});
   EXPECT_EQ(NearTransports().of_device(63), ~uint64_t{0});
 }
 
-TEST(RailNeeds, AreNotedOnce) {
+TEST(RailNeeds, EachNeedIsRecordedOnce) {
   RailNeeds needs;
   EXPECT_FALSE(needs.knows({1, 2}));
   EXPECT_TRUE(needs.note({1, 2}));
@@ -64,7 +64,7 @@ TEST(RailNeeds, AreNotedOnce) {
               testing::ElementsAre(RailMasks{1, 2}, RailMasks{2, 1}));
 }
 
-TEST(RailNeeds, AreBounded) {
+TEST(RailNeeds, NumberOfNeedsIsBounded) {
   RailNeeds needs;
   for (uint64_t i = 1; i <= RailNeeds::kMaxNeeds; ++i) EXPECT_TRUE(needs.note({i, 1}));
   EXPECT_FALSE(needs.note({1, 2}));
@@ -72,7 +72,7 @@ TEST(RailNeeds, AreBounded) {
   EXPECT_EQ(needs.all().size(), RailNeeds::kMaxNeeds);
 }
 
-TEST(RailNeeds, DataWaitsUntilItsTimeOrUntilThereIsNoHope) {
+TEST(RailNeeds, DataWaitsUntilItsDeadlineOrUntilNoRailCanOpen) {
   RailNeeds needs;
   const auto hope = [](const RailMasks&) { return false; };
   EXPECT_EQ(needs.next_timer_ns(), kForever);

@@ -23,7 +23,7 @@ Status hop(const Status& why, int rank) {
   return PeerReason(rank, header, bytes_of(text)).status();
 }
 
-TEST(Reason, TheOriginStandsOnEveryRank) {
+TEST(Reason, TextNamesTheOriginOnceOnEveryRank) {
   for (const Code code : {Code::kCancelled, Code::kTimedOut, Code::kDeviceLost, Code::kUnreachable,
                           Code::kOutOfMemory, Code::kTruncated, Code::kInternal}) {
     Status status(code, "because");
@@ -33,7 +33,7 @@ TEST(Reason, TheOriginStandsOnEveryRank) {
   }
 }
 
-TEST(Reason, WhatConcernsAllStaysWhatItIs) {
+TEST(Reason, PeerLostAndMismatchKeepTheirCodes) {
   for (const Code code : {Code::kPeerLost, Code::kMismatch}) {
     Status status(code, "rank 3 lost");
     for (int rank = 5; rank < 8; ++rank) status = hop(status, rank);
@@ -42,7 +42,7 @@ TEST(Reason, WhatConcernsAllStaysWhatItIs) {
   }
 }
 
-TEST(Reason, TheWireIsNotBelieved) {
+TEST(Reason, UnknownCodesFromTheWireBecomeAborted) {
   for (const uint64_t value : {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{0x7fffffff}}) {
     const PeerReason reason(4, {.kind = MessageKind::kStop, .value = value}, {});
     EXPECT_EQ(reason.status().code(), Code::kAborted) << value;
@@ -59,7 +59,7 @@ TEST(Reason, TheWireIsNotBelieved) {
 }
 
 // An abort of the communicator is reported separately; a refusal is the owner's answer.
-TEST(Reason, AbortsAndAnswersAreKnown) {
+TEST(Reason, AbortsAndRefusalsAreToldApart) {
   const std::string text = "rank 4: DEVICE_LOST: because";
   const auto reason = [&](Code code, ConstByteSpan why) {
     const WireHeader header{.kind = MessageKind::kStop, .value = static_cast<uint64_t>(code)};

@@ -63,7 +63,7 @@ class RegistrationTest : public ::testing::Test {
   std::deque<Memory> memories_;
 };
 
-TEST_F(RegistrationTest, NotificationsComeInOrderOnce) {
+TEST_F(RegistrationTest, NotificationsAreReturnedInOrderOnce) {
   Memory& mine = memory(256);
   register_memory(mine, HETCOMM_ACCESS_PUT);
   {
@@ -90,7 +90,7 @@ TEST_F(RegistrationTest, NotificationsComeInOrderOnce) {
   unregister(mine);
 }
 
-TEST_F(RegistrationTest, KnowsTheLastThatRuns) {
+TEST_F(RegistrationTest, LastRunningOperationIsRecognized) {
   Memory& mine = memory(256);
   register_memory(mine);
   {
@@ -106,7 +106,7 @@ TEST_F(RegistrationTest, KnowsTheLastThatRuns) {
   unregister(mine);
 }
 
-TEST_F(RegistrationTest, ExportedBytesSayAll) {
+TEST_F(RegistrationTest, ExportedBytesReadBackAsWritten) {
   ExportedMemory given;
   for (size_t i = 0; i < given.job.job.size(); ++i) given.job.job[i] = static_cast<std::byte>(i);
   for (size_t i = 0; i < given.job.instance.size(); ++i) {
@@ -147,7 +147,7 @@ TEST_F(RegistrationTest, ExportedBytesSayAll) {
   }
 }
 
-TEST_F(RegistrationTest, RangesAreInsideOrNot) {
+TEST_F(RegistrationTest, RangeCheckHoldsAtTheBoundsAndOnOverflow) {
   Memory& mine = memory(256);
   ExportedMemory exported;
   exported.length = 256;
@@ -171,7 +171,7 @@ TEST_F(RegistrationTest, RangesAreInsideOrNot) {
   EXPECT_FALSE(inside(kTop, kTop));
 }
 
-TEST_F(RegistrationTest, NoIdComesTwice) {
+TEST_F(RegistrationTest, IdsAreNeverReused) {
   std::set<uint64_t> ids;
   for (int round = 0; round < 200; ++round) {
     std::vector<Memory*> now;
@@ -191,7 +191,7 @@ TEST_F(RegistrationTest, NoIdComesTwice) {
   }
 }
 
-TEST_F(RegistrationTest, OnlyItsJobTakesExportedMemory) {
+TEST_F(RegistrationTest, ExportedMemoryIsAcceptedByItsOwnJobOnly) {
   Memory& mine = memory(256);
   EXPECT_FALSE(RegisteredMemories::export_memory(mine).ok()) << "it is not registered";
   register_memory(mine);

@@ -70,7 +70,7 @@ class ReshardBoardTest : public ::testing::Test {
   std::vector<std::unique_ptr<Plan>> plans_;
 };
 
-TEST_F(ReshardBoardTest, EqualPlansSayNothing) {
+TEST_F(ReshardBoardTest, EqualPlansReportNoDifference) {
   Plan& own = make(0, 7);
   Plan& other = make(1, 7);
   start(0, own);
@@ -81,7 +81,7 @@ TEST_F(ReshardBoardTest, EqualPlansSayNothing) {
   EXPECT_EQ(other.heard, std::vector<uint64_t>{3});
 }
 
-TEST_F(ReshardBoardTest, BothHearOfPlansThatDiffer) {
+TEST_F(ReshardBoardTest, BothRanksLearnOfDifferentPlans) {
   Plan& own = make(0, 7);
   Plan& other = make(1, 8);
   start(0, own);
@@ -89,7 +89,7 @@ TEST_F(ReshardBoardTest, BothHearOfPlansThatDiffer) {
   EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
 }
 
-TEST_F(ReshardBoardTest, APlanThatIsMadeLaterMayDiffer) {
+TEST_F(ReshardBoardTest, PlanMadeLaterCanStillDiffer) {
   Plan& own = make(0, 7);
   start(0, own);
   EXPECT_EQ(own.lacks, "it has none of any tag");
@@ -100,7 +100,7 @@ TEST_F(ReshardBoardTest, APlanThatIsMadeLaterMayDiffer) {
   EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
 }
 
-TEST_F(ReshardBoardTest, WhatThereIsInsteadIsNamed) {
+TEST_F(ReshardBoardTest, RankWithoutThePlanNamesWhatItHas) {
   Plan& own = make(0, 7, 3);
   plans_.push_back(
       std::make_unique<Plan>(ReshardBoard::Terms{.tag = 3, .content = 1, .ranks = {2}}));
@@ -119,7 +119,7 @@ TEST_F(ReshardBoardTest, WhatThereIsInsteadIsNamed) {
 }
 
 // Rank 0 has made a plan that rank 1 could not make.
-TEST_F(ReshardBoardTest, NumbersMayDrift) {
+TEST_F(ReshardBoardTest, EqualPlansMatchAfterNumbersDrift) {
   Plan& lost = make(0, 5);
   boards_[0].remove(lost);
   Plan& own = make(0, 7);
@@ -134,7 +134,7 @@ TEST_F(ReshardBoardTest, NumbersMayDrift) {
 }
 
 // Several plans with one tag and hash stay separate.
-TEST_F(ReshardBoardTest, EqualPlansAreJoinedByNumber) {
+TEST_F(ReshardBoardTest, SeveralEqualPlansMatchByNumber) {
   std::vector<Plan*> own;
   std::vector<Plan*> others;
   for (int i = 0; i < 3; ++i) own.push_back(&make(0, 7));
@@ -150,7 +150,7 @@ TEST_F(ReshardBoardTest, EqualPlansAreJoinedByNumber) {
 }
 
 // The second of two equal plans sends a note first, while the other rank has made only one.
-TEST_F(ReshardBoardTest, ALaterPlanIsNotJoinedToAnEarlierOne) {
+TEST_F(ReshardBoardTest, LaterPlanDoesNotMatchAnEarlierOne) {
   Plan& first = make(0, 7);
   Plan& second = make(0, 7);
   Plan& their_first = make(1, 7);
@@ -163,7 +163,7 @@ TEST_F(ReshardBoardTest, ALaterPlanIsNotJoinedToAnEarlierOne) {
 }
 
 // Numbers have drifted so far that no plan on the other rank has them.
-TEST_F(ReshardBoardTest, EqualPlansAreJoinedInTheirOrder) {
+TEST_F(ReshardBoardTest, EqualPlansMatchInOrderIfNumbersDiffer) {
   for (const bool first_speaks_first : {true, false}) {
     for (int i = 0; i < 2; ++i) boards_[0].remove(make(0, 5));
     Plan& first = make(0, 7);
@@ -190,7 +190,7 @@ TEST_F(ReshardBoardTest, EqualPlansAreJoinedInTheirOrder) {
   }
 }
 
-TEST_F(ReshardBoardTest, NotesWaitForThePlanAndGoWithIt) {
+TEST_F(ReshardBoardTest, NotesWaitForThePlanAndAreDeletedWithIt) {
   Plan& own = make(0, 7);
   start(0, own);
   say(0, own, ReshardAction::kGivenUp, 1);
@@ -217,7 +217,7 @@ TEST_F(ReshardBoardTest, NotesWaitForThePlanAndGoWithIt) {
 }
 
 // Rank 0 has deleted its plan; notes about the plan arrive after rank 1 has made others.
-TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
+TEST_F(ReshardBoardTest, NotesAboutADeletedPlanEndNoOtherPlan) {
   Plan& gone = make(0, 9);
   ReshardNote late{.action = ReshardAction::kStarted, .tag = 0, .body = {}, .text = {}};
   late.body.number = boards_[0].number_of(gone, 1);
@@ -251,7 +251,7 @@ TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   EXPECT_EQ(last.heard, std::vector<uint64_t>{6});
 }
 
-TEST_F(ReshardBoardTest, NothingIsLeftOfPlansThatAreGoneAtBoth) {
+TEST_F(ReshardBoardTest, PlansDeletedOnBothRanksLeaveNothingBehind) {
   const auto let_go = [&](int rank, Plan& plan) {
     say(rank, plan, ReshardAction::kGone);
     boards_[rank].remove(plan);
@@ -280,7 +280,7 @@ TEST_F(ReshardBoardTest, NothingIsLeftOfPlansThatAreGoneAtBoth) {
   EXPECT_EQ(boards_[1].remembered(), 0u);
 }
 
-TEST_F(ReshardBoardTest, NobodySaysTooMuch) {
+TEST_F(ReshardBoardTest, StoredNotesAreBounded) {
   ReshardBoard board;
   ReshardNote note{.action = ReshardAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
   std::vector<ReshardBoard::Answer> answers;

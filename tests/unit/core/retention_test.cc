@@ -81,7 +81,7 @@ class RetentionTest : public ::testing::Test {
   std::deque<Kept> kept_;
 };
 
-TEST_F(RetentionTest, ReplaysWhatIsNotAcknowledged) {
+TEST_F(RetentionTest, ReplaysUnacknowledgedMessagesInOrder) {
   for (uint32_t i = 1; i <= 10; ++i) push(i, i * 10);
   expect_replay(0);
   expect_replay(4);
@@ -103,7 +103,7 @@ TEST_F(RetentionTest, ReplaysWhatIsNotAcknowledged) {
   expect_replay(0);
 }
 
-TEST_F(RetentionTest, NumbersWrap) {
+TEST_F(RetentionTest, AcknowledgementsWorkAcrossAWrapOfNumbers) {
   constexpr uint32_t kBefore = UINT32_MAX - 4;
   for (uint32_t i = 0; i < 10; ++i) push(kBefore + i, 100);
   expect_replay(kBefore - 1);
@@ -124,7 +124,7 @@ TEST_F(RetentionTest, NumbersWrap) {
 }
 
 // Wraps the ring at every offset, and grows it at each offset.
-TEST_F(RetentionTest, TheRingIsCrossedAnywhere) {
+TEST_F(RetentionTest, MessagesMayWrapAroundTheRingAtAnyOffset) {
   for (size_t size = 0; size < 200; size += 7) {
     retention_ = {};
     kept_.clear();
@@ -144,7 +144,7 @@ TEST_F(RetentionTest, TheRingIsCrossedAnywhere) {
   }
 }
 
-TEST_F(RetentionTest, AtRandom) {
+TEST_F(RetentionTest, RandomOperationsMatchAPlainList) {
   std::mt19937_64 random(3);
   uint32_t next = UINT32_MAX - 2000;
   for (int step = 0; step < 4000; ++step) {

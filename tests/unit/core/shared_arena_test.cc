@@ -70,7 +70,7 @@ class SharedArenaTest : public ::testing::Test {
   std::vector<UniqueFd> files_;
 };
 
-TEST_F(SharedArenaTest, IsFoundByItsOffer) {
+TEST_F(SharedArenaTest, IsMappedByItsOffer) {
   {
     auto found = SharedArena::open(kRanks, offer_);
     ASSERT_TRUE(found.ok()) << found.status().text();
@@ -81,7 +81,7 @@ TEST_F(SharedArenaTest, IsFoundByItsOffer) {
   EXPECT_EQ(mappings(kName), 1);
 }
 
-TEST_F(SharedArenaTest, OfAnotherNonceIsLeftAlone) {
+TEST_F(SharedArenaTest, ArenaWithAnotherNonceIsNotMapped) {
   for (size_t bit = 0; bit < sizeof(offer_.nonce) * CHAR_BIT; ++bit) {
     ArenaOffer wrong = offer_;
     wrong.nonce[bit / 64] ^= uint64_t{1} << bit % 64;
@@ -90,7 +90,7 @@ TEST_F(SharedArenaTest, OfAnotherNonceIsLeftAlone) {
   EXPECT_EQ(mappings(kName), 1) << "what was refused stays mapped";
 }
 
-TEST_F(SharedArenaTest, OfAnotherShapeIsLeftAlone) {
+TEST_F(SharedArenaTest, ArenaOfAnotherShapeIsNotMapped) {
   EXPECT_EQ(open(offer_of(kName, size(), kSeals)), Code::kOk) << "what the next ones differ from";
   EXPECT_NE(open(offer_, kRanks - 1), Code::kOk);
   EXPECT_NE(open(offer_, kRanks + 1), Code::kOk);

@@ -60,7 +60,7 @@ TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
             2 * choose_staging_shape({}, 4 * kMi, {.bytes_per_s = 10e9}).chunk_bytes);
 }
 
-TEST(StagingPlanTest, WhatWasAskedForIsTaken) {
+TEST(StagingPlanTest, ExplicitSettingsAreUsedUnchanged) {
   const StagingShape shape =
       choose_staging_shape({.chunk_bytes = 3 * kMi, .depth = 2}, kMi, {.bytes_per_s = 1e9});
   EXPECT_EQ(shape.chunk_bytes, 3 * kMi);
@@ -95,7 +95,7 @@ class StagingShareTest : public ::testing::Test {
   std::map<std::byte*, uint64_t> taken_;
 };
 
-TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
+TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndAreReturned) {
   for (int round = 0; round < 3; ++round) {
     ChunkPools::Share small(pools_, ChunkPools::Pool::kSend);
     ChunkPools::Share large(pools_, ChunkPools::Pool::kSend);
@@ -118,7 +118,7 @@ TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
   }
 }
 
-TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
+TEST_F(StagingShareTest, EveryTransferGetsOneChunkFromAFullPool) {
   ChunkPools::Share greedy(pools_, ChunkPools::Pool::kReceive);
   greedy.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::vector<std::byte*> chunks;
@@ -147,7 +147,7 @@ TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
   for (std::byte* chunk : chunks) give(greedy, chunk);
 }
 
-TEST(LoadTest, RateIsThatOfBusyTime) {
+TEST(LoadTest, RateCountsOnlyTimeWithWork) {
   Throughput load;
   uint64_t now = 0;
   // 1000 bytes in 1 us, then 9 us idle.
@@ -174,7 +174,7 @@ class Heard final : public CopyHandler {
   std::vector<Code> heard;
 };
 
-TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
+TEST(StagingCopyTest, CopyHasEndedBeforeItsFailureIsReported) {
   const Device real = create_sim_device("sim-handle", "latency=30ms").value();
   DeviceTable table = *real.table;
   table.event_record = [](void*, void*, void**) -> hetcomm_status_t {
@@ -213,7 +213,7 @@ void note_copy(uint64_t size) {
 }
 
 // The host memory belongs to the caller and is not pinned.
-TEST(MemoryTest, LongCopiesGoPieceByPiece) {
+TEST(MemoryTest, LongCopiesAreMadeInPieces) {
   constexpr uint64_t kSize = 9 * kMi + 5;
   static const Device real = create_sim_device("sim-address", "memory=64M").value();
   DeviceTable table = *real.table;
@@ -270,7 +270,7 @@ struct SlowDevice {
 // Submits two copies in the streams of each direction. A sleep may begin if devices will announce
 // the end of the running copies, but not if a copy has ended, whichever call has consumed its
 // notification.
-TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
+TEST(StagingCopyTest, SleepEndsWhenACopyEnds) {
   SlowDevice slow;
   Poller& poller = slow.poller;
   Staging& staging = slow.staging;
@@ -305,7 +305,7 @@ TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
 
 // The first copy to be slept on creates the descriptor. If that fails, copies are polled, and the
 // next such copy tries again.
-TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
+TEST(StagingCopyTest, CopiesArePolledIfNoDescriptorIsAvailable) {
   SlowDevice slow;
   Staging& staging = slow.staging;
   constexpr uint64_t kSize = SlowDevice::kSize;
@@ -352,7 +352,7 @@ std::byte* take_block(ChunkPools::Share& share) {
 
 // A rank that has a file can read it forever. If there are more ranks than blocks, the blocks are
 // reassigned in turn.
-TEST(ChunkPoolsTest, ABlockIsForOneReader) {
+TEST(ChunkPoolsTest, BlockIsReservedForOneReader) {
   DeviceSet devices;
   const Device host = create_host_device().value();
   ASSERT_TRUE(devices.add(host).ok());
@@ -396,7 +396,7 @@ TEST(ChunkPoolsTest, ABlockIsForOneReader) {
 
 // Memory that a peer may still read is not freed while a stream is held back, and no replacement is
 // allocated for it.
-TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
+TEST(ChunkPoolsTest, BlocksWaitingToBeFreedCountAgainstThePool) {
   DeviceSet devices;
   const Device host = create_host_device().value();
   ASSERT_TRUE(devices.add(host).ok());
@@ -432,7 +432,7 @@ TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
 }
 
 // Polling threads yield only while processors of this host copy.
-TEST(StagingCopyTest, PollersYieldToProcessorsThatCopy) {
+TEST(StagingCopyTest, PollersYieldOnlyWhileProcessorsCopy) {
   for (const bool unified : {true, false}) {
     SpinPolicy spin;
     spin.set_up(1000, true, false);
@@ -462,7 +462,7 @@ TEST(StagingCopyTest, PollersYieldToProcessorsThatCopy) {
 }
 
 // Rows of two memories are copied in one job. One memory's device does not support rows.
-TEST(StagingCopyTest, RowsOfSeveralMemories) {
+TEST(StagingCopyTest, RowsOfSeveralMemoriesCopyInOneJob) {
   DeviceSet devices;
   for (const char* const kind : {"sim-handle", "sim-address"}) {
     ASSERT_TRUE(devices.add(create_sim_device(kind, "").value()).ok());

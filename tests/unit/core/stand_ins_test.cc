@@ -74,7 +74,7 @@ class StandInsTest : public testing::Test {
   StandIns stand_ins_{devices_, kMaxKept};
 };
 
-TEST_F(StandInsTest, AreUsedAgain) {
+TEST_F(StandInsTest, PinnedMemoryIsReusedForSimilarSizes) {
   std::byte* const first = take(kMi).get();
   for (const uint64_t size : {kMi, kMi - 1, kMi - 60 * kKi, 600 * kKi}) {
     StandIns::Memory memory = take(size);
@@ -94,14 +94,14 @@ TEST_F(StandInsTest, AreUsedAgain) {
   EXPECT_EQ(pins, 4);
 }
 
-TEST_F(StandInsTest, OthersPlacesAreApart) {
+TEST_F(StandInsTest, MemoryOfAnotherPlaceIsNotReused) {
   std::byte* const first = take(kMi).get();
   StandIns::Memory plain = stand_ins_.take(kMi, {});
   EXPECT_NE(plain.get(), first);
   EXPECT_FALSE(is_pinned(plain));
 }
 
-TEST_F(StandInsTest, NoMoreAreKeptThanAllowed) {
+TEST_F(StandInsTest, NoMoreMemoryIsKeptThanAllowed) {
   {
     std::vector<StandIns::Memory> many;
     for (int i = 0; i < 10; ++i) many.push_back(take(kMi));
@@ -119,7 +119,7 @@ TEST_F(StandInsTest, NoMoreAreKeptThanAllowed) {
   EXPECT_EQ(pinned.size(), 2u);
 }
 
-TEST_F(StandInsTest, NothingIsPinnedOrUnpinnedWhileAStreamIsHeldBack) {
+TEST_F(StandInsTest, NothingIsPinnedWhileAStreamIsHeldBack) {
   std::vector<StandIns::Memory> many;
   for (int i = 0; i < 9; ++i) many.push_back(take(kMi));
   const int before = pins;
@@ -141,7 +141,7 @@ TEST_F(StandInsTest, NothingIsPinnedOrUnpinnedWhileAStreamIsHeldBack) {
   EXPECT_LE(pinned.size(), kMaxKept / kMi + 1);
 }
 
-TEST_F(StandInsTest, AVendorThatCannotPin) {
+TEST_F(StandInsTest, PageableMemoryIsUsedIfPinningFails) {
   pinning_fails = true;
   std::byte* const first = take(kMi).get();
   EXPECT_EQ(attempts, 1);
@@ -150,7 +150,7 @@ TEST_F(StandInsTest, AVendorThatCannotPin) {
   EXPECT_EQ(pins, 0);
 }
 
-TEST_F(StandInsTest, WhatIsKeptMakesRoom) {
+TEST_F(StandInsTest, KeptMemoryIsFreedIfPinningFails) {
   most_pins = 2;
   take(kMi);
   take(3 * kMi);
@@ -160,7 +160,7 @@ TEST_F(StandInsTest, WhatIsKeptMakesRoom) {
   EXPECT_EQ(pinned.size(), 1u);
 }
 
-TEST_F(StandInsTest, MoreThanThereIs) {
+TEST_F(StandInsTest, ImpossibleSizeIsRefused) {
   EXPECT_FALSE(static_cast<bool>(stand_ins_.take(UINT64_MAX, kPlace)));
   take(kMi);
 }

@@ -42,7 +42,7 @@ struct Chained {
   IdLink<Chained> id_link;
 };
 
-TEST(IdChains, FindsByIdUntilErased) {
+TEST(IdChains, FindsObjectsByIdUntilTheyAreErased) {
   IdChains<Chained> table;
   EXPECT_EQ(table.find(7), nullptr);
   std::deque<Chained> objects(5000);
@@ -71,7 +71,7 @@ TEST(IdChains, FindsByIdUntilErased) {
 
 // --- SlotTable --------------------------------------------------------------
 
-TEST(SlotTable, FindsByIdUntilErased) {
+TEST(SlotTable, FindsAnObjectByIdUntilItIsErased) {
   SlotTable<int> table;
   int a = 0;
   int b = 0;
@@ -107,7 +107,7 @@ TEST(SlotTable, MadeUpIdsFindNothing) {
   EXPECT_EQ(table.find(id), &a);
 }
 
-TEST(SlotTable, ADetachedIdStaysInUse) {
+TEST(SlotTable, DetachedIdStaysInUse) {
   SlotTable<int> table;
   int a = 0;
   int b = 0;
@@ -129,7 +129,7 @@ TEST(SlotTable, ADetachedIdStaysInUse) {
   EXPECT_TRUE(table.empty());
 }
 
-TEST(SlotTable, ManyInUseAndForEachMayErase) {
+TEST(SlotTable, ForEachMayEraseWithManySlotsInUse) {
   SlotTable<int> table;
   std::vector<int> values(1000);
   std::vector<uint64_t> ids;
@@ -157,7 +157,7 @@ TEST(SlotTable, ManyInUseAndForEachMayErase) {
 
 // --- BlockPool --------------------------------------------------------------
 
-TEST(BlockPool, GivesBlocksOfTheirSizeAgain) {
+TEST(BlockPool, ReturnedBlockIsReusedForItsSize) {
   BlockPool pool;
   for (const size_t size : {size_t{1}, size_t{64}, size_t{65}, size_t{4096}, size_t{1} << 20}) {
     void* const block = pool.take(size);
@@ -181,7 +181,7 @@ TEST(BlockPool, GivesBlocksOfTheirSizeAgain) {
   pool.give(nullptr, 64);
 }
 
-TEST(BlockPool, HandsOutNothingTwice) {
+TEST(BlockPool, HandsOutNoBlockTwice) {
   BlockPool pool;
   std::mt19937_64 random(1);
   struct Taken {
@@ -214,7 +214,7 @@ struct Counted {
   int* count_;
 };
 
-TEST(FewPooled, KeepsOrder) {
+TEST(FewPooled, KeepsOrderWhenAnElementIsRemoved) {
   BlockPool pool;
   int count = 0;
   {
@@ -234,7 +234,7 @@ TEST(FewPooled, KeepsOrder) {
 
 // --- OperationQueue ---------------------------------------------------------
 
-TEST(OperationQueue, IsAList) {
+TEST(OperationQueue, TakesAndRemovesOperationsInListOrder) {
   OperationPool pool(nullptr);
   std::vector<Operation*> all;
   for (int i = 0; i < 6; ++i) all.push_back(pool.allocate());
@@ -369,14 +369,14 @@ class OverlapGuardTest : public ::testing::Test {
   OverlapGuard guard_;
 };
 
-TEST_F(OverlapGuardTest, NeighboursAreNoOverlap) {
+TEST_F(OverlapGuardTest, AdjacentReceivesAreAccepted) {
   EXPECT_TRUE(add({{100, 200}}));
   EXPECT_TRUE(add({{200, 300}}));
   EXPECT_TRUE(add({{0, 100}}));
   EXPECT_TRUE(add({{150, 150}}));
 }
 
-TEST_F(OverlapGuardTest, OneByteIsAnOverlap) {
+TEST_F(OverlapGuardTest, OverlapOfOneByteIsRefused) {
   Operation* const middle = receive({{100, 200}});
   ASSERT_TRUE(guard_.add(*middle));
   EXPECT_FALSE(add({{199, 300}}));
@@ -388,7 +388,7 @@ TEST_F(OverlapGuardTest, OneByteIsAnOverlap) {
   EXPECT_TRUE(add({{0, 1000}}));
 }
 
-TEST_F(OverlapGuardTest, ARefusedOneLeavesNothing) {
+TEST_F(OverlapGuardTest, RefusedReceiveLeavesNoState) {
   ASSERT_TRUE(add({{100, 200}}));
   EXPECT_FALSE(add({{300, 400}, {150, 160}}));
   EXPECT_TRUE(add({{300, 400}})) << "left by the refused one";
@@ -399,7 +399,7 @@ TEST_F(OverlapGuardTest, ARefusedOneLeavesNothing) {
 
 // --- headers ----------------------------------------------------------------
 
-TEST(LengthsOfMessages, ShareAWordWithTheChannel) {
+TEST(LengthsOfMessages, ChannelAndLengthShareAHeaderWord) {
   for (const uint32_t channel : {0u, 1u, 0xffffu, 0x10000u, 0xfffffu, UINT32_MAX}) {
     for (const uint64_t length : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 47, kMaxMessageBytes}) {
       const WireHeader header =

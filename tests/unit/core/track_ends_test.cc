@@ -54,7 +54,7 @@ std::optional<End> take(std::list<End>& ends, const TrackKey& key, uint64_t cont
   return end;
 }
 
-TEST(TrackEnds, DoWhatAListDoes) {
+TEST(TrackEnds, RandomOperationsMatchAPlainList) {
   std::mt19937_64 random(5);
   TrackEnds<End> ends;
   std::list<End> list;
@@ -98,7 +98,7 @@ TEST(TrackEnds, DoWhatAListDoes) {
   }
 }
 
-TEST(TrackEnds, ThoseOfChannelsThatAreGoneAreForgotten) {
+TEST(TrackEnds, EndsOfClosedChannelsAreDropped) {
   TrackEnds<End> ends;
   for (uint32_t channel = 0; channel < 64; ++channel) ends.add({{channel, 1, 0}, 0, 0, channel});
   ends.tidy([](uint32_t channel) { return channel % 2 == 0; },

@@ -31,14 +31,14 @@ class TransportChoiceTest : public testing::Test {
   std::vector<std::unique_ptr<TransportFactory>> factories_;
 };
 
-TEST_F(TransportChoiceTest, AnEmptyListAllowsAllAndDemandsNone) {
+TEST_F(TransportChoiceTest, EmptyListAllowsAllAndRequiresNone) {
   for (const char* list : {"", " ", "^"}) {
     EXPECT_TRUE(choice(list).allows("shm")) << list;
     EXPECT_FALSE(choice(list).demands("shm")) << list;
   }
 }
 
-TEST_F(TransportChoiceTest, NamesAllowAndDemand) {
+TEST_F(TransportChoiceTest, ListedNamesAreAllowedAndRequired) {
   const TransportChoice tcp = choice(" tcp ,self");
   EXPECT_TRUE(tcp.allows("tcp"));
   EXPECT_TRUE(tcp.demands("tcp"));
@@ -46,7 +46,7 @@ TEST_F(TransportChoiceTest, NamesAllowAndDemand) {
   EXPECT_THAT(tcp.refusal(), HasSubstr("only tcp, self may be used"));
 }
 
-TEST_F(TransportChoiceTest, NamesBehindACaretAreExcluded) {
+TEST_F(TransportChoiceTest, NamesAfterACaretAreExcluded) {
   const TransportChoice rest = choice("^shm,self");
   EXPECT_FALSE(rest.allows("shm"));
   EXPECT_FALSE(rest.allows("self"));

@@ -85,7 +85,7 @@ class WaitingCallsTest : public ::testing::Test {
   DeviceSet devices_;
 };
 
-TEST_F(WaitingCallsTest, ArePutOffWhileAHoldStands) {
+TEST_F(WaitingCallsTest, CallsAreDeferredDuringAHold) {
   WaitingCalls& calls = devices_.calls();
   calls.expect_holds();
   release(1);
@@ -107,7 +107,7 @@ TEST_F(WaitingCallsTest, ArePutOffWhileAHoldStands) {
 }
 
 // Another thread is about to begin a hold.
-TEST_F(WaitingCallsTest, ArePutOffWhileAHoldBegins) {
+TEST_F(WaitingCallsTest, CallsAreDeferredWhileAHoldBegins) {
   WaitingCalls& calls = devices_.calls();
   calls.expect_holds();
   {
@@ -118,7 +118,7 @@ TEST_F(WaitingCallsTest, ArePutOffWhileAHoldBegins) {
   EXPECT_EQ(calls.make_put_off(), 1);
 }
 
-TEST_F(WaitingCallsTest, NoHoldBeginsMeanwhile) {
+TEST_F(WaitingCallsTest, NoHoldBeginsDuringACall) {
   const NoHolds none(devices_.calls());
   ASSERT_TRUE(static_cast<bool>(none));
   bool begins = true;
@@ -126,7 +126,7 @@ TEST_F(WaitingCallsTest, NoHoldBeginsMeanwhile) {
   EXPECT_FALSE(begins);
 }
 
-TEST_F(WaitingCallsTest, MoreEventsThanMayWait) {
+TEST_F(WaitingCallsTest, ThreadReleasesTheOldestEventsBeyondTheLimit) {
   WaitingCalls& calls = devices_.calls();
   calls.expect_holds();
   begin_hold();
@@ -148,7 +148,7 @@ TEST_F(WaitingCallsTest, MoreEventsThanMayWait) {
   EXPECT_EQ(left, static_cast<int>(WaitingCalls::kMaxEvents));
 }
 
-TEST_F(WaitingCallsTest, OfAStreamThatGoes) {
+TEST_F(WaitingCallsTest, DeferredCallsPrecedeDestructionOfTheirStream) {
   WaitingCalls& calls = devices_.calls();
   calls.expect_holds();
   begin_hold();
@@ -163,7 +163,7 @@ TEST_F(WaitingCallsTest, OfAStreamThatGoes) {
   calls.drop_hold();
 }
 
-TEST_F(WaitingCallsTest, PinnedMemoryStaysUntilTheLast) {
+TEST_F(WaitingCallsTest, PinnedMemoryStaysUntilTheLastDeviceReleasesIt) {
   WaitingCalls& calls = devices_.calls();
   calls.expect_holds();
   PinnedMemory memory;
