@@ -15,17 +15,17 @@ TEST(Nearest, FindsTheWordWithTheFewestChanges) {
   EXPECT_EQ(nearest("--transport", {"--transports", "--variables"}), "--transports");
 }
 
-TEST(Nearest, FindsNothingThatIsTooFar) {
+TEST(Nearest, FindsNothingIfEveryWordIsTooFar) {
   EXPECT_EQ(nearest("explain", {"topology", "reshard"}), "");
   EXPECT_EQ(nearest("", {"a", "topology"}), "");
   EXPECT_EQ(nearest("explain", {}), "");
 }
 
-TEST(Nearest, AWordOfAnyLengthIsAnsweredSoon) {
+TEST(Nearest, AnswersSoonForAVeryLongWord) {
   EXPECT_EQ(nearest(std::string(1 << 20, 'x'), {"explain", "topology"}), std::string());
 }
 
-TEST(Nearest, DistancesThatAreNotBelowTheBoundAreTheBound) {
+TEST(Nearest, DistanceNeverExceedsItsBound) {
   EXPECT_EQ(distance_below(4, "TSL", "TLS"), 1U);
   EXPECT_EQ(distance_below(4, "abc", "xyz"), 3U);
   EXPECT_EQ(distance_below(3, "abc", "xyz"), 3U);

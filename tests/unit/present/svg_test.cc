@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-TEST(Svg, NumbersHaveOneDecimalAtMost) {
+TEST(Svg, NumbersHaveAtMostOneDecimal) {
   EXPECT_EQ(pixels(12), "12");
   EXPECT_EQ(pixels(12.26), "12.3");
   EXPECT_EQ(pixels(-0.04), "0");
@@ -23,7 +23,7 @@ TEST(Svg, NumbersHaveOneDecimalAtMost) {
   EXPECT_EQ(pixels(123456), "123456");
 }
 
-TEST(Svg, ElementsFollowInTheOrderOfTheCalls) {
+TEST(Svg, ElementsAppearInCallOrder) {
   Svg svg(100, 50.5, 12, "title");
   svg.rectangle(1, 2, 3, 4, R"(fill="red")", "hint");
   svg.line(1, 2, 3.25, 4, R"(stroke="red")");
@@ -46,7 +46,7 @@ TEST(Svg, ElementsFollowInTheOrderOfTheCalls) {
 )svg"));
 }
 
-TEST(Svg, TextAndHintsMayHaveAnyCharacters) {
+TEST(Svg, TextAndHintsAreEscaped) {
   Svg svg(1, 1, 12, "<a&\"b\">");
   svg.text(0, 0, "</text><script>");
   svg.line(0, 0, 1, 1, "", "x<y");

@@ -290,7 +290,7 @@ void check_combine(Type type, Operator op) {
   }
 }
 
-TEST_P(ReduceTypes, CombineIsTheSameEverywhere) {
+TEST_P(ReduceTypes, CombineGivesTheSameBitsOnEveryTarget) {
   with(type(), [&]<class T>(T) {
     ASSERT_EQ(reduce::size_of(type()), Element<T>::kSize);
     for (size_t op = 0; op < reduce::kOperators; ++op) {
@@ -357,7 +357,7 @@ void check_map(Random& random, const Call& call, const Expected& expected_of) {
   }
 }
 
-TEST_P(ReduceTypes, ScaleAndDivideAreTheSameEverywhere) {
+TEST_P(ReduceTypes, ScaleAndDivideGiveTheSameBitsOnEveryTarget) {
   if (type() == Type::kBool) GTEST_SKIP() << "neither is defined for bool";
   const auto index = static_cast<size_t>(type());
   Random random(index);
@@ -395,7 +395,7 @@ TEST_P(ReduceTypes, ScaleAndDivideAreTheSameEverywhere) {
 
 INSTANTIATE_TEST_SUITE_P(All, ReduceTypes, testing::Range(0, static_cast<int>(reduce::kTypes)));
 
-TEST(Reduce, SaysWhatIsDefined) {
+TEST(Reduce, DefinedListsTheOperatorsOfEachType) {
   const auto defined = [](Type type) {
     std::string answer;
     for (size_t op = 0; op < reduce::kOperators; ++op) {
@@ -439,7 +439,7 @@ TEST(Reduce, NarrowFloatsAreRoundedOnce) {
 
 // Any number of inputs gives one calculation in float32 with one rounding, also with wide
 // intermediate parts, and in place of any input.
-TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
+TEST_P(ReduceTypes, SumsOfManyInputsAreRoundedOnce) {
   const size_t size = reduce::size_of(type());
   constexpr size_t kElements = 2500;
   Random random(static_cast<uint64_t>(type()));
@@ -524,7 +524,7 @@ TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
 }
 
 // Multiplication by the inverse gives the quotient only if that inverse is exact.
-TEST(Reduce, AnAverageIsTheQuotientForAnyNumberOfRanks) {
+TEST(Reduce, AverageIsTheExactQuotientForAnyNumberOfRanks) {
   constexpr size_t kElements = 100;
   const auto check = []<class T>(Type type, T unit) {
     for (uint32_t ranks = 1; ranks <= 70; ++ranks) {
@@ -544,7 +544,7 @@ TEST(Reduce, AnAverageIsTheQuotientForAnyNumberOfRanks) {
   check(Type::kUint64, uint64_t{1} << 60);
 }
 
-TEST(Reduce, AnAverageIsDividedBeforeItIsRounded) {
+TEST(Reduce, AverageIsDividedBeforeItIsRounded) {
   const uint16_t large = 0x7753;  // 30000 in float16, whose largest number is 65504
   uint16_t out = 0;
   const auto* const each = reinterpret_cast<const std::byte*>(&large);

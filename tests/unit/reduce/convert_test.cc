@@ -59,7 +59,7 @@ std::vector<float> hard_numbers(const NarrowFormat& format) {
   return numbers;
 }
 
-TEST(ReduceConvert, EveryPatternIsWidenedExactlyAndComesBack) {
+TEST(ReduceConvert, EveryPatternIsWidenedExactlyAndConvertsBack) {
   for (const Type type : kNarrowTypes) {
     const NarrowFormat& format = format_of(type);
     std::vector<uint32_t> patterns(format.patterns());
@@ -86,7 +86,7 @@ TEST(ReduceConvert, EveryPatternIsWidenedExactlyAndComesBack) {
   }
 }
 
-TEST(ReduceConvert, RoundsToNearestAndEvenOnEveryTarget) {
+TEST(ReduceConvert, RoundsToNearestEvenOnEveryTarget) {
   for (const Type type : kNarrowTypes) {
     const NarrowFormat& format = format_of(type);
     const std::vector<float> numbers = hard_numbers(format);
@@ -103,7 +103,7 @@ TEST(ReduceConvert, RoundsToNearestAndEvenOnEveryTarget) {
   }
 }
 
-TEST(ReduceConvert, ShortLengthsTouchNothingElse) {
+TEST(ReduceConvert, ShortLengthsModifyNothingElse) {
   constexpr auto kGuard = std::byte{0xa5};
   for (const Type type : kNarrowTypes) {
     const size_t size = reduce::size_of(type);

@@ -63,7 +63,7 @@ class Claiming : public ::testing::Test {
   std::string text_;
 };
 
-TEST_F(Claiming, ComparesAllTensors) {
+TEST_F(Claiming, RefusesOverlapBetweenAnyTensors) {
   const Program program = program_of(3, 1);
   Claim claim(program);
   EXPECT_EQ(place(claim, {0, 0, 8}, {100, 116, 132}), Code::kOk) << text_;
@@ -78,7 +78,7 @@ TEST_F(Claiming, ComparesAllTensors) {
   EXPECT_EQ(place(claim, {0, 20, 40}, {1, 20, 40}), Code::kInvalidArgument);
 }
 
-TEST_F(Claiming, TellsInterleavedElementsApart) {
+TEST_F(Claiming, AcceptsInterleavedElements) {
   const Program program = program_of(3, 3);
   Claim claim(program);
   EXPECT_EQ(place(claim, {1000, 1000, 1000}, {0, 1, 2}), Code::kOk) << text_;
@@ -86,7 +86,7 @@ TEST_F(Claiming, TellsInterleavedElementsApart) {
   EXPECT_THAT(text_, HasSubstr("destination of tensor 2 overlaps the destination of tensor 0"));
 }
 
-TEST_F(Claiming, KeepsExecutionsApart) {
+TEST_F(Claiming, RefusesOverlapWithAnotherExecution) {
   const Program program = program_of(1, 1);
   Claims claims(2);
   Claim first(program);
@@ -108,7 +108,7 @@ TEST_F(Claiming, KeepsExecutionsApart) {
 }
 
 // Two executions ordered by one stream run one after the other.
-TEST_F(Claiming, LetsAStreamUseMemoryAgain) {
+TEST_F(Claiming, AcceptsReuseOfMemoryWithinAStream) {
   const Program program = program_of(1, 1);
   Claims claims(2);
   Claim first(program);
@@ -128,7 +128,7 @@ TEST_F(Claiming, LetsAStreamUseMemoryAgain) {
   EXPECT_EQ(claims.enter(second, &text_), Code::kOk) << text_;
 }
 
-TEST_F(Claiming, AllocatesNothing) {
+TEST_F(Claiming, AllocatesNothingAfterTheFirstClaim) {
   constexpr size_t kTensors = 40;
   const Program program = program_of(kTensors, 2);
   Claims claims(2);

@@ -122,7 +122,7 @@ TEST(Forecast, IsTheTimeOfTheBusiestResource) {
   }
 }
 
-TEST(Forecast, OfOneSmallMessageIsItsLatency) {
+TEST(Forecast, IsTheLatencyForOneSmallMessage) {
   const Links links = links_of({1, 1}, 1, {.latency_ns = 5'000'000});
   const Layout source = layout_of({8}, {{1}, {0}}, {shard(0)}).value();
   const Layout destination = layout_of({8}, {{1}, {1}}, {shard(0)}).value();
@@ -130,7 +130,7 @@ TEST(Forecast, OfOneSmallMessageIsItsLatency) {
   EXPECT_EQ(forecast(plan_direct(source, source).value(), 4, links).ns, 0u);
 }
 
-TEST(Forecast, StagesOverlapBySlices) {
+TEST(Forecast, OverlapsStagesOfSeveralSlices) {
   const Links links = links_of({2, 2}, 1, {});
   const Layout source = layout_of({4000}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({4000}, {{2}, {2, 3}}, {shard(0)}).value();
@@ -143,7 +143,7 @@ TEST(Forecast, StagesOverlapBySlices) {
   EXPECT_EQ(sliced.ns, 4'001'000u + 4'002'000u / 10);
 }
 
-TEST(Links, NameTheRankThatTheModelLacks) {
+TEST(Links, ErrorNamesTheRankThatTheModelLacks) {
   const topology::LinkModel model = model_of({1, 1}, {});
   EXPECT_THAT(std::string(Links::create(model, {{"c0h0", ""}, {"other", ""}}).status().text()),
               HasSubstr("rank 1"));
@@ -162,7 +162,7 @@ std::map<int, uint64_t> sent_by(const MovePlan& plan) {
   return sent;
 }
 
-TEST(Bsr, PrefersTheRankItselfThenFastLinksThenLittleLoad) {
+TEST(Bsr, PrefersOwnDataThenFastLinksThenLowLoad) {
   const Links links = links_of({2}, 2, {});
   // Ranks 0 and 1 share a host, 2 and 3 the other one; 0, 1 and 2 each hold everything.
   const Layout source = layout_of({12}, {{3}, {0, 1, 2}}, {replicate()}).value();
@@ -181,7 +181,7 @@ TEST(Bsr, PrefersTheRankItselfThenFastLinksThenLittleLoad) {
   EXPECT_EQ(plan_bsr(source, four, 4, &links, loads).status().code(), Code::kInvalidArgument);
 }
 
-TEST(Bsr, RandomOnesAreProved) {
+TEST(Bsr, RandomPlansAreProved) {
   std::mt19937 random(5);
   const auto draw = [&](uint64_t least, uint64_t most) {
     return std::uniform_int_distribution<uint64_t>(least, most)(random);
@@ -221,7 +221,7 @@ TEST(Bsr, RandomOnesAreProved) {
   }
 }
 
-TEST(Bsr, DoesNotAdd) {
+TEST(Bsr, RefusesPartialSums) {
   const Layout source = layout_of({8}, {{2}, {0, 1}}, {partial()}).value();
   const Layout destination = layout_of({8}, {{1}, {2}}, {shard(0)}).value();
   SendLoads loads;
@@ -316,7 +316,7 @@ void expect_volumes(const Volumes& found, const Volumes& expected) {
   }
 }
 
-TEST(Papers, TableTwoOfHetu) {
+TEST(Papers, VolumesMatchTableTwoOfHetu) {
   expect_volumes(volumes_of(false), {{4, {0, 748}},
                                      {5, {0, 747}},
                                      {6, {0, 747}},
@@ -363,7 +363,7 @@ uint64_t crossing(const MovePlan& plan, const Links& links) {
   return elements;
 }
 
-TEST(Auto, TakesTheQuickestAndSaysWhy) {
+TEST(Auto, ChoosesTheFastestStrategyAndExplainsTheChoice) {
   const Links links = links_of({1, 1}, 4, {.trunk = 100'000'000, .latency_ns = 1'000'000});
   const Layout source = activations(8, 64, 1024, {.data = 4}, ranks_from(0, 4)).value();
   const Layout destination = activations(8, 64, 1024, {.context = 4}, ranks_from(4, 4)).value();
@@ -400,7 +400,7 @@ TEST(Auto, SendsOneCopyBetweenClusters) {
   EXPECT_THAT(choice.considered[0].strategy, "direct");
 }
 
-TEST(Auto, SumsAreReducedBeforeTheyCross) {
+TEST(Auto, ReducesSumsBeforeTheyCrossClusters) {
   const Links links = links_of({1, 1}, 4, {.trunk = 100'000'000});
   const Layout source = layout_of({64}, {{4}, ranks_from(0, 4)}, {partial()}).value();
   const Layout destination = layout_of({64}, {{4}, ranks_from(4, 4)}, {shard(0)}).value();
@@ -410,7 +410,7 @@ TEST(Auto, SumsAreReducedBeforeTheyCross) {
   EXPECT_THAT(choice.considered[4].refused, HasSubstr("does not add"));
 }
 
-TEST(Auto, RanksBeyondTheLinksAreRefused) {
+TEST(Auto, RefusesRanksBeyondTheLinks) {
   const Links links = links_of({1}, 2, {});
   const Layout source = layout_of({4}, {{1}, {0}}, {shard(0)}).value();
   const Layout destination = layout_of({4}, {{1}, {2}}, {shard(0)}).value();

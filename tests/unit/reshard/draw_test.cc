@@ -38,7 +38,7 @@ size_t count(const std::string& text, const std::string& what) {
   return found;
 }
 
-TEST(PlanJson, HasEveryMove) {
+TEST(PlanJson, ListsEveryMove) {
   const json plan = json::parse(to_json(two_to_three(), 4));
   EXPECT_EQ(plan["version"], 1);
   EXPECT_EQ(plan["strategy"], "direct");
@@ -54,7 +54,7 @@ TEST(PlanJson, HasEveryMove) {
     {"from": 1, "to": 3, "box": [[8, 12]], "adds": false}])"));
 }
 
-TEST(PlanJson, SaysWhatItCosts) {
+TEST(PlanJson, StatesTheCostOfEachResource) {
   topology::LinkModel model;
   model.clusters = {"one"};
   model.resources = {{"out", topology::ResourceKind::kNic, 1'000'000'000}};

@@ -85,7 +85,7 @@ TEST(Layout, IsSoundWhenEveryElementIsHeldOnce) {
   EXPECT_EQ(fault(layout), "");
 }
 
-TEST(Layout, FaultsAreNamed) {
+TEST(Layout, CheckNamesTheFault) {
   Layout layout;
   EXPECT_THAT(fault(layout), HasSubstr("0 dimensions"));
   layout.shape = {4, 6};
@@ -116,7 +116,7 @@ TEST(Layout, FaultsAreNamed) {
   EXPECT_THAT(fault(layout), HasSubstr("more than 2^48"));
 }
 
-TEST(Layout, MayBeOfNoElements) {
+TEST(Layout, IsSoundWithoutElements) {
   Layout layout;
   layout.shape = {4, 0};
   EXPECT_EQ(fault(layout), "");
@@ -133,7 +133,7 @@ TEST(Layout, MayBeOfNoElements) {
   EXPECT_TRUE(made->parts.empty());
 }
 
-TEST(Layout, StridesMustKeepElementsApart) {
+TEST(Layout, StridesThatMapTwoElementsToOnePlaceAreRefused) {
   Layout layout;
   layout.shape = {4, 6};
   layout.parts = {part_of(0, layout.whole())};
@@ -158,7 +158,7 @@ TEST(Layout, StridesMustKeepElementsApart) {
   EXPECT_EQ(with(0, 1), "");
 }
 
-TEST(Layout, PaddingBelongsToNobody) {
+TEST(Layout, PaddingNeedsNoHolder) {
   Layout layout;
   layout.shape = {10, 2};
   layout.padded_shape = {12, 2};
@@ -183,7 +183,7 @@ TEST(Layout, PrintsAsATable) {
             "     1  [0:4, 3:6]                        offset 2, strides [10, 1]\n");
 }
 
-TEST(Mesh, ShardsAsDTensorDoes) {
+TEST(Mesh, ShardsLikeDTensor) {
   const Layout layout = layout_of({8, 6}, {{2, 2}, {0, 1, 2, 3}}, {shard(0), shard(0)}).value();
   EXPECT_THAT(boxes(layout, 2), ElementsAre("[4:6, 0:6]"));
   const Layout replicas =
@@ -200,7 +200,7 @@ TEST(Mesh, ShardsAsDTensorDoes) {
 }
 
 // FSDP over tensor parallelism: the tensor axis cuts first, although it is the last one.
-TEST(Mesh, StridedShardsCountAsCutLater) {
+TEST(Mesh, StridedShardsAreCutAfterLaterAxes) {
   const Layout layout =
       layout_of({16}, {{2, 4}, up_to(8)}, {strided_shard(0, 4), shard(0)}).value();
   for (int rank = 0; rank < 8; ++rank) {
@@ -213,7 +213,7 @@ TEST(Mesh, StridedShardsCountAsCutLater) {
   }
 }
 
-TEST(Mesh, ZigzagGivesEachRankAPair) {
+TEST(Mesh, ZigzagGivesEachRankTwoPieces) {
   const Layout layout = layout_of({16, 2}, {{4}, up_to(4)}, {zigzag(0)}).value();
   EXPECT_THAT(boxes(layout, 1), ElementsAre("[2:4, 0:2]", "[12:14, 0:2]"));
   // Both are consecutive in its memory.
@@ -222,7 +222,7 @@ TEST(Mesh, ZigzagGivesEachRankAPair) {
   EXPECT_THAT(boxes(layout, 3), ElementsAre("[6:10, 0:2]"));  // the two boxes touch
 }
 
-TEST(Mesh, SizesMayDiffer) {
+TEST(Mesh, ShardSizesMayDiffer) {
   const Layout layout = layout_of({10}, {{3}, up_to(3)}, {shard(0, {5, 0, 5})}).value();
   EXPECT_THAT(boxes(layout, 0), ElementsAre("[0:5]"));
   EXPECT_TRUE(boxes(layout, 1).empty());
@@ -232,14 +232,14 @@ TEST(Mesh, SizesMayDiffer) {
               HasSubstr("do not add up"));
 }
 
-TEST(Mesh, PartialSumsAreTerms) {
+TEST(Mesh, PartialPlacementsBecomeTerms) {
   const Layout layout = layout_of({4}, {{2, 2}, up_to(4)}, {partial(), shard(0)}).value();
   EXPECT_EQ(layout.terms, 2u);
   EXPECT_EQ(layout.parts[3].term, 1u);
   EXPECT_EQ(to_text(layout.parts[3].box), "[2:4]");
 }
 
-TEST(Mesh, AveragesDivideByTheirRanks) {
+TEST(Mesh, AverageDividesByItsNumberOfRanks) {
   Result<Layout> made = layout_of({6}, {{2, 3}, up_to(6)}, {average(), partial()});
   ASSERT_TRUE(made.ok());
   EXPECT_EQ(made->terms, 6u);
@@ -253,7 +253,7 @@ TEST(Mesh, AveragesDivideByTheirRanks) {
   EXPECT_THAT(fault(layout), HasSubstr("only sums are divided"));
 }
 
-TEST(Mesh, FaultsAreNamed) {
+TEST(Mesh, ErrorNamesTheFaultyAxis) {
   EXPECT_THAT(fault(layout_of({10}, {{4}, up_to(4)}, {shard(0)})),
               HasSubstr("axis 0: 4 pieces do not divide the 10 elements of dimension 0"));
   EXPECT_THAT(fault(layout_of({8}, {{2}, {3, 3}}, {shard(0)})),
@@ -271,7 +271,7 @@ TEST(Mesh, FaultsAreNamed) {
               HasSubstr("a split factor of 0"));
 }
 
-TEST(Degrees, CutActivations) {
+TEST(Degrees, CutActivationsByParallelDegree) {
   const Layout layout =
       activations(4, 8, 2, {.data = 2, .context = 2, .tensor = 2}, up_to(8)).value();
   EXPECT_THAT(boxes(layout, 0), ElementsAre("[0:2, 0:2, 0:2]"));
@@ -296,7 +296,7 @@ TEST(Degrees, CutActivations) {
 
 // Every rank's memory is filled without holes. Along each cut axis the ranks together hold every
 // element once per copy and term.
-TEST(Mesh, RandomOnesAreSound) {
+TEST(Mesh, RandomMeshesAreSound) {
   std::mt19937 random(1);
   const auto draw = [&](uint64_t least, uint64_t most) {
     return std::uniform_int_distribution<uint64_t>(least, most)(random);
@@ -392,7 +392,7 @@ Places places_of(const Layout& layout) {
   return places;
 }
 
-TEST(Survivors, KeepWhatTheyHaveAndTakeOverWhatTheyCan) {
+TEST(Survivors, KeepTheirPartsAndReplaceLostOnesWithCopies) {
   std::mt19937 random(7);
   int refused = 0;
   int repaired = 0;
@@ -447,7 +447,7 @@ TEST(Survivors, KeepWhatTheyHaveAndTakeOverWhatTheyCan) {
   EXPECT_GT(repaired, 500);
 }
 
-TEST(Survivors, FaultsAreNamed) {
+TEST(Survivors, ErrorNamesElementsWithoutAHolder) {
   Layout layout;
   layout.shape = {4, 6};
   layout.parts = {part_of(0, box_of({{0, 2}, {0, 6}})), part_of(1, box_of({{2, 4}, {0, 6}})),

@@ -53,7 +53,7 @@ Places random_places(std::mt19937& random, uint64_t longest) {
   return places;
 }
 
-TEST(Places, MeetAsByBruteForce) {
+TEST(Places, OverlapMatchesBruteForce) {
   std::mt19937 random(1);
   size_t met = 0;
   constexpr size_t kRounds = 60'000;
@@ -90,7 +90,7 @@ Places places_of(std::vector<std::pair<uint64_t, uint64_t>> steps, uint64_t offs
   return places;
 }
 
-TEST(Places, LargeOnesAreToldApart) {
+TEST(Places, LargeStridedPlacesAreFoundDisjoint) {
   // Columns of a matrix with 2^20 rows.
   const Places left = places_of({{1u << 20, 3000}, {1000, 1}});
   const Places right = places_of({{1u << 20, 3000}, {2000, 1}}, 1000);
@@ -110,7 +110,7 @@ TEST(Places, LargeOnesAreToldApart) {
   EXPECT_EQ(find_repeat(places_of({{2, 0}})), Meeting::kMeet);
 }
 
-TEST(Places, SearchesEnd) {
+TEST(Places, LongSearchesAreAborted) {
   // The lengths have no common divisor, and are so sparse that most sums are missed.
   Places one;
   Places other;
@@ -147,7 +147,7 @@ std::string fault(const Layout& layout) {
   return status.ok() ? "" : std::string(status.text());
 }
 
-TEST(Destinations, BoxesOverEachOtherAreNamed) {
+TEST(Destinations, OverlappingBoxesAreNamed) {
   Layout layout;
   layout.shape = {8};
   layout.parts = {part_of(0, {{0, 4}}), part_of(0, {{4, 8}})};
@@ -168,7 +168,7 @@ TEST(Destinations, BoxesOverEachOtherAreNamed) {
 }
 
 // Three tensors in the rows of one buffer: 2, 1 and 1 of 4 rows of each group.
-TEST(Destinations, InterleavedOnesLieApart) {
+TEST(Destinations, InterleavedBoxesAreAccepted) {
   Layout layout;
   layout.shape = {40, 16};
   layout.parts.clear();
@@ -187,7 +187,7 @@ TEST(Destinations, InterleavedOnesLieApart) {
   EXPECT_THAT(fault(layout), HasSubstr("rank 0, box [20:40, 0:16]"));
 }
 
-TEST(Destinations, PaddingMayBeShared) {
+TEST(Destinations, PaddingMayOverlap) {
   Layout layout;
   layout.shape = {6};
   layout.padded_shape = {8};
@@ -199,7 +199,7 @@ TEST(Destinations, PaddingMayBeShared) {
   EXPECT_EQ(fault(layout), "");
 }
 
-TEST(Destinations, MeshesAreSound) {
+TEST(Destinations, BoxesOfAMeshDoNotOverlap) {
   Result<Layout> made = layout_of({64, 4096}, {{2}, {0, 1}}, {strided_shard(1, 512)});
   ASSERT_TRUE(made.ok());
   EXPECT_EQ(made->parts.size(), 1024u);
@@ -246,7 +246,7 @@ std::map<uint64_t, std::set<std::vector<uint64_t>>> held_by(const Layout& layout
   return held;
 }
 
-TEST(Destinations, AreRefusedAsByBruteForce) {
+TEST(Destinations, RefusalMatchesBruteForce) {
   std::mt19937 random(2);
   size_t sound = 0;
   size_t refused = 0;
@@ -266,7 +266,7 @@ TEST(Destinations, AreRefusedAsByBruteForce) {
 
 // Tests two layouts in one buffer, the second one |distance| elements after the first. Compares
 // bytes.
-TEST(Footprints, MeetAsByBruteForce) {
+TEST(Footprints, OverlapMatchesBruteForce) {
   std::mt19937 random(3);
   size_t stayed = 0;
   size_t met = 0;
@@ -317,7 +317,7 @@ TEST(Footprints, MeetAsByBruteForce) {
   EXPECT_GT(apart, 1000u);
 }
 
-TEST(Footprints, WhatStaysIsNoOverlap) {
+TEST(Footprints, ElementsThatStayInPlaceDoNotOverlap) {
   Layout rows;
   rows.shape = {8, 4};
   rows.parts = {part_of(0, {{0, 6}, {0, 4}}), part_of(1, {{6, 8}, {0, 4}})};

@@ -184,7 +184,7 @@ class Memories {
 
 // --- random layouts ---------------------------------------------------------------------------
 
-TEST(Plans, RandomOnesAreProvedAndGiveTheRightTensor) {
+TEST(Plans, RandomPlansAreProvedAndGiveTheRightTensor) {
   Random random(1);
   std::map<std::string, int> made;
   const int runs = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 200'000 : 1500;
@@ -218,7 +218,7 @@ TEST(Plans, RandomOnesAreProvedAndGiveTheRightTensor) {
   EXPECT_GT(made["gather_p2p_scatter"], runs / 3);
 }
 
-TEST(Plans, TermsMayStayTerms) {
+TEST(Plans, PartialTermsMayStayPartial) {
   const Layout source = layout_of({8}, {{2, 2}, ranks_from(0, 4)}, {partial(), shard(0)}).value();
   const Layout destination =
       layout_of({8}, {{4, 2}, ranks_from(4, 8)}, {shard(0), partial()}).value();
@@ -234,7 +234,7 @@ TEST(Plans, TermsMayStayTerms) {
 }
 
 // Two copies of the destination are cut by rows and by columns.
-TEST(Plans, ReplicasMayBeCutInDifferentWays) {
+TEST(Plans, ReplicasMayBeCutDifferently) {
   const Layout source = layout_of({8, 12}, {{2}, ranks_from(0, 2)}, {shard(0)}).value();
   Layout destination = layout_of({8, 12}, {{2}, ranks_from(2, 2)}, {shard(0)}).value();
   const Layout columns = layout_of({8, 12}, {{3}, ranks_from(4, 3)}, {shard(1)}).value();
@@ -273,7 +273,7 @@ std::vector<std::string> moves_of(const MovePlan& plan, int rank) {
   return moves;
 }
 
-TEST(Plans, RanksMakeTheirPartsThemselves) {
+TEST(Plans, PlanOfARankEqualsItsShareOfTheWholePlan) {
   Random random(2);
   for (int run = 0; run < 300; ++run) {
     const std::vector<uint64_t> shape = random.shape();
@@ -296,7 +296,7 @@ TEST(Plans, RanksMakeTheirPartsThemselves) {
   }
 }
 
-TEST(Plans, RanksThatDisagreeDoNotComeToAnEnd) {
+TEST(Plans, PlansOfRanksThatDisagreeDoNotTerminate) {
   const Layout source = layout_of({8}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({8}, {{2}, {1, 0}}, {shard(0)}).value();
   std::vector<MovePlan> plans = {plan_direct(source, destination, 0).value(),
@@ -310,7 +310,7 @@ TEST(Plans, RanksThatDisagreeDoNotComeToAnEnd) {
   EXPECT_THAT(std::string(prove_progress(plans).text()), HasSubstr("never happens"));
 }
 
-TEST(Plans, ShapesMustBeEqual) {
+TEST(Plans, DifferentShapesAreRefused) {
   const Layout source = layout_of({8}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({9}, {{1}, {2}}, {shard(0)}).value();
   for (const Strategy strategy : kStrategies) {
@@ -332,7 +332,7 @@ Layout activations_of(uint64_t data, uint64_t context, int first) {
 
 // HetAuto, section 5.2: (d1 + d2 - gcd)(s1 + s2 - gcd) messages without gathering, and
 // outer (s1 + s2 - gcd) between the clusters with it.
-TEST(Papers, MessagesOfHetAutosStrategies) {
+TEST(Papers, MessageCountsMatchHetAuto) {
   const std::vector<uint64_t> degrees = {1, 2, 3, 4, 6, 8, 16};
   for (const uint64_t d1 : degrees) {
     for (const uint64_t s1 : degrees) {
@@ -356,7 +356,7 @@ TEST(Papers, MessagesOfHetAutosStrategies) {
       256u);
 }
 
-TEST(Papers, OuterGroupsMayBeGiven) {
+TEST(Papers, MessageCountFollowsTheGivenOuterGroups) {
   const Layout source = activations_of(4, 1, 0);
   const Layout destination = activations_of(4, 2, 16);
   EXPECT_EQ(count_messages(plan_gather_p2p_scatter(source, destination, 2).value(), 1), 4u);
@@ -366,7 +366,7 @@ TEST(Papers, OuterGroupsMayBeGiven) {
 
 // H2, section 5: activations that all ranks of a tensor parallel group hold. From 4 to 2 there are
 // four messages of a quarter, and each of the two receivers gets a half from the other.
-TEST(Papers, PiecesOfH2) {
+TEST(Papers, PiecesMatchH2) {
   const auto replicas = [](int first, uint64_t count) {
     return layout_of({64, 3}, {{count}, ranks_from(first, count)}, {replicate()}).value();
   };
@@ -387,7 +387,7 @@ TEST(Papers, PiecesOfH2) {
 }
 
 // Strategies with hops send one copy between two clusters, however many replicas there are.
-TEST(Papers, OneCopyGoesBetweenClusters) {
+TEST(Papers, OneCopyPassesBetweenClusters) {
   const Layout source =
       layout_of({16, 8}, {{4, 2}, ranks_from(0, 8)}, {replicate(), shard(1)}).value();
   const Layout destination =
@@ -407,7 +407,7 @@ TEST(Papers, OneCopyGoesBetweenClusters) {
 }
 
 // Each of eight replicas sends an eighth to one rank.
-TEST(Plans, ReplicasShareTheLoad) {
+TEST(Plans, ReplicasShareTheSending) {
   const Layout source = layout_of({64}, {{4}, ranks_from(0, 4)}, {replicate()}).value();
   const Layout destination = layout_of({64}, {{16}, ranks_from(4, 16)}, {shard(0)}).value();
   const MovePlan plan = plan_direct(source, destination).value();
@@ -463,7 +463,7 @@ bool spoil(MovePlan& plan, Random& random) {
   }
 }
 
-TEST(Proof, RefusesPlansWithOneWrongMove) {
+TEST(Proof, RefusesAPlanWithOneWrongMove) {
   Random random(3);
   int refused = 0;
   while (refused < 10'000) {
@@ -484,7 +484,7 @@ TEST(Proof, RefusesPlansWithOneWrongMove) {
   }
 }
 
-TEST(Proof, NamesWhatIsWrong) {
+TEST(Proof, NamesTheFaultOfAWrongPlan) {
   const Layout source = layout_of({8}, {{2, 2}, ranks_from(0, 4)}, {partial(), shard(0)}).value();
   const Layout destination = layout_of({8}, {{1}, {4}}, {shard(0)}).value();
   const MovePlan right = plan_direct(source, destination).value();

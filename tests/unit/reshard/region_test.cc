@@ -72,7 +72,7 @@ Region make(const std::vector<uint64_t>& extents, std::mt19937& random, uint64_t
   return region_of(box, 0, element_bytes, random() % 7);
 }
 
-TEST(CommonRows, OfOneBox) {
+TEST(CommonRows, CutRegionsOfOneBoxInOrder) {
   std::mt19937 random(3);
   size_t in_one_row = 0;
   for (int round = 0; round < 5000; ++round) {
@@ -104,7 +104,7 @@ TEST(CommonRows, OfOneBox) {
   EXPECT_LT(in_one_row, 4900u);
 }
 
-TEST(CommonRows, ThereAreNone) {
+TEST(CommonRows, AreReportedMissingForUnrelatedRegions) {
   Region from;
   from.row_bytes = 6;
   from.rows = from.extents[0] = 2;
@@ -119,7 +119,7 @@ TEST(CommonRows, ThereAreNone) {
   EXPECT_TRUE(find_common_rows(to, to, &rows));
 }
 
-TEST(Sums, AreFormedInTheWiderType) {
+TEST(Sums, UseTheWiderType) {
   using enum ElementType;
   EXPECT_EQ(sum_type_of(kBfloat16, kBfloat16), kFloat32);
   EXPECT_EQ(sum_type_of(kFloat8E5M2, kFloat32), kFloat32);
@@ -132,7 +132,7 @@ TEST(Sums, AreFormedInTheWiderType) {
 }
 
 // Adds bfloat16 rows to float32 rows of another length.
-TEST(Sums, AddNarrowToWide) {
+TEST(Sums, AddNarrowRowsToWideRows) {
   StridedBox box;
   box.dimensions = 2;
   box.extents = {300, 13};
@@ -166,7 +166,7 @@ TEST(Sums, AddNarrowToWide) {
   }
 }
 
-TEST(Conversions, SaturateOrAreNan) {
+TEST(Conversions, SaturateOrGiveNanBeyondTheRange) {
   const std::vector<float> numbers = {448,
                                       464.1f,
                                       -1e30f,

@@ -210,7 +210,7 @@ class Machine {
   std::map<std::pair<int, int>, std::deque<std::vector<int64_t>>> rings_;
 };
 
-TEST(Slicings, RandomOnesGiveTheRightTensor) {
+TEST(Slicings, RandomSlicingsGiveTheRightTensor) {
   std::mt19937 random(1);
   const auto draw = [&](uint64_t least, uint64_t most) {
     return std::uniform_int_distribution<uint64_t>(least, most)(random);
@@ -260,7 +260,7 @@ TEST(Slicings, RandomOnesGiveTheRightTensor) {
   }
 }
 
-TEST(Slicings, EveryRankHasAShareOfEachSlice) {
+TEST(Slicings, EverySliceHasAShareForEveryRank) {
   const Layout source = activations(8, 16, 64, {.data = 4, .context = 2}, ranks_from(0, 8)).value();
   const Layout destination =
       activations(8, 16, 64, {.data = 2, .tensor = 4}, ranks_from(8, 8)).value();
@@ -277,7 +277,7 @@ TEST(Slicings, EveryRankHasAShareOfEachSlice) {
   }
 }
 
-TEST(Slicings, WhatLiesBehindEachOtherIsOneBox) {
+TEST(Slicings, ConsecutiveBoxesAreMerged) {
   const Layout source = layout_of({4, 6, 8}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({4, 6, 8}, {{1}, {2}}, {replicate()}).value();
   const Slicing slicing = slicing_of(plan_direct(source, destination).value(), 1, 1);

@@ -39,7 +39,7 @@ class SelfTransport : public ::testing::Test {
   Node node_;
 };
 
-TEST_F(SelfTransport, MessagesArriveInOrderAndRefusalsEnd) {
+TEST_F(SelfTransport, MessagesArriveInOrderAndRefusedSendsResume) {
   Random random(1);
   const uint32_t largest = rail().capabilities().max_payload_bytes;
   uint64_t received = 0;
@@ -68,7 +68,7 @@ TEST_F(SelfTransport, MessagesArriveInOrderAndRefusalsEnd) {
   node_.transport().finish_sleep();
 }
 
-TEST_F(SelfTransport, AnAnswerFromInsideAnUpcallWaitsForTheNextStep) {
+TEST_F(SelfTransport, ReplySentInAnUpcallArrivesAtTheNextStep) {
   int left = 1000;
   rail().listen([&](const MessageHeader& header, ConstByteSpan) {
     if (--left > 0) {
@@ -81,7 +81,7 @@ TEST_F(SelfTransport, AnAnswerFromInsideAnUpcallWaitsForTheNextStep) {
   node_.until("the last", [&] { return left == 0; });
 }
 
-TEST_F(SelfTransport, PutsAndGetsMoveListsOfAnyShape) {
+TEST_F(SelfTransport, PutsAndGetsMoveExtentsOfAnyShape) {
   Random random(2);
   for (int round = 0; round < 200; ++round) {
     const uint64_t size = random.size_up_to(2'000'000);
@@ -106,7 +106,7 @@ TEST_F(SelfTransport, PutsAndGetsMoveListsOfAnyShape) {
   }
 }
 
-TEST_F(SelfTransport, RevokeAndCancelAreQuietAtOnce) {
+TEST_F(SelfTransport, MemoryIsUntouchedAfterRevokeAndCancel) {
   Random random(3);
   const uint64_t size = 4 << 20;
   GuardedMemory here(size, 1, random);
@@ -140,7 +140,7 @@ TEST_F(SelfTransport, RevokeAndCancelAreQuietAtOnce) {
   }
 }
 
-TEST_F(SelfTransport, AStaleKeyNamesNothingWhenItsPlaceIsUsedAgain) {
+TEST_F(SelfTransport, StaleKeyIsRefusedAfterItsSlotIsReused) {
   Random random(9);
   GuardedMemory source(1000, 2, random);
   GuardedMemory target(1000, 2, random);
@@ -171,7 +171,7 @@ TEST_F(SelfTransport, AStaleKeyNamesNothingWhenItsPlaceIsUsedAgain) {
   }
 }
 
-TEST_F(SelfTransport, HighPriorityFirstAndForgedKeysRefused) {
+TEST_F(SelfTransport, HighPriorityGoesFirstAndForgedKeysAreRefused) {
   Random random(4);
   GuardedMemory here(2 << 20, 1, random);
   GuardedMemory there(2 << 20, 1, random);
