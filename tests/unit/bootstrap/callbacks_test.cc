@@ -78,7 +78,7 @@ class CallbacksTest : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Ways, CallbacksTest, testing::Bool(),
                          [](const auto& way) { return way.param ? "allgather" : "put_get"; });
 
-TEST_P(CallbacksTest, EveryRankGetsAllValuesAgainAndAgain) {
+TEST_P(CallbacksTest, EveryRankGetsAllValuesInRepeatedExchanges) {
   World world(5);
   run(world, {0, 1, 2, 3, 4}, 5, [](int rank, Bootstrap& bootstrap) {
     for (const size_t factor : {size_t{0}, size_t{1}, size_t{16'000}}) {
@@ -96,7 +96,7 @@ TEST_P(CallbacksTest, EveryRankGetsAllValuesAgainAndAgain) {
   EXPECT_EQ(world.probes > 0, !GetParam());
 }
 
-TEST_P(CallbacksTest, SecretIsSharedOrComparedOrGiven) {
+TEST_P(CallbacksTest, RanksAgreeOnARandomOrConfiguredSecret) {
   World world(3);
   std::array<Secret, 3> secrets;
   run(world, {0, 1, 2}, 3, [&](int rank, Bootstrap& bootstrap) {
@@ -120,7 +120,7 @@ TEST_P(CallbacksTest, SecretIsSharedOrComparedOrGiven) {
   EXPECT_NE(secrets[0], secrets[2]);
 }
 
-TEST_P(CallbacksTest, DifferentSecretsAreNamed) {
+TEST_P(CallbacksTest, RanksWithDifferentSecretsAreNamed) {
   for (const char* other : {"SECRET=b", ""}) {
     World world(3);
     run(
@@ -137,7 +137,7 @@ TEST_P(CallbacksTest, DifferentSecretsAreNamed) {
   }
 }
 
-TEST_P(CallbacksTest, AnotherNameOfTheJobIsTold) {
+TEST_P(CallbacksTest, DifferentJobNamesAreReported) {
   for (const char* more : {"", ";SECRET=a"}) {
     World world(2);
     run(
@@ -153,7 +153,7 @@ TEST_P(CallbacksTest, AnotherNameOfTheJobIsTold) {
   }
 }
 
-TEST_P(CallbacksTest, SecretOfTheOptionsWins) {
+TEST_P(CallbacksTest, SecretInOptionsOverridesTheSettings) {
   World world(1);
   Caller caller{.world = &world, .rank = 0};
   hetcomm_bootstrap_options_t options = this->options(0, 1, caller);
@@ -165,7 +165,7 @@ TEST_P(CallbacksTest, SecretOfTheOptionsWins) {
   EXPECT_EQ(a.value()->secret(kForever).value(), b.value()->secret(kForever).value());
 }
 
-TEST_P(CallbacksTest, WithoutASecretNothingIsMadeThatRequiresOne) {
+TEST_P(CallbacksTest, RequiredSecretThatIsMissingIsRefused) {
   World world(2);
   Caller caller{.world = &world, .rank = 0};
   for (const char* variable : {"REQUIRE_SECRET", "REQUIRE_TLS"}) {
@@ -178,7 +178,7 @@ TEST_P(CallbacksTest, WithoutASecretNothingIsMadeThatRequiresOne) {
   }
 }
 
-TEST_P(CallbacksTest, FailingCallbacksSurface) {
+TEST_P(CallbacksTest, CallbackFailureIsReportedWithItsText) {
   World world(2);
   world.fail_put = world.fail_allgather = true;
   run(world, {0, 1}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {
@@ -191,7 +191,7 @@ TEST_P(CallbacksTest, FailingCallbacksSurface) {
   });
 }
 
-TEST_P(CallbacksTest, OptionsAreChecked) {
+TEST_P(CallbacksTest, InvalidOptionsAreRefused) {
   World world(1);
   Caller caller{.world = &world, .rank = 0};
   const auto refused = [&](const std::function<void(hetcomm_bootstrap_options_t&)>& change) {
@@ -215,7 +215,7 @@ TEST_P(CallbacksTest, OptionsAreChecked) {
   }));
 }
 
-TEST_P(CallbacksTest, TooLargeValueIsRefusedBeforeTheExchange) {
+TEST_P(CallbacksTest, OversizedValueIsRefusedBeforeTheExchange) {
   World world(2);
   Caller caller{.world = &world, .rank = 0};
   auto bootstrap = create(options(0, 2, caller));
@@ -227,7 +227,7 @@ TEST_P(CallbacksTest, TooLargeValueIsRefusedBeforeTheExchange) {
 class PutGetTest : public CallbacksTest {};
 INSTANTIATE_TEST_SUITE_P(Way, PutGetTest, testing::Values(false));
 
-TEST_P(PutGetTest, ManyValuesComeInOneCall) {
+TEST_P(PutGetTest, ValuesOfManyRanksAreFetchedInOneCall) {
   many_ = true;
   for (const size_t factor : {size_t{1}, size_t{600}}) {
     World world(5);
@@ -248,7 +248,7 @@ TEST_P(PutGetTest, ManyValuesComeInOneCall) {
 }
 
 // The random key must not stay where others could read it.
-TEST_P(PutGetTest, TheRandomKeyIsDeletedOnceAllHaveIt) {
+TEST_P(PutGetTest, RandomKeyIsDeletedOnceAllRanksHaveIt) {
   for (const bool some_are_missing : {false, true}) {
     World world(3);
     delete_ = true;
@@ -266,7 +266,7 @@ TEST_P(PutGetTest, TheRandomKeyIsDeletedOnceAllHaveIt) {
   }
 }
 
-TEST_P(PutGetTest, AKeyThatCannotBeDeletedEndsNothing) {
+TEST_P(PutGetTest, FailureToDeleteTheKeyIsHarmless) {
   World world(2);
   delete_ = true;
   world.fail_delete = true;
@@ -278,7 +278,7 @@ TEST_P(PutGetTest, AKeyThatCannotBeDeletedEndsNothing) {
 
 // A reader of the store can test guesses of the secret, but only slowly and without a precomputed
 // table.
-TEST_P(PutGetTest, WhatIsPublishedOfASecretIsSaltedAndSlow) {
+TEST_P(PutGetTest, PublishedProofOfASecretIsSaltedAndSlow) {
   constexpr std::string_view kUserSecret = "guess me";
   const Secret secret = secret_from(std::as_bytes(std::span(kUserSecret)));
   std::array<std::string, 2> published;
@@ -302,7 +302,7 @@ TEST_P(PutGetTest, WhatIsPublishedOfASecretIsSaltedAndSlow) {
   EXPECT_NE(published[0], published[1]);
 }
 
-TEST_P(PutGetTest, MissingRanksAreNamedByManyToo) {
+TEST_P(PutGetTest, MissingRanksAreNamedIfFetchedInOneCall) {
   many_ = true;
   World world(4);
   run(world, {0, 2}, 4, [&](int /*rank*/, Bootstrap& bootstrap) {
@@ -313,7 +313,7 @@ TEST_P(PutGetTest, MissingRanksAreNamedByManyToo) {
   EXPECT_EQ(world.together, 1);
 }
 
-TEST_P(PutGetTest, MissingRanksAreNamedToAll) {
+TEST_P(PutGetTest, MissingRanksAreNamedOnEveryRank) {
   World world(4);
   run(world, {0, 2}, 4, [&](int /*rank*/, Bootstrap& bootstrap) {
     const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond);
@@ -323,7 +323,7 @@ TEST_P(PutGetTest, MissingRanksAreNamedToAll) {
   });
 }
 
-TEST_P(PutGetTest, WithoutRankZeroTheOthersSaySo) {
+TEST_P(PutGetTest, MissingRankZeroIsNamed) {
   World world(2);
   run(world, {1}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {
     const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond / 5);
@@ -332,7 +332,7 @@ TEST_P(PutGetTest, WithoutRankZeroTheOthersSaySo) {
   });
 }
 
-TEST_P(PutGetTest, TwoProcessesWithOneRankAreFound) {
+TEST_P(PutGetTest, TwoProcessesWithOneRankAreDetected) {
   World world(2);
   std::atomic<int> failures = 0;
   run(world, {1, 1, 0}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {
@@ -344,7 +344,7 @@ TEST_P(PutGetTest, TwoProcessesWithOneRankAreFound) {
   EXPECT_EQ(failures, 1);
 }
 
-TEST_P(PutGetTest, BrokenValuesAreRefused) {
+TEST_P(PutGetTest, CorruptValuesAreRefused) {
   World world(2);
   world.corrupt = true;
   run(world, {0, 1}, 2, [&](int rank, Bootstrap& bootstrap) {
@@ -357,7 +357,7 @@ TEST_P(PutGetTest, BrokenValuesAreRefused) {
 class AllgatherTest : public CallbacksTest {};
 INSTANTIATE_TEST_SUITE_P(Way, AllgatherTest, testing::Values(true));
 
-TEST_P(AllgatherTest, DifferentExchangesAreNotMixedUp) {
+TEST_P(AllgatherTest, DifferentExchangesAreDetected) {
   World world(2);
   run(world, {0, 1}, 2, [&](int rank, Bootstrap& bootstrap) {
     const auto all = bootstrap.allgather(rank == 0 ? "a" : "b", {}, now_ns() + 5 * kSecond);

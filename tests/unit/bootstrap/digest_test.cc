@@ -167,14 +167,14 @@ class DigestTest : public testing::Test {
   std::multiset<std::string> texts_;
 };
 
-TEST_F(DigestTest, BlocksGrowWithTheRootOfTheRanks) {
+TEST_F(DigestTest, BlockSizeGrowsWithTheRootOfTheRanks) {
   for (const auto& [size, block] :
        {std::pair{2, 2}, {35, 2}, {129, 4}, {1024, 16}, {4096, 32}, {65536, 128}}) {
     EXPECT_EQ(block_size_of(size), block) << size;
   }
 }
 
-TEST_F(DigestTest, AllRanksGetTheSame) {
+TEST_F(DigestTest, EveryRankGetsTheSameDigestAndValue) {
   for (const int size : {2, 3, 17, 129, 200}) {
     test::World world(size);
     const Bytes large = pattern(size < 100 ? 3'000'001 : 100'000);
@@ -197,7 +197,7 @@ TEST_F(DigestTest, AllRanksGetTheSame) {
   }
 }
 
-TEST_F(DigestTest, RelaysUseTlsWhereTheJobDoes) {
+TEST_F(DigestTest, RelaysUseTlsIfTheJobDoes) {
   const test::Certificates files;
   test::World world(9);
   run(
@@ -213,7 +213,7 @@ TEST_F(DigestTest, RelaysUseTlsWhereTheJobDoes) {
       [&](int) { return "SMALL_JOB=1;" + files.settings(); });
 }
 
-TEST_F(DigestTest, CallersWithAnAllgatherExchangeAllTogether) {
+TEST_F(DigestTest, AllgatherCallbackExchangesTheDigestInOneGroup) {
   by_allgather_ = true;
   test::World world(5);
   run(world, ranks_up_to(5), 5, [&](int rank, Bootstrap& job) {
@@ -227,7 +227,7 @@ TEST_F(DigestTest, CallersWithAnAllgatherExchangeAllTogether) {
   });
 }
 
-TEST_F(DigestTest, ASmallJobMakesTheMessagesOfAnAllgather) {
+TEST_F(DigestTest, SmallJobSendsTheMessagesOfAnAllgather) {
   std::array<size_t, 2> in_bytes{};
   for (const bool plain : {false, true}) {
     test::World world(8);
@@ -250,7 +250,7 @@ TEST_F(DigestTest, ASmallJobMakesTheMessagesOfAnAllgather) {
 }
 
 // HETCOMM_TEST_RANKS sets another number of ranks. Each rank is a thread with a relay.
-TEST_F(DigestTest, ARankSendsTheDigestAboutOnce) {
+TEST_F(DigestTest, EachRankSendsTheDigestAboutOnce) {
   const char* wanted = getenv("HETCOMM_TEST_RANKS");
   const int size = wanted != nullptr ? std::stoi(wanted) : 144;
   const auto ranks = static_cast<size_t>(size);
@@ -284,7 +284,7 @@ TEST_F(DigestTest, ARankSendsTheDigestAboutOnce) {
   EXPECT_LT(world.bytes_in, 8 * digest_bytes);
 }
 
-TEST_F(DigestTest, AFailureOfTheMakerIsToldToAll) {
+TEST_F(DigestTest, DigestMakerFailureIsReportedOnEveryRank) {
   for (const char* text : {"refuses: no memory", "no digest"}) {
     texts_.clear();
     test::World world(19);
@@ -306,7 +306,7 @@ TEST_F(DigestTest, AFailureOfTheMakerIsToldToAll) {
   }
 }
 
-TEST_F(DigestTest, APartThatIsTooLargeIsToldToAll) {
+TEST_F(DigestTest, OversizedPartFailsOnEveryRank) {
   test::World world(5);
   run(world, ranks_up_to(5), 5, [&](int rank, Bootstrap& job) {
     const auto digest =
@@ -318,7 +318,7 @@ TEST_F(DigestTest, APartThatIsTooLargeIsToldToAll) {
   EXPECT_THAT(*texts_.begin(), HasSubstr("ranks 2 to 3 say of themselves takes 800"));
 }
 
-TEST_F(DigestTest, WhatIsTooLargeToBeHandedDownIsToldToAll) {
+TEST_F(DigestTest, OversizedValueFailsOnEveryRank) {
   for (const char* settings : {"SMALL_JOB=1", "SMALL_JOB=8"}) {
     test::World world(3);
     const Bytes large(kMaxHandout + 1);
@@ -334,7 +334,7 @@ TEST_F(DigestTest, WhatIsTooLargeToBeHandedDownIsToldToAll) {
   }
 }
 
-TEST_F(DigestTest, AMissingMemberOrLeaderIsNamed) {
+TEST_F(DigestTest, MissingMemberOrLeaderIsNamed) {
   for (const int missing : {7, 6}) {
     texts_.clear();
     test::World world(11);
@@ -351,7 +351,7 @@ TEST_F(DigestTest, AMissingMemberOrLeaderIsNamed) {
   }
 }
 
-TEST_F(DigestTest, DisagreementOnTheSizeOfJobsIsTold) {
+TEST_F(DigestTest, DisagreementOnTheSmallJobLimitIsReported) {
   for (const std::set<int>& small : {std::set<int>{0, 1}, {5}, {0, 1, 2, 3, 4, 5, 7}}) {
     test::World world(8);
     run(
@@ -410,7 +410,7 @@ void take_part_and_die(Bootstrap& job, int rank, const RelayContact& contact,
 }
 
 // Uses blocks of 4: the second block loses members, its leader, or all but its last member.
-TEST_F(DigestTest, TheOthersGetItWhenRanksAreGoneAfterTheirCards) {
+TEST_F(DigestTest, ValueReachesTheOthersIfRanksDieAfterTheirCards) {
   for (const bool silent : {false, true}) {
     for (const std::set<int>& dead : {std::set<int>{5}, {4}, {4, 5, 6}, {5, 9, 10}}) {
       test::World world(37);
@@ -461,7 +461,7 @@ class RelayChainTest : public DigestTest {
   std::vector<std::unique_ptr<Relay>> relays_;
 };
 
-TEST_F(RelayChainTest, AValueGoesFromOneToTheNext) {
+TEST_F(RelayChainTest, ValuePassesFromRankToRank) {
   offer(*relays_[0], value_, in(30));
   EXPECT_EQ(pull(*relays_[1], handout_of(value_), {source(0)}, in(20)).value(), value_);
   EXPECT_EQ(pull(*relays_[2], handout_of(value_), {source(1)}, in(20)).value(), value_);
@@ -470,7 +470,7 @@ TEST_F(RelayChainTest, AValueGoesFromOneToTheNext) {
 }
 
 // All ranks begin at once and forward pieces as they arrive.
-TEST_F(RelayChainTest, ThoseThatWaitGetEachPieceAsItComes) {
+TEST_F(RelayChainTest, WaitingRanksGetEachPieceAsItArrives) {
   std::vector<std::thread> threads;
   for (int rank = 1; rank < 4; ++rank) {
     threads.emplace_back([&, rank] {
@@ -485,7 +485,7 @@ TEST_F(RelayChainTest, ThoseThatWaitGetEachPieceAsItComes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(RelayChainTest, WhatIsMadeUpIsNotTakenAndNotPassedOn) {
+TEST_F(RelayChainTest, ForgedDataIsNeitherAcceptedNorForwarded) {
   const Handout handout = handout_of(value_);
   Bytes other = value_;
   other[20'000] ^= std::byte{1};
@@ -504,7 +504,7 @@ TEST_F(RelayChainTest, WhatIsMadeUpIsNotTakenAndNotPassedOn) {
   EXPECT_EQ(pull_as_last({source(0), source(1), source(2)}, in(20)).value(), value_);
 }
 
-TEST_F(RelayChainTest, WhoIsGoneSilentOrSlowIsFollowedByTheNext) {
+TEST_F(RelayChainTest, NextSourceReplacesOneThatIsGoneSilentOrSlow) {
   const DeadPlace gone(false);
   const DeadPlace silent(true);
   offer(*relays_[0], value_, in(30));
@@ -524,7 +524,7 @@ TEST_F(RelayChainTest, WhoIsGoneSilentOrSlowIsFollowedByTheNext) {
   EXPECT_LT(now_ns() - before, 5 * kSecond);
 }
 
-TEST_F(RelayChainTest, WithoutASourceItEndsAtTheDeadline) {
+TEST_F(RelayChainTest, PullWithoutASourceEndsAtTheDeadline) {
   const DeadPlace gone(false);
   const DeadPlace silent(true);
   const uint64_t deadline = in(2);
@@ -540,7 +540,7 @@ TEST_F(RelayChainTest, WithoutASourceItEndsAtTheDeadline) {
   EXPECT_FALSE(pull_as_last({}, in(1000)).ok());
 }
 
-TEST_F(RelayChainTest, StrangersGetNothingAndNobodyPuts) {
+TEST_F(RelayChainTest, ClientsWithoutTheSecretGetNothingAndPutsAreRefused) {
   offer(*relays_[0], value_, in(30));
   Relay stranger(config_, log_);
   stranger.start(secret_from(bytes_of("another")), 3, {});
@@ -554,7 +554,7 @@ TEST_F(RelayChainTest, StrangersGetNothingAndNobodyPuts) {
   EXPECT_EQ(pull_as_last({source(0)}, in(10)).value(), value_);
 }
 
-TEST_F(RelayChainTest, WhatIsKeptTooLongIsForgotten) {
+TEST_F(RelayChainTest, ExpiredValuesAreDropped) {
   relays_[0]->keep("old", bytes_of("old"), now_ns());
   EXPECT_TRUE(kept(0, "old").ok());
   relays_[0]->keep("new", bytes_of("new"), in(30));
@@ -569,7 +569,7 @@ TEST_F(RelayChainTest, WhatIsKeptTooLongIsForgotten) {
 }
 
 // The relay ends as soon as the next rank has requested the end of the value.
-TEST_F(RelayChainTest, ARelayEndsAfterItsReaders) {
+TEST_F(RelayChainTest, RelayEndsOnceItsReadersHaveTheValue) {
   const uint64_t before = now_ns();
   relays_[1].reset();
   EXPECT_LT(now_ns() - before, kSecond / 2);
@@ -586,7 +586,7 @@ TEST_F(RelayChainTest, ARelayEndsAfterItsReaders) {
   late.join();
 }
 
-TEST_F(RelayChainTest, HostileContactsAndWordsAreRefused) {
+TEST_F(RelayChainTest, HostileContactsAndMessagesAreRefused) {
   ByteWriter writer;
   relays_[0]->contact().encode(writer);
   for (size_t length = 0; length <= writer.bytes().size(); ++length) {
@@ -635,7 +635,7 @@ class StoreDigestTest : public DigestTest {
   }
 };
 
-TEST_F(StoreDigestTest, AllRanksGetTheSame) {
+TEST_F(StoreDigestTest, EveryRankGetsTheSameDigestAndValue) {
   for (const char* secret : {"", ";SECRET=a"}) {
     run(
         40, {},
@@ -653,7 +653,7 @@ TEST_F(StoreDigestTest, AllRanksGetTheSame) {
   }
 }
 
-TEST_F(StoreDigestTest, AMissingRankIsNamedToAllAlike) {
+TEST_F(StoreDigestTest, MissingRankIsNamedOnEveryRank) {
   for (const std::set<int>& missing : {std::set<int>{7}, {6}, {4, 5}}) {
     texts_.clear();
     run(11, missing, [&](int rank, Bootstrap& job) {
@@ -672,7 +672,7 @@ TEST_F(StoreDigestTest, AMissingRankIsNamedToAllAlike) {
   }
 }
 
-TEST_F(StoreDigestTest, DisagreementOnTheSizeOfJobsIsToldToAllAtOnce) {
+TEST_F(StoreDigestTest, DisagreementOnTheSmallJobLimitFailsAtOnceOnEveryRank) {
   for (const std::set<int>& small : {std::set<int>{0, 1}, {5}, {0, 1, 2, 3, 4, 5, 7}}) {
     texts_.clear();
     const uint64_t before = now_ns();

@@ -154,7 +154,7 @@ class EnvironmentTest : public testing::Test {
   uint16_t port_ = 0;
 };
 
-TEST_F(EnvironmentTest, RanksMeetInAnyOrderAndShareAKey) {
+TEST_F(EnvironmentTest, RanksConnectInAnyStartOrderAndShareAKey) {
   for (const std::vector<int>& order : {std::vector<int>{0, 1, 2}, {2, 1, 0}}) {
     const std::vector<std::string> texts = run(3, order);
     EXPECT_THAT(texts[0], HasSubstr("ok 0 1 2 0 1 2 key"));
@@ -188,7 +188,7 @@ std::string exchange_by_groups(Bootstrap& job, int rank, uint64_t deadline) {
   return text;
 }
 
-TEST_F(EnvironmentTest, GroupsExchangeAgainAndAgainUnderOneName) {
+TEST_F(EnvironmentTest, GroupsExchangeRepeatedlyUnderOneName) {
   std::vector<Process> processes;
   for (int rank = 0; rank < 5; ++rank) {
     processes.push_back(spawn([rank] {
@@ -211,7 +211,7 @@ TEST_F(EnvironmentTest, GroupsExchangeAgainAndAgainUnderOneName) {
   }
 }
 
-TEST_F(EnvironmentTest, ConfiguredSecretIsUsedAndMustAgree) {
+TEST_F(EnvironmentTest, ConfiguredSecretMustBeEqualOnAllRanks) {
   const std::vector<std::string> same = run(2, {0, 1}, "SECRET=a");
   EXPECT_THAT(same[0], HasSubstr("ok 0 1"));
   EXPECT_EQ(same[0], same[1]);
@@ -225,7 +225,7 @@ TEST_F(EnvironmentTest, ConfiguredSecretIsUsedAndMustAgree) {
 }
 
 // Each torchrun agent counts its own restarts.
-TEST_F(EnvironmentTest, RanksOfAgentsThatWereRestartedDifferentlyMeet) {
+TEST_F(EnvironmentTest, RanksConnectDespiteDifferentRestartCounts) {
   setenv("TORCHELASTIC_RUN_ID", "run", 1);
   const auto texts = run(3, {0, 1, 2}, [](int rank) {
     setenv("TORCHELASTIC_RESTART_COUNT", std::to_string(rank).c_str(), 1);
@@ -237,7 +237,7 @@ TEST_F(EnvironmentTest, RanksOfAgentsThatWereRestartedDifferentlyMeet) {
 }
 
 // The other ranks wait at the address where rank 0 would have its store.
-TEST_F(EnvironmentTest, ARankZeroThatCannotStartTellsTheOthers) {
+TEST_F(EnvironmentTest, RankZeroThatCannotStartReportsWhyToTheOthers) {
   const auto texts = run(
       3, {1, 0, 2},
       [](int rank) {
@@ -252,7 +252,7 @@ TEST_F(EnvironmentTest, ARankZeroThatCannotStartTellsTheOthers) {
   }
 }
 
-TEST_F(EnvironmentTest, APortThatIsTakenIsTriedAgain) {
+TEST_F(EnvironmentTest, OccupiedPortIsRetried) {
   auto taken =
       listen_on(Address::parse_numeric("127.0.0.1", static_cast<uint16_t>(port_ + 20)).value(), 64);
   ASSERT_TRUE(taken.ok());
@@ -271,7 +271,7 @@ TEST_F(EnvironmentTest, APortThatIsTakenIsTriedAgain) {
   EXPECT_THAT(collect(std::move(one)), HasSubstr("ok 0 1"));
 }
 
-TEST_F(EnvironmentTest, APortThatIsForbiddenIsNotTriedAgain) {
+TEST_F(EnvironmentTest, ForbiddenPortIsNotRetried) {
   const uint64_t begun_ns = now_ns();
   const std::string text = collect(spawn([&] {
     // Root may listen on any port, and some hosts let every user do so.
@@ -285,12 +285,12 @@ TEST_F(EnvironmentTest, APortThatIsForbiddenIsNotTriedAgain) {
   EXPECT_LT(now_ns() - begun_ns, 50 * kSecond);
 }
 
-TEST_F(EnvironmentTest, ForeignServiceOnMasterPortIsLeftAlone) {
+TEST_F(EnvironmentTest, StoreAvoidsAForeignServiceOnMasterPort) {
   const UniqueFd foreign = listen_on(Address::parse_numeric("0.0.0.0", port_).value(), 64).value();
   EXPECT_THAT(run(3, {1, 0, 2}), Each(HasSubstr("ok 0 1 2")));
 }
 
-TEST_F(EnvironmentTest, StorePortIsTheOnlyOne) {
+TEST_F(EnvironmentTest, StorePortIsUsedExclusivelyIfSet) {
   const std::string settings = fmt::format("STORE_PORT={};BOOTSTRAP_TIMEOUT=2s", port_ + 20);
   EXPECT_THAT(run(2, {0, 1}, settings), Each(HasSubstr("ok 0 1")));
   const UniqueFd taken =
@@ -300,12 +300,12 @@ TEST_F(EnvironmentTest, StorePortIsTheOnlyOne) {
               HasSubstr(fmt::format("found no free port from {0} to {0}", port_ + 20)));
 }
 
-TEST_F(EnvironmentTest, Ipv6) {
+TEST_F(EnvironmentTest, RanksConnectOverIpv6) {
   setenv("MASTER_ADDR", "::1", 1);
   EXPECT_THAT(run(2, {0, 1}), Each(HasSubstr("ok 0 1")));
 }
 
-TEST_F(EnvironmentTest, WithoutASecretAJobThatRequiresOneIsRefused) {
+TEST_F(EnvironmentTest, RequiredSecretThatIsMissingIsRefused) {
   const auto texts = run(2, {0, 1}, "REQUIRE_SECRET=on;BOOTSTRAP_TIMEOUT=2s");
   EXPECT_THAT(texts, Each(HasSubstr("HETCOMM_REQUIRE_SECRET")));
   EXPECT_THAT(run(2, {0, 1}, "REQUIRE_SECRET=on;SECRET=a"), Each(HasSubstr("ok 0 1")));
@@ -313,7 +313,7 @@ TEST_F(EnvironmentTest, WithoutASecretAJobThatRequiresOneIsRefused) {
 }
 
 // Both jobs use one port, and their processes start in any order.
-TEST_F(EnvironmentTest, TwoNamedJobsOnOnePortDoNotMix) {
+TEST_F(EnvironmentTest, NamedJobsOnOnePortDoNotMix) {
   std::vector<Process> processes;
   for (const auto& [rank, job] : {std::pair(1, "a"), {1, "b"}, {0, "a"}, {0, "b"}}) {
     const int mine = rank;
@@ -327,7 +327,7 @@ TEST_F(EnvironmentTest, TwoNamedJobsOnOnePortDoNotMix) {
   EXPECT_EQ(texts[1], texts[3]);
 }
 
-TEST_F(EnvironmentTest, WhoJoinsAnotherJobIsTold) {
+TEST_F(EnvironmentTest, RankThatJoinsAnotherJobGetsAnError) {
   for (const char* secret : {"", "SECRET=one for both;"}) {
     const auto texts = run(
         2, {0, 1},
@@ -340,7 +340,7 @@ TEST_F(EnvironmentTest, WhoJoinsAnotherJobIsTold) {
 }
 
 // The key that connections prove differs, even if the secret is the same.
-TEST_F(EnvironmentTest, TheNameOfTheJobIsPartOfTheKey) {
+TEST_F(EnvironmentTest, JobNameIsPartOfTheKey) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);
   Log log;
@@ -371,7 +371,7 @@ class LaunchTest : public EnvironmentTest {
   Log log_;
 };
 
-TEST_F(LaunchTest, SlurmTellsRankSizeHostAndPort) {
+TEST_F(LaunchTest, SlurmVariablesGiveRankSizeHostAndPort) {
   const Launch step = launch({{"SLURM_PROCID", "3"},
                               {"SLURM_NTASKS", "8"},
                               {"SLURM_STEP_NODELIST", "node[003-004],other"},
@@ -401,14 +401,14 @@ TEST_F(LaunchTest, SlurmTellsRankSizeHostAndPort) {
   EXPECT_EQ(with_port.master_port, 777);
 }
 
-TEST_F(LaunchTest, ABatchScriptIsNoRank) {
+TEST_F(LaunchTest, SlurmBatchScriptIsNotARank) {
   setenv("SLURM_PROCID", "0", 1);
   setenv("SLURM_NTASKS", "8", 1);
   const Status status = read_launch(Config::load(kVariables, nullptr, "", log_).value()).status();
   EXPECT_THAT(std::string(status.text()), HasSubstr("WORLD_SIZE is not set"));
 }
 
-TEST_F(LaunchTest, FirstHosts) {
+TEST_F(LaunchTest, FirstHostOfANodeListIsParsed) {
   EXPECT_EQ(first_host("a"), "a");
   EXPECT_EQ(first_host("a-1,b"), "a-1");
   EXPECT_EQ(first_host("n[7]"), "n7");
@@ -419,7 +419,7 @@ TEST_F(LaunchTest, FirstHosts) {
   EXPECT_EQ(first_host("n[1"), "");
 }
 
-TEST_F(LaunchTest, TheInnermostLauncherCounts) {
+TEST_F(LaunchTest, InnermostLauncherIsUsed) {
   Variables variables = {{"SLURM_PROCID", "0"},        {"SLURM_STEP_NUM_TASKS", "4"},
                          {"SLURM_STEP_NODELIST", "s"}, {"SLURM_JOB_ID", "9"},
                          {"SLURM_STEP_ID", "0"},       {"PMIX_RANK", "3"},
@@ -448,7 +448,7 @@ TEST_F(LaunchTest, MpirunOnOneHostNeedsNoAddress) {
   EXPECT_EQ(read.master_address, "127.0.0.1");
 }
 
-TEST_F(LaunchTest, NamesOfJobs) {
+TEST_F(LaunchTest, JobNameComesFromTheLauncher) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);
   EXPECT_EQ(launch({}).job.name, "");
@@ -460,7 +460,7 @@ TEST_F(LaunchTest, NamesOfJobs) {
 }
 
 // Processes from an earlier start of a Slurm job belong to another job.
-TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
+TEST_F(LaunchTest, RestartedSlurmJobsHaveDifferentNames) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);
   const auto name = [&](const char* restarts, const char* step) {
@@ -478,7 +478,7 @@ TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
 }
 
 // Ranks that srun started connect without further variables.
-TEST_F(LaunchTest, RanksOfAStepMeet) {
+TEST_F(LaunchTest, RanksOfASlurmStepConnect) {
   setenv("SLURM_STEP_NODELIST", "localhost", 1);
   setenv("SLURM_JOB_ID", std::to_string(getpid()).c_str(), 1);
   setenv("SLURM_NTASKS", "2", 1);
@@ -536,7 +536,7 @@ class StorePlaceTest : public EnvironmentTest {
 
 constexpr const char* kLoopback = "0100007F";
 
-TEST_F(StorePlaceTest, LoopbackAsMasterAddressIsAllThatItListensOn) {
+TEST_F(StorePlaceTest, StoreListensOnlyOnLoopbackIfThatIsMasterAddress) {
   for (const char* interface : {"", "INTERFACE=lo", "INTERFACE=127.0.0.0/8"}) {
     const auto bootstrap = start(interface);
     EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback)) << interface;
@@ -546,7 +546,7 @@ TEST_F(StorePlaceTest, LoopbackAsMasterAddressIsAllThatItListensOn) {
   EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback));
 }
 
-TEST_F(StorePlaceTest, ItListensOnTheAddressThatTheOthersLookFor) {
+TEST_F(StorePlaceTest, StoreListensOnTheMasterAddress) {
   std::string master;
   const auto all =
       choose_interfaces(Config::load(kVariables, nullptr, "FAMILY=ipv4", log_).value());
@@ -565,7 +565,7 @@ TEST_F(StorePlaceTest, ItListensOnTheAddressThatTheOthersLookFor) {
 }
 
 // 192.0.2.0/24 belongs to no host; it stands for a translated address.
-TEST_F(StorePlaceTest, WithAForeignMasterAddressTheInterfaceCounts) {
+TEST_F(StorePlaceTest, StoreListensOnTheInterfaceIfMasterAddressIsForeign) {
   setenv("MASTER_ADDR", "192.0.2.77", 1);
   {
     const auto bootstrap = start("INTERFACE=lo;FAMILY=ipv4");
@@ -596,7 +596,7 @@ std::vector<std::string> warnings_of(int count, const std::function<void(Log&)>&
   return lines;
 }
 
-TEST_F(StorePlaceTest, AJobWithoutASecretIsWarnedOfOnce) {
+TEST_F(StorePlaceTest, JobWithoutASecretGivesOneWarning) {
   const auto warnings = [&](const std::string& settings) {
     return warnings_of(2, [&](Log& log) {
       EXPECT_TRUE(create(log, fmt::format("STORE_PORT={};{}", port_, settings)).ok());
@@ -609,29 +609,29 @@ TEST_F(StorePlaceTest, AJobWithoutASecretIsWarnedOfOnce) {
 }
 
 // The store is no longer needed once the last communicator has been created.
-TEST_F(StorePlaceTest, DestroyingTheBootstrapClosesIt) {
+TEST_F(StorePlaceTest, DestroyingTheBootstrapClosesTheStore) {
   start().reset();
   EXPECT_TRUE(listeners_at(port_).empty());
 }
 
-TEST_F(EnvironmentTest, MissingRanksAreNamed) {
+TEST_F(EnvironmentTest, MissingRanksAreNamedAtTheDeadline) {
   const std::vector<std::string> texts = run(4, {0, 2}, "", kSecond);
   EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not join within")));
 }
 
 // Each process has its own store: the second one's is not at the first port.
-TEST_F(EnvironmentTest, RankZeroTwiceIsHintedAt) {
+TEST_F(EnvironmentTest, SecondRankZeroIsSuggestedInTheError) {
   const std::vector<std::string> texts = run(2, {0, 0}, "", kSecond);
   EXPECT_THAT(texts, Each(HasSubstr("rank 1 of 2 did not join")));
   EXPECT_THAT(texts, testing::Contains(HasSubstr("another process that is rank 0")));
 }
 
-TEST_F(EnvironmentTest, OneRankNeedsNothing) {
+TEST_F(EnvironmentTest, SingleRankNeedsNoAddress) {
   unsetenv("MASTER_ADDR");
   EXPECT_THAT(run(1, {0})[0], HasSubstr("ok 0 0 key"));
 }
 
-TEST_F(EnvironmentTest, VariablesThatAreMissingOrWrongAreNamed) {
+TEST_F(EnvironmentTest, MissingOrMalformedVariablesAreNamed) {
   Log log;
   const auto fails_with = [&](const char* what) {
     auto bootstrap = create(log, "BOOTSTRAP_TIMEOUT=1s");
@@ -683,7 +683,7 @@ class SecretFileTest : public testing::Test {
   std::vector<std::string> lines_;
 };
 
-TEST_F(SecretFileTest, EqualsTheVariableWithoutLineEnds) {
+TEST_F(SecretFileTest, SecretFileEqualsTheVariableWithoutLineEndings) {
   log_.set_sink(collect, this);
   const Secret direct = *load_setting("SECRET=abc").value();
   EXPECT_EQ(*load("abc\n", 0600).value(), direct);
@@ -697,7 +697,7 @@ TEST_F(SecretFileTest, EqualsTheVariableWithoutLineEnds) {
   EXPECT_FALSE(load_setting("").value().has_value());
 }
 
-TEST_F(SecretFileTest, BadFilesAreRefused) {
+TEST_F(SecretFileTest, UnsafeOrInvalidSecretFilesAreRefused) {
   for (const mode_t mode : {0602u, 0660u, 0620u}) {
     EXPECT_EQ(load("abc", mode).status().code(), Code::kPermissionDenied) << mode;
   }
@@ -713,7 +713,7 @@ TEST_F(SecretFileTest, BadFilesAreRefused) {
   unlink(pipe.c_str());
 }
 
-TEST_F(SecretFileTest, FilesOfOthersAreRefused) {
+TEST_F(SecretFileTest, SecretFilesOfOtherUsersAreRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   ASSERT_TRUE(load("abc", 0600).ok());
   constexpr uid_t kSomebody = 12345;
@@ -779,7 +779,7 @@ std::vector<std::string> copies_in_a_core_dump(const Secret& needle) {
   return found;
 }
 
-TEST_F(StorePlaceTest, CoreDumpsHoldNoKeyOfAConfiguredSecret) {
+TEST_F(StorePlaceTest, CoreDumpsContainNoKeyOfAConfiguredSecret) {
   const std::string path = testing::TempDir() + "hetcomm-dump-" + std::to_string(getpid());
   {
     std::ofstream(path) << "a secret of sixteen bytes or more";

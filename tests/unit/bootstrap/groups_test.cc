@@ -110,7 +110,7 @@ class StoreGroupsTest : public testing::Test {
   std::unique_ptr<StoreServer> server_;
 };
 
-TEST_F(StoreGroupsTest, BlocksLeadersAndABroadcastInOneScope) {
+TEST_F(StoreGroupsTest, BlocksLeadersAndABroadcastShareOneScope) {
   for (const auto& [size, block] : {std::pair{12, 4}, {11, 4}, {9, 8}, {5, 1000}}) {
     const std::string scope = fmt::format("{} in blocks of {}", size, block);
     run_ranks(ranks_up_to(size), [&, size = size, block = block](int rank) {
@@ -133,7 +133,7 @@ TEST_F(StoreGroupsTest, BlocksLeadersAndABroadcastInOneScope) {
   }
 }
 
-TEST_F(StoreGroupsTest, GroupsOfOneRank) {
+TEST_F(StoreGroupsTest, GroupOfOneRankGetsItsOwnValue) {
   run_ranks(ranks_up_to(3), [&](int rank) {
     StoreClient client(log_, options(rank));
     const RankGroup mine{.first = rank, .step = 1, .count = 1};
@@ -143,7 +143,7 @@ TEST_F(StoreGroupsTest, GroupsOfOneRank) {
   });
 }
 
-TEST_F(StoreGroupsTest, OverlappingGroupsAtOnce) {
+TEST_F(StoreGroupsTest, OverlappingGroupsExchangeConcurrently) {
   run_ranks(ranks_up_to(6), [&](int rank) {
     StoreClient client(log_, options(rank));
     for (int first = 0; first + 3 <= 6; ++first) {
@@ -156,7 +156,7 @@ TEST_F(StoreGroupsTest, OverlappingGroupsAtOnce) {
   });
 }
 
-TEST_F(StoreGroupsTest, WhoIsMissingIsNamedToItsGroupOnly) {
+TEST_F(StoreGroupsTest, MissingRankIsNamedToItsGroupOnly) {
   run_ranks({0, 1, 2, 3, 4, 7, 8, 9, 10, 11}, [&](int rank) {
     StoreClient client(log_, options(rank));
     const RankGroup mine = block_of(rank, 12, 4);
@@ -181,7 +181,7 @@ TEST_F(StoreGroupsTest, WhoIsMissingIsNamedToItsGroupOnly) {
 }
 
 // The member dies while it waits in the group. Another process may then take its place.
-TEST_F(StoreGroupsTest, AMemberDies) {
+TEST_F(StoreGroupsTest, MemberThatDiesMayReconnectOrIsNamed) {
   for (const bool comes_again : {true, false}) {
     const std::string scope = comes_again ? "again" : "gone";
     const RankGroup group{.first = 2, .step = 2, .count = 2};
@@ -217,7 +217,7 @@ TEST_F(StoreGroupsTest, AMemberDies) {
 }
 
 // Ranks 0 and 1 of four treat the job as small, or only the last rank does.
-TEST_F(StoreGroupsTest, DisagreementOnTheFormIsToldToAll) {
+TEST_F(StoreGroupsTest, DisagreementOnGroupsFailsOnEveryRank) {
   for (const std::set<int>& small : {std::set<int>{0, 1}, {3}, {1, 2, 3}}) {
     const std::string scope = fmt::format("scope {}", small.size());
     const uint64_t before = now_ns();
@@ -279,7 +279,7 @@ StoreRequest request_of(StoreOperation operation, const RankGroup& group, int pl
 
 // Unlike an allgather, whose bytes grow with the square of the number of ranks, a broadcast grows
 // linearly.
-TEST(StoreTableGroupsTest, ABroadcastCostsOneValueForEachRank) {
+TEST(StoreTableGroupsTest, BroadcastCostsOneValuePerRank) {
   constexpr size_t kBytes = 1000;
   CountingSink sink;
   StoreTable table({}, sink);
@@ -296,7 +296,7 @@ TEST(StoreTableGroupsTest, ABroadcastCostsOneValueForEachRank) {
   EXPECT_LT(asked, kBytes + 64 * 100);
 }
 
-TEST(StoreTableGroupsTest, AnotherIdeaOfTheGroupIsTold) {
+TEST(StoreTableGroupsTest, DisagreementOnTheGroupIsReported) {
   CountingSink sink;
   StoreTable table({}, sink);
   const auto ask = [&](ClientId client, StoreOperation operation, int count, int place) {
@@ -312,7 +312,7 @@ TEST(StoreTableGroupsTest, AnotherIdeaOfTheGroupIsTold) {
 }
 
 // The table remembers two completed gathers, together with the form of their scope.
-TEST(StoreTableGroupsTest, AScopeIsForgottenWithItsGathers) {
+TEST(StoreTableGroupsTest, ScopeIsDroppedWithItsGathers) {
   CountingSink sink;
   StoreTable table({}, sink, {.keys = 4, .bytes = 1000, .ended = 2});
   const auto ask = [&](std::string scope, ExchangeForm form) {
@@ -338,7 +338,7 @@ TEST(StoreTableGroupsTest, AScopeIsForgottenWithItsGathers) {
   EXPECT_EQ(ask("scope", ExchangeForm::kWhole), "success");
 }
 
-TEST(StoreProtocolGroupsTest, MembersOutsideOfTheJobAreRefused) {
+TEST(StoreProtocolGroupsTest, MembersOutsideTheJobAreRefused) {
   const auto accepts = [](const std::function<void(StoreRequest&)>& change) {
     StoreRequest request = request_of(StoreOperation::kGather, {.first = 8, .step = 8, .count = 7},
                                       6, ExchangeForm::kGroups, 5);
@@ -374,7 +374,7 @@ TEST(StoreProtocolGroupsTest, MembersOutsideOfTheJobAreRefused) {
   }));
 }
 
-TEST_F(StoreGroupsTest, AClientOutsideOfItsGroupIsRefused) {
+TEST_F(StoreGroupsTest, ClientOutsideItsGroupIsRefused) {
   StoreClient client(log_, options(3));
   for (const RankGroup& group : {RankGroup{.first = 0, .step = 2, .count = 4},
                                  {.first = 4, .step = 1, .count = 4},
@@ -418,7 +418,7 @@ class CallbackGroupsTest : public testing::Test {
   bool by_allgather_ = false;
 };
 
-TEST_F(CallbackGroupsTest, BlocksLeadersAndABroadcastInOneScope) {
+TEST_F(CallbackGroupsTest, BlocksLeadersAndABroadcastShareOneScope) {
   for (const auto& [size, block] : {std::pair{12, 4}, {11, 4}, {9, 8}, {3, 8}}) {
     test::World world(size);
     run(world, ranks_up_to(size), size, [&, size = size, block = block](int rank, Bootstrap& job) {
@@ -443,7 +443,7 @@ TEST_F(CallbackGroupsTest, BlocksLeadersAndABroadcastInOneScope) {
   }
 }
 
-TEST_F(CallbackGroupsTest, NoLeaderPutsTheValuesOfAll) {
+TEST_F(CallbackGroupsTest, LeadersPutOnlyTheirOwnValue) {
   test::World world(8);
   run(world, ranks_up_to(8), 8, [&](int rank, Bootstrap& job) {
     if (rank % 2 != 0) return;
@@ -457,7 +457,7 @@ TEST_F(CallbackGroupsTest, NoLeaderPutsTheValuesOfAll) {
   EXPECT_LT(world.largest, 61'000u);
 }
 
-TEST_F(CallbackGroupsTest, WhoIsMissingIsNamed) {
+TEST_F(CallbackGroupsTest, MissingRankIsNamed) {
   test::World world(6);
   run(world, {0, 1, 2}, 6, [&](int rank, Bootstrap& job) {
     const auto values = job.allgather_among("scope", block_of(rank, 6, 2), value_of(rank), in(1));
@@ -472,7 +472,7 @@ TEST_F(CallbackGroupsTest, WhoIsMissingIsNamed) {
   });
 }
 
-TEST_F(CallbackGroupsTest, DisagreementOnTheFormIsTold) {
+TEST_F(CallbackGroupsTest, DisagreementOnGroupsIsReported) {
   for (const std::set<int>& small : {std::set<int>{0, 1}, {0}, {3}, {1, 2, 3}}) {
     test::World world(4);
     run(world, ranks_up_to(4), 4, [&](int rank, Bootstrap& job) {
@@ -499,7 +499,7 @@ TEST_F(CallbackGroupsTest, DisagreementOnTheFormIsTold) {
 }
 
 // Each block agrees internally.
-TEST_F(CallbackGroupsTest, AnotherSecretOfABlockIsToldByTheLeaders) {
+TEST_F(CallbackGroupsTest, LeadersReportABlockWithAnotherSecret) {
   test::World world(4);
   run(
       world, ranks_up_to(4), 4,
@@ -518,7 +518,7 @@ TEST_F(CallbackGroupsTest, AnotherSecretOfABlockIsToldByTheLeaders) {
       [](int rank) { return fmt::format("SECRET={}", rank / 2); });
 }
 
-TEST_F(CallbackGroupsTest, TheRandomKeyStaysUntilAllBlocksHaveIt) {
+TEST_F(CallbackGroupsTest, RandomKeyStaysUntilEveryBlockHasIt) {
   test::World world(4);
   run(world, ranks_up_to(4), 4, [&](int rank, Bootstrap& job) {
     // The second block arrives late.
@@ -534,7 +534,7 @@ TEST_F(CallbackGroupsTest, TheRandomKeyStaysUntilAllBlocksHaveIt) {
   });
 }
 
-TEST_F(CallbackGroupsTest, AnAllgatherCallbackHasNoGroups) {
+TEST_F(CallbackGroupsTest, AllgatherCallbackOffersNoGroups) {
   by_allgather_ = true;
   test::World world(2);
   run(world, {0, 1}, 2, [&](int rank, Bootstrap& job) {

@@ -162,7 +162,7 @@ class TlsStoreTest : public StoreTest {
 };
 
 // Each value needs several records, and each reply many more than a socket accepts at once.
-TEST_F(TlsStoreTest, RanksGather) {
+TEST_F(TlsStoreTest, RanksGatherValuesOfEverySizeOverTls) {
   start();
   run_ranks(24, [&](int rank) {
     StoreClient client(log_, options(rank));
@@ -179,7 +179,7 @@ TEST_F(TlsStoreTest, RanksGather) {
   });
 }
 
-TEST_F(TlsStoreTest, NobodyComesInWithoutTls) {
+TEST_F(TlsStoreTest, ClientWithoutTlsIsRefused) {
   start();
   StoreClient::Options plain = options(1);
   plain.tls = nullptr;
@@ -191,7 +191,7 @@ TEST_F(TlsStoreTest, NobodyComesInWithoutTls) {
   EXPECT_TRUE(good.connect(in(10)).ok());
 }
 
-TEST_F(TlsStoreTest, AStoreWithoutTlsIsNotUsed) {
+TEST_F(TlsStoreTest, StoreWithoutTlsIsNotUsed) {
   const auto tls = std::exchange(tls_, nullptr);
   start();
   tls_ = tls;
@@ -201,7 +201,7 @@ TEST_F(TlsStoreTest, AStoreWithoutTlsIsNotUsed) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("has no TLS"));
 }
 
-TEST_F(TlsStoreTest, WhoWaitsLearnsThatItCloses) {
+TEST_F(TlsStoreTest, WaitingClientLearnsThatTheStoreCloses) {
   start();
   std::atomic<bool> connected = false;
   std::thread waiter([&] {
@@ -220,7 +220,7 @@ TEST_F(TlsStoreTest, WhoWaitsLearnsThatItCloses) {
   EXPECT_LT(now_ns() - before, 15 * kSecond);
 }
 
-TEST_F(StoreTest, SixtyFourRanksGather) {
+TEST_F(StoreTest, SixtyFourRanksGatherValuesOfEverySize) {
   start();
   run_ranks(64, [&](int rank) {
     StoreClient client(log_, options(rank));
@@ -236,7 +236,7 @@ TEST_F(StoreTest, SixtyFourRanksGather) {
   });
 }
 
-TEST_F(StoreTest, MissingRanksAreNamedToAll) {
+TEST_F(StoreTest, MissingRanksAreNamedOnEveryRank) {
   start();
   run_ranks(7, [&](int rank) {
     if (rank == 3) return;
@@ -256,7 +256,7 @@ TEST_F(StoreTest, MissingRanksAreNamedToAll) {
 }
 
 // The store waits slightly less than the client, which may have spent time before.
-TEST_F(StoreTest, TheTimeLimitThatWasSetIsTheOneThatIsTold) {
+TEST_F(StoreTest, ErrorStatesTheTimeLimitThatWasSet) {
   start();
   StoreClient client(log_, options(0));
   client.set_time_limit(3 * kSecond);
@@ -266,7 +266,7 @@ TEST_F(StoreTest, TheTimeLimitThatWasSetIsTheOneThatIsTold) {
               HasSubstr("rank 1 of 2 did not join within 3 s"));
 }
 
-TEST_F(StoreTest, TwoProcessesWithOneRankFailBoth) {
+TEST_F(StoreTest, TwoProcessesWithOneRankBothFail) {
   start();
   run_ranks(3, [&](int thread) {
     StoreClient client(log_, options(thread == 0 ? 0 : 1));
@@ -277,7 +277,7 @@ TEST_F(StoreTest, TwoProcessesWithOneRankFailBoth) {
   });
 }
 
-TEST_F(StoreTest, AThirdThatComesAfterwardsIsRefused) {
+TEST_F(StoreTest, ProcessThatJoinsACompletedGatherIsRefused) {
   start();
   run_ranks(2, [&](int rank) {
     StoreClient client(log_, options(rank));
@@ -290,7 +290,7 @@ TEST_F(StoreTest, AThirdThatComesAfterwardsIsRefused) {
 }
 
 // Each process has a ticket. The store remembers the tickets of ranks that it has fully served.
-TEST_F(StoreTest, AnotherProcessOfARankThatWasServedLooksElsewhere) {
+TEST_F(StoreTest, NewProcessOfAServedRankLooksForAnotherStore) {
   ranks_ = 2;
   start();
   const std::vector<Address> old = addresses_;
@@ -318,7 +318,7 @@ TEST_F(StoreTest, AnotherProcessOfARankThatWasServedLooksElsewhere) {
               HasSubstr("another process has already joined as rank 1"));
 }
 
-TEST_F(StoreTest, DifferentNumbersOfRanksFail) {
+TEST_F(StoreTest, DifferentNumbersOfRanksAreRefused) {
   start();
   run_ranks(2, [&](int rank) {
     StoreClient client(log_, options(rank));
@@ -328,7 +328,7 @@ TEST_F(StoreTest, DifferentNumbersOfRanksFail) {
   });
 }
 
-TEST_F(StoreTest, ARestartedProcessTakesItsPlaceAgain) {
+TEST_F(StoreTest, RestartedProcessRegainsItsPlace) {
   start();
   std::thread dying([&] {
     Result<FoundStore> socket = find_store(log_, options(1), in(10));
@@ -346,7 +346,7 @@ TEST_F(StoreTest, ARestartedProcessTakesItsPlaceAgain) {
   });
 }
 
-TEST_F(StoreTest, PutGetAndJobKey) {
+TEST_F(StoreTest, GetWaitsForAPutAndTheJobKeyIsShared) {
   start();
   StoreClient writer(log_, options(0));
   StoreClient reader(log_, options(1));
@@ -398,7 +398,7 @@ TEST_F(StoreTest, GarbageCostsOnlyItsOwnConnection) {
   EXPECT_TRUE(good.put("key", bytes_of("x"), in(5)).ok());
 }
 
-TEST_F(StoreTest, OversizedFrameAndPipeliningAreCut) {
+TEST_F(StoreTest, OversizedFrameAndPipeliningCloseTheConnection) {
   start();
   const std::vector<std::byte> waiting = encode_request({.operation = StoreOperation::kGet,
                                                          .timeout_ns = 60 * kSecond,
@@ -488,7 +488,7 @@ TEST_F(StoreTest, ForeignServicesAreSkipped) {
                         ": the peer accepted the connection, but did not answer in time"));
 }
 
-TEST_F(StoreTest, AnotherSecretOrJobIsNotLetIn) {
+TEST_F(StoreTest, ClientOfAnotherSecretOrJobIsRefused) {
   start();
   StoreClient other_secret(log_, options(0, "other"));
   const Status denied = other_secret.put("key", {}, now_ns() + kSecond / 2);
@@ -500,7 +500,7 @@ TEST_F(StoreTest, AnotherSecretOrJobIsNotLetIn) {
   EXPECT_THAT(std::string(foreign.text()), HasSubstr("another job"));
 }
 
-TEST_F(StoreTest, ClosingTellsThoseWhoWait) {
+TEST_F(StoreTest, ClosingTheStoreEndsWaitingRequests) {
   start();
   std::thread closing([&] {
     usleep(300'000);
@@ -515,7 +515,7 @@ TEST_F(StoreTest, ClosingTellsThoseWhoWait) {
   closing.join();
 }
 
-TEST_F(StoreTest, RepliesUnderWayArriveAfterClosing) {
+TEST_F(StoreTest, RepliesInFlightArriveAfterClosing) {
   start();
   run_ranks(32, [&](int rank) {
     StoreClient client(log_, options(rank));
@@ -526,7 +526,7 @@ TEST_F(StoreTest, RepliesUnderWayArriveAfterClosing) {
   });
 }
 
-TEST_F(StoreTest, TheStoreOfANewRankZeroIsNotTakenForTheOldOne) {
+TEST_F(StoreTest, StoreOfARestartedRankZeroIsRecognizedAsNew) {
   start();
   StoreClient client(log_, options(0));
   EXPECT_TRUE(client.put("key", {}, in(5)).ok());
@@ -540,7 +540,7 @@ TEST_F(StoreTest, TheStoreOfANewRankZeroIsNotTakenForTheOldOne) {
 }
 
 // A rank's connection may break while its request waits, before the store notices.
-TEST_F(StoreTest, ARequestThatIsSentAgainIsNotTakenForATwins) {
+TEST_F(StoreTest, ResentRequestIsNotMistakenForADuplicateRank) {
   ranks_ = 2;
   start();
   const StoreClient::Options made = options_with(std::byte{1}, 1);
@@ -561,7 +561,7 @@ TEST_F(StoreTest, ARequestThatIsSentAgainIsNotTakenForATwins) {
 }
 
 // A process that tries two addresses temporarily has two connections, and may use either.
-TEST_F(StoreTest, AProcessUsesEitherOfItsConnections) {
+TEST_F(StoreTest, ProcessMayUseEitherOfItsConnections) {
   ranks_ = 2;
   start();
   for (const bool uses_first : {true, false}) {
@@ -576,7 +576,7 @@ TEST_F(StoreTest, AProcessUsesEitherOfItsConnections) {
 }
 
 // The replaced connections no longer occupy sessions.
-TEST_F(StoreTest, ARequestEndsTheOlderConnectionsOfItsProcess) {
+TEST_F(StoreTest, RequestClosesOlderConnectionsOfItsProcess) {
   ranks_ = 2;
   start();
   std::vector<StreamSocket> older;
@@ -596,7 +596,7 @@ TEST_F(StoreTest, ARequestEndsTheOlderConnectionsOfItsProcess) {
 }
 
 // MASTER_ADDR is a name with two addresses, both of them rank 0's.
-TEST_F(StoreTest, RanksMeetByTwoAddresses) {
+TEST_F(StoreTest, RanksConnectByEitherOfTwoAddresses) {
   constexpr int kRanks = 8;
   more_hosts_ = {Address::parse_numeric("::1", 0).value()};
   ranks_ = kRanks;
@@ -614,7 +614,7 @@ TEST_F(StoreTest, RanksMeetByTwoAddresses) {
 }
 
 // The rank's connection breaks after the store has sent the reply, but before the rank has read it.
-TEST_F(StoreTest, AReplyThatWasLostIsSentAgain) {
+TEST_F(StoreTest, LostReplyIsSentAgain) {
   ranks_ = 2;
   start();
   const StoreClient::Options made = options_with(std::byte{1}, 1);
@@ -695,7 +695,7 @@ class BreakingProxy {
 };
 
 // The limit covers 92 bytes of proof, 24 of greeting, and part of the reply.
-TEST_F(StoreTest, AReplyThatWasCutOffIsAskedForAgain) {
+TEST_F(StoreTest, TruncatedReplyIsRequestedAgain) {
   ranks_ = 1;
   start();
   BreakingProxy proxy(server_->address(), 92 + 24 + 20'000);
@@ -709,7 +709,7 @@ TEST_F(StoreTest, AReplyThatWasCutOffIsAskedForAgain) {
 }
 
 // Another job's store occupies the port, and ends before this job's store starts.
-TEST_F(StoreTest, ASecretThatWasToldOnceIsNotTakenForHeardTwice) {
+TEST_F(StoreTest, SecretMismatchOfAnEarlierStoreIsNotCountedTwice) {
   start();
   const Address address = server_->address();
   std::thread late([&] {
@@ -726,7 +726,7 @@ TEST_F(StoreTest, ASecretThatWasToldOnceIsNotTakenForHeardTwice) {
   late.join();
 }
 
-TEST_F(StoreTest, Ipv6) {
+TEST_F(StoreTest, ClientConnectsOverIpv6) {
   start(Address::parse_numeric("::1", 0).value());
   StoreClient client(log_, options(0));
   EXPECT_TRUE(client.put("key", {}, in(5)).ok());
@@ -755,7 +755,7 @@ class OpenStoreTest : public StoreTest {
   }
 };
 
-TEST_F(OpenStoreTest, QuietSessionsEndAndOthersComeIn) {
+TEST_F(OpenStoreTest, IdleSessionsEndAndNewClientsAreAdmitted) {
   start();
   std::vector<StreamSocket> held = strangers(4);
   for (StreamSocket& socket : held) EXPECT_TRUE(ends_within(socket, 6 * kSecond));
@@ -763,7 +763,7 @@ TEST_F(OpenStoreTest, QuietSessionsEndAndOthersComeIn) {
   EXPECT_TRUE(client.job_key(in(10)).ok());
 }
 
-TEST_F(OpenStoreTest, SessionsAreBoundedAndTheLongestQuietOneMakesRoom) {
+TEST_F(OpenStoreTest, LongestIdleSessionIsEvictedAtTheLimit) {
   bounds_->quiet_ns = kForever;
   start();
   std::vector<StreamSocket> held = strangers(20);
@@ -780,7 +780,7 @@ TEST_F(OpenStoreTest, SessionsAreBoundedAndTheLongestQuietOneMakesRoom) {
 }
 
 // The ranks lose their connections while they compute, and reconnect when needed.
-TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
+TEST_F(OpenStoreTest, IdleClientReconnectsWhenNeeded) {
   bounds_->quiet_ns = kSecond / 10;
   quiet_ns_ = kSecond / 20;
   start();
@@ -794,7 +794,7 @@ TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
 }
 
 // The store ends an idle connection just as the client begins to use it.
-TEST_F(OpenStoreTest, ARequestOnAConnectionThatTheStoreEndsIsSentAgain) {
+TEST_F(OpenStoreTest, RequestOnAClosingConnectionIsSentAgain) {
   bounds_->quiet_ns = kSecond;
   quiet_ns_ = kForever;
   start();
@@ -810,7 +810,7 @@ TEST_F(OpenStoreTest, ARequestOnAConnectionThatTheStoreEndsIsSentAgain) {
 
 // All ranks of a job reconnect simultaneously after an idle period longer than the store allows.
 // Each tries two addresses, so there are temporarily more connections than sessions in the store.
-TEST_F(OpenStoreTest, AWholeJobComesAgainAtOnce) {
+TEST_F(OpenStoreTest, AllRanksReconnectAtOnceAfterAnIdlePeriod) {
   constexpr int kRanks = 300;
   bounds_ = {.sessions = kRanks + 64, .quiet_ns = 2 * kSecond};
   ranks_ = kRanks;
@@ -828,7 +828,7 @@ TEST_F(OpenStoreTest, AWholeJobComesAgainAtOnce) {
 }
 
 // Unrelated clients evict an idle client, which reconnects.
-TEST_F(OpenStoreTest, AClientThatHadToMakeRoomConnectsAgain) {
+TEST_F(OpenStoreTest, EvictedClientReconnects) {
   bounds_->quiet_ns = kForever;
   quiet_ns_ = 100 * kSecond;
   start();
@@ -841,7 +841,7 @@ TEST_F(OpenStoreTest, AClientThatHadToMakeRoomConnectsAgain) {
   EXPECT_TRUE(key.ok()) << key.status().text();
 }
 
-TEST_F(OpenStoreTest, WaitsAreBoundedAndValuesAreNotKept) {
+TEST_F(OpenStoreTest, WaitsAreBoundedAndPutsAreRefused) {
   bounds_->wait_ns = kSecond;
   start();
   StoreClient client(log_, options(0));
@@ -853,7 +853,7 @@ TEST_F(OpenStoreTest, WaitsAreBoundedAndValuesAreNotKept) {
 }
 
 // The store owes the client a reply.
-TEST_F(OpenStoreTest, AClientThatWaitsIsNotTakenForQuiet) {
+TEST_F(OpenStoreTest, WaitingClientIsNotTreatedAsIdle) {
   bounds_->quiet_ns = kSecond / 10;
   bounds_->wait_ns = kForever;
   start();
@@ -869,7 +869,7 @@ TEST_F(OpenStoreTest, AClientThatWaitsIsNotTakenForQuiet) {
   waiting.join();
 }
 
-TEST_F(StoreTest, AllHostsAreListenedOnAtOnePort) {
+TEST_F(StoreTest, StoreListensOnAllHostsAtOnePort) {
   const Address second = Address::parse_numeric("127.0.0.2", 0).value();
   const UniqueFd taken = listen_on(second, 1).value();
   const uint16_t port = bound_address(taken.get())->port();
@@ -890,7 +890,7 @@ TEST_F(StoreTest, AllHostsAreListenedOnAtOnePort) {
 }
 
 // The store holds 256 MiB.
-TEST_F(StoreTest, AFullStoreRefusesAnOverwriteAndKeepsTheValue) {
+TEST_F(StoreTest, FullStoreRefusesAnOverwriteAndKeepsTheValue) {
   start();
   StoreClient client(log_, options(0));
   const std::vector<std::byte> first = bytes_of("the first value");
@@ -925,7 +925,7 @@ class NoOwner final : public StoreSession::Owner {
   void on_closed(ClientId /*client*/, std::string_view /*why*/) override {}
 };
 
-TEST(StoreSessionTest, AClientThatDoesNotReadIsQuietSinceTheLastByteThatLeft) {
+TEST(StoreSessionTest, IdleTimeOfAClientThatDoesNotReadStartsAtTheLastByteSent) {
   int fds[2] = {-1, -1};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
   StreamSocket peer{UniqueFd(fds[0])};
@@ -953,7 +953,7 @@ TEST(StoreSessionTest, AClientThatDoesNotReadIsQuietSinceTheLastByteThatLeft) {
   EXPECT_NE(session.quiet_since_ns(), kForever);
 }
 
-TEST(LastRepliesTest, AReplyIsFoundByItsRankAndRequest) {
+TEST(LastRepliesTest, ReplyIsFoundByItsRankAndRequest) {
   LastReplies replies(100);
   const Frame frame = encode_success(bytes_of("values"));
   replies.keep(1, bytes_of("world"), frame);
@@ -1023,7 +1023,7 @@ class SmallTableTest : public testing::Test {
   StoreTable table_{{}, sink_, {.keys = 2, .bytes = 20, .ended = 2}};
 };
 
-TEST_F(SmallTableTest, ARefusedOverwriteChangesNothing) {
+TEST_F(SmallTableTest, RefusedOverwriteInASmallTableChangesNothing) {
   EXPECT_EQ(put("a", "first"), Code::kOk);
   EXPECT_EQ(put("b", "12345678"), Code::kOk);  // 15 of 20 bytes, including the keys
   for (int i = 0; i < 10; ++i) {
@@ -1038,7 +1038,7 @@ TEST_F(SmallTableTest, ARefusedOverwriteChangesNothing) {
   EXPECT_EQ(get("b"), bytes_of("12345678"));
 }
 
-TEST_F(SmallTableTest, AnOverwriteThatFitsReplacesTheValueAndFreesItsRoom) {
+TEST_F(SmallTableTest, OverwriteThatFitsReplacesTheValueAndFreesItsSpace) {
   EXPECT_EQ(put("a", "123456789012345678"), Code::kOk);
   EXPECT_EQ(put("a", "1"), Code::kOk);
   EXPECT_EQ(get("a"), bytes_of("1"));
@@ -1047,7 +1047,7 @@ TEST_F(SmallTableTest, AnOverwriteThatFitsReplacesTheValueAndFreesItsRoom) {
   EXPECT_EQ(get("a"), bytes_of("1"));
 }
 
-TEST_F(SmallTableTest, AReaderGetsNoValueThatWasRefused) {
+TEST_F(SmallTableTest, ReaderGetsNoRefusedValue) {
   EXPECT_TRUE(table_.handle(7, "reader", request_of("a"), 0));
   EXPECT_EQ(put("a", "123456789012345678901"), Code::kOutOfResources);
   EXPECT_EQ(sink_.count, 1);  // only the refusal
@@ -1058,7 +1058,7 @@ TEST_F(SmallTableTest, AReaderGetsNoValueThatWasRefused) {
   EXPECT_EQ(sink_.count, 3);  // the reader no longer waits
 }
 
-TEST(StoreTableTest, RefusesWhatDoesNotFit) {
+TEST(StoreTableTest, RefusesKeysAndValuesBeyondItsLimits) {
   CountingSink sink;
   StoreTable table({}, sink, {.keys = 2, .bytes = 100, .ended = 2});
   const auto put = [&](std::string key, size_t size) {
@@ -1091,7 +1091,7 @@ StoreRequest gather_of(int rank, int size, std::string scope, size_t bytes = 0) 
           .value = std::vector<std::byte>(bytes)};
 }
 
-TEST(StoreTableTest, GathersThatAreOverTakeNoRoom) {
+TEST(StoreTableTest, CompletedGathersTakeNoSpace) {
   CountingSink sink;
   StoreTable table({}, sink, {.keys = 2, .bytes = 100, .ended = 2});
   for (int round = 0; round < 10; ++round) {
@@ -1108,7 +1108,7 @@ TEST(StoreTableTest, GathersThatAreOverTakeNoRoom) {
   }
 }
 
-TEST(StoreTableTest, TheGathersThatEndedLastAreRemembered) {
+TEST(StoreTableTest, LatestCompletedGathersAreRemembered) {
   CountingSink sink;
   StoreTable table({}, sink, {.keys = 10, .bytes = 100, .ended = 2});
   for (const char* scope : {"first", "second", "third"}) {
@@ -1124,7 +1124,7 @@ TEST(StoreTableTest, TheGathersThatEndedLastAreRemembered) {
   EXPECT_EQ(sink.last.code(), Code::kOk);
 }
 
-TEST(StoreTableTest, ARankThatLeftMayComeAgainAndOneThatWaitsMayNot) {
+TEST(StoreTableTest, RankMayRejoinAfterLeavingButNotWhileWaiting) {
   CountingSink sink;
   StoreTable table({}, sink);
   EXPECT_TRUE(table.handle(1, "a", gather_of(0, 3, "scope"), 0));
@@ -1137,7 +1137,7 @@ TEST(StoreTableTest, ARankThatLeftMayComeAgainAndOneThatWaitsMayNot) {
   EXPECT_THAT(std::string(sink.last.text()), HasSubstr("rank 1: b and d"));
 }
 
-TEST(StoreTableTest, AClientWhoseGetHasTimedOutMayAskAgain) {
+TEST(StoreTableTest, ClientMayRetryAfterItsGetTimedOut) {
   CountingSink sink;
   StoreTable table({}, sink);
   const StoreRequest get{
@@ -1152,7 +1152,7 @@ TEST(StoreTableTest, AClientWhoseGetHasTimedOutMayAskAgain) {
   EXPECT_EQ(sink.count, 3);  // one reply to each
 }
 
-TEST(StoreTableTest, TimersRunAndARequestWhileWaitingIsRefused) {
+TEST(StoreTableTest, SecondRequestWhileWaitingIsRefused) {
   CountingSink sink;
   StoreTable table({}, sink);
   const StoreRequest get{
@@ -1168,7 +1168,7 @@ TEST(StoreTableTest, TimersRunAndARequestWhileWaitingIsRefused) {
   table.disconnect(1);
 }
 
-TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) {
+TEST(StoreTableTest, MissingRanksAreReportedRepeatedlyAndAtTheDeadline) {
   constexpr uint64_t kUnit = StoreTable::kFirstReportNs;
   CountingSink sink;
   StoreTable table({}, sink);
@@ -1216,7 +1216,7 @@ Result<std::vector<bool>> ask(SurvivorRounds& rounds, int rank, const std::vecto
   return decode_ranks(left.value(), 4);
 }
 
-TEST(SurvivorRoundsTest, AllGetTheSameAnswerWhoeverKnowsOfALoss) {
+TEST(SurvivorRoundsTest, EveryRankGetsTheSameListOfLostRanks) {
   SurvivorRounds rounds;
   const std::vector<bool> open;
   const std::vector<bool> left = {true, false, true, false};
@@ -1232,7 +1232,7 @@ TEST(SurvivorRoundsTest, AllGetTheSameAnswerWhoeverKnowsOfALoss) {
   EXPECT_EQ(ask(rounds, 2, {0, 1, 3}, true, "t").value(), left);
 }
 
-TEST(SurvivorRoundsTest, WhoIsTakenForLostIsTold) {
+TEST(SurvivorRoundsTest, RankConsideredLostGetsAnError) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 0, {1}).value().empty());
   for (int i = 0; i < 2; ++i) {
@@ -1245,14 +1245,14 @@ TEST(SurvivorRoundsTest, WhoIsTakenForLostIsTold) {
 }
 
 // A rank's claim about itself does not override the other ranks' knowledge.
-TEST(SurvivorRoundsTest, WhoSaysThatItIsLostItselfIsNot) {
+TEST(SurvivorRoundsTest, RankThatCallsItselfLostIsNotLost) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 1, {1, 2}).value().empty());
   EXPECT_TRUE(ask(rounds, 0, {}).value().empty());
   EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, true, false, true}));
 }
 
-TEST(SurvivorRoundsTest, TheFirstThatGivesUpEndsItForAll) {
+TEST(SurvivorRoundsTest, FirstRankToGiveUpEndsTheRoundForAll) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 0, {1}).value().empty());
   for (const int rank : {2, 0, 3}) {
@@ -1262,7 +1262,7 @@ TEST(SurvivorRoundsTest, TheFirstThatGivesUpEndsItForAll) {
   }
 }
 
-TEST(SurvivorRoundsTest, NumbersOfRanksMustAgreeAndOldRoundsAreForgotten) {
+TEST(SurvivorRoundsTest, RankCountsMustAgreeAndOldRoundsAreDropped) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 0, {}).value().empty());
   const auto other = rounds.ask({.operation = StoreOperation::kSurvivors,
