@@ -88,7 +88,7 @@ class Checked : public testing::Test {
   Device device_;
 };
 
-TEST_F(Checked, WhatAFunctionMayReturnPasses) {
+TEST_F(Checked, PermittedStatusPassesUnchanged) {
   for (const hetcomm_status_t status :
        {HETCOMM_OK, HETCOMM_OUT_OF_MEMORY, HETCOMM_OUT_OF_RESOURCES, HETCOMM_DEVICE_LOST}) {
     answer = status;
@@ -106,7 +106,7 @@ TEST_F(Checked, WhatAFunctionMayReturnPasses) {
   EXPECT_EQ(text_of(device_), "");
 }
 
-TEST_F(Checked, WhatNoneMayReturnIsDeviceLost) {
+TEST_F(Checked, ForbiddenStatusBecomesDeviceLost) {
   for (const hetcomm_status_t status :
        {hetcomm_status_t{HETCOMM_CANCELLED}, hetcomm_status_t{HETCOMM_PEER_LOST},
         hetcomm_status_t{HETCOMM_TIMED_OUT}, hetcomm_status_t{HETCOMM_ABORTED},
@@ -133,7 +133,7 @@ TEST_F(Checked, WhatNoneMayReturnIsDeviceLost) {
   EXPECT_EQ(text_of(device_), "");
 }
 
-TEST_F(Checked, NothingIsNoAllocation) {
+TEST_F(Checked, NullAllocationBecomesAFailure) {
   table_ = table_of_answers();
   DeviceTable none = table_of_answers();
   none.allocate = [](void*, uint64_t, void** out) {
@@ -149,7 +149,7 @@ TEST_F(Checked, NothingIsNoAllocation) {
   EXPECT_EQ(destroyed, 0) << "the device behind it is the caller's";
 }
 
-TEST_F(Checked, TheDevicesOwnTextStands) {
+TEST_F(Checked, ErrorTextOfTheDeviceIsKept) {
   DeviceTable talks = table_of_answers();
   talks.error_text = [](void*, char* text, uint64_t size) {
     std::strncpy(text, "the bus fell off", size - 1);
@@ -169,7 +169,7 @@ TEST_F(Checked, TheDevicesOwnTextStands) {
   drop_wall(device);
 }
 
-TEST_F(Checked, EntriesThatAreNullStayNull) {
+TEST_F(Checked, NullEntriesStayNull) {
   EXPECT_EQ(device_.table->pin_host, nullptr);
   EXPECT_EQ(device_.table->copy_rows_between, nullptr);
   EXPECT_EQ(device_.table->locate, nullptr);
@@ -178,7 +178,7 @@ TEST_F(Checked, EntriesThatAreNullStayNull) {
   EXPECT_EQ(device_.table->struct_size, sizeof(DeviceTable));
 }
 
-TEST_F(Checked, CopiesInsideOfDevicesGetTheirInstances) {
+TEST_F(Checked, CopiesBetweenDevicesGetTheDevicesOwnInstances) {
   DeviceTable copies = table_of_answers();
   copies.copy_rows_between = [](void*, void*, const void*, const DeviceRows*, void* to, void*,
                                 const DeviceRows*) {
@@ -204,7 +204,7 @@ TEST_F(Checked, CopiesInsideOfDevicesGetTheirInstances) {
   for (const Device& each : {from, to, strange}) drop_wall(each);
 }
 
-TEST_F(Checked, OneQueryReachesTheDevicesBehindIt) {
+TEST_F(Checked, LocateQueryReachesTheWrappedDevices) {
   DeviceTable finds = table_of_answers();
   finds.locate = [](void* const* devices, uint64_t count, const void* address,
                     hetcomm_device_place_t* out) {
@@ -241,7 +241,7 @@ TEST_F(Checked, OneQueryReachesTheDevicesBehindIt) {
   for (const Device& each : all) drop_wall(each);
 }
 
-TEST(DeviceTables, EndInTheMiddleOfAnEntry) {
+TEST(DeviceTables, EntryBeyondTheEndOfTheTableCountsAsMissing) {
   Result<Device> whole = create_sim_device("sim-address", "memory=1M");
   ASSERT_TRUE(whole.ok());
   constexpr uint64_t kReduce = offsetof(DeviceTable, reduce);

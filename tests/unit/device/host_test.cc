@@ -43,7 +43,7 @@ int shared_file_of(TestDevice& host, void* memory) {
 }
 
 // Another process may map the file, and must never find fewer bytes than announced.
-TEST(HostDevice, FilesOfMemoryKeepTheirSize) {
+TEST(HostDevice, MemoryFileKeepsItsSize) {
   TestDevice host("host");
   void* const memory = host.allocate(5000);
   const int file = shared_file_of(host, memory);
@@ -57,7 +57,7 @@ TEST(HostDevice, FilesOfMemoryKeepTheirSize) {
 }
 
 // The remaining descriptors are for connections, and further memory comes from the heap.
-TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
+TEST(HostDevice, FilesUseAtMostAQuarterOfTheDescriptors) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit few = before;
@@ -91,7 +91,7 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
 }
 
 // Exceeding the file-size limit would end the process by a signal.
-TEST(HostDevice, TheLimitOfFileSizesIsAStatus) {
+TEST(HostDevice, FileSizeLimitReturnsAStatus) {
   TestDevice host("host");
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -110,7 +110,7 @@ TEST(HostDevice, TheLimitOfFileSizesIsAStatus) {
   host.free(smaller);
 }
 
-TEST(HostDevice, MemoryIsTheCpusOwn) {
+TEST(HostDevice, MemoryIsAccessibleToTheCpu) {
   TestDevice host("host");
   EXPECT_TRUE(host.table().host_accessible);
   auto* const memory = static_cast<char*>(host.allocate(8));
@@ -143,7 +143,7 @@ TEST(HostDevice, EventsAreCompleteFromTheStart) {
   host.destroy_stream(stream);
 }
 
-TEST(HostDevice, WhatItDoesNotOffer) {
+TEST(HostDevice, UnsupportedEntriesAreNull) {
   TestDevice host("host");
   EXPECT_EQ(host.table().find, nullptr);
   EXPECT_EQ(host.table().pin_host, nullptr);

@@ -263,7 +263,7 @@ class Life {
 
 class OpenClFaults : public testing::TestWithParam<std::string> {};
 
-TEST_P(OpenClFaults, EveryCallFailsOnce) {
+TEST_P(OpenClFaults, FailureOfAnyCallIsReportedOrHandled) {
   const FailingApi api;
   Life life(GetParam());
   faults.begin(-1);

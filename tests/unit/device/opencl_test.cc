@@ -48,7 +48,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(OpenCl, RunTimesAreThere) {
+TEST(OpenCl, InstalledRuntimesAreFound) {
   const std::vector<std::string> kinds = kinds_to_test();
   if (std::getenv("OCL_ICD_VENDORS") == nullptr && kinds.empty()) {
     GTEST_SKIP() << "this machine has no OpenCL run-time; tools/install-deps --opencl brings two";
@@ -72,7 +72,7 @@ bool forbid_reading_processes() {
 }
 
 // An object begins with the address of its vendor's table. Unreadable memory is not an object.
-TEST(OpenCl, ObjectsAreKnown) {
+TEST(OpenCl, ObjectsAreRecognizedByTheirVendorTable) {
   const auto table = reinterpret_cast<uintptr_t>(&forbid_reading_processes);
   const uintptr_t known[] = {table, 1};
   const uintptr_t another[] = {table, 2};
@@ -103,7 +103,7 @@ TEST(OpenCl, ObjectsAreKnown) {
   munmap(closed, 4096);
 }
 
-TEST(OpenCl, Options) {
+TEST(OpenCl, OptionsParse) {
   const auto parsed = [](std::string_view text) {
     const Result<opencl::Options> options = opencl::parse_options(text);
     EXPECT_TRUE(options.ok()) << text;
@@ -126,7 +126,7 @@ TEST(OpenCl, Options) {
   EXPECT_FALSE(opencl::contains_word("Intel", "intel(r)"));
 }
 
-TEST(OpenCl, WhatIsNotThereIsSaid) {
+TEST(OpenCl, MissingPlatformOrDeviceIsNamed) {
   const Result<Device> none = create_opencl_device("platform=acme:1");
   EXPECT_EQ(none.status().code(), Code::kNotFound);
   EXPECT_THAT(none.status().text(), HasSubstr("opencl: "));
@@ -203,7 +203,7 @@ class OpenClBuffers : public testing::TestWithParam<std::string> {
   cl_context context_ = nullptr;
 };
 
-TEST_P(OpenClBuffers, OfACallerAreKept) {
+TEST_P(OpenClBuffers, BufferOfACallerIsRetained) {
   const cl_mem buffer = make(1000);
   EXPECT_EQ(find(buffer), HETCOMM_NOT_FOUND);
   void* const stream = device_.stream();
@@ -228,7 +228,7 @@ TEST_P(OpenClBuffers, OfACallerAreKept) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(OpenClBuffers, NamesThatAreNoneAreRefused) {
+TEST_P(OpenClBuffers, PointersThatAreNoBuffersAreRefused) {
   std::vector<uint64_t> words(64, 7);
   int here = 0;
   for (void* const name :
@@ -243,7 +243,7 @@ TEST_P(OpenClBuffers, NamesThatAreNoneAreRefused) {
   }
 }
 
-TEST_P(OpenClBuffers, OfOtherContextsAreRefused) {
+TEST_P(OpenClBuffers, BufferOfAnotherContextIsRefused) {
   TestDevice other(GetParam());
   void* const strange = other.allocate(64);
   EXPECT_EQ(retain(strange, 64), HETCOMM_INVALID_ARGUMENT);
@@ -262,7 +262,7 @@ TEST_P(OpenClBuffers, OfOtherContextsAreRefused) {
   }
 }
 
-TEST_P(OpenClBuffers, PartsAreBuffers) {
+TEST_P(OpenClBuffers, SubBufferIsAcceptedAsABuffer) {
   const cl_mem whole = make(1 << 20);
   const cl_buffer_region region = {.origin = 64 << 10, .size = 4096};
   cl_int status = CL_SUCCESS;
@@ -326,13 +326,13 @@ void check_rows(TestDevice& device, void* memory) {
   device.destroy_stream(stream);
 }
 
-TEST_P(OpenClBuffers, RowsOfTensors) {
+TEST_P(OpenClBuffers, RowsOfATensorReachTheRightBytes) {
   void* const memory = device_.allocate(kRowsSize);
   check_rows(device_, memory);
   device_.free(memory);
 }
 
-TEST_P(OpenClBuffers, NothingIsLeft) {
+TEST_P(OpenClBuffers, DestroyedDeviceLeavesNoReferences) {
   const cl_mem buffer = make(4096);
   {
     TestDevice other(GetParam());
@@ -387,7 +387,7 @@ class OpenClPointers : public OpenClBuffers {
   std::byte* pointer_ = nullptr;
 };
 
-TEST_P(OpenClPointers, AreFound) {
+TEST_P(OpenClPointers, PointerAnywhereInAnAllocationIsFound) {
   for (const uint64_t before : {uint64_t{0}, uint64_t{1}, uint64_t{777}, kSize - 1}) {
     void* base = nullptr;
     uint64_t size = 0;
@@ -403,7 +403,7 @@ TEST_P(OpenClPointers, AreFound) {
 }
 
 // The CPU may access host memory allocated by the vendor.
-TEST_P(OpenClPointers, OfTheHostAreMemoryOfTheHost) {
+TEST_P(OpenClPointers, HostAllocationsCountAsHostMemory) {
   for (const test::UsmKind kind : {test::UsmKind::kHost, test::UsmKind::kShared}) {
     std::byte* const memory = usm_.allocate(64, kind);
     if (memory == nullptr) continue;  // some devices lack some memory kinds
@@ -412,7 +412,7 @@ TEST_P(OpenClPointers, OfTheHostAreMemoryOfTheHost) {
   }
 }
 
-TEST_P(OpenClPointers, AreCopiedFromAnyPlaceOn) {
+TEST_P(OpenClPointers, CopyStartsAtAnyOffset) {
   void* const stream = device_.stream();
   const std::vector<std::byte> sent = random_bytes(5000, 1);
   ASSERT_EQ(retain(pointer_ + 300, kSize - 300), HETCOMM_OK);
@@ -426,9 +426,9 @@ TEST_P(OpenClPointers, AreCopiedFromAnyPlaceOn) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(OpenClPointers, RowsOfTensors) { check_rows(device_, pointer_); }
+TEST_P(OpenClPointers, RowsOfATensorReachTheRightBytes) { check_rows(device_, pointer_); }
 
-TEST_P(OpenClPointers, RangesThatLeaveTheirAllocation) {
+TEST_P(OpenClPointers, RangeBeyondItsAllocationIsRefused) {
   void* base = nullptr;
   uint64_t size = 0;
   ASSERT_EQ(device_.table().find(device_.instance(), pointer_, &base, &size), HETCOMM_OK);
@@ -451,7 +451,7 @@ TEST_P(OpenClPointers, RangesThatLeaveTheirAllocation) {
 }
 
 // Reduces pointers together with a buffer, and from addresses with minimal alignment.
-TEST_P(OpenClPointers, AreReduced) {
+TEST_P(OpenClPointers, ReductionAcceptsPointersAndBuffers) {
   constexpr uint64_t kNumbers = 500;
   void* const stream = device_.stream();
   void* const buffer = device_.allocate(kSize);
@@ -491,7 +491,7 @@ TEST_P(OpenClPointers, AreReduced) {
 }
 
 // For some vendors (NVIDIA), device pointers are valid in each of the device's contexts.
-TEST_P(OpenClPointers, OfOtherContextsAreRefusedOrUsable) {
+TEST_P(OpenClPointers, PointerOfAnotherContextIsRefusedOrUsable) {
   TestDevice other(GetParam());
   void* const memory = other.allocate(16);
   const test::Usm usm(api_, context_of(memory));

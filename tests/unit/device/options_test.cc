@@ -14,14 +14,14 @@ SimOptions parsed(std::string_view text) {
   return options.ok() ? options.value() : SimOptions{};
 }
 
-TEST(SimOptions, Defaults) {
+TEST(SimOptions, EmptyTextGivesTheDefaults) {
   const SimOptions options = parsed("");
   EXPECT_EQ(options.bandwidth_bytes_per_s, 0u);
   EXPECT_EQ(options.latency_ns, 0u);
   EXPECT_EQ(options.memory_bytes, uint64_t{4} << 30);
 }
 
-TEST(SimOptions, AllInAnyOrder) {
+TEST(SimOptions, OptionsParseInAnyOrder) {
   for (const char* const text :
        {"bandwidth=10G:latency=2us:memory=1G", "memory=1G:bandwidth=10G:latency=2us"}) {
     const SimOptions options = parsed(text);
@@ -31,7 +31,7 @@ TEST(SimOptions, AllInAnyOrder) {
   }
 }
 
-TEST(SimOptions, APciAddressMayStandAnywhere) {
+TEST(SimOptions, PciAddressParsesAtAnyPosition) {
   for (const char* const text : {"pci=0000:3b:00.1:memory=1G", "memory=1G:pci=0000:3b:00.1",
                                  "memory=1G:pci=0000:3b:00.1:latency=2us"}) {
     EXPECT_EQ(parsed(text).pci_address, "0000:3b:00.1") << text;
@@ -41,7 +41,7 @@ TEST(SimOptions, APciAddressMayStandAnywhere) {
   EXPECT_EQ(parsed("").pci_address, "");
 }
 
-TEST(SimOptions, ANumaNode) {
+TEST(SimOptions, NumaNodeParses) {
   EXPECT_EQ(parsed("node=0").numa_node, 0u);
   EXPECT_EQ(parsed("pci=3b:00.1:node=3").numa_node, 3u);
   EXPECT_EQ(parsed("").numa_node, SimOptions::kNoNode);

@@ -41,7 +41,7 @@ class Wrong {
   ~Wrong() { unsetenv("HETCOMM_TEST_WRONG"); }
 };
 
-TEST(Plugins, BringTheirKinds) {
+TEST(Plugins, LoadedPluginsAddTheirKinds) {
   const std::string good = path_of("HETCOMM_TEST_PLUGIN");
   const std::string other = path_of("HETCOMM_TEST_BAD_PLUGIN");
   std::vector<std::string> announced;
@@ -61,13 +61,13 @@ TEST(Plugins, BringTheirKinds) {
   EXPECT_THAT(refused.status().text(), HasSubstr("'speed=1': it has no options"));
 }
 
-TEST(Plugins, NoneAtAll) {
+TEST(Plugins, EmptyListGivesNoKinds) {
   Result<Plugins> none = load("");
   ASSERT_TRUE(none.ok());
   EXPECT_TRUE(none->kinds().empty());
 }
 
-TEST(Plugins, FilesThatAreNone) {
+TEST(Plugins, FileThatIsNoPluginIsRefused) {
   Result<Plugins> missing = load("/nowhere/libacme.so");
   EXPECT_EQ(missing.status().code(), Code::kNotFound);
   EXPECT_THAT(missing.status().text(), HasSubstr("/nowhere/libacme.so"));
@@ -85,14 +85,14 @@ TEST(Plugins, FilesThatAreNone) {
   EXPECT_THAT(second.status().text(), HasSubstr("/nowhere/libacme.so"));
 }
 
-TEST(Plugins, TheSameOneTwice) {
+TEST(Plugins, PluginListedTwiceIsRefused) {
   const std::string path = path_of("HETCOMM_TEST_PLUGIN");
   Result<Plugins> twice = load(path + "," + path);
   EXPECT_EQ(twice.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(twice.status().text(), HasSubstr("the kind 'example' is " + path + "'s already"));
 }
 
-TEST(Plugins, WrongDescriptions) {
+TEST(Plugins, InvalidDescriptionIsRefused) {
   const std::string path = path_of("HETCOMM_TEST_BAD_PLUGIN");
   const struct {
     const char* how;
@@ -120,7 +120,7 @@ TEST(Plugins, WrongDescriptions) {
   }
 }
 
-TEST(Plugins, WrongDevices) {
+TEST(Plugins, InvalidDeviceIsRefused) {
   const std::string path = path_of("HETCOMM_TEST_BAD_PLUGIN");
   Result<Plugins> plugins = load(path);
   ASSERT_TRUE(plugins.ok()) << plugins.status().text();
@@ -151,7 +151,7 @@ TEST(Plugins, WrongDevices) {
   }
 }
 
-TEST(Plugins, DevicesOfFrameworks) {
+TEST(Plugins, DeviceIsMadeFromANativeObject) {
   Result<Plugins> plugins = load(path_of("HETCOMM_TEST_PLUGIN"));
   ASSERT_TRUE(plugins.ok());
   int native = 0;
@@ -169,14 +169,14 @@ TEST(Plugins, DevicesOfFrameworks) {
 }
 
 // Entries at the end may be missing, and entries after those known to this version are ignored.
-TEST(DeviceTables, WithoutANameHaveThatOfTheirKind) {
+TEST(DeviceTables, TableWithoutANameUsesItsKind) {
   DeviceTable table{};
   table.kind = "acme";
   table.name = [](void*) -> const char* { return nullptr; };
   EXPECT_STREQ(name_of({&table, nullptr}), "acme");
 }
 
-TEST(DeviceTables, OfOtherVersionsAreCompleted) {
+TEST(DeviceTables, TableOfAnotherVersionIsCompleted) {
   Result<Plugins> plugins = load(path_of("HETCOMM_TEST_PLUGIN"));
   ASSERT_TRUE(plugins.ok());
   Result<Device> device = plugins->create("example", "");

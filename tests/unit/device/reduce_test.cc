@@ -210,7 +210,7 @@ class DevicesThatReduce : public testing::TestWithParam<std::string> {
   std::array<void*, 3> memories_{};
 };
 
-TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
+TEST_P(DevicesThatReduce, ResultsEqualTheHostBitForBit) {
   const std::vector<Case> cases = all_cases();
   prepare(cases);
   unsigned seed = 1;
@@ -251,7 +251,7 @@ TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
 }
 
 // The result may replace an operand, and be an operand in the next reduction.
-TEST_P(DevicesThatReduce, OutIsAnOperand) {
+TEST_P(DevicesThatReduce, OutputMayBeAnOperand) {
   const Case which{HETCOMM_FLOAT32, HETCOMM_REDUCE_SUM};
   prepare({which});
   std::vector<float> numbers(kElements);
@@ -273,7 +273,7 @@ TEST_P(DevicesThatReduce, OutIsAnOperand) {
   for (size_t i = 0; i < kElements; ++i) ASSERT_EQ(result[i], 4 * numbers[i]) << i;
 }
 
-TEST_P(DevicesThatReduce, WhatIsWrongIsRefused) {
+TEST_P(DevicesThatReduce, WrongArgumentsAreRefused) {
   const Case right{HETCOMM_BFLOAT16, HETCOMM_REDUCE_SUM};
   prepare({right});
   const auto after = [&](auto&& change) {

@@ -27,7 +27,7 @@ void* plus(void* name, uint64_t offset) { return reinterpret_cast<void*>(number(
 
 class EverySim : public testing::TestWithParam<std::string> {};
 
-TEST_P(EverySim, CpuTouchCrashes) {
+TEST_P(EverySim, CpuAccessToDeviceMemoryCrashes) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   TestDevice device(GetParam());
   void* const memory = device.allocate(4096);
@@ -36,7 +36,7 @@ TEST_P(EverySim, CpuTouchCrashes) {
   device.free(memory);
 }
 
-TEST_P(EverySim, RangesAreChecked) {
+TEST_P(EverySim, RangeBeyondAnAllocationIsRefused) {
   TestDevice device(GetParam());
   void* const stream = device.stream();
   void* const memory = device.allocate(100);
@@ -66,7 +66,7 @@ TEST_P(EverySim, RangesAreChecked) {
   device.destroy_stream(stream);
 }
 
-TEST_P(EverySim, ForeignNamesAreRefused) {
+TEST_P(EverySim, MemoryOfAnotherDeviceIsRefused) {
   TestDevice device(GetParam());
   TestDevice other(GetParam());
   void* const stream = device.stream();
@@ -89,7 +89,7 @@ TEST_P(EverySim, ForeignNamesAreRefused) {
   device.destroy_stream(stream);
 }
 
-TEST_P(EverySim, CapacityIsALimit) {
+TEST_P(EverySim, AllocationBeyondCapacityFails) {
   TestDevice device(GetParam(), "memory=1M");
   EXPECT_EQ(device.try_allocate((1u << 20) + 1), HETCOMM_OUT_OF_MEMORY);
   void* const half = device.allocate(512 << 10);
@@ -102,7 +102,7 @@ TEST_P(EverySim, CapacityIsALimit) {
 }
 
 // For any order of frees, the space becomes one contiguous piece again.
-TEST_P(EverySim, RandomAllocationsKeepTheirContentsAndGiveRoomBack) {
+TEST_P(EverySim, RandomAllocationsKeepContentsAndReturnSpace) {
   TestDevice device(GetParam(), "memory=4M");
   void* const stream = device.stream();
   std::mt19937 random(17);
@@ -147,7 +147,7 @@ uint64_t resident_bytes() {
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-TEST_P(EverySim, LargeMemoryGoesBackToTheKernel) {
+TEST_P(EverySim, FreedLargeMemoryReturnsToTheKernel) {
   constexpr uint64_t kSize = 64u << 20;
   TestDevice device(GetParam(), "memory=64M");
   void* const stream = device.stream();
@@ -161,7 +161,7 @@ TEST_P(EverySim, LargeMemoryGoesBackToTheKernel) {
   device.destroy_stream(stream);
 }
 
-TEST(SimHandle, PinsAreCounted) {
+TEST(SimHandle, RegionPinnedTwiceStaysPinnedUntilUnpinnedTwice) {
   TestDevice device("sim-handle");
   auto* const sim = static_cast<SimDevice*>(device.instance());
   char first[32];
@@ -185,7 +185,7 @@ TEST(SimHandle, PinsAreCounted) {
   EXPECT_EQ(pin(first, 0), HETCOMM_INVALID_ARGUMENT);
 }
 
-TEST_P(EverySim, NameSaysWhatIsModelled) {
+TEST_P(EverySim, NameStatesTheModelledFigures) {
   TestDevice device(GetParam(), "bandwidth=2G:latency=3us:memory=512M");
   EXPECT_EQ(std::string(device.table().name(device.instance())),
             std::string(GetParam()) + ": 2 GiB/s, 3 us, 0.5 GiB");
@@ -193,7 +193,7 @@ TEST_P(EverySim, NameSaysWhatIsModelled) {
 
 // --- for network interfaces --------------------------------------------------------------------
 
-TEST(SimReach, OneKindIsReachableAndTheOtherIsNot) {
+TEST(SimReach, OnlyAddressKindIsReachableByNetworkInterfaces) {
   const TestDevice by_handle("sim-handle");
   EXPECT_EQ(by_handle.table().export_dmabuf, nullptr);
   EXPECT_EQ(by_handle.table().registrable_address, nullptr);
@@ -203,7 +203,7 @@ TEST(SimReach, OneKindIsReachableAndTheOtherIsNot) {
 }
 
 // The device copies the bytes that were written through the address or the file.
-TEST(SimReach, AddressAndFileAreTheBytes) {
+TEST(SimReach, ExportedAddressAndFileShareTheBytes) {
   TestDevice device("sim-address", "memory=1M");
   constexpr uint64_t kSize = 10'000;
   static_cast<void>(device.allocate(300));  // makes the next allocation begin inside a page
@@ -286,7 +286,7 @@ TEST(SimHandle, FreedHandlesStayStale) {
   device.destroy_stream(stream);
 }
 
-TEST(SimHandle, HandlesAreNoAddresses) {
+TEST(SimHandle, HandleIsNotAnAddress) {
   TestDevice device("sim-handle");
   void* const memory = device.allocate(64);
   EXPECT_EQ(number(memory) >> 56, 0xd5u);
@@ -300,7 +300,7 @@ TEST(SimHandle, HandlesAreNoAddresses) {
   EXPECT_EQ(size, 64u);
 }
 
-TEST(SimAddress, AddressesInsideAnAllocationWork) {
+TEST(SimAddress, AddressInsideAnAllocationIsAccepted) {
   TestDevice device("sim-address");
   void* const stream = device.stream();
   void* const memory = device.allocate(1000);
@@ -316,7 +316,7 @@ TEST(SimAddress, AddressesInsideAnAllocationWork) {
   device.destroy_stream(stream);
 }
 
-TEST(SimAddress, FindKnowsTheAllocation) {
+TEST(SimAddress, FindReturnsTheAllocationOfAnAddress) {
   TestDevice device("sim-address");
   std::map<uint64_t, uint64_t> sizes;
   for (const uint64_t size : {1u, 255u, 256u, 257u, 5000u}) {
@@ -335,7 +335,7 @@ TEST(SimAddress, FindKnowsTheAllocation) {
   }
 }
 
-TEST(SimAddress, FreeTakesTheStartOnly) {
+TEST(SimAddress, FreeAcceptsOnlyTheStartOfAnAllocation) {
   TestDevice device("sim-address", "memory=4K");
   void* const memory = device.allocate(4096);
   device.free(plus(memory, 8));
@@ -344,7 +344,7 @@ TEST(SimAddress, FreeTakesTheStartOnly) {
   EXPECT_EQ(device.try_allocate(4096), HETCOMM_OK);
 }
 
-TEST(SimDevice, TwoVendorsLiveInOneProcess) {
+TEST(SimDevice, TwoKindsCoexistInOneProcess) {
   TestDevice by_handle("sim-handle");
   TestDevice by_address("sim-address");
   void* const one = by_handle.stream();

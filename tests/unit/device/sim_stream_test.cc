@@ -79,7 +79,7 @@ class Copies {
   void* memory_;
 };
 
-TEST(TimedSimStream, BandwidthIsKept) {
+TEST(TimedSimStream, CopyTimeRespectsTheBandwidth) {
   const struct {
     const char* options;
     double bytes_per_s;
@@ -107,7 +107,7 @@ TEST(TimedSimStream, BandwidthIsKept) {
   }
 }
 
-TEST(TimedSimStream, LatencyIsPerCopy) {
+TEST(TimedSimStream, LatencyAppliesToEveryCopy) {
   Copies copies("latency=500us", 16);
   void* const stream = copies.device().stream();
   expect_time(20 * 500'000, [&] {
@@ -116,7 +116,7 @@ TEST(TimedSimStream, LatencyIsPerCopy) {
   });
 }
 
-TEST(TimedSimStream, DirectionsOverlap) {
+TEST(TimedSimStream, CopiesInBothDirectionsOverlap) {
   Copies copies("bandwidth=512M", 8 << 20);
   void* const up = copies.device().stream();
   void* const down = copies.device().stream();
@@ -145,7 +145,7 @@ TEST(TimedSimStream, LatenciesOfTwoStreamsOverlap) {
 }
 
 // Each direction has one bandwidth, and a large copy leaves a share of it to a small one.
-TEST(TimedSimStream, StreamsShareADirection) {
+TEST(TimedSimStream, StreamsShareTheBandwidthOfADirection) {
   constexpr size_t kLarge = 16 << 20;
   constexpr size_t kSmall = 1 << 20;
   Copies copies("bandwidth=512M", kLarge);
@@ -226,7 +226,7 @@ TEST(SimStream, EventOutlivesItsStream) {
   copies.device().table().event_release(copies.device().instance(), event);
 }
 
-TEST(SimStream, DestroyingAStreamWaits) {
+TEST(SimStream, DestroyingAStreamWaitsForItsCopies) {
   TestDevice device("sim-handle", "latency=20ms");
   void* const stream = device.stream();
   void* const memory = device.allocate(1000);
@@ -241,7 +241,7 @@ TEST(SimStream, DestroyingAStreamWaits) {
 }
 
 // Some vendors copy such memory through a staging buffer.
-TEST(SimStream, HostMemoryThatIsNotPinnedIsReadAtTheCall) {
+TEST(SimStream, UnpinnedHostMemoryIsReadDuringTheCall) {
   for (const bool pinned : {false, true}) {
     TestDevice device("sim-handle", "latency=20ms");
     const DeviceTable& table = device.table();
@@ -293,7 +293,7 @@ TEST(SimStream, DestroyingAForeignStreamDoesNothing) {
 }
 
 // Submits more copies than the queue's initial size while the worker is held up.
-TEST(SimStream, LongQueuesKeepTheirOrder) {
+TEST(SimStream, LongQueueKeepsItsOrder) {
   TestDevice device("sim-address", "latency=1us");
   void* const stream = device.stream();
   void* const memory = device.allocate(sizeof(uint32_t));
@@ -309,7 +309,7 @@ TEST(SimStream, LongQueuesKeepTheirOrder) {
   EXPECT_EQ(seen, values);
 }
 
-TEST(SimStream, ManyThreadsOnOneStream) {
+TEST(SimStream, SeveralThreadsMayShareAStream) {
   TestDevice device("sim-handle");
   void* const stream = device.stream();
   std::atomic<int> wrong{0};

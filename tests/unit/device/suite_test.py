@@ -10,9 +10,9 @@ import subprocess
 import sys
 
 WRONG = {
-    "find": "FindEndsWhereTheAllocationEnds",
-    "leak": "WhatIsFreedIsGone",
-    "hide": "EventsTellOfCopiesThatFailed",
+    "find": "FindCoversExactlyTheAllocation",
+    "leak": "FreedMemoryIsNoLongerFound",
+    "hide": "EventReportsAFailedCopy",
 }
 
 

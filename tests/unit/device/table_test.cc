@@ -106,7 +106,7 @@ TEST_P(EveryDevice, TableIsFilled) {
   EXPECT_EQ(table.user_stream_open != nullptr, is_sim || is_accelerator);
 }
 
-TEST_P(EveryDevice, RoundTripOfManySizes) {
+TEST_P(EveryDevice, DataOfEverySizeReadsBackAsWritten) {
   void* const stream = device_.stream();
   for (const size_t size : {1u, 7u, 64u, 4096u, 65537u, 3u << 20}) {
     void* const memory = device_.allocate(size);
@@ -201,7 +201,7 @@ TEST_P(DevicesThatCopyBetween, RowsReachTheRightBytes) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesThatCopyBetween, PartsOfOneAllocation) {
+TEST_P(DevicesThatCopyBetween, CopyWithinOneAllocationReachesTheRightBytes) {
   void* const stream = device_.stream();
   constexpr uint64_t kHalf = 1 << 20;
   void* const memory = device_.allocate(2 * kHalf);
@@ -243,7 +243,7 @@ TEST_P(DevicesThatCopyBetween, PartsOfOneAllocation) {
 }
 
 // The device can copy to another one of its kind, or reports that it cannot.
-TEST_P(DevicesThatCopyBetween, ToAnotherDevice) {
+TEST_P(DevicesThatCopyBetween, CopyToAnotherDeviceSucceedsOrIsRefused) {
   TestDevice other(GetParam());
   void* const stream = device_.stream();
   void* const from = device_.allocate(1000);
@@ -271,7 +271,7 @@ TEST_P(DevicesThatCopyBetween, ToAnotherDevice) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesThatCopyBetween, WhatIsWrongIsRefused) {
+TEST_P(DevicesThatCopyBetween, WrongArgumentsAreRefused) {
   const DeviceTable& table = device_.table();
   void* const stream = device_.stream();
   void* const from = device_.allocate(100);
@@ -315,7 +315,7 @@ TEST_P(DevicesThatCopyBetween, WhatIsWrongIsRefused) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesWithRows, RowsThatEndOutsideAreRefused) {
+TEST_P(DevicesWithRows, RowsBeyondTheAllocationAreRefused) {
   const DeviceTable& table = device_.table();
   void* const stream = device_.stream();
   void* const memory = device_.allocate(100);
@@ -347,7 +347,7 @@ TEST_P(DevicesWithRows, RowsThatEndOutsideAreRefused) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesThatNotify, EachEventOnce) {
+TEST_P(DevicesThatNotify, EveryEventIsAnnouncedOnce) {
   constexpr size_t kSize = 1u << 20;
   constexpr int kEvents = 20;
   const DeviceTable& table = device_.table();
@@ -395,7 +395,7 @@ TEST_P(DevicesThatNotify, WrongArgumentsAreRefused) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesWithHostMemory, CopiesUseIt) {
+TEST_P(DevicesWithHostMemory, CopiesUseTheDevicesHostMemory) {
   const DeviceTable& table = device_.table();
   constexpr size_t kSize = 300'000;
   void* const stream = device_.stream();
@@ -423,7 +423,7 @@ TEST_P(DevicesWithHostMemory, CopiesUseIt) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesThatHold, AHoldLetsWhatComesLaterWait) {
+TEST_P(DevicesThatHold, HoldDelaysLaterWorkOfItsStream) {
   const DeviceTable& table = device_.table();
   constexpr size_t kSize = 100'000;
   void* const stream = device_.stream();
@@ -475,7 +475,7 @@ TEST_P(DevicesThatHold, AHoldLetsWhatComesLaterWait) {
 }
 
 // An event on a user's stream completes after the stream's earlier work, and not before.
-TEST_P(DevicesWithUserStreams, EventsFollowTheStream) {
+TEST_P(DevicesWithUserStreams, EventCompletesAfterEarlierWorkOfTheStream) {
   const DeviceTable& table = device_.table();
   constexpr size_t kSize = 4u << 20;
   void* const stream = device_.stream();
@@ -502,7 +502,7 @@ TEST_P(DevicesWithUserStreams, EventsFollowTheStream) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
+TEST_P(DevicesWithUserStreams, PointerThatIsNoStreamIsRefused) {
   const DeviceTable& table = device_.table();
   void* const stream = device_.stream();
   void* const native = native_of(device_, stream);
@@ -536,7 +536,7 @@ TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
+TEST_P(EveryDevice, CopiesAtAnyOffsetReachTheRightBytes) {
   constexpr size_t kSize = 1000;
   void* const stream = device_.stream();
   void* const memory = device_.allocate(kSize);
@@ -576,7 +576,7 @@ Found find(const TestDevice& device, const void* address) {
 }
 
 // find() knows an allocation by its first byte and by no byte before or after it.
-TEST_P(EveryDevice, FindEndsWhereTheAllocationEnds) {
+TEST_P(EveryDevice, FindCoversExactlyTheAllocation) {
   if (device_.table().find == nullptr)
     GTEST_SKIP() << "optional where the CPU may touch the memory";
   for (const uint64_t size : {1u, 100u, 4096u, 65536u, 1000001u}) {
@@ -612,7 +612,7 @@ uint64_t resident_bytes() {
   return resident * 4096;
 }
 
-TEST_P(EveryDevice, WhatIsFreedIsGone) {
+TEST_P(EveryDevice, FreedMemoryIsNoLongerFound) {
   constexpr uint64_t kSize = 8u << 20;
   constexpr int kRounds = 64;
   const std::vector<std::byte> bytes(kSize, std::byte{1});
@@ -655,7 +655,7 @@ TEST_P(EveryDevice, WhatIsFreedIsGone) {
 }
 
 // Either the event reports that the impossible copy failed, or the process ends.
-TEST_P(EveryDevice, EventsTellOfCopiesThatFailed) {
+TEST_P(EveryDevice, EventReportsAFailedCopy) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto is_no_success = [](int status) {
     return !WIFEXITED(status) || WEXITSTATUS(status) != 3;
@@ -668,7 +668,7 @@ TEST_P(EveryDevice, EventsTellOfCopiesThatFailed) {
       is_no_success, "");
 }
 
-TEST_P(DevicesThatLocate, AmongSeveral) {
+TEST_P(DevicesThatLocate, LocateFindsTheDeviceAmongSeveral) {
   TestDevice second(GetParam());
   TestDevice third(GetParam());
   const std::vector<TestDevice*> all = {&device_, &second, &third};
@@ -727,7 +727,7 @@ TEST_P(EveryDevice, AllocationsDoNotOverlap) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(EveryDevice, EmptyThings) {
+TEST_P(EveryDevice, EmptyAllocationsAndCopiesAreAllowed) {
   void* const stream = device_.stream();
   void* const first = device_.allocate(0);
   void* const second = device_.allocate(0);
@@ -764,7 +764,7 @@ TEST_P(EveryDevice, WrongArgumentsAreRefused) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(EveryDevice, MoreThanThereIs) {
+TEST_P(EveryDevice, ImpossibleAllocationIsOutOfMemory) {
   for (const uint64_t size : {std::numeric_limits<uint64_t>::max(), uint64_t{1} << 60}) {
     void* const before = &device_;
     void* address = before;
@@ -773,13 +773,13 @@ TEST_P(EveryDevice, MoreThanThereIs) {
   }
 }
 
-TEST_P(EveryDevice, ReleasingNothingIsAllowed) {
+TEST_P(EveryDevice, ReleasingNullIsAllowed) {
   device_.table().event_release(device_.instance(), nullptr);
   device_.table().stream_destroy(device_.instance(), nullptr);
   device_.free(nullptr);
 }
 
-TEST_P(EveryDevice, ManyThreads) {
+TEST_P(EveryDevice, SeveralThreadsCopyIndependently) {
   std::vector<std::thread> threads;
   for (unsigned id = 0; id < 4; ++id) {
     threads.emplace_back([this, id] {

@@ -39,7 +39,7 @@ class Hook {
   Counts& counts_;
 };
 
-TEST(TorchHooks, AreNeitherCopiedNorDestroyedUnderTheLock) {
+TEST(TorchHooks, HooksAreNeitherCopiedNorDestroyedUnderTheLock) {
   Table table("a hook");
   Counts counts;
   table.add(1, Hook(table, counts));
@@ -59,7 +59,7 @@ TEST(TorchHooks, AreNeitherCopiedNorDestroyedUnderTheLock) {
   EXPECT_EQ(counts.ends, before + 1);
 }
 
-TEST(TorchHooks, ThatThrowDoNotKeepOthersFromBeingCalled) {
+TEST(TorchHooks, ThrowingHookDoesNotPreventTheOthers) {
   Table table("a hook");
   int calls = 0;
   table.add(1, [](int) { throw std::runtime_error("its own trouble"); });
@@ -68,7 +68,7 @@ TEST(TorchHooks, ThatThrowDoNotKeepOthersFromBeingCalled) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST(TorchLookout, CallsALookThatThrowsAgain) {
+TEST(TorchLookout, ThrowingLookIsRepeated) {
   std::atomic<int> looks{0};
   Lookout lookout;
   lookout.add([&looks]() -> bool {
