@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(AddressTest, TextForms) {
+TEST(AddressTest, TextFormsParseAndPrint) {
   EXPECT_EQ(Address::parse_numeric("10.0.0.1", 4000)->to_string(), "10.0.0.1:4000");
   EXPECT_EQ(Address::parse_numeric("::1", 4000)->to_string(), "[::1]:4000");
   EXPECT_EQ(Address::parse_numeric("fe80::1%lo", 1)->to_string(), "[fe80::1%lo]:1");
@@ -32,7 +32,7 @@ TEST(AddressTest, TextForms) {
   }
 }
 
-TEST(AddressTest, PortAndLoopback) {
+TEST(AddressTest, PortCanBeReplacedAndLoopbackIsRecognized) {
   const Address address = Address::parse_numeric("10.0.0.1", 1).value();
   EXPECT_EQ(address.with_port(65535).port(), 65535);
   EXPECT_FALSE(address.is_loopback());
@@ -42,7 +42,7 @@ TEST(AddressTest, PortAndLoopback) {
   EXPECT_EQ(Address().to_string(), "no address");
 }
 
-TEST(AddressTest, TooLongLocalNameIsNoAddress) {
+TEST(AddressTest, OverlongLocalNameIsRefused) {
   EXPECT_EQ(Address::local(std::string(106, 'x')).length(), 2u + 1 + 106);
   EXPECT_EQ(Address::local(std::string(200, 'x')).length(), 0u);
 }
@@ -69,7 +69,7 @@ TEST(AddressTest, WireFormRoundTrips) {
   EXPECT_FALSE(Address::decode(empty).ok());
 }
 
-TEST(AddressTest, HostileBytesAreRefusedOrAnAddress) {
+TEST(AddressTest, HostileBytesAreRefusedOrGiveAnAddress) {
   std::mt19937 random(1);
   for (int round = 0; round < 2000; ++round) {
     std::vector<std::byte> bytes(random() % 24);
@@ -80,7 +80,7 @@ TEST(AddressTest, HostileBytesAreRefusedOrAnAddress) {
   }
 }
 
-TEST(AddressTest, ResolvesLocalhostAndNamesWhatItCannot) {
+TEST(AddressTest, ResolveFindsLocalhostAndNamesAnUnknownHost) {
   Result<std::vector<Address>> found = Address::resolve("localhost", 7);
   ASSERT_TRUE(found.ok()) << found.status().text();
   EXPECT_TRUE(found->front().is_loopback());
@@ -95,7 +95,7 @@ Result<std::vector<InterfaceAddress>> choose(std::string_view settings) {
   return choose_interfaces(Config::load(kVariables, nullptr, settings, log).value());
 }
 
-TEST(InterfaceTest, LoopbackByNamePrefixAndSubnet) {
+TEST(InterfaceTest, LoopbackIsSelectedByNamePrefixOrSubnet) {
   for (const char* pattern : {"lo", "l*", "127.0.0.0/8", "127.0.0.1", "nosuch0, lo"}) {
     auto found = choose(std::string("INTERFACE=") + pattern + ";FAMILY=ipv4");
     ASSERT_TRUE(found.ok()) << pattern << ": " << found.status().text();
@@ -104,7 +104,7 @@ TEST(InterfaceTest, LoopbackByNamePrefixAndSubnet) {
   }
 }
 
-TEST(InterfaceTest, NothingNamedKeepsLoopbackBehindTheRest) {
+TEST(InterfaceTest, LoopbackComesLastByDefault) {
   auto found = choose("");
   ASSERT_TRUE(found.ok()) << found.status().text();
   bool seen_loopback = false;
@@ -120,13 +120,13 @@ TEST(InterfaceTest, NothingNamedKeepsLoopbackBehindTheRest) {
   EXPECT_TRUE(seen_loopback);
 }
 
-TEST(InterfaceTest, NamedOrderWins) {
+TEST(InterfaceTest, OrderFollowsTheNamesInTheList) {
   auto found = choose("INTERFACE=lo,*;FAMILY=ipv4");
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(found->front().address.is_loopback());
 }
 
-TEST(InterfaceTest, TheRouteComesFirstWhereNothingIsNamed) {
+TEST(InterfaceTest, DefaultRouteComesFirstByDefault) {
   const std::vector<InterfaceAddress> all = choose("").value();
   Log log;
   for (const InterfaceAddress& entry : all) {
@@ -159,7 +159,7 @@ void expect_child_succeeds(pid_t child) {
 }
 
 // An interface that has just come up has an address, but briefly no carrier.
-TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
+TEST(InterfaceTest, DefaultRouteIsUsedWithoutCarrier) {
   const pid_t child = fork();
   if (child == 0) {
     const bool made = unshare(CLONE_NEWNET) == 0 &&
@@ -182,7 +182,7 @@ TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
 
 // Container bridges have the same address on every host. A bridge with a physical port leads off
 // the host.
-TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
+TEST(InterfaceTest, BridgeWithoutAPhysicalPortIsNotUsed) {
   const pid_t child = fork();
   if (child == 0) {
     const bool made =
@@ -223,14 +223,14 @@ TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
   expect_child_succeeds(child);
 }
 
-TEST(InterfaceTest, NothingFitsListsWhatExists) {
+TEST(InterfaceTest, ErrorListsInterfacesIfNoneMatches) {
   auto found = choose("INTERFACE=nosuch0");
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.status().code(), Code::kNotFound);
   EXPECT_THAT(std::string(found.status().text()), HasSubstr("lo (127.0.0.1)"));
 }
 
-TEST(InterfaceTest, EntriesThatMatchNothingAreWarnedAboutOnce) {
+TEST(InterfaceTest, EntryWithoutAMatchGivesOneWarning) {
   std::vector<std::string> lines;
   Log log;
   log.set_sink(

@@ -117,7 +117,7 @@ class HandshakeTest : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Sockets, HandshakeTest, testing::Bool(),
                          [](const auto& suite) { return suite.param ? "tcp" : "local"; });
 
-TEST_P(HandshakeTest, BothSidesSucceed) {
+TEST_P(HandshakeTest, BothSidesSucceedIfEverythingAgrees) {
   Handshake a = initiator(example_hello());
   Handshake b = acceptor();
   const Outcome outcome = drive(a, b);
@@ -131,7 +131,7 @@ TEST_P(HandshakeTest, BothSidesSucceed) {
   EXPECT_EQ(a.acceptor_incarnation(), 15u);
 }
 
-TEST_P(HandshakeTest, LargestExtraFitsAndMoreIsRefused) {
+TEST_P(HandshakeTest, ExtraBeyondTheLimitIsRefused) {
   Hello hello = example_hello();
   hello.extra.resize(kMaxHelloExtra, std::byte{9});
   Handshake a = initiator(hello);
@@ -144,7 +144,7 @@ TEST_P(HandshakeTest, LargestExtraFitsAndMoreIsRefused) {
   EXPECT_EQ(c.error().code(), Code::kInvalidArgument);
 }
 
-TEST_P(HandshakeTest, WhatFollowsIsLeftOnTheStream) {
+TEST_P(HandshakeTest, BytesAfterTheHandshakeStayOnTheStream) {
   Handshake a = initiator(example_hello());
   Handshake b = acceptor();
   EXPECT_EQ(a.advance(), Step::kWantRead);
@@ -175,7 +175,7 @@ TEST_P(HandshakeTest, WrongSecretFailsOnBothSidesWithoutRevealingAProof) {
   EXPECT_EQ(b.denial(), Denial::kSecret);
 }
 
-TEST_P(HandshakeTest, WhatDoesNotFitIsRefusedWithTheReason) {
+TEST_P(HandshakeTest, MismatchedClaimIsRefusedWithTheReason) {
   struct Case {
     const char* initiator_text;
     const char* acceptor_text;
@@ -211,7 +211,7 @@ TEST_P(HandshakeTest, WhatDoesNotFitIsRefusedWithTheReason) {
 }
 
 // The refusal of a process at a rank's address now proves that it is another process.
-TEST_P(HandshakeTest, TheProcessThatAnswersInsteadProvesItsIncarnation) {
+TEST_P(HandshakeTest, AnotherProcessThatAnswersProvesItsIncarnation) {
   Credentials later = example_credentials();
   later.identity.instance.fill(std::byte{0x4e});
   later.incarnations = std::make_shared<const std::vector<uint64_t>>(6, 99);
@@ -231,7 +231,7 @@ TEST_P(HandshakeTest, TheProcessThatAnswersInsteadProvesItsIncarnation) {
 
 // The initiator checks the incarnation itself: an acceptor that refuses nothing does not convince
 // it.
-TEST_P(HandshakeTest, AnAcceptorOfAnotherIncarnationGetsNoProof) {
+TEST_P(HandshakeTest, AcceptorOfAnotherIncarnationGetsNoProof) {
   Credentials later = example_credentials();
   later.incarnations =
       std::make_shared<const std::vector<uint64_t>>(std::vector<uint64_t>{10, 11, 12, 13, 14, 99});
@@ -244,7 +244,7 @@ TEST_P(HandshakeTest, AnAcceptorOfAnotherIncarnationGetsNoProof) {
   EXPECT_EQ(a.acceptor_incarnation(), 99u);
 }
 
-TEST_P(HandshakeTest, AnyIdentityTakesEveryJobButNoOtherSecret) {
+TEST_P(HandshakeTest, AnyIdentityAcceptsEveryJobButNoOtherSecret) {
   Hello hello = example_hello();
   hello.identity = identity_of("another", "world", 1);
   hello.source_incarnation = 1;
@@ -402,7 +402,7 @@ std::string with_flipped_bit(std::string message, size_t bit) {
   return message;
 }
 
-TEST(HandshakeBitsTest, AHelloWithAnyBitFlippedConvincesNobody) {
+TEST(HandshakeBitsTest, HelloWithAnyFlippedBitIsNotAccepted) {
   const size_t bits = Wire().hello().size() * 8;
   for (size_t bit = 0; bit < bits; ++bit) {
     Wire wire;
@@ -422,7 +422,7 @@ TEST(HandshakeBitsTest, AHelloWithAnyBitFlippedConvincesNobody) {
   }
 }
 
-TEST(HandshakeBitsTest, AChallengeWithAnyBitFlippedGetsNoProofAndProvesNoIncarnation) {
+TEST(HandshakeBitsTest, ChallengeWithAnyFlippedBitGetsNoProof) {
   const size_t bits = record().challenge.size() * 8;
   for (size_t bit = 0; bit < bits; ++bit) {
     Wire wire;
@@ -433,7 +433,7 @@ TEST(HandshakeBitsTest, AChallengeWithAnyBitFlippedGetsNoProofAndProvesNoIncarna
 }
 
 // A peer that gave up, or whose process ended, may have the right secret.
-TEST(HandshakeBitsTest, WhoLeavesBeforeItsProofIsNotAccused) {
+TEST(HandshakeBitsTest, PeerThatLeavesBeforeItsProofIsNotCalledAStranger) {
   Wire wire;
   EXPECT_NE(wire.challenge(wire.hello()), "");
   wire.server.left.reset();
@@ -443,7 +443,7 @@ TEST(HandshakeBitsTest, WhoLeavesBeforeItsProofIsNotAccused) {
   EXPECT_THAT(std::string(wire.b.error().text()), testing::Not(HasSubstr("SECRET")));
 }
 
-TEST(HandshakeEndTest, AnEndIsTextAndNothingElse) {
+TEST(HandshakeEndTest, EndMessageCarriesOnlyAText) {
   const Identity identity = example_hello().identity;
   const std::vector<std::byte> end =
       encode_end(identity, Status(Code::kOutOfResources, "no files are left"));
@@ -468,7 +468,7 @@ TEST(HandshakeEndTest, AnEndIsTextAndNothingElse) {
 }
 
 // Another job may fail on a port where this job looks for its own store.
-TEST(HandshakeEndTest, TheEndOfAnotherJobIsNotThisOnes) {
+TEST(HandshakeEndTest, EndMessageOfAnotherJobIsIgnored) {
   const Status why(Code::kOutOfResources, "no files are left");
   std::vector<Identity> others(3, example_hello().identity);
   others[0].job.back() ^= std::byte{1};
@@ -485,7 +485,7 @@ TEST(HandshakeEndTest, TheEndOfAnotherJobIsNotThisOnes) {
   }
 }
 
-TEST(HandshakeBitsTest, AProofWithAnyBitFlippedIsRefused) {
+TEST(HandshakeBitsTest, ProofWithAnyFlippedBitIsRefused) {
   for (size_t bit = 0; bit < 32 * 8; ++bit) {
     Wire wire;
     const std::string proof = wire.proof(wire.challenge(wire.hello()));
@@ -513,7 +513,7 @@ std::string proof_of(std::string_view label, std::string_view transcript, std::s
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-TEST(HandshakeProofTest, BothProofsAreOverTheWholeTranscript) {
+TEST(HandshakeProofTest, BothProofsCoverTheWholeTranscript) {
   const Recording recording = record();
   const std::string transcript = recording.hello + recording.challenge.substr(0, kAnswerSize);
   const std::string first = recording.challenge.substr(kAnswerSize);
@@ -522,7 +522,7 @@ TEST(HandshakeProofTest, BothProofsAreOverTheWholeTranscript) {
 }
 
 // A peer with the secret whose transcript differs in any single bit.
-TEST(HandshakeProofTest, AnInitiatorsProofOfAnotherTranscriptIsRefused) {
+TEST(HandshakeProofTest, InitiatorProofOverAnotherTranscriptIsRefused) {
   const size_t bytes = Wire().hello().size() + kAnswerSize;
   for (size_t byte = 0; byte < bytes; ++byte) {
     Wire wire;
@@ -535,7 +535,7 @@ TEST(HandshakeProofTest, AnInitiatorsProofOfAnotherTranscriptIsRefused) {
   }
 }
 
-TEST(HandshakeProofTest, AnAcceptorsProofOfAnotherTranscriptIsRefused) {
+TEST(HandshakeProofTest, AcceptorProofOverAnotherTranscriptIsRefused) {
   const size_t bytes = Wire().hello().size() + kAnswerSize;
   for (size_t byte = 0; byte < bytes; ++byte) {
     Wire wire;
@@ -548,7 +548,7 @@ TEST(HandshakeProofTest, AnAcceptorsProofOfAnotherTranscriptIsRefused) {
   }
 }
 
-TEST(HandshakeProofTest, EachDirectionHasItsLabelAndTheSecondProofHoldsTheFirst) {
+TEST(HandshakeProofTest, EachDirectionHasItsLabelAndTheSecondProofCoversTheFirst) {
   struct Case {
     std::string_view label;
     bool with_first;
@@ -583,7 +583,7 @@ TEST(HandshakeProofTest, EachDirectionHasItsLabelAndTheSecondProofHoldsTheFirst)
 
 // A man in the middle gives each side what it expects: a matching hello for the acceptor, and the
 // acceptor's genuine answer for the initiator.
-TEST(HandshakeProofTest, NoClaimCanBeChangedOnTheWay) {
+TEST(HandshakeProofTest, ClaimChangedInTransitIsRefused) {
   struct Case {
     const char* what;
     void (*change)(Hello&);  // changes what the initiator wants
@@ -628,7 +628,7 @@ TEST(HandshakeProofTest, NoncesAndProofsNeverRepeat) {
   }
 }
 
-TEST_P(HandshakeTest, OneByteAtATimeSucceeds) {
+TEST_P(HandshakeTest, SucceedsWithOneByteAtATime) {
   Pair client = unix_pair();
   Handshake a = Handshake::initiator(client.left.get(), secret_of("s3cret"), example_hello());
   Handshake b = acceptor();
@@ -649,7 +649,7 @@ TEST_P(HandshakeTest, OneByteAtATimeSucceeds) {
   EXPECT_EQ(outcome.acceptor, Step::kDone);
 }
 
-TEST_P(HandshakeTest, ForeignServiceIsRecognisedAtItsFirstByte) {
+TEST_P(HandshakeTest, ForeignServiceIsRecognizedAtItsFirstByte) {
   Handshake a = initiator(example_hello());
   EXPECT_EQ(a.advance(), Step::kWantRead);
   give(sockets_.right.get(), "S");
@@ -682,7 +682,7 @@ std::string with_prefix_change(std::string message, size_t offset, std::string_v
   return message.replace(offset, bytes.size(), bytes);
 }
 
-TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
+TEST_P(HandshakeTest, DifferentVersionOrByteOrderIsReportedOnBothSides) {
   const Recording recording = record();
   struct Case {
     size_t offset;
@@ -717,7 +717,7 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
 
 // In other releases the bytes after the prefix may be laid out differently.
 static_assert(kProtocolVersion < 6, "the releases of these tests have to be others");
-TEST(HandshakeEndTest, TheEndOfAnotherReleaseSaysThatItIsOne) {
+TEST(HandshakeEndTest, EndMessageOfAnotherReleaseNamesTheDifference) {
   const std::vector<std::byte> end =
       encode_end(example_hello().identity, Status(Code::kOutOfResources, "no files are left"));
   const std::string bytes(reinterpret_cast<const char*>(end.data()), end.size());
@@ -735,7 +735,7 @@ TEST(HandshakeEndTest, TheEndOfAnotherReleaseSaysThatItIsOne) {
   }
 }
 
-TEST(KeyTest, SecretsAndIdentitiesDiffer) {
+TEST(KeyTest, KeysDifferForDifferentSecretsAndIdentities) {
   EXPECT_EQ(secret_of("a"), secret_of("a"));
   EXPECT_NE(secret_of("a"), secret_of("b"));
   EXPECT_NE(secret_of(""), secret_of("a"));

@@ -55,7 +55,7 @@ std::vector<std::string> texts(const std::vector<Address>& addresses) {
   return result;
 }
 
-TEST(HostIdTest, IsKnownAndAlwaysTheSame) {
+TEST(HostIdTest, HostIdIsKnownAndConstant) {
   if (access("/proc/sys/kernel/random/boot_id", R_OK) != 0) {
     GTEST_SKIP() << "this kernel does not tell its boot id";
   }
@@ -64,7 +64,7 @@ TEST(HostIdTest, IsKnownAndAlwaysTheSame) {
   EXPECT_EQ(read_host_id(), id);
 }
 
-TEST(HostIdTest, OnlyKnownIdsTellHostsApart) {
+TEST(HostIdTest, UnknownHostIdsNeverCountAsDifferent) {
   const HostId one{std::byte{1}};
   const HostId other{std::byte{2}};
   EXPECT_TRUE(are_different_hosts(one, other));
@@ -73,7 +73,7 @@ TEST(HostIdTest, OnlyKnownIdsTellHostsApart) {
   EXPECT_FALSE(are_different_hosts(kUnknownHost, other));
 }
 
-TEST(ListeningPlaceTest, ComesBackAsItWas) {
+TEST(ListeningPlaceTest, PlaceReadsBackAsWritten) {
   ListeningPlace place{.host = {std::byte{7}}, .addresses = {numeric("192.0.2.1", 4000)}};
   place.addresses.push_back(numeric("2001:db8::2", 4001));
   const auto back = decoded(encoded(place));
@@ -82,7 +82,7 @@ TEST(ListeningPlaceTest, ComesBackAsItWas) {
   EXPECT_EQ(texts(back->addresses), texts(place.addresses));
 }
 
-TEST(ListeningPlaceTest, TellsTheBestAddressesOnly) {
+TEST(ListeningPlaceTest, PlaceIsLimitedToTheBestAddresses) {
   ListeningPlace place;
   for (size_t i = 0; i <= kMaxPlaceAddresses; ++i) {
     place.addresses.push_back(numeric("192.0.2.1", static_cast<uint16_t>(4000 + i)));
@@ -93,7 +93,7 @@ TEST(ListeningPlaceTest, TellsTheBestAddressesOnly) {
   EXPECT_EQ(back->addresses.back().port(), 4000 + kMaxPlaceAddresses - 1);
 }
 
-TEST(ListeningPlaceTest, RefusesWhatNobodyListensOn) {
+TEST(ListeningPlaceTest, AddressThatNobodyListensOnIsRefused) {
   EXPECT_FALSE(decoded(encoded({})));
   EXPECT_FALSE(decoded(encoded({.addresses = {numeric("192.0.2.1", 0)}})));
   EXPECT_FALSE(decoded(encoded({.addresses = {Address::local("x")}})));
@@ -110,7 +110,7 @@ TEST(ListeningPlaceTest, RefusesWhatNobodyListensOn) {
   EXPECT_FALSE(decoded(nine.bytes()));
 }
 
-TEST(ListeningPlaceTest, HostileBytesAreRefusedOrASoundPlace) {
+TEST(ListeningPlaceTest, HostileBytesAreRefusedOrGiveAValidPlace) {
   const std::vector<std::byte> good =
       encoded({.addresses = {numeric("192.0.2.1", 4000), numeric("::1", 1)}});
   std::mt19937 random(1);
@@ -124,7 +124,7 @@ TEST(ListeningPlaceTest, HostileBytesAreRefusedOrASoundPlace) {
   }
 }
 
-TEST(ListeningPlaceTest, UsableAreFamiliesInCommonAndNoForeignLoopback) {
+TEST(ListeningPlaceTest, UsableAddressesShareAFamilyAndExcludeForeignLoopback) {
   const ListeningPlace mine{.host = {std::byte{1}}, .addresses = {numeric("192.0.2.9", 1)}};
   ListeningPlace theirs{.host = {std::byte{1}}, .addresses = {numeric("127.0.0.1", 5)}};
   theirs.addresses.push_back(numeric("2001:db8::2", 6));
@@ -144,7 +144,7 @@ TEST(ListeningPlaceTest, UsableAreFamiliesInCommonAndNoForeignLoopback) {
 }
 
 // Peers do not know the indices of this host's interfaces.
-TEST(ListeningPlaceTest, LinkLocalAddressesGetTheScopeOfThisHostsOwn) {
+TEST(ListeningPlaceTest, LinkLocalAddressesGetTheScopeOfThisHost) {
   const Address own = numeric("fe80::1", 1).with_scope(1);
   const ListeningPlace theirs{.host = {std::byte{2}}, .addresses = {numeric("fe80::2", 7)}};
   auto usable = usable_addresses({.host = {std::byte{1}}, .addresses = {own}}, theirs);
@@ -157,7 +157,7 @@ TEST(ListeningPlaceTest, LinkLocalAddressesGetTheScopeOfThisHostsOwn) {
   EXPECT_THAT(std::string(none.status().text()), HasSubstr("link-local"));
 }
 
-TEST(LinkLocalScopeTest, ItIsThatOfTheAddressThatComesFirst) {
+TEST(LinkLocalScopeTest, ScopeIsThatOfTheFirstLinkLocalAddress) {
   const InterfaceAddress link{.interface = "eth1", .address = numeric("fe80::1", 0).with_scope(5)};
   const InterfaceAddress global{.interface = "eth0", .address = numeric("2001:db8::1", 0)};
   EXPECT_EQ(link_local_scope({link, global}), 5u);
@@ -190,7 +190,7 @@ class NetworkListenerTest : public testing::Test, public AcceptHandler, public C
   Status connected_{Code::kPending, ""};
 };
 
-TEST_F(NetworkListenerTest, ListensOnWhatWasChosen) {
+TEST_F(NetworkListenerTest, ListensOnTheChosenInterfaces) {
   auto listener = listen("INTERFACE=lo;FAMILY=ipv4");
   ASSERT_TRUE(listener.ok()) << listener.status().text();
   const ListeningPlace& place = (*listener)->place();
@@ -204,7 +204,7 @@ TEST_F(NetworkListenerTest, ListensOnWhatWasChosen) {
   EXPECT_EQ(none.status().code(), Code::kNotFound);
 }
 
-TEST_F(NetworkListenerTest, TakesAPortOfTheRange) {
+TEST_F(NetworkListenerTest, UsesAPortFromTheRange) {
   uint16_t port = 0;
   {
     const UniqueFd probe = listen_on(numeric("127.0.0.1", 0), 1).value();
@@ -219,7 +219,7 @@ TEST_F(NetworkListenerTest, TakesAPortOfTheRange) {
   EXPECT_THAT(std::string(second.status().text()), testing::StartsWith("net: "));
 }
 
-TEST_F(NetworkListenerTest, JudgesNobodyBeforeItIsOpened) {
+TEST_F(NetworkListenerTest, JudgesNoPeerBeforeItIsOpened) {
   const auto listener = listen("INTERFACE=127.0.0.1").value();
   Hello hello;
   hello.identity = credentials_.identity;

@@ -77,7 +77,7 @@ TEST(PollerTest, RemoveInsideDispatchDropsPendingEvents) {
   EXPECT_EQ(poller.poll(), 0);
 }
 
-TEST(PollerTest, WaitEndsWithTimeOrEvent) {
+TEST(PollerTest, WaitEndsAtItsTimeoutOrAnEvent) {
   Poller poller = Poller::create().value();
   const uint64_t start = now_ns();
   poller.wait(20'000'000);
@@ -205,7 +205,7 @@ Credentials in_mesh(std::byte mesh, std::vector<uint64_t> incarnations) {
   return credentials;
 }
 
-TEST_F(SocketTest, AHeldAcceptorJudgesByWhatItIsOpenedWith) {
+TEST_F(SocketTest, HeldAcceptorJudgesByTheSettingsOfOpen) {
   listen(Address::parse_numeric("127.0.0.1", 0).value(), "s", true);
   const Credentials mesh = in_mesh(std::byte{1}, {0, 50, 0, 0, 80});
   connectors_.push_back(Connector::create(poller_, {acceptor_->address()}, secret_of("s"),
@@ -217,7 +217,7 @@ TEST_F(SocketTest, AHeldAcceptorJudgesByWhatItIsOpenedWith) {
       << failure_.text();
 }
 
-TEST_F(SocketTest, TellsWhichOtherProcessHasAnswered) {
+TEST_F(SocketTest, ConnectorNamesTheOtherProcessThatAnswered) {
   listen(Address::parse_numeric("127.0.0.1", 0).value(), "s", true);
   ASSERT_TRUE(acceptor_->open(in_mesh(std::byte{2}, {0, 51, 0, 0, 81})).ok());
   const Hello hello = make_hello(in_mesh(std::byte{1}, {0, 50, 0, 0, 80}), Role::kTcp, 4, 1);
@@ -239,7 +239,7 @@ TEST_F(SocketTest, TellsWhichOtherProcessHasAnswered) {
   EXPECT_FALSE(connectors_.back()->other_process().has_value());
 }
 
-TEST_F(SocketTest, AnyIpv6AddressTakesIpv4Too) {
+TEST_F(SocketTest, AnyIpv6AddressAcceptsIpv4) {
   listen(Address::parse_numeric("::", 0).value());
   const uint16_t port = acceptor_->address().port();
   connect({Address::parse_numeric("127.0.0.1", port).value()});
@@ -247,7 +247,7 @@ TEST_F(SocketTest, AnyIpv6AddressTakesIpv4Too) {
   EXPECT_TRUE(run_until([&] { return accepted_.size() == 2 && connected_.size() == 2; }));
 }
 
-TEST_F(SocketTest, KeepaliveEndsWithinTheTime) {
+TEST_F(SocketTest, KeepaliveGivesUpWithinItsTime) {
   listen_on_loopback();
   const UniqueFd fd = raw_connection();
   for (const uint64_t seconds : {2u, 3u, 5u, 10u, 60u}) {
@@ -265,7 +265,7 @@ TEST_F(SocketTest, KeepaliveEndsWithinTheTime) {
   }
 }
 
-TEST_F(SocketTest, WrongSecretFailsBothSides) {
+TEST_F(SocketTest, WrongSecretFailsOnBothSides) {
   listen_on_loopback();
   connect({acceptor_->address()}, 5 * kSecond, "other");
   ASSERT_TRUE(run_until([&] { return reports_ == 1 && !lines_.empty(); }));
@@ -275,7 +275,7 @@ TEST_F(SocketTest, WrongSecretFailsBothSides) {
   EXPECT_TRUE(accepted_.empty());
 }
 
-TEST_F(SocketTest, EveryCandidateIsTriedAndNamed) {
+TEST_F(SocketTest, EveryCandidateIsTriedAndNamedWithItsError) {
   listen_on_loopback();
   UniqueFd closed = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 1).value();
   const Address refused = bound_address(closed.get()).value();
@@ -291,7 +291,7 @@ TEST_F(SocketTest, EveryCandidateIsTriedAndNamed) {
   EXPECT_THAT(std::string(failure_.text()), HasSubstr("rank 1 cannot be reached"));
 }
 
-TEST_F(SocketTest, SilentCandidateCostsItsShareOnly) {
+TEST_F(SocketTest, SilentCandidateTakesOnlyItsShareOfTheTime) {
   const UniqueFd silent = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 8).value();
   listen_on_loopback();
   connect({bound_address(silent.get()).value(), acceptor_->address()}, 2 * kSecond);
@@ -303,7 +303,7 @@ TEST_F(SocketTest, SilentCandidateCostsItsShareOnly) {
 }
 
 // Candidates that fail immediately leave their time shares to later candidates.
-TEST_F(SocketTest, TheLastCandidateHasAllTheTimeThatIsLeft) {
+TEST_F(SocketTest, LastCandidateGetsTheRemainingTime) {
   const UniqueFd silent = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 8).value();
   const Address nobody = Address::local("hetcomm-test-nobody");
   const uint64_t start = now_ns();
@@ -314,7 +314,7 @@ TEST_F(SocketTest, TheLastCandidateHasAllTheTimeThatIsLeft) {
   EXPECT_LE(connectors_.back()->next_timer_ns(), now_ns() + 250 * kSecond);
 }
 
-TEST_F(SocketTest, AConnectorKnowsWhichAddressesHaveRefused) {
+TEST_F(SocketTest, ConnectorListsTheAddressesThatRefused) {
   std::vector<Address> closed;
   std::vector<UniqueFd> owners;
   for (int i = 0; i < 2; ++i) {
@@ -334,7 +334,7 @@ TEST_F(SocketTest, AConnectorKnowsWhichAddressesHaveRefused) {
 }
 
 // A refusal by a process is more informative than an address without a listener.
-TEST_F(SocketTest, OfSeveralFailuresTheOneThatSaysMostCounts) {
+TEST_F(SocketTest, MostInformativeOfSeveralFailuresIsReported) {
   listen_on_loopback();
   const Address nobody = Address::local("hetcomm-test-nobody");
   connect({nobody, acceptor_->address()}, 5 * kSecond, "other");
@@ -346,7 +346,7 @@ TEST_F(SocketTest, OfSeveralFailuresTheOneThatSaysMostCounts) {
 }
 
 // A young connection is not evicted, so peers in a burst wait instead of evicting each other.
-TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
+TEST_F(SocketTest, NewConnectionsAreNotEvictedAndFreedSlotsAreUsedAtOnce) {
   listen_on_loopback();
   std::vector<UniqueFd> strangers;
   for (size_t i = 0; i < kMaxPending; ++i) strangers.push_back(raw_connection());
@@ -372,7 +372,7 @@ TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
 }
 
 // A busy acceptor reads late, but data that a peer has sent by then counts.
-TEST_F(SocketTest, WhoHasSpokenUnheardIsNotPushedOut) {
+TEST_F(SocketTest, PeerWithUnreadDataIsNotEvicted) {
   listen_on_loopback();
   for (size_t i = 0; i < kMaxPending; ++i) connect({acceptor_->address()}, 20 * kSecond);
   poller_.wait(kSecond);
@@ -389,7 +389,7 @@ TEST_F(SocketTest, WhoHasSpokenUnheardIsNotPushedOut) {
   EXPECT_THAT(lines_, testing::IsEmpty());
 }
 
-TEST_F(SocketTest, NoCandidatesFailLater) {
+TEST_F(SocketTest, EmptyCandidateListFailsAsynchronously) {
   connect({});
   EXPECT_EQ(reports_, 0);
   EXPECT_TRUE(run_until([&] { return reports_ == 1; }));
@@ -397,7 +397,7 @@ TEST_F(SocketTest, NoCandidatesFailLater) {
   EXPECT_FALSE(run_until([&] { return reports_ > 1; }, kSecond / 10));
 }
 
-TEST_F(SocketTest, MayBeDestroyedInsideTheirUpcalls) {
+TEST_F(SocketTest, AcceptorAndConnectorMayBeDestroyedInUpcalls) {
   destroy_in_upcall_ = true;
   listen_on_loopback();
   connect({acceptor_->address()});
@@ -407,14 +407,14 @@ TEST_F(SocketTest, MayBeDestroyedInsideTheirUpcalls) {
   ASSERT_TRUE(run_until([&] { return reports_ == 2; }));
 }
 
-TEST_F(SocketTest, DestroyingCancels) {
+TEST_F(SocketTest, DestroyingAConnectorCancelsIt) {
   listen_on_loopback();
   connect({acceptor_->address()});
   connectors_.clear();
   EXPECT_FALSE(run_until([&] { return reports_ > 0 || !accepted_.empty(); }, kSecond / 5));
 }
 
-TEST_F(SocketTest, PortScansAndGarbageDoNoHarm) {
+TEST_F(SocketTest, PortScansAndGarbageAreHarmless) {
   listen_on_loopback();
   log_.set_level(LogLevel::kDebug);
   std::vector<UniqueFd> strangers;
@@ -447,7 +447,7 @@ TEST_F(SocketTest, HalfOpenConnectionsExpire) {
   EXPECT_EQ(::poll(&ready, 1, 5000), 1);
 }
 
-TEST_F(SocketTest, MoreStrangersThanPlacesDoNotShutOutAPeer) {
+TEST_F(SocketTest, PeerConnectsDespiteMoreStrangersThanSlots) {
   listen_on_loopback();
   std::vector<UniqueFd> strangers;
   for (size_t i = 0; i < kMaxPending + 50; ++i) strangers.push_back(raw_connection());
@@ -456,7 +456,7 @@ TEST_F(SocketTest, MoreStrangersThanPlacesDoNotShutOutAPeer) {
       << failure_.text();
 }
 
-TEST_F(SocketTest, BurstOfHonestPeersIsServedWhole) {
+TEST_F(SocketTest, BurstOfHonestPeersIsServedCompletely) {
   listen_on_loopback();
   constexpr size_t kPeers = 3 * kMaxPending;
   for (size_t i = 0; i < kPeers; ++i) connect({acceptor_->address()}, 60 * kSecond);
@@ -465,7 +465,7 @@ TEST_F(SocketTest, BurstOfHonestPeersIsServedWhole) {
       << failure_.text();
 }
 
-TEST_F(SocketTest, WithoutDescriptorsItWaitsAndGoesOn) {
+TEST_F(SocketTest, AcceptorResumesOnceDescriptorsAreAvailable) {
   listen_on_loopback();
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
@@ -499,7 +499,7 @@ class ExhaustedSocketTest : public SocketTest {
 };
 
 // A spare descriptor suffices to report the reason.
-TEST_F(ExhaustedSocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
+TEST_F(ExhaustedSocketTest, LongLackOfDescriptorsIsReportedToPeers) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
   connect({acceptor_->address()}, 60 * kSecond);
@@ -520,7 +520,7 @@ TEST_F(ExhaustedSocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
 }
 
 // The only peer that connected got the last descriptor, so no peer waits.
-TEST_F(ExhaustedSocketTest, ADescriptorThatNobodyWaitedForWasNotMissing) {
+TEST_F(ExhaustedSocketTest, LackOfDescriptorsIsNotReportedIfNoPeerWaited) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
   // Leaves |count| free descriptors.
@@ -545,7 +545,7 @@ TEST_F(ExhaustedSocketTest, ADescriptorThatNobodyWaitedForWasNotMissing) {
   EXPECT_GE(took_ns, kExhaustedLimitNs);
 }
 
-TEST_F(SocketTest, FullLocalListenQueueIsRetried) {
+TEST_F(SocketTest, ConnectRetriesWhenALocalListenQueueIsFull) {
   const Address address = Address::local("hetcomm-test-full-" + std::to_string(getpid()));
   UniqueFd full = listen_on(address, 0).value();
   std::vector<UniqueFd> fillers;
@@ -566,7 +566,7 @@ PortRange range_of(std::string_view ports) {
 }
 
 // The range contains a port that the kernel has just handed out, and its neighbours.
-TEST(ListenTest, PortsAreTakenFromTheRangeUntilNoneIsFree) {
+TEST(ListenTest, PortsComeFromTheRangeUntilNoneIsFree) {
   const Address loopback = Address::parse_numeric("127.0.0.1", 0).value();
   const uint16_t first = bound_address(listen_on(loopback, 1)->get())->port();
   const PortRange range = range_of(fmt::format("{}-{}", first, first + 3));
@@ -588,7 +588,7 @@ TEST(ListenTest, PortsAreTakenFromTheRangeUntilNoneIsFree) {
   EXPECT_FALSE(listen_on(loopback.with_port(*ports.begin()), 1, range).ok());
 }
 
-TEST(ListenTest, RangesOfPorts) {
+TEST(ListenTest, PortRangesParse) {
   EXPECT_EQ(range_of("").first, 0);
   EXPECT_EQ(range_of("7").first, 7);
   EXPECT_EQ(range_of("7").last, 7);

@@ -132,7 +132,7 @@ std::string failure(int error) { return "<" + std::to_string(error) + ">"; }
 
 // --- certificates ------------------------------------------------------------------------------
 
-TEST(TlsTest, GoodPairTalks) {
+TEST(TlsTest, ValidPairCommunicates) {
   Certificates files;
   Linked link(files.settings(files.issue({.name = "a"})), files.settings(files.issue({})));
   ASSERT_TRUE(link.good()) << link.left->error().text() << link.right->error().text();
@@ -149,7 +149,7 @@ class TlsAuthorityTest : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Names, TlsAuthorityTest,
                          testing::Values("another authority", "hetcomm test authority"));
 
-TEST_P(TlsAuthorityTest, AnotherIsRefusedWhicheverSideHasIt) {
+TEST_P(TlsAuthorityTest, CertificateOfAnotherAuthorityIsRefusedOnEitherSide) {
   Certificates mine;
   Certificates other(GetParam());
   const std::string trusts_other = Certificates::settings(mine.standard(), other.authority_file());
@@ -170,7 +170,7 @@ TEST_P(TlsAuthorityTest, AnotherIsRefusedWhicheverSideHasIt) {
   }
 }
 
-TEST(TlsTest, ExpiryAndNotYetValidAreRefused) {
+TEST(TlsTest, ExpiredAndNotYetValidCertificatesAreRefused) {
   Certificates files;
   {
     Linked link(files.settings(), files.settings(files.issue({.valid_from_s = 3600})));
@@ -199,7 +199,7 @@ TEST(TlsTest, ExpiryAndNotYetValidAreRefused) {
   }
 }
 
-TEST(TlsTest, TheNameIsCheckedOnBothSidesWhenThereIsOne) {
+TEST(TlsTest, NameIsCheckedOnBothSidesIfConfigured) {
   Certificates files;
   const auto own = files.issue({.alternative_names = "DNS:node7.cluster,IP:10.1.2.3"});
   const std::string base = files.settings(own);
@@ -258,7 +258,7 @@ void use(SSL_CTX* context, const Certificates::Issued& own) {
   EXPECT_EQ(SSL_CTX_use_PrivateKey_file(context, own.key.c_str(), SSL_FILETYPE_PEM), 1);
 }
 
-TEST(TlsTest, WithoutCertificateNobodyComesIn) {
+TEST(TlsTest, PeerWithoutACertificateIsRefused) {
   Certificates files;
   const auto context = good_context(files.settings());
   Sockets sockets;
@@ -269,7 +269,7 @@ TEST(TlsTest, WithoutCertificateNobodyComesIn) {
   EXPECT_THAT(text_of(session->error()), HasSubstr("shows no certificate"));
 }
 
-TEST(TlsTest, OlderVersionsAreRefused) {
+TEST(TlsTest, OlderTlsVersionsAreRefused) {
   Certificates files;
   const auto context = good_context(files.settings());
   for (const bool accepts : {false, true}) {
@@ -287,7 +287,7 @@ TEST(TlsTest, OlderVersionsAreRefused) {
 }
 
 // TLS 1.3 has no renegotiation. Its replacement, a key update, happens inside the connection.
-TEST(TlsTest, NoRenegotiationButNewKeys) {
+TEST(TlsTest, KeyUpdateWorksWithoutRenegotiation) {
   Certificates files;
   const auto context = good_context(files.settings());
   Sockets sockets;
@@ -318,7 +318,7 @@ std::vector<char> random_bytes(size_t size, std::mt19937_64& random) {
 
 // The sockets are so small that a record needs several turns. Pieces have any size, and after a
 // refusal other bytes are offered than before: only accepted bytes count.
-TEST(TlsTest, LargeTransfersThroughTinySockets) {
+TEST(TlsTest, LargeTransfersPassThroughTinySockets) {
   Certificates files;
   for (const bool ahead : {false, true}) {
     Linked link(files.settings(), ahead ? 1 : 4096);
@@ -384,7 +384,7 @@ TEST(TlsTest, LargeTransfersThroughTinySockets) {
 }
 
 // A sleep must not miss data that poll() does not report.
-TEST(TlsTest, WhatIsTakenButNotReceivedIsKnown) {
+TEST(TlsTest, BufferedReportsBytesReadButNotReceived) {
   Certificates files;
   for (const bool ahead : {false, true}) {
     Linked link(files.settings());
@@ -408,7 +408,7 @@ TEST(TlsTest, WhatIsTakenButNotReceivedIsKnown) {
 }
 
 // A partial record does not prevent sleep.
-TEST(TlsTest, PartOfARecordIsNotBuffered) {
+TEST(TlsTest, BufferedIgnoresAPartialRecord) {
   Certificates files;
   Linked link(files.settings());
   ASSERT_TRUE(link.good());
@@ -440,7 +440,7 @@ TEST(TlsTest, PartOfARecordIsNotBuffered) {
   EXPECT_TRUE(link.right->buffered()) << "the end has to be taken";
 }
 
-TEST(TlsTest, AnAnnouncedEndIsOneAndACutIsNot) {
+TEST(TlsTest, AnnouncedEndIsAnEndAndACutIsAFailure) {
   Certificates files;
   for (const bool ahead : {false, true}) {
     {
@@ -496,7 +496,7 @@ size_t relay(const std::shared_ptr<const TlsContext>& context, size_t step, size
   return passed;
 }
 
-TEST(TlsTest, HandshakeByteByByteAndCutAtEveryOne) {
+TEST(TlsTest, HandshakeSurvivesSingleBytesAndReportsACutAtAnyByte) {
   Certificates files;
   const auto context = good_context(files.settings());
   std::unique_ptr<TlsSession> left, right;
@@ -617,7 +617,7 @@ class TlsSocketTest : public testing::Test, public AcceptHandler, public Connect
   Certificates files_;
 };
 
-TEST_F(TlsSocketTest, TheProofGoesThroughTls) {
+TEST_F(TlsSocketTest, HandshakeProofPassesThroughTls) {
   const auto tls = good_context(files_.settings());
   listen(tls);
   expect_good_pair(tls);
@@ -635,7 +635,7 @@ TEST_F(TlsSocketTest, TheProofGoesThroughTls) {
   EXPECT_EQ(accepted_.receive(text, sizeof(text)), 10);
 }
 
-TEST_F(TlsSocketTest, WithAndWithoutTlsTellEachOtherApart) {
+TEST_F(TlsSocketTest, MismatchOfTlsIsReportedOnBothSides) {
   const auto tls = good_context(files_.settings());
   listen(tls);
   connect(nullptr);
@@ -658,7 +658,7 @@ TEST_F(TlsSocketTest, WithAndWithoutTlsTellEachOtherApart) {
   EXPECT_EQ(accepts_, 0);
 }
 
-TEST_F(TlsSocketTest, RefusedCertificatesAreToldOnBothSides) {
+TEST_F(TlsSocketTest, RefusedCertificateIsReportedOnBothSides) {
   Certificates other;
   const auto tls = good_context(files_.settings());
   listen(tls);
@@ -675,7 +675,7 @@ TEST_F(TlsSocketTest, RefusedCertificatesAreToldOnBothSides) {
 }
 
 // Good certificates do not replace the secret.
-TEST_F(TlsSocketTest, TheSecretCountsBesideTheCertificate) {
+TEST_F(TlsSocketTest, WrongSecretIsRefusedDespiteAValidCertificate) {
   const auto tls = good_context(files_.settings());
   listen(tls);
   Hello hello;
@@ -690,7 +690,7 @@ TEST_F(TlsSocketTest, TheSecretCountsBesideTheCertificate) {
   EXPECT_EQ(accepts_, 0);
 }
 
-TEST_F(TlsSocketTest, GarbageAndSilenceDoNoHarm) {
+TEST_F(TlsSocketTest, GarbageAndSilenceAreHarmless) {
   const auto tls = good_context(files_.settings());
   listen(tls);
   // A genuine first message, to be damaged.
@@ -727,7 +727,7 @@ TEST_F(TlsSocketTest, GarbageAndSilenceDoNoHarm) {
   expect_good_pair(tls);
 }
 
-TEST_F(TlsSocketTest, SilenceAfterAnyPartOfTheHandshakeMeetsATimeLimit) {
+TEST_F(TlsSocketTest, SilenceDuringTheHandshakeTimesOut) {
   const auto tls = good_context(files_.settings());
   // One listener never sends anything, and another one stops halfway.
   UniqueFd listener = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 4).value();
@@ -751,7 +751,7 @@ TEST_F(TlsSocketTest, SilenceAfterAnyPartOfTheHandshakeMeetsATimeLimit) {
 
 // --- settings ----------------------------------------------------------------------------------
 
-TEST(TlsSettingsTest, OffIsNothingAndMissingPartsAreNamed) {
+TEST(TlsSettingsTest, DisabledTlsGivesNoContextAndMissingFilesAreNamed) {
   Log log;
   const auto off = make_context("", log);
   ASSERT_TRUE(off.ok());
@@ -771,7 +771,7 @@ TEST(TlsSettingsTest, OffIsNothingAndMissingPartsAreNamed) {
   EXPECT_THAT(text("TLS=perhaps"), HasSubstr("HETCOMM_TLS"));
 }
 
-TEST(TlsSettingsTest, BadFilesAreNamed) {
+TEST(TlsSettingsTest, InvalidFilesAreNamed) {
   Log log;
   Certificates files;
   const auto own = files.standard();
@@ -802,7 +802,7 @@ TEST(TlsSettingsTest, BadFilesAreNamed) {
 
 // OpenSSL's error queue belongs to the whole thread. Errors that the application left in it must
 // not be attributed to the connection.
-TEST(TlsTest, ForeignErrorsAreNotMistakenForOnesOfTheConnection) {
+TEST(TlsTest, ErrorsLeftByTheApplicationAreNotAttributedToTheConnection) {
   Certificates files;
   Linked link(files.settings());
   ASSERT_TRUE(link.good());
