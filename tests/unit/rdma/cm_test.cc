@@ -85,7 +85,7 @@ TEST_F(RdmaCm, ConnectsOverIpv4) {
   EXPECT_TRUE(pair.run([&] { return pair.to_a().failed == 1; }));
 }
 
-TEST_F(RdmaCm, ConnectsOverIpv6AndPassesByLinkLocalAddresses) {
+TEST_F(RdmaCm, ConnectsOverIpv6AndSkipsLinkLocalAddresses) {
   FakeGid local{.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   FakeGid global{.bytes = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7}};
   FakeFabric::reset({{.name = "fake0", .ports = {{.gids = {local, global}}}}});
@@ -94,7 +94,7 @@ TEST_F(RdmaCm, ConnectsOverIpv6AndPassesByLinkLocalAddresses) {
   expect_connects(pair);
 }
 
-TEST_F(RdmaCm, ConnectsOverInfiniBandByTheAddressOfAnInterface) {
+TEST_F(RdmaCm, ConnectsOverInfiniBandByAnInterfaceAddress) {
   FakeGid gid{.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   FakePort port{.link_layer = IBV_LINK_LAYER_INFINIBAND, .lid = 12, .gids = {gid}};
   FakeFabric::reset({{.name = "ib0", .ports = {port}}});
@@ -113,7 +113,7 @@ struct Failing {
   const char* text;
 };
 
-TEST_F(RdmaCm, EveryEventThatEndsAnAttemptEndsItOnceAndSaysWhy) {
+TEST_F(RdmaCm, EveryFatalEventEndsAnAttemptOnceWithItsCause) {
   constexpr auto kAddress = RDMA_CM_EVENT_ADDR_RESOLVED;
   constexpr auto kRoute = RDMA_CM_EVENT_ROUTE_RESOLVED;
   constexpr auto kAnswer = RDMA_CM_EVENT_CONNECT_RESPONSE;
@@ -143,7 +143,7 @@ TEST_F(RdmaCm, EveryEventThatEndsAnAttemptEndsItOnceAndSaysWhy) {
   expect_connects(pair);
 }
 
-TEST_F(RdmaCm, EveryCallThatFailsEndsTheAttemptAndSaysWhy) {
+TEST_F(RdmaCm, EveryFailingCallEndsTheAttemptWithItsCause) {
   CmPair pair;
   for (const char* call : {"create_id", "resolve_addr", "resolve_route", "connect", "init_qp_attr",
                            "accept", "establish"}) {
@@ -158,7 +158,7 @@ TEST_F(RdmaCm, EveryCallThatFailsEndsTheAttemptAndSaysWhy) {
   expect_connects(pair);
 }
 
-TEST_F(RdmaCm, SilenceEndsTheAttemptInTime) {
+TEST_F(RdmaCm, SilentPeerEndsTheAttemptAtTheTimeout) {
   const auto factory = rdma::make_factory(FakeFabric::verbs(), &FakeCm::cm());
   const Credentials credentials = make_credentials();
   Node a({*factory, std::string(kByCm) + ";BOOTSTRAP_TIMEOUT=150ms", credentials, 0, 2});
@@ -176,7 +176,7 @@ TEST_F(RdmaCm, SilenceEndsTheAttemptInTime) {
   }
 }
 
-TEST_F(RdmaCm, CancelledAnywhere) {
+TEST_F(RdmaCm, AttemptCancelledAtAnyStepLeavesNothing) {
   for (int steps = 0; steps < 40; ++steps) {
     CmPair pair;
     pair.a.connect(1, pair.b.transport().contact());
@@ -192,7 +192,7 @@ TEST_F(RdmaCm, CancelledAnywhere) {
   }
 }
 
-TEST_F(RdmaCm, TheDeviceThatAnAddressBelongsToHasToBeTheOneInUse) {
+TEST_F(RdmaCm, AddressOfAnotherDeviceIsRefused) {
   FakeFabric::reset({{.name = "one", .ports = {{.gids = {ipv4_gid(1)}}}},
                      {.name = "two", .ports = {{.gids = {ipv4_gid(1)}}}}});
   Log log;
@@ -217,7 +217,7 @@ std::string why_not_created(const std::string& settings = kByCm) {
   return "created";
 }
 
-TEST_F(RdmaCm, CreationSaysWhatIsMissing) {
+TEST_F(RdmaCm, CreationErrorNamesWhatIsMissing) {
   FakeCm::fail_next("create_event_channel", ENOENT);
   EXPECT_THAT(why_not_created(), AllOf(HasSubstr("HETCOMM_RDMA_CONNECT=cm"),
                                        HasSubstr("No such file"), HasSubstr("rdma_ucm")));
@@ -235,7 +235,7 @@ TEST_F(RdmaCm, CreationSaysWhatIsMissing) {
 
 // --- connections that end --------------------------------------------------------------------
 
-TEST_F(RdmaCm, EveryEventThatEndsAConnectionEndsItOnce) {
+TEST_F(RdmaCm, EveryFatalEventEndsAConnectionOnce) {
   const std::pair<rdma_cm_event_type, const char*> all[] = {
       {RDMA_CM_EVENT_DISCONNECTED, "closed by peer"},
       {RDMA_CM_EVENT_DEVICE_REMOVAL, "device was removed"},
@@ -259,7 +259,7 @@ TEST_F(RdmaCm, EveryEventThatEndsAConnectionEndsItOnce) {
   }
 }
 
-TEST_F(RdmaCm, EventsThatAreNoEndChangeNothing) {
+TEST_F(RdmaCm, HarmlessEventsChangeNothing) {
   CmPair pair;
   ASSERT_TRUE(pair.connect());
   for (const auto type : {RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_TIMEWAIT_EXIT,
@@ -270,7 +270,7 @@ TEST_F(RdmaCm, EventsThatAreNoEndChangeNothing) {
   EXPECT_TRUE(pair.is_usable());
 }
 
-TEST_F(RdmaCm, WithoutItsListenersDeviceTheTransportIsBroken) {
+TEST_F(RdmaCm, RemovalOfTheListenersDeviceBreaksTheTransport) {
   CmPair pair;
   ASSERT_TRUE(pair.connect());
   FakeCm::raise_at_listeners(RDMA_CM_EVENT_DEVICE_REMOVAL);
@@ -342,7 +342,7 @@ std::vector<std::byte> last_token() {
   return token;
 }
 
-TEST_F(RdmaCm, StrangersAreRefused) {
+TEST_F(RdmaCm, RequestWithoutAValidTokenIsRefused) {
   CmPair pair;
   const Address listener = parse(FakeCm::listeners().back());
   const auto step = [&] { pair.b.step(); };
@@ -377,7 +377,7 @@ TEST_F(RdmaCm, StrangersAreRefused) {
   EXPECT_TRUE(pair.is_usable());
 }
 
-TEST_F(RdmaCm, APathToAnotherQueuePairIsNotTaken) {
+TEST_F(RdmaCm, PathToAnotherQueuePairIsRefused) {
   CmPair pair;
   for (const bool in_answer : {false, true}) {
     FakeCm::misdirect_next(in_answer);
@@ -387,7 +387,7 @@ TEST_F(RdmaCm, APathToAnotherQueuePairIsNotTaken) {
   expect_connects(pair);
 }
 
-TEST_F(RdmaCm, SidesThatAreSetDifferentlyAreTold) {
+TEST_F(RdmaCm, DifferentConnectSettingsAreReported) {
   const auto factory = rdma::make_factory(FakeFabric::verbs(), &FakeCm::cm());
   const Credentials credentials = make_credentials();
   Node exchange({*factory, "", credentials, 0, 2});
@@ -404,7 +404,7 @@ TEST_F(RdmaCm, SidesThatAreSetDifferentlyAreTold) {
   EXPECT_THAT(text(exchange.connect_failed.at(1)), HasSubstr("set it alike"));
 }
 
-TEST_F(RdmaCm, AnswersSurviveAndAreChecked) {
+TEST_F(RdmaCm, AnswersReadBackAndMalformedOnesAreRefused) {
   rdma::Answer answer{.parameters = {.credits = 32, .slot_bytes = 8256}, .invitation = {}};
   answer.invitation = {Address::parse_numeric("2001:db8::5", 4711).value(), {}};
   answer.invitation->token[31] = std::byte{9};
@@ -448,7 +448,7 @@ int listen_and_tell(rdma_cm_id* id, int backlog) {
   return result;
 }
 
-TEST_F(RdmaCmDevice, AStrangerIsRefusedAndAPeerConnects) {
+TEST_F(RdmaCmDevice, StrangerIsRefusedAndPeerConnects) {
   rdma::Cm telling = *rdma::load_cm().value();
   telling.listen = listen_and_tell;
   const auto factory = rdma::make_factory(*rdma::load_verbs().value(), &telling);
@@ -488,7 +488,7 @@ TEST_F(RdmaCmDevice, AStrangerIsRefusedAndAPeerConnects) {
   }
 }
 
-TEST_F(RdmaCmDevice, WhereNobodyListensTheTextSaysSo) {
+TEST_F(RdmaCmDevice, ErrorStatesThatNobodyListens) {
   const Credentials credentials = make_credentials();
   auto b = std::make_unique<Node>(Node::Options{*factory_, kByCm, credentials, 1, 2});
   int status = 0;

@@ -120,7 +120,7 @@ class RdmaDeviceMemory : public ::testing::Test {
 
 // --- the trial -------------------------------------------------------------------------------
 
-TEST_F(RdmaDeviceMemory, ADmaBufIsTriedFirst) {
+TEST_F(RdmaDeviceMemory, DmaBufIsTriedFirst) {
   FakeFabric::accept_dmabufs();
   Accelerator accelerator;
   const Status status = check(accelerator);
@@ -128,7 +128,7 @@ TEST_F(RdmaDeviceMemory, ADmaBufIsTriedFirst) {
   EXPECT_EQ(text(status), std::string("dma-buf: ") + kReadBack);
 }
 
-TEST_F(RdmaDeviceMemory, PlainRegistrationComesNext) {
+TEST_F(RdmaDeviceMemory, PlainRegistrationIsTriedNext) {
   Accelerator accelerator;
   const Status status = check(accelerator);
   EXPECT_TRUE(status.ok()) << status.text();
@@ -137,7 +137,7 @@ TEST_F(RdmaDeviceMemory, PlainRegistrationComesNext) {
                               kReadBack);
 }
 
-TEST_F(RdmaDeviceMemory, EachRefusalIsTold) {
+TEST_F(RdmaDeviceMemory, EachRefusedMethodIsReported) {
   struct Case {
     const char* what;
     std::function<void(Accelerator&)> prepare;
@@ -197,7 +197,7 @@ TEST_F(RdmaDeviceMemory, EachRefusalIsTold) {
   EXPECT_THAT(text(check(by_handle)), AllOf(HasSubstr("exports none"), HasSubstr("no address")));
 }
 
-TEST_F(RdmaDeviceMemory, ALibraryWithoutDmaBufs) {
+TEST_F(RdmaDeviceMemory, LibraryWithoutDmaBufsUsesPlainRegistration) {
   rdma::Verbs verbs = FakeFabric::verbs();
   verbs.reg_dmabuf_mr = nullptr;
   const std::unique_ptr<TransportFactory> factory = rdma::make_factory(verbs);
@@ -211,7 +211,7 @@ TEST_F(RdmaDeviceMemory, ALibraryWithoutDmaBufs) {
 }
 
 // Registration succeeds, but the NIC reaches other memory.
-TEST_F(RdmaDeviceMemory, WhatIsNotReadBackIsRefused) {
+TEST_F(RdmaDeviceMemory, MethodIsRefusedIfDataDoesNotReadBack) {
   for (const auto misplaced : {FakeFabric::Misplaced::kWrites, FakeFabric::Misplaced::kReads}) {
     const char* const why = misplaced == FakeFabric::Misplaced::kWrites
                                 ? "what the NIC wrote is not what the device reads back"
@@ -233,7 +233,7 @@ TEST_F(RdmaDeviceMemory, WhatIsNotReadBackIsRefused) {
   }
 }
 
-TEST_F(RdmaDeviceMemory, AnErrorOfTheTrialRefusesTheWay) {
+TEST_F(RdmaDeviceMemory, MethodIsRefusedIfTheTrialFails) {
   for (int code = IBV_WC_LOC_LEN_ERR; code <= IBV_WC_TM_RNDV_INCOMPLETE; ++code) {
     FakeFabric::accept_dmabufs();
     FakeFabric::fail_next(static_cast<ibv_wc_status>(code), IBV_WR_RDMA_WRITE);
@@ -245,7 +245,7 @@ TEST_F(RdmaDeviceMemory, AnErrorOfTheTrialRefusesTheWay) {
   }
 }
 
-TEST_F(RdmaDeviceMemory, AWriteThatDoesNotEndRefusesTheWay) {
+TEST_F(RdmaDeviceMemory, MethodIsRefusedIfTheTrialWriteHangs) {
   FakeFabric::accept_dmabufs();
   FakeFabric::lose_next();
   Accelerator accelerator;
@@ -256,7 +256,7 @@ TEST_F(RdmaDeviceMemory, AWriteThatDoesNotEndRefusesTheWay) {
 
 // The caller then owns the copy and its memory. No other method is tried, because it would hang
 // too.
-TEST_F(RdmaDeviceMemory, ACopyThatDoesNotEndEndsTheTrial) {
+TEST_F(RdmaDeviceMemory, HangingDeviceCopyEndsTheTrial) {
   FakeFabric::accept_dmabufs();
   Accelerator accelerator;
   accelerator.table().event_query = [](void*, void*) -> hetcomm_status_t {
@@ -278,7 +278,7 @@ TEST_F(RdmaDeviceMemory, ACopyThatDoesNotEndEndsTheTrial) {
   delete[] static_cast<const std::byte*>(hanging.host);  // it would leak
 }
 
-TEST_F(RdmaDeviceMemory, WithoutQueuePairsThereIsNoTrial) {
+TEST_F(RdmaDeviceMemory, MethodIsRefusedWithoutQueuePairsForATrial) {
   Accelerator accelerator;
   FakeFabric::fail_queue_pairs(ENOMEM);
   Status status = check(accelerator);
@@ -306,13 +306,13 @@ uint64_t wait_for_a_silent_nic(const char* settings) {
   return elapsed;
 }
 
-TEST_F(RdmaDeviceMemory, ANicThatDoesNotAnswerIsWaitedFor) {
+TEST_F(RdmaDeviceMemory, SilentNicIsAwaitedBeforeRefusal) {
   EXPECT_GE(wait_for_a_silent_nic(""), 200 * kMillisecond);
   EXPECT_GE(wait_for_a_silent_nic("DEVICE_PATH=direct"), kSecond);
 }
 
 // The rest of the context makes no progress during that wait.
-TEST_F(RdmaDeviceMemory, TimedWaitForANicThatDoesNotAnswer) {
+TEST_F(RdmaDeviceMemory, TimedWaitForASilentNicIsShort) {
   EXPECT_LT(wait_for_a_silent_nic(""), 800 * kMillisecond);
   EXPECT_LT(wait_for_a_silent_nic("DEVICE_PATH=direct"), 3 * kSecond);
 }
@@ -340,7 +340,7 @@ class RdmaDeviceMemoryUse : public RdmaDeviceMemory,
   }
 };
 
-TEST_P(RdmaDeviceMemoryUse, PutsAndGetsOfAnySize) {
+TEST_P(RdmaDeviceMemoryUse, PutsAndGetsOfAnySizeMoveDeviceMemory) {
   FakePair pair("RDMA_SLICE=64K");
   Accelerator accelerator;
   check_both(pair, accelerator);
@@ -376,7 +376,7 @@ TEST_P(RdmaDeviceMemoryUse, PutsAndGetsOfAnySize) {
   }
 }
 
-TEST_P(RdmaDeviceMemoryUse, MixedWithHostMemory) {
+TEST_P(RdmaDeviceMemoryUse, DeviceAndHostMemoryMixInOnePut) {
   FakePair pair;
   Accelerator accelerator;
   check_both(pair, accelerator);
@@ -402,7 +402,7 @@ TEST_P(RdmaDeviceMemoryUse, MixedWithHostMemory) {
   pair.to_a().release(key.value());
 }
 
-TEST_P(RdmaDeviceMemoryUse, RegionsAreReachedAndEndedByWithdrawal) {
+TEST_P(RdmaDeviceMemoryUse, RegionsAreAccessibleUntilWithdrawn) {
   FakePair pair;
   Accelerator accelerator;
   check_both(pair, accelerator);
@@ -424,7 +424,7 @@ TEST_P(RdmaDeviceMemoryUse, RegionsAreReachedAndEndedByWithdrawal) {
 }
 
 // A key that a peer forges reaches nothing outside the range.
-TEST_P(RdmaDeviceMemoryUse, KeysReachTheirRangeOnly) {
+TEST_P(RdmaDeviceMemoryUse, KeysReachOnlyTheirRange) {
   FakePair pair;
   Accelerator accelerator;
   check_both(pair, accelerator);
@@ -443,7 +443,7 @@ TEST_P(RdmaDeviceMemoryUse, KeysReachTheirRangeOnly) {
   EXPECT_EQ(far.contents(), before);
 }
 
-TEST_P(RdmaDeviceMemoryUse, RegistrationsAreKeptAndGoWithTheMemory) {
+TEST_P(RdmaDeviceMemoryUse, RegistrationsAreCachedUntilDetach) {
   FakePair pair;
   Accelerator accelerator;
   check_both(pair, accelerator);
@@ -467,7 +467,7 @@ TEST_P(RdmaDeviceMemoryUse, RegistrationsAreKeptAndGoWithTheMemory) {
   EXPECT_EQ(FakeFabric::registrations(), before);
 }
 
-TEST_P(RdmaDeviceMemoryUse, MemoryThatCannotBeRegisteredIsRefused) {
+TEST_P(RdmaDeviceMemoryUse, UnregistrableMemoryIsRefused) {
   FakePair pair;
   Accelerator accelerator;
   check_both(pair, accelerator);

@@ -69,7 +69,7 @@ TEST_F(RdmaFaults, EveryErrorOfASendFailsTheConnection) {
   }
 }
 
-TEST_F(RdmaFaults, EveryErrorOfABulkFailsTheConnection) {
+TEST_F(RdmaFaults, EveryErrorOfAPutOrGetFailsTheConnection) {
   for (const bool get : {false, true}) {
     for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
       FakePair pair;
@@ -91,7 +91,7 @@ TEST_F(RdmaFaults, EveryErrorOfABulkFailsTheConnection) {
   }
 }
 
-TEST_F(RdmaFaults, EveryErrorOfARegionsBulkFailsTheConnection) {
+TEST_F(RdmaFaults, EveryErrorOfARegionAccessFailsTheConnection) {
   std::vector<std::byte> far(100'000);
   std::vector<std::byte> near(100'000);
   const iovec near_piece{near.data(), near.size()};
@@ -166,7 +166,7 @@ bool is_of_queue_pair(ibv_event_type type) {
 }
 
 // Two pairs of connected ranks on one device: an event for one pair does not affect the other pair.
-TEST_F(RdmaFaults, EveryEventEndsWhatItConcerns) {
+TEST_F(RdmaFaults, EveryEventEndsOnlyItsOwnObjects) {
   for (int number = IBV_EVENT_CQ_ERR; number <= IBV_EVENT_WQ_FATAL; ++number) {
     const auto type = static_cast<ibv_event_type>(number);
     const Ends ends = ends_of(type);
@@ -194,7 +194,7 @@ TEST_F(RdmaFaults, EveryEventEndsWhatItConcerns) {
   }
 }
 
-TEST_F(RdmaFaults, EventsOfAnotherPortEndNothing) {
+TEST_F(RdmaFaults, EventsOfAnotherPortChangeNothing) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
@@ -205,14 +205,14 @@ TEST_F(RdmaFaults, EventsOfAnotherPortEndNothing) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
-TEST_F(RdmaFaults, AnEventThatNobodyKnowsEndsNothing) {
+TEST_F(RdmaFaults, UnknownEventChangesNothing) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   FakeFabric::raise(static_cast<ibv_event_type>(IBV_EVENT_WQ_FATAL + 1));
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
-TEST_F(RdmaFaults, ALidThatChangesEndsTheConnections) {
+TEST_F(RdmaFaults, ChangedLidEndsTheConnections) {
   FakeDeviceSpec device;
   device.ports.push_back({.link_layer = IBV_LINK_LAYER_INFINIBAND,
                           .lid = 4,
@@ -231,7 +231,7 @@ TEST_F(RdmaFaults, ALidThatChangesEndsTheConnections) {
   }
 }
 
-TEST_F(RdmaFaults, EventsOfAQueuePairFailIt) {
+TEST_F(RdmaFaults, FatalEventOfAQueuePairFailsItsConnection) {
   for (const ibv_event_type type : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
                                     IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_PATH_MIG_ERR}) {
     FakePair pair;
@@ -243,7 +243,7 @@ TEST_F(RdmaFaults, EventsOfAQueuePairFailIt) {
   }
 }
 
-TEST_F(RdmaFaults, EventsThatEndNothing) {
+TEST_F(RdmaFaults, HarmlessEventsChangeNothing) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   for (const ibv_event_type type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG,
@@ -279,7 +279,7 @@ TEST_F(RdmaFaults, LostReceivesAreReplaced) {
   EXPECT_THAT(std::string(pair.to_a().failure.text()), HasSubstr("receives were lost"));
 }
 
-TEST_F(RdmaFaults, ThePortGoesDown) {
+TEST_F(RdmaFaults, PortDownEndsItsConnections) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   FakeFabric::raise(IBV_EVENT_PORT_ERR);
@@ -290,7 +290,7 @@ TEST_F(RdmaFaults, ThePortGoesDown) {
   ASSERT_TRUE(pair.connect());
 }
 
-TEST_F(RdmaFaults, EventsOfTheDeviceEndTheTransport) {
+TEST_F(RdmaFaults, FatalEventOfTheDeviceBreaksTheTransport) {
   for (const ibv_event_type type :
        {IBV_EVENT_DEVICE_FATAL, IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR, IBV_EVENT_WQ_FATAL}) {
     FakePair pair;
@@ -304,7 +304,7 @@ TEST_F(RdmaFaults, EventsOfTheDeviceEndTheTransport) {
   }
 }
 
-TEST_F(RdmaFaults, TheAddressOfThePortChanges) {
+TEST_F(RdmaFaults, ChangedPortAddressEndsTheConnections) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
@@ -313,7 +313,7 @@ TEST_F(RdmaFaults, TheAddressOfThePortChanges) {
   EXPECT_THAT(std::string(pair.to_b().failure.text()), HasSubstr("address"));
 }
 
-TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
+TEST_F(RdmaFaults, RemovedAddressEndsTheConnectionsThatUseIt) {
   FakeDeviceSpec device;
   device.ports.push_back(
       {.gids = {ipv4_gid(1), {.bytes = {0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}}});
@@ -341,7 +341,7 @@ TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
 }
 
 // No connection exists yet when the event comes.
-TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
+TEST_F(RdmaFaults, AddressRemovedDuringSetupEndsTheAttempt) {
   {
     FakePair pair;
     pair.a.connect(1, pair.b.transport().contact());
@@ -369,7 +369,7 @@ TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
 // The address that the peer has named is removed before the queue pair is connected by its index,
 // comes back, and is removed again when the connection is complete. The address then at that index
 // is not the named one.
-TEST_F(RdmaFaults, TheSideThatAcceptsNoticesThatItsAddressIsNotTheOneNamed) {
+TEST_F(RdmaFaults, AcceptorNoticesThatItsAddressIsNotTheNamedOne) {
   FakePair pair;
   // A device that opens later would know the current addresses.
   std::vector<std::byte> memory(100);
@@ -388,7 +388,7 @@ TEST_F(RdmaFaults, TheSideThatAcceptsNoticesThatItsAddressIsNotTheOneNamed) {
   EXPECT_EQ(pair.b.accepts, 0);
 }
 
-TEST_F(RdmaFaults, ALidThatChangesWhileAConnectionIsMade) {
+TEST_F(RdmaFaults, LidChangedDuringSetupEndsTheAttempt) {
   FakeDeviceSpec device;
   device.ports.push_back({.link_layer = IBV_LINK_LAYER_INFINIBAND,
                           .lid = 4,
@@ -413,7 +413,7 @@ TEST_F(RdmaFaults, ALidThatChangesWhileAConnectionIsMade) {
 
 // The network is cut silently, at every step and in both directions. Neither side waits for the
 // bootstrap timeout.
-TEST_F(RdmaFaults, ACutWhileAConnectionIsMade) {
+TEST_F(RdmaFaults, CutDuringSetupEndsOrRestartsTheConnection) {
   constexpr size_t kSteps = 12;
   std::vector<std::unique_ptr<FakePair>> pairs;
   for (size_t steps = 0; steps < kSteps; ++steps) {
@@ -450,7 +450,7 @@ TEST_F(RdmaFaults, ACutWhileAConnectionIsMade) {
   for (const auto& pair : pairs) EXPECT_EQ(pair->a.connect_outcomes, 1);
 }
 
-TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {
+TEST_F(RdmaFaults, DeviceThatRefusesWorkDoesNotBlockOthers) {
   for (const int times : {1, INT_MAX}) {
     uint64_t fastest = UINT64_MAX;
     for (int round = 0; round < 4; ++round) {
@@ -468,7 +468,7 @@ TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {
   }
 }
 
-TEST_F(RdmaFaults, FragmentsAreWhatThePortAllows) {
+TEST_F(RdmaFaults, FragmentsRespectThePortLimit) {
   FakeDeviceSpec device;
   device.ports.push_back({.gids = {ipv4_gid(1)}, .max_message_bytes = 16384});
   FakeFabric::reset({device});
@@ -489,7 +489,7 @@ TEST_F(RdmaFaults, FragmentsAreWhatThePortAllows) {
 
 // Soft-RoCE mishandles retransmissions, so its single timeout equals the total of all retries
 // elsewhere.
-TEST_F(RdmaFaults, SoftRoceSendsNothingAgain) {
+TEST_F(RdmaFaults, SoftRoceNeverRetransmits) {
   for (const bool soft : {false, true}) {
     FakeDeviceSpec device;
     device.ports.push_back({.gids = {ipv4_gid(1)}});
@@ -504,7 +504,7 @@ TEST_F(RdmaFaults, SoftRoceSendsNothingAgain) {
   }
 }
 
-TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
+TEST_F(RdmaFaults, ChunkRegistersOnlyItselfWithoutACache) {
   FakePair pair("RDMA_CACHE_BYTES=0");
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> far(300'000);
@@ -526,7 +526,7 @@ TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
   pair.b.transport().abilities().regions->withdraw(key.value());
 }
 
-TEST_F(RdmaFaults, ACancelledPutIntoARegionIsFenced) {
+TEST_F(RdmaFaults, CancelledPutIntoARegionNeverLandsLater) {
   std::vector<std::byte> far(1000);
   std::vector<std::byte> near(1000);
   const iovec far_piece{far.data(), far.size()};
@@ -617,7 +617,7 @@ TEST_F(RdmaFaults, HostileImmediatesFailTheConnection) {
   }
 }
 
-TEST_F(RdmaFaults, CreditsNeverRunOutOfReceives) {
+TEST_F(RdmaFaults, NoReceiveIsMissingForAnyNumberOfMessages) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> payload(3000);
@@ -640,7 +640,7 @@ TEST_F(RdmaFaults, CreditsNeverRunOutOfReceives) {
   EXPECT_TRUE(pair.run([&] { return pair.to_b().endpoint().flushed(); }));
 }
 
-TEST_F(RdmaFaults, BothSidesFullAtOnce) {
+TEST_F(RdmaFaults, BothSidesResumeAfterBothWereFull) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   uint64_t sent_a = 0;
@@ -659,7 +659,7 @@ TEST_F(RdmaFaults, BothSidesFullAtOnce) {
   EXPECT_EQ(FakeFabric::not_ready(), 0u);
 }
 
-TEST_F(RdmaFaults, ManyPutsAtAnIdlePeerStopAndGoOn) {
+TEST_F(RdmaFaults, PutsToAnIdlePeerPauseAndResume) {
   FakePair pair("RDMA_SLICE=4K");
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> far(1u << 20);
@@ -681,7 +681,7 @@ TEST_F(RdmaFaults, ManyPutsAtAnIdlePeerStopAndGoOn) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a())) << "all had arrived: nothing to fence";
 }
 
-TEST_F(RdmaFaults, RevokeAndCancelFenceByTheEnd) {
+TEST_F(RdmaFaults, RevokeAndCancelInFlightEndTheConnection) {
   std::vector<std::byte> far(1u << 20);
   std::vector<std::byte> near(1u << 20);
   const iovec far_piece{far.data(), far.size()};
@@ -712,7 +712,7 @@ TEST_F(RdmaFaults, RevokeAndCancelFenceByTheEnd) {
 
 // Ending a get source's registration revokes the source. A peer that does not read it keeps the
 // connection. If a device silently puts the queue pair into the error state, that is detected.
-TEST_F(RdmaFaults, ARevokedSourceCostsNothingUnlessItIsRead) {
+TEST_F(RdmaFaults, RevokedSourceKeepsTheConnectionUnlessRead) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(100'000);
@@ -737,7 +737,7 @@ TEST_F(RdmaFaults, ARevokedSourceCostsNothingUnlessItIsRead) {
   EXPECT_THAT(std::string(pair.to_a().failure.text()), HasSubstr("read memory that was revoked"));
 }
 
-TEST_F(RdmaFaults, ASourceThatTheDeviceKeepsIsFencedByTheEnd) {
+TEST_F(RdmaFaults, SourceThatTheDeviceKeepsEndsTheConnectionOnRevoke) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(100'000);
@@ -777,7 +777,7 @@ std::vector<std::byte> pattern_of(size_t size) {
 }
 
 // If the target, the source, or both cannot be registered, the bytes go through message buffers.
-TEST_F(RdmaFaults, MemoryThatCannotBeLockedIsCopied) {
+TEST_F(RdmaFaults, UnlockableMemoryIsCopiedThroughMessages) {
   const std::vector<std::byte> right = pattern_of(1'000'001);
   for (const bool target_fails : {false, true}) {
     for (const bool source_fails : {false, true}) {
@@ -809,7 +809,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLockedIsCopied) {
   }
 }
 
-TEST_F(RdmaFaults, RegionsAreReachedFromMemoryThatCannotBeLocked) {
+TEST_F(RdmaFaults, UnlockableMemoryCanAccessRegions) {
   const std::vector<std::byte> right = pattern_of(300'000);
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -834,7 +834,7 @@ TEST_F(RdmaFaults, RegionsAreReachedFromMemoryThatCannotBeLocked) {
 
 // Some pieces are registered before the limit is reached. Those that the device has started to
 // access stay in use while the rest is copied.
-TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
+TEST_F(RdmaFaults, TransferCompletesIfLockedMemoryRunsOut) {
   const std::vector<std::byte> right = pattern_of(800'000);
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -864,7 +864,7 @@ TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
 }
 
 // Only messages are in flight, so the connection stays, and late fragments find nothing.
-TEST_F(RdmaFaults, ACopiedTargetIsRevokedWithoutAFence) {
+TEST_F(RdmaFaults, RevokeOfACopiedTargetKeepsTheConnection) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> far(100'000);
@@ -922,7 +922,7 @@ TEST_F(RdmaFaults, HostileFragmentsFailTheConnection) {
   }
 }
 
-TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
+TEST_F(RdmaFaults, ErrorForUnlockableMemoryNamesTheLimit) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(1u << 20);
@@ -959,7 +959,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   FakeFabric::fail_registrations(0);
 }
 
-TEST_F(RdmaFaults, QueuePairsAreBounded) {
+TEST_F(RdmaFaults, LackOfQueuePairsFailsTheAttempt) {
   FakePair pair;
   FakeFabric::fail_queue_pairs(ENOMEM);
   EXPECT_FALSE(pair.connect());
@@ -969,7 +969,7 @@ TEST_F(RdmaFaults, QueuePairsAreBounded) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
-TEST_F(RdmaFaults, RegionsAreReachedWithoutTheirOwner) {
+TEST_F(RdmaFaults, RegionAccessNeedsNoActivityOfTheOwner) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(100'000, std::byte{1});

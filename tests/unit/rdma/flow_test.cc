@@ -70,7 +70,7 @@ class RdmaInbox : public testing::Test {
   std::vector<uint64_t> noted_;
 };
 
-TEST_F(RdmaInbox, CompletionsComeInTheirOrder) {
+TEST_F(RdmaInbox, CompletionsAreReturnedInOrder) {
   for (uint64_t id = 0; id < 3 * CompletionInbox::kBatch; ++id) {
     waiting().push_back(completion(id, 1));
   }
@@ -84,7 +84,7 @@ TEST_F(RdmaInbox, CompletionsComeInTheirOrder) {
   for (uint64_t id = 0; id < ids.size(); ++id) EXPECT_EQ(ids[id], id);
 }
 
-TEST_F(RdmaInbox, AnEndingQueuePairTakesItsOwnOnly) {
+TEST_F(RdmaInbox, EndingQueuePairRemovesOnlyItsCompletions) {
   waiting() = {completion(0, 7), completion(1, 8), completion(2, 7), completion(3, 8)};
   ASSERT_EQ(fetch(), 4);
   EXPECT_EQ(inbox_.pop().wr_id, 0u) << "handled before the end";
@@ -100,7 +100,7 @@ TEST_F(RdmaInbox, AnEndingQueuePairTakesItsOwnOnly) {
   EXPECT_THAT(rest(), ElementsAre(1u, 3u, 5u));
 }
 
-TEST_F(RdmaInbox, AsideComesBackBeforeAllOthers) {
+TEST_F(RdmaInbox, CompletionsSetAsideAreReturnedFirst) {
   inbox_.reserve_aside(4);
   for (const uint64_t id : {10u, 11u}) inbox_.put_aside(completion(id, 7));
   for (const uint64_t id : {20u, 21u}) inbox_.put_aside(completion(id, 8));
@@ -117,7 +117,7 @@ TEST_F(RdmaInbox, AsideComesBackBeforeAllOthers) {
   EXPECT_THAT(rest(), ElementsAre(10u, 11u, 1u));
 }
 
-TEST(RdmaCredits, TheLastOneIsForThePayment) {
+TEST(RdmaCredits, LastCreditIsReservedForReturningCredits) {
   Credits credits(kGranted, kGranted);
   uint32_t puts = 0;
   for (; credits.allow_put(); ++puts) credits.spend();
@@ -135,7 +135,7 @@ TEST(RdmaCredits, TheLastOneIsForThePayment) {
   EXPECT_FALSE(credits.is_payment_due());
 }
 
-TEST(RdmaCredits, APeerGivesBackNoMoreThanItCanOwe) {
+TEST(RdmaCredits, PeerCannotReturnMoreCreditsThanItOwes) {
   Credits credits(kGranted, kGranted);
   EXPECT_TRUE(credits.regain(0));
   EXPECT_FALSE(credits.regain(1)) << "none was spent";
@@ -146,7 +146,7 @@ TEST(RdmaCredits, APeerGivesBackNoMoreThanItCanOwe) {
   EXPECT_FALSE(credits.regain(1));
 }
 
-TEST(RdmaCredits, TwoSidesNeverRunDry) {
+TEST(RdmaCredits, TwoBusySidesNeverStarveEachOther) {
   struct End {
     Credits credits{kGranted, kGranted};
     std::vector<uint16_t> arriving;  // messages in flight to the side, each with its credits

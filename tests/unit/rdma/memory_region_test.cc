@@ -94,7 +94,7 @@ class RdmaRegistration : public ::testing::Test {
 #define NEEDS_EVENTS() \
   if (!cache_->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed"
 
-TEST_F(RdmaRegistration, WithoutACacheNothingIsKept) {
+TEST_F(RdmaRegistration, NothingIsKeptWithoutACache) {
   make(0);
   std::vector<std::byte> memory(kSize);
   const uint32_t first = use(memory.data());
@@ -102,7 +102,7 @@ TEST_F(RdmaRegistration, WithoutACacheNothingIsKept) {
   EXPECT_EQ(FakeFabric::registrations(), 0u);
 }
 
-TEST_F(RdmaRegistration, OneForEachRangeAndRight) {
+TEST_F(RdmaRegistration, EachRangeAndRightIsRegisteredOnce) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   const uint32_t first = use(memory);
@@ -114,7 +114,7 @@ TEST_F(RdmaRegistration, OneForEachRangeAndRight) {
   munmap(memory, kSize);
 }
 
-TEST_F(RdmaRegistration, UnmappedMemoryIsForgotten) {
+TEST_F(RdmaRegistration, RegionIsDroppedWhenItsMemoryIsUnmapped) {
   NEEDS_EVENTS();
   for (int i = 0; i < 200; ++i) {
     std::byte* memory = map(kSize);
@@ -126,7 +126,7 @@ TEST_F(RdmaRegistration, UnmappedMemoryIsForgotten) {
   }
 }
 
-TEST_F(RdmaRegistration, APartIsEnough) {
+TEST_F(RdmaRegistration, RegionIsDroppedWhenAPartIsUnmapped) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   const uint32_t first = use(memory);
@@ -136,7 +136,7 @@ TEST_F(RdmaRegistration, APartIsEnough) {
   munmap(memory, kSize);
 }
 
-TEST_F(RdmaRegistration, MappedOver) {
+TEST_F(RdmaRegistration, RegionIsDroppedWhenMappedOver) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   const uint32_t first = use(memory);
@@ -145,7 +145,7 @@ TEST_F(RdmaRegistration, MappedOver) {
   munmap(memory, kSize);
 }
 
-TEST_F(RdmaRegistration, Moved) {
+TEST_F(RdmaRegistration, RegionIsDroppedWhenItsMemoryMoves) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   std::byte* other = map(2 * kSize);
@@ -158,7 +158,7 @@ TEST_F(RdmaRegistration, Moved) {
   munmap(other, 2 * kSize);
 }
 
-TEST_F(RdmaRegistration, ThrownAway) {
+TEST_F(RdmaRegistration, RegionIsDroppedWhenPagesAreDiscarded) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   const uint32_t first = use(memory);
@@ -167,7 +167,7 @@ TEST_F(RdmaRegistration, ThrownAway) {
   munmap(memory, kSize);
 }
 
-TEST_F(RdmaRegistration, FreedAndReallocated) {
+TEST_F(RdmaRegistration, RegionIsDroppedWhenMemoryIsReallocated) {
   NEEDS_EVENTS();
   constexpr size_t kLarge = 4u << 20;
   mallopt(M_MMAP_THRESHOLD, 1 << 20);  // allocated by mmap, and returned to the kernel immediately
@@ -184,7 +184,7 @@ TEST_F(RdmaRegistration, FreedAndReallocated) {
   }
 }
 
-TEST_F(RdmaRegistration, TheHeapShrinks) {
+TEST_F(RdmaRegistration, RegionIsDroppedWhenTheHeapShrinks) {
   NEEDS_EVENTS();
   constexpr size_t kLarge = 8u << 20;
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // allocated on the heap
@@ -207,7 +207,7 @@ TEST_F(RdmaRegistration, TheHeapShrinks) {
   if (shrunk == 0) GTEST_SKIP() << "the heap of this allocator does not shrink";
 }
 
-TEST_F(RdmaRegistration, FromAnotherThread) {
+TEST_F(RdmaRegistration, RegionIsDroppedWhenAnotherThreadUnmaps) {
   NEEDS_EVENTS();
   for (int i = 0; i < 100; ++i) {
     std::byte* memory = map(kSize);
@@ -224,7 +224,7 @@ TEST_F(RdmaRegistration, FromAnotherThread) {
 
 // Each mapping has its own number. A memory region is stale if it was made for a mapping with
 // another number.
-TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
+TEST_F(RdmaRegistration, RegionOfAnEarlierMappingIsNotUsed) {
   NEEDS_EVENTS();
   constexpr size_t kLarge = 256u << 10;
   // Far below the addresses where the kernel looks for room, so no other memory lands in the hole.
@@ -271,7 +271,7 @@ TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
   munmap(place, kLarge);
 }
 
-TEST_F(RdmaRegistration, InUseWhenItGoes) {
+TEST_F(RdmaRegistration, RegionInUseIsRemovedOnceReleased) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   auto held = cache_->acquire(memory, kSize, kRights);
@@ -285,7 +285,7 @@ TEST_F(RdmaRegistration, InUseWhenItGoes) {
   munmap(memory, kSize);
 }
 
-TEST_F(RdmaRegistration, Fork) {
+TEST_F(RdmaRegistration, ParentRegionsStayCorrectAfterFork) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   memory[0] = std::byte{1};
@@ -327,7 +327,7 @@ bool returns(What what) {
   return in_time;
 }
 
-TEST_F(RdmaRegistration, AChildThatLivesOnHoldsNobodyUp) {
+TEST_F(RdmaRegistration, LivingChildDoesNotBlockUnmapping) {
   NEEDS_EVENTS();
   // Forks once with the C library, which can close the child's copies of descriptors, and once
   // without.
@@ -363,7 +363,7 @@ size_t count_userfaultfds() {
   return count;
 }
 
-TEST_F(RdmaRegistration, AForkedChildHasNotTheEvents) {
+TEST_F(RdmaRegistration, ForkedChildHasNoMonitorDescriptor) {
   NEEDS_EVENTS();
   ASSERT_EQ(count_userfaultfds(), 1u);
   const pid_t child = fork();
@@ -375,7 +375,7 @@ TEST_F(RdmaRegistration, AForkedChildHasNotTheEvents) {
 }
 
 // The descriptor is repeatedly opened, tested and closed while children are created.
-TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
+TEST_F(RdmaRegistration, ChildForkedDuringSetupHasNoMonitorDescriptor) {
   NEEDS_EVENTS();
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
   GTEST_SKIP() << "a sanitizer's heap may be locked in a child of several threads";
@@ -401,7 +401,7 @@ TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
 }
 
 // Threads in a child get the stacks, and thus the names, of the parent's threads.
-TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
+TEST_F(RdmaRegistration, ChildThatDropsTheCacheTouchesNoMonitorThread) {
   NEEDS_EVENTS();
 #if defined(HETCOMM_TSAN)
   GTEST_SKIP() << "the thread sanitizer allows no threads in a child of several threads";
@@ -430,7 +430,7 @@ TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
 #endif
 }
 
-TEST_F(RdmaRegistration, StacksOfEndedThreads) {
+TEST_F(RdmaRegistration, EndingTheCacheDoesNotHangOnUnmappedThreadStacks) {
   NEEDS_EVENTS();
   // The C library caches 40 MiB of them, and unmaps the oldest when the monitor's thread has ended.
   pthread_attr_t attributes;
@@ -459,7 +459,7 @@ TEST_F(RdmaRegistration, StacksOfEndedThreads) {
   }));
 }
 
-TEST_F(RdmaRegistration, SeveralCachesKeepTheSame) {
+TEST_F(RdmaRegistration, SeveralCachesMayKeepTheSameMemory) {
   NEEDS_EVENTS();
   std::byte* memory = map(2 * kSize);
   auto other = std::make_unique<MemoryRegionCache>(FakeFabric::verbs(), &pd_, kSize, false, log_);
@@ -487,7 +487,7 @@ TEST_F(RdmaRegistration, SeveralCachesKeepTheSame) {
   munmap(memory, 2 * kSize);
 }
 
-TEST_F(RdmaRegistration, WithoutAThread) {
+TEST_F(RdmaRegistration, NothingIsKeptIfTheMonitorThreadCannotStart) {
   NEEDS_EVENTS();
   cache_.reset();
   pthread_attr_t before;
@@ -531,7 +531,7 @@ TEST_F(RdmaRegistration, StrictKeysEndWithTheirUse) {
   munmap(memory, kSize);
 }
 
-TEST_F(RdmaRegistration, PartsOfWhatCannotBeKept) {
+TEST_F(RdmaRegistration, OnlyThePartIsRegisteredIfTheWholeCannotBeKept) {
   NEEDS_EVENTS();
   std::byte* memory = map(4 * kSize);
   const iovec whole{memory, 4 * kSize};
@@ -558,7 +558,7 @@ TEST_F(RdmaRegistration, PartsOfWhatCannotBeKept) {
   munmap(memory, 4 * kSize);
 }
 
-TEST_F(RdmaRegistration, IdleOnesAreBounded) {
+TEST_F(RdmaRegistration, IdleRegionsAreBounded) {
   NEEDS_EVENTS();
   make(10 * kSize);
   std::byte* memory = map(40 * kSize);
@@ -575,7 +575,7 @@ TEST_F(RdmaRegistration, IdleOnesAreBounded) {
 }
 
 // The cache makes room by dropping ranges that overlap the new one, or adjoin it.
-TEST_F(RdmaRegistration, WhatIsKeptIsWatchedWhateverGoesBesideIt) {
+TEST_F(RdmaRegistration, KeptRegionStaysWatchedWhenNeighboursAreDropped) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   (void)use(memory + kSize / 4, kSize / 4, 0);

@@ -51,20 +51,20 @@ class RdmaNic : public ::testing::Test {
   static std::string text(const Status& status) { return std::string(status.text()); }
 };
 
-TEST_F(RdmaNic, NoDevice) {
+TEST_F(RdmaNic, ProbeWithoutADeviceIsUnsupported) {
   FakeFabric::reset({});
   EXPECT_EQ(probe().code(), Code::kUnsupported);
   EXPECT_THAT(text(probe()), HasSubstr("no RDMA device"));
 }
 
-TEST_F(RdmaNic, NoActivePort) {
+TEST_F(RdmaNic, ProbeWithoutAnActivePortNamesThePort) {
   FakeFabric::reset({{.name = "nic0", .ports = {{.state = IBV_PORT_DOWN, .gids = {ipv4_gid(1)}}}}});
   EXPECT_EQ(probe().code(), Code::kUnsupported);
   EXPECT_THAT(text(probe()), HasSubstr("nic0:1"));
   EXPECT_THAT(text(probe()), HasSubstr("down"));
 }
 
-TEST_F(RdmaNic, NamesAndPorts) {
+TEST_F(RdmaNic, DeviceIsSelectedByNameAndPort) {
   FakeFabric::reset(
       {{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}}}},
        {.name = "nic1",
@@ -84,7 +84,7 @@ TEST_F(RdmaNic, NamesAndPorts) {
   EXPECT_THAT(text(probe("RDMA_NIC=nic0:x")), HasSubstr("no port number"));
 }
 
-TEST_F(RdmaNic, NamesThatAreNoDeviceAreWarnedAboutOnce) {
+TEST_F(RdmaNic, UnknownDeviceNameGivesOneWarning) {
   FakeFabric::reset({{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}}}},
                      {.name = "nic1", .ports = {{.gids = {ipv4_gid(2)}}}}});
   std::vector<std::string> lines;
@@ -106,7 +106,7 @@ TEST_F(RdmaNic, NamesThatAreNoDeviceAreWarnedAboutOnce) {
   EXPECT_THAT(lines[0], HasSubstr("it has nic0, nic1"));
 }
 
-TEST_F(RdmaNic, TheFastestFirstAndNoneThatIsMuchSlower) {
+TEST_F(RdmaNic, FastestPortsComeFirstAndMuchSlowerOnesAreOmitted) {
   const auto device = [](const std::string& name, uint8_t speed) {
     return FakeDeviceSpec{.name = name, .ports = {{.gids = {ipv4_gid(1)}, .active_speed = speed}}};
   };
@@ -130,7 +130,7 @@ TEST_F(RdmaNic, TheFastestFirstAndNoneThatIsMuchSlower) {
   EXPECT_EQ(FakeFabric::open_objects(), 0u);
 }
 
-TEST_F(RdmaNic, AddressesByPreference) {
+TEST_F(RdmaNic, AddressesAreChosenByPreference) {
   const FakeGid link_local = gid({0xfe, 0x80});
   const FakeGid global = gid({0x20, 0x01});
   const FakeGid old = {.bytes = ipv4_gid(7).bytes, .type = IBV_GID_TYPE_ROCE_V1};
@@ -173,7 +173,7 @@ std::vector<FakeDeviceSpec> various_devices() {
           {.name = "bare", .ports = {{.gids = {{}, {}}}}}};
 }
 
-TEST_F(RdmaNic, FilesTellWhatTheOpenDeviceTells) {
+TEST_F(RdmaNic, KernelFilesAgreeWithTheOpenDevice) {
   const TemporaryFolder folder;
   Log log;
   for (const char* settings :
@@ -207,7 +207,7 @@ TEST_F(RdmaNic, FilesTellWhatTheOpenDeviceTells) {
   }
 }
 
-TEST_F(RdmaNic, OtherKindsOfDevicesAreNotChosen) {
+TEST_F(RdmaNic, DevicesWithoutRoceOrInfiniBandAreNotChosen) {
   const TemporaryFolder folder;
   for (const bool files : {false, true}) {
     FakeFabric::reset({{.name = "iwarp0",
@@ -247,9 +247,9 @@ void expect_rates_of_files() {
   }
 }
 
-TEST_F(RdmaNic, RatesOfFiles) { expect_rates_of_files(); }
+TEST_F(RdmaNic, RatesInFilesAreRead) { expect_rates_of_files(); }
 
-TEST_F(RdmaNic, RatesOfFilesWithADecimalComma) {
+TEST_F(RdmaNic, RatesInFilesAreReadInLocalesWithADecimalComma) {
   bool some = false;
   for (const char* name : {"de_DE.UTF-8", "fr_FR.UTF-8", "ru_RU.UTF-8", "nl_NL.UTF-8"}) {
     some = some || std::setlocale(LC_NUMERIC, name) != nullptr;
@@ -259,7 +259,7 @@ TEST_F(RdmaNic, RatesOfFilesWithADecimalComma) {
   std::setlocale(LC_NUMERIC, "C");
 }
 
-TEST_F(RdmaNic, WithoutTheRightToOpenItADeviceIsNotChosen) {
+TEST_F(RdmaNic, DeviceThatMayNotBeOpenedIsNotChosen) {
   const TemporaryFolder folder;
   std::vector<FakeDeviceSpec> devices = {{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}}}},
                                          {.name = "nic1", .ports = {{.gids = {ipv4_gid(2)}}}}};
@@ -274,13 +274,13 @@ TEST_F(RdmaNic, WithoutTheRightToOpenItADeviceIsNotChosen) {
   EXPECT_THAT(nic->others, HasSubstr("nic0: cannot be opened: Permission denied"));
 }
 
-TEST_F(RdmaNic, Mtu) {
+TEST_F(RdmaNic, MtuBeyondThePortIsRefused) {
   EXPECT_THAT(text(probe("RDMA_MTU=512")), HasSubstr("MTU 512"));
   EXPECT_THAT(text(probe("RDMA_MTU=4096")), HasSubstr("active MTU"));
   EXPECT_FALSE(probe("RDMA_MTU=1000").ok());
 }
 
-TEST_F(RdmaNic, APortWithATooSmallMtuDisplacesNone) {
+TEST_F(RdmaNic, PortWithATooSmallMtuDisplacesNoUsablePort) {
   const TemporaryFolder folder;
   for (const bool files : {false, true}) {
     FakeFabric::reset(
@@ -309,7 +309,7 @@ TEST_F(RdmaNic, InfiniBandUsesLids) {
   EXPECT_TRUE(pair.connect());
 }
 
-TEST_F(RdmaNic, PeersWithoutACommonAddress) {
+TEST_F(RdmaNic, PeersWithoutACommonAddressTypeAreUnreachable) {
   FakeFabric::reset(
       {{.name = "new", .ports = {{.gids = {ipv4_gid(1)}}}},
        {.name = "old",
@@ -330,7 +330,7 @@ TEST_F(RdmaNic, PeersWithoutACommonAddress) {
   EXPECT_TRUE(modern.transport().reach(modern.transport().contact()).ok());
 }
 
-TEST_F(RdmaNic, WireSurvivesAndRefuses) {
+TEST_F(RdmaNic, ParametersReadBackAndMalformedOnesAreRefused) {
   const rdma::Parameters good{.queue_pair = 0x123456,
                               .packet_sequence = 0xabcdef,
                               .lid = 7,
@@ -371,7 +371,7 @@ TEST_F(RdmaNic, WireSurvivesAndRefuses) {
   EXPECT_FALSE(rdma::decode_key(RemoteKey{}).has_value()) << "all-zero means none";
 }
 
-TEST(RdmaHead, TellsWhatDiffers) {
+TEST(RdmaHead, EncodesTheDifferenceFromThePreviousHeader) {
   std::mt19937_64 random(1);
   MessageHeader sent{};
   MessageHeader received{};

@@ -68,7 +68,7 @@ class RdmaOpen : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(RdmaOpen, NothingIsOpenedWithoutUse) {
+TEST_F(RdmaOpen, DeviceStaysClosedUntilUsed) {
   {
     FakePair pair;
     const size_t descriptors = open_descriptors();
@@ -83,14 +83,14 @@ TEST_F(RdmaOpen, NothingIsOpenedWithoutUse) {
   EXPECT_EQ(FakeFabric::opens(), 0u);
 }
 
-TEST_F(RdmaOpen, TheContactIsTheSameBeforeAndAfter) {
+TEST_F(RdmaOpen, ContactIsTheSameBeforeAndAfterOpening) {
   FakePair pair;
   const std::vector<std::byte> before = pair.b.transport().contact();
   ASSERT_TRUE(pair.connect());
   EXPECT_EQ(pair.b.transport().contact(), before);
 }
 
-TEST_F(RdmaOpen, AConnectionOpensTheDeviceOfEachSide) {
+TEST_F(RdmaOpen, ConnectionOpensTheDeviceOnEachSide) {
   FakePair pair;
   pair.a.connect(1, pair.b.transport().contact());
   EXPECT_EQ(FakeFabric::open_devices().size(), 1u) << "only one side knows of it";
@@ -101,7 +101,7 @@ TEST_F(RdmaOpen, AConnectionOpensTheDeviceOfEachSide) {
   EXPECT_EQ(FakeFabric::opens(), 2u) << "once for all connections";
 }
 
-TEST_F(RdmaOpen, PublishedMemoryOpensTheDeviceAndIsReachedLater) {
+TEST_F(RdmaOpen, PublishedMemoryOpensTheDeviceAndIsAccessible) {
   FakePair pair;
   std::vector<std::byte> memory(5000, std::byte{3});
   RegionPublisher& regions = *pair.b.transport().abilities().regions;
@@ -118,7 +118,7 @@ TEST_F(RdmaOpen, PublishedMemoryOpensTheDeviceAndIsReachedLater) {
   EXPECT_TRUE(regions.withdraw(key.value()));
 }
 
-TEST_F(RdmaOpen, ASleeperIsWokenByADeviceThatOpenedLate) {
+TEST_F(RdmaOpen, DeviceOpenedLateWakesASleeper) {
   FakePair pair;
   ASSERT_TRUE(pair.b.sleep(kMillisecond)) << "nothing is open";
   ASSERT_TRUE(pair.connect());
@@ -137,7 +137,7 @@ TEST_F(RdmaOpen, ASleeperIsWokenByADeviceThatOpenedLate) {
   EXPECT_TRUE(pair.run([&] { return pair.to_a().messages.size() == 1; }));
 }
 
-TEST_F(RdmaOpen, AnAttemptTellsWhyTheDeviceCannotBeOpened) {
+TEST_F(RdmaOpen, AttemptReportsWhyTheDeviceCannotBeOpened) {
   FakePair pair;
   FakeFabric::fail_opens(0, EMFILE, 1);
   ASSERT_TRUE(fails_to_connect(pair));
@@ -149,7 +149,7 @@ TEST_F(RdmaOpen, AnAttemptTellsWhyTheDeviceCannotBeOpened) {
   EXPECT_TRUE(is_right(pair));
 }
 
-TEST_F(RdmaOpen, TheSideThatAcceptsTellsWhyTheDeviceCannotBeOpened) {
+TEST_F(RdmaOpen, AcceptorReportsWhyTheDeviceCannotBeOpened) {
   FakePair pair;
   std::vector<std::byte> memory(10);
   RegionPublisher& regions = *pair.a.transport().abilities().regions;
@@ -162,7 +162,7 @@ TEST_F(RdmaOpen, TheSideThatAcceptsTellsWhyTheDeviceCannotBeOpened) {
   EXPECT_TRUE(is_right(pair));
 }
 
-TEST_F(RdmaOpen, WhatIsLeftOfAFailedOpenIsClosed) {
+TEST_F(RdmaOpen, FailedOpenLeavesNothingOpen) {
   // Lets each part fail in turn.
   static rdma::Verbs verbs;
   const auto fail_each = [](const auto& spoil, const char* part) {
@@ -215,7 +215,7 @@ TEST_F(RdmaOpen, WhatIsLeftOfAFailedOpenIsClosed) {
       "place in the poller");
 }
 
-TEST_F(RdmaOpen, APortThatWentDownSinceIsNotOpened) {
+TEST_F(RdmaOpen, PortThatWentDownIsNotOpened) {
   FakePair pair;
   FakeFabric::set_state(0, 0, IBV_PORT_DOWN);
   ASSERT_TRUE(fails_to_connect(pair));
@@ -223,7 +223,7 @@ TEST_F(RdmaOpen, APortThatWentDownSinceIsNotOpened) {
   EXPECT_EQ(FakeFabric::open_objects(), 0u);
 }
 
-TEST_F(RdmaOpen, AddressesThatHaveChangedAreSeen) {
+TEST_F(RdmaOpen, ChangedAddressIsNoticedWhenTheDeviceOpens) {
   FakePair pair;
   FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
   ASSERT_TRUE(fails_to_connect(pair)) << "the contact of the peer is out of date";

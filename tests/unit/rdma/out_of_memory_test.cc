@@ -89,7 +89,7 @@ bool send_and_see(FakePair& pair, Rail& from, Rail& to) {
   return pair.run([&] { return to.messages.size() == before + 1; });
 }
 
-TEST_F(RdmaOutOfMemory, WhatIsExposedIsNoted) {
+TEST_F(RdmaOutOfMemory, ExposedMemoryIsAlwaysRecorded) {
   std::vector<std::byte> memory(kSize);
   const iovec piece{memory.data(), memory.size()};
   for (const Access access : {Access::kPutTarget, Access::kGetSource}) {
@@ -121,7 +121,7 @@ TEST_F(RdmaOutOfMemory, WhatIsExposedIsNoted) {
   }
 }
 
-TEST_F(RdmaOutOfMemory, WhatIsPublishedIsNoted) {
+TEST_F(RdmaOutOfMemory, PublishedMemoryIsAlwaysRecorded) {
   std::vector<std::byte> memory(kSize);
   each_failing([&](int64_t count) {
     FakePair pair("", nullptr, &verbs());
@@ -154,7 +154,7 @@ class Ends final : public EndpointHandler {
   int failures = 0;
 };
 
-TEST_F(RdmaOutOfMemory, APutOrGetLeavesNothingBehind) {
+TEST_F(RdmaOutOfMemory, FailedPutOrGetLeavesNothingBehind) {
   std::vector<std::byte> far(kSize, std::byte{1});
   std::vector<std::byte> near(kSize, std::byte{2});
   std::vector<iovec> pieces;
@@ -189,7 +189,7 @@ TEST_F(RdmaOutOfMemory, APutOrGetLeavesNothingBehind) {
   }
 }
 
-TEST_F(RdmaOutOfMemory, AnAttemptEndsWithAReason) {
+TEST_F(RdmaOutOfMemory, AttemptEndsWithAReason) {
   std::vector<std::byte> memory(kSize);
   for (const bool is_open : {true, false}) {
     each_failing([&](int64_t count) {
@@ -225,7 +225,7 @@ TEST_F(RdmaOutOfMemory, AnAttemptEndsWithAReason) {
   }
 }
 
-TEST_F(RdmaOutOfMemory, AConnectionEndsWithoutMemory) {
+TEST_F(RdmaOutOfMemory, ConnectionEndsEvenIfEveryAllocationFails) {
   std::vector<std::byte> memory(kSize);
   std::vector<std::byte> near(kSize);
   const iovec piece{memory.data(), memory.size()};
@@ -273,7 +273,7 @@ class Caches : public RdmaOutOfMemory {
   ibv_pd pd_{};
 };
 
-TEST_F(Caches, KeepNothingThatIsNotThere) {
+TEST_F(Caches, CacheKeepsNoRegionThatFailedToRegister) {
   each_failing([&](int64_t count) {
     const std::unique_ptr<rdma::MemoryRegionCache> cache = make();
     std::byte* memory = map();
@@ -294,7 +294,7 @@ TEST_F(Caches, KeepNothingThatIsNotThere) {
 }
 
 // Threads that the cache has started are joined: a remaining thread would end the program.
-TEST_F(Caches, AreMadeWithoutEventsOrNotAtAll) {
+TEST_F(Caches, CacheIsMadeWithoutEventsOrNotAtAll) {
   if (!make()->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed";
   bool without = false;
   each_failing([&](int64_t count) {
@@ -303,7 +303,7 @@ TEST_F(Caches, AreMadeWithoutEventsOrNotAtAll) {
   EXPECT_TRUE(without) << "the trial of the events has failed once";
 }
 
-TEST_F(Caches, GiveUpNothingOfOthers) {
+TEST_F(Caches, CacheDropsNothingThatAnotherWatches) {
   const std::unique_ptr<rdma::MemoryRegionCache> mine = make();
   if (!mine->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed";
   std::byte* memory = map();

@@ -68,7 +68,7 @@ bool complete(FakePair& pair, Rail& rail) {
 
 enum class End : uint8_t { kClosed, kEvent, kPort };
 
-TEST_F(RdmaQueuePair, ReceivesOfGoneQueuePairsComeBack) {
+TEST_F(RdmaQueuePair, ReceivesOfEndedQueuePairsArePostedAgain) {
   for (const bool keeps : {false, true}) {
     for (const End end : {End::kClosed, End::kEvent, End::kPort}) {
       FakeFabric::reset();
@@ -98,7 +98,7 @@ TEST_F(RdmaQueuePair, ReceivesOfGoneQueuePairsComeBack) {
 
 // The ranks' next connection has advanced |steps| steps when the first one ends, so its queue pair
 // may exist before this side polls the first one's remaining completions.
-TEST_F(RdmaQueuePair, CompletionsOfAGoneOneAreNobodyElses) {
+TEST_F(RdmaQueuePair, CompletionsOfAnEndedQueuePairReachNoOther) {
   for (const bool keeps : {false, true}) {
     int used_again = 0;
     for (int steps = 0; steps < 10; ++steps) {
@@ -129,7 +129,7 @@ TEST_F(RdmaQueuePair, CompletionsOfAGoneOneAreNobodyElses) {
 }
 
 // Rank 2 has two connections: one ends while both have completions in the queue.
-TEST_F(RdmaQueuePair, WhatIsOthersStaysTheirs) {
+TEST_F(RdmaQueuePair, CompletionsOfOtherQueuePairsAreKept) {
   for (const bool fails : {false, true}) {
     const auto factory = rdma::make_factory(FakeFabric::verbs());
     const Credentials credentials = make_credentials();
@@ -176,7 +176,7 @@ TEST_F(RdmaQueuePair, WhatIsOthersStaysTheirs) {
 }
 
 // The peer sends as soon as it can, possibly before this side knows that it can.
-TEST_F(RdmaQueuePair, WhatComesEarlyComesFirst) {
+TEST_F(RdmaQueuePair, DataBeforeTheConnectionIsCompleteIsDeliveredFirst) {
   FakePair pair;
   pair.a.connect(1, pair.b.transport().contact());
   ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
@@ -192,7 +192,7 @@ TEST_F(RdmaQueuePair, WhatComesEarlyComesFirst) {
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(number_of(pair.to_a().messages[i]), 100 + i);
 }
 
-TEST_F(RdmaQueuePair, WhatCameEarlyForNothingIsGivenBack) {
+TEST_F(RdmaQueuePair, EarlyDataOfAFailedConnectionReturnsItsReceive) {
   for (const bool looked : {false, true}) {
     FakeFabric::reset();
     FakeFabric::reuse_numbers();
@@ -306,7 +306,7 @@ FakeGid older(FakeGid gid) {
 }
 
 // Real tables contain every address twice, by type, in order of configuration.
-TEST_F(RdmaQueuePair, EachSideUsesItsOwnTableOfGids) {
+TEST_F(RdmaQueuePair, EachSideUsesItsOwnGidTable) {
   const FakeGid near_local = gid_of({0xfe, 0x80}, 1);
   const FakeGid far_local = gid_of({0xfe, 0x80}, 2);
   const FakeGid near_global = gid_of({0x20, 0x01}, 1);
@@ -332,7 +332,7 @@ TEST_F(RdmaQueuePair, EachSideUsesItsOwnTableOfGids) {
       .expect_to_work();
 }
 
-TEST_F(RdmaQueuePair, SubnetsOfInfiniBandByTheirLids) {
+TEST_F(RdmaQueuePair, InfiniBandPeersConnectByLidInOneSubnetAndAcrossSubnets) {
   const auto device = [](uint16_t lid, uint8_t prefix, uint8_t last) {
     FakeDeviceSpec spec;
     FakeGid gid = gid_of({0xfe, 0x80, 0, 0, 0, 0, 0, prefix}, last);
@@ -345,7 +345,7 @@ TEST_F(RdmaQueuePair, SubnetsOfInfiniBandByTheirLids) {
   TwoDevices(device(4, 0, 1), device(9, 7, 2)).expect_to_work();
 }
 
-TEST_F(RdmaQueuePair, BothEndsTakeWhatBothCan) {
+TEST_F(RdmaQueuePair, BothEndsUseTheSmallerMtuAndReadCount) {
   const auto device = [](uint8_t last, ibv_mtu mtu, int reads) {
     FakeDeviceSpec spec;
     spec.ports.push_back({.active_mtu = mtu, .gids = {ipv4_gid(last)}});
@@ -369,7 +369,7 @@ RemoteKey forged(const RemoteKey& key, bool write, uint64_t length) {
   return rdma::encode_key(own);
 }
 
-TEST_F(RdmaQueuePair, WhatAKeyMayBeUsedForIsTheDevicesToRefuse) {
+TEST_F(RdmaQueuePair, DeviceRefusesAccessBeyondTheRightsOfAKey) {
   enum class Kind : uint8_t { kTarget, kSource, kReadable, kWritable };
   constexpr size_t kLength = 10'000;
   for (const Kind kind : {Kind::kTarget, Kind::kSource, Kind::kReadable, Kind::kWritable}) {
@@ -417,7 +417,7 @@ TEST_F(RdmaQueuePair, WhatAKeyMayBeUsedForIsTheDevicesToRefuse) {
 }
 
 // A put whose end this side has not yet learned may still use such a name.
-TEST_F(RdmaQueuePair, ANameOfAnEndedExposureFindsNothingWhenItsPlaceIsUsedAgain) {
+TEST_F(RdmaQueuePair, StaleExposureNameIsRefusedAfterItsSlotIsReused) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(100);
@@ -443,7 +443,7 @@ TEST_F(RdmaQueuePair, ANameOfAnEndedExposureFindsNothingWhenItsPlaceIsUsedAgain)
   EXPECT_EQ(pair.to_a().put_bytes[2], 10u);
 }
 
-TEST_F(RdmaQueuePair, AFragmentInAMessageEndsWhereItsTargetDoes) {
+TEST_F(RdmaQueuePair, FragmentBeyondItsTargetFailsTheConnection) {
   for (const uint64_t offset : {900u, 901u, 1000u}) {
     FakePair pair;
     ASSERT_TRUE(pair.connect());
@@ -465,7 +465,7 @@ TEST_F(RdmaQueuePair, AFragmentInAMessageEndsWhereItsTargetDoes) {
 }
 
 // The remaining bytes may be in flight.
-TEST_F(RdmaQueuePair, ATargetOfWhichSomeHasArrivedIsRevokedByTheEnd) {
+TEST_F(RdmaQueuePair, RevokeOfAPartlyWrittenTargetEndsTheConnection) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> far(100'000);
@@ -484,7 +484,7 @@ TEST_F(RdmaQueuePair, ATargetOfWhichSomeHasArrivedIsRevokedByTheEnd) {
 }
 
 // A broadcast exposes memory twice like this, and the other ranks still read.
-TEST_F(RdmaQueuePair, ARevokedSourceThatIsExposedTwiceStaysReadableByTheOtherKey) {
+TEST_F(RdmaQueuePair, SourceExposedTwiceStaysReadableByTheOtherKey) {
   FakePair pair("RDMA_CACHE_BYTES=1G");
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> right(100'000);
@@ -514,7 +514,7 @@ TEST_F(RdmaQueuePair, ARevokedSourceThatIsExposedTwiceStaysReadableByTheOtherKey
 
 // --- devices ---------------------------------------------------------------------------------
 
-TEST_F(RdmaQueuePair, PlainDevicesDoWhatOthersDo) {
+TEST_F(RdmaQueuePair, DevicesWithoutInlineDataTransferCorrectly) {
   for (const uint32_t max_inline : {0u, 64u}) {
     for (const int pieces : {1, 2, 30}) {
       for (const bool locked : {true, false}) {
@@ -564,7 +564,7 @@ TEST_F(RdmaQueuePair, PlainDevicesDoWhatOthersDo) {
 }
 
 // This side only waits, and its sends no longer arrive.
-TEST_F(RdmaQueuePair, AnIdleConnectionAsks) {
+TEST_F(RdmaQueuePair, IdleConnectionProbesItsPeer) {
   FakePair pair("DETECTION_TIME=2s");
   ASSERT_TRUE(pair.connect());
   ASSERT_TRUE(send_and_see(pair, pair.to_a(), pair.to_b()));
