@@ -23,7 +23,7 @@ Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t length, co
   return bulk;
 }
 
-TEST(ShmBulk, PutsOfAnyShapeArriveWholeAndReportOnce) {
+TEST(ShmBulk, PutsOfAnyShapeArriveCompleteAndReportOnce) {
   for (const char* settings : {"", "SHM_RING_BYTES=64K", "SHM_RING_BYTES=64K;SHM_CHUNK=4K"}) {
     ShmPair pair(settings);
     Random random(1);
@@ -50,7 +50,7 @@ TEST(ShmBulk, PutsOfAnyShapeArriveWholeAndReportOnce) {
   }
 }
 
-TEST(ShmBulk, NothingIsWrittenAfterRevokeNorReportedAfterCancel) {
+TEST(ShmBulk, RevokeStopsWritesAndCancelStopsReports) {
   Random random(2);
   ShmPair pair("SHM_RING_BYTES=64K");
   for (int round = 0; round < 60; ++round) {
@@ -107,7 +107,7 @@ TEST(ShmBulk, HighPriorityOvertakesAndMessagesPassBetweenPieces) {
   pair.until("the rest", [&] { return pair.far().put_bytes.contains(1); });
 }
 
-TEST(ShmBulk, ARefusedMessageIsNotStarvedByPuts) {
+TEST(ShmBulk, RefusedMessageIsNotStarvedByPuts) {
   ShmPair pair("SHM_RING_BYTES=64K");
   Random random(4);
   const uint64_t size = 8 << 20;
@@ -131,7 +131,7 @@ TEST(ShmBulk, ARefusedMessageIsNotStarvedByPuts) {
 }
 
 // A put leaves room for a waiting message instead of filling the ring with small pieces.
-TEST(ShmBulk, APutWaitsBehindARefusedMessage) {
+TEST(ShmBulk, PutWaitsBehindARefusedMessage) {
   ShmPair pair("SHM_RING_BYTES=64K");
   Random random(4);
   GuardedMemory memory(64 << 10, 1, random);
@@ -180,7 +180,7 @@ class ShmGet : public ::testing::Test {
   ShmPair pair_;
 };
 
-TEST_F(ShmGet, ReadsListsOfAnyShape) {
+TEST_F(ShmGet, ReadsExtentsOfAnyShape) {
   Random random(5);
   for (int round = 0; round < 60; ++round) {
     const uint64_t size = random.size_up_to(round % 10 == 0 ? 3'000'000 : 200'000);
@@ -200,7 +200,7 @@ TEST_F(ShmGet, ReadsListsOfAnyShape) {
   }
 }
 
-TEST_F(ShmGet, OfAWithdrawnSourceIsCancelled) {
+TEST_F(ShmGet, GetOfAWithdrawnSourceIsCancelled) {
   Random random(6);
   const uint64_t size = 4 << 20;
   GuardedMemory source(size, 2, random);
@@ -229,7 +229,7 @@ TEST_F(ShmGet, OfAWithdrawnSourceIsCancelled) {
 }
 
 // The slot that holds the source's word is reused.
-TEST_F(ShmGet, OfASourceThatWasExposedAnewIsCancelled) {
+TEST_F(ShmGet, GetOfASourceExposedAgainIsCancelled) {
   Random random(6);
   GuardedMemory source(1000, 1, random);
   GuardedMemory target(1000, 1, random);
@@ -247,7 +247,7 @@ TEST_F(ShmGet, OfASourceThatWasExposedAnewIsCancelled) {
 
 // The peer's process number may now belong to another process with other data at that address. Here
 // the number stays the same, and so does the word.
-TEST(ShmGetAlone, OfAPeerThatHasGoneIsNotBelieved) {
+TEST(ShmGetAlone, GetFromADeadPeerFails) {
   ShmNode node("SHM_BULK=read");
   RawPeer peer(node.node, node.credentials);
   Rail& rail = peer.rail();
@@ -265,7 +265,7 @@ TEST(ShmGetAlone, OfAPeerThatHasGoneIsNotBelieved) {
   node.node.until("on_failed", [&] { return rail.failed > 0; });
 }
 
-TEST_F(ShmGet, OfForgedKeysFailsAndLeavesTheConnection) {
+TEST_F(ShmGet, GetWithAForgedKeyFailsAndKeepsTheConnection) {
   Random random(7);
   GuardedMemory target(10'000, 1, random);
   std::vector<std::byte> memory(10'000);
@@ -288,7 +288,7 @@ TEST_F(ShmGet, OfForgedKeysFailsAndLeavesTheConnection) {
   EXPECT_EQ(finish(), Code::kOk);
 }
 
-TEST_F(ShmGet, CancelledIsQuiet) {
+TEST_F(ShmGet, CancelledGetWritesNothingLater) {
   Random random(8);
   const uint64_t size = 4 << 20;
   GuardedMemory source(size, 1, random);
@@ -305,7 +305,7 @@ TEST_F(ShmGet, CancelledIsQuiet) {
   EXPECT_TRUE(pair_.near().completions.empty());
 }
 
-TEST(ShmBulk, TheConfigurationDecidesAboutGets) {
+TEST(ShmBulk, ConfigurationDecidesWhetherGetsAreOffered) {
   ShmPair copying("SHM_BULK=copy");
   EXPECT_FALSE(copying.near().capabilities().get);
   EXPECT_NE(copying.near().endpoint().describe().find("HETCOMM_SHM_BULK=copy"), std::string::npos);

@@ -27,7 +27,7 @@
 namespace hetcomm::test {
 namespace {
 
-TEST(ShmConnect, DeathIsSeenAlthoughAChildHoldsTheSocket) {
+TEST(ShmConnect, DeathIsDetectedAlthoughAChildHoldsTheSocket) {
   const auto factory = make_shm_factory();
   const auto near = [](Side& side) {
     Rail& rail = side.connect();
@@ -55,7 +55,7 @@ TEST(ShmConnect, DeathIsSeenAlthoughAChildHoldsTheSocket) {
   run_pair({.factory = *factory, .settings = "", .mode = Mode::kProcesses}, near, far);
 }
 
-TEST(ShmConnect, ClosingIsSeenAlthoughAChildHoldsTheSocket) {
+TEST(ShmConnect, ClosingIsDetectedAlthoughAChildHoldsTheSocket) {
   ShmPair pair;
   const pid_t child = fork();
   if (child == 0) {
@@ -71,7 +71,7 @@ TEST(ShmConnect, ClosingIsSeenAlthoughAChildHoldsTheSocket) {
 }
 
 // Sends more data than one turn receives.
-TEST(ShmConnect, AllThatWasSentBeforeTheEndIsDelivered) {
+TEST(ShmConnect, DataSentBeforeTheEndIsDelivered) {
   for (const uint64_t length : {88u, 16u << 10}) {
     ShmPair pair;
     std::vector<std::byte> memory(length);
@@ -85,7 +85,7 @@ TEST(ShmConnect, AllThatWasSentBeforeTheEndIsDelivered) {
   }
 }
 
-TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
+TEST(ShmConnect, DeathDuringATransferEndsIt) {
   const auto factory = make_shm_factory();
   for (const char* settings : {"SHM_BULK=copy", "SHM_BULK=read"}) {
     const auto near = [](Side& side) {
@@ -140,7 +140,7 @@ class FewDescriptors {
   rlimit before_{};
 };
 
-TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
+TEST(ShmConnect, ConnectWithoutDescriptorsFailsWithAReason) {
   ShmNode near("TIMEOUT=1s", 0);
   ShmNode far(near.credentials, "TIMEOUT=1s", 1);
   const std::vector<std::byte> contact = far.node.transport().contact();
@@ -179,7 +179,7 @@ TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
   connect_for_good();
 }
 
-TEST(ShmConnect, AConnectionIsOneDescriptorOnEachSide) {
+TEST(ShmConnect, ConnectionUsesOneDescriptorOnEachSide) {
   ShmNode near("", 0);
   ShmNode far(near.credentials, "", 1);
   const size_t before = open_descriptors();
@@ -196,7 +196,7 @@ TEST(ShmConnect, AConnectionIsOneDescriptorOnEachSide) {
   EXPECT_EQ(open_descriptors(), before + 2);
 }
 
-TEST(ShmConnect, ToNowhereReportsOnceAndCancelledNever) {
+TEST(ShmConnect, UnreachableAttemptReportsOnceAndCancelledOneNever) {
   ShmNode near("", 0);
   std::vector<std::byte> gone;
   {
@@ -223,7 +223,7 @@ TEST(ShmConnect, ToNowhereReportsOnceAndCancelledNever) {
   EXPECT_EQ(near.node.transport().next_timer_ns(), kForever);
 }
 
-TEST(ShmConnect, APeerElsewhereIsNamedAsSuch) {
+TEST(ShmConnect, ErrorNamesTheOtherHostOrNetworkNamespace) {
   ShmNode near("", 0);
   auto contact = shm::Contact::decode(near.node.transport().contact()).value();
   contact.socket = "hetcomm-nobody";
@@ -239,7 +239,7 @@ TEST(ShmConnect, APeerElsewhereIsNamedAsSuch) {
   EXPECT_TRUE(near.node.transport().reach(contact.encode()).ok());
 }
 
-TEST(ShmConnect, RingsAreAsLargeAsBothSidesAccept) {
+TEST(ShmConnect, RingSizeIsTheSmallerOfBothSides) {
   for (const bool near_is_small : {false, true}) {
     const char* const small = "SHM_RING_BYTES=64K";
     const char* const large = "SHM_RING_BYTES=1M;SHM_CHUNK=256K";
@@ -307,7 +307,7 @@ class Stranger final : public ConnectHandler {
   std::optional<bool> outcome_;
 };
 
-TEST(ShmConnect, AnotherUserIsRefusedAlthoughHeHasTheSecret) {
+TEST(ShmConnect, AnotherUserWithTheSecretIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can act as two users";
   for (const char* settings : {"", "SHM_USERS=any"}) {
     ShmNode hub(settings, 1);
@@ -327,7 +327,7 @@ TEST(ShmConnect, AnotherUserIsRefusedAlthoughHeHasTheSecret) {
   }
 }
 
-TEST(ShmConnect, AListenerOfAnotherUserIsToldNothing) {
+TEST(ShmConnect, ListenerOfAnotherUserReceivesNothing) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can act as two users";
   for (const char* settings : {"", "SHM_USERS=any"}) {
     ShmNode near(settings, 0);
@@ -364,7 +364,7 @@ TEST(ShmConnect, AListenerOfAnotherUserIsToldNothing) {
   }
 }
 
-TEST(ShmConnect, EndpointsMayGoInsideAnUpcallOfAnother) {
+TEST(ShmConnect, EndpointMayBeDestroyedInAnUpcallOfAnother) {
   ShmNode hub("", 1);
   std::vector<std::unique_ptr<RawPeer>> peers;
   std::vector<std::unique_ptr<Rail>> rails;

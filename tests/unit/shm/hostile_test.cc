@@ -103,7 +103,7 @@ TEST_F(ShmHostile, ImpossibleCountsFailTheConnection) {
 }
 
 // These counts would give the ring more free space than its size.
-TEST_F(ShmHostile, ImpossibleCountsOfBytesFailTheConnection) {
+TEST_F(ShmHostile, ImpossibleByteCountsFailTheConnection) {
   for (const uint64_t consumed : {uint64_t{1} << 20, uint64_t{1} << 62}) {
     RawPeer peer(node_.node, node_.credentials);
     Rail& rail = peer.rail();
@@ -117,7 +117,7 @@ TEST_F(ShmHostile, ImpossibleCountsOfBytesFailTheConnection) {
   }
 }
 
-TEST_F(ShmHostile, PiecesBeyondTheTargetFailAndPiecesForNothingAreDropped) {
+TEST_F(ShmHostile, PieceBeyondTheTargetFailsAndPieceForNoTargetIsDropped) {
   std::vector<std::byte> memory(3000, std::byte{0x5a});
   const iovec exposed{memory.data() + 1000, 1000};
   for (const uint64_t offset : {uint64_t{0}, uint64_t{950}, uint64_t{1001}, ~uint64_t{0} - 50}) {
@@ -150,7 +150,7 @@ TEST_F(ShmHostile, PiecesBeyondTheTargetFailAndPiecesForNothingAreDropped) {
   }
 }
 
-TEST_F(ShmHostile, ALastPieceCannotReportMoreThanCame) {
+TEST_F(ShmHostile, LastPieceThatReportsTooManyBytesFails) {
   std::vector<std::byte> memory(1000);
   const iovec exposed{memory.data(), memory.size()};
   RawPeer peer(node_.node, node_.credentials);
@@ -163,7 +163,7 @@ TEST_F(ShmHostile, ALastPieceCannotReportMoreThanCame) {
   EXPECT_EQ(peer.rail().put_bytes[7], 0u);
 }
 
-TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
+TEST_F(ShmHostile, RandomRingContentsAreHarmless) {
   Random random(4);
   std::vector<std::byte> memory(64 << 10);
   const iovec exposed{memory.data(), memory.size()};
@@ -252,7 +252,7 @@ UniqueFd memory_file(uint64_t size, int seals) {
   return file;
 }
 
-TEST_F(ShmHostile, OffersThatCannotBeAreRefusedWithAReason) {
+TEST_F(ShmHostile, InvalidOffersAreRefusedWithAReason) {
   const shm::Geometry geometry{64 << 10, 16 << 10};
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   const UniqueFd good = memory_file(geometry.file_bytes(), kSeals);
@@ -308,7 +308,7 @@ void drip(ShmNode& node, int socket, ConstByteSpan bytes, const std::vector<int>
   EXPECT_LE(open_descriptors(), before);
 }
 
-TEST_F(ShmHostile, DescriptorsOfAnOfferAreCountedAsTheyCome) {
+TEST_F(ShmHostile, DescriptorsInAnOfferAreCountedOnArrival) {
   const UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   for (const size_t each : {size_t{1}, size_t{2}, kMaxPassed}) {
     ProvedSocket proved(node_.node, node_.credentials);
@@ -320,7 +320,7 @@ TEST_F(ShmHostile, DescriptorsOfAnOfferAreCountedAsTheyCome) {
   EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "more descriptors"}));
 }
 
-TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
+TEST_F(ShmHostile, DescriptorsInParcelsAreCountedOnArrival) {
   const UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   for (const size_t each : {size_t{1}, size_t{2}, kMaxPassed}) {
     RawPeer peer(node_.node, node_.credentials);
@@ -334,7 +334,7 @@ TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
 }
 
 // The peer asks to be rung before every message, and reads no ring.
-TEST_F(ShmHostile, RingingAPeerThatDoesNotListenReturnsAtOnce) {
+TEST_F(ShmHostile, RingingAPeerThatDoesNotReadReturnsAtOnce) {
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
   const int socket = peer.connection.socket.get();
@@ -352,7 +352,7 @@ TEST_F(ShmHostile, RingingAPeerThatDoesNotListenReturnsAtOnce) {
   expect_failure(peer);
 }
 
-TEST_F(ShmHostile, APeerThatRingsWithoutEndGetsItsTurnOnly) {
+TEST_F(ShmHostile, PeerThatRingsEndlesslyGetsOnlyItsTurn) {
   for (const auto kind : {shm::ParcelKind::kRing, shm::ParcelKind::kGone}) {
     RawPeer peer(node_.node, node_.credentials);
     Rail& rail = peer.rail();
@@ -409,7 +409,7 @@ shm::ParcelKind ask(ShmNode& node, RawPeer& peer, uint64_t id, UniqueFd* file) {
   return parcel.kind;
 }
 
-TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
+TEST_F(ShmHostile, RegionIsPassedToItsMembersOnly) {
   const FileRegion all({true, true});
   const FileRegion foreign({false, true});
   const FileRegion nobodys({});
@@ -437,7 +437,7 @@ TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
 }
 
 // One peer has the region mapped, so the withdrawal is not finished immediately.
-TEST_F(ShmHostile, ARegionThatIsBeingWithdrawnGetsNoNewMappers) {
+TEST_F(ShmHostile, RegionBeingWithdrawnGetsNoNewMappers) {
   const FileRegion all({true, true});
   Transport& transport = node_.node.transport();
   const RemoteKey key = transport.abilities().regions->publish(all.region).value();
@@ -464,7 +464,7 @@ TEST_F(ShmHostile, ARegionThatIsBeingWithdrawnGetsNoNewMappers) {
 }
 
 // This side has ended the connection; the peer still maps the region until its socket ends.
-TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
+TEST_F(ShmHostile, WithdrawalWaitsForAMapperWithoutAConnection) {
   const FileRegion all({true, true});
   Transport& transport = node_.node.transport();
   const RemoteKey key = transport.abilities().regions->publish(all.region).value();
@@ -486,7 +486,7 @@ TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
 }
 
 // The peer answers none of the requests.
-TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
+TEST_F(ShmHostile, RegionRequestsInFlightAreBounded) {
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
   for (uint64_t id = 1; id <= 100; ++id) {
@@ -514,7 +514,7 @@ TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
 }
 
 // A file arrives, as for a region other than the requested one.
-TEST_F(ShmHostile, ARegionThatNobodyAskedForFailsTheConnection) {
+TEST_F(ShmHostile, UnrequestedRegionFailsTheConnection) {
   for (const auto kind : {shm::ParcelKind::kHere, shm::ParcelKind::kNone}) {
     const FileRegion some({true, true});
     RawPeer peer(node_.node, node_.credentials);
@@ -530,7 +530,7 @@ TEST_F(ShmHostile, ARegionThatNobodyAskedForFailsTheConnection) {
   }
 }
 
-TEST_F(ShmHostile, WhatIsNotGrantedWholeIsNotPublished) {
+TEST_F(ShmHostile, RegionWithoutEveryRightIsNotPublished) {
   FileRegion some({true, true});
   for (int rights = 0; rights < 8; ++rights) {
     some.region.writable = (rights & 1) != 0;
@@ -543,7 +543,7 @@ TEST_F(ShmHostile, WhatIsNotGrantedWholeIsNotPublished) {
 }
 
 // Each answer holds a descriptor until the peer reads it.
-TEST_F(ShmHostile, APeerThatAsksWithoutEndIsBounded) {
+TEST_F(ShmHostile, RequestsOfAnEndlessAskerAreBounded) {
   const FileRegion all({true, true});
   const uint64_t id =
       node_.node.transport().abilities().regions->publish(all.region).value().words[0];
@@ -564,7 +564,7 @@ TEST_F(ShmHostile, APeerThatAsksWithoutEndIsBounded) {
   EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "more regions at once"}));
 }
 
-TEST_F(ShmHostile, LargerRingsAreRefused) {
+TEST_F(ShmHostile, RingsLargerThanOurOwnAreRefused) {
   const uint64_t own = shm::Geometry().ring_bytes;
   for (uint64_t ring = 2 * own; ring <= shm::kMaxRingBytes; ring *= 2) {
     RawPeer::Options options;

@@ -43,7 +43,7 @@ uint64_t allocated_bytes(int file) {
   return static_cast<uint64_t>(info.st_blocks) * 512;
 }
 
-TEST(ShmConnectionMemory, TakesMemoryForARingWhenItIsUsed) {
+TEST(ShmConnectionMemory, RingTakesMemoryOnlyWhenUsed) {
   const Geometry geometry;
   auto memory = ConnectionMemory::create(geometry);
   ASSERT_TRUE(memory.ok()) << memory.status().text();
@@ -65,7 +65,7 @@ TEST(ShmConnectionMemory, TakesMemoryForARingWhenItIsUsed) {
   EXPECT_NE(ftruncate(file.get(), 4096), 0) << "sealed against shrinking";
 }
 
-TEST(ShmConnectionMemory, ThatCannotBeMadeSaysWhy) {
+TEST(ShmConnectionMemory, CreationFailureStatesItsReason) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit little = before;
@@ -79,7 +79,7 @@ TEST(ShmConnectionMemory, ThatCannotBeMadeSaysWhy) {
   EXPECT_NE(memory.status().text().find("shm"), std::string_view::npos) << memory.status().text();
 }
 
-TEST(ShmMapping, OnlyWhatWasAskedForIsMapped) {
+TEST(ShmMapping, OnlySealedMemoryOfTheRequestedLengthIsMapped) {
   constexpr uint64_t kSize = 64 << 10;
   const auto make = [](unsigned flags, int seals, uint64_t size) {
     UniqueFd file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
@@ -166,7 +166,7 @@ TEST(ShmRing, BytesOfAllSizesCrossInOrder) {
 
 // Consumption is reported in quarters only, but a request for a chunk must still get all of it.
 // Whatever the ring's entries say, no byte outside the producer's possible writes is read.
-TEST(ShmRing, EntriesThatCannotBeAreRefusedAnywhereInALap) {
+TEST(ShmRing, ImpossibleEntriesAreRefusedAnywhereInALap) {
   const Geometry geometry{64 << 10, 16 << 10};
   constexpr uint64_t kLap = 64 << 10;
   RingEnds ends(geometry);
@@ -194,7 +194,7 @@ TEST(ShmRing, EntriesThatCannotBeAreRefusedAnywhereInALap) {
   }
 }
 
-TEST(ShmRing, AnIdleConsumerNeverStarvesTheProducer) {
+TEST(ShmRing, IdleConsumerNeverStarvesTheProducer) {
   const Geometry geometry{64 << 10, 16 << 10};
   Random random(2);
   for (int round = 0; round < 100; ++round) {
@@ -225,7 +225,7 @@ TEST(ShmRing, AnIdleConsumerNeverStarvesTheProducer) {
 }
 
 // Small messages, each consumed before the next, stay in a small part of a large ring.
-TEST(ShmRing, OnlyAsMuchIsUsedAsIsNeeded) {
+TEST(ShmRing, SmallMessagesUseASmallPartOfTheRing) {
   const Geometry geometry;
   RingEnds ends(geometry);
   shm::Producer producer = ends.producer();
@@ -249,7 +249,7 @@ TEST(ShmRing, OnlyAsMuchIsUsedAsIsNeeded) {
   EXPECT_LE(producer.used_ring_bytes(), 8u << 10);
 }
 
-TEST(ShmBulkQueue, HighPriorityFirstThenFirstCome) {
+TEST(ShmBulkQueue, HighPriorityGoesFirstAndThenArrivalOrder) {
   std::array<Bulk, 6> bulks;
   bulks[3].high_priority = bulks[5].high_priority = true;
   shm::BulkQueue queue;
@@ -269,7 +269,7 @@ TEST(ShmBulkQueue, HighPriorityFirstThenFirstCome) {
   EXPECT_EQ(&queue.front(), &bulks[2]);
 }
 
-TEST(ShmExposure, StaleKeysNameNothing) {
+TEST(ShmExposure, StaleKeysFindNothing) {
   std::array<std::byte, 64> memory{};
   const iovec piece{memory.data(), memory.size()};
   shm::TargetTable targets;
@@ -305,7 +305,7 @@ TEST(ShmExposure, StaleKeysNameNothing) {
 }
 
 // The process's number may by now belong to another process, or refer to one in another namespace.
-TEST(ShmReading, AProcessIsReadOnlyWhereEveryByteOfItsNonceIsThere) {
+TEST(ShmReading, ProcessIsReadOnlyIfItsWholeNonceIsFound) {
   shm::Nonce there{};
   for (size_t i = 0; i < there.size(); ++i) there[i] = static_cast<std::byte>(i + 1);
   const auto address = reinterpret_cast<uint64_t>(there.data());
@@ -320,7 +320,7 @@ TEST(ShmReading, AProcessIsReadOnlyWhereEveryByteOfItsNonceIsThere) {
   EXPECT_FALSE(shm::prove_reading(getpid(), 64, there).ok());
 }
 
-TEST(ShmCopy, StreamingWritesExactlyItsRange) {
+TEST(ShmCopy, StreamingCopyWritesExactlyItsRange) {
   Random random(6);
   std::vector<std::byte> source(20'000);
   fill_pattern(source, 8);

@@ -78,7 +78,7 @@ class End {
 
 class ShmBell : public ::testing::TestWithParam<bool> {};
 
-TEST_P(ShmBell, NoWakeUpIsLost) {
+TEST_P(ShmBell, EveryRingWakesASleeper) {
   const bool fence = GetParam();
   if (!register_global_membarrier() && !fence) GTEST_SKIP() << "no membarrier";
   auto memory = shm::ConnectionMemory::create({64 << 10, 16 << 10}).value();
@@ -131,7 +131,7 @@ bool sleep_until(Node& node, Done&& done) {
 
 class ShmSleep : public ::testing::TestWithParam<Mode> {};
 
-TEST_P(ShmSleep, MessagesAndPutsWakeWhoeverSleeps) {
+TEST_P(ShmSleep, MessagesAndPutsWakeASleeper) {
   const auto factory = make_shm_factory();
   const auto both = [&](Side& side) {
     Rail& rail = side.connect();
@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(As, ShmSleep, ::testing::Values(Mode::kThreads, Mode::k
                            return test.param == Mode::kThreads ? "threads" : "processes";
                          });
 
-TEST(ShmSleepAlone, AFencingPeerIsBelieved) {
+TEST(ShmSleepAlone, PeerWithoutMembarrierWakesASleeper) {
   ShmNode node;
   RawPeer::Options options;
   options.membarrier = false;
@@ -194,7 +194,7 @@ TEST(ShmSleepAlone, AFencingPeerIsBelieved) {
 
 // A side that was refused, or has a put to continue, asks to be notified of room; other sides do
 // not.
-TEST(ShmSleepAlone, AsksToBeRungForRoomWhereItWaitsForThat) {
+TEST(ShmSleepAlone, AsksForRoomNotificationOnlyWhileWaitingForRoom) {
   std::vector<std::byte> memory(1 << 20);
   const iovec piece{memory.data(), memory.size()};
   for (const bool put : {false, true}) {
@@ -228,7 +228,7 @@ TEST(ShmSleepAlone, AsksToBeRungForRoomWhereItWaitsForThat) {
   }
 }
 
-TEST(ShmSleepAlone, WorkThatIsThereKeepsItAwake) {
+TEST(ShmSleepAlone, PendingWorkPreventsSleep) {
   ShmPair pair;
   EXPECT_TRUE(pair.far_node().sleep(kMillisecond));
   ASSERT_EQ(pair.near().send({}, {}), Code::kOk);
