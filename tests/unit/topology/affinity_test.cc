@@ -67,7 +67,7 @@ const char* word(const Machine& machine, const char* accelerator, const char* ni
                      machine.nics[static_cast<size_t>(port)]);
 }
 
-TEST(Distance, IsWhatTheMachineShows) {
+TEST(Distance, MatchesTheRecordedMachine) {
   const Machine switches = read("eight_nics");
   EXPECT_STREQ(word(switches, "0000:13:00.0", "mlx5_1"), "PIX");
   EXPECT_STREQ(word(switches, "0000:13:00.0", "mlx5_2"), "NODE");
@@ -81,7 +81,7 @@ TEST(Distance, IsWhatTheMachineShows) {
   EXPECT_STREQ(word(nodes, "0000:a1:00.0", "mlx5_3"), "SYS");
 }
 
-TEST(Distance, OfSwitchesInARowIsPxb) {
+TEST(Distance, IsPxbAcrossSeveralSwitches) {
   Machine machine = read("two_ports");
   // There is one more switch between the first downstream port and its accelerator.
   const int accelerator = machine.accelerators[0].function;
@@ -107,7 +107,7 @@ TEST(Distance, OfSwitchesInARowIsPxb) {
   EXPECT_STREQ(word(machine, "0000:15:00.0", "eth0"), "PIX");
 }
 
-TEST(Distance, OfABondIsThatOfItsFarthestPort) {
+TEST(Distance, OfABondIsTheDistanceOfItsFarthestPort) {
   Machine machine = read("eight_nics");
   Nic bond;
   bond.interface = "bond0";
@@ -116,7 +116,7 @@ TEST(Distance, OfABondIsThatOfItsFarthestPort) {
   EXPECT_STREQ(word(machine, "0000:13:00.0", "bond0"), "SYS");
 }
 
-TEST(Distance, WhereTheTreeIsHiddenGoesByNumaNodes) {
+TEST(Distance, UsesNumaNodesIfTheTreeIsHidden) {
   Machine machine = read("eight_nics");
   for (Accelerator& each : machine.accelerators) {
     each.numa_nodes = numa_nodes_of(machine, each.function);
@@ -128,7 +128,7 @@ TEST(Distance, WhereTheTreeIsHiddenGoesByNumaNodes) {
   EXPECT_STREQ(word(machine, "0000:13:00.0", "mlx5_0"), "SYS");
 }
 
-TEST(Affinity, OfTheRecordedMachines) {
+TEST(Affinity, MatchesTheRecordedMachines) {
   EXPECT_THAT(first_nics(read("eight_nics")),
               ElementsAre("mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1", "mlx5_4:1", "mlx5_5:1",
                           "mlx5_6:1", "mlx5_7:1"));
@@ -143,7 +143,7 @@ TEST(Affinity, OfTheRecordedMachines) {
               ElementsAre("mlx5_0:1", "mlx5_3:1", "mlx5_1:1", "mlx5_2:1"));
 }
 
-TEST(Affinity, ASharedNicIsDividedAndSecondOnesAreSharedEvenly) {
+TEST(Affinity, SharedNicsAreDividedEvenly) {
   const Machine machine = read("four_nics");
   const Affinity affinity = assign_nics(machine, {});
   for (const NicOrder& order : affinity.accelerators) {
@@ -158,7 +158,7 @@ TEST(Affinity, ASharedNicIsDividedAndSecondOnesAreSharedEvenly) {
   EXPECT_EQ(seconds, std::vector<int>(eight.nics.size(), 1));
 }
 
-TEST(Affinity, ANicThatDoesNotTellItsRateCountsAsTheSlowest) {
+TEST(Affinity, NicWithUnknownRateCountsAsTheSlowest) {
   Machine machine;
   for (const uint64_t rate : {100'000u, 0u, 25'000u}) {
     machine.nics.push_back({});
@@ -171,7 +171,7 @@ TEST(Affinity, ANicThatDoesNotTellItsRateCountsAsTheSlowest) {
   EXPECT_EQ(counted_mbit_per_s(machine, machine.nics[0]), 1u);
 }
 
-TEST(Affinity, HostMemoryGetsTheNicsOfItsNode) {
+TEST(Affinity, HostMemoryUsesTheNicsOfItsNode) {
   const Machine machine = read("four_nics");
   const Affinity affinity = assign_nics(machine, {});
   ASSERT_EQ(affinity.numa_nodes.size(), 2u);
@@ -181,7 +181,7 @@ TEST(Affinity, HostMemoryGetsTheNicsOfItsNode) {
               ElementsAre("mlx5_2:1", "mlx5_3:1", "eno1", "mlx5_0:1", "mlx5_1:1"));
 }
 
-TEST(Affinity, AMachineWithoutNodesOrNicsIsAnOrdinaryOne) {
+TEST(Affinity, MachineWithoutNodesOrNicsIsAccepted) {
   Machine machine;
   Affinity affinity = assign_nics(machine, {});
   EXPECT_TRUE(affinity.accelerators.empty());
@@ -249,7 +249,7 @@ void expect_best(const Machine& machine, const std::string& what) {
   ASSERT_EQ(worst, best_worst_share(machine, nearest)) << what;
 }
 
-TEST(Affinity, HasTheBestWorstShareOfAllAssignments) {
+TEST(Affinity, WorstShareIsTheBestOfAllAssignments) {
   for (const char* name : kMachines) expect_best(read(name), name);
 }
 
@@ -311,7 +311,7 @@ Machine random_machine(std::mt19937& random) {
   return machine;
 }
 
-TEST(Affinity, HasTheBestWorstShareOnRandomMachines) {
+TEST(Affinity, WorstShareIsTheBestOnRandomMachines) {
   for (unsigned int seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
     const Machine machine = random_machine(random);
@@ -333,7 +333,7 @@ TEST(NicRules, ListsAllowAndExclude) {
   EXPECT_THAT(of_first("eno1"), ElementsAre("eno1"));
 }
 
-TEST(NicRules, AListForOneUserReplacesTheOthers) {
+TEST(NicRules, ListForOneUserReplacesTheGeneralList) {
   const Machine machine = read("four_nics");
   const Affinity affinity =
       assign_nics(machine, rules("^eno1|acc1=mlx5_3|0000:43:00.0=^mlx5_1|numa1=eno1"));
@@ -345,7 +345,7 @@ TEST(NicRules, AListForOneUserReplacesTheOthers) {
   EXPECT_THAT(names(machine, affinity.numa_nodes[1]), ElementsAre("eno1"));
 }
 
-TEST(NicRules, TheGeneralListHasItsOwnOrder) {
+TEST(NicRules, GeneralListSetsTheOrder) {
   const Machine machine = read("unequal_rates");
   const auto general = [&](const std::string& text) {
     std::vector<std::string> result;
@@ -361,7 +361,7 @@ TEST(NicRules, TheGeneralListHasItsOwnOrder) {
   EXPECT_FALSE(rules("acc0=mlx5_1").has_general());
 }
 
-TEST(NicRules, WhatIsWrongIsNamed) {
+TEST(NicRules, ParseErrorNamesTheFault) {
   const auto error = [](const std::string& text) {
     const Result<NicRules> parsed = NicRules::parse(text);
     return parsed.ok() ? "none" : std::string(parsed.status().text());
@@ -376,7 +376,7 @@ TEST(NicRules, WhatIsWrongIsNamed) {
   EXPECT_EQ(error(""), "none");
 }
 
-TEST(NicRules, WhatTheMachineLacksIsNamed) {
+TEST(NicRules, CheckNamesWhatTheMachineLacks) {
   const Machine machine = read("nic_down");
   const auto error = [&](const std::string& text) {
     return std::string(rules(text).check(machine).text());
@@ -391,7 +391,7 @@ TEST(NicRules, WhatTheMachineLacksIsNamed) {
   EXPECT_THAT(error("^mlx5_*"), HasSubstr("no NIC is left that is up"));
 }
 
-TEST(NicRules, BridgesCountOnlyWhenNamedAndVirtualOnesWhereThereIsNothingElse) {
+TEST(NicRules, BridgesAreUsedOnlyIfNamedAndVirtualNicsOnlyAsALastResort) {
   Machine machine;
   for (const auto& [name, kind] :
        {std::pair("eth0", NicKind::kVirtual), {"docker0", NicKind::kBridge}}) {
@@ -420,7 +420,7 @@ std::vector<std::string> nics_of(const Machine& machine, const RankPlace& place,
   return result;
 }
 
-TEST(RankNics, OneAcceleratorHasTheFirstOfItsOrder) {
+TEST(RankNics, SingleAcceleratorGetsTheFirstNicsOfItsOrder) {
   const Machine machine = read("eight_nics");
   const Affinity affinity = assign_nics(machine, {});
   for (size_t i = 0; i < machine.accelerators.size(); ++i) {
@@ -436,7 +436,7 @@ TEST(RankNics, OneAcceleratorHasTheFirstOfItsOrder) {
   }
 }
 
-TEST(RankNics, SeveralAcceleratorsGetTheirFirstBeforeAnySecond) {
+TEST(RankNics, EveryAcceleratorGetsItsFirstNicBeforeAnySecond) {
   const Machine machine = read("eight_nics");
   const Affinity affinity = assign_nics(machine, {});
   const std::vector<std::string> chosen = nics_of(machine, {.accelerators = {0, 5}}, 2);
@@ -445,7 +445,7 @@ TEST(RankNics, SeveralAcceleratorsGetTheirFirstBeforeAnySecond) {
   EXPECT_EQ(chosen[1], names(machine, affinity.accelerators[5]).front());
 }
 
-TEST(RankNics, ARankWithoutAcceleratorHasThoseOfItsNode) {
+TEST(RankNics, RankWithoutAcceleratorUsesTheNicsOfItsNode) {
   const Machine machine = read("four_nodes");
   const Affinity affinity = assign_nics(machine, {});
   for (size_t node = 0; node < machine.numa_nodes.size(); ++node) {
@@ -457,7 +457,7 @@ TEST(RankNics, ARankWithoutAcceleratorHasThoseOfItsNode) {
 }
 
 // Ranks on different hosts may have chosen different NICs, and still share a subnet.
-TEST(RankNics, EverySubnetHasOne) {
+TEST(RankNics, EverySubnetGetsANic) {
   Machine machine;
   for (const char* subnet : {"a", "a", "b", "c"}) {
     Nic& nic = machine.nics.emplace_back();
@@ -470,7 +470,7 @@ TEST(RankNics, EverySubnetHasOne) {
   EXPECT_EQ(nics_of(machine, {}, 4).size(), 4u);
 }
 
-TEST(RankNics, EveryFabricHasOne) {
+TEST(RankNics, EveryFabricGetsANic) {
   Machine machine;
   for (const char* fabric : {"a", "a", "b", ""}) {
     Nic& nic = machine.nics.emplace_back();
@@ -495,7 +495,7 @@ std::vector<std::string> fabrics_of(const Machine& machine) {
   return result;
 }
 
-TEST(Fabrics, AreThoseThatTheListNames) {
+TEST(Fabrics, NicsJoinTheFabricsThatTheListNames) {
   Machine machine = with_nics({"eth0", "eth1", "ib0"});
   machine.nics[2].fabric = "of the file";
   EXPECT_TRUE(declare_fabrics("", machine).ok());
@@ -506,7 +506,7 @@ TEST(Fabrics, AreThoseThatTheListNames) {
   EXPECT_THAT(fabrics_of(machine), ElementsAre("one", "one", "two"));
 }
 
-TEST(Fabrics, WhatIsWrongIsNamedAndChangesNothing) {
+TEST(Fabrics, InvalidListIsReportedAndChangesNothing) {
   struct Case {
     std::string text;
     Code code;
@@ -530,7 +530,7 @@ TEST(Fabrics, WhatIsWrongIsNamedAndChangesNothing) {
   }
 }
 
-TEST(RankNics, ANicThatIsMuchSlowerIsLeftOut) {
+TEST(RankNics, MuchSlowerNicIsOmitted) {
   Machine machine;
   for (const uint64_t rate : {100'000u, 25'000u, 10'000u}) {
     Nic& nic = machine.nics.emplace_back();
@@ -541,7 +541,7 @@ TEST(RankNics, ANicThatIsMuchSlowerIsLeftOut) {
   EXPECT_THAT(nics_of(machine, {}, 4), ElementsAre("eth100000", "eth25000"));
 }
 
-TEST(RankNics, EachUserTakesTheFirstOfItsOrderThatWereChosen) {
+TEST(RankNics, UserTakesTheFirstChosenNicsOfItsOrder) {
   const NicOrder order = {{.nic = 3}, {.nic = 0}, {.nic = 2}, {.nic = 1}};
   EXPECT_THAT(nics_of_user(order, {0, 1, 2}, 2), ElementsAre(0, 2)) << "places in what was chosen";
   EXPECT_THAT(nics_of_user(order, {2, 3}, 1), ElementsAre(1));
@@ -550,7 +550,7 @@ TEST(RankNics, EachUserTakesTheFirstOfItsOrderThatWereChosen) {
   EXPECT_THAT(nics_of_user({}, {1, 2}, 8), ElementsAre());
 }
 
-TEST(RankNics, ProcessorsAreInTheNodesWhoseListsHaveThem) {
+TEST(RankNics, ProcessorsBelongToTheNodesThatListThem) {
   Machine machine;
   for (const char* processors : {"0-3,8-11", "4-7,12,2000", "", "no list"}) {
     machine.numa_nodes.emplace_back().processors = processors;

@@ -60,7 +60,7 @@ struct Tree {
   }
 };
 
-TEST(HostLinks, NicsBehindOneLinkShareIt) {
+TEST(HostLinks, NicsBehindOnePcieLinkShareIt) {
   Tree tree;
   const int root = tree.add(PciKind::kRootComplex, 0, 0, 0, kNone, 0);
   const int port = tree.add(PciKind::kBridge, 0, 1, 0, root, 9000);
@@ -84,7 +84,7 @@ TEST(HostLinks, NicsBehindOneLinkShareIt) {
   EXPECT_THAT(links.nics_of(1), ElementsAre(1));
 }
 
-TEST(HostLinks, APartOfABondLimitsNothing) {
+TEST(HostLinks, PcieLinkOfABondMemberLimitsNothing) {
   Tree tree;
   const int root = tree.add(PciKind::kRootComplex, 0, 0, 0, kNone, 0);
   const int port = tree.add(PciKind::kBridge, 0, 1, 0, root, 8000);
@@ -99,7 +99,7 @@ TEST(HostLinks, APartOfABondLimitsNothing) {
   EXPECT_THAT(links.nics[1].links, IsEmpty());
 }
 
-TEST(HostLinks, WhatIsUnknownIsNotSaid) {
+TEST(HostLinks, UnknownRatesAreOmitted) {
   Tree tree;
   const int root = tree.add(PciKind::kRootComplex, 0, 0, 0, kNone, 0);
   const int function = tree.add(PciKind::kFunction, 1, 0, 0, root, 0);
@@ -112,7 +112,7 @@ TEST(HostLinks, WhatIsUnknownIsNotSaid) {
   EXPECT_EQ(links.nics[1].mbit_per_s, 0U);
 }
 
-TEST(HostLinks, RecordedMachinesComeBackFromFewBytes) {
+TEST(HostLinks, RecordedMachinesReadBackFromFewBytes) {
   for (const char* const name : kMachines) {
     Result<Machine> machine = read_machine_file(machine_path(std::string(name) + ".xml"));
     if (machine.status().code() == Code::kUnsupported) GTEST_SKIP() << machine.status().text();
@@ -138,7 +138,7 @@ TEST(HostLinks, RecordedMachinesComeBackFromFewBytes) {
   }
 }
 
-TEST(HostLinks, TheLargestHostFitsTheBound) {
+TEST(HostLinks, LargestHostFitsTheSizeLimit) {
   Tree tree;
   int above = tree.add(PciKind::kRootComplex, 0, 0, 0, kNone, 0);
   for (uint8_t i = 1; i <= 20; ++i) {
@@ -162,7 +162,7 @@ TEST(HostLinks, TheLargestHostFitsTheBound) {
   EXPECT_EQ(decode_host_links(bytes).value(), links);
 }
 
-TEST(HostLinks, AnyNameOfANicComesBack) {
+TEST(HostLinks, AnyNicNameReadsBackAsWritten) {
   const std::vector<std::string> names = {std::string(72, '\x01'), std::string(72, '\xff'),
                                           std::string(71, 'a') + "\xc3\xa4" + "b",
                                           "\xf0\x9f\x98\x80" + std::string(80, 'c')};
@@ -181,7 +181,7 @@ TEST(HostLinks, AnyNameOfANicComesBack) {
   }
 }
 
-TEST(HostLinks, BrokenBytesAreRefused) {
+TEST(HostLinks, MalformedBytesAreRefused) {
   HostLinks links{
       .pcie = {{"0000:01:00.0", 1000}}, .nics = {{"eth0", 1000, {0}}}, .devices = {{0}, {0}}};
   ASSERT_TRUE(decode_host_links(encode_host_links(links)).ok());
@@ -294,7 +294,7 @@ TEST(LinkEstimate, UnknownRatesLimitNothing) {
   EXPECT_THAT(none.model.hosts[0].inside, IsEmpty());
 }
 
-TEST(LinkEstimate, PathsGoByWhatAllRanksOfBothClustersHave) {
+TEST(LinkEstimate, PathsUseTheFastestTransportThatAllRanksHave) {
   const HostLinks links = two_nics(400'000, 64'000);
   std::vector<RankLinks> ranks{{host_id(0), "a", "x", 0b110, &links},
                                {host_id(1), "b", "x", 0b110, &links},
@@ -310,7 +310,7 @@ TEST(LinkEstimate, PathsGoByWhatAllRanksOfBothClustersHave) {
   EXPECT_FALSE(model.path(2, 2).exists);
 }
 
-TEST(LinkEstimate, HostsOfOneLabelAreToldApart) {
+TEST(LinkEstimate, HostsWithEqualLabelsAreDistinguished) {
   const std::vector<RankLinks> ranks{
       {host_id(5), "node", "", 1, nullptr},   {host_id(3), "node", "", 1, nullptr},
       {host_id(1), "node#2", "", 1, nullptr}, {host_id(5), "node", "", 1, nullptr},
@@ -349,7 +349,7 @@ TEST(LinkEstimate, RanksOfOneHostDescribeItTogether) {
               ElementsAre("a pcie p out", "a eth1 out"));
 }
 
-TEST(LinkEstimate, AnyNamesMakeASoundModel) {
+TEST(LinkEstimate, AnyLabelsMakeAValidModel) {
   std::mt19937 random(3);
   const HostLinks links = two_nics(1'000, 1'000);
   const auto text = [&] {
@@ -374,7 +374,7 @@ TEST(LinkEstimate, AnyNamesMakeASoundModel) {
   }
 }
 
-TEST(LinkEstimate, SaysWhichLimitIsExceeded) {
+TEST(LinkEstimate, ErrorNamesTheExceededLimit) {
   const auto text = [](size_t hosts, size_t clusters, const HostLinks& links) {
     std::vector<std::string> names;
     for (size_t i = 0; i < hosts; ++i) names.push_back(std::to_string(i));

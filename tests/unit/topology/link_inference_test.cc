@@ -53,7 +53,7 @@ PairShares shares_of(size_t hosts, Share share) {
   return shares;
 }
 
-TEST(FindClusters, NoiseDividesNothing) {
+TEST(FindClusters, NoiseDoesNotSplitAUniformNetwork) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     Draw draw(seed);
     const size_t hosts = draw.between(1, 20);
@@ -64,7 +64,7 @@ TEST(FindClusters, NoiseDividesNothing) {
   }
 }
 
-TEST(FindClusters, AJumpDivides) {
+TEST(FindClusters, RateJumpSplitsClusters) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     Draw draw(seed);
     const size_t hosts = draw.between(3, 20);
@@ -81,7 +81,7 @@ TEST(FindClusters, AJumpDivides) {
   }
 }
 
-TEST(FindClusters, AJumpIsAFactorOfTwo) {
+TEST(FindClusters, OnlyAJumpByAFactorOfTwoSplits) {
   const auto divided = [](uint64_t across) {
     return find_clusters(4, shares_of(4, [&](size_t i, size_t j) -> uint64_t {
                            return i / 2 == j / 2 ? 800'000 : across;
@@ -91,7 +91,7 @@ TEST(FindClusters, AJumpIsAFactorOfTwo) {
   EXPECT_THAT(divided(400'001), Each(0));
 }
 
-TEST(FindClusters, TheGreatestJumpCounts) {
+TEST(FindClusters, LargestJumpDeterminesTheClusters) {
   // Racks in sites: 0.8 inside a rack, 0.3 inside a site, 0.01 beyond.
   const auto share = [](size_t i, size_t j) -> uint64_t {
     return i / 2 == j / 2 ? 800'000 : i / 4 == j / 4 ? 300'000 : 10'000;
@@ -104,14 +104,14 @@ TEST(FindClusters, TheGreatestJumpCounts) {
   EXPECT_THAT(find_clusters(3, shares_of(3, chain)), Each(0));
 }
 
-TEST(FindClusters, TheSlowerDirectionCounts) {
+TEST(FindClusters, SlowerDirectionOfAPairIsUsed) {
   const auto share = [](size_t i, size_t j) -> uint64_t {
     return i / 2 == j / 2 || i < j ? 800'000 : 100'000;
   };
   EXPECT_THAT(find_clusters(4, shares_of(4, share)), ElementsAre(0, 0, 1, 1));
 }
 
-TEST(FindClusters, UnknownPairsDoNotCount) {
+TEST(FindClusters, UnmeasuredPairsAreIgnored) {
   const auto ring = [](size_t i, size_t j) -> uint64_t {
     const size_t apart = std::max(i, j) - std::min(i, j);
     if (apart != 1 && apart != 7) return 0;
@@ -257,7 +257,7 @@ void expect_promises(const Network& network, const LinkModel& found, Draw& draw,
   }
 }
 
-TEST(LinkInference, RandomNetworksComeBack) {
+TEST(LinkInference, RandomNetworksAreRecovered) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     Draw draw(seed);
     const Network network = random_network(draw, 30, 800);
@@ -269,7 +269,7 @@ TEST(LinkInference, RandomNetworksComeBack) {
   }
 }
 
-TEST(LinkInference, ClustersComeBackWhereTrunksAreSlow) {
+TEST(LinkInference, ClustersAreRecoveredIfTrunksAreSlow) {
   for (uint32_t seed = 1; seed <= 100; ++seed) {
     Draw draw(seed);
     // Every pair across gets less than half of what the slowest NIC can do.
@@ -311,7 +311,7 @@ LinkMeasurements four_hosts(uint64_t alone, uint64_t together) {
   return measured;
 }
 
-TEST(LinkInference, TellsSharedTrunksFromLimitsOfOneTransfer) {
+TEST(LinkInference, DistinguishesSharedTrunksFromLimitsOfOneTransfer) {
   // Two pairs together get no more than one, so they share a trunk.
   const LinkModel shared = infer(four_hosts(200, 200)).value();
   const ClusterPath& trunk = shared.path(0, 1);
@@ -355,7 +355,7 @@ TEST(LinkInference, FindsTheUplinkOfACluster) {
   EXPECT_THAT(both, ElementsAre(100 * kMbyte, 100 * kMbyte));
 }
 
-TEST(LinkInference, ASlowHostIsNoClusterOfItsOwn) {
+TEST(LinkInference, SlowHostIsNotItsOwnCluster) {
   LinkMeasurements measured;
   measured.hosts = {"fast0", "fast1", "fast2", "slow"};
   for (int i = 0; i < 4; ++i) {
@@ -366,7 +366,7 @@ TEST(LinkInference, ASlowHostIsNoClusterOfItsOwn) {
   EXPECT_THAT(infer(measured).value().clusters, SizeIs(1));
 }
 
-TEST(LinkInference, FoundClustersNeedNotAllBeMeasured) {
+TEST(LinkInference, ClustersNeverMeasuredTogetherHaveAnUnlimitedPath) {
   // Clusters of two in a row; the first and the last one were never measured together.
   LinkMeasurements measured;
   for (int i = 0; i < 6; ++i) measured.hosts.push_back(fmt::format("h{}", i));
@@ -382,7 +382,7 @@ TEST(LinkInference, FoundClustersNeedNotAllBeMeasured) {
   EXPECT_TRUE(model.value().path(0, 2).exists);
 }
 
-TEST(LinkInference, SaysWhatIsWrong) {
+TEST(LinkInference, ErrorNamesTheFaultyMeasurement) {
   const auto text = [](const LinkMeasurements& measured) {
     return std::string(infer(measured).status().text());
   };

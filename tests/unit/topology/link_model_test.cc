@@ -85,7 +85,7 @@ Route route_of(const LinkModel& model, const LinkEnd& from, const LinkEnd& to) {
   return found.ok() ? *found : Route{};
 }
 
-TEST(LinkModel, ARouteIsWhatItsBytesCross) {
+TEST(LinkModel, RouteListsTheResourcesItCrosses) {
   const LinkModel model = model_of(kModel);
   const Route there = route_of(model, {"a0", ""}, {"b0", ""});
   EXPECT_THAT(names(model, there), ElementsAre("a0 pcie", "a0 eth0 out", "trunk a to b", "b0 in"));
@@ -102,7 +102,7 @@ TEST(LinkModel, ARouteIsWhatItsBytesCross) {
   EXPECT_EQ(rate_alone(model, route_of(model, {"a1", ""}, {"a1", ""})), kMaxBytesPerS);
 }
 
-TEST(LinkModel, SaysWhichEndItLacks) {
+TEST(LinkModel, ErrorNamesTheEndThatIsMissing) {
   const LinkModel model = model_of(kModel);
   EXPECT_THAT(std::string(route(model, {"a0", ""}, {"c0", ""}).status().text()), HasSubstr("'c0'"));
   EXPECT_THAT(std::string(route(model, {"a0", "eth7"}, {"b0", ""}).status().text()),
@@ -110,7 +110,7 @@ TEST(LinkModel, SaysWhichEndItLacks) {
   EXPECT_EQ(route(model, {"", ""}, {"b0", ""}).status().code(), Code::kNotFound);
 }
 
-TEST(LinkModel, RoutesShareWhatTheyHaveInCommon) {
+TEST(LinkModel, ConcurrentRoutesShareCommonResources) {
   const LinkModel model = model_of(kModel);
   const Route one = route_of(model, {"a0", "eth0"}, {"a1", ""});
   const Route two = route_of(model, {"a0", "eth1"}, {"b0", ""});
@@ -178,7 +178,7 @@ TEST(LinkModel, RatesAreMaxMinFair) {
   }
 }
 
-TEST(LinkModelJson, IsReadAndWrittenWithoutLoss) {
+TEST(LinkModelJson, ModelReadsBackAsWritten) {
   const LinkModel model = model_of(kModel);
   EXPECT_EQ(model.hosts[0].label, "a0");
   EXPECT_EQ(model_of(to_json(model)), model);
@@ -188,7 +188,7 @@ TEST(LinkModelJson, IsReadAndWrittenWithoutLoss) {
   EXPECT_FALSE(claims_to_be_link_model(R"({"rows": []})"));
 }
 
-TEST(LinkModelJson, TheHashIsOfTheContentAndNotOfTheOrder) {
+TEST(LinkModelJson, HashDependsOnContentAndNotOnOrder) {
   const uint64_t hash = hash_of(model_of(kModel));
   // The hash is the same on all processors.
   EXPECT_EQ(hash, 0x3707737bc386f73aU) << fmt::format("{:#x}", hash);
@@ -202,7 +202,7 @@ TEST(LinkModelJson, TheHashIsOfTheContentAndNotOfTheOrder) {
   EXPECT_NE(hash_of(model_of(changed("\"kind\": \"pcie\"", "\"kind\": \"uplink\""))), hash);
 }
 
-TEST(LinkModelJson, SaysWhatIsWrong) {
+TEST(LinkModelJson, ErrorNamesTheFaultyObject) {
   struct Fault {
     const char* from;
     const char* to;
@@ -252,7 +252,7 @@ TEST(LinkModelJson, SaysWhatIsWrong) {
   }
 }
 
-TEST(LinkModelJson, HostileFilesCostLittle) {
+TEST(LinkModelJson, HostileFilesAreRefusedWithoutMuchMemory) {
   const std::string brackets =
       "{\"format\": \"hetcomm link model\", \"hosts\": " + std::string(1u << 20, '[');
   EXPECT_THAT(std::string(parse_link_model(brackets).status().text()), HasSubstr("nested"));

@@ -48,7 +48,7 @@ std::string document(const std::string& members) {
   return R"({"format": "hetcomm topology", "version": 1, )" + members + "}";
 }
 
-TEST(PciAddress, IsReadAsItIsWritten) {
+TEST(PciAddress, ParsesWhatItPrints) {
   EXPECT_EQ(parse_pci_address("3B:00.1")->text(), "0000:3b:00.1");
   EXPECT_EQ(parse_pci_address("10000:e1:1f.7")->text(), "10000:e1:1f.7");
   for (const char* wrong :
@@ -58,7 +58,7 @@ TEST(PciAddress, IsReadAsItIsWritten) {
   }
 }
 
-TEST(HwlocFile, HasAllThatHwlocAndTheFileBesideItSay) {
+TEST(HwlocFile, ReadsHwlocAndTheAccompanyingFile) {
   const Machine machine = read("eight_nics");
   EXPECT_EQ(machine.numa_nodes.size(), 2u);
   EXPECT_EQ(machine.numa_nodes[1].number, 1u);
@@ -82,7 +82,7 @@ TEST(HwlocFile, HasAllThatHwlocAndTheFileBesideItSay) {
   EXPECT_THAT(numa_nodes_of(machine, third.functions[0]), ElementsAre(0));
 }
 
-TEST(HwlocFile, APortIsFoundByEveryName) {
+TEST(HwlocFile, PortIsFoundByEachOfItsNames) {
   const Machine machine = read("two_ports");
   const int second = machine.find_nic("mlx4_0:2");
   ASSERT_NE(second, kNone);
@@ -94,39 +94,39 @@ TEST(HwlocFile, APortIsFoundByEveryName) {
   EXPECT_EQ(machine.find_nic("eth2"), kNone);
 }
 
-TEST(HwlocFile, ABondIsCarriedByWhatItLiesOver) {
+TEST(HwlocFile, BondBelongsToTheFunctionsOfItsMembers) {
   const Machine machine = read("two_ports");
   EXPECT_EQ(nic(machine, "bond0").functions, nic(machine, "eth0").functions);
 }
 
-TEST(HwlocFile, AConsoleIsNoAccelerator) {
+TEST(HwlocFile, ConsoleIsNotAnAccelerator) {
   const Machine machine = read("two_ports");
   EXPECT_NE(machine.find_pci(*parse_pci_address("0000:01:00.0")), kNone);
   EXPECT_EQ(machine.find_accelerator(*parse_pci_address("0000:01:00.0")), kNone);
   EXPECT_EQ(machine.accelerators.size(), 2u);
 }
 
-TEST(HwlocFile, ANicNearAWholeSocketIsNearAllItsNodes) {
+TEST(HwlocFile, NicNearAWholeSocketIsNearAllItsNodes) {
   const Machine machine = read("four_nodes");
   EXPECT_THAT(numa_nodes_of(machine, nic(machine, "mlx5_3").functions.at(0)),
               ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(numa_nodes_of(machine, nic(machine, "mlx5_2").functions.at(0)), ElementsAre(6));
 }
 
-TEST(HwlocFile, OfNoKindThatHwlocReadsIsRefused) {
+TEST(HwlocFile, FileThatHwlocCannotReadIsRefused) {
   for (const char* wrong : {"", "nothing", "<topology/>", "<?xml version=\"1.0\"?><a><b></a>"}) {
     const Result<Machine> machine = parse_hwloc_xml(wrong);
     EXPECT_EQ(machine.status().code(), Code::kInvalidArgument) << wrong;
   }
 }
 
-TEST(MachineFile, ThatIsNotThereIsNamed) {
+TEST(MachineFile, MissingFileIsNamed) {
   const Result<Machine> machine = read_machine_file("/nowhere/machine.json");
   ASSERT_FALSE(machine.ok());
   EXPECT_THAT(std::string(machine.status().text()), HasSubstr("/nowhere/machine.json"));
 }
 
-TEST(MachineFile, WithAMistakeIsNamedWithTheLine) {
+TEST(MachineFile, SyntaxErrorIsReportedWithFileAndLine) {
   const std::string path = testing::TempDir() + "/machine.json";
   std::ofstream(path) << "{\n \"format\": oops\n}";
   const Result<Machine> machine = read_machine_file(path);
@@ -136,7 +136,7 @@ TEST(MachineFile, WithAMistakeIsNamedWithTheLine) {
   std::filesystem::remove(path);
 }
 
-TEST(MachineJson, ReadAgainIsTheSame) {
+TEST(MachineJson, MachineReadsBackAsWritten) {
   for (const char* name : kMachines) {
     const Machine machine = read(name);
     const std::string json = to_json(machine);
@@ -150,7 +150,7 @@ TEST(MachineJson, ReadAgainIsTheSame) {
   }
 }
 
-TEST(MachineJson, TheExampleOfTheReadmeIsRead) {
+TEST(MachineJson, ExampleInTheReadmeParses) {
   std::ifstream file(machine_path("../../topology/README.md"));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const size_t begin = text.find("```json\n") + 8;
@@ -164,7 +164,7 @@ TEST(MachineJson, TheExampleOfTheReadmeIsRead) {
   EXPECT_EQ(again->nics, machine->nics);
 }
 
-TEST(MachineJson, LinksBetweenAcceleratorsAreKept) {
+TEST(MachineJson, AcceleratorLinksReadBackAsWritten) {
   Machine machine = read("one_nic");
   machine.links.push_back({0, 3, "xGMI", 50'000});
   machine.links.push_back({1, 2, "xGMI", 0});
@@ -210,7 +210,7 @@ Machine shuffled(const Machine& machine, std::mt19937& random) {
   return result;
 }
 
-TEST(Machine, HasOneOrderWhateverOrderItIsReadIn) {
+TEST(Machine, OrderDoesNotDependOnTheReadingOrder) {
   std::mt19937 random(7);
   for (const char* name : kMachines) {
     const Machine machine = read(name);
@@ -223,7 +223,7 @@ TEST(Machine, HasOneOrderWhateverOrderItIsReadIn) {
   }
 }
 
-TEST(MachineJson, WhatIsWrongIsNamedWithItsPath) {
+TEST(MachineJson, ErrorNamesTheFaultWithItsPath) {
   EXPECT_THAT(error_of("[]"), HasSubstr("is no object"));
   EXPECT_THAT(error_of("{}"), HasSubstr("format is not 'hetcomm topology'"));
   EXPECT_THAT(error_of(R"({"format": "hetcomm topology", "version": 2})"),
@@ -258,12 +258,12 @@ TEST(MachineJson, WhatIsWrongIsNamedWithItsPath) {
   EXPECT_THAT(error_of(std::string(200, '[')), HasSubstr("nested more deeply"));
 }
 
-TEST(MachineJson, OfAnotherVersionIsUnsupported) {
+TEST(MachineJson, AnotherVersionIsUnsupported) {
   EXPECT_EQ(parse_machine(R"({"format": "hetcomm topology", "version": 2})").status().code(),
             Code::kUnsupported);
 }
 
-TEST(MachineJson, ATreeThatIsTooDeepIsRefused) {
+TEST(MachineJson, OverlyDeepTreeIsRefused) {
   std::string tree = R"({"kind": "bridge", "address": "0001:00:00.0"})";
   for (int i = 0; i < 66; ++i) {
     const PciAddress address{0, static_cast<uint8_t>(i), 0, 0};
@@ -274,7 +274,7 @@ TEST(MachineJson, ATreeThatIsTooDeepIsRefused) {
   EXPECT_THAT(error_of(document(R"("pci": [)" + tree + "]")), HasSubstr("bridges"));
 }
 
-TEST(MachineJson, NicsThatAreAddedChangeThoseThatAreThere) {
+TEST(MachineJson, AddedNicsUpdateExistingOnes) {
   Machine machine = read("nic_down");
   ASSERT_TRUE(
       add_nics(document(R"("nics": [{"rdma_device": "mlx5_1", "state": "up"}])"), machine).ok());
@@ -288,7 +288,7 @@ TEST(MachineJson, NicsThatAreAddedChangeThoseThatAreThere) {
   EXPECT_EQ(to_json(machine), to_json(before));
 }
 
-TEST(MachineJson, ANicOverItselfIsRefused) {
+TEST(MachineJson, NicAboveItselfIsRefused) {
   const std::string tree =
       R"("pci": [{"kind": "root complex", "address": "0000:00:00.0", "children": [
            {"kind": "function", "address": "0000:01:00.0"},
@@ -298,13 +298,13 @@ TEST(MachineJson, ANicOverItselfIsRefused) {
               HasSubstr("nics[0].over names no NIC before this one"));
 }
 
-TEST(HwlocFile, ThatIsTooDeepIsRefused) {
+TEST(HwlocFile, OverlyDeepXmlIsRefused) {
   std::string xml = "<?xml version=\"1.0\"?><topology version=\"2.0\">";
   for (int i = 0; i < 100'000; ++i) xml += "<object type=\"Bridge\">";
   EXPECT_THAT(std::string(parse_hwloc_xml(xml).status().text()), HasSubstr("too deeply"));
 }
 
-TEST(MachineJson, DamagedIsRefusedOrSound) {
+TEST(MachineJson, DamagedFileIsRefusedOrGivesAValidMachine) {
   const std::string good = to_json(read("two_ports"));
   std::mt19937 random(11);
   for (size_t length = 0; length < good.size(); length += 7) {
@@ -324,7 +324,7 @@ TEST(MachineJson, DamagedIsRefusedOrSound) {
   }
 }
 
-TEST(MachineFile, DisagreementNamesWhatIsMissing) {
+TEST(MachineFile, DisagreementWithTheHostNamesWhatIsMissing) {
   const Machine file = read("eight_nics");
   EXPECT_EQ(disagreement(file, file), "");
   Machine live = file;

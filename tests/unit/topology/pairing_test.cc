@@ -39,19 +39,19 @@ uint64_t total(const std::vector<PortPair>& pairs) {
                          [](uint64_t sum, const PortPair& pair) { return sum + pair.mbit_per_s; });
 }
 
-TEST(Pairing, OfEqualHostsIsInOrder) {
+TEST(Pairing, EqualHostsPairInOrder) {
   EXPECT_THAT(pair_ports(ports({100, 100, 100}), ports({100, 100, 100}), kMany),
               ElementsAre(PortPair{0, 0, 100}, PortPair{1, 1, 100}, PortPair{2, 2, 100}));
 }
 
-TEST(Pairing, TwoAgainstOneThatIsTwiceAsFast) {
+TEST(Pairing, TwoNicsPairWithOneTwiceAsFast) {
   EXPECT_THAT(pair_ports(ports({100, 100}), ports({200}), kMany),
               ElementsAre(PortPair{0, 0, 100}, PortPair{1, 0, 100}));
   EXPECT_THAT(pair_ports(ports({200}), ports({100, 100}), kMany),
               ElementsAre(PortPair{0, 0, 100}, PortPair{0, 1, 100}));
 }
 
-TEST(Pairing, EightAgainstFourSpreads) {
+TEST(Pairing, EightNicsSpreadOverFour) {
   const auto equal =
       pair_ports(ports(std::vector<uint64_t>(8, 100)), ports({100, 100, 100, 100}), 4);
   EXPECT_EQ(total(equal), 400u);
@@ -66,7 +66,7 @@ TEST(Pairing, EightAgainstFourSpreads) {
   EXPECT_THAT(uses, ElementsAre(2, 2, 2, 2));
 }
 
-TEST(Pairing, KeepsToSubnets) {
+TEST(Pairing, PairsStayWithinSubnets) {
   std::vector<Port> lower{{100, {"10.0.0.0/24"}, {}}, {100, {"10.0.1.0/24"}, {}}};
   std::vector<Port> upper{{100, {"10.0.1.0/24"}, {}}, {100, {"10.0.0.0/24"}, {}}};
   EXPECT_THAT(pair_ports(lower, upper, kMany),
@@ -78,7 +78,7 @@ TEST(Pairing, KeepsToSubnets) {
   EXPECT_EQ(reach(lower[1], upper[0]), Reach::kMaybe);
 }
 
-TEST(Pairing, KeepsToFabrics) {
+TEST(Pairing, PairsStayWithinFabrics) {
   std::vector<Port> lower{{100, {"10.0.0.0/24"}, "a"}, {100, {"10.0.0.0/24"}, "b"}};
   std::vector<Port> upper{{100, {"10.0.0.0/24"}, "b"}, {100, {"10.0.0.0/24"}, "c"}};
   EXPECT_THAT(pair_ports(lower, upper, kMany), ElementsAre(PortPair{1, 0, 100}));
@@ -86,7 +86,7 @@ TEST(Pairing, KeepsToFabrics) {
   EXPECT_THAT(pair_ports(lower, upper, kMany), IsEmpty());
 }
 
-TEST(Pairing, TriesOnlyWhereThatAddsSomething) {
+TEST(Pairing, DoubtfulPairsAreTriedOnlyIfTheyAddCapacity) {
   // Both ends of the first subnet saturate each other.
   std::vector<Port> lower{{100, {"10.0.0.0/24"}, {}}, {100, {"10.0.1.0/24"}, {}}};
   std::vector<Port> upper{{100, {"10.0.0.0/24"}, {}}};
@@ -96,7 +96,7 @@ TEST(Pairing, TriesOnlyWhereThatAddsSomething) {
               ElementsAre(PortPair{0, 0, 100}, PortPair{1, 0, 100}));
 }
 
-TEST(Pairing, APairThatFailedIsReplaced) {
+TEST(Pairing, FailedPairIsReplaced) {
   const std::vector<Port> lower = ports({100, 100});
   const std::vector<Port> upper = ports({100, 100});
   const auto without = [&](size_t bad_lower, size_t bad_upper) {
@@ -108,13 +108,13 @@ TEST(Pairing, APairThatFailedIsReplaced) {
   EXPECT_THAT(without(0, 1), ElementsAre(PortPair{0, 0, 100}, PortPair{1, 1, 100}));
 }
 
-TEST(Pairing, UnknownRatesCountAsTheSlowestKnown) {
+TEST(Pairing, UnknownRateCountsAsTheSlowestKnown) {
   EXPECT_THAT(pair_ports(ports({0, 0}), ports({0, 0}), kMany),
               ElementsAre(PortPair{0, 0, 0}, PortPair{1, 1, 0}));
   EXPECT_THAT(pair_ports(ports({0}), ports({100, 25}), kMany), ElementsAre(PortPair{0, 0, 25}));
 }
 
-TEST(Pairing, WhereNoRateIsKnownEveryPortIsUsed) {
+TEST(Pairing, EveryPortIsUsedIfNoRateIsKnown) {
   EXPECT_THAT(pair_ports(ports({0, 0}), ports({0}), kMany),
               ElementsAre(PortPair{0, 0, 0}, PortPair{1, 0, 0}));
   for (size_t lower = 1; lower <= 5; ++lower) {
@@ -135,7 +135,7 @@ TEST(Pairing, WhereNoRateIsKnownEveryPortIsUsed) {
   }
 }
 
-TEST(Pairing, WhereNoRateIsKnownSurePairsExcludeDoubtfulOnes) {
+TEST(Pairing, SurePairsExcludeDoubtfulOnesIfNoRateIsKnown) {
   const Port a{.subnets = {"a"}};
   const Port b{.subnets = {"b"}};
   const Port c{.subnets = {"c"}};
@@ -144,13 +144,13 @@ TEST(Pairing, WhereNoRateIsKnownSurePairsExcludeDoubtfulOnes) {
   EXPECT_THAT(pair_ports({a, b}, {c}, kMany), ElementsAre(PortPair{0, 0, 0}, PortPair{1, 0, 0}));
 }
 
-TEST(Pairing, OfHostsWithoutPortsIsEmpty) {
+TEST(Pairing, HostsWithoutPortsGetNoPairs) {
   EXPECT_THAT(pair_ports({}, {}, kMany), IsEmpty());
   EXPECT_THAT(pair_ports(ports({100}), {}, kMany), IsEmpty());
   EXPECT_THAT(pair_ports(ports({100}), ports({100}), 0), IsEmpty());
 }
 
-TEST(Pairing, KeepsTheLargestOfTooMany) {
+TEST(Pairing, FastestPairsAreKeptAtTheLimit) {
   const auto pairs = pair_ports(ports({25, 100, 50}), ports({25, 100, 50}), 2);
   EXPECT_EQ(pairs.size(), 2u);
   EXPECT_GE(pairs[0].mbit_per_s, pairs[1].mbit_per_s);
@@ -176,7 +176,7 @@ uint64_t smallest_cut(const std::vector<uint64_t>& lower, const std::vector<uint
   return least;
 }
 
-TEST(Pairing, CarriesAsMuchAsCanBe) {
+TEST(Pairing, PairsReachTheMaximumTotalRate) {
   constexpr uint64_t kRates[] = {10, 25, 50, 100, 100, 200, 400};
   for (unsigned int seed = 0; seed < 5000; ++seed) {
     std::mt19937 random(seed);

@@ -60,7 +60,7 @@ RankNodes nodes(const Machine& machine, const RankPlace& place, size_t most = 4)
   return nodes_of_rank(machine, affinity, place, nics_of_rank(machine, affinity, place, most));
 }
 
-TEST(RankNodes, AreThoseOfNicAndDevice) {
+TEST(RankNodes, BuffersLieNearNicAndDevice) {
   Machine machine = three_nodes();
   add_nic(machine, {1});
   const int accelerator = add_accelerator(machine, {2});
@@ -72,7 +72,7 @@ TEST(RankNodes, AreThoseOfNicAndDevice) {
   EXPECT_EQ(found.processors.text(), "4-7");
 }
 
-TEST(RankNodes, ADeviceWithoutAPlaceIsStagedNearTheNic) {
+TEST(RankNodes, DeviceWithUnknownPlaceIsStagedNearTheNic) {
   Machine machine = three_nodes();
   add_nic(machine, {1});
   const int accelerator = add_accelerator(machine, {});
@@ -81,7 +81,7 @@ TEST(RankNodes, ADeviceWithoutAPlaceIsStagedNearTheNic) {
   EXPECT_EQ(found.inside, 3);
 }
 
-TEST(RankNodes, OfSeveralThoseCountThatAreShared) {
+TEST(RankNodes, NodesSharedByNicAndDeviceArePreferred) {
   Machine machine = three_nodes();
   add_nic(machine, {0, 1, 2});
   const int accelerator = add_accelerator(machine, {1, 2});
@@ -110,7 +110,7 @@ TEST(RankNodes, ThreadsStayNearTheFirstNicOfEachAccelerator) {
   EXPECT_EQ(nodes(machine, {.numa_nodes = {1}}).processors.text(), "4-7");
 }
 
-TEST(RankNodes, WithoutANicTheyAreThoseOfTheDeviceOrTheRank) {
+TEST(RankNodes, NodesOfDeviceOrRankAreUsedWithoutANic) {
   Machine machine = three_nodes();
   const int accelerator = add_accelerator(machine, {2});
   const RankNodes with = nodes(machine, {.accelerators = {accelerator}, .numa_nodes = {0}});
@@ -130,7 +130,7 @@ void expect_no_wish(const RankNodes& found) {
   EXPECT_TRUE(found.processors.empty());
 }
 
-TEST(RankNodes, OneNodeOrNoPlacesAreNoWish) {
+TEST(RankNodes, SingleNodeOrUnknownPlacesGiveNoPreference) {
   Machine machine = three_nodes();
   add_nic(machine, {});
   const int accelerator = add_accelerator(machine, {});
@@ -145,7 +145,7 @@ TEST(RankNodes, OneNodeOrNoPlacesAreNoWish) {
   }
 }
 
-TEST(RankNodes, OfARecordedMachine) {
+TEST(RankNodes, NodesMatchARecordedMachine) {
   Result<Machine> machine = read_machine_file(machine_path("four_nodes.xml"));
   ASSERT_TRUE(machine.ok()) << machine.status().text();
   for (size_t i = 0; i < machine->accelerators.size(); ++i) {
@@ -158,7 +158,7 @@ TEST(RankNodes, OfARecordedMachine) {
   }
 }
 
-TEST(RankNodes, OnRandomMachinesAreNearWhatTheyAreFor) {
+TEST(RankNodes, NodesAreNearTheirObjectsOnRandomMachines) {
   std::mt19937 random(11);
   const auto some_nodes = [&] {
     std::vector<int> some;

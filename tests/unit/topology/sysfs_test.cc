@@ -114,7 +114,7 @@ class Sysfs : public testing::Test {
   uint32_t last_index_ = 1;
 };
 
-TEST_F(Sysfs, TheTreeAboveACardIsRead) {
+TEST_F(Sysfs, TreeAboveACardIsRead) {
   add_node(0, "0-3", "10 21");
   add_node(1, "4-7", "21 10");
   add_interface("eth0", add_pci("pci0000:3a/0000:3a:00.0/0000:3b:00.0", "0x020000", 1), "100000");
@@ -135,7 +135,7 @@ TEST_F(Sysfs, TheTreeAboveACardIsRead) {
   EXPECT_THAT(machine.numa_nodes[1].distances, ElementsAre(21u, 10u));
 }
 
-TEST_F(Sysfs, ABondAndAVlanAreCarriedByTheirCards) {
+TEST_F(Sysfs, BondAndVlanBelongToTheirCards) {
   add_interface("eth0", add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000"));
   add_interface("eth1", add_pci("pci0000:00/0000:00:01.0/0000:01:00.1", "0x020000"));
   add_interface("bond0", {}, "20000");
@@ -155,7 +155,7 @@ TEST_F(Sysfs, ABondAndAVlanAreCarriedByTheirCards) {
   EXPECT_EQ(machine.nics.size(), 2u);
 }
 
-TEST_F(Sysfs, AVirtualFunctionIsCarriedByThePhysicalOne) {
+TEST_F(Sysfs, VirtualFunctionBelongsToThePhysicalOne) {
   const fs::path physical = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000");
   const fs::path virtual_one = add_pci("pci0000:00/0000:00:01.0/0000:01:00.2", "0x020000");
   link(virtual_one / "physfn", physical);
@@ -163,7 +163,7 @@ TEST_F(Sysfs, AVirtualFunctionIsCarriedByThePhysicalOne) {
   EXPECT_EQ(carriers(read(), "eth2"), "0000:01:00.0 ");
 }
 
-TEST_F(Sysfs, VirtioIsFoundAtItsFunction) {
+TEST_F(Sysfs, VirtioInterfaceBelongsToItsPciFunction) {
   const fs::path function = add_pci("pci0000:00/0000:00:03.0", "0x020000", 0, "0x1af4");
   fs::create_directories(sys_ / function / "virtio1");
   add_interface("eth0", function / "virtio1", "-1");
@@ -172,7 +172,7 @@ TEST_F(Sysfs, VirtioIsFoundAtItsFunction) {
   EXPECT_EQ(nic(machine, "eth0").mbit_per_s, 0u);
 }
 
-TEST_F(Sysfs, SoftRoceIsThePortOfItsInterface) {
+TEST_F(Sysfs, SoftRoceBelongsToItsInterface) {
   add_interface("eth0", add_pci("pci0000:00/0000:00:03.0", "0x020000"));
   add_rdma("rxe0", {}, 1);
   write("class/infiniband/rxe0/parent", "eth0");
@@ -183,7 +183,7 @@ TEST_F(Sysfs, SoftRoceIsThePortOfItsInterface) {
   EXPECT_EQ(nic(machine, "rxe0").mbit_per_s, 0u) << "Soft-RoCE makes its rate up";
 }
 
-TEST_F(Sysfs, PortsOfAnRdmaDeviceAreNicsOfTheirOwn) {
+TEST_F(Sysfs, PortsOfAnRdmaDeviceAreSeparateNics) {
   const fs::path card = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020700");
   add_interface("ib1", card, "");  // InfiniBand: the port names no interface
   write("class/net/ib1/dev_port", "1");
@@ -200,7 +200,7 @@ TEST_F(Sysfs, PortsOfAnRdmaDeviceAreNicsOfTheirOwn) {
   EXPECT_EQ(carriers(machine, "mlx5_0:2"), "0000:01:00.0 ");
 }
 
-TEST_F(Sysfs, ARocePortNamesItsInterface) {
+TEST_F(Sysfs, RocePortAndItsInterfaceAreOneNic) {
   const fs::path card = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000");
   add_interface("eth1", card, "25000");
   add_rdma("mlx5_0", card, 1);
@@ -215,7 +215,7 @@ TEST_F(Sysfs, ARocePortNamesItsInterface) {
   EXPECT_EQ(nic(machine, "eth1").kind, NicKind::kVirtual);
 }
 
-TEST_F(Sysfs, ABondKeepsItsRateWhenItsRdmaDeviceTellsThatOfOnePort) {
+TEST_F(Sysfs, BondKeepsItsRateDespiteTheRateOfOneRdmaPort) {
   const fs::path first = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000");
   const fs::path second = add_pci("pci0000:00/0000:00:01.0/0000:01:00.1", "0x020000");
   add_interface("eth0", first);
@@ -235,14 +235,14 @@ TEST_F(Sysfs, ABondKeepsItsRateWhenItsRdmaDeviceTellsThatOfOnePort) {
   EXPECT_EQ(nic(machine, "bond0").mbit_per_s, 200'000u);
 }
 
-TEST_F(Sysfs, WhatAVrfOrASwitchCollectsStays) {
+TEST_F(Sysfs, MembersOfAVrfOrSwitchStayUsable) {
   add_interface("eth0", add_pci("pci0000:00/0000:00:03.0", "0x020000"));
   add_interface("mgmt", {});
   link("class/net/eth0/master", "class/net/mgmt");
   EXPECT_EQ(nic(read(), "eth0").kind, NicKind::kPhysical);
 }
 
-TEST_F(Sysfs, OverlaysAndRepresentorsAreNoUplinks) {
+TEST_F(Sysfs, OverlaysAndRepresentorsAreNotUplinks) {
   const fs::path card = add_pci("pci0000:00/0000:00:03.0", "0x020000");
   add_interface("eth0", card);
   add_interface("flannel.1", {});
@@ -255,14 +255,14 @@ TEST_F(Sysfs, OverlaysAndRepresentorsAreNoUplinks) {
   EXPECT_EQ(nic(machine, "eth0npf0vf3").kind, NicKind::kVirtual);
 }
 
-TEST_F(Sysfs, SoftRoceOverLoopbackIsNoUplink) {
+TEST_F(Sysfs, SoftRoceOverLoopbackIsNotAnUplink) {
   add_interface("veth0", {});
   add_rdma("rxe0", {}, 1);
   write("class/infiniband/rxe0/parent", "lo");
   EXPECT_EQ(nic(read(), "rxe0").kind, NicKind::kVirtual);
 }
 
-TEST_F(Sysfs, VirtualFunctionsAreNoAccelerators) {
+TEST_F(Sysfs, VirtualFunctionsAreNotAccelerators) {
   const fs::path physical =
       add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x030200", 0, "0x10de");
   const fs::path virtual_one =
@@ -290,7 +290,7 @@ TEST_F(Sysfs, BridgesAndTunnelsAreNotPhysical) {
   EXPECT_EQ(nic(machine, "br0").kind, NicKind::kPhysical) << "it leads out by eth0";
 }
 
-TEST_F(Sysfs, FilesOfAnotherNamespaceAreNotBelieved) {
+TEST_F(Sysfs, FilesOfAnotherNamespaceAreIgnored) {
   add_interface("eth0", add_pci("pci0000:00/0000:00:03.0", "0x020000"), "100000");
   ++interfaces_[0].index;
   const Machine machine = read();
@@ -299,7 +299,7 @@ TEST_F(Sysfs, FilesOfAnotherNamespaceAreNotBelieved) {
   EXPECT_EQ(nic(machine, "eth0").mbit_per_s, 0u);
 }
 
-TEST_F(Sysfs, InterfacesThatLieOverEachOtherEnd) {
+TEST_F(Sysfs, InterfacesInACycleDoNotHang) {
   add_interface("a", {});
   add_interface("b", {});
   link("class/net/a/lower_b", "class/net/b");
@@ -307,7 +307,7 @@ TEST_F(Sysfs, InterfacesThatLieOverEachOtherEnd) {
   EXPECT_EQ(nic(read(), "a").kind, NicKind::kVirtual);
 }
 
-TEST_F(Sysfs, AnEmptyHostIsOrdinary) {
+TEST_F(Sysfs, EmptyHostGivesAnEmptyMachine) {
   const Machine machine = read();
   EXPECT_TRUE(machine.pci.empty());
   EXPECT_TRUE(machine.numa_nodes.empty());
@@ -317,7 +317,7 @@ TEST_F(Sysfs, AnEmptyHostIsOrdinary) {
 }
 
 // A rank without accelerators decides as in the whole machine.
-TEST_F(Sysfs, OnlyNicIsAsInTheWholeMachine) {
+TEST_F(Sysfs, SingleNicIsTheSameAsInTheWholeMachine) {
   add_node(0, "0-7", "10");
   write("devices/system/node/online", "0");
   add_pci("pci0000:00/0000:00:02.0", "0x060400");
@@ -341,7 +341,7 @@ TEST_F(Sysfs, OnlyNicIsAsInTheWholeMachine) {
             only->find_pci(*parse_pci_address("00:02.0"), PciKind::kBridge));
 }
 
-TEST_F(Sysfs, OnlyNicOfAVirtualFunctionIsCarriedByThePhysicalOne) {
+TEST_F(Sysfs, SingleNicOfAVirtualFunctionBelongsToThePhysicalOne) {
   const fs::path physical = add_pci("pci0000:00/0000:02:00.0", "0x020000");
   const fs::path function = add_pci("pci0000:00/0000:02:00.4", "0x020000");
   link(function / "physfn", physical);
@@ -353,7 +353,7 @@ TEST_F(Sysfs, OnlyNicOfAVirtualFunctionIsCarriedByThePhysicalOne) {
   EXPECT_EQ(carriers(whole, "eth0"), "0000:02:00.0 ");
 }
 
-TEST_F(Sysfs, WholeMachineIsReadWhereThereIsAChoice) {
+TEST_F(Sysfs, WholeMachineIsReadIfThereIsAChoiceOfNics) {
   const auto has_choice = [this] { return !read_only_nic(sys_.string(), interfaces_); };
   EXPECT_FALSE(has_choice());
   add_interface("eth0", add_pci("pci0000:00/0000:00:02.0", "0x020000"));
@@ -406,7 +406,7 @@ std::vector<std::string> ways_to_nics(const Machine& machine) {
   return ways;
 }
 
-TEST(LiveMachine, HasTheTreeThatHwlocSees) {
+TEST(LiveMachine, TreeMatchesHwloc) {
   Result<Machine> by_hwloc = read_live_by_hwloc();
   if (!by_hwloc.ok()) GTEST_SKIP() << by_hwloc.status().text();
   Machine by_files = read_pci_tree("/sys");
@@ -416,7 +416,7 @@ TEST(LiveMachine, HasTheTreeThatHwlocSees) {
   EXPECT_EQ(by_files.numa_nodes.size(), by_hwloc->numa_nodes.size());
 }
 
-TEST(LiveMachine, IsReadAndWrittenAndRead) {
+TEST(LiveMachine, MachineReadsBackAsWritten) {
   Result<Machine> machine = read_live_machine();
   ASSERT_TRUE(machine.ok()) << machine.status().text();
   Result<Machine> again = parse_machine(to_json(*machine));
@@ -424,7 +424,7 @@ TEST(LiveMachine, IsReadAndWrittenAndRead) {
   EXPECT_EQ(to_json(*again), to_json(*machine));
 }
 
-TEST(LiveMachine, HasTheOnlyNic) {
+TEST(LiveMachine, SingleNicMatchesTheWholeMachine) {
   const std::optional<Machine> only = read_live_nic();
   if (!only) GTEST_SKIP() << "this host has something to choose";
   Result<Machine> machine = read_live_machine();
