@@ -218,7 +218,7 @@ void run_all(Member& me, size_t count) {
 
 class Collectives : public CapiTest {};
 
-TEST_P(Collectives, GiveWhatTheySay) {
+TEST_P(Collectives, EveryOperationGivesItsDefinedResult) {
   for (const int32_t n : {1, 2, 3, 4}) {
     run(n, [](Member& me) {
       // 8,194 elements leave a remainder of 16 bytes after a chunk.
@@ -314,7 +314,7 @@ void reduce_narrow(Member& me, size_t count, hetcomm_reduction_t op, const char*
   }
 }
 
-TEST_P(Collectives, RoundNarrowSumsOnce) {
+TEST_P(Collectives, NarrowSumsAreRoundedOnce) {
   for (const int32_t n : {2, 3, 16}) {
     run(n, [n](Member& me) {
       for (const char* const algorithm : {static_cast<const char*>(nullptr), "recursive_doubling",
@@ -334,7 +334,7 @@ TEST_P(Collectives, RoundNarrowSumsOnce) {
 }
 
 // Each rank has 30000 in float16, whose largest number is 65504.
-TEST_P(Collectives, AverageWhatHasNoSum) {
+TEST_P(Collectives, AverageIsRightIfTheSumWouldOverflow) {
   run(4, [](Member& me) {
     const std::vector<uint16_t> mine(1'000, 0x7753);
     std::vector<uint16_t> got(mine.size());
@@ -349,7 +349,7 @@ TEST_P(Collectives, AverageWhatHasNoSum) {
 
 // Some parts are empty, and some are many times as long as others. Operations of other kinds and
 // lengths follow immediately.
-TEST_P(Collectives, MovePartsOfAnyLengths) {
+TEST_P(Collectives, PartsOfAnyLengthsArriveComplete) {
   run(3, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     const auto ranks = static_cast<size_t>(me.size());
@@ -427,7 +427,7 @@ TEST_P(Collectives, MovePartsOfAnyLengths) {
 }
 
 // Only their two ranks know the length of these parts.
-TEST_P(Collectives, FindPartsThatAreNotAsLongAsExpected) {
+TEST_P(Collectives, PartOfUnexpectedLengthIsReported) {
   using Lengths = std::pair<size_t, size_t>;  // sent and expected lengths
   for (const Lengths& lengths : {Lengths{4, 7}, {7, 4}, {0, 4}, {4, 0}}) {
     SCOPED_TRACE(lengths.first);
@@ -463,7 +463,7 @@ TEST_P(Collectives, FindPartsThatAreNotAsLongAsExpected) {
   }
 }
 
-TEST_P(Collectives, OfMoreRanksThanCores) {
+TEST_P(Collectives, MoreRanksThanCoresGetTheDefinedResult) {
   run(8, [](Member& me) {
     for (const size_t count : {1u, 3'000u}) run_all(me, count);
     hetcomm_request_t* request = nullptr;
@@ -479,7 +479,7 @@ TEST_P(Collectives, OfMoreRanksThanCores) {
 }
 
 // Runs every algorithm with an operator whose result depends on the order.
-TEST_P(Collectives, GiveAllRanksTheSameBits) {
+TEST_P(Collectives, AllRanksGetTheSameBits) {
   run(3, [](Member& me) {
     for (const char* algorithm :
          {static_cast<const char*>(nullptr), "recursive_doubling", "ring", "two_level"}) {
@@ -506,7 +506,7 @@ TEST_P(Collectives, GiveAllRanksTheSameBits) {
   });
 }
 
-TEST_P(Collectives, RunManyAtOnceAndInGroups) {
+TEST_P(Collectives, ManyOperationsRunAtOnceAndInGroups) {
   run(4, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     const int32_t pair[] = {me.rank() & ~1, me.rank() | 1};
@@ -552,7 +552,7 @@ TEST_P(Collectives, RunManyAtOnceAndInGroups) {
 }
 
 // In each iteration the ranks' calls differ in one way.
-TEST_P(Collectives, FindRanksThatDisagree) {
+TEST_P(Collectives, DifferentArgumentsAreNamedOnAllRanks) {
   if (GetParam().settings.find("CHECK=0") != std::string::npos) GTEST_SKIP() << "they do not look";
   for (int which = 0; which < 6; ++which) {
     SCOPED_TRACE(which);
@@ -625,7 +625,7 @@ TEST_P(Collectives, FindRanksThatDisagree) {
   }
 }
 
-TEST_P(Collectives, EndOnAllRanksWhenOneDoesNotCome) {
+TEST_P(Collectives, MissingRankEndsTheOperationOnAllRanks) {
   run(3, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     hetcomm_request_t* request = nullptr;
@@ -661,7 +661,7 @@ TEST_P(Collectives, EndOnAllRanksWhenOneDoesNotCome) {
   });
 }
 
-TEST_P(Collectives, MonitoredBarriersNameTheMissing) {
+TEST_P(Collectives, MonitoredBarrierNamesTheMissingRanks) {
   run(4, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     hetcomm_collective_options_t options = no_options();
@@ -679,7 +679,7 @@ TEST_P(Collectives, MonitoredBarriersNameTheMissing) {
   });
 }
 
-TEST_P(Collectives, EndWhenCancelledOrAborted) {
+TEST_P(Collectives, CancelOrAbortEndsTheOperation) {
   for (const bool abort : {false, true}) {
     run(2, [abort](Member& me) {
       hetcomm_communicator_t* const c = me.communicator();
@@ -710,7 +710,7 @@ TEST_P(Collectives, EndWhenCancelledOrAborted) {
   }
 }
 
-TEST_P(Collectives, WorkOnDevices) {
+TEST_P(Collectives, OperationsOnDevicesGiveTheDefinedResult) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, 3, [](Member& me) {
@@ -743,7 +743,7 @@ TEST_P(Collectives, WorkOnDevices) {
   });
 }
 
-TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
+TEST_P(Collectives, ErrorVisibleToOneRankIsRefused) {
   run(2, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     hetcomm_request_t* request = nullptr;
@@ -834,7 +834,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
 }
 
 // Refuses before and after the other ranks have called.
-TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
+TEST_P(Collectives, RefusalOnOneRankEndsTheCallOnTheOthers) {
   for (const bool late : {false, true}) {
     run(3, [late](Member& me) {
       std::vector<float> values(5, 1.0F);
@@ -875,7 +875,7 @@ TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
   }
 }
 
-TEST_P(Collectives, WhatAllRefuseFailsNobody) {
+TEST_P(Collectives, CallRefusedOnAllRanksHasNoEffect) {
   run(3, [](Member& me) {
     std::vector<float> values(5, 1.0F);
     for (int round = 0; round < 50; ++round) {
@@ -943,7 +943,7 @@ class CollectivesFarAhead : public ::testing::Test {
   }
 };
 
-TEST_F(CollectivesFarAhead, TheRootIs) {
+TEST_F(CollectivesFarAhead, RootMayBeThousandsOfCallsAhead) {
   run_job(over(), 2, [](Member& me) {
     constexpr uint64_t kAhead = 66'000;
     broadcast(me, 100);
@@ -955,7 +955,7 @@ TEST_F(CollectivesFarAhead, TheRootIs) {
   });
 }
 
-TEST_F(CollectivesFarAhead, AReceiverIs) {
+TEST_F(CollectivesFarAhead, ReceiverMayBeThousandsOfCallsAhead) {
   run_job(over(), 2, [](Member& me) {
     constexpr size_t kAhead = 33'000;
     std::vector<uint64_t> values(kAhead);
@@ -978,7 +978,7 @@ TEST_F(CollectivesFarAhead, AReceiverIs) {
 class CollectiveLoss : public CapiTest {};
 
 // A rank is killed in the middle of many operations.
-TEST_P(CollectiveLoss, EndsThemAllWithPeerLost) {
+TEST_P(CollectiveLoss, KilledRankEndsEveryOperationWithPeerLost) {
   for (const size_t count : {1u, 200'000u}) {
     run(3, [count](Member& me) {
       std::vector<int64_t> data(count, 1);
@@ -1012,7 +1012,7 @@ TEST_P(CollectiveLoss, EndsThemAllWithPeerLost) {
 }
 
 // The other ranks wait for a stalled rank until the deadline.
-TEST_P(CollectiveLoss, OfARankThatStandsStillEndsAtTheDeadline) {
+TEST_P(CollectiveLoss, StalledRankEndsTheOperationAtTheDeadline) {
   run(2, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     hetcomm_request_t* request = nullptr;

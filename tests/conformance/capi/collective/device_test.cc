@@ -405,7 +405,7 @@ void compare_with_host(Member& me, uint64_t rounds, uint64_t devices, bool is_lo
   }
 }
 
-TEST_P(DeviceCollectives, GiveWhatTheHostGives) {
+TEST_P(DeviceCollectives, ResultsEqualThoseInHostMemory) {
   for (const int32_t ranks : {2, 3, 5}) {
     run(ranks, [](Member& me) { compare_with_host(me, 40, 3, false); });
   }
@@ -414,7 +414,7 @@ TEST_P(DeviceCollectives, GiveWhatTheHostGives) {
 // Devices 1 and 2 copy from any host memory, and device 3 does not.
 class LongDeviceCollectives : public CapiTest {};
 
-TEST_P(LongDeviceCollectives, GiveWhatTheHostGives) {
+TEST_P(LongDeviceCollectives, ResultsEqualThoseInHostMemory) {
   for (const int32_t ranks : {2, 5}) {
     run(ranks, [](Member& me) { compare_with_host(me, 8, 4, true); });
   }
@@ -456,18 +456,18 @@ void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
 }
 
 // Devices 1 and 2 copy from any host memory; 0 (the host) and 3 do not.
-TEST_P(LongDeviceCollectives, InBothWays) {
+TEST_P(LongDeviceCollectives, BothWaysOfWritingGiveTheSameResult) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{1, 2}, {2, 1}, {1, 1}}); });
 }
-TEST_P(LongDeviceCollectives, InBothWaysBesideTheHost) {
+TEST_P(LongDeviceCollectives, BothWaysOfWritingMatchBesideHostMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{0, 0}, {1, 2}, {2, 2}}); });
 }
-TEST_P(LongDeviceCollectives, InBothWaysBesidePinnedMemory) {
+TEST_P(LongDeviceCollectives, BothWaysOfWritingMatchBesidePinnedMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{3, 3}, {2, 1}, {1, 3}}); });
 }
 
 // One rank has never used device memory.
-TEST_P(LongDeviceCollectives, HaveRanksWithoutDevices) {
+TEST_P(LongDeviceCollectives, RankWithoutDevicesTakesPart) {
   run(2, [](Member& me) {
     Plan plan;
     plan.block = 16'000'000;
@@ -500,7 +500,7 @@ uint64_t arena_bytes() {
 
 // Every rank's buffers are on devices that copy from any host memory. Successive operations try
 // both ways of writing.
-TEST_P(LongDeviceCollectives, FollowEachOther) {
+TEST_P(LongDeviceCollectives, SuccessiveOperationsGiveTheDefinedResult) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 7'000'004;
     const int32_t devices[2] = {1, 2};
@@ -577,10 +577,10 @@ void end_in_the_middle(Member& me, uint64_t size) {
   }
 }
 
-TEST_P(DeviceCollectives, EndInTheMiddle) {
+TEST_P(DeviceCollectives, OperationEndsWhileItsCopiesRun) {
   run(2, [](Member& me) { end_in_the_middle(me, 4'000'000); });
 }
-TEST_P(LongDeviceCollectives, EndInTheMiddle) {
+TEST_P(LongDeviceCollectives, OperationEndsWhileItsCopiesRun) {
   run(2, [](Member& me) { end_in_the_middle(me, 16'000'000); });
 }
 

@@ -72,10 +72,10 @@ void share(int32_t odd) {
   EXPECT_EQ(mappings(), 0);
 }
 
-TEST(CollectiveArena, IsUsedWhereAllHaveIt) { share(-1); }
-TEST(CollectiveArena, IsNotUsedWhereTheFirstRankCannotMakeIt) { share(0); }
-TEST(CollectiveArena, IsNotUsedWhereOneRankCannotMapIt) { share(1); }
-TEST(CollectiveArena, IsNotUsedWhereTheLastRankCannotMapIt) { share(kRanks - 1); }
+TEST(CollectiveArena, ArenaIsUsedIfAllRanksMapIt) { share(-1); }
+TEST(CollectiveArena, ArenaIsNotUsedIfTheFirstRankCannotMakeIt) { share(0); }
+TEST(CollectiveArena, ArenaIsNotUsedIfOneRankCannotMapIt) { share(1); }
+TEST(CollectiveArena, ArenaIsNotUsedIfTheLastRankCannotMapIt) { share(kRanks - 1); }
 
 }  // namespace
 

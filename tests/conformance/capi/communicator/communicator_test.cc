@@ -60,7 +60,7 @@ std::string read_line(const std::filesystem::path& file, const std::string& key)
   return {};
 }
 
-TEST_P(Communicators, LeaveSignalsToTheApplication) {
+TEST_P(Communicators, LibraryThreadsRunNoSignalHandlers) {
   run_two([](Member& me) {
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
     size_t threads = 0;
@@ -82,7 +82,7 @@ TEST_P(Communicators, LeaveSignalsToTheApplication) {
   });
 }
 
-TEST_P(Communicators, ABarrierWaitsForAll) {
+TEST_P(Communicators, BarrierWaitsForAllRanks) {
   const int32_t ranks = GetParam().alone() ? 1 : 4;
   run(ranks, [](Member& me) {
     std::atomic<uint64_t>& entered = me.store().word(0);
@@ -97,7 +97,7 @@ TEST_P(Communicators, ABarrierWaitsForAll) {
   });
 }
 
-TEST_P(Communicators, ABarrierKeepsItsLimit) {
+TEST_P(Communicators, BarrierEndsAtItsTimeLimit) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     if (me.rank() == 0) {
@@ -114,7 +114,7 @@ TEST_P(Communicators, ABarrierKeepsItsLimit) {
 }
 
 // Rank 1 cannot create its transports. Rank 2 arrives late, and the other ranks wait only for it.
-TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
+TEST_P(Communicators, RankThatCannotTakePartReportsWhyToTheOthers) {
   HETCOMM_NEEDS_RANKS();
   for (const int32_t odd : {0, 1}) {
     run(3, [odd](Member& me) {
@@ -147,7 +147,7 @@ TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
   }
 }
 
-TEST_P(Communicators, SplitByColorInTheOrderOfKeys) {
+TEST_P(Communicators, SplitGroupsByColorInKeyOrder) {
   HETCOMM_NEEDS_RANKS();
   run(5, [](Member& me) {
     // One color has ranks 0, 2, 4 in reverse order; the other has 1 and 3 by old rank.
@@ -171,7 +171,7 @@ TEST_P(Communicators, SplitByColorInTheOrderOfKeys) {
   });
 }
 
-TEST_P(Communicators, SplitTakesNoColorAndNests) {
+TEST_P(Communicators, SplitAcceptsNoColorAndNests) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     hetcomm_communicator_t* part = nullptr;
@@ -208,7 +208,7 @@ constexpr bool kSanitized = false;
 #endif
 
 // The number of splits exceeds 16 bits.
-TEST_P(Communicators, SplitWithoutEnd) {
+TEST_P(Communicators, SplitsBeyondSixteenBitsOfNumbersWork) {
   const bool shm = GetParam().transports == "shm" && GetParam().processes;
   if (!GetParam().alone() && !shm) GTEST_SKIP() << "numbers are the same over all transports";
   run_two([](Member& me) {
@@ -230,7 +230,7 @@ TEST_P(Communicators, SplitWithoutEnd) {
 }
 
 // Each round leaves an unreceived message with the same tag as that of the next round.
-TEST_P(Communicators, MessagesForOneThatIsGoneFindNobody) {
+TEST_P(Communicators, MessagesForADestroyedCommunicatorMatchNothing) {
   run_two([](Member& me) {
     for (uint64_t round = 0; round < 200; ++round) {
       hetcomm_communicator_t* part = nullptr;
@@ -257,7 +257,7 @@ TEST_P(Communicators, MessagesForOneThatIsGoneFindNobody) {
   });
 }
 
-TEST_P(Communicators, ThreadsSplitTheirOwnAtOnce) {
+TEST_P(Communicators, ThreadsSplitTheirCommunicatorsConcurrently) {
   run_two([](Member& me) {
     hetcomm_communicator_t* parents[2] = {};
     for (hetcomm_communicator_t*& parent : parents) {
@@ -284,7 +284,7 @@ TEST_P(Communicators, ThreadsSplitTheirOwnAtOnce) {
 }
 
 // Rank 0 has the new communicator first, because it tells the parent's other ranks about the split.
-TEST_P(Communicators, AnAbortReachesARankThatIsNotDoneWithTheSplit) {
+TEST_P(Communicators, AbortReachesARankStillInsideTheSplit) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     for (int round = 0; round < 20; ++round) {
@@ -307,7 +307,7 @@ TEST_P(Communicators, AnAbortReachesARankThatIsNotDoneWithTheSplit) {
   });
 }
 
-TEST_P(Communicators, ABarrierThatEndsOnOneRankEndsOnAll) {
+TEST_P(Communicators, BarrierThatEndsOnOneRankEndsOnAll) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     if (me.rank() > 0) {
@@ -325,7 +325,7 @@ TEST_P(Communicators, ABarrierThatEndsOnOneRankEndsOnAll) {
   });
 }
 
-TEST_P(Communicators, ABadArgumentOfOneRankEndsTheSplitOnAll) {
+TEST_P(Communicators, BadArgumentOnOneRankEndsTheSplitOnAll) {
   run_two([](Member& me) {
     const bool bad = me.rank() == 0;
     hetcomm_communicator_t* part = nullptr;
@@ -351,7 +351,7 @@ TEST_P(Communicators, ABadArgumentOfOneRankEndsTheSplitOnAll) {
   });
 }
 
-TEST_P(Communicators, ASplitIsNoOtherCollectiveOperation) {
+TEST_P(Communicators, SplitDoesNotMatchAnotherCollectiveCall) {
   HETCOMM_NEEDS_RANKS();
   for (const bool barrier : {true, false}) {
     run(3, [barrier](Member& me) {
@@ -382,7 +382,7 @@ TEST_P(Communicators, ASplitIsNoOtherCollectiveOperation) {
   }
 }
 
-TEST_P(Communicators, SeveralDoNotMix) {
+TEST_P(Communicators, SeveralCommunicatorsDoNotMixTraffic) {
   run_two([](Member& me) {
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
     std::vector<hetcomm_communicator_t*> communicators;
@@ -438,7 +438,7 @@ TEST_P(Communicators, DestroyIsBusyWhileOperationsArePending) {
   });
 }
 
-TEST_P(Communicators, AbortEndsEverythingEverywhere) {
+TEST_P(Communicators, AbortEndsEveryOperationOnEveryRank) {
   const int32_t ranks = GetParam().alone() ? 1 : 3;
   run(ranks, [](Member& me) {
     uint64_t value = 0;
@@ -470,7 +470,7 @@ TEST_P(Communicators, AbortEndsEverythingEverywhere) {
   });
 }
 
-TEST_P(Communicators, ProbeEndsWithTheCommunicator) {
+TEST_P(Communicators, AbortEndsABlockingProbe) {
   run_two([](Member& me) {
     std::thread aborter;
     if (me.rank() == 0) {
@@ -491,7 +491,7 @@ TEST_P(Communicators, ProbeEndsWithTheCommunicator) {
   });
 }
 
-TEST_P(Communicators, AGroupKeepsItsCommunicator) {
+TEST_P(Communicators, CommunicatorIsBusyWhileAGroupExists) {
   run_two([](Member& me) {
     hetcomm_communicator_t* own = nullptr;
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, 0, &own), HETCOMM_OK);
@@ -516,7 +516,7 @@ TEST_P(Communicators, AGroupKeepsItsCommunicator) {
 // Six ranks: some are not neighbours in the control graph, and authenticate each other when they
 // first communicate. A rank that computes during that time, for longer than the detection time, is
 // not lost.
-TEST_P(Communicators, FirstTalkToARankThatComputes) {
+TEST_P(Communicators, FirstMessageReachesARankThatComputes) {
   HETCOMM_NEEDS_RANKS();
   if (GetParam().thread_progress) GTEST_SKIP() << "a thread of its own answers";
   CapiCase impatient = GetParam();
@@ -539,7 +539,7 @@ TEST_P(Communicators, FirstTalkToARankThatComputes) {
 }
 
 // Each rank numbers its communicators independently, so many have equal numbers.
-TEST_P(Communicators, AbortLeavesStrangersAlone) {
+TEST_P(Communicators, AbortDoesNotAffectUnrelatedRanks) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     const bool aborts = me.rank() < 2;
@@ -582,7 +582,7 @@ TEST_P(Communicators, AbortLeavesStrangersAlone) {
   });
 }
 
-TEST_P(Communicators, AbortBreaksABarrier) {
+TEST_P(Communicators, AbortEndsABarrier) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     if (me.rank() == 2) {
@@ -597,7 +597,7 @@ TEST_P(Communicators, AbortBreaksABarrier) {
   });
 }
 
-TEST_P(Communicators, AbortWhileOthersSubmit) {
+TEST_P(Communicators, AbortEndsOperationsThatAreBeingSubmitted) {
   run_two([](Member& me) {
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
@@ -638,7 +638,7 @@ TEST_P(Communicators, AbortWhileOthersSubmit) {
   });
 }
 
-TEST_P(Communicators, RebuildWithFewerRanks) {
+TEST_P(Communicators, RebuildWithFewerRanksGivesAHigherEpoch) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     uint64_t value = 0;
@@ -674,7 +674,7 @@ TEST_P(Communicators, RebuildWithFewerRanks) {
   });
 }
 
-TEST_P(Communicators, CountersCountUserMessages) {
+TEST_P(Communicators, CountersCountMessagesAndBytesOfTheUser) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     constexpr uint64_t kSmall = 20;
@@ -728,7 +728,7 @@ TEST_P(Communicators, CountersCountUserMessages) {
   });
 }
 
-TEST_P(Communicators, CreateAgainAndAgain) {
+TEST_P(Communicators, CommunicatorIsCreatedInSuccessiveEpochs) {
   run_two([](Member& me) {
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
     for (uint32_t epoch = 1; epoch <= 10; ++epoch) {
@@ -746,7 +746,7 @@ TEST_P(Communicators, CreateAgainAndAgain) {
 }
 
 // A rank may leave before its peers have noticed that all ranks are present.
-TEST_P(Communicators, CreatedAndLeftAtOnce) {
+TEST_P(Communicators, CommunicatorLeftAtOnceIsCreatedOnAllRanks) {
   run_two([](Member& me) {
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
     for (uint32_t epoch = 1; epoch <= 50; ++epoch) {
@@ -763,7 +763,7 @@ TEST_P(Communicators, CreatedAndLeftAtOnce) {
   });
 }
 
-TEST_P(Communicators, AMissingRankIsNamed) {
+TEST_P(Communicators, MissingRankIsNamed) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     if (me.rank() == 0) {
@@ -803,7 +803,7 @@ struct OutdatedView {
   }
 };
 
-TEST_P(Communicators, JobsOfOneSecretDoNotMix) {
+TEST_P(Communicators, JobsWithOneSecretDoNotMix) {
   HETCOMM_NEEDS_RANKS();
   CapiCase one_secret = GetParam();
   one_secret.settings += "SECRET=that of the whole cluster;";

@@ -25,7 +25,7 @@ namespace {
 
 class PeerLoss : public CapiTest {};
 
-TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
+TEST_P(PeerLoss, KilledRankEndsEveryOperationThatNamesIt) {
   run(3, [](Member& me) {
     uint64_t value = 0;
     uint64_t never = 0;
@@ -83,7 +83,7 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
 }
 
 // A data loader forked from a trainer outlives it for a while, with all its descriptors.
-TEST_P(PeerLoss, IsNotHiddenByAForkedChild) {
+TEST_P(PeerLoss, ForkedChildDoesNotHideADeath) {
   run(2, [](Member& me) {
     uint64_t word = 1;
     uint64_t got = 0;
@@ -105,7 +105,7 @@ TEST_P(PeerLoss, IsNotHiddenByAForkedChild) {
   });
 }
 
-TEST_P(PeerLoss, AtAnyPointOfHeavyTraffic) {
+TEST_P(PeerLoss, DeathDuringHeavyTrafficEndsEveryOperation) {
   Random random(17);
   for (int round = 0; round < 6; ++round) {
     const uint64_t life = random.below(30 * kMs);
@@ -150,7 +150,7 @@ TEST_P(PeerLoss, AtAnyPointOfHeavyTraffic) {
   }
 }
 
-TEST_P(PeerLoss, ACleanLeaveDeliversFirst) {
+TEST_P(PeerLoss, CleanLeaveDeliversSentMessagesFirst) {
   run(2, [](Member& me) {
     constexpr uint64_t kCount = 50;
     std::vector<std::byte> memory(3000);
@@ -174,7 +174,7 @@ TEST_P(PeerLoss, ACleanLeaveDeliversFirst) {
   });
 }
 
-TEST_P(PeerLoss, AStoppedRankIsNotLost) {
+TEST_P(PeerLoss, StoppedRankIsNotLost) {
   run(2, [](Member& me) {
     uint64_t value = 0;
     if (me.rank() == 1) {
@@ -196,7 +196,7 @@ TEST_P(PeerLoss, AStoppedRankIsNotLost) {
   });
 }
 
-TEST_P(PeerLoss, ABarrierEndsWhenARankDies) {
+TEST_P(PeerLoss, DeathEndsABarrier) {
   run(3, [](Member& me) {
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
     me.meet();
@@ -209,7 +209,7 @@ TEST_P(PeerLoss, ABarrierEndsWhenARankDies) {
 }
 
 // Most ranks wait for a rank that is itself waiting. The reason must reach all of them.
-TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
+TEST_P(PeerLoss, DeathEndsABarrierAndASplitOnAllRanks) {
   for (const bool splits : {false, true}) {
     run(8, [splits](Member& me) {
       ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
@@ -238,7 +238,7 @@ TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
 
 // The rank lacks descriptors and so cannot connect for longer than the detection time. No rank is
 // lost because of that, and none waits forever.
-TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
+TEST_P(PeerLoss, RankWithoutDescriptorsDoesNotHangASplit) {
   CapiCase impatient = GetParam();
   impatient.settings += "DETECTION_TIME=2s;";
   run_job(impatient, 4, [](Member& me) {
@@ -272,7 +272,7 @@ TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
   });
 }
 
-TEST_P(PeerLoss, TheSurvivorsRebuildAndGoOn) {
+TEST_P(PeerLoss, SurvivorsRebuildAndContinue) {
   run(3, [](Member& me) {
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
     me.meet();  // the barrier has ended on all ranks
@@ -311,7 +311,7 @@ TEST_P(PeerLoss, TheSurvivorsRebuildAndGoOn) {
   });
 }
 
-TEST_P(PeerLoss, AForkedChildDisturbsNothing) {
+TEST_P(PeerLoss, ForkedChildHasNoEffectOnTheJob) {
   run(2, [](Member& me) {
     uint64_t value = 0;
     hetcomm_request_t* receive = me.recv(me.partner(), 1, &value, 8);

@@ -78,7 +78,7 @@ std::vector<CapiCase> chosen_cases() {
 
 constexpr uint64_t kSizes[] = {8, 3'000, 200'000};
 
-TEST_P(Descriptors, NinePeersTakeFewerThanTwenty) {
+TEST_P(Descriptors, NinePeersUseFewerThanTwentyDescriptors) {
   if (GetParam().transports != "shm") GTEST_SKIP() << "the bound is one for shm";
   run_job(GetParam(), 10, [](Member& me) {
     me.meet();
@@ -97,7 +97,7 @@ TEST_P(Descriptors, NinePeersTakeFewerThanTwenty) {
 }
 
 // The rank communicates with one peer after the other.
-TEST_P(Descriptors, ARankThatIsShortOfThemTalksToAllInTurn) {
+TEST_P(Descriptors, RankShortOfDescriptorsReachesAllPeersInTurn) {
   run_job(GetParam(), 10, [](Member& me) {
     if (me.rank() == 4) leave_descriptors(me, 8);
     std::atomic<uint64_t>& turn = me.store().word(3);
@@ -125,7 +125,7 @@ TEST_P(Descriptors, ARankThatIsShortOfThemTalksToAllInTurn) {
 
 // All peers send to the rank at once, and their messages wait in its memory. A connection with
 // messages in flight stays open.
-TEST_P(Descriptors, ARankThatIsShortOfThemIsWantedByAll) {
+TEST_P(Descriptors, RankShortOfDescriptorsReceivesFromAllPeersAtOnce) {
   run_job(GetParam(), 10, [](Member& me) {
     if (me.rank() == 4) leave_descriptors(me, 8);
     me.meet();
@@ -141,7 +141,7 @@ TEST_P(Descriptors, ARankThatIsShortOfThemIsWantedByAll) {
 }
 
 // A tournament in which every rank meets every other rank once per round, in a random order.
-TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
+TEST_P(Descriptors, AllRanksShortOfDescriptorsReachEachOther) {
   run_job(GetParam(), 8, [](Member& me) {
     leave_descriptors(me, 10);
     me.meet();
@@ -166,7 +166,7 @@ TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
 
 // A large host has this many ranks, and most systems have this limit. It takes minutes on two
 // cores.
-TEST_P(Descriptors, FiveHundredPeersAtTheUsualLimit) {
+TEST_P(Descriptors, FiveHundredPeersFitTheUsualDescriptorLimit) {
   if (std::getenv("HETCOMM_TEST_LONG") == nullptr) GTEST_SKIP() << "HETCOMM_TEST_LONG=1 runs it";
   if (GetParam().name != "shm") GTEST_SKIP() << "one transport will do";
   CapiCase patient = GetParam();

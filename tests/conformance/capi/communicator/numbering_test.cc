@@ -116,7 +116,7 @@ void use_list(hetcomm_communicator_t* c, int32_t own) {
   EXPECT_EQ(both, (std::vector<int64_t>{2, 1}));
 }
 
-TEST_P(Numbering, IsThatOfTheCommunicator) {
+TEST_P(Numbering, RanksUseTheNumbersOfTheCommunicator) {
   run(kRanks, [](Member& me) {
     hetcomm_communicator_t* backwards = nullptr;
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, -me.rank(), &backwards), HETCOMM_OK)
@@ -140,7 +140,7 @@ TEST_P(Numbering, IsThatOfTheCommunicator) {
 }
 
 // The owner, rank 0 of the parent, is not in the communicator of the other two.
-TEST_P(Numbering, KnowsNoMemoryOfOutsiders) {
+TEST_P(Numbering, MemoryOfARankOutsideCannotBeImported) {
   run(kRanks, [](Member& me) {
     hetcomm_communicator_t* part = nullptr;
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), me.rank() == 0 ? 0 : 1, 0, &part),
@@ -176,7 +176,7 @@ TEST_P(Numbering, KnowsNoMemoryOfOutsiders) {
   });
 }
 
-TEST_P(Numbering, OfEpochsGoesOnAndTransportsStay) {
+TEST_P(Numbering, RebuildIncrementsTheEpochAndKeepsTransports) {
   run(2, [](Member& me) {
     hetcomm_communicator_t* before = me.communicator();
     for (uint32_t round = 0; round < 3; ++round) {

@@ -281,7 +281,7 @@ void fail_at_rank_0(Member& me, const Kind& kind, Cause cause, bool on_device) {
 
 class Reasons : public CapiTest {};
 
-TEST_P(Reasons, TheFirstOneStandsOnEveryRank) {
+TEST_P(Reasons, FirstReasonReachesEveryRank) {
   CapiCase test_case = GetParam();
   test_case.thread_progress = true;
   for (const Kind& kind : kKinds) {

@@ -196,7 +196,7 @@ class Rebuild : public ::testing::TestWithParam<std::pair<std::string, bool>> {
   }
 };
 
-TEST_P(Rebuild, LeavesOutAnyRankThatDied) {
+TEST_P(Rebuild, OmitsAnyRankThatDied) {
   for (const int victim : {1, 2, 3}) {
     run(4, {victim}, [victim](Launched& me) {
       std::vector<int> left = {0, 1, 2, 3};
@@ -210,7 +210,7 @@ TEST_P(Rebuild, LeavesOutAnyRankThatDied) {
   }
 }
 
-TEST_P(Rebuild, LeavesOutOneAfterTheOther) {
+TEST_P(Rebuild, OmitsRanksThatDieOneAfterTheOther) {
   run(4, {1, 2, 3}, [](Launched& me) {
     std::vector<int> left = {0, 1, 2, 3};
     int round = 0;
@@ -224,7 +224,7 @@ TEST_P(Rebuild, LeavesOutOneAfterTheOther) {
   });
 }
 
-TEST_P(Rebuild, LeavesOutSeveralAtOnce) {
+TEST_P(Rebuild, OmitsSeveralRanksThatDieAtOnce) {
   run(5, {1, 4}, [](Launched& me) {
     me.board().meet(0, 5);
     if (me.rank() == 1 || me.rank() == 4) die();
@@ -233,7 +233,7 @@ TEST_P(Rebuild, LeavesOutSeveralAtOnce) {
   });
 }
 
-TEST_P(Rebuild, ALossMayComeWhileOthersWait) {
+TEST_P(Rebuild, SucceedsIfARankDiesWhileOthersWait) {
   run(4, {3}, [](Launched& me) {
     me.board().meet(0, 4);
     // The other ranks have aborted the communicator by now, and wait.
@@ -246,7 +246,7 @@ TEST_P(Rebuild, ALossMayComeWhileOthersWait) {
   });
 }
 
-TEST_P(Rebuild, KeepsAllWhereNobodyDied) {
+TEST_P(Rebuild, KeepsAllRanksIfNoneDied) {
   run(3, {}, [](Launched& me) {
     me.rebuild(shrinking());
     me.expect_ranks({0, 1, 2});
@@ -316,7 +316,7 @@ Outcome execute(Launched& me, hetcomm_reshard_t* plan) {
   return outcome;
 }
 
-TEST_P(Rebuild, PlansAreMadeAgainWhereACopyIsLeft) {
+TEST_P(Rebuild, PlansAreMadeAgainIfACopyIsLeft) {
   for (const int victim : {1, 2}) {
     run(4, {victim}, [victim](Launched& me) {
       hetcomm_reshard_t* plan = make_plan(me.communicator(), true);
@@ -354,7 +354,7 @@ TEST_P(Rebuild, PlansAreMadeAgainWhereACopyIsLeft) {
   }
 }
 
-TEST_P(Rebuild, StartsFromASplitCommunicatorToo) {
+TEST_P(Rebuild, WorksOnASplitCommunicator) {
   run(4, {2}, [](Launched& me) {
     hetcomm_communicator_t* half = nullptr;
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), me.rank() % 2, -me.rank(), &half),
@@ -382,7 +382,7 @@ TEST_P(Rebuild, StartsFromASplitCommunicatorToo) {
   });
 }
 
-TEST_P(Rebuild, NamesTheRankThatLivesAndDoesNotCome) {
+TEST_P(Rebuild, NamesTheLivingRankThatDoesNotCall) {
   run(4, {2}, [](Launched& me) {
     me.board().meet(0, 4);
     if (me.rank() == 2) die();
@@ -401,7 +401,7 @@ TEST_P(Rebuild, NamesTheRankThatLivesAndDoesNotCome) {
   });
 }
 
-TEST_P(Rebuild, SaysAtOnceThatTheStoreDiedAndWorksWithANewOne) {
+TEST_P(Rebuild, ReportsADeadStoreAtOnceAndWorksWithANewOne) {
   run(4, {0, 2}, [](Launched& me) {
     me.board().meet(0, 4);
     if (me.rank() == 0) die();

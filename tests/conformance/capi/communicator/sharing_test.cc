@@ -57,7 +57,7 @@ void talk(hetcomm_communicator_t* communicator, uint64_t value) {
 
 using hetcomm::test::open_descriptors;
 
-TEST_P(Sharing, OnlyMembersTakePart) {
+TEST_P(Sharing, OnlyMembersTakePartInANewCommunicator) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     talk(me.communicator(), 1);
@@ -82,7 +82,7 @@ TEST_P(Sharing, OnlyMembersTakePart) {
   });
 }
 
-TEST_P(Sharing, OpensNoDescriptors) {
+TEST_P(Sharing, NewCommunicatorOpensNoDescriptors) {
   if (!GetParam().processes) GTEST_SKIP() << "descriptors are of the process";
   constexpr int kMore = 50;
   // The job opens these for its own use, now or later: watchers of the control plane, streams.
@@ -110,7 +110,7 @@ TEST_P(Sharing, OpensNoDescriptors) {
 }
 
 // The first communicator is destroyed first, while a rank still uses the last one.
-TEST_P(Sharing, ConnectionsGoWithTheLast) {
+TEST_P(Sharing, ConnectionsCloseWithTheLastCommunicator) {
   run_two([](Member& me) {
     hetcomm_communicator_t* a = join(me, "a", me.rank(), me.size());
     hetcomm_communicator_t* b = join(me, "b", me.rank(), me.size());
@@ -141,7 +141,7 @@ TEST_P(Sharing, ConnectionsGoWithTheLast) {
   });
 }
 
-TEST_P(Sharing, AnAbortLeavesTheOthersAlone) {
+TEST_P(Sharing, AbortDoesNotAffectAnotherCommunicator) {
   run_two([](Member& me) {
     constexpr size_t kBytes = 1 << 20;
     const std::vector<std::byte> out = pattern(kBytes, 5);
@@ -195,7 +195,7 @@ TEST_P(Sharing, AnAbortLeavesTheOthersAlone) {
 }
 
 // The messages exceed the credit that the peer grants.
-TEST_P(Sharing, MessagesThatNobodyTakesStallNoOther) {
+TEST_P(Sharing, UnreceivedMessagesDoNotStallAnotherCommunicator) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     hetcomm_communicator_t* full = join(me, "full", me.rank(), 2);
@@ -233,7 +233,7 @@ TEST_P(Sharing, MessagesThatNobodyTakesStallNoOther) {
   });
 }
 
-TEST_P(Sharing, RanksThatDifferHaveTheirOwn) {
+TEST_P(Sharing, RanksThatOfferDifferentConnectionsGetTheirOwn) {
   if (GetParam().transports != "shm") GTEST_SKIP() << "needs a second transport";
   run(2, [](Member& me) {
     talk(me.communicator(), 1);
@@ -263,7 +263,7 @@ TEST_P(Sharing, RanksThatDifferHaveTheirOwn) {
 }
 
 // The new communicator has another secret than the connections.
-TEST_P(Sharing, AnotherSecretHasItsOwn) {
+TEST_P(Sharing, CommunicatorWithAnotherSecretGetsItsOwnConnections) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     StoreView view(me.store(), "secret:");
@@ -288,7 +288,7 @@ TEST_P(Sharing, AnotherSecretHasItsOwn) {
   });
 }
 
-TEST_P(Sharing, TheLossOfARankEndsWhatItIsIn) {
+TEST_P(Sharing, LostRankEndsNoCommunicatorWithoutIt) {
   if (!GetParam().processes) GTEST_SKIP() << "needs processes";
   run(3, [](Member& me) {
     hetcomm_communicator_t* all = join(me, "all", me.rank(), 3);
@@ -310,7 +310,7 @@ TEST_P(Sharing, TheLossOfARankEndsWhatItIsIn) {
 }
 
 // The other ranks can read the data that rank 1 has published, and then its store fails.
-TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
+TEST_P(Sharing, RankThatFailsEndsTheNewCommunicatorOnTheOthers) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     talk(me.communicator(), 1);
@@ -361,7 +361,7 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
 
 // Rank 1 fails before rank 2 has begun. Rank 2 learns of it long before it creates its own
 // communicator.
-TEST_P(Sharing, ARankThatComesLateLearnsWhoHasGivenUp) {
+TEST_P(Sharing, LateRankLearnsWhichRankFailed) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     talk(me.communicator(), 1);
@@ -396,7 +396,7 @@ TEST_P(Sharing, ARankThatComesLateLearnsWhoHasGivenUp) {
   });
 }
 
-TEST_P(Sharing, ThreadsMakeTheirOwnAtOnce) {
+TEST_P(Sharing, ThreadCreatesACommunicatorWhileAnotherIsUsed) {
   if (!GetParam().thread_progress) GTEST_SKIP() << "one is made while another is used";
   run(2, [](Member& me) {
     hetcomm_communicator_t* used = join(me, "used", me.rank(), 2);

@@ -76,7 +76,7 @@ void exchange(Member& me) {
   me.meet();
 }
 
-TEST(Tls, RequiredAndThereBetweenProcesses) {
+TEST(Tls, RequiredTlsWorksBetweenProcesses) {
   const Certificates files;
   for (const char* transports : {"tcp", "shm", ""}) {
     const CapiCase test_case{.name = "required",
@@ -87,7 +87,7 @@ TEST(Tls, RequiredAndThereBetweenProcesses) {
   }
 }
 
-TEST(Tls, RequiredAndNotThereIsRefused) {
+TEST(Tls, RequiredTlsThatIsMissingIsRefused) {
   for (const char* transports : {"tcp", "shm", "tcp,shm"}) {
     const Ends ends = create_two("REQUIRE_TLS=1;SECRET=s", "REQUIRE_TLS=1;SECRET=s", transports);
     for (int rank = 0; rank < 2; ++rank) {
@@ -99,12 +99,12 @@ TEST(Tls, RequiredAndNotThereIsRefused) {
 }
 
 // No data leaves the process.
-TEST(Tls, RequiredOfOneRankIsFulfilled) {
+TEST(Tls, SingleRankSatisfiesRequiredTls) {
   const CapiCase test_case{.name = "alone", .transports = "self", .settings = "REQUIRE_TLS=1;"};
   run_job(test_case, 1, [](Member& me) { EXPECT_TRUE(me.ok()); });
 }
 
-TEST(Tls, RanksThatDifferFailOnBothSides) {
+TEST(Tls, RanksThatDifferInTlsFailOnBothSides) {
   const Certificates files;
   for (const bool first : {false, true}) {
     const uint64_t before = clock_ns();
@@ -133,7 +133,7 @@ TEST(Tls, RanksThatDoNotTrustEachOtherFailOnBothSides) {
   }
 }
 
-TEST(Tls, AnUnreadableKeyIsNamed) {
+TEST(Tls, UnreadableKeyIsNamed) {
   const Certificates files;
   auto own = files.standard();
   own.key = "/nowhere/at.all";
@@ -173,7 +173,7 @@ int launched_rank(int rank, const std::string& port, const std::string& settings
 }
 
 // The store is protected, so it may distribute a random key.
-TEST(Tls, TheStoreOfRankZeroIsProtectedToo) {
+TEST(Tls, StoreOfRankZeroIsProtected) {
   const Certificates files;
   const std::string settings = files.settings() + "REQUIRE_TLS=1;TRANSPORTS=tcp;INTERFACE=lo;";
   const std::string port = std::to_string(free_port());

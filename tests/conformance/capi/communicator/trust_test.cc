@@ -332,7 +332,7 @@ void try_memories(Member& me) {
   me.meet();
 }
 
-TEST_F(Trust, MemoryIsHandedToMembersAndWholeOnly) {
+TEST_F(Trust, MemoryIsPassedOnlyToMembersAndWithEveryRight) {
   make_evil(2, Evil::kKeep);
   run_job(test_case_, 3, [](Member& me) {
     hetcomm_communicator_t* sub = nullptr;
@@ -354,7 +354,7 @@ TEST_F(Trust, MemoryIsHandedToMembersAndWholeOnly) {
 
 // The control case: with all rights a file is handed over, and the test detects it. Without
 // mappings no file is handed over, and the peer keeps nothing after an unregister.
-TEST_F(Trust, WithoutMappingsNothingIsHandedOver) {
+TEST_F(Trust, NoMemoryIsPassedIfMappingIsDisabled) {
   for (const bool maps : {true, false}) {
     test_case_.settings = maps ? "" : "SHM_MAP=off;";
     make_evil(1, Evil::kKeep);
@@ -408,7 +408,7 @@ void send_and_end(Member& me, int32_t peer) {
   }
 }
 
-TEST_F(Trust, ADoorbellThatBlocksHangsNobody) {
+TEST_F(Trust, BlockingDoorbellHangsNoRank) {
   test_case_.settings = "SPIN_TIME=0;";
   for (const Evil what : {Evil::kReplace, Evil::kAdd}) {
     for (const int32_t bad : {0, 1}) {
@@ -440,7 +440,7 @@ TEST_F(Trust, ADoorbellThatBlocksHangsNobody) {
   EXPECT_TRUE(has_logged(0, {"rank 1", "process", "of user", "more descriptors"}));
 }
 
-TEST_F(Trust, DescriptorsByteByByteAreCounted) {
+TEST_F(Trust, DescriptorsSentByteByByteAreCounted) {
   for (const int32_t bad : {0, 1}) {
     make_evil(bad, Evil::kDrip);
     run_job(test_case_, 2, [&](Member& me) {
@@ -502,7 +502,7 @@ class TwoUsers : public Trust {
   }
 };
 
-TEST_F(TwoUsers, AreRefusedByBothSidesOfShm) {
+TEST_F(TwoUsers, AnotherUserIsRefusedByBothSidesOfShm) {
   test_case_.settings = "DETECTION_TIME=2s;";
   for (const int32_t other : {0, 1}) {
     give_to_other_user(other);
@@ -524,7 +524,7 @@ TEST_F(TwoUsers, AreRefusedByBothSidesOfShm) {
   }
 }
 
-TEST_F(TwoUsers, TalkOverAnotherTransport) {
+TEST_F(TwoUsers, AnotherUserConnectsOverAnotherTransport) {
   test_case_.transports = "shm,tcp";
   give_to_other_user(1);
   run_job(test_case_, 2, [&](Member& me) {
@@ -536,7 +536,7 @@ TEST_F(TwoUsers, TalkOverAnotherTransport) {
   });
 }
 
-TEST_F(TwoUsers, TalkOverShmWhereItIsAllowed) {
+TEST_F(TwoUsers, AnotherUserConnectsOverShmIfAllowed) {
   test_case_.settings = "SHM_USERS=any;";
   for (const int32_t other : {0, 1}) {
     give_to_other_user(other);

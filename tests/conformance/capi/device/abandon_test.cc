@@ -527,7 +527,7 @@ TEST_P(Abandon, EndsEveryKindOfOperation) {
   }
 }
 
-TEST_P(Abandon, AtTheLimitIfItWasAskedTo) {
+TEST_P(Abandon, DeviceTimeoutEndsEveryKindOfOperation) {
   for (const Row& row : rows()) {
     if (row.needs_thread && !GetParam().thread_progress) continue;
     for (const int32_t hanging : {0, 1}) {
@@ -681,7 +681,7 @@ void for_each_row(const CapiCase& given, Body&& body) {
   }
 }
 
-TEST_P(Abandon, ADeadlineDoesNotEndWhatHangs) {
+TEST_P(Abandon, DeadlineDoesNotEndAHangingCopy) {
   int tried = 0;
   int hung = 0;
   for_each_row(GetParam(), [&](const Row& row, int32_t hanging) {
@@ -696,7 +696,7 @@ TEST_P(Abandon, ADeadlineDoesNotEndWhatHangs) {
   EXPECT_GE(hung, tried / 2);
 }
 
-TEST_P(Abandon, AnAbortDoesNotEndWhatHangs) {
+TEST_P(Abandon, AbortDoesNotEndAHangingCopy) {
   for_each_row(GetParam(), [](const Row& row, int32_t hanging) {
     for (const Try tries : {Try::kAbortHere, Try::kAbortThere}) {
       EXPECT_TRUE(run_hang(GetParam(), {row, hanging, 0, tries, false}));
@@ -705,7 +705,7 @@ TEST_P(Abandon, AnAbortDoesNotEndWhatHangs) {
   });
 }
 
-TEST_P(Abandon, TheTextSaysWhichMemoryIsNotQuiet) {
+TEST_P(Abandon, ErrorNamesTheMemoryThatMustNotBeReused) {
   for_each_row(GetParam(), [](const Row& row, int32_t hanging) {
     for (const int64_t copies : {0, 2}) {
       static_cast<void>(run_hang(GetParam(), {row, hanging, copies, Try::kNothing, false}));
@@ -713,7 +713,7 @@ TEST_P(Abandon, TheTextSaysWhichMemoryIsNotQuiet) {
   });
 }
 
-TEST_P(Abandon, TheTextSaysSoOfWhatHadBeenCancelledBefore) {
+TEST_P(Abandon, ErrorNamesTheMemoryAfterAnEarlierCancel) {
   for_each_row(GetParam(), [](const Row& row, int32_t hanging) {
     EXPECT_TRUE(run_hang(GetParam(), {row, hanging, 0, Try::kCancel, false}));
   });
@@ -815,7 +815,7 @@ void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const 
   ASSERT_TRUE(me.meet());
 }
 
-TEST_P(Abandon, TheOtherRankOfACollectiveOperationEndsSoon) {
+TEST_P(Abandon, OtherRankOfACollectiveOperationEndsSoon) {
   for (const bool sums : {true, false}) {
     const std::vector<Moment> all = moments();
     // The devices outlive the contexts.
@@ -844,7 +844,7 @@ TEST_P(Abandon, TheOtherRankOfACollectiveOperationEndsSoon) {
 }
 
 // Rank 0's second device still sends while a copy of the first one hangs, through other chunks.
-TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
+TEST_P(Abandon, ChunksAreReusedOnceTheLateCopyHasEnded) {
   constexpr uint64_t kMessage = 256u << 10;  // size of one chunk
   constexpr int kMessages = 40;
   std::array<HangingDevice, 4> devices;  // two for each rank
@@ -908,7 +908,7 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
 }
 
 // A thread is inside a call.
-TEST_P(Abandon, EndsCallsThatWait) {
+TEST_P(Abandon, EndsBlockingCalls) {
   for (const bool reads : {true, false}) {
     for (const bool by_limit : {true, false}) {
       SCOPED_TRACE(std::string(reads ? "read" : "write") + (by_limit ? ", by limit" : ""));
@@ -951,7 +951,7 @@ TEST_P(Abandon, EndsCallsThatWait) {
 }
 
 // A read returns the right bytes, whatever its length.
-TEST_P(Abandon, CallsThatWaitCopyEveryByte) {
+TEST_P(Abandon, BlockingCallsCopyEveryByte) {
   std::array<HangingDevice, 2> devices;
   run_job(GetParam(), 2, [&](Member& me) {
     {
@@ -969,7 +969,7 @@ TEST_P(Abandon, CallsThatWaitCopyEveryByte) {
   });
 }
 
-TEST_P(Abandon, EndsWhatWaitsForItsStreams) {
+TEST_P(Abandon, EndsOperationsThatWaitForItsStreams) {
   if (!GetParam().thread_progress) GTEST_SKIP() << "streams need a thread";
   std::array<HangingDevice, 2> devices;
   std::array<std::array<std::byte, 64>, 2> users{};
@@ -1041,7 +1041,7 @@ bool has_logged(size_t rank, const std::string& part) {
   return lines[rank].find(part) != std::string::npos;
 }
 
-TEST_P(Abandon, TheLogNamesDeviceAndCopy) {
+TEST_P(Abandon, LogNamesDeviceAndCopy) {
   for (std::string& text : lines) text.clear();
   std::array<HangingDevice, 2> devices;
   CapiCase own = GetParam();
@@ -1075,7 +1075,7 @@ TEST_P(Abandon, TheLogNamesDeviceAndCopy) {
 }
 
 // This holds also when a limit would abandon the device.
-TEST_P(Abandon, WithoutALimitNothingIsToldOrGivenUp) {
+TEST_P(Abandon, NothingIsReportedOrAbandonedWithoutALimit) {
   for (std::string& text : lines) text.clear();
   std::array<HangingDevice, 2> devices;
   CapiCase own = GetParam();

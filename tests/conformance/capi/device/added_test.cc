@@ -149,7 +149,7 @@ int32_t add(Member& me, const hetcomm_device_table_t& table, Stub& stub) {
 
 class AddedDevices : public CapiTest {};
 
-TEST_P(AddedDevices, LateOnesGetPinnedMemory) {
+TEST_P(AddedDevices, DeviceAddedLateGetsPinnedMemory) {
   static const hetcomm_device_table_t kTable = pinning_table();
   std::vector<std::unique_ptr<Stub>> stubs;
   for (int i = 0; i < 4; ++i) stubs.push_back(std::make_unique<Stub>());
@@ -177,7 +177,7 @@ TEST_P(AddedDevices, LateOnesGetPinnedMemory) {
   });
 }
 
-TEST_P(AddedDevices, ThatFailAreNoHostMemory) {
+TEST_P(AddedDevices, PointerOfAFailingDeviceIsNotHostMemory) {
   static const hetcomm_device_table_t kTable = make_table();
   std::vector<std::unique_ptr<Stub>> stubs;
   for (int i = 0; i < 2; ++i) stubs.push_back(std::make_unique<Stub>());
@@ -227,7 +227,7 @@ TEST_P(AddedDevices, ThatFailAreNoHostMemory) {
 }
 
 // One query finds which device owns a pointer, or that none does, for any number of devices.
-TEST_P(AddedDevices, OfOneKindAreAskedAtOnce) {
+TEST_P(AddedDevices, OneQueryFindsTheOwnerAmongDevicesOfAKind) {
   static const hetcomm_device_table_t kTable = [] {
     hetcomm_device_table_t table = make_table();
     table.locate = locate;
@@ -273,7 +273,7 @@ TEST_P(AddedDevices, OfOneKindAreAskedAtOnce) {
   });
 }
 
-TEST_P(AddedDevices, StatusesThatNoneMayReturn) {
+TEST_P(AddedDevices, ForbiddenStatusEndsTheOperationWithDeviceLost) {
   static const hetcomm_device_table_t kTable = make_table();
   std::vector<std::unique_ptr<Stub>> stubs;
   for (int i = 0; i < 2; ++i) stubs.push_back(std::make_unique<Stub>());
@@ -313,7 +313,7 @@ TEST_P(AddedDevices, StatusesThatNoneMayReturn) {
   });
 }
 
-TEST_P(AddedDevices, NullIsAStreamOfThoseThatSaySo) {
+TEST_P(AddedDevices, NullStreamIsPassedOnlyToDevicesThatAcceptIt) {
   static const hetcomm_device_table_t kTable = [] {
     hetcomm_device_table_t table = make_table();
     static char some;

@@ -68,7 +68,7 @@ Cost move(Member& me, hetcomm_buffer_t buffer) {
   return {took.count(), progress_seconds() - ran};
 }
 
-TEST_P(TimedCopiesAsleep, TheProgressThreadSleeps) {
+TEST_P(TimedCopiesAsleep, ProgressThreadSleepsDuringDeviceCopies) {
   run(2, [](Member& me) {
     DeviceMemory memory(me, me.rank() == 0 ? 1 : HETCOMM_DEVICE_HOST, kSize);
     std::vector<std::byte> host(kSize);

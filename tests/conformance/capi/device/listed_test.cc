@@ -52,7 +52,7 @@ int warnings_of_both(Member& me) {
   return mine + theirs;
 }
 
-TEST(ListedDevices, EachRankOfAHostHasItsOwn) {
+TEST(ListedDevices, EachRankOfAHostGetsItsOwnDevice) {
   run_job(two_processes("sim-address:pci=" + unique_place("{local_rank}")), 2, [](Member& me) {
     hetcomm_device_info_t info{};
     info.struct_size = sizeof(info);
@@ -63,13 +63,13 @@ TEST(ListedDevices, EachRankOfAHostHasItsOwn) {
   });
 }
 
-TEST(ListedDevices, OneForTwoRanksIsWarnedOf) {
+TEST(ListedDevices, DeviceSharedByTwoRanksGivesAWarning) {
   run_job(two_processes("sim-address:pci=" + unique_place("0")), 2,
           [](Member& me) { EXPECT_EQ(warnings_of_both(me), 1); });
 }
 
 // The ranks are threads of one process, each with its own context.
-TEST(ListedDevices, OneForOneProcessIsNot) {
+TEST(ListedDevices, DeviceSharedWithinAProcessGivesNoWarning) {
   CapiCase threads = two_processes("sim-address:pci=" + unique_place("1"));
   threads.name = "threads";
   threads.processes = false;
@@ -79,7 +79,7 @@ TEST(ListedDevices, OneForOneProcessIsNot) {
   EXPECT_EQ(warnings, 0);
 }
 
-TEST(ListedDevices, WithoutALauncherThereIsNoLocalRank) {
+TEST(ListedDevices, LocalRankWithoutALauncherIsAnError) {
   for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                  "PMIX_LOCAL_RANK", "SLURM_LOCALID"}) {
     unsetenv(name);

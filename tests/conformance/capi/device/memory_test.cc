@@ -161,8 +161,8 @@ void check_message(Member& me, uint64_t size) {
   }
 }
 
-TEST_P(DevicePath, Messages) {
-  if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
+TEST_P(DevicePath, MessagesOfEverySizeArriveComplete) {
+  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessThatIsMissingIsUnsupported";
   run(2, [](Member& me) {
     for (const uint64_t size :
          std::vector<uint64_t>{1, 100, 4096, 5000, 65'536, 65'537, 300'000, 9'000'000}) {
@@ -220,8 +220,8 @@ void check_truncated(Member& me, uint64_t size, uint64_t room, bool receive_firs
   EXPECT_TRUE(memory.contents() == expected) << size << " bytes into " << room;
 }
 
-TEST_P(DevicePath, AMessageTooLongForItsReceiveIsTruncated) {
-  if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
+TEST_P(DevicePath, MessageLongerThanItsReceiveIsTruncated) {
+  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessThatIsMissingIsUnsupported";
   run(2, [](Member& me) {
     for (const bool receive_first : {true, false}) {
       // The message is sent whole, in fragments, pulled, or by request.
@@ -235,7 +235,7 @@ TEST_P(DevicePath, AMessageTooLongForItsReceiveIsTruncated) {
   });
 }
 
-TEST_P(DevicePath, OneMessageOfSeveralKinds) {
+TEST_P(DevicePath, MessageOfSeveralMemoryKindsArrivesComplete) {
   if (has("direct")) GTEST_SKIP() << "memory known by handle is reached by no network";
   run(2, [](Member& me) {
     constexpr uint64_t kPart = 200'000;
@@ -332,14 +332,14 @@ void check_one_sided(Member& me, bool direct) {
   EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
 }
 
-TEST_P(DevicePath, OneSided) {
-  if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
+TEST_P(DevicePath, OneSidedOperationsMoveTheRightBytes) {
+  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessThatIsMissingIsUnsupported";
   run(2, [](Member& me) { check_one_sided(me, is_direct()); });
 }
 
 // Frees the pages as well. A stale registration would show other pages.
-TEST_P(DevicePath, FreedAndAllocatedAgain) {
-  if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
+TEST_P(DevicePath, MemoryReallocatedAtTheSameAddressIsNotConfused) {
+  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessThatIsMissingIsUnsupported";
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 2u << 20;
     for (uint64_t round = 0; round < 20; ++round) {
@@ -358,7 +358,7 @@ TEST_P(DevicePath, FreedAndAllocatedAgain) {
   });
 }
 
-TEST_P(DevicePath, InsistingNeedsAWay) {
+TEST_P(DevicePath, RequiredDirectAccessThatIsMissingIsUnsupported) {
   if (!has("direct")) GTEST_SKIP() << "nobody insists";
   run(2, [](Member& me) {
     // There is no direct access to memory known by address over transports that move only host
@@ -384,7 +384,7 @@ TEST_P(DevicePath, InsistingNeedsAWay) {
   });
 }
 
-TEST_P(DevicePath, TheExplanationSaysWhy) {
+TEST_P(DevicePath, ExplanationNamesEachPathAndItsRefusal) {
   run(2, [](Member& me) {
     size_t size = 0;
     EXPECT_EQ(hetcomm_communicator_explain(me.communicator(), me.partner(), 0, nullptr, &size),

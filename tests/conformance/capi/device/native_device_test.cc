@@ -62,7 +62,7 @@ void check_wrapped(Member& me, Framework& framework, int32_t device, uint64_t si
   EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
 }
 
-TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
+TEST_P(NativeDevices, DeviceIsAddedWhileACommunicatorIsInUse) {
   run(2, [](Member& me) {
     std::vector<std::byte> host = pattern(3'000'000, 1);
     move(me, hetcomm_buffer_host(host.data(), host.size()));
@@ -88,7 +88,7 @@ TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
 }
 
 // Pointers name the memory, for vendors with such memory. The other rank's memory may be a buffer.
-TEST_P(NativeDevices, PointersOfTheFramework) {
+TEST_P(NativeDevices, MemoryNamedByPointersCanBeSent) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 3'000'000;
     constexpr uint64_t kBefore = 1000;
@@ -134,7 +134,7 @@ TEST_P(NativeDevices, PointersOfTheFramework) {
   });
 }
 
-TEST_P(NativeDevices, ThreadsThatAskAtTheSameTime) {
+TEST_P(NativeDevices, ThreadsThatAskTogetherGetTheSameDevice) {
   run(2, [](Member& me) {
     std::vector<std::unique_ptr<Framework>> frameworks;
     for (int i = 0; i < 4; ++i) frameworks.push_back(std::make_unique<Framework>(i));
@@ -159,7 +159,7 @@ TEST_P(NativeDevices, ThreadsThatAskAtTheSameTime) {
   });
 }
 
-TEST_P(NativeDevices, WhatIsNoneIsRefused) {
+TEST_P(NativeDevices, ObjectThatIsNoContextIsRefused) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     const std::vector<std::byte> some(64);
@@ -186,7 +186,7 @@ TEST_P(NativeDevices, WhatIsNoneIsRefused) {
 
 // An unwrapped cl_mem is not a pointer to host memory: a receive into it would overwrite the
 // run-time's own objects.
-TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
+TEST_P(NativeDevices, HandleInPlaceOfAPointerIsRefused) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Framework elsewhere(me.rank() + 1);  // of the other vendor; not a device of the context
@@ -238,7 +238,7 @@ TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
   });
 }
 
-TEST_P(NativeDevices, RefusalsOfMemoryNameTheRule) {
+TEST_P(NativeDevices, RefusedMemoryNamesTheRule) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Framework second(me.rank());

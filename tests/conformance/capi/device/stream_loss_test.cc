@@ -361,7 +361,7 @@ class StreamLoss : public CapiTest {
   CapiCase case_;
 };
 
-TEST_P(StreamLoss, APeerIsKilled) {
+TEST_P(StreamLoss, KilledPeerEndsOperationsThatWaitForAStream) {
   run_three([](Member& me) {
     me.expect_ruin();
     if (me.rank() == kVictim) {
@@ -386,7 +386,7 @@ TEST_P(StreamLoss, APeerIsKilled) {
   });
 }
 
-TEST_P(StreamLoss, ThoseThatArePostedAfterTheLoss) {
+TEST_P(StreamLoss, OperationPostedAfterTheLossEnds) {
   run_three([](Member& me) {
     me.expect_ruin();
     if (me.rank() == kVictim) {
@@ -425,7 +425,7 @@ TEST_P(StreamLoss, ThoseThatArePostedAfterTheLoss) {
   });
 }
 
-TEST_P(StreamLoss, TheCommunicatorIsAborted) {
+TEST_P(StreamLoss, AbortEndsOperationsThatWaitForAStream) {
   run_three([](Member& me) {
     me.expect_ruin();
     Setting setting(me, true);
@@ -457,7 +457,7 @@ TEST_P(StreamLoss, TheCommunicatorIsAborted) {
 }
 
 // Only the memory is gone.
-TEST_P(StreamLoss, TheMemoryIsRevoked) {
+TEST_P(StreamLoss, RevokedMemoryEndsOperationsThatWaitForAStream) {
   run_three([](Member& me) {
     Setting setting(me, true);
     if (me.rank() == kVictim) {
@@ -492,7 +492,7 @@ TEST_P(StreamLoss, TheMemoryIsRevoked) {
   });
 }
 
-TEST_P(StreamLoss, WhatIsHereStays) {
+TEST_P(StreamLoss, MessageThatArrivedBeforeTheLossIsReceived) {
   run_three([](Member& me) {
     me.expect_ruin();
     constexpr uint64_t kHereTag = 7;
@@ -536,7 +536,7 @@ TEST_P(StreamLoss, WhatIsHereStays) {
 }
 
 // The operation uses messages: in an arena the root waits until all ranks have copied its bytes.
-TEST_P(StreamLoss, TheRootOfABroadcastHasLeft) {
+TEST_P(StreamLoss, BroadcastSucceedsAfterItsRootHasLeft) {
   case_.settings += "COLLECTIVE_SHARED=0;";
   run_three([](Member& me) {
     me.expect_ruin();
@@ -607,7 +607,7 @@ std::vector<CapiCase> cases_out_of_reach() {
 
 class StreamsApart : public StreamLoss {};
 
-TEST_P(StreamsApart, APeerThatIsNotReached) {
+TEST_P(StreamsApart, UnreachablePeerEndsOperationsThatWaitForAStream) {
   run_three([](Member& me) {
     me.expect_ruin();
     Setting setting(me, false);

@@ -222,7 +222,7 @@ void pass_one(Member& me, Framework& framework, uint64_t size, bool out_of_order
   me.meet();
 }
 
-TEST_P(Streams, AMessageTakesItsPlace) {
+TEST_P(Streams, MessageRunsBetweenEarlierAndLaterWork) {
   run(2, [](Member& me) {
     for (const bool out_of_order : {false, true}) {
       Framework framework(me.rank() + (out_of_order ? 1 : 0));
@@ -233,7 +233,7 @@ TEST_P(Streams, AMessageTakesItsPlace) {
   });
 }
 
-TEST_P(Streams, AGroupGoesTogether) {
+TEST_P(Streams, GroupStartsAsOne) {
   run(2, [](Member& me) {
     constexpr uint64_t kHalf = 4'000'000;
     Framework framework(me.rank());
@@ -372,7 +372,7 @@ class Redistribution {
 
 // Rank 0's stream does not reach an execution. An execution of another plan, a collective operation
 // and a message continue, all of which rank 1 has called before.
-TEST_P(Streams, ARedistributionHoldsBackNoOther) {
+TEST_P(Streams, WaitingRedistributionDoesNotBlockOthers) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
     Framework framework(me.rank());
@@ -439,7 +439,7 @@ TEST_P(Streams, ExecutionsOfOneRedistributionKeepTheirOrder) {
 }
 
 // In one stream, each rank's sends precede its receives.
-TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
+TEST_P(Streams, GroupOfRedistributionsStartsAsOne) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
     Framework framework(me.rank());
@@ -487,7 +487,7 @@ TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
 
 // While the streams of both ranks are held back, one execution is cancelled, late, or abandoned by
 // the other rank.
-TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
+TEST_P(Streams, ExecutionThatEndsBehindAStreamAffectsNoOther) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
     Framework framework(me.rank());
@@ -521,7 +521,7 @@ TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
 
 // An execution by ranks 0, 1 and 2 waits for a stream on rank 0 that is held back. Rank 1 destroys
 // its plan. Rank 2 learns of it, tells rank 0 and leaves, before or after rank 0 starts.
-TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
+TEST_P(Streams, ExecutionBehindAStreamEndsWithTheFirstReason) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
     run(3, [is_late](Member& me) {
@@ -564,7 +564,7 @@ TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
 
 // Rank 1 refuses an execution and destroys its plan, as it may. Rank 0 calls that execution on a
 // stream that is held back, before or after the refusal.
-TEST_P(Streams, AnExecutionBehindAStreamThatWasRefusedEndsWithThat) {
+TEST_P(Streams, ExecutionBehindAStreamEndsWithAnEarlierRefusal) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
     run(2, [is_late](Member& me) {
@@ -597,7 +597,7 @@ TEST_P(Streams, AnExecutionBehindAStreamThatWasRefusedEndsWithThat) {
   }
 }
 
-TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
+TEST_P(Streams, OperationThatEndsBeforeItsTurnReleasesTheStream) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Rig rig(me, framework, 1000);
@@ -635,7 +635,7 @@ TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
   });
 }
 
-TEST_P(Streams, ACollectiveOperationThatIsLateFailsOnAllRanks) {
+TEST_P(Streams, LateCollectiveOperationFailsOnAllRanks) {
   run(2, [](Member& me) {
     me.expect_ruin();
     Framework framework(me.rank());
@@ -658,7 +658,7 @@ TEST_P(Streams, ACollectiveOperationThatIsLateFailsOnAllRanks) {
 
 // An operation that was cancelled before its turn does not hold back any other, on this
 // communicator or on a later one.
-TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
+TEST_P(Streams, CancelledOperationBlocksNoOther) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Rig rig(me, framework, 1000);
@@ -694,7 +694,7 @@ TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
 }
 
 // The group's messages waited only for its turn among the collective operations.
-TEST_P(Streams, MessagesGoWhenTheCollectiveOperationOfTheirGroupIsCancelled) {
+TEST_P(Streams, MessagesStartIfTheCollectiveOperationOfTheirGroupIsCancelled) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Rig rig(me, framework, 1000);
@@ -745,7 +745,7 @@ TEST_P(Streams, MessagesGoWhenTheCollectiveOperationOfTheirGroupIsCancelled) {
   });
 }
 
-TEST_P(Streams, AGroupOfAnAbortedCommunicatorEnds) {
+TEST_P(Streams, AbortEndsAGroup) {
   run(2, [](Member& me) {
     me.expect_ruin();
     Framework framework(me.rank());
@@ -770,7 +770,7 @@ TEST_P(Streams, AGroupOfAnAbortedCommunicatorEnds) {
   });
 }
 
-TEST_P(Streams, AnAbortEndsThoseThatWait) {
+TEST_P(Streams, AbortEndsWaitingOperations) {
   run(2, [](Member& me) {
     me.expect_ruin();
     Framework framework(me.rank());
@@ -787,7 +787,7 @@ TEST_P(Streams, AnAbortEndsThoseThatWait) {
   });
 }
 
-TEST_P(Streams, APreparedOneGoesEachTime) {
+TEST_P(Streams, PreparedOperationRunsAtEachStart) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 40'000;
     Framework framework(me.rank());
@@ -818,7 +818,7 @@ TEST_P(Streams, APreparedOneGoesEachTime) {
   });
 }
 
-TEST_P(Streams, OneSidedOnes) {
+TEST_P(Streams, OneSidedOperationsFollowTheStream) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 600'000;
     Framework framework(me.rank());
@@ -870,7 +870,7 @@ TEST_P(Streams, OneSidedOnes) {
   });
 }
 
-TEST_P(Streams, ItemsOfAQueue) {
+TEST_P(Streams, QueueItemsFollowTheStream) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 200'000;
     Framework framework(me.rank());
@@ -905,7 +905,7 @@ TEST_P(Streams, ItemsOfAQueue) {
   });
 }
 
-TEST_P(Streams, ThousandsThatWaitEndRight) {
+TEST_P(Streams, ThousandsOfWaitingOperationsSucceed) {
   run(2, [](Member& me) {
     constexpr size_t kStreams = 4;
     constexpr uint64_t kSize = 64;
@@ -945,7 +945,7 @@ TEST_P(Streams, ThousandsThatWaitEndRight) {
   });
 }
 
-TEST_P(Streams, WhatIsNoneIsRefused) {
+TEST_P(Streams, ObjectThatIsNoStreamIsRefused) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Framework other(me.rank() + 1);

@@ -174,7 +174,7 @@ class ReshardCalls : public CapiTest {};
 
 // --- executions that end on their own ---------------------------------------------
 
-TEST_P(ReshardCalls, OneThatIsRefusedEndsAloneOnAllRanks) {
+TEST_P(ReshardCalls, RefusedExecutionEndsAloneOnAllRanks) {
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
       for (const bool before : {false, true}) {
@@ -203,7 +203,7 @@ TEST_P(ReshardCalls, OneThatIsRefusedEndsAloneOnAllRanks) {
   });
 }
 
-TEST_P(ReshardCalls, OneThatAllRefuseFailsNobody) {
+TEST_P(ReshardCalls, ExecutionRefusedOnAllRanksHasNoEffect) {
   run(2, [](Member& me) {
     Moves moves(me, {{}});
     for (uint32_t round = 0; round < 5; ++round) {
@@ -216,7 +216,7 @@ TEST_P(ReshardCalls, OneThatAllRefuseFailsNobody) {
 }
 
 // A plan has many messages between two ranks, and the other rank does not call.
-TEST_P(ReshardCalls, ManyThatAreRefusedInARow) {
+TEST_P(ReshardCalls, SeveralRefusedExecutionsInARowEndAlone) {
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
       for (const bool one_is_under_way : {false, true}) {
@@ -251,7 +251,7 @@ TEST_P(ReshardCalls, ManyThatAreRefusedInARow) {
 }
 
 // One rank is thousands of executions ahead of the other rank, and starts one more.
-TEST_P(ReshardCalls, ThousandsThatAreRefusedBeforeTheOtherRankComes) {
+TEST_P(ReshardCalls, ThousandsRefusedBeforeTheOtherRankCallsEndAlone) {
   constexpr uint32_t kRefused = 6000;
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
@@ -284,7 +284,7 @@ TEST_P(ReshardCalls, ThousandsThatAreRefusedBeforeTheOtherRankComes) {
 }
 
 // The number of refusals is bounded, and no rank is lost.
-TEST_P(ReshardCalls, TooManyThatAreRefusedEndThePlan) {
+TEST_P(ReshardCalls, TooManyRefusalsEndThePlan) {
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
       Moves moves(me, {{}});
@@ -314,7 +314,7 @@ TEST_P(ReshardCalls, TooManyThatAreRefusedEndThePlan) {
 }
 
 // Other executions in progress continue in order.
-TEST_P(ReshardCalls, OneOfManyIsCancelled) {
+TEST_P(ReshardCalls, CancelledExecutionDoesNotAffectTheOthers) {
   run(2, [](Member& me) {
     for (const int32_t cancels : {0, 1}) {
       Moves moves(me, {{.elements = 100'000}}, {.in_flight = 4, .slice_bytes = 64'000});
@@ -346,7 +346,7 @@ TEST_P(ReshardCalls, OneOfManyIsCancelled) {
   });
 }
 
-TEST_P(ReshardCalls, OneThatIsLateEndsAloneAndTheNextOneWorks) {
+TEST_P(ReshardCalls, LateExecutionEndsAloneAndTheNextOneWorks) {
   run(2, [](Member& me) {
     for (const int32_t waits : {0, 1}) {
       Moves moves(me, {{.elements = 50'000}});
@@ -369,7 +369,7 @@ TEST_P(ReshardCalls, OneThatIsLateEndsAloneAndTheNextOneWorks) {
 }
 
 // Rank 2 exchanges no messages with rank 0, and waits for rank 1.
-TEST_P(ReshardCalls, RanksFurtherAwayHearOfIt) {
+TEST_P(ReshardCalls, RefusalReachesRanksThatExchangeNoMessages) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 1, .to = {2}}});
     if (me.rank() == 2) {
@@ -398,7 +398,7 @@ TEST_P(ReshardCalls, RanksFurtherAwayHearOfIt) {
 }
 
 // Rank 1 already has its data when rank 0 abandons the execution.
-TEST_P(ReshardCalls, AfterDataHasMovedTheEndIsThePlans) {
+TEST_P(ReshardCalls, EndAfterDataHasMovedEndsThePlan) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 0, .to = {2}}});
     if (me.rank() == 0) {
@@ -425,7 +425,7 @@ TEST_P(ReshardCalls, AfterDataHasMovedTheEndIsThePlans) {
 }
 
 // Rank 2 has moved nothing when it refuses, and rank 0 has sent rank 1's data.
-TEST_P(ReshardCalls, WhoHasSentDataOfARefusedOneEndsThePlan) {
+TEST_P(ReshardCalls, RefusalAfterDataWasSentEndsThePlan) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 0, .to = {2}}});
     if (me.rank() == 0) {
@@ -452,7 +452,7 @@ TEST_P(ReshardCalls, WhoHasSentDataOfARefusedOneEndsThePlan) {
 
 // A random rank abandons a random execution at a random time, by a deadline, a cancel or a refusal.
 // All ranks end, and if the plan survives, the other executions are right.
-TEST_P(ReshardCalls, AtAnyTime) {
+TEST_P(ReshardCalls, ExecutionGivenUpAtAnyTimeEndsOnAllRanks) {
   const uint64_t rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 300 : 6;
   run(3, [rounds](Member& me) {
     for (uint64_t round = 0; round < rounds; ++round) {
@@ -518,7 +518,7 @@ uint64_t time_of(Body&& body) {
   return hetcomm::now_ns() - start_ns;
 }
 
-TEST_P(ReshardCalls, SidesThatAreSwapped) {
+TEST_P(ReshardCalls, SwappedSidesAreAMismatch) {
   run(2, [](Member& me) {
     for (const bool both_send : {true, false}) {
       {
@@ -541,7 +541,7 @@ TEST_P(ReshardCalls, SidesThatAreSwapped) {
 }
 
 // A rank that has not started the wrong plan learns of the mismatch as well.
-TEST_P(ReshardCalls, WhoHasOnlyMadeAnotherPlanAnswers) {
+TEST_P(ReshardCalls, RankThatOnlyMadeAnotherPlanReportsTheMismatch) {
   run(2, [](Member& me) {
     const int32_t from = me.rank();
     Moves moves(me, {{.from = from, .to = {1 - from}}});
@@ -557,7 +557,7 @@ TEST_P(ReshardCalls, WhoHasOnlyMadeAnotherPlanAnswers) {
   });
 }
 
-TEST_P(ReshardCalls, PlansThatAreNotThereAreNamed) {
+TEST_P(ReshardCalls, MissingPlanIsNamedAtTheDeadline) {
   run(2, [](Member& me) {
     {  // another tag
       Moves moves(me, {{}}, {.tag = static_cast<uint64_t>(me.rank())});
@@ -595,7 +595,7 @@ TEST_P(ReshardCalls, PlansThatAreNotThereAreNamed) {
   });
 }
 
-TEST_P(ReshardCalls, APlanThatComesLaterFits) {
+TEST_P(ReshardCalls, PlanMadeLaterMatches) {
   run(2, [](Member& me) {
     for (const int32_t late : {0, 1}) {
       if (me.rank() != late) {
@@ -621,7 +621,7 @@ TEST_P(ReshardCalls, APlanThatComesLaterFits) {
 }
 
 // One rank has made plans that the other rank made later or never.
-TEST_P(ReshardCalls, NumbersOfPlansDriftApart) {
+TEST_P(ReshardCalls, PlansMatchAlthoughTheirNumbersDiffer) {
   run(2, [](Member& me) {
     for (uint32_t round = 0; round < 4; ++round) {
       if (me.rank() == static_cast<int32_t>(round % 2)) {
@@ -642,7 +642,7 @@ TEST_P(ReshardCalls, NumbersOfPlansDriftApart) {
 
 // --- labels ----------------------------------------------------------------------
 
-TEST_P(ReshardCalls, LabelsThatDiffer) {
+TEST_P(ReshardCalls, DifferentLabelsAreAMismatchOnBothRanks) {
   run(2, [](Member& me) {
     for (const int32_t from : {0, 1}) {
       for (const bool both : {true, false}) {
@@ -666,7 +666,7 @@ TEST_P(ReshardCalls, LabelsThatDiffer) {
   });
 }
 
-TEST_P(ReshardCalls, LabelsThatAreEqualOverManyExecutions) {
+TEST_P(ReshardCalls, EqualLabelsMatchOverManyExecutions) {
   run(3, [](Member& me) {
     Moves moves(me, {{.elements = 3000, .from = 0, .to = {1, 2}}, {.from = 2, .to = {0}}},
                 {.in_flight = 3});
@@ -690,7 +690,7 @@ TEST_P(ReshardCalls, LabelsThatAreEqualOverManyExecutions) {
 // --- order -------------------------------------------------------------------------
 
 // Ranks start two plans and a collective operation in different orders.
-TEST_P(ReshardCalls, PlansAndCollectiveOperationsHaveNoOrder) {
+TEST_P(ReshardCalls, PlansAndCollectiveOperationsStartInAnyOrder) {
   run(2, [](Member& me) {
     Moves one(me, {{.elements = 100'000}});
     Moves two(me, {{.elements = 100'000, .from = 1, .to = {0}}}, {.tag = 1});
@@ -718,7 +718,7 @@ TEST_P(ReshardCalls, PlansAndCollectiveOperationsHaveNoOrder) {
   });
 }
 
-TEST_P(ReshardCalls, AGroupStartsExecutions) {
+TEST_P(ReshardCalls, GroupStartsItsExecutions) {
   run(2, [](Member& me) {
     Moves one(me, {{}}, {.in_flight = 2});
     Moves two(me, {{.from = 1, .to = {0}}}, {.tag = 1});
@@ -755,7 +755,7 @@ TEST_P(ReshardCalls, AGroupStartsExecutions) {
 
 // --- pending, drain, cancel, facts -----------------------------------------------------
 
-TEST_P(ReshardCalls, PendingDrainAndCancel) {
+TEST_P(ReshardCalls, PendingDrainAndCancelFollowTheExecutions) {
   run(2, [](Member& me) {
     Moves moves(me, {{}}, {.in_flight = 3});
     uint32_t count = 7;
@@ -796,7 +796,7 @@ TEST_P(ReshardCalls, PendingDrainAndCancel) {
   });
 }
 
-TEST_P(ReshardCalls, FactsOfAPlan) {
+TEST_P(ReshardCalls, FactsMatchThePlan) {
   run(2, [](Member& me) {
     Moves moves(me, {{.elements = 100'000}, {.elements = 5, .from = 1, .to = {0}}},
                 {.slice_bytes = 100'000});
@@ -816,7 +816,7 @@ TEST_P(ReshardCalls, FactsOfAPlan) {
 }
 
 // Half of the bytes take at least half of the total time.
-TEST_P(ReshardCalls, ARateHoldsDataBack) {
+TEST_P(ReshardCalls, RateLimitDelaysData) {
   run(2, [](Member& me) {
     hetcomm_reshard_options_t options{};
     options.struct_size = sizeof(options);
@@ -851,7 +851,7 @@ TEST_P(ReshardCalls, ARateHoldsDataBack) {
 std::atomic<int> lines_about_waiting{0};
 
 // Rank 1 does not call for a while. The log reports this once.
-TEST(ReshardCallsLog, AnExecutionThatWaitsForItsOwnRanksCallIsNoted) {
+TEST(ReshardCallsLog, ExecutionThatWaitsForItsOwnRankIsLoggedOnce) {
   for (CapiCase plain : cases()) {
     if (plain.thread_progress || plain.processes) continue;
     plain.settings += "LOG=info;";

@@ -145,7 +145,7 @@ Outcome carry_out(hetcomm_reshard_t* plan, const std::vector<hetcomm_buffer_t>& 
   return outcome;
 }
 
-TEST_P(ReshardingMemory, BoxesOverEachOtherAreNoDestination) {
+TEST_P(ReshardingMemory, OverlappingBoxesAreRefusedAsADestination) {
   run_job(GetParam(), 2, [](Member& me) {
     const Grid whole = grid_of({rows_at(1, 0, kRows, 0)});
     // The second offset is missing, so that the boxes overlap.
@@ -171,7 +171,7 @@ TEST_P(ReshardingMemory, BoxesOverEachOtherAreNoDestination) {
   });
 }
 
-TEST_P(ReshardingMemory, WhatMovesIsNotMovedInPlace) {
+TEST_P(ReshardingMemory, DestinationThatOverlapsItsSourceIsRefused) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, 2, [](Member& me) {
@@ -200,7 +200,7 @@ TEST_P(ReshardingMemory, WhatMovesIsNotMovedInPlace) {
 }
 
 // Each rank already has its rows in their final place, and receives the other ranks' rows.
-TEST_P(ReshardingMemory, WhatStaysMayStay) {
+TEST_P(ReshardingMemory, DataThatStaysInPlaceIsAccepted) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, 2, [](Member& me) {
@@ -223,7 +223,7 @@ TEST_P(ReshardingMemory, WhatStaysMayStay) {
 }
 
 // Rows of three tensors take turns in one buffer.
-TEST_P(ReshardingMemory, TensorsMayInterleave) {
+TEST_P(ReshardingMemory, InterleavedTensorsArriveComplete) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, 2, [](Member& me) {
@@ -268,7 +268,7 @@ TEST_P(ReshardingMemory, TensorsMayInterleave) {
 }
 
 // Two wrapped memories and one allocated memory lie in one allocation.
-TEST_P(ReshardingMemory, PartsOfAnAllocationAreCompared) {
+TEST_P(ReshardingMemory, OverlapWithinAnAllocationIsRefused) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-address;";
   run_job(with_devices, 2, [](Member& me) {
@@ -326,7 +326,7 @@ TEST_P(ReshardingMemory, PartsOfAnAllocationAreCompared) {
 }
 
 // Executions in progress do not share their memory.
-TEST_P(ReshardingMemory, ExecutionsAreKeptApart) {
+TEST_P(ReshardingMemory, OverlapWithARunningExecutionIsRefused) {
   run_job(GetParam(), 2, [](Member& me) {
     const Grid whole = grid_of({rows_at(0, 0, kRows, 0)});
     const Grid target = grid_of({rows_at(1, 0, kRows, 0)});

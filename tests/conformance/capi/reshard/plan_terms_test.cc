@@ -334,7 +334,7 @@ std::array<std::string, 2> hashes_in(const std::string& text) {
 
 class PlanTerms : public CapiTest {};
 
-TEST_P(PlanTerms, PlansThatDifferInOneThingEndOnBothRanks) {
+TEST_P(PlanTerms, PlansThatDifferInOneTermEndOnBothRanks) {
   run(2, [](Member& me) {
     uint64_t tag = 0;
     const std::vector<Tensor> tensors = {whole(0, {1}), whole(0, {1})};
@@ -362,7 +362,7 @@ TEST_P(PlanTerms, PlansThatDifferInOneThingEndOnBothRanks) {
   });
 }
 
-TEST_P(PlanTerms, WhatConcernsOneRankAloneMayDiffer) {
+TEST_P(PlanTerms, OptionsOfOneRankMayDiffer) {
   run(2, [](Member& me) {
     for (const int32_t odd : {0, 1}) {
       Draft draft = draft_of({whole(0, {1}), whole(1, {0})}, 1);
@@ -384,7 +384,7 @@ TEST_P(PlanTerms, WhatConcernsOneRankAloneMayDiffer) {
 // Rank 0 sends to ranks 1 and 2, and rank 2's plan differs. Rank 1 waits for rank 0, or calls when
 // the other ranks have ended. The rate keeps rank 1 from receiving all of its data before rank 0
 // learns of the other plan.
-TEST_P(PlanTerms, AThirdRankEndsWithTheReason) {
+TEST_P(PlanTerms, ThirdRankEndsWithTheReason) {
   run(3, [](Member& me) {
     constexpr uint64_t kMany = 500'000;
     constexpr uint64_t kRate = 1'000'000;
@@ -442,7 +442,7 @@ void expect_lacking(const Plan& plan, uint64_t tag, const std::string& others,
 }
 
 // Ranks 1 and 2 have a plan with tag 4. Rank 0 makes one with rank 1.
-TEST_P(PlanTerms, APlanWithOtherRanksIsNamed) {
+TEST_P(PlanTerms, PlanWithOtherRanksIsNamed) {
   run(3, [](Member& me) {
     constexpr uint64_t kTag = 4;
     constexpr uint64_t kSharedTag = 5;
@@ -481,7 +481,7 @@ TEST_P(PlanTerms, APlanWithOtherRanksIsNamed) {
 // receive holds back, and one is queued after it.
 class HeldPlans : public CapiTest {};
 
-TEST_P(HeldPlans, WhatHasNotBegunSaysWhatThePeerHas) {
+TEST_P(HeldPlans, ExecutionNotYetStartedNamesThePlansOfItsPeer) {
   run(2, [](Member& me) {
     constexpr uint64_t kHoldTag = 1000;
     for (const bool is_made : {false, true}) {
@@ -580,7 +580,7 @@ class PlanStall : public CapiTest {
 };
 
 // Rank 2 is late, and rank 1 has received its data.
-TEST_P(PlanStall, ARedistributionNamesTheRankThatIsLate) {
+TEST_P(PlanStall, StallReportOfARedistributionNamesTheLateRank) {
   run(3, [](Member& me) {
     const Plan plan(me, draft_of({whole(0, {1, 2})}, 1));
     hetcomm_request_t* request = nullptr;
@@ -600,7 +600,7 @@ TEST_P(PlanStall, ARedistributionNamesTheRankThatIsLate) {
   });
 }
 
-TEST_P(PlanStall, ARedistributionNamesThePlansOfTheRankThatLacksIt) {
+TEST_P(PlanStall, StallReportNamesThePlansOfARankWithoutThePlan) {
   run(2, [](Member& me) {
     const Plan plan(me, draft_of({whole(0, {1})}, me.rank() == 0 ? 7 : 8));
     me.meet();
@@ -617,7 +617,7 @@ TEST_P(PlanStall, ARedistributionNamesThePlansOfTheRankThatLacksIt) {
 }
 
 // Rank 0 gathers from rank 1, which has called, and from ranks 2 and 3, which are late.
-TEST_P(PlanStall, ACollectiveOperationNamesTheRanksThatAreLate) {
+TEST_P(PlanStall, StallReportOfACollectiveOperationNamesTheLateRanks) {
   run(4, [](Member& me) {
     const auto start = [&me](uint64_t& word, std::array<uint64_t, 4>& words) {
       hetcomm_request_t* request = nullptr;
@@ -698,7 +698,7 @@ Count count_for(int32_t rank, const Draft& draft) {
 }
 
 // All data of a small plan from one rank to another forms one message.
-TEST_P(PlanTerms, FactsAreWhatACountGives) {
+TEST_P(PlanTerms, FactsMatchACountOverTheElements) {
   run(3, [](Member& me) {
     Tensor cut;
     cut.shape = {60};
@@ -749,7 +749,7 @@ TEST_P(PlanTerms, FactsAreWhatACountGives) {
 }
 
 // All ranks are on one host with a latency and a rate of 1 byte per ns.
-TEST_P(PlanTerms, ForecastsAreThoseOfTheLinkModel) {
+TEST_P(PlanTerms, ForecastMatchesTheLinkModel) {
   constexpr uint64_t kLatencyNs = 7000;
   const hetcomm::test::TemporaryFolder folder;
   const std::string path = folder.path() + "/links.json";

@@ -263,7 +263,7 @@ uint64_t move_in_rounds(Member& me, uint64_t rounds, MakeTask task_of, MakeValue
   return moved;
 }
 
-TEST_P(Resharding, EachElementArrivesAndNothingElseIsWritten) {
+TEST_P(Resharding, RandomLayoutsArriveAndNothingElseIsWritten) {
   run_job(GetParam(), 4, [](Member& me) {
     const uint64_t moved = move_in_rounds(
         me, 60, [&](uint64_t, Random& random) { return random_task(random, me.size()); },
@@ -277,7 +277,7 @@ TEST_P(Resharding, EachElementArrivesAndNothingElseIsWritten) {
 }
 
 // Rows of this length are sent in place, without packing.
-TEST_P(Resharding, LongRowsGoAsTheyLie) {
+TEST_P(Resharding, LongRowsAreSentWithoutPacking) {
   run_job(GetParam(), 4, [](Member& me) {
     Task task;
     Random random(7);
@@ -338,7 +338,7 @@ Task from_one_to_other(uint64_t elements, int32_t from = 0, int32_t to = 1) {
   return task;
 }
 
-TEST_P(Resharding, TypesAreConvertedBySenders) {
+TEST_P(Resharding, SenderConvertsTypes) {
   run_job(GetParam(), 2, [](Member& me) {
     constexpr uint64_t kElements = 50'000;
     const Made source(on_one(0, kElements));
@@ -461,7 +461,7 @@ Task long_rows(Random& random) {
   return task;
 }
 
-TEST_P(ReshardingOnDevices, EachElementArrivesAndNothingElseIsWritten) {
+TEST_P(ReshardingOnDevices, RandomLayoutsArriveAndNothingElseIsWritten) {
   run_job(GetParam(), 4, [](Member& me) {
     Random own(static_cast<uint64_t>(me.rank()) + 1);
     const uint64_t moved = move_in_rounds(
@@ -480,7 +480,7 @@ TEST_P(ReshardingOnDevices, EachElementArrivesAndNothingElseIsWritten) {
 }
 
 // Rows of four dimensions need more than one copy of a device.
-TEST_P(ReshardingOnDevices, RowsOfManyDimensions) {
+TEST_P(ReshardingOnDevices, RowsOfFourDimensionsArriveComplete) {
   run_job(GetParam(), 2, [](Member& me) {
     for (const int32_t device : {1, 2}) {
       const std::vector<uint64_t> shape = {3, 4, 5, 6, 40};
@@ -529,7 +529,7 @@ TEST_P(ReshardingOnDevices, RowsOfManyDimensions) {
   });
 }
 
-TEST_P(ReshardingOnDevices, TypesAreConverted) {
+TEST_P(ReshardingOnDevices, TypesAreConvertedOnDevices) {
   run_job(GetParam(), 2, [](Member& me) {
     constexpr uint64_t kRows = 70;
     constexpr uint64_t kColumns = 1000;
@@ -593,7 +593,7 @@ TEST_P(ReshardingOnDevices, TypesAreConverted) {
 }
 
 // Bytes that grow in conversion stay on their rank, and also go to another rank.
-TEST_P(ReshardingOnDevices, TypesThatGrow) {
+TEST_P(ReshardingOnDevices, TypesThatGrowAreConvertedOnDevices) {
   run_job(GetParam(), 2, [](Member& me) {
     constexpr uint64_t kElements = 30'000;
     const Grid whole = on_one(0, kElements);
@@ -635,7 +635,7 @@ TEST_P(ReshardingOnDevices, TypesThatGrow) {
 }
 
 // Elements that stay in place on a rank are not copied. A copy would take longer.
-TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
+TEST_P(ReshardingOnDevices, ElementsThatStayInPlaceAreNotCopied) {
   CapiCase slow = GetParam();
   slow.settings += "DEVICES=sim-handle:latency=250ms,sim-address:latency=250ms;";
   run_job(slow, 2, [](Member& me) {
@@ -669,7 +669,7 @@ TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
 
 // A device that can copy elements to another place on the same rank does so, however fast its link
 // to the host is.
-TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
+TEST(ReshardingOnADevice, ElementsThatStayOnADeviceDoNotPassThroughTheHost) {
   CapiCase slow = cases().front();
   slow.settings += "DEVICES=sim-address:bandwidth=1M,sim-address:bandwidth=1M;";
   run_job(slow, 2, [](Member& me) {
@@ -740,7 +740,7 @@ Outcome execute(hetcomm_reshard_t* plan, Held& values, uint64_t timeout_ns = 0) 
   return finish(request);
 }
 
-TEST_P(Resharding, DifferentPlansAreToldApart) {
+TEST_P(Resharding, DifferentPlansAreAMismatch) {
   run_job(GetParam(), 2, [](Member& me) {
     Task task = from_one_to_other(5000);
     // Rank 1 uses another slice size.
@@ -766,7 +766,7 @@ void hear(Member& me) {
   finish_all(requests);
 }
 
-TEST_P(Resharding, WhoWaitsTooLongSaysForWhom) {
+TEST_P(Resharding, TimeoutNamesTheAwaitedRank) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
     hetcomm_reshard_t* plan = create(me, task);
@@ -789,7 +789,7 @@ TEST_P(Resharding, WhoWaitsTooLongSaysForWhom) {
   });
 }
 
-TEST_P(Resharding, WhatIsUnderWayHoldsThePlan) {
+TEST_P(Resharding, PlanIsBusyDuringAnExecution) {
   run_job(GetParam(), 2, [](Member& me) {
     Task task = from_one_to_other(300'000);
     task.options.in_flight = 3;
@@ -822,7 +822,7 @@ TEST_P(Resharding, WhatIsUnderWayHoldsThePlan) {
 }
 
 // Leftovers of a plan that the ranks did not agree on do not affect a later plan.
-TEST_P(Resharding, AfterAMismatchTheRightPlanWorks) {
+TEST_P(Resharding, RightPlanWorksAfterAMismatch) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
     for (const int32_t strategy : {HETCOMM_STRATEGY_LEADER, HETCOMM_STRATEGY_DIRECT}) {
@@ -847,7 +847,7 @@ TEST_P(Resharding, AfterAMismatchTheRightPlanWorks) {
 }
 
 // Ranks describe the same layouts with different handles: one for two tensors, or one for each.
-TEST_P(Resharding, EqualLayoutsMakeEqualPlans) {
+TEST_P(Resharding, EqualLayoutsWithDifferentHandlesMakeEqualPlans) {
   run_job(GetParam(), 2, [](Member& me) {
     const Grid from = on_one(0, 700);
     const Grid to = on_one(1, 700);
@@ -872,7 +872,7 @@ TEST_P(Resharding, EqualLayoutsMakeEqualPlans) {
 }
 
 // Host memory with a handle is also in use.
-TEST_P(Resharding, MemoryInUseIsNotFreed) {
+TEST_P(Resharding, MemoryIsBusyDuringAnExecution) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(1000);
     hetcomm_reshard_t* plan = create(me, task);
@@ -898,7 +898,7 @@ TEST_P(Resharding, MemoryInUseIsNotFreed) {
 }
 
 // The receiver has already started when it learns that the sender has abandoned the execution.
-TEST_P(Resharding, WhoStartsBeforeItHearsOfTheEndIsToldToo) {
+TEST_P(Resharding, RankThatStartsBeforeLearningOfTheEndGetsTheReason) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
     for (const int32_t gives_up : {0, 1}) {
@@ -945,7 +945,7 @@ Grid halves_of(uint64_t elements) {
 }
 
 // A rank dies at a random moment. Every rank involved with it learns of its death.
-TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
+TEST_P(ReshardingOfTheDead, DeadRankEndsTheExecutionWithTheReason) {
   for (uint64_t round = 0; round < 3; ++round) {
     run_job(GetParam(), 3, [round](Member& me) {
       Task task;
@@ -1002,7 +1002,7 @@ void end_with_the_dead(const CapiCase& over, const Task& task) {
   });
 }
 
-TEST_P(ReshardingOfTheDead, TheFirstReasonStaysWhenItsTellerLeaves) {
+TEST_P(ReshardingOfTheDead, FirstReasonStaysAfterItsSenderLeaves) {
   Task task;
   const Grid halves = halves_of(20'000);
   task.sources = {halves, on_one(2, 20'000)};
@@ -1012,7 +1012,7 @@ TEST_P(ReshardingOfTheDead, TheFirstReasonStaysWhenItsTellerLeaves) {
 }
 
 // Rank 2's first steps are with rank 0, its last one is with rank 1.
-TEST_P(ReshardingOfTheDead, ALaterStepWithTheDeadIsNotWaitedFor) {
+TEST_P(ReshardingOfTheDead, LaterStepWithADeadRankIsNotAwaited) {
   Task task;
   task.sources = {on_one(0, 500'000), on_one(1, 1000)};
   task.destinations = {on_one(2, 500'000), on_one(2, 1000)};
@@ -1107,14 +1107,14 @@ void end_at_any_step(const CapiCase& over, Make make) {
   }
 }
 
-TEST_P(ReshardingOfTheDead, AtAnyStep) {
+TEST_P(ReshardingOfTheDead, DeathAtAnyStepEndsTheExecution) {
   end_at_any_step(GetParam(), [](Member& me, const Task& task, uint64_t salt) {
     return std::make_unique<Values>(task, me.rank(), static_cast<uint32_t>(salt));
   });
 }
 
 // The fault occurs while slow devices copy.
-TEST_P(ReshardingOfTheDeadOnDevices, AtAnyStep) {
+TEST_P(ReshardingOfTheDeadOnDevices, DeathAtAnyStepEndsTheExecution) {
   end_at_any_step(GetParam(), [](Member& me, const Task& task, uint64_t salt) {
     Random random(salt * 3 + static_cast<uint64_t>(me.rank()));
     return std::make_unique<PlacedValues>(me, task, static_cast<uint32_t>(salt), random);

@@ -192,7 +192,7 @@ std::vector<Way> ways(bool devices) {
   return all;
 }
 
-TEST_P(ReshardingSums, AreRoundedOnce) {
+TEST_P(ReshardingSums, SumsOfEveryStrategyAreRoundedOnce) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, 4, [](Member& me) {
@@ -229,7 +229,7 @@ TEST_P(ReshardingSums, AreRoundedOnce) {
 }
 
 // float32 terms give a narrower or a wider sum.
-TEST_P(ReshardingSums, MayHaveAnotherType) {
+TEST_P(ReshardingSums, SumMayHaveAnotherTypeThanItsTerms) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto term_at = [](uint32_t term, uint64_t index) {
       Random random(index * kTerms + term + 1);
@@ -266,7 +266,7 @@ TEST_P(ReshardingSums, MayHaveAnotherType) {
 }
 
 // Sums and conversions round identically: the sum in a type is the converted float32 sum.
-TEST_P(ReshardingSums, OfAllNarrowTypes) {
+TEST_P(ReshardingSums, SumsOfNarrowTypesEqualConvertedFloat32Sums) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto rank = static_cast<uint64_t>(me.rank());
     const Grid from = terms_on_all();
@@ -290,7 +290,7 @@ TEST_P(ReshardingSums, OfAllNarrowTypes) {
   });
 }
 
-TEST_P(ReshardingSums, OverflowSaturatesOrIsNan) {
+TEST_P(ReshardingSums, OverflowSaturatesOrGivesNan) {
   run_job(GetParam(), 2, [](Member& me) {
     const float infinity = std::numeric_limits<float>::infinity();
     const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -330,7 +330,7 @@ TEST_P(ReshardingSums, OverflowSaturatesOrIsNan) {
   });
 }
 
-TEST_P(ReshardingSums, OfIntegersAndTruthValues) {
+TEST_P(ReshardingSums, IntegerSumsWrapAndSumsOfTruthValuesAreTrueIfAnyIs) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto term = static_cast<int32_t>(me.rank());
     const Bytes numbers = bytes_of(std::vector<int32_t>(kElements, 1'000'000'007 * (term + 1)));

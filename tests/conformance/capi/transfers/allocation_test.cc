@@ -92,7 +92,7 @@ void count(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t bytes
   }
 }
 
-TEST_P(Allocation, NoneForMessagesOfHostMemory) {
+TEST_P(Allocation, MessagesInHostMemoryAllocateNothingAfterWarmUp) {
   run_two([](Member& me) {
     constexpr uint64_t kMax = 2 << 20;
     std::vector<std::byte> out(kMax * kWindow);
@@ -161,7 +161,7 @@ class Turning {
   hetcomm_reshard_t* plan_ = nullptr;
 };
 
-TEST_P(Allocation, NoneForRepeatedRedistributions) {
+TEST_P(Allocation, RepeatedRedistributionsAllocateNothing) {
   if (GetParam().alone()) GTEST_SKIP() << "self: one rank only";
   run_two([](Member& me) {
     for (const uint64_t columns : {uint64_t{64}, uint64_t{40'000}}) {

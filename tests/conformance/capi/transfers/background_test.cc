@@ -71,7 +71,7 @@ void compute(std::chrono::nanoseconds time) {
 }
 
 // A caller in Python computes a little before and after each wait.
-TEST_P(TimedBackground, SleepsBesideACallerThatWaitsSoon) {
+TEST_P(TimedBackground, ThreadSleepsBesideACallerThatWaitsSoon) {
   run(2, [](Member& me) {
     constexpr int kOperations = 4000;
     std::vector<double> wakeups;
@@ -165,7 +165,7 @@ void wait_at_once(Member& me, Reached& mapped) {
   EXPECT_EQ(me.store().word(0), 1u);
 }
 
-TEST_P(Background, HelpsACallerThatWaitsForOtherThings) {
+TEST_P(Background, ThreadServesACallerThatWaitsForSomethingElse) {
   constexpr uint64_t kSize = 8u << 20;
   run(2, [](Member& me) {
     Reached mapped(me, 1, HETCOMM_ACCESS_ALL);
@@ -186,7 +186,7 @@ TEST_P(Background, HelpsACallerThatWaitsForOtherThings) {
 }
 
 // Nothing is pending at the rank whose memory the other rank reads.
-TEST_P(Background, ServesAPeerBesideACallerThatWaitsAtOnce) {
+TEST_P(Background, ThreadServesAPeerWhileTheCallerWaits) {
   run(2, [](Member& me) {
     Reached mapped(me, 1, HETCOMM_ACCESS_ALL);
     Reached reached(me, 0, HETCOMM_ACCESS_GET);  // peers do not map it

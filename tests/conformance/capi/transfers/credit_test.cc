@@ -66,13 +66,13 @@ void flood(Member& me, uint64_t most_bytes_of_one) {
   me.meet();
 }
 
-TEST_P(Credit, OfOnePeerIsBounded) {
+TEST_P(Credit, UnreceivedBytesOfOnePeerAreBounded) {
   CapiCase little = GetParam();
   little.settings += "CREDIT_BYTES=20K;";
   run_job(little, 3, [](Member& me) { flood(me, 20 << 10); });
 }
 
-TEST_P(Credit, OfAllPeersIsBounded) {
+TEST_P(Credit, UnreceivedBytesOfAllPeersAreBounded) {
   CapiCase little = GetParam();
   little.settings += "UNEXPECTED_BYTES=64K;";
   run_job(little, 5, [](Member& me) { flood(me, 16 << 10); });
@@ -121,7 +121,7 @@ void tell(Member& me) {
   EXPECT_EQ(finish(request).status, HETCOMM_OK);
 }
 
-TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
+TEST_P(Credit, ClosingACommunicatorReturnsCredit) {
   CapiCase little = GetParam();
   little.settings += "CREDIT_BYTES=16K;";  // enough for 12 messages
   run_job(little, 2, [](Member& me) {
@@ -163,7 +163,7 @@ TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
 }
 
 // The notified puts of all rounds together exceed the credit many times.
-TEST_P(Credit, OfNotificationsThatNobodyTookComesBack) {
+TEST_P(Credit, UnregisteringMemoryReturnsCreditOfItsNotifications) {
   CapiCase little = GetParam();
   little.settings += "CREDIT_BYTES=16K;";
   run_job(little, 2, [](Member& me) {

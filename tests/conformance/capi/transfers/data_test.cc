@@ -47,7 +47,7 @@ void exchange_sizes(Member& me, const std::vector<uint64_t>& sizes) {
   }
 }
 
-TEST_P(Data, ArrivesWholeAroundEveryBorder) {
+TEST_P(Data, MessagesArriveCompleteAtEverySizeBoundary) {
   run_two([](Member& me) {
     std::vector<uint64_t> sizes = {0, 1, 2, 3, 7, 8, 9, 31, 32, 33};
     for (uint64_t power = 64; power <= (2 << 20); power *= 2) {
@@ -60,14 +60,14 @@ TEST_P(Data, ArrivesWholeAroundEveryBorder) {
   });
 }
 
-TEST_P(Data, ArrivesWholeUpTo64MiB) {
+TEST_P(Data, MessagesUpTo64MiBArriveComplete) {
   run_two([](Member& me) {
     exchange_sizes(me, {(4 << 20) - 7, (16 << 20) + 3, 64 << 20});
     me.meet();
   });
 }
 
-TEST_P(Data, ALongerMessageIsCutAndTheNextIsIntact) {
+TEST_P(Data, MessageTooLongIsTruncatedAndTheNextIsIntact) {
   run_two([](Member& me) {
     struct Cut {
       uint64_t sent;
@@ -128,7 +128,7 @@ std::vector<hetcomm_buffer_t> cut(std::vector<std::byte>& memory, uint64_t size,
   return buffers;
 }
 
-TEST_P(Data, VectorsAreCutDifferentlyOnBothSides) {
+TEST_P(Data, VectorsMayBeSplitDifferentlyOnBothSides) {
   run_two([](Member& me) {
     Random random(5 + static_cast<uint64_t>(me.rank()));
     Random common(77);
@@ -159,7 +159,7 @@ TEST_P(Data, VectorsAreCutDifferentlyOnBothSides) {
   });
 }
 
-TEST_P(Data, NoBuffersIsAnEmptyMessage) {
+TEST_P(Data, EmptyBufferListSendsAnEmptyMessage) {
   run_two([](Member& me) {
     hetcomm_request_t* send = nullptr;
     hetcomm_request_t* receive = nullptr;
@@ -180,7 +180,7 @@ TEST_P(Data, NoBuffersIsAnEmptyMessage) {
 }
 
 // Sends more than 4 GiB in one message with little memory: both sides repeat a small buffer.
-TEST_P(Data, MoreThan4GiBInOneMessage) {
+TEST_P(Data, MessageOfMoreThan4GiBArrivesComplete) {
   if (!long_run()) GTEST_SKIP() << "long run only (HETCOMM_TEST_LONG=1)";
   if (GetParam().name != GetParam().transports) GTEST_SKIP() << "plain transports only";
   run_two([](Member& me) {
@@ -224,7 +224,7 @@ void run_with_devices(CapiCase test_case, const std::function<void(Member&)>& bo
   run_job(test_case, test_case.alone() ? 1 : 2, body);
 }
 
-TEST_P(Data, DevicesMixFreely) {
+TEST_P(Data, DeviceAndHostMemoryMixInAnyCombination) {
   run_with_devices(GetParam(), [](Member& me) {
     int32_t devices = 0;
     ASSERT_EQ(hetcomm_device_count(me.context(), &devices), HETCOMM_OK);
@@ -262,7 +262,7 @@ TEST_P(Data, DevicesMixFreely) {
   });
 }
 
-TEST_P(Data, OneMessageOfSeveralDevices) {
+TEST_P(Data, MessageFromSeveralDevicesArrivesComplete) {
   run_with_devices(GetParam(), [](Member& me) {
     for (const uint64_t part : {uint64_t{10}, uint64_t{3000}, uint64_t{100'000}}) {
       const uint64_t total = 4 * part;
@@ -302,7 +302,7 @@ TEST_P(Data, OneMessageOfSeveralDevices) {
   });
 }
 
-TEST_P(Data, RangesAreCheckedAndBusyMemoryStays) {
+TEST_P(Data, RangeBeyondAMemoryIsRefusedAndMemoryInUseIsBusy) {
   run_with_devices(GetParam(), [](Member& me) {
     hetcomm_memory_t* memory = nullptr;
     ASSERT_EQ(hetcomm_memory_allocate(me.context(), 1, 1000, &memory), HETCOMM_OK);

@@ -23,7 +23,7 @@ uint64_t mixed_size(uint64_t index) {
   return kSizes[index % std::size(kSizes)];
 }
 
-TEST_P(Matching, SameTagIsFirstInFirstOut) {
+TEST_P(Matching, MessagesWithOneTagAreReceivedInOrder) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 60;
     std::vector<std::vector<std::byte>> out;
@@ -84,7 +84,7 @@ TEST_P(Matching, TagsMayBeReceivedInAnyOrder) {
   });
 }
 
-TEST_P(Matching, IgnoredBitsDoNotCount) {
+TEST_P(Matching, ReceiveMatchesTagsThatDifferInIgnoredBits) {
   run_two([](Member& me) {
     const uint64_t tags[] = {0x1200, 0x1234, 0xff00000000000034, 0x34};
     std::vector<hetcomm_request_t*> sends;
@@ -116,7 +116,7 @@ TEST_P(Matching, IgnoredBitsDoNotCount) {
   });
 }
 
-TEST_P(Matching, BitsOfTheTagThatAreIgnoredMayDifferInTheReceive) {
+TEST_P(Matching, IgnoredBitsInTheTagOfAReceiveHaveNoEffect) {
   run_two([](Member& me) {
     uint64_t value = 42;
     uint64_t got = 0;
@@ -130,7 +130,7 @@ TEST_P(Matching, BitsOfTheTagThatAreIgnoredMayDifferInTheReceive) {
   });
 }
 
-TEST_P(Matching, AllTagBitsTravel) {
+TEST_P(Matching, EveryTagBitIsTransmitted) {
   run_two([](Member& me) {
     std::vector<hetcomm_request_t*> requests;
     std::vector<uint64_t> values(64);
@@ -151,7 +151,7 @@ TEST_P(Matching, AllTagBitsTravel) {
   });
 }
 
-TEST_P(Matching, OlderReceivesWinWhetherWildOrExact) {
+TEST_P(Matching, OlderReceiveWinsWhetherWildcardOrExact) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     if (me.rank() == 1) {
@@ -183,7 +183,7 @@ TEST_P(Matching, OlderReceivesWinWhetherWildOrExact) {
   });
 }
 
-TEST_P(Matching, AnySourceTakesFromAllInEachOnesOrder) {
+TEST_P(Matching, AnySourceReceivesFromAllInEachRanksOrder) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     constexpr uint64_t kEach = 30;
@@ -217,7 +217,7 @@ TEST_P(Matching, AnySourceTakesFromAllInEachOnesOrder) {
   });
 }
 
-TEST_P(Matching, MessagesToOneselfAreMatchedLikeOthers) {
+TEST_P(Matching, MessagesToOneselfMatchLikeOthers) {
   run_two([](Member& me) {
     const std::vector<std::byte> out = pattern(100'000, 3);
     std::vector<std::byte> in(100'000);
@@ -259,7 +259,7 @@ void receive_long(Member& me, uint64_t tag, uint64_t room) {
 
 // Neither rank receives before its sends have ended. Messages are pulled if the receiver insists on
 // reading.
-TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoReceive) {
+TEST_P(Matching, EagerSendCompletesWithoutAReceive) {
   if (!sends_long_eager(GetParam())) {
     GTEST_SKIP() << "these messages are longer than its eager limit, or than its credit";
   }
@@ -286,7 +286,7 @@ TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoReceive) {
 }
 
 // The receiver is outside of the library, and returns only when the sends have ended.
-TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoCallOfTheReceiver) {
+TEST_P(Matching, EagerSendCompletesWithoutACallOfTheReceiver) {
   if (!sends_long_eager(GetParam())) {
     GTEST_SKIP() << "these messages are longer than its eager limit, or than its credit";
   }
@@ -319,7 +319,7 @@ TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoCallOfTheReceiver) {
   });
 }
 
-TEST_P(Matching, UnexpectedMessagesAreKeptWhole) {
+TEST_P(Matching, UnexpectedMessagesAreKeptComplete) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 30;
     std::vector<std::vector<std::byte>> out;
@@ -342,7 +342,7 @@ TEST_P(Matching, UnexpectedMessagesAreKeptWhole) {
   });
 }
 
-TEST_P(Matching, ProbeShowsAndTakesNothing) {
+TEST_P(Matching, ProbeReportsTheMessageWithoutRemovingIt) {
   run_two([](Member& me) {
     hetcomm_completion_t seen{};
     EXPECT_EQ(hetcomm_probe(me.communicator(), me.partner(), 99, HETCOMM_EXACT_TAG,

@@ -239,7 +239,7 @@ TEST_P(OneSided, PutsAndGetsMoveTheRightBytes) {
   });
 }
 
-TEST_P(OneSided, ManyAtOnceLandWhereTheyShould) {
+TEST_P(OneSided, ManyConcurrentPutsLandInTheirPlaces) {
   run_two([](Member& me) {
     constexpr uint64_t kSlots = 200;
     constexpr uint64_t kSlot = 70'000;
@@ -269,7 +269,7 @@ TEST_P(OneSided, ManyAtOnceLandWhereTheyShould) {
   });
 }
 
-TEST_P(OneSided, AllKindsOfMemoryMix) {
+TEST_P(OneSided, PutsAndGetsWorkBetweenAllKindsOfMemory) {
   CapiCase test_case = GetParam();
   test_case.settings += "DEVICES=sim-handle,sim-address:latency=20us;STAGING_CHUNK=16K;";
   run_job(test_case, test_case.alone() ? 1 : 2, [](Member& me) {
@@ -305,7 +305,7 @@ TEST_P(OneSided, AllKindsOfMemoryMix) {
   });
 }
 
-TEST_P(OneSided, ANotificationComesOnceAfterItsBytes) {
+TEST_P(OneSided, NotificationArrivesOnceAfterItsBytes) {
   run_two([](Member& me) {
     constexpr uint64_t kSlots = 64;
     constexpr uint64_t kSlot = 150'000;
@@ -353,7 +353,7 @@ TEST_P(OneSided, ANotificationComesOnceAfterItsBytes) {
   });
 }
 
-TEST_P(OneSided, NotificationsThatNobodyTakesHoldUpNothingElse) {
+TEST_P(OneSided, UnreadNotificationsBlockOnlyThePutter) {
   CapiCase test_case = GetParam();
   test_case.settings += "CREDIT_BYTES=16K;";
   run_job(test_case, test_case.alone() ? 1 : 2, [](Member& me) {
@@ -394,7 +394,7 @@ TEST_P(OneSided, NotificationsThatNobodyTakesHoldUpNothingElse) {
   });
 }
 
-TEST_P(OneSided, AtomicsOfManyRanksLoseNothing) {
+TEST_P(OneSided, AtomicsFromSeveralRanksLoseNoUpdate) {
   const int32_t size = GetParam().alone() ? 1 : 4;
   run(size, [](Member& me) {
     constexpr uint64_t kRounds = 50;
@@ -444,7 +444,7 @@ TEST_P(OneSided, AtomicsOfManyRanksLoseNothing) {
   });
 }
 
-TEST_P(OneSided, FlushCoversWhatWasReleasedAndReportsItsFailure) {
+TEST_P(OneSided, FlushCoversReleasedOperationsAndReportsTheirFailure) {
   run_two([](Member& me) {
     Shared mine(me, 1 << 20);
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
@@ -466,7 +466,7 @@ TEST_P(OneSided, FlushCoversWhatWasReleasedAndReportsItsFailure) {
   });
 }
 
-TEST_P(OneSided, WhatWasNotGrantedIsRefused) {
+TEST_P(OneSided, AccessWithoutTheRightIsRefused) {
   run_two([](Member& me) {
     Shared readable(me, 1000, HETCOMM_ACCESS_GET);
     Shared writable(me, 1000, HETCOMM_ACCESS_PUT);
@@ -511,7 +511,7 @@ TEST_P(OneSided, WhatWasNotGrantedIsRefused) {
   });
 }
 
-TEST_P(OneSided, OutdatedAndForeignBytesAreRefused) {
+TEST_P(OneSided, OutdatedAndForeignExportsAreRefused) {
   run_two([](Member& me) {
     Shared mine(me, 1000);
     const std::vector<std::byte> old = exchange(me, me.partner(), mine.exported());
@@ -563,7 +563,7 @@ TEST_P(OneSided, OutdatedAndForeignBytesAreRefused) {
 }
 
 // Ranks, name, epoch and the registration's number are the same as before.
-TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
+TEST_P(OneSided, ExportOfADestroyedCommunicatorIsRefused) {
   run_two([](Member& me) {
     hetcomm_communicator_options_t options{};
     options.struct_size = sizeof(options);
@@ -617,7 +617,7 @@ TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
 }
 
 // The remaining ranks have new numbers: old exports would name another rank's memory.
-TEST_P(OneSided, BytesOfBeforeARebuildAreRefused) {
+TEST_P(OneSided, ExportFromBeforeARebuildIsRefused) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     if (me.rank() == 0) {  // this rank leaves
@@ -657,7 +657,7 @@ TEST_P(OneSided, BytesOfBeforeARebuildAreRefused) {
   });
 }
 
-TEST_P(OneSided, WhatIsInUseStays) {
+TEST_P(OneSided, MemoryInUseIsBusy) {
   run_two([](Member& me) {
     Shared mine(me, 1000);
     EXPECT_EQ(hetcomm_memory_destroy(mine.get()), HETCOMM_BUSY);
@@ -677,7 +677,7 @@ TEST_P(OneSided, WhatIsInUseStays) {
   });
 }
 
-TEST_P(OneSided, AGroupStartsItsPutsTogether) {
+TEST_P(OneSided, GroupStartsItsPutsTogether) {
   run_two([](Member& me) {
     Shared mine(me, 64);
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
@@ -707,7 +707,7 @@ TEST_P(OneSided, AGroupStartsItsPutsTogether) {
 }
 
 // The owner unregisters during puts, fills the memory, and checks that it does not change.
-TEST_P(OneSided, AfterUnregisterNothingIsWritten) {
+TEST_P(OneSided, NothingIsWrittenAfterUnregister) {
   run_two([](Member& me) {
     constexpr uint64_t kSize = 3 << 20;
     for (int round = 0; round < 6; ++round) {
@@ -740,7 +740,7 @@ TEST_P(OneSided, AfterUnregisterNothingIsWritten) {
   });
 }
 
-TEST_P(OneSided, AnOwnerThatComputesIsServed) {
+TEST_P(OneSided, OwnerThatComputesIsServedByItsThread) {
   if (!GetParam().thread_progress) GTEST_SKIP() << "caller progress: served in calls only";
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
@@ -803,7 +803,7 @@ void map(Member& me, const Remote& theirs) {
   }));
 }
 
-TEST_P(OneSided, MappedMemoryNeedsNoOwner) {
+TEST_P(OneSided, MappedMemoryIsAccessibleWithoutTheOwner) {
   if (!maps(GetParam())) GTEST_SKIP() << "no shared memory";
   run_two([](Member& me) {
     constexpr uint64_t kSize = 9 << 20;
@@ -838,7 +838,7 @@ TEST_P(OneSided, MappedMemoryNeedsNoOwner) {
   });
 }
 
-TEST_P(OneSided, WhatIsNotGrantedWholeIsNotMapped) {
+TEST_P(OneSided, MemoryWithoutEveryRightIsNotMapped) {
   if (!maps(GetParam())) GTEST_SKIP() << "no shared memory";
   run_two([](Member& me) {
     for (const int access : {int{HETCOMM_ACCESS_GET}, HETCOMM_ACCESS_GET | HETCOMM_ACCESS_PUT,
@@ -857,7 +857,7 @@ TEST_P(OneSided, WhatIsNotGrantedWholeIsNotMapped) {
   });
 }
 
-TEST_P(OneSided, AnAtomicNeedsItsOwnRightOnly) {
+TEST_P(OneSided, AtomicNeedsOnlyTheAtomicRight) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
     Shared mine(me, 4096, HETCOMM_ACCESS_ATOMIC | HETCOMM_ACCESS_GET);
@@ -879,7 +879,7 @@ TEST_P(OneSided, AnAtomicNeedsItsOwnRightOnly) {
 }
 
 // The first refusal waits for room on the connection, and the other refusals queue after it.
-TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
+TEST_P(OneSided, RefusalIsNotAcknowledgedByAnEarlierMessage) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
     constexpr uint64_t kMessages = 4000;
@@ -916,7 +916,7 @@ TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
 }
 
 // A rank that leaves waits only for messages that a peer must receive.
-TEST_P(OneSided, MessagesBehindAPutDoNotHoldUpTheEnd) {
+TEST_P(OneSided, MessagesBehindAPutDoNotDelayLeaving) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
     {
@@ -947,7 +947,7 @@ TEST_P(OneSided, MessagesBehindAPutDoNotHoldUpTheEnd) {
   });
 }
 
-TEST_P(OneSided, UnregisterEndsTheWaitForANotification) {
+TEST_P(OneSided, UnregisterEndsAWaitForANotification) {
   run_two([](Member& me) {
     std::atomic<int> ended{0};
     for (int round = 0; round < 20; ++round) {
@@ -972,7 +972,7 @@ TEST_P(OneSided, UnregisterEndsTheWaitForANotification) {
   });
 }
 
-TEST_P(OneSided, UnregisterWaitsUntilTheMapperHasLetGo) {
+TEST_P(OneSided, UnregisterWaitsForTheMapperToUnmap) {
   if (!maps(GetParam()) || GetParam().thread_progress) GTEST_SKIP() << "nobody holds a mapping";
   run_two([](Member& me) {
     Shared mine(me, 5000);
@@ -998,7 +998,7 @@ TEST_P(OneSided, UnregisterWaitsUntilTheMapperHasLetGo) {
   });
 }
 
-TEST_P(OneSided, EachEndsAtItsDeadline) {
+TEST_P(OneSided, EveryOperationEndsAtItsDeadline) {
   if (GetParam().thread_progress) GTEST_SKIP() << "thread progress: nobody is silent";
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
@@ -1033,7 +1033,7 @@ TEST_P(OneSided, EachEndsAtItsDeadline) {
   });
 }
 
-TEST_P(OneSided, AnAbortEndsThem) {
+TEST_P(OneSided, AbortEndsEveryOperation) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
     Shared mine(me, 1 << 20);
@@ -1066,7 +1066,7 @@ INSTANTIATE_TEST_SUITE_P(Over, OneSided, ::testing::ValuesIn(all_cases()), capi_
 
 class OneSidedDeath : public CapiTest {};
 
-TEST_P(OneSidedDeath, OfTheOwnerEndsThem) {
+TEST_P(OneSidedDeath, DeathOfTheOwnerEndsEveryOperation) {
   run(2, [](Member& me) {
     Shared mine(me, 64 << 20);
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
@@ -1094,7 +1094,7 @@ TEST_P(OneSidedDeath, OfTheOwnerEndsThem) {
   });
 }
 
-TEST_P(OneSidedDeath, OfAMapperLetsGo) {
+TEST_P(OneSidedDeath, DeathOfAMapperReleasesTheMemory) {
   run(2, [](Member& me) {
     Shared mine(me, 1 << 20);
     {

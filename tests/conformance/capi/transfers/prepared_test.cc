@@ -32,7 +32,7 @@ void expect_no_message(hetcomm_request_t* request) {
   EXPECT_LT(clock_ns() - start, kLimit + 5 * kSec) << "another deadline than its own";
 }
 
-TEST_P(Prepared, BeginAnewWithEachStart) {
+TEST_P(Prepared, EachStartResetsRecordAndDeadline) {
   run_two([](Member& me) {
     // Only the first rank receives. In a job of one rank, that rank also sends.
     std::vector<std::byte> in(100);
@@ -90,7 +90,7 @@ TEST_P(Prepared, BeginAnewWithEachStart) {
   });
 }
 
-TEST_P(Prepared, GroupsStartInTheOrderInWhichTheyWereFilled) {
+TEST_P(Prepared, GroupStartsOperationsInTheOrderOfCollection) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 20;
     std::vector<uint64_t> out(kCount);

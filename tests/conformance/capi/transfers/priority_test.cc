@@ -76,7 +76,7 @@ std::vector<size_t> send_all(Member& me, bool high) {
   return order;
 }
 
-TEST_P(Priority, BulkDataOvertakes) {
+TEST_P(Priority, HighPriorityBulkDataOvertakesNormalData) {
   run(2, [](Member& me) {
     std::vector<size_t> order = send_all(me, false);
     if (me.rank() == 1) {

@@ -114,7 +114,7 @@ void stream(Member& me, int32_t peer, int32_t end, uint64_t most, uint32_t depth
   EXPECT_EQ(hetcomm_queue_drain(queue.get(), kPatienceNs), HETCOMM_OK);
 }
 
-TEST_P(Queues, ItemsArriveInTheirPlaces) {
+TEST_P(Queues, ItemsArriveCompleteAndInOrder) {
   run_both([](Member& me) {
     const int32_t peer = me.partner();
     std::vector<std::thread> threads;
@@ -128,7 +128,7 @@ TEST_P(Queues, ItemsArriveInTheirPlaces) {
   });
 }
 
-TEST_P(Queues, TheDepthIsAllThatIsUnderWay) {
+TEST_P(Queues, ItemsInFlightNeverExceedTheDepth) {
   run_both([](Member& me) {
     const bool pushes = me.rank() == 0;
     const int32_t peer = me.partner();
@@ -202,7 +202,7 @@ TEST_P(Queues, ItemsMoveWhileBothRanksCompute) {
   });
 }
 
-TEST_P(Queues, AnEndThatIsDestroyedEndsTheItemsOfTheOther) {
+TEST_P(Queues, DestroyedEndEndsTheItemsOfTheOther) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
     for (const int32_t goes : {0, 1}) {
@@ -219,7 +219,7 @@ TEST_P(Queues, AnEndThatIsDestroyedEndsTheItemsOfTheOther) {
   });
 }
 
-TEST_P(Queues, EndsThatDoNotFitSaySo) {
+TEST_P(Queues, EndsWithDifferentOptionsReportTheMismatch) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
     const bool pushes = me.rank() == 0;
@@ -233,7 +233,7 @@ TEST_P(Queues, EndsThatDoNotFitSaySo) {
   });
 }
 
-TEST_P(Queues, ManyThreadsUseOneQueue) {
+TEST_P(Queues, SeveralThreadsMayUseOneQueue) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
     constexpr uint64_t kItems = 200;
@@ -267,7 +267,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Queues, ::testing::ValuesIn(all_cases()), capi_ca
 // A rank dies while items are in flight.
 class QueuesOfTheDead : public Queues {};
 
-TEST_P(QueuesOfTheDead, EndTheirItems) {
+TEST_P(QueuesOfTheDead, DeadRankEndsTheItemsOfItsQueues) {
   for (const int32_t dies : {0, 1}) {
     run_both([dies](Member& me) {
       const bool pushes = me.rank() == 0;

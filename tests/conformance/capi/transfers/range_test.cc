@@ -176,7 +176,7 @@ uint64_t operations_without_the_owner(Member& me) {
 
 class Range : public CapiTest {};
 
-TEST_P(Range, IsKeptByTheOwner) {
+TEST_P(Range, OwnerRefusesAccessPastTheEnd) {
   run_two([](Member& me) {
     // The second access ends at an offset that is not a multiple of 8, and is sent in parts.
     for (const uint64_t size : {uint64_t{1'000}, uint64_t{300'001}}) {
@@ -196,7 +196,7 @@ TEST_P(Range, IsKeptByTheOwner) {
 
 class MappedRange : public CapiTest {};
 
-TEST_P(MappedRange, IsKeptBesideAMapping) {
+TEST_P(MappedRange, MappingRefusesAccessPastTheEnd) {
   run_two([](Member& me) {
     for (const uint64_t size : {uint64_t{1'000}, uint64_t{300'001}}) {
       SCOPED_TRACE(size);

@@ -30,7 +30,7 @@ namespace {
 
 class Requests : public CapiTest {};
 
-TEST_P(Requests, TestReportsPendingThenTheEndThenStale) {
+TEST_P(Requests, TestReportsPendingThenTheEndAndThenStale) {
   run_two([](Member& me) {
     uint64_t value = 0;
     hetcomm_request_t* receive = me.recv(me.partner(), 1, &value, 8);
@@ -60,7 +60,7 @@ TEST_P(Requests, TestReportsPendingThenTheEndThenStale) {
   });
 }
 
-TEST_P(Requests, StaleHandlesStayStaleWhenSlotsAreUsedAgain) {
+TEST_P(Requests, StaleHandlesStayStaleWhenSlotsAreReused) {
   run_two([](Member& me) {
     std::vector<hetcomm_request_t*> old;
     uint64_t value = 0;
@@ -77,7 +77,7 @@ TEST_P(Requests, StaleHandlesStayStaleWhenSlotsAreUsedAgain) {
   });
 }
 
-TEST_P(Requests, WaitAnyReportsEachOnce) {
+TEST_P(Requests, WaitAnyReportsEachRequestOnce) {
   run_two([](Member& me) {
     constexpr size_t kCount = 50;
     std::vector<std::vector<std::byte>> memory(kCount, std::vector<std::byte>(100'000));
@@ -173,14 +173,14 @@ void send_and_receive_numbers(Member& me, uint64_t first, size_t count) {
   if (alone) sender.join();
 }
 
-TEST_P(Requests, WaitAnyOfManyInAnyOrder) {
+TEST_P(Requests, WaitAnyReportsThousandsInAnyOrder) {
   run_two([](Member& me) {
     send_and_receive_numbers(me, 0, 6000);
     me.meet();
   });
 }
 
-TEST_P(Requests, WaitAnyByManyThreads) {
+TEST_P(Requests, WaitAnyWorksInSeveralThreads) {
   run_two([](Member& me) {
     std::vector<std::thread> threads;
     for (uint64_t thread = 0; thread < 3; ++thread) {
@@ -192,7 +192,7 @@ TEST_P(Requests, WaitAnyByManyThreads) {
 }
 
 // No other operation ends during the wait.
-TEST_P(Requests, WaitAnyNoticesARelease) {
+TEST_P(Requests, WaitAnyNoticesAReleasedRequest) {
   run_two([](Member& me) {
     std::array<uint64_t, 2> memory{};
     std::array<hetcomm_request_t*, 2> list{me.recv(me.partner(), 1, &memory[0], 8),
@@ -225,7 +225,7 @@ TEST_P(Requests, WaitAnyNoticesARelease) {
 
 // Several threads wait for the same requests. Each request is reported once, and the other threads
 // see that it is gone.
-TEST_P(Requests, WaitAnyOfTheSameListByTwoThreads) {
+TEST_P(Requests, WaitAnyInTwoThreadsReportsEachRequestOnce) {
   run_two([](Member& me) {
     constexpr size_t kCount = 400;
     std::vector<uint64_t> memory(kCount);
@@ -279,7 +279,7 @@ TEST_P(Requests, WaitAnyOfTheSameListByTwoThreads) {
 
 // --- cancel ----------------------------------------------------------------------------------
 
-TEST_P(Requests, ACancelledReceiveLeavesItsMessageToTheNext) {
+TEST_P(Requests, CancelledReceiveLeavesItsMessageToTheNext) {
   run_two([](Member& me) {
     for (const uint64_t size : {uint64_t{0}, uint64_t{100}, uint64_t{300'000}}) {
       std::vector<std::byte> first(size);
@@ -339,7 +339,7 @@ void take_strays(Member& me, uint64_t tag, uint64_t seed) {
   }
 }
 
-TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
+TEST_P(Requests, CancelledSendIsWithdrawnOrComplete) {
   run_two([](Member& me) {
     Random random(static_cast<uint64_t>(me.rank()) + 3);
     for (uint64_t i = 0; i < 40; ++i) {
@@ -384,7 +384,7 @@ TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
 
 // Cancels at random points of transfers in progress, on either or both sides. Afterwards the stream
 // still works. Cancelling a matched receive also ends the send, and vice versa.
-TEST_P(Requests, CancelAtAnyPointOfATransfer) {
+TEST_P(Requests, CancelAtAnyPointOfATransferLeavesMemoryUntouched) {
   run_two([](Member& me) {
     Random mine(static_cast<uint64_t>(me.rank()) + 31);
     for (uint64_t i = 0; i < 40; ++i) {
@@ -432,7 +432,7 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
 
 // One thread starts a prepared receive repeatedly, and another cancels it at random times. Every
 // run ends once, and nothing is written into the buffer of a run that has ended.
-TEST_P(Requests, StartBesideCancel) {
+TEST_P(Requests, CancelConcurrentWithStartEndsEachRunOnce) {
   run_two([](Member& me) {
     uint64_t room = 0;
     const hetcomm_buffer_t buffer = hetcomm_buffer_host(&room, 8);
@@ -461,7 +461,7 @@ TEST_P(Requests, StartBesideCancel) {
 
 // --- deadlines -------------------------------------------------------------------------------
 
-TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
+TEST_P(Requests, DeadlineEndsAnUnmatchedOperation) {
   run_two([](Member& me) {
     uint64_t value = 0;
     uint64_t other = 0;
@@ -499,7 +499,7 @@ bool ended_by_deadline(const Outcome& outcome) {
          outcome.status == HETCOMM_ABORTED;
 }
 
-TEST_P(Requests, ADeadlineOnceMatchedLeavesMemoryQuiet) {
+TEST_P(Requests, DeadlineOfAMatchedReceiveLeavesMemoryUntouched) {
   run_two([](Member& me) {
     for (uint64_t i = 0; i < 10; ++i) {
       const uint64_t size = 16 << 20;
@@ -556,7 +556,7 @@ TEST_P(Requests, PriorityChangesNeitherOrderNorContents) {
   });
 }
 
-TEST_P(Requests, GroupsStartTogetherAndMayBeFilledAgain) {
+TEST_P(Requests, GroupStartsTogetherAndMayBeRefilled) {
   run_two([](Member& me) {
     hetcomm_group_t* group = nullptr;
     ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
@@ -635,7 +635,7 @@ TEST_P(Requests, PreparedOperationsRunManyTimes) {
   });
 }
 
-TEST_P(Requests, AMemoryStaysWhileAPreparedRequestNamesIt) {
+TEST_P(Requests, MemoryStaysWhileAPreparedRequestNamesIt) {
   run_two([](Member& me) {
     hetcomm_memory_t* memory = nullptr;
     ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4096, &memory), HETCOMM_OK);
@@ -673,7 +673,7 @@ TEST_P(Requests, AMemoryStaysWhileAPreparedRequestNamesIt) {
   });
 }
 
-TEST_P(Requests, AnOperationInAGroupEndsAtItsDeadline) {
+TEST_P(Requests, OperationInAnUnstartedGroupEndsAtItsDeadline) {
   run_two([](Member& me) {
     hetcomm_group_t* group = nullptr;
     ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
@@ -705,7 +705,7 @@ TEST_P(Requests, AnOperationInAGroupEndsAtItsDeadline) {
   });
 }
 
-TEST_P(Requests, AReleasedRunningOperationGoesOn) {
+TEST_P(Requests, ReleasedOperationContinuesAndDelivers) {
   run_two([](Member& me) {
     std::vector<std::vector<std::byte>> out;
     for (uint64_t i = 0; i < 10; ++i) {
@@ -731,7 +731,7 @@ TEST_P(Requests, AReleasedRunningOperationGoesOn) {
 
 // --- many ------------------------------------------------------------------------------------
 
-TEST_P(Requests, ThousandsOutstanding) {
+TEST_P(Requests, ThousandsOfOutstandingRequestsComplete) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 5000;
     std::vector<uint64_t> out(kCount);
@@ -752,7 +752,7 @@ TEST_P(Requests, ThousandsOutstanding) {
   });
 }
 
-TEST_P(Requests, ThousandsUnexpected) {
+TEST_P(Requests, ThousandsOfUnexpectedMessagesAreReceived) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 3000;
     std::vector<std::vector<std::byte>> out;
@@ -772,7 +772,7 @@ TEST_P(Requests, ThousandsUnexpected) {
   });
 }
 
-TEST_P(Requests, ManyThreadsOnOneCommunicator) {
+TEST_P(Requests, SeveralThreadsShareOneCommunicator) {
   run_two([](Member& me) {
     constexpr int kThreads = 6;
     const uint64_t count = me.size() == 1 ? 300 : 150;
@@ -800,7 +800,7 @@ TEST_P(Requests, ManyThreadsOnOneCommunicator) {
   });
 }
 
-TEST_P(Requests, RejectedCallsSayWhyAndLeaveNothing) {
+TEST_P(Requests, RejectedCallsReportWhyAndLeaveNoState) {
   run_two([](Member& me) {
     uint64_t value = 0;
     auto* const untouched = reinterpret_cast<hetcomm_request_t*>(&value);
@@ -860,7 +860,7 @@ class SlowCompletions {
   void* memory_ = nullptr;
 };
 
-TEST_P(TwoWaiters, OneOfThemGetsTheEnd) {
+TEST_P(TwoWaiters, ExactlyOneWaiterGetsTheEnd) {
   constexpr int kLives = 50;
   constexpr size_t kRequests = 6;
   for (int life = 0; life < kLives && !HasFailure(); ++life) {
@@ -909,7 +909,7 @@ INSTANTIATE_TEST_SUITE_P(Over, TwoWaiters,
 // because it can inspect an operation without a call.
 class Deadline : public CapiTest {};
 
-TEST_P(Deadline, OfTheDefaultIsKept) {
+TEST_P(Deadline, DefaultTimeoutEndsAnOperation) {
   run(1, [](Member& me) {
     std::array<std::byte, 8> memory{};
     hetcomm_request_t* request = me.recv(0, 2, memory.data(), memory.size());
@@ -932,7 +932,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Deadline,
 // A stall is logged once per operation, on one line, until another operation stalls.
 class Stall : public CapiTest {};
 
-TEST_P(Stall, IsReportedOnceWithWhatIsPending) {
+TEST_P(Stall, StallIsReportedOnceWithThePendingOperations) {
   ::testing::internal::CaptureStderr();
   run(1, [](Member& me) {
     std::array<std::byte, 24> memory{};
@@ -954,7 +954,7 @@ TEST_P(Stall, IsReportedOnceWithWhatIsPending) {
 }
 
 // The report appears long before the operation's own deadline.
-TEST_P(Stall, IsReportedOfAnOperationWithATimeout) {
+TEST_P(Stall, StallIsReportedBeforeTheOperationsOwnTimeout) {
   ::testing::internal::CaptureStderr();
   run(1, [](Member& me) {
     std::array<std::byte, 8> data{};

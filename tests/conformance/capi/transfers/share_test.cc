@@ -12,7 +12,7 @@ namespace {
 
 using hetcomm::test::open_descriptors;
 
-TEST(HostMemory, TakesAQuarterOfTheDescriptorsAndGoesOn) {
+TEST(HostMemory, FilesUseAtMostAQuarterOfTheDescriptors) {
   constexpr rlim_t kLimit = 240;
   constexpr size_t kShare = kLimit / 4;
   constexpr size_t kCount = 3 * kShare;

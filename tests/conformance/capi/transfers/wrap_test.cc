@@ -55,7 +55,7 @@ class Owned {
 
 class Wrapped : public CapiTest {};
 
-TEST_P(Wrapped, IsWhatWasGiven) {
+TEST_P(Wrapped, HasTheGivenAddressAndLength) {
   run_two([](Member& me) {
     const Owned own(1001);
     hetcomm_memory_t* const memory = wrap(me, HETCOMM_DEVICE_HOST, own.data(), own.size());
@@ -78,7 +78,7 @@ TEST_P(Wrapped, IsWhatWasGiven) {
   });
 }
 
-TEST_P(Wrapped, MovesMessagesAndStaysItsOwners) {
+TEST_P(Wrapped, MovesMessagesAndIsReturnedToItsOwner) {
   run_two([](Member& me) {
     for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{3'000}, uint64_t{600'001}}) {
       SCOPED_TRACE(size);
@@ -173,7 +173,7 @@ void use(hetcomm_remote_memory_t* remote, uint64_t size, uint64_t seed) {
   expect_ok(request);
 }
 
-TEST_P(Wrapped, IsOpenToPeersWhileItIsRegistered) {
+TEST_P(Wrapped, IsAccessibleToPeersWhileRegistered) {
   run_two([](Member& me) {
     for (const uint64_t size : {uint64_t{1'000}, uint64_t{400'000}}) {
       const Owned own(size);
@@ -239,7 +239,7 @@ TEST_P(Wrapped, StartOfAnAllocationHidesTheRest) {
   });
 }
 
-TEST_P(Wrapped, MemoryOfADeviceIsThatMemory) {
+TEST_P(Wrapped, DeviceMemoryIsTheSameMemory) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, with_devices.alone() ? 1 : 2, [](Member& me) {
@@ -282,7 +282,7 @@ TEST_P(Wrapped, MemoryOfADeviceIsThatMemory) {
 }
 
 // Buffers from plain pointers (hetcomm_buffer_pointer), in memory of two devices and the host.
-TEST_P(Wrapped, PointersLeadWhereTheyLead) {
+TEST_P(Wrapped, PlainPointersReachTheirMemory) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, with_devices.alone() ? 1 : 2, [](Member& me) {
