@@ -148,7 +148,7 @@ class Asked : public ::testing::TestWithParam<AskedCase> {
   }
 };
 
-TEST_P(Asked, OwnerHoldsFewOfManyThatAreStartedAtOnce) {
+TEST_P(Asked, OwnerHoldsABoundedNumberOfRequests) {
   for (const uint64_t length : {uint64_t{8}, kLarge}) {
     const uint64_t count = length == kLarge ? 4 * kMaxAsked : 100'000;
     std::atomic<bool> done{false};
@@ -178,7 +178,7 @@ TEST_P(Asked, OwnerHoldsFewOfManyThatAreStartedAtOnce) {
 
 // Neither rank answers before it has sent all of its requests. Requests that wait at both ranks do
 // not block the answers.
-TEST_P(Asked, BothAskEachOther) {
+TEST_P(Asked, RequestsCompleteIfBothRanksAskEachOther) {
   run([](CoreMember& me) {
     Window window(me, kBytes);
     Asker asker(me, window);
@@ -189,7 +189,7 @@ TEST_P(Asked, BothAskEachOther) {
   });
 }
 
-TEST_P(Asked, CancelledOnesGiveTheirPlacesBack) {
+TEST_P(Asked, CancelledOperationsReturnTheirPlaces) {
   std::atomic<bool> asleep{true};
   run([&](CoreMember& me) {
     Window window(me, kBytes);
@@ -216,7 +216,7 @@ TEST_P(Asked, CancelledOnesGiveTheirPlacesBack) {
 }
 
 // The answer does not queue behind sends that wait for receives.
-TEST_P(Asked, GetsAreAnsweredBesideSendsThatWait) {
+TEST_P(Asked, GetsAreAnsweredWhileSendsWait) {
   run([](CoreMember& me) {
     Window window(me, kBytes);
     constexpr uint64_t kSends = kMaxAnnounced + 100;
@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Asked,
                          [](const auto& test) { return test.param.name; });
 
 // In every round, on both ranks, connections fail and operations are cancelled and started.
-TEST(AskedFaults, PlacesAreCountedOverConnectionsThatFail) {
+TEST(AskedFaults, PlacesAreCountedAcrossFailingConnections) {
   for (const size_t instances : {size_t{1}, size_t{3}}) {
     std::atomic<uint64_t> broken{0};
     run_core_job(
@@ -330,24 +330,26 @@ class PlayedPeer : public WithPlayedPeer {
   uint64_t tags_ = 0;
 };
 
-TEST_F(PlayedPeer, WhoTakesNoAnswersIsCutOff) {
+TEST_F(PlayedPeer, PeerThatReadsNoAnswersIsDisconnected) {
   peer_->takes = false;
   expect_cut_off(MessageKind::kGet, false);
 }
 
-TEST_F(PlayedPeer, WhoAcknowledgesNoDataIsCutOff) {
+TEST_F(PlayedPeer, PeerThatAcknowledgesNoDataIsDisconnected) {
   peer_->acknowledges = false;
   expect_cut_off(MessageKind::kGet, false);
 }
 
-TEST_F(PlayedPeer, WhoPutsNothingIsCutOff) { expect_cut_off(MessageKind::kAnnouncePut, false); }
+TEST_F(PlayedPeer, PeerThatNeverPutsIsDisconnected) {
+  expect_cut_off(MessageKind::kAnnouncePut, false);
+}
 
-TEST_F(PlayedPeer, WhoTakesNoResultsIsCutOff) {
+TEST_F(PlayedPeer, PeerThatReadsNoResultsIsDisconnected) {
   peer_->takes = false;
   expect_cut_off(MessageKind::kAtomic, false);
 }
 
-TEST_F(PlayedPeer, WhoTakesNoRefusalsIsCutOff) {
+TEST_F(PlayedPeer, PeerThatReadsNoRefusalsIsDisconnected) {
   peer_->takes = false;
   const MessageKind kinds[] = {MessageKind::kGet, MessageKind::kAtomic, MessageKind::kAnnouncePut,
                                MessageKind::kPut};
@@ -357,7 +359,7 @@ TEST_F(PlayedPeer, WhoTakesNoRefusalsIsCutOff) {
   EXPECT_EQ(failures(), 1u);
 }
 
-TEST_F(PlayedPeer, WhoAcknowledgesMayGoOn) {
+TEST_F(PlayedPeer, PeerThatAcknowledgesStaysConnected) {
   const MessageKind kinds[] = {MessageKind::kAtomic, MessageKind::kPut, MessageKind::kGet,
                                MessageKind::kAnnouncePut};
   for (uint64_t i = 0; i < 3 * kMaxHeld; ++i) ask(kinds[i % std::size(kinds)], true);
@@ -369,7 +371,7 @@ TEST_F(PlayedPeer, WhoAcknowledgesMayGoOn) {
   EXPECT_EQ(count_records(me_), 0u);
 }
 
-TEST_F(PlayedPeer, TooManyRequestsAreCutOff) {
+TEST_F(PlayedPeer, PeerWithTooManyMessageRequestsIsDisconnected) {
   EXPECT_LE(kMaxAnnounced * sizeof(Incoming), uint64_t{2} << 20);
   for (uint64_t i = 0; i < kMaxAnnounced + 100; ++i) {
     say({.kind = MessageKind::kAnnounce, .tag = i, .value = addressee_value(0, kLarge)},
@@ -400,7 +402,7 @@ TEST_F(PlayedPeer, TooManyGrantsEndTheSend) {
   EXPECT_EQ(me_.finish(send).code(), Code::kPeerLost);
 }
 
-TEST_F(PlayedPeer, HearsOfSendsThatAnAbortEnds) {
+TEST_F(PlayedPeer, ReceiverLearnsOfSendsThatAnAbortEnds) {
   std::vector<std::byte> bytes(kLarge);
   std::vector<Operation*> sends;
   for (uint64_t i = 0; i < 5; ++i) {

@@ -361,7 +361,7 @@ class CollectiveEnds : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(CollectiveEnds, WhatIsOverBeforeItsCallIsNeverStarted) {
+TEST_P(CollectiveEnds, CallThatEndedBeforeItIsMadeNeverStarts) {
   run([](CoreMember& me) {
     for (const Scenario& scenario : scenarios()) {
       SCOPED_TRACE(testing::Message() << collectives::name_of(scenario.kind) << ", early "
@@ -429,7 +429,7 @@ void differ(CoreMember& me, const Difference& difference, Place place, bool on_d
 }
 
 // In the arena each rank finds the other rank's ticket, and drops its own operation.
-TEST_P(CollectiveEnds, CallsThatDifferTouchNothingAfterTheReport) {
+TEST_P(CollectiveEnds, DifferentCallsTouchNoMemoryAfterTheReport) {
   run([](CoreMember& me) {
     for (const Difference& difference : differences()) {
       for (const Place place : {Place::kFirst, Place::kDirect}) {
@@ -507,7 +507,7 @@ void send_before_the_call(CoreMember& me, const Message& message) {
 // In an arena no rank sends messages.
 class CollectiveEndsByMessages : public CollectiveEnds {};
 
-TEST_P(CollectiveEndsByMessages, AMessageOfAnotherCallEndsTheCallThatFollows) {
+TEST_P(CollectiveEndsByMessages, MessageForADifferentCallEndsTheNextCall) {
   run([](CoreMember& me) {
     for (const Kind kind : all_kinds()) {
       for (const Message& message :
@@ -593,7 +593,7 @@ void outlive_rank_0(CoreMember& me) {
 }
 
 // The ranks do not meet at the end, because rank 0 has left.
-TEST_P(CollectiveEnds, ARankThatWasLostEndsTheCallThatFollows) {
+TEST_P(CollectiveEnds, LostRankEndsTheNextCall) {
   hetcomm_test::LocalStore store;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {

@@ -51,7 +51,7 @@ void expect_timed_out_in_silence(CoreMember& me, int from, uint64_t timeout_ns) 
   EXPECT_EQ(status.code(), Code::kTimedOut) << status.text();
 }
 
-TEST(CoreDeadline, IsKeptWithoutACallByTheThread) {
+TEST(CoreDeadline, DeadlineEndsAnOperationWithoutACallInThreadMode) {
   run_core_job(
       2, "PROGRESS=thread;TIMEOUT=200ms;LOG=error", [](int) { return self_and_tcp(); },
       [](CoreMember& me) {
@@ -64,7 +64,7 @@ TEST(CoreDeadline, IsKeptWithoutACallByTheThread) {
 }
 
 // This also shows that inspecting the operation drives nothing.
-TEST(CoreDeadline, NeedsACallWhereTheCallerMakesProgress) {
+TEST(CoreDeadline, DeadlineEndsAnOperationAtTheNextCallInCallerMode) {
   run_core_job(
       1, "PROGRESS=caller;TIMEOUT=100ms;LOG=error", [](int) { return self_and_tcp(); },
       [](CoreMember& me) {

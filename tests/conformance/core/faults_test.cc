@@ -89,7 +89,7 @@ void exchange(CoreMember& me, uint64_t seed, int count) {
 // Message and credit counters pass 2^32 during the test.
 constexpr uint32_t kNearTheEnd = UINT32_MAX - 40;
 
-TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
+TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderAndComplete) {
   std::atomic<uint64_t> broken{0};
   // A quick run uses the seed for three ranks, and under a sanitizer the seed for two.
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
@@ -137,7 +137,7 @@ void pass_message(CoreMember& me, std::vector<std::byte>& bytes, uint64_t round)
 
 // Several connections share one message. When one breaks permanently, the other connections take
 // over its part.
-TEST(CoreRails, ShareOneMessage) {
+TEST(CoreRails, SeveralRailsShareOneMessage) {
   FaultPlan plan;
   plan.instances = 3;
   plan.fail_rail = 1e-12;  // not lossless, like rails that may fail
@@ -164,7 +164,7 @@ TEST(CoreRails, ShareOneMessage) {
 
 // Credit that is returned by an empty message lost with its connection is returned again. Otherwise
 // the sender, which waits for it, would never receive it.
-TEST(CoreRails, LostCreditIsReturnedAgain) {
+TEST(CoreRails, CreditLostWithAConnectionIsReturnedAgain) {
   FaultPlan plan;
   plan.fail_empty = 0.08;  // with a much higher rate, replacement connections break as well
   plan.max_rail_failures = 20;
@@ -191,7 +191,7 @@ TEST(CoreRails, LostCreditIsReturnedAgain) {
 }
 
 // A host with many NICs has this many rails.
-TEST(CoreRails, TwentyOfOneKind) {
+TEST(CoreRails, TwentyRailsOfOneKindShareMessages) {
   FaultPlan plan;
   plan.instances = 20;
   run_core_job(
@@ -209,7 +209,7 @@ TEST(CoreRails, TwentyOfOneKind) {
 
 // The receiver grants part of a message to a connection that the sender does not know yet: the news
 // of it is late, and the grant arrived over another connection.
-TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
+TEST(CoreRails, GrantMayArriveBeforeItsConnection) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     run_core_job(
         2, "TIMEOUT=10s;LOG=error;",
@@ -240,7 +240,7 @@ TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
 
 // The network drops a pair's idle connection without notice. The next message arrives within the
 // detection time, and no rank is declared dead.
-TEST(CoreRails, ACutConnectionIsReplaced) {
+TEST(CoreRails, CutConnectionIsReplaced) {
   for (const int sender : {0, 1}) {
     SCOPED_TRACE("rank " + std::to_string(sender) + " sends");
     std::barrier both(2);
@@ -289,7 +289,7 @@ TEST(CoreRails, ACutConnectionIsReplaced) {
 
 // A rank does not read for so long that the sender's kernel probes only rarely. Then it reads, and
 // the news of that is lost with the connection. Its control thread tells the sender.
-TEST(CoreRails, AConnectionThatIsCutWhileThePeerDoesNotReadIsReplaced) {
+TEST(CoreRails, ConnectionCutWhileThePeerDoesNotReadIsReplaced) {
   std::barrier both(2);
   run_core_job(
       2,
@@ -383,7 +383,7 @@ struct TakeOverCase {
 
 // The first connection is over tcp, because shm has failed. shm is retried, and takes over the
 // messages while they flow both ways. Then tcp is unused and is closed, which is not a failure.
-TEST(CoreRails, ABetterTransportTakesOver) {
+TEST(CoreRails, BetterTransportTakesOverOnceItWorks) {
   const TakeOverCase cases[] = {{"caller", 3, ""},
                                 {"thread", 3, ""},
                                 {"thread", 4, ""},
@@ -430,7 +430,7 @@ TEST(CoreRails, ABetterTransportTakesOver) {
 // The lower rank of a pair, which connects, posts its first message and computes for longer than
 // the higher rank waits for its proof. No rank is lost, and the pair ends up on shared memory, with
 // or without another transport as a fallback.
-TEST(CoreFirstContact, MayComeWhileTheRankThatConnectsComputes) {
+TEST(CoreFirstContact, FirstContactSucceedsWhileTheConnectingRankComputes) {
   constexpr auto kComputes = std::chrono::nanoseconds(kHandshakeTimeoutNs + 500'000'000);
   const auto job = [&](bool with_tcp) {
     run_core_job(

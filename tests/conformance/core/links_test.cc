@@ -118,7 +118,7 @@ void expect_alike(const std::vector<RankPlacement>& placements) {
 constexpr Figures kSlowStart{.latency_us = 900, .megabytes_per_s = 9000};
 constexpr Figures kQuickStart{.latency_us = 1, .megabytes_per_s = 300};
 
-TEST(AgreedLinks, RanksWithDifferentFiguresChooseAlike) {
+TEST(AgreedLinks, RanksWithDifferentFiguresChooseTheSameAlgorithms) {
   const ModelFile slow(kSlowStart, kSlowStart);
   const ModelFile quick(kQuickStart, kQuickStart);
   // Each of these figures alone would lead to other choices.
@@ -137,7 +137,7 @@ TEST(AgreedLinks, RanksWithDifferentFiguresChooseAlike) {
   }
 }
 
-TEST(AgreedLinks, OfEachTransportTheFirstRankThatHasItCounts) {
+TEST(AgreedLinks, FirstRankWithATransportDeterminesItsFigures) {
   constexpr Figures kShm[] = {{1, 1000}, {2, 2000}, {3, 3000}, {4, 4000}};
   constexpr Figures kTcp[] = {{51, 100}, {52, 200}, {53, 300}, {54, 400}};
   std::vector<std::unique_ptr<ModelFile>> files;
@@ -157,7 +157,7 @@ TEST(AgreedLinks, OfEachTransportTheFirstRankThatHasItCounts) {
   EXPECT_EQ(both[2].across, kTcp[0].link());
 }
 
-TEST(AgreedLinks, WithoutAFileTheFirstRanksOwnFiguresCount) {
+TEST(AgreedLinks, OwnFiguresOfTheFirstRankAreUsedWithoutAFile) {
   const auto none = placements_of({"", ""}, {0, 1}, [](int) { return without_shm(); });
   expect_alike(none);
   EXPECT_NE(none[0].inside, kSlowStart.link());
@@ -203,7 +203,7 @@ class HostsFile {
   const std::string path_;
 };
 
-TEST(AgreedLinks, RankZerosModelIsOnAllRanks) {
+TEST(AgreedLinks, LinkModelOfRankZeroReachesAllRanks) {
   // 2000 hosts need more than one piece.
   const HostsFile first(900'000, 2000);
   const HostsFile other(7'000);
@@ -225,7 +225,7 @@ TEST(AgreedLinks, RankZerosModelIsOnAllRanks) {
   EXPECT_EQ(near[1].across.latency_ns, 5'000U);
 }
 
-TEST(AgreedLinks, APairsFirstGuessComesFromTheModel) {
+TEST(AgreedLinks, PairAssumesTheRatesOfTheModelAtFirst) {
   const HostsFile model(900'000);
   std::vector<std::string> settings;
   for (int rank = 0; rank < 4; ++rank) {

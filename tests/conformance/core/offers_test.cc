@@ -98,13 +98,13 @@ void run_pair(const std::string& settings, const std::function<std::string(int)>
       [] { return std::vector<Device>{make_device("unified=1:memory=64M")}; }, own);
 }
 
-TEST(Offers, AreTakenWhereTheyLie) {
+TEST(Offers, StagedDataIsCopiedInPlace) {
   for (const char* const progress : {"thread", "caller"}) {
     run_pair(kSettings + std::string("PROGRESS=") + progress, {}, true);
   }
 }
 
-TEST(Offers, AreNotMadeWhereOneSideMapsNothing) {
+TEST(Offers, DataIsPutIfOneSideMapsNothing) {
   for (const int off : {0, 1}) {
     run_pair(
         kSettings,
@@ -204,7 +204,7 @@ class OffersOfTheRank : public PlayedPeerWithRegions {
   std::map<uint64_t, std::byte*> mappings_;  // by region; never unmapped
 };
 
-TEST_F(OffersOfTheRank, EndASendWhenAllWereTaken) {
+TEST_F(OffersOfTheRank, SendEndsOnceAllItsOffersAreCopied) {
   for (const uint64_t seed : {uint64_t{3}, uint64_t{5}}) {
     const std::vector<PlayedMessage> offers = offered(seed);
     expect_contents(offers, seed);
@@ -223,7 +223,7 @@ TEST_F(OffersOfTheRank, EndASendWhenAllWereTaken) {
   EXPECT_EQ(peer_->puts_begun, 0U);
 }
 
-TEST_F(OffersOfTheRank, AreNotMadeUnasked) {
+TEST_F(OffersOfTheRank, NoOfferIsMadeUnlessRequested) {
   offered(3, 0);
   await_puts();
   EXPECT_GT(peer_->puts_begun, 0U);
@@ -232,7 +232,7 @@ TEST_F(OffersOfTheRank, AreNotMadeUnasked) {
   EXPECT_EQ(finish(send_), Code::kAborted);
 }
 
-TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheSendWasCancelled) {
+TEST_F(OffersOfTheRank, OfferedMemoryIsUntouchedAfterACancel) {
   peer_->lets_go = false;
   const std::vector<PlayedMessage> first = offered(3);
   expect_contents(first, 3);
@@ -271,7 +271,7 @@ TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheSendWasCancelled) {
 }
 
 // Unpinning memory waits for streams that are held back.
-TEST_F(OffersOfTheRank, AreNotUnpinnedWhileAStreamIsHeldBack) {
+TEST_F(OffersOfTheRank, OfferedMemoryIsNotUnpinnedDuringAHold) {
   const Device& device = me_.context().devices().device(1);
   const auto files = [] {
     uint64_t count = 0;
@@ -304,7 +304,7 @@ TEST_F(OffersOfTheRank, AreNotUnpinnedWhileAStreamIsHeldBack) {
   EXPECT_EQ(device.table->host_memory_suffices(device.instance), 1);
 }
 
-TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheConnectionBreaks) {
+TEST_F(OffersOfTheRank, OfferedMemoryIsUntouchedAfterTheConnectionBreaks) {
   const std::vector<PlayedMessage> offers = offered(3);
   expect_contents(offers, 3);
   peer_->is_cut = true;
@@ -315,7 +315,7 @@ TEST_F(OffersOfTheRank, StayAsTheyAreWhenTheConnectionBreaks) {
   expect_contents(offers, 3);
 }
 
-TEST_F(OffersOfTheRank, ArePutWhereTheyAreRefused) {
+TEST_F(OffersOfTheRank, RefusedOfferIsPutInstead) {
   std::vector<Operation*> sends;
   for (uint64_t i = 0; i < 4; ++i) {
     const std::vector<PlayedMessage> offers = offered(3 + 2 * i);
@@ -382,7 +382,7 @@ class OffersToTheRank : public PlayedPeerWithRegions {
   std::unique_ptr<OnDevice> memory_on_device_;
 };
 
-TEST_F(OffersToTheRank, AreTakenOnceTheRegionIsMapped) {
+TEST_F(OffersToTheRank, OfferIsCopiedOnceTheRegionIsMapped) {
   for (const size_t device : {size_t{1}, size_t{0}}) {
     peer_->heard.clear();
     peer_->wanted.clear();
@@ -417,7 +417,7 @@ TEST_F(OffersToTheRank, AreTakenOnceTheRegionIsMapped) {
   }
 }
 
-TEST_F(OffersToTheRank, AreRefusedAndPutInPart) {
+TEST_F(OffersToTheRank, RefusedPartOfAnOfferIsPut) {
   // The device receives the first quarter from a region, and the rest by puts, with 0x77.
   const std::vector<PlayedMessage> grants = granted(kChunk, 1);
   const LentRegion lent(3);
@@ -446,7 +446,7 @@ TEST_F(OffersToTheRank, AreRefusedAndPutInPart) {
   EXPECT_EQ(memory_on_device_->contents(0, kChunk), expected);
 }
 
-TEST_F(OffersToTheRank, AreAskedForAgainWhenTheyCouldNotBeMapped) {
+TEST_F(OffersToTheRank, RegionIsRequestedAgainIfItCouldNotBeMapped) {
   const std::vector<PlayedMessage> grants = granted(kChunk, 1);
   const LentRegion lent(3);
   for (uint32_t i = 0; i < 2; ++i) {
@@ -468,7 +468,7 @@ TEST_F(OffersToTheRank, AreAskedForAgainWhenTheyCouldNotBeMapped) {
 
 class BadOffers : public OffersToTheRank, public ::testing::WithParamInterface<int> {};
 
-TEST_P(BadOffers, CostTheConnection) {
+TEST_P(BadOffers, InvalidOfferEndsTheConnection) {
   const PlayedMessage grant = granted(kChunk, 1)[0];
   std::vector<OfferBody> offers = {whole(40)};
   OfferBody& bad = offers[0];
@@ -515,7 +515,7 @@ TEST_P(BadOffers, CostTheConnection) {
 
 INSTANTIATE_TEST_SUITE_P(All, BadOffers, ::testing::Range(0, 9));
 
-TEST_F(OffersToTheRank, OfNoChunkAreDropped) {
+TEST_F(OffersToTheRank, OfferForNoChunkIsDropped) {
   PlayedMessage grant = granted(kChunk, 1)[0];
   grant.header.tag += 1;
   offer(grant, whole(40));
@@ -535,7 +535,7 @@ TEST_F(OffersToTheRank, OfNoChunkAreDropped) {
   EXPECT_TRUE(heard(MessageKind::kTaken).empty());
 }
 
-TEST_F(OffersToTheRank, AndPutsOfTheSameBytesEndTheReceive) {
+TEST_F(OffersToTheRank, OfferAndPutOfTheSameBytesEndTheConnection) {
   const PlayedMessage grant = granted(kChunk, 1)[0];
   offer(grant, whole(40));
   drive();
@@ -548,7 +548,7 @@ class OffersToASlowDevice : public OffersToTheRank {
   OffersToASlowDevice() : OffersToTheRank("unified=1:memory=64M:latency=700ms") {}
 };
 
-TEST_F(OffersToASlowDevice, AreHeldUntilTheCopyHasEnded) {
+TEST_F(OffersToASlowDevice, RegionStaysMappedUntilTheCopyHasEnded) {
   const PlayedMessage grant = granted(kChunk, 1)[0];
   auto lent = std::make_unique<LentRegion>(3);
   const std::weak_ptr<std::vector<std::byte>> held = lent->bytes;
@@ -569,7 +569,7 @@ TEST_F(OffersToASlowDevice, AreHeldUntilTheCopyHasEnded) {
   EXPECT_TRUE(held.expired());
 }
 
-TEST_F(OffersToASlowDevice, CancelledInTheMiddle) {
+TEST_F(OffersToASlowDevice, ReceiveCancelledDuringTheCopyEndsAfterIt) {
   const PlayedMessage grant = granted(kChunk, 1)[0];
   const LentRegion lent(3);
   offer(grant, whole(40));

@@ -174,7 +174,7 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
   expect_ok(barrier(me.communicator(), 20'000'000'000));
 }
 
-TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
+TEST_P(AccessFaults, NotificationsAndAtomicsTakeEffectOnce) {
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   std::atomic<uint64_t> broken{0};
   std::atomic<uint64_t> direct{0};
@@ -212,7 +212,7 @@ TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
 
 // Runs one operation at a time, so that nothing else shows its outcome. Large operations use all
 // connections.
-TEST_P(AccessFaults, EachEndsByItself) {
+TEST_P(AccessFaults, EachOperationEndsOnItsOwn) {
   std::atomic<bool> done{false};
   std::atomic<uint64_t> broken{0};
   run_core_job(
@@ -276,7 +276,7 @@ TEST_P(AccessFaults, EachEndsByItself) {
 // Large puts use three connections at once, which break during the puts. Data that the network has
 // not placed is sent by message. The notification names the whole put, arrives once, and after its
 // bytes.
-TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
+TEST(AccessRegions, NotificationNamesTheWholePutAfterBrokenConnections) {
   constexpr uint64_t kRounds = 12;
   constexpr uint64_t kEach = 800'000;
   constexpr uint64_t kAtOnce = 3;
@@ -348,7 +348,7 @@ TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
 // A put whose connection broke ends when the owner has learned of that. This holds even if the
 // message with the news had to wait, and other messages, which need no acknowledgement, left
 // directly after it.
-TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
+TEST(AccessRegions, MessagesAfterTheNewsOfABreakDelayNoPut) {
   FaultPlan plan;
   plan.regions = true;
   plan.refuse = 0.7;
@@ -394,7 +394,7 @@ TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
 }
 
 // The owner withdraws memory that the connection itself is writing.
-TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
+TEST(AccessRegions, WithdrawnRegionIsNotWritten) {
   FaultPlan plan;
   plan.regions = true;
   plan.max_delay = 40;

@@ -140,7 +140,7 @@ SplitOutcome split_and_talk(CoreMember& me, int64_t failing, std::atomic<int>& d
   return outcome;
 }
 
-TEST(OutOfMemory, ASplitFailsOnBothRanksOrItsCommunicatorDoes) {
+TEST(OutOfMemory, SplitOrItsCommunicatorFailsOnBothRanks) {
   int failures = 0;
   for (int64_t allocation = 0; allocation < 300; ++allocation) {
     hetcomm_test::LocalStore store;
@@ -173,7 +173,7 @@ TEST(OutOfMemory, ASplitFailsOnBothRanksOrItsCommunicatorDoes) {
   EXPECT_GT(failures, 5);
 }
 
-TEST(OutOfMemory, APairThatIsLostEndsEverything) {
+TEST(OutOfMemory, LostPairEndsAllItsOperations) {
   constexpr size_t kLarge = 1'000'000;
   // Either all allocations fail, or a single one does.
   for (int64_t allocation = -1; allocation < 1000; ++allocation) {
@@ -245,7 +245,7 @@ TEST(OutOfMemory, APairThatIsLostEndsEverything) {
   ADD_FAILURE() << "no end of allocations";
 }
 
-TEST(OutOfMemory, ACancelledOperationEnds) {
+TEST(OutOfMemory, CancelledOperationEndsWithoutMemory) {
   constexpr size_t kLarge = 1'000'000;
   std::vector<std::byte> out(kLarge);
   TwoRanks ranks(kLarge);
@@ -277,7 +277,7 @@ TEST(OutOfMemory, ACancelledOperationEnds) {
   EXPECT_TRUE(told == Code::kAborted || told == Code::kPeerLost) << code_name(told);
 }
 
-TEST(OutOfMemory, ThePeerOfALostPairIsTold) {
+TEST(OutOfMemory, PeerOfALostPairLearnsOfTheLoss) {
   std::vector<std::byte> out(8);
   std::vector<std::byte> in(8);
   std::vector<std::byte> never(8);
@@ -315,7 +315,7 @@ struct Grave final : public Mortal {
   int place_;
 };
 
-TEST(OutOfMemory, WhatHasEndedIsPutAside) {
+TEST(OutOfMemory, EndedOperationsAreKeptWithoutAllocating) {
   constexpr int kMany = 1000;
   BlockPool pool;
   Graveyard graveyard;
@@ -387,7 +387,7 @@ bool puts_end_though_one_fails(int64_t allocation) {
   return failed;
 }
 
-TEST(OutOfMemory, PutsThatWaitForCreditEnd) {
+TEST(OutOfMemory, NotifiedPutsThatWaitForCreditEnd) {
   constexpr int64_t kMax = 400;
   int64_t allocation = 0;
   while (allocation < kMax && puts_end_though_one_fails(allocation)) {

@@ -134,7 +134,7 @@ constexpr std::array<Range, 9> kFarOutside = {{{0, kSize + 1},
                                                {kSize, kTop - kSize + 1},
                                                {kTop - kSize + 2, kSize}}};
 
-TEST_F(Owner, TakesWhatEndsWithTheMemoryAndNothingBeyond) {
+TEST_F(Owner, AcceptsAccessUpToTheEndAndRefusesAccessBeyond) {
   grant(HETCOMM_ACCESS_ALL);
   for (const MessageKind kind : {MessageKind::kPut, MessageKind::kGet, MessageKind::kAnnouncePut}) {
     SCOPED_TRACE(static_cast<int>(kind));
@@ -165,7 +165,7 @@ TEST_F(Owner, TakesWhatEndsWithTheMemoryAndNothingBeyond) {
 }
 
 // The rest of a put, whose beginning is already in place, gives a notification for the whole put.
-TEST_F(Owner, ChecksWhatIsInPlaceAlready) {
+TEST_F(Owner, ChecksTheRangeOfBytesAlreadyInPlace) {
   grant(HETCOMM_ACCESS_PUT);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, 100), Code::kOk);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, kSize - 10, 10, kSize - 10), Code::kOk);
@@ -179,7 +179,7 @@ TEST_F(Owner, ChecksWhatIsInPlaceAlready) {
   expect_changed(0, 0);
 }
 
-TEST_F(Owner, NotifiesOfAllOfAPutWhoseRestItWasAskedFor) {
+TEST_F(Owner, NotifiesOfTheWholePutIfOnlyItsRestWasRequested) {
   grant(HETCOMM_ACCESS_PUT);
   peer_->puts = true;
   for (const auto& [offset, length, ahead] :
@@ -201,7 +201,7 @@ TEST_F(Owner, NotifiesOfAllOfAPutWhoseRestItWasAskedFor) {
   EXPECT_EQ(failures(), 0U);
 }
 
-TEST_F(Owner, NotifiesOfWhatIsInside) {
+TEST_F(Owner, NotifiesOnlyOfRangesInsideTheMemory) {
   grant(HETCOMM_ACCESS_PUT);
   const auto notify = [&](uint64_t offset, uint64_t length) {
     // The network has written the bytes.
@@ -228,7 +228,7 @@ TEST_F(Owner, NotifiesOfWhatIsInside) {
   EXPECT_EQ(failures(), 0U);
 }
 
-TEST_F(Owner, RefusesWhatWasNotGranted) {
+TEST_F(Owner, RefusesAccessWithoutTheRight) {
   const std::array<std::pair<MessageKind, uint32_t>, 4> kinds = {
       {{MessageKind::kPut, HETCOMM_ACCESS_PUT},
        {MessageKind::kAnnouncePut, HETCOMM_ACCESS_PUT},
@@ -277,7 +277,7 @@ class NotificationCredit : public Owner {
   }
 };
 
-TEST_F(NotificationCredit, ComesBackWithTheNotification) {
+TEST_F(NotificationCredit, IsReturnedWithTheNotification) {
   grant(HETCOMM_ACCESS_PUT);
   peer_->puts = true;
   for (int i = 0; i < kMany; ++i) {
@@ -293,7 +293,7 @@ TEST_F(NotificationCredit, ComesBackWithTheNotification) {
   EXPECT_EQ(failures(), 1U);
 }
 
-TEST_F(NotificationCredit, ComesBackWithARefusal) {
+TEST_F(NotificationCredit, IsReturnedWithARefusal) {
   grant(HETCOMM_ACCESS_PUT);
   for (int i = 0; i < kMany; ++i) {
     put(kSize, 8);
@@ -302,7 +302,7 @@ TEST_F(NotificationCredit, ComesBackWithARefusal) {
   EXPECT_EQ(failures(), 0U);
 }
 
-TEST_F(NotificationCredit, ComesBackWithAWithdrawal) {
+TEST_F(NotificationCredit, IsReturnedWithAWithdrawal) {
   grant(HETCOMM_ACCESS_PUT);
   for (int i = 0; i < kMany; ++i) {
     put_request(8, 8);
@@ -314,7 +314,7 @@ TEST_F(NotificationCredit, ComesBackWithAWithdrawal) {
   EXPECT_EQ(failures(), 0U);
 }
 
-TEST_F(NotificationCredit, ComesBackWhenTheMemoryGoes) {
+TEST_F(NotificationCredit, IsReturnedWhenTheMemoryIsUnregistered) {
   for (int i = 0; i < kMany; ++i) {
     grant(HETCOMM_ACCESS_PUT);
     put(8, 8);
@@ -325,7 +325,7 @@ TEST_F(NotificationCredit, ComesBackWhenTheMemoryGoes) {
 }
 
 // The communicator of these notifications no longer exists, or its number was invented.
-TEST_F(Owner, MessagesForNobodyAreDroppedAndCostNothing) {
+TEST_F(Owner, MessagesForAnUnknownCommunicatorReturnTheirCredit) {
   constexpr uint32_t kNobody = 77;
   for (int i = 0; i < 100; ++i) {
     const uint64_t length = 1000;
@@ -352,7 +352,7 @@ TEST_F(Owner, MessagesForNobodyAreDroppedAndCostNothing) {
 }
 
 // The sender ends a message of which only the beginning has arrived.
-TEST_F(Owner, MessagesThatAreWithdrawnHalfWayCostNothing) {
+TEST_F(Owner, MessagesWithdrawnHalfwayReturnTheirCredit) {
   constexpr uint64_t kWhole = 3000;
   std::vector<std::byte> into(kWhole);
   for (int i = 0; i < 100; ++i) {
@@ -439,7 +439,7 @@ class Initiator : public WithPlayedPeer {
   uint64_t result_ = 0;
 };
 
-TEST_F(Initiator, AFlushReportsTheFirstFailure) {
+TEST_F(Initiator, FlushReportsTheFirstFailure) {
   std::vector<Operation*> gets;
   for (int i = 0; i < 4; ++i) gets.push_back(start(OperationKind::kGet));
   Operation* const end = flush();
@@ -467,7 +467,7 @@ TEST_F(Initiator, AFlushReportsTheFirstFailure) {
   EXPECT_EQ(finish(after), Code::kStaleHandle);
 }
 
-TEST_F(Initiator, TheNextFlushReportsWhatACancelledOneHasNot) {
+TEST_F(Initiator, NextFlushReportsTheFailureOfACancelledOne) {
   for (const bool fails_after : {false, true}) {
     peer_->heard.clear();
     Operation* const get = start(OperationKind::kGet);
@@ -490,7 +490,7 @@ TEST_F(Initiator, TheNextFlushReportsWhatACancelledOneHasNot) {
   }
 }
 
-TEST_F(Initiator, AsksForSoManyAtATime) {
+TEST_F(Initiator, RequestsABoundedNumberOfOperationsAtATime) {
   std::vector<Operation*> gets;
   for (uint32_t i = 0; i < kMaxAsked + 10; ++i) gets.push_back(start(OperationKind::kGet));
   drive();
@@ -518,7 +518,7 @@ TEST_F(Initiator, AsksForSoManyAtATime) {
   EXPECT_EQ(failures(), 0U);
 }
 
-TEST_F(Initiator, SendsSoManyRequestsAtATime) {
+TEST_F(Initiator, AnnouncesABoundedNumberOfMessagesAtATime) {
   std::vector<Operation*> sends;
   for (uint64_t i = 0; i < kMaxAnnounced + 3; ++i) sends.push_back(send(kLarge, i));
   drive();
@@ -553,7 +553,7 @@ TEST_F(Initiator, SendsSoManyRequestsAtATime) {
   for (size_t i = 2; i < sends.size(); ++i) EXPECT_EQ(finish(sends[i]), Code::kAborted);
 }
 
-TEST_F(Initiator, ReceivesOneMoreRequestForEachThatIsMatched) {
+TEST_F(Initiator, AcceptsOneMoreAnnouncementForEachMatch) {
   const auto request = [&](uint64_t tag) {
     say({.kind = MessageKind::kAnnounce, .tag = tag, .value = addressee_value(0, kLarge)},
         AnnounceBody{tag + 1, 1, {}});
@@ -584,7 +584,7 @@ TEST_F(Initiator, ReceivesOneMoreRequestForEachThatIsMatched) {
 }
 
 // Accepting any of these messages would be harmful.
-TEST_F(Initiator, GrantsOfARangeOutsideEndTheSend) {
+TEST_F(Initiator, GrantOutsideTheMessageEndsTheSend) {
   struct Case {
     uint64_t offset;
     uint64_t length;
@@ -616,7 +616,7 @@ TEST_F(Initiator, GrantsOfARangeOutsideEndTheSend) {
 
 class WrongLength : public Initiator, public ::testing::WithParamInterface<size_t> {};
 
-TEST_P(WrongLength, AGetTakesAllOfItsBytesOrNone) {
+TEST_P(WrongLength, GetTakesAllItsBytesOrNone) {
   Operation* const get = start(OperationKind::kGet);
   drive();
   const std::vector<uint64_t> ids = heard(MessageKind::kGet);
@@ -632,7 +632,7 @@ TEST_P(WrongLength, AGetTakesAllOfItsBytesOrNone) {
 INSTANTIATE_TEST_SUITE_P(Of, WrongLength, ::testing::Values(0u, 7u, 9u, 1000u),
                          [](const auto& test) { return std::to_string(test.param) + "_bytes"; });
 
-TEST_F(Initiator, ARefusalIsNoSuccess) {
+TEST_F(Initiator, RefusalWithAnInvalidCodeIsNotSuccess) {
   for (const Code code : {Code::kOk, static_cast<Code>(5), Code::kOutOfRange}) {
     for (const OperationKind kind :
          {OperationKind::kGet, OperationKind::kPut, OperationKind::kFetchAdd}) {
@@ -669,7 +669,7 @@ class Counters : public Initiator, public ::testing::WithParamInterface<uint32_t
   std::vector<std::byte> received_ = std::vector<std::byte>(1024);
 };
 
-TEST_P(Counters, EagerMessagesFillWhatWasGranted) {
+TEST_P(Counters, EagerMessagesFillTheGrantedCredit) {
   constexpr uint64_t kEach = 1000;
   constexpr uint64_t kCount = kCredit / (kEach + kMessageCost);
   constexpr uint64_t kRest = kCredit - kCount * (kEach + kMessageCost) - kMessageCost;
@@ -700,7 +700,7 @@ TEST_P(Counters, EagerMessagesFillWhatWasGranted) {
   EXPECT_EQ(failures(), 1U) << "one message more than was granted";
 }
 
-TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
+TEST_P(Counters, SendsStopWithoutCreditAndResumeWithIt) {
   constexpr uint64_t kEach = 1000;
   constexpr uint64_t kCost = kEach + kMessageCost;
   const uint64_t granted = me_.communicator().job().peers().class_of(1).credit;
@@ -741,7 +741,7 @@ TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
 }
 
 // A put ends when its message is acknowledged, neither earlier nor later.
-TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
+TEST_P(Counters, PutsEndWithTheirAcknowledgementAndNotEarlier) {
   peer_->acknowledges = false;
   std::vector<Operation*> puts;
   for (int i = 0; i < 40; ++i) puts.push_back(start(OperationKind::kPut));
@@ -773,7 +773,7 @@ TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
 }
 
 // An owner keeps an operation only until its answer is acknowledged.
-TEST_P(Counters, AnswersAreForgottenWhenTheyAreAcknowledged) {
+TEST_P(Counters, AnswersAreDroppedOnceAcknowledged) {
   const auto held = [&] {
     const Engine::Baton baton(me_.context().engine());
     return me_.communicator().job().pair(1).access().permits().held();
@@ -802,7 +802,7 @@ TEST_P(Counters, AnswersAreForgottenWhenTheyAreAcknowledged) {
 }
 
 // Messages arrive once and in order, whatever their numbers.
-TEST_P(Counters, WhatCameIsDroppedAndWhatSkipsIsRefused) {
+TEST_P(Counters, RepeatedMessageIsDroppedAndSkippedNumberIsRefused) {
   for (int i = 0; i < 30; ++i) {
     eager(8);
     drive(2);

@@ -96,7 +96,7 @@ struct Shape {
 };
 
 // The side with fewer interfaces uses all of them. The other side uses as many as that requires.
-TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
+TEST(CorePairing, SideWithFewerInterfacesUsesAllOfThem) {
   const Shape shapes[] = {
       {{1, 3 * kRate}, {3, kRate}, 1, 3}, {{3, kRate}, {1, 3 * kRate}, 3, 1},
       {{2, 2 * kRate}, {4, kRate}, 2, 4}, {{4, kRate}, {2, 2 * kRate}, 4, 2},
@@ -115,7 +115,7 @@ TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
 }
 
 // In a large job a rank does not know in advance how another rank is reached.
-TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
+TEST(CorePairing, UnknownRankIsNotReportedAsOfferingNothing) {
   run_pair({2, kRate}, {2, kRate}, "SMALL_JOB=0;", [](CoreMember& me) {
     if (me.rank() == 0) {
       Result<PairingReport> before = me.communicator().links().pairing_report(1, 0);
@@ -134,7 +134,7 @@ TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
 }
 
 // When most of a message is assigned, its rest may be a single byte.
-TEST(CorePairing, MessagesOfEveryLengthAreShared) {
+TEST(CorePairing, MessagesOfEveryLengthAreSplitOverTheInterfaces) {
   constexpr uint64_t kShare = 128u << 10;  // minimum share of one interface, in bytes
   for (const size_t count : {2u, 3u, 4u}) {
     SCOPED_TRACE(testing::Message() << count << " interfaces");
@@ -150,7 +150,7 @@ TEST(CorePairing, MessagesOfEveryLengthAreShared) {
   }
 }
 
-TEST(CorePairing, AtMostSoManyRailsAsTheUserAllows) {
+TEST(CorePairing, RailsNeverExceedTheSetting) {
   run_pair({6, kRate}, {6, kRate}, "RAILS=3;", [](CoreMember& me) {
     exchange_often(me, 6);
     EXPECT_EQ(used(loads(me)), 3u);
@@ -160,7 +160,7 @@ TEST(CorePairing, AtMostSoManyRailsAsTheUserAllows) {
 // Connections with rank 0's first interface fail, and the second one serves both of the peer's
 // interfaces. When the first one works again it gets its share, and the connection that replaced it
 // is closed.
-TEST(CorePairing, AnotherInterfaceStandsInForOneThatIsDown) {
+TEST(CorePairing, AnotherInterfaceReplacesOneThatIsDown) {
   constexpr uint32_t kFailures = 12;
   const Interfaces lower{2, 2 * kRate, 0, kFailures};
   run_pair(lower, {2, kRate}, "COOL_DOWN=20ms;PROGRESS=thread;", [](CoreMember& me) {

@@ -27,7 +27,7 @@ Factories with_unprotected_tcp() {
   return factories;
 }
 
-TEST(Protection, NamedAndUnprotectedIsAnError) {
+TEST(Protection, NamedTransportWithoutProtectionIsAnError) {
   const Certificates files;
   hetcomm_test::LocalStore store;
   for (const char* transports : {"tcp", "shm,tcp"}) {
@@ -45,7 +45,7 @@ TEST(Protection, NamedAndUnprotectedIsAnError) {
   }
 }
 
-TEST(Protection, NotNamedItIsLeftOut) {
+TEST(Protection, UnnamedTransportWithoutProtectionIsOmitted) {
   const Certificates files;
   for (const bool required : {false, true}) {
     run_core_job(

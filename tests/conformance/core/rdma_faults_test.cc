@@ -116,7 +116,7 @@ class Release {
 };
 
 // The owner computes while the put times out. Its write arrives during that time.
-TEST(LatePut, EndsWhenNothingOfItCanArrive) {
+TEST(LatePut, PutEndsWhenNoneOfItsDataCanArrive) {
   use_two_devices();
   std::atomic<bool> computes{true};
   run_core_job(
@@ -195,7 +195,7 @@ void end_two(const std::function<void(CoreMember&, Operation*, Operation*)>& can
       });
 }
 
-TEST(LatePut, TwoThatAreCancelledAtOnceBothWait) {
+TEST(LatePut, TwoPutsCancelledTogetherBothWaitForTheFence) {
   end_two([](CoreMember& me, Operation* one, Operation* two) {
     me.communicator().cancel(*one);
     me.communicator().cancel(*two);
@@ -203,7 +203,7 @@ TEST(LatePut, TwoThatAreCancelledAtOnceBothWait) {
 }
 
 // The puts would continue by message, but first wait for the fence.
-TEST(LatePut, OneWhoseConnectionHadBrokenWaits) {
+TEST(LatePut, PutWithABrokenConnectionWaitsForTheFence) {
   end_two([](CoreMember& me, Operation* one, Operation* two) {
     FakeFabric::raise_queue_pair(IBV_EVENT_QP_FATAL, FakeFabric::held_sender());
     const uint64_t later = now_ns() + kSecond / 5;
@@ -214,7 +214,7 @@ TEST(LatePut, OneWhoseConnectionHadBrokenWaits) {
 }
 
 // A write that is still in the network when the cancelled put has completed never arrives.
-TEST(LatePut, LeavesTheOwnersStoresAlone) {
+TEST(LatePut, CancelledPutNeverOverwritesTheOwner) {
   use_two_devices();
   std::atomic<bool> over{false};
   run_core_job(
@@ -241,7 +241,7 @@ TEST(LatePut, LeavesTheOwnersStoresAlone) {
 }
 
 // The link is down for longer than the immediate connection attempts take.
-TEST(Flap, CostsNobodyWithinTheDetectionTime) {
+TEST(Flap, LinkDownForLessThanTheDetectionTimeLosesNoRank) {
   FakeFabric::reset();
   run_core_job(
       2, "TIMEOUT=30s;LOG=error;INTERFACE=lo;", [](int) { return rdma_only(); },
@@ -271,7 +271,7 @@ TEST(Flap, CostsNobodyWithinTheDetectionTime) {
 
 // From now on no memory can be registered. Messages, puts and gets use message buffers, and
 // connections are made over tcp.
-TEST(LockedMemory, RunsOut) {
+TEST(LockedMemory, DataMovesAfterLockedMemoryRunsOut) {
   FakeFabric::reset();
   run_core_job(
       2, "TIMEOUT=10s;LOG=error;INTERFACE=lo;", [](int) { return rdma_and_tcp(); },
@@ -308,7 +308,7 @@ TEST(LockedMemory, RunsOut) {
       });
 }
 
-TEST(LockedMemory, IsMissingFromTheBeginning) {
+TEST(LockedMemory, DataMovesWithoutAnyLockedMemory) {
   FakeFabric::reset();
   FakeFabric::fail_registrations(ENOMEM, 0);
   run_core_job(

@@ -100,7 +100,7 @@ class RdmaOpening : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(RdmaOpening, NobodyTalks) {
+TEST_F(RdmaOpening, JobWithoutCommunicationOpensNoInterface) {
   constexpr int kRanks = 3;
   std::barrier<> together(kRanks);
   run(kRanks, false, [&](CoreMember& me) {
@@ -111,7 +111,7 @@ TEST_F(RdmaOpening, NobodyTalks) {
   });
 }
 
-TEST_F(RdmaOpening, OnePairTalks) {
+TEST_F(RdmaOpening, PairThatCommunicatesOpensOneInterfacePerRank) {
   constexpr int kRanks = 3;
   std::barrier<> together(kRanks);
   run(kRanks, false, [&](CoreMember& me) {
@@ -130,7 +130,7 @@ TEST_F(RdmaOpening, OnePairTalks) {
   });
 }
 
-TEST_F(RdmaOpening, AnInterfaceThatCannotBeOpenedIsFailedOver) {
+TEST_F(RdmaOpening, InterfaceThatCannotBeOpenedIsReplaced) {
   // Opening fails at the first attempt of either side, or always.
   for (const int times : {1, 2, 1 << 30}) {
     for (const bool tcp : {false, true}) {
@@ -146,7 +146,7 @@ TEST_F(RdmaOpening, AnInterfaceThatCannotBeOpenedIsFailedOver) {
   }
 }
 
-TEST_F(RdmaOpening, AnInterfaceOfNoUseIsFailedOver) {
+TEST_F(RdmaOpening, InterfaceWithoutSharedReceiveQueuesIsReplaced) {
   // Opening fails for one of four interfaces, or for all of them if there is tcp.
   for (const bool all : {false, true}) {
     SCOPED_TRACE(all);
@@ -182,7 +182,7 @@ TEST_F(RdmaOpening, AnInterfaceOfNoUseIsFailedOver) {
   }
 }
 
-TEST_F(RdmaOpening, AnInterfaceThatHasRecoveredIsUsed) {
+TEST_F(RdmaOpening, RecoveredInterfaceIsUsed) {
   FakeFabric::fail_opens(0, EIO, 1);
   std::barrier<> together(2);
   run(2, false, [&](CoreMember& me) {
@@ -201,7 +201,7 @@ TEST_F(RdmaOpening, AnInterfaceThatHasRecoveredIsUsed) {
   });
 }
 
-TEST_F(RdmaOpening, SmallMessagesReturnToTheirInterface) {
+TEST_F(RdmaOpening, SmallMessagesReturnToTheirInterfaceAfterAFailover) {
   // Waiting ranks drive progress, because messages lost with a broken connection may be pending.
   const auto meet = [](CoreMember& me) {
     EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
@@ -260,7 +260,7 @@ TEST_F(RdmaOpening, SmallMessagesReturnToTheirInterface) {
   });
 }
 
-TEST_F(RdmaOpening, WithoutAnInterfaceOperationsSayWhy) {
+TEST_F(RdmaOpening, OperationsReportWhyNoInterfaceOpens) {
   for (size_t i = 0; i < kNics; ++i) FakeFabric::fail_opens(i, EACCES);
   hetcomm_test::LocalStore store;
   std::vector<std::thread> threads;
@@ -281,7 +281,7 @@ TEST_F(RdmaOpening, WithoutAnInterfaceOperationsSayWhy) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(RdmaOpening, MemoryThatAnInterfaceDidNotTakeIsExportedOnceItOpens) {
+TEST_F(RdmaOpening, MemoryIsExportedOnceItsInterfaceOpens) {
   // Each rank tries each interface at most once while opening fails.
   for (size_t i = 0; i < 2; ++i) FakeFabric::fail_opens(i, EMFILE, 2);
   std::barrier<> together(2);
@@ -304,7 +304,7 @@ TEST_F(RdmaOpening, MemoryThatAnInterfaceDidNotTakeIsExportedOnceItOpens) {
   });
 }
 
-TEST_F(RdmaOpening, MemoryThatWasRegisteredBeforeIsReached) {
+TEST_F(RdmaOpening, MemoryRegisteredBeforeOpeningIsAccessible) {
   run(2, false, [&](CoreMember& me) {
     std::vector<std::byte> bytes(kBulk);
     fill_pattern(bytes, 40 + static_cast<uint64_t>(me.rank()));

@@ -158,7 +158,7 @@ void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
   EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
 }
 
-TEST_P(CoreTracks, EachRunArrivesInItsPlace) {
+TEST_P(CoreTracks, EachRunArrivesInItsPlaceDespiteFaults) {
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   for (uint64_t seed = 1; seed <= (long_run ? 20u : 1u); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -170,7 +170,7 @@ TEST_P(CoreTracks, EachRunArrivesInItsPlace) {
   }
 }
 
-TEST_P(CoreTracks, ARunThatIsGivenUpTouchesNoOther) {
+TEST_P(CoreTracks, AbandonedRunAffectsNoOther) {
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   for (uint64_t seed = 1; seed <= (long_run ? 20u : 1u); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -183,7 +183,7 @@ TEST_P(CoreTracks, ARunThatIsGivenUpTouchesNoOther) {
 }
 
 // Queues share four connections, and some have a rate.
-TEST(CoreTrackRails, EachRunArrivesInItsPlace) {
+TEST(CoreTrackRails, EachRunArrivesInItsPlaceOverSharedRails) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FaultPlan plan;
@@ -223,7 +223,7 @@ class CoreTrackEnds : public ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(CoreTrackEnds, RunsWaitForTheOtherEndToOpen) {
+TEST_P(CoreTrackEnds, RunsWaitUntilTheOtherEndOpens) {
   for (const int late : {0, 1}) {
     std::barrier both(2);
     run([&](CoreMember& me) {
@@ -252,7 +252,7 @@ TEST_P(CoreTrackEnds, RunsWaitForTheOtherEndToOpen) {
 
 // The receiver cancels runs before the sender has opened its end, and other runs before it starts
 // them. The sender cancels some runs before they are granted.
-TEST_P(CoreTrackEnds, NumbersStayTogether) {
+TEST_P(CoreTrackEnds, RunsStayMatchedAfterCancels) {
   for (const bool opened : {false, true}) {
     std::barrier both(2);
     run([&](CoreMember& me) {
@@ -307,7 +307,7 @@ TEST_P(CoreTrackEnds, NumbersStayTogether) {
 
 // One end cancels as many runs as it may while the other end starts none. Afterwards the runs of
 // the two ends match again.
-TEST_P(CoreTrackEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
+TEST_P(CoreTrackEnds, EndThatCancelsThousandsIsBusyUntilTheOtherStarts) {
   for (const int ahead : {0, 1}) {
     for (const bool opened : {false, true}) {
       std::barrier both(2);
@@ -356,7 +356,7 @@ TEST_P(CoreTrackEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
   }
 }
 
-TEST_P(CoreTrackEnds, ADeadlineEndsARunAndNoOther) {
+TEST_P(CoreTrackEnds, DeadlineEndsARunAndNoOther) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
@@ -378,7 +378,7 @@ TEST_P(CoreTrackEnds, ADeadlineEndsARunAndNoOther) {
   });
 }
 
-TEST_P(CoreTrackEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
+TEST_P(CoreTrackEnds, ClosedEndEndsTheRunsOfTheOther) {
   for (const int closes : {0, 1}) {
     run([&](CoreMember& me) {
       const bool sends = me.rank() == 0;
@@ -402,7 +402,7 @@ TEST_P(CoreTrackEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
 
 // The sender cancels an ungranted run, and closes its end. The receiver starts the run before it
 // learns of either.
-TEST_P(CoreTrackEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
+TEST_P(CoreTrackEnds, RunCancelledBeforeTheEndClosedEndsOnBothSides) {
   std::barrier both(2);
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
@@ -435,7 +435,7 @@ TEST_P(CoreTrackEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
 }
 
 // An end is opened and closed before the other rank opens its own.
-TEST_P(CoreTrackEnds, AnEndThatIsGoneBeforeTheOtherComes) {
+TEST_P(CoreTrackEnds, EndClosedBeforeTheOtherOpensEndsItsRuns) {
   for (const int late : {0, 1}) {
     run([&](CoreMember& me) {
       const bool sends = me.rank() == 0;
@@ -464,7 +464,7 @@ TEST_P(CoreTrackEnds, AnEndThatIsGoneBeforeTheOtherComes) {
   }
 }
 
-TEST_P(CoreTrackEnds, EndsThatDoNotFitSaySo) {
+TEST_P(CoreTrackEnds, EndsWithDifferentTermsReportTheMismatch) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
@@ -477,7 +477,7 @@ TEST_P(CoreTrackEnds, EndsThatDoNotFitSaySo) {
   });
 }
 
-TEST_P(CoreTrackEnds, ARunWithoutRoomForItsMessageFailsAtBothEnds) {
+TEST_P(CoreTrackEnds, RunLongerThanTheReceiversBufferFailsAtBothEnds) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
@@ -492,7 +492,7 @@ TEST_P(CoreTrackEnds, ARunWithoutRoomForItsMessageFailsAtBothEnds) {
 
 // A run costs one grant and its data. If connections may lose data, the receiver confirms that it
 // has all of it.
-TEST_P(CoreTrackEnds, ARunAsksForNothing) {
+TEST_P(CoreTrackEnds, RunCostsOneGrantAndItsData) {
   run([&](CoreMember& me) {
     constexpr uint64_t kRuns = 100;
     const bool sends = me.rank() == 0;
@@ -517,7 +517,7 @@ TEST_P(CoreTrackEnds, ARunAsksForNothing) {
 }
 
 // Data moves from host memory into device memory and back, staged in chunks while other runs move.
-TEST_P(CoreTrackEnds, RunsBetweenDevices) {
+TEST_P(CoreTrackEnds, RunsBetweenHostAndDeviceArriveComplete) {
   for (const bool to_device : {true, false}) {
     run_core_job(
         2, "TIMEOUT=20s;LOG=error;PROGRESS=thread;STAGING_CHUNK=64K;",
@@ -575,7 +575,7 @@ TEST_P(CoreTrackEnds, RunsBetweenDevices) {
 }
 
 // Closed tracks leave nothing behind. Many are created, in sequence and concurrently.
-TEST_P(CoreTrackEnds, ManyTracks) {
+TEST_P(CoreTrackEnds, ManyClosedTracksLeaveNothingBehind) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     std::vector<std::byte> bytes(64);
@@ -600,7 +600,7 @@ TEST_P(CoreTrackEnds, ManyTracks) {
   });
 }
 
-TEST_P(CoreTrackEnds, ARankSendsToItself) {
+TEST_P(CoreTrackEnds, RankSendsToItself) {
   run([&](CoreMember& me) {
     const TrackTerms terms{.tag = 1, .most_bytes = 70'000, .depth = 2};
     TrackEnd out(me, End::kSending, me.rank(), terms);

@@ -72,7 +72,7 @@ struct Report {
   uint64_t base;
 };
 
-TEST_P(BulkTransfers, PutsLandExactly) {
+TEST_P(BulkTransfers, PutsWriteExactlyTheRightBytes) {
   const int count = GetParam().slow() ? 12 : rounds(25, 400);
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
@@ -125,7 +125,7 @@ TEST_P(BulkTransfers, PutsLandExactly) {
       far);
 }
 
-TEST_P(BulkTransfers, GetsLandExactly) {
+TEST_P(BulkTransfers, GetsWriteExactlyTheRightBytes) {
   HETCOMM_NEEDS_GET();
   const int count = GetParam().slow() ? 12 : rounds(25, 400);
   const auto near = [&](Side& side) {
@@ -167,7 +167,7 @@ TEST_P(BulkTransfers, GetsLandExactly) {
   run_pair(options(), near, far);
 }
 
-TEST_P(BulkTransfers, ManyAtOnceBothWaysAmongMessages) {
+TEST_P(BulkTransfers, TransfersInBothDirectionsMixWithMessages) {
   constexpr size_t kTransfers = 24;
   const uint64_t size = GetParam().slow() ? 50'000 : 400'000;
   const auto both = [&](Side& side) {
@@ -218,7 +218,7 @@ TEST_P(BulkTransfers, ManyAtOnceBothWaysAmongMessages) {
   run_pair(options(), both, both);
 }
 
-TEST_P(BulkTransfers, AMessageDoesNotWaitForALongPut) {
+TEST_P(BulkTransfers, MessageDoesNotWaitForALongPut) {
   if (GetParam().faulty) GTEST_SKIP() << "injected delays have no order";
   // The put is longer than the kernel's buffers while the far side gets no core: 20 MiB for each of
   // three connections. Emulated RDMA buffers almost nothing, and is slow.
@@ -284,7 +284,7 @@ uint64_t foreign_bytes(const GuardedMemory& memory, uint64_t seed) {
 
 // Uses keys and ranges that were never exposed. The connection may break. A put that ends past the
 // end of the memory may write the part inside the memory. No other byte may change.
-TEST_P(BulkTransfers, HostileKeysAndRangesTouchNothing) {
+TEST_P(BulkTransfers, HostileKeysAndRangesChangeNothing) {
   const int count = GetParam().slow() ? 6 : rounds(20, 200);
   constexpr uint64_t kSize = 20'000;
   const auto near = [&](Side& side) {

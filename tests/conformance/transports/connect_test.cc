@@ -54,7 +54,7 @@ Status connect_once(Node& node, ConstByteSpan descriptor) {
   return node.connected.contains(1) ? Status() : node.connect_failed.at(1);
 }
 
-TEST_P(Connecting, DescriptorsAreSmallAndReach) {
+TEST_P(Connecting, ContactIsSmallAndSufficientForReach) {
   const auto near = [&](Side& side) {
     const std::vector<std::byte> descriptor = side.take_bytes();
     EXPECT_LE(descriptor.size(), 1024u);
@@ -92,7 +92,7 @@ std::vector<std::byte> hostile(const std::vector<std::byte>& good, Random& rando
   return bytes;
 }
 
-TEST_P(Connecting, AbilitiesAreThoseOfTheCapabilities) {
+TEST_P(Connecting, AbilitiesMatchTheCapabilities) {
   const auto both = [](Side& side) {
     Transport& transport = side.node().transport();
     const Capabilities& at_best = transport.capabilities();
@@ -117,7 +117,7 @@ TEST_P(Connecting, AbilitiesAreThoseOfTheCapabilities) {
   run_pair(options(), both, both);
 }
 
-TEST_P(Connecting, ReachSurvivesHostileDescriptors) {
+TEST_P(Connecting, ReachRefusesHostileContacts) {
   const auto alone = [&](Side& side) {
     const std::vector<std::byte> good = side.node().transport().contact();
     Random random(seed());
@@ -132,7 +132,7 @@ TEST_P(Connecting, ReachSurvivesHostileDescriptors) {
   run_pair(options(), alone, [](Side&) {});
 }
 
-TEST_P(Connecting, ToCutAndRandomDescriptorsFails) {
+TEST_P(Connecting, ConnectToATruncatedOrRandomContactFails) {
   // Flipped bits may name foreign hosts, whose answers may come at any time. So this test uses only
   // bytes that cannot be valid.
   const auto near = [&](Side& side) {
@@ -158,7 +158,7 @@ TEST_P(Connecting, ToCutAndRandomDescriptorsFails) {
   run_pair(options(), near, far);
 }
 
-TEST_P(ConnectingProcesses, ToADeadProcessFails) {
+TEST_P(ConnectingProcesses, ConnectToADeadProcessFails) {
   const auto near = [&](Side& side) {
     const std::vector<std::byte> descriptor = side.take_bytes();
     side.kill_far();
@@ -174,7 +174,7 @@ TEST_P(ConnectingProcesses, ToADeadProcessFails) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Connecting, ToADestroyedTransportFails) {
+TEST_P(Connecting, ConnectToADestroyedTransportFails) {
   const auto near = [&](Side& side) {
     const std::vector<std::byte> descriptor = side.take_bytes();
     (void)side.take<char>(kConnectLimit);
@@ -217,7 +217,7 @@ Credentials with_incarnations(Credentials credentials, uint64_t near, uint64_t f
   return credentials;
 }
 
-TEST_P(Connecting, NeedsTheMeshAndTheIncarnations) {
+TEST_P(Connecting, ConnectWithAnotherMeshOrIncarnationFails) {
   PairOptions wrong_mesh = options();
   wrong_mesh.far_credentials = wrong_mesh.credentials;
   wrong_mesh.far_credentials.identity.instance[15] ^= std::byte{1};
@@ -232,7 +232,7 @@ TEST_P(Connecting, NeedsTheMeshAndTheIncarnations) {
   expect_refused(stranger, "another process as rank 0");
 }
 
-TEST_P(Connecting, NeedsTheSecretTheJobAndTheEpoch) {
+TEST_P(Connecting, ConnectWithAnotherSecretJobOrEpochFails) {
   PairOptions wrong_secret = options();
   wrong_secret.far_credentials = wrong_secret.credentials;
   wrong_secret.far_credentials.secret = random_secret().value();
@@ -247,7 +247,7 @@ TEST_P(Connecting, NeedsTheSecretTheJobAndTheEpoch) {
   expect_refused(wrong_job, "another job");
 }
 
-TEST_P(Connecting, CanBeCancelledAtAnyPoint) {
+TEST_P(Connecting, AttemptMayBeCancelledAtAnyPoint) {
   const int count = rounds(40, 500);
   const auto near = [&](Side& side) {
     Node& node = side.node();
@@ -280,7 +280,7 @@ TEST_P(Connecting, CanBeCancelledAtAnyPoint) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Connecting, AgainAndAgainLeaksNothing) {
+TEST_P(Connecting, RepeatedConnectionsLeakNothing) {
   const int count = rounds(60, 1000);
   const auto near = [&](Side& side) {
     size_t descriptors = 0;
@@ -312,7 +312,7 @@ TEST_P(Connecting, AgainAndAgainLeaksNothing) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Connecting, AnEndpointThatNobodyKeepsFails) {
+TEST_P(Connecting, EndpointWithoutAnOwnerFailsOnTheOtherSide) {
   const auto near = [&](Side& side) {
     const Status outcome = connect_once(side.node(), side.take_bytes());
     if (outcome.ok()) {
@@ -331,7 +331,7 @@ TEST_P(Connecting, AnEndpointThatNobodyKeepsFails) {
 }
 
 // One node has many peers, all run by the far side.
-TEST_P(Connecting, ManyStandSideBySide) {
+TEST_P(Connecting, ManyConnectionsCoexist) {
   const int peers = GetParam().slow() ? 20 : rounds(60, 200);
   const PairOptions pair = options();
   const Node::Options base{*factory_, pair.settings, pair.credentials, 0, peers + 1};
@@ -424,7 +424,7 @@ Status connect_soon(Node& node, ConstByteSpan descriptor) {
   }
 }
 
-TEST_P(ConnectingProcesses, WithoutDescriptorsFailsAndWorksLater) {
+TEST_P(ConnectingProcesses, ConnectWithoutDescriptorsFailsAndWorksLater) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer itself needs descriptors";
   const auto near = [&](Side& side) {
     const std::vector<std::byte> descriptor = side.take_bytes();
@@ -455,7 +455,7 @@ TEST_P(ConnectingProcesses, WithoutDescriptorsFailsAndWorksLater) {
   run_pair(options(), near, far);
 }
 
-TEST_P(ConnectingProcesses, ToAPeerWithoutDescriptorsEnds) {
+TEST_P(ConnectingProcesses, ConnectToAPeerWithoutDescriptorsEnds) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer itself needs descriptors";
   PairOptions impatient = options();
   impatient.settings += ";TIMEOUT=2s;BOOTSTRAP_TIMEOUT=2s";

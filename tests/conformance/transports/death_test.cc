@@ -46,7 +46,7 @@ struct Progress {
   std::atomic<uint64_t> accepted;
 };
 
-TEST_P(PeerDeath, AtAnyPointOfAMessageStream) {
+TEST_P(PeerDeath, DeathDuringMessagesDeliversACompletePrefix) {
   const int times = GetParam().slow() ? 6 : rounds(12, 300);
   Random random(seed());
   for (int i = 0; i < times; ++i) {
@@ -84,7 +84,7 @@ TEST_P(PeerDeath, AtAnyPointOfAMessageStream) {
   }
 }
 
-TEST_P(PeerDeath, AtAnyPointOfATransfer) {
+TEST_P(PeerDeath, DeathDuringATransferLeavesMemoryUntouched) {
   const int times = GetParam().slow() ? 6 : rounds(12, 300);
   const uint64_t size = GetParam().slow() ? 300'000 : 8 << 20;
   Random random(seed());
@@ -139,7 +139,7 @@ TEST_P(PeerDeath, AtAnyPointOfATransfer) {
   }
 }
 
-TEST_P(PeerDeath, GivesEverythingBack) {
+TEST_P(PeerDeath, DeathLeavesNoResourcesBehind) {
   const auto once = [&] {
     const auto near = [&](Side& side) {
       Rail& rail = side.connect();
@@ -161,7 +161,7 @@ TEST_P(PeerDeath, GivesEverythingBack) {
   EXPECT_LE(mappings(), maps + 2);
 }
 
-TEST_P(PeerDeath, IsNoticedWhileSleeping) {
+TEST_P(PeerDeath, DeathWakesASleeper) {
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
     side.node().linger(20 * kMillisecond);
@@ -181,7 +181,7 @@ TEST_P(PeerDeath, IsNoticedWhileSleeping) {
   run_pair(options(), near, far);
 }
 
-TEST_P(PeerDeath, AStoppedPeerIsAlive) {
+TEST_P(PeerDeath, StoppedPeerIsNotDead) {
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
     side.meet();

@@ -80,7 +80,7 @@ TEST_P(Faults, BrokenRailsAreReportedOnBothSides) {
   run_pair(over(*factory), near, far);
 }
 
-TEST_P(Faults, FirstConnectsFail) {
+TEST_P(Faults, FailingConnectsReportAnErrorAndALaterOneSucceeds) {
   FaultPlan plan;
   plan.connect_failures = 2;
   const auto factory = with(plan);
@@ -102,7 +102,7 @@ TEST_P(Faults, FirstConnectsFail) {
   run_pair(over(*factory), near, far);
 }
 
-TEST_P(Faults, MasksAreShownAndRefused) {
+TEST_P(Faults, MaskedCapabilitiesAreReportedAndRefused) {
   FaultPlan plan;
   plan.no_put = true;
   plan.no_get = true;

@@ -36,7 +36,7 @@ void check_stream(Rail& rail, uint64_t& received) {
   });
 }
 
-TEST_P(Messages, OfAllSizesArriveWholeAndInOrderBothWays) {
+TEST_P(Messages, MessagesOfEverySizeArriveInOrderBothWays) {
   const int random_messages = GetParam().slow() ? 150 : rounds(600, 20000);
   const auto both = [&](Side& side) {
     Rail& rail = side.connect();
@@ -91,7 +91,7 @@ TEST_P(Messages, PayloadIsCopiedBeforeSendReturns) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Messages, OffsetAndLengthOfTheViewCount) {
+TEST_P(Messages, OffsetAndLengthOfTheViewAreRespected) {
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
     const uint64_t limit = std::min<uint64_t>(rail.capabilities().max_payload_bytes, 5000);
@@ -176,7 +176,7 @@ TEST_P(Messages, RefusalEndsWithOnWritableAndLosesNothing) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Messages, MayBeSentFromInsideAnUpcall) {
+TEST_P(Messages, SendInsideAnUpcallArrives) {
   constexpr uint64_t kCount = 300;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
@@ -218,7 +218,7 @@ TEST_P(Messages, MayBeSentFromInsideAnUpcall) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Messages, FlushedMessagesArriveBeforeTheEndOfTheConnection) {
+TEST_P(Messages, FlushedMessagesArriveBeforeTheConnectionEnds) {
   constexpr uint64_t kCount = 100;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();

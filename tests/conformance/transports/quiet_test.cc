@@ -32,7 +32,7 @@ void expect_unchanged(Node& node, GuardedMemory& memory, const char* what) {
   EXPECT_TRUE(memory.guards_intact()) << what;
 }
 
-TEST_P(Quiet, CancelledPutReadsItsSourceNoMore) {
+TEST_P(Quiet, CancelledPutNoLongerReadsItsSource) {
   const auto near = [&](Side& side) {
     side.connect();
     Random random(seed());
@@ -70,7 +70,7 @@ TEST_P(Quiet, CancelledPutReadsItsSourceNoMore) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Quiet, CancelledGetWritesNoMore) {
+TEST_P(Quiet, CancelledGetNoLongerWritesItsTarget) {
   HETCOMM_NEEDS_GET();
   const auto near = [&](Side& side) {
     side.connect();
@@ -104,7 +104,7 @@ TEST_P(Quiet, CancelledGetWritesNoMore) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
+TEST_P(Quiet, RevokedTargetIsNoLongerWritten) {
   const auto near = [&](Side& side) {
     side.connect();
     Random random(seed());
@@ -142,7 +142,7 @@ TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Quiet, GetFromARevokedSourceFailsOrIsOld) {
+TEST_P(Quiet, GetFromARevokedSourceFailsOrReturnsOldBytes) {
   HETCOMM_NEEDS_GET();
   const auto near = [&](Side& side) {
     side.connect();
@@ -182,7 +182,7 @@ TEST_P(Quiet, GetFromARevokedSourceFailsOrIsOld) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Quiet, EndpointsMayEndAtAnyPoint) {
+TEST_P(Quiet, EndpointMayEndAtAnyPoint) {
   const auto near = [&](Side& side) {
     Random random(seed());
     for (int i = 0; i < count(); ++i) {
@@ -255,7 +255,7 @@ void while_stopped(Side& side, Random& random, Event&& event) {
   EXPECT_LT(now_ns() - start, 10 * kSecond) << "waited for a stopped peer";
 }
 
-TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
+TEST_P(QuietThoughStopped, LateWriterCannotReachARevokedTarget) {
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
   // The near side owns the target. The far side puts, is stopped, and resumes later.
   const auto near = [&](Side& side) {
@@ -295,7 +295,7 @@ TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
   run_pair(options(), near, far);
 }
 
-TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
+TEST_P(QuietThoughStopped, LateReaderReportsNoNewBytes) {
   HETCOMM_NEEDS_GET();
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
   // The near side owns the source. The far side gets.

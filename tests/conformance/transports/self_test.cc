@@ -39,7 +39,7 @@ class Self : public ::testing::Test {
   Random random_{5};
 };
 
-TEST_F(Self, MessagesArriveWholeAndInOrder) {
+TEST_F(Self, MessagesArriveCompleteAndInOrder) {
   uint64_t received = 0;
   rail().listen([&](const MessageHeader& header, ConstByteSpan payload) {
     EXPECT_EQ(decode(header).sequence, received++);
@@ -67,7 +67,7 @@ TEST_F(Self, RefusalEndsWithOnWritable) {
   node_.until("all messages", [&] { return received == sent; });
 }
 
-TEST_F(Self, MessagesMayBeSentFromInsideAnUpcall) {
+TEST_F(Self, SendInsideAnUpcallArrives) {
   uint64_t received = 0;
   rail().listen([&](const MessageHeader& header, ConstByteSpan) {
     if (++received < 1000) {
@@ -78,7 +78,7 @@ TEST_F(Self, MessagesMayBeSentFromInsideAnUpcall) {
   node_.until("all messages", [&] { return received == 1000; });
 }
 
-TEST_F(Self, PutsAndGetsLandExactly) {
+TEST_F(Self, PutsAndGetsWriteExactlyTheRightBytes) {
   for (uint64_t i = 0; i < 60; ++i) {
     GuardedMemory source(random_.size_up_to(kSize), random_.between(1, 9), random_);
     GuardedMemory target(source.size(), random_.between(1, 9), random_);
@@ -103,7 +103,7 @@ TEST_F(Self, PutsAndGetsLandExactly) {
   }
 }
 
-TEST_F(Self, MemoryIsQuietAfterCancelRevokeAndTheEnd) {
+TEST_F(Self, MemoryIsUntouchedAfterCancelRevokeAndTheEnd) {
   for (int i = 0; i < 60; ++i) {
     GuardedMemory source(kSize, 3, random_);
     GuardedMemory target(kSize, 2, random_);
@@ -140,7 +140,7 @@ TEST_F(Self, MemoryIsQuietAfterCancelRevokeAndTheEnd) {
   }
 }
 
-TEST_F(Self, HostileKeysTouchNothing) {
+TEST_F(Self, HostileKeysChangeNothing) {
   GuardedMemory target(1000, 1, random_);
   GuardedMemory local(1000, 1, random_);
   target.fill(1);

@@ -38,7 +38,7 @@ void busy_wait(uint64_t duration_ns) {
   for (const uint64_t end = now_ns() + duration_ns; now_ns() < end;) cpu_relax();
 }
 
-TEST_P(Sleeping, NoMessageIsMissed) {
+TEST_P(Sleeping, EveryMessageWakesASleeper) {
   const uint64_t count = GetParam().slow() ? 1500 : static_cast<uint64_t>(rounds(6000, 100'000));
   const auto both = [&](Side& side) {
     Rail& rail = side.connect();
@@ -62,7 +62,7 @@ TEST_P(Sleeping, NoMessageIsMissed) {
   run_pair(options(), both, both);
 }
 
-TEST_P(Sleeping, PutsAndTheirCompletionsWake) {
+TEST_P(Sleeping, PutsAndTheirCompletionsWakeASleeper) {
   const int count = GetParam().slow() ? 40 : rounds(150, 3000);
   constexpr uint64_t kSize = 100'000;
   const auto near = [&](Side& side) {
@@ -98,7 +98,7 @@ TEST_P(Sleeping, PutsAndTheirCompletionsWake) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Sleeping, CompletionsOfGetsWake) {
+TEST_P(Sleeping, CompletedGetWakesASleeper) {
   HETCOMM_NEEDS_GET();
   const int count = GetParam().slow() ? 40 : rounds(150, 3000);
   constexpr uint64_t kSize = 100'000;
@@ -127,7 +127,7 @@ TEST_P(Sleeping, CompletionsOfGetsWake) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Sleeping, RoomAfterARefusalWakes) {
+TEST_P(Sleeping, RoomAfterARefusalWakesASleeper) {
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
     const uint64_t size = std::min<uint64_t>(rail.capabilities().max_payload_bytes, 30'000);
@@ -173,7 +173,7 @@ TEST_P(Sleeping, RoomAfterARefusalWakes) {
 
 // Calls are made next to a sleeping thread. The transport announces the work that they start, or
 // reports that it does not.
-TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
+TEST_P(Sleeping, WorkStartedBesideASleeperIsAnnouncedOrReported) {
   const int count = GetParam().slow() ? 40 : rounds(150, 3000);
   constexpr uint64_t kSize = 300'000;
   constexpr uint64_t kUnanswered = 1;
@@ -240,7 +240,7 @@ TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Sleeping, ConnectionsAndTheirEndsWake) {
+TEST_P(Sleeping, ConnectionsAndTheirEndsWakeASleeper) {
   const auto near = [&](Side& side) {
     for (int i = 0; i < 20; ++i) {
       const std::vector<std::byte> descriptor = side.take_bytes();

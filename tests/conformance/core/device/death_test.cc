@@ -305,13 +305,13 @@ void every_call_fails(const std::string& kind, const MakeWay& make_way) {
   }
 }
 
-TEST_P(DeviceDeath, MessagesEnd) {
+TEST_P(DeviceDeath, MessagesEndIfAVendorCallFails) {
   every_call_fails(GetParam(), [](CoreMember& me, OnDevice& memory) {
     return std::make_unique<Messages>(me, memory);
   });
 }
 
-TEST_P(DeviceDeath, PutsEnd) {
+TEST_P(DeviceDeath, PutsEndIfAVendorCallFails) {
   every_call_fails(GetParam(), [](CoreMember& me, OnDevice& memory) {
     return std::make_unique<Puts>(me, memory);
   });

@@ -178,7 +178,7 @@ class FarDevices : public ::testing::Test {
   }
 };
 
-TEST_F(FarDevices, DirectWhereThatIsFaster) {
+TEST_F(FarDevices, DataMovesDirectlyIfThatIsFaster) {
   for (const bool from_device : {true, false}) {
     run_far(kSlowCopies, [&](CoreMember& me) {
       expect_way(me, pass(me, 40, from_device), 40, from_device, false);
@@ -186,7 +186,7 @@ TEST_F(FarDevices, DirectWhereThatIsFaster) {
   }
 }
 
-TEST_F(FarDevices, StagedWhereThatIsFaster) {
+TEST_F(FarDevices, DataIsStagedIfThatIsFaster) {
   slow_memory().us_per_mib = 60'000;
   for (const bool from_device : {true, false}) {
     run_far("", [&](CoreMember& me) {
@@ -197,7 +197,7 @@ TEST_F(FarDevices, StagedWhereThatIsFaster) {
   }
 }
 
-TEST_F(FarDevices, TheWayChangesWhenTheOtherBecomesFaster) {
+TEST_F(FarDevices, MethodChangesWhenTheOtherBecomesFaster) {
   std::atomic<bool> changed{false};
   run_far(kSlowCopies, [&](CoreMember& me) {
     expect_way(me, pass(me, 30, true), 30, true, false);
@@ -228,7 +228,7 @@ void limit_addresses(uint64_t bytes) {
   ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
 }
 
-TEST_F(FarDevices, DirectWithoutMemoryToStageThrough) {
+TEST_F(FarDevices, DataMovesDirectlyIfStagingMemoryRunsOut) {
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
   GTEST_SKIP() << "a sanitizer takes more addresses than can be limited";
 #endif
@@ -247,7 +247,7 @@ TEST_F(FarDevices, DirectWithoutMemoryToStageThrough) {
   });
 }
 
-TEST_F(FarDevices, NearInterfacesNeverStage) {
+TEST_F(FarDevices, NearInterfaceNeverStages) {
   slow_memory().us_per_mib = 5'000;
   run("eight_nics", "mlx5_0", "0000:13:00.0", "", "", [&](CoreMember& me) {
     for (const bool from_device : {true, false}) {
@@ -257,7 +257,7 @@ TEST_F(FarDevices, NearInterfacesNeverStage) {
   });
 }
 
-TEST_F(FarDevices, WhoInsistsOnDirectAccessGetsIt) {
+TEST_F(FarDevices, RequiredDirectAccessIsUsedHoweverSlow) {
   slow_memory().us_per_mib = 5'000;
   run("one_nic", "bnxt_re0", "0000:93:00.0", "", "DEVICE_PATH=direct", [&](CoreMember& me) {
     for (const bool from_device : {true, false}) {

@@ -494,7 +494,7 @@ class DeviceFaults : public testing::TestWithParam<Setting> {
   std::atomic<int> words_{0};
 };
 
-TEST_P(DeviceFaults, AtEveryKindOfCall) {
+TEST_P(DeviceFaults, FailureOfAnyCallEndsOperationsWithTheReason) {
   std::atomic<bool> stops{false};
   const What what = GetParam().what;
   const bool lasts = GetParam().lasts;
@@ -521,7 +521,7 @@ TEST_P(DeviceFaults, AtEveryKindOfCall) {
 
 class FaultsOfSums : public DeviceFaults {};
 
-TEST_P(FaultsOfSums, EndsWhenTheSumHas) {
+TEST_P(FaultsOfSums, CancelledSumEndsWithItsDeviceCall) {
   run_job([&](Rounds& rounds) {
     rounds.run(What::kCollectives, INT64_MAX, false, &words_);
     for (int round = 0; round < 3; ++round) rounds.cancel_beside_sums();
@@ -530,7 +530,7 @@ TEST_P(FaultsOfSums, EndsWhenTheSumHas) {
 }
 
 // The device reports only later that it has not made a sum.
-TEST_P(FaultsOfSums, ThatFailLate) {
+TEST_P(FaultsOfSums, LateFailureOfASumIsReported) {
   run_job([&](Rounds& rounds) {
     rounds.run(What::kCollectives, INT64_MAX, false, &words_);
     for (int round = 0; round < 4; ++round) {

@@ -104,7 +104,7 @@ bool is_direct(CoreMember& me, size_t device) {
          text.substr(at, text.find('\n', at) - at).find("direct (") != std::string::npos;
 }
 
-TEST(HeldTrial, OfADeviceWhoseStreamsAreKnown) {
+TEST(HeldTrial, DeviceWithKnownStreamsMovesDirectlyAtOnce) {
   FakeFabric::reset();
   run_core_job(
       2, "HETCOMM_TIMEOUT=10s;HETCOMM_PROGRESS=thread", factories,
@@ -117,7 +117,7 @@ TEST(HeldTrial, OfADeviceWhoseStreamsAreKnown) {
       make_devices);
 }
 
-TEST(HeldTrial, OfAnotherDevice) {
+TEST(HeldTrial, MemoryOfANewDeviceIsStagedDuringAHold) {
   FakeFabric::reset();
   run_core_job(
       2, "HETCOMM_TIMEOUT=10s;HETCOMM_PROGRESS=thread", factories,

@@ -115,7 +115,7 @@ class CoreDeviceMemory : public ::testing::Test {
   }
 };
 
-TEST_F(CoreDeviceMemory, BothWaysOfRegistration) {
+TEST_F(CoreDeviceMemory, MessagesArriveCompleteWithEitherRegistration) {
   for (const bool dmabuf : {false, true}) {
     if (dmabuf) FakeFabric::accept_dmabufs();
     flushes = 0;
@@ -148,7 +148,7 @@ void pass_host_message(CoreMember& me) {
                   .ok());
 }
 
-TEST_F(CoreDeviceMemory, ADeviceIsTriedOnFirstUse) {
+TEST_F(CoreDeviceMemory, DeviceIsTriedOnFirstUse) {
   std::barrier<> together(2);
   run_core_job(
       2, "", [](int) { return make_factories({}); },
@@ -170,7 +170,7 @@ TEST_F(CoreDeviceMemory, ADeviceIsTriedOnFirstUse) {
       make_devices);
 }
 
-TEST_F(CoreDeviceMemory, ATrialThatFailedForWantOfSomethingIsMadeAgain) {
+TEST_F(CoreDeviceMemory, TrialThatFailedForLackOfResourcesIsRepeated) {
   std::barrier<> together(2);
   run_core_job(
       2, "", [](int) { return make_factories({}); },
@@ -194,7 +194,7 @@ TEST_F(CoreDeviceMemory, ATrialThatFailedForWantOfSomethingIsMadeAgain) {
       make_devices);
 }
 
-TEST_F(CoreDeviceMemory, ABrokenConnectionIsReplacedByStaging) {
+TEST_F(CoreDeviceMemory, TransfersContinueStagedWhenTheConnectionBreaks) {
   // The counts cover all runs: how soon rdma returns in any one run is a matter of timing.
   std::atomic<uint64_t> direct{0};
   std::atomic<uint64_t> staged{0};
@@ -227,7 +227,7 @@ TEST_F(CoreDeviceMemory, ABrokenConnectionIsReplacedByStaging) {
   EXPECT_GT(staged, 0u) << "never over tcp";
 }
 
-TEST_F(CoreDeviceMemory, WhatIsRefusedInTheMiddleIsStaged) {
+TEST_F(CoreDeviceMemory, MemoryRefusedDuringATransferIsStaged) {
   FakeFabric::accept_dmabufs();
   run_core_job(
       2, "STAGING_CHUNK=64K;", [](int) { return make_factories({}); },
@@ -263,7 +263,7 @@ TEST_F(CoreDeviceMemory, WhatIsRefusedInTheMiddleIsStaged) {
       make_devices);
 }
 
-TEST_F(CoreDeviceMemory, PutsAndGetsWithoutTheOwner) {
+TEST_F(CoreDeviceMemory, PutsAndGetsNeedNoActivityOfTheOwner) {
   for (const bool dmabuf : {false, true}) {
     if (dmabuf) FakeFabric::accept_dmabufs();
     flushes = 0;

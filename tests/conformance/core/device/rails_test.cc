@@ -148,7 +148,7 @@ void meet(CoreMember& me) {
   ASSERT_TRUE(met.ok()) << met.text();
 }
 
-TEST(CoreDeviceRails, DataOfADeviceGoesOverItsInterface) {
+TEST(CoreDeviceRails, DeviceDataUsesTheInterfaceOfItsDevice) {
   for (const char* const progress : {"", "PROGRESS=thread;"}) {
     for (const int first_sender : {0, 1}) {
       SCOPED_TRACE(testing::Message() << progress << " rank " << first_sender << " sends first");
@@ -193,7 +193,7 @@ TEST(CoreDeviceRails, LateDevicesUseTheNearestInterface) {
 }
 
 // Only its own rank sees this device: the recorded machine does not contain it.
-TEST(CoreDeviceRails, RanksOfAHostShareOutNicsAmongTheDevicesOfAllOfThem) {
+TEST(CoreDeviceRails, NicsAreDividedAmongTheDevicesOfAllRanksOfAHost) {
   for (const char* const size : {"", "SMALL_JOB=0;"}) {
     SCOPED_TRACE(size);
     constexpr int kRanks = 3;
@@ -227,7 +227,7 @@ TEST(CoreDeviceRails, RanksOfAHostShareOutNicsAmongTheDevicesOfAllOfThem) {
 }
 
 // Both ends use the interface near the data, although the devices have different numbers.
-TEST(CoreDeviceRails, DataBetweenTwoDevicesGoesBetweenTheirInterfaces) {
+TEST(CoreDeviceRails, DataBetweenTwoDevicesUsesBothTheirInterfaces) {
   const OneSubnet machine;
   run_pair(
       bound_plan(), "RAILS=1;",
@@ -264,7 +264,7 @@ TEST(CoreDeviceRails, InterfacesWithoutACommonSubnetAreReplaced) {
   });
 }
 
-TEST(CoreDeviceRails, AnInterfaceThatFailsIsReplacedUntilItWorks) {
+TEST(CoreDeviceRails, FailedInterfaceIsReplacedUntilItWorks) {
   constexpr uint32_t kFailures = 8;
   FaultPlan plan = bound_plan();
   plan.failing_instance = transport_of(2);
@@ -293,7 +293,7 @@ TEST(CoreDeviceRails, AnInterfaceThatFailsIsReplacedUntilItWorks) {
 
 // The rank runs on a NUMA node whose interface is not its device's. Messages use the device's
 // interface, and puts into host memory use the host's.
-TEST(CoreDeviceRails, OneSidedAccessGoesOverTheInterfaceNearTheMemory) {
+TEST(CoreDeviceRails, OneSidedAccessUsesTheInterfaceNearTheMemory) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
   if (!CPU_ISSET(0, &before)) GTEST_SKIP() << "this process may not run on processor 0";

@@ -47,7 +47,7 @@ void receive(CoreMember& me) {
   EXPECT_EQ(find_mismatch(memory.contents(0, kSize), 3), std::nullopt);
 }
 
-TEST_P(SlowDevice, KeepsWhatHasComeWhenTheSenderLeaves) {
+TEST_P(SlowDevice, ReceivesAMessageWhoseSenderHasLeft) {
   const std::string transport = GetParam().substr(0, 3);
   const std::string progress = GetParam().ends_with("thread") ? "thread" : "caller";
   const std::string settings = kSettings + ("HETCOMM_PROGRESS=" + progress);

@@ -236,7 +236,7 @@ TEST_P(CoreStreams, NothingIsPinnedWhileAStreamIsHeldBack) {
   });
 }
 
-TEST_P(CoreStreams, AGroupWaitsForAllOfItsStreams) {
+TEST_P(CoreStreams, GroupWaitsForAllItsStreams) {
   run([](CoreMember& me) {
     constexpr uint64_t kSize = 5000;
     OnDevice first(me, kSize, 1);
@@ -273,7 +273,7 @@ TEST_P(CoreStreams, AGroupWaitsForAllOfItsStreams) {
 
 // The second operation's stream is reached first. There are two streams and two threads, and
 // neither waits for an operation that the other one holds back.
-TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
+TEST_P(CoreStreams, ThreadsThatPostTogetherDoNotDeadlock) {
   run([](CoreMember& me) {
     constexpr uint64_t kRounds = 300;
     Stream one(me, 1);
@@ -338,7 +338,7 @@ Operation* post_sum(CoreMember& me, uint64_t& value, const Stream* stream) {
 }
 
 // A refusal keeps its place after a call that waits for its stream.
-TEST_P(CoreStreams, ARefusalKeepsItsPlace) {
+TEST_P(CoreStreams, RefusalKeepsItsPlaceInTheOrder) {
   run([](CoreMember& me) {
     Stream late(me, 1);
     if (me.rank() == 0) late.close();
@@ -379,7 +379,7 @@ TEST_P(CoreStreams, CollectiveOperationsKeepTheirOrder) {
 
 // Sums of device memory, computed by the host or the devices, after streams that are held back all
 // the time.
-TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
+TEST_P(CoreStreams, SumsOfDeviceMemoryFollowHeldStreams) {
   run([](CoreMember& me) {
     constexpr uint64_t kCount = 500'000;
     for (const size_t device : {size_t{1}, size_t{2}}) {
@@ -488,7 +488,7 @@ class Plan {
 
 // Each execution uses the data that the previous one has delivered. A user thread makes calls that
 // may wait for the stream.
-TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
+TEST_P(CoreStreams, RedistributionsOfTwoPlansFollowEachOther) {
   run([](CoreMember& me) {
     const auto rank = static_cast<uint64_t>(me.rank());
     Plan there(me.communicator(), 0, 1);
@@ -534,7 +534,7 @@ TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
 
 // The progress threads are asleep before the stream reaches an operation, and no other thread
 // polls. A busy machine may delay some ends, but not all.
-TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
+TEST_P(CoreStreams, EachOperationThatIsReachedEndsASleep) {
   run([](CoreMember& me) {
     OnDevice memory(me, 100);
     Stream stream(me, 1);
@@ -564,7 +564,7 @@ TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
   });
 }
 
-TEST_P(CoreStreams, VendorsCallsThatFail) {
+TEST_P(CoreStreams, FailingVendorCallEndsTheOperationAndReleasesTheStream) {
   run([](CoreMember& me) {
     constexpr uint64_t kSize = 100'000;
     OnDevice memory(me, kSize);
@@ -614,7 +614,7 @@ TEST_P(CoreStreams, VendorsCallsThatFail) {
 
 // Both receives wait for the stream's work at the time they were posted, and then only for their
 // messages, which arrive in reverse order.
-TEST_P(CoreStreams, OneThatIsNotHeldGoesOn) {
+TEST_P(CoreStreams, StreamThatIsNotHeldContinues) {
   run([](CoreMember& me) {
     constexpr uint64_t kSize = 100'000;
     for (const size_t device : {size_t{1}, size_t{2}}) {
@@ -658,7 +658,7 @@ TEST_P(CoreStreams, OneThatIsNotHeldGoesOn) {
   });
 }
 
-TEST_P(CoreStreams, ADeviceThatCannotHoldStreamsBack) {
+TEST_P(CoreStreams, HeldStreamOnADeviceThatCannotHoldIsUnsupported) {
   run([](CoreMember& me) {
     const DeviceSet& devices = me.context().devices();
     const Stream stream(me, 3, false);
@@ -798,7 +798,7 @@ void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole
   both.arrive_and_wait();
 }
 
-TEST(StreamsOverABlackHole, WhatIsHeldBackEndsSoon) {
+TEST(StreamsOverABlackHole, HeldOperationsEndSoonAsUnreachable) {
   for (const bool sums : {true, false}) {
     std::atomic<bool> hole{false};
     FaultPlan plan;
@@ -836,7 +836,7 @@ uint64_t processor_ns() {
 class TimedStreams : public CoreStreams {};
 
 // The time includes both ranks and their devices.
-TEST_P(TimedStreams, NobodyIsBusyWhileStreamsRun) {
+TEST_P(TimedStreams, ProgressThreadSleepsWhileStreamsRun) {
   run([](CoreMember& me) {
     OnDevice memory(me, 1000);
     Stream stream(me, 1);
