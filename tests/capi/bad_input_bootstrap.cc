@@ -9,7 +9,7 @@ namespace {
 
 using Options = hetcomm_bootstrap_options_t;
 
-TEST_F(BadInput, BootstrapFromCallbacksIsRefused) {
+TEST_F(BadInput, BootstrapFromInvalidCallbacksIsRefused) {
   const auto create = [&](const Options& options, Outputs& out) {
     return hetcomm_bootstrap_create_from_callbacks(context(), &options,
                                                    out.first<hetcomm_bootstrap_t*>());
@@ -56,7 +56,7 @@ TEST_F(BadInput, BootstrapFromCallbacksIsRefused) {
   });
 }
 
-TEST_F(BadInput, BootstrapRankIsRefused) {
+TEST_F(BadInput, BootstrapRankWithInvalidArgumentsIsRefused) {
   expect_refused({
       {"no bootstrap", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
@@ -75,7 +75,7 @@ TEST_F(BadInput, BootstrapRankIsRefused) {
 }
 
 // Callbacks fail, return wrong sizes or never answer; creation still ends with a status.
-TEST_F(BadInput, MisbehavingCallbacksAreSurvived) {
+TEST_F(BadInput, CreationWithMisbehavingCallbacksEndsWithAStatus) {
   const auto create = [&](Options options, Outputs& out) {
     options.size = 2;  // forces a request for the other rank's values
     hetcomm_bootstrap_t* bootstrap = nullptr;
@@ -146,7 +146,7 @@ class Environment {
   static constexpr const char* kNames[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 };
 
-TEST_F(BadInput, BootstrapFromEnvironmentIsRefused) {
+TEST_F(BadInput, BootstrapFromAnInvalidEnvironmentIsRefused) {
   const struct {
     std::vector<std::pair<const char*, const char*>> values;
     const char* named;

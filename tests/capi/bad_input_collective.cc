@@ -118,12 +118,12 @@ class BadCollective : public BadInput {
   hetcomm_buffer_t recv_ = hetcomm_buffer_host(out_, sizeof(out_));
 };
 
-TEST_F(BadCollective, Refusing) {
+TEST_F(BadCollective, RefuseWithoutACommunicatorIsRefused) {
   EXPECT_EQ(hetcomm_collective_refuse(nullptr, "why"), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_collective_refuse(communicator(), nullptr), HETCOMM_OK);
 }
 
-TEST_F(BadCollective, Pointers) {
+TEST_F(BadCollective, NullPointersAreRefused) {
   expect_all_refused("no communicator", HETCOMM_INVALID_ARGUMENT, all,
                      [](Arguments& a) { a.communicator = nullptr; });
   for (const Function& function : kFunctions) {
@@ -151,7 +151,7 @@ TEST_F(BadCollective, Pointers) {
         [&](Outputs&) { return hetcomm_barrier(communicator(), nullptr, nullptr); }}});
 }
 
-TEST_F(BadCollective, Values) {
+TEST_F(BadCollective, InvalidValuesAreRefused) {
   expect_all_refused("no such type", HETCOMM_INVALID_ARGUMENT, all,
                      [](Arguments& a) { a.datatype = HETCOMM_COMPLEX128 + 1; });
   expect_all_refused("no such type", HETCOMM_INVALID_ARGUMENT, all,
@@ -183,7 +183,7 @@ TEST_F(BadCollective, Values) {
                    [](Outputs&) { return hetcomm_datatype_size(HETCOMM_INT8, nullptr); }}});
 }
 
-TEST_F(BadCollective, TheOptions) {
+TEST_F(BadCollective, InvalidOptionsAreRefused) {
   const auto refuse = [this](const char* what, hetcomm_status_t expected, const Options& options) {
     expect_all_refused(what, expected, all, [&](Arguments& a) { a.options = &options; });
     expect_refused({{what, expected, [&](Outputs& out) {

@@ -18,7 +18,7 @@ Options good_options() {
   return options;
 }
 
-TEST_F(BadInput, CommunicatorCreateIsRefused) {
+TEST_F(BadInput, CommunicatorCreateWithInvalidOptionsIsRefused) {
   const Options good = good_options();
   const auto with = [&](const std::function<void(Options&)>& change) {
     return [&, change](Outputs& out) {
@@ -50,7 +50,7 @@ TEST_F(BadInput, CommunicatorCreateIsRefused) {
   });
 }
 
-TEST_F(BadInput, CommunicatorRebuildIsRefused) {
+TEST_F(BadInput, CommunicatorRebuildWithInvalidArgumentsIsRefused) {
   const Options good = good_options();
   expect_refused({
       {"no communicator", HETCOMM_INVALID_ARGUMENT,
@@ -143,7 +143,7 @@ TEST_F(BadInput, NullCommunicatorsAreRefused) {
   });
 }
 
-TEST_F(BadInput, LinksAreRefused) {
+TEST_F(BadInput, InvalidLinkQueriesAreRefused) {
   size_t count = 7;
   hetcomm_link_t link{};
   link.struct_size = sizeof(link);
@@ -225,7 +225,7 @@ TEST_F(BadInput, MissingOutputsAreRefused) {
   });
 }
 
-TEST_F(BadInput, RanksOutsideAreRefused) {
+TEST_F(BadInput, RanksOutsideTheCommunicatorAreRefused) {
   for (const int32_t rank : kWrongRanks) {
     SCOPED_TRACE(rank);
     expect_refused({
@@ -251,7 +251,7 @@ TEST_F(BadInput, RanksOutsideAreRefused) {
   }
 }
 
-TEST_F(BadInput, PairingsOfWhatIsNotThereAreRefused) {
+TEST_F(BadInput, PairingsOfMissingRanksAndDevicesAreRefused) {
   size_t size = 7;
   for (const int32_t device : {-1, 99, INT32_MAX}) {
     EXPECT_EQ(hetcomm_communicator_explain_pairings(communicator(), 0, device,
@@ -272,7 +272,7 @@ TEST_F(BadInput, PairingsOfWhatIsNotThereAreRefused) {
 }
 
 // A small buffer is no error: the text is cut, NUL-terminated, and the required size is returned.
-TEST_F(BadInput, ExplanationIsCutToTheRoom) {
+TEST_F(BadInput, ExplanationIsTruncatedToTheBuffer) {
   size_t size = 0;
   ASSERT_EQ(hetcomm_communicator_explain(communicator(), 0, 0, nullptr, &size), HETCOMM_OK)
       << hetcomm_last_error();
@@ -286,7 +286,7 @@ TEST_F(BadInput, ExplanationIsCutToTheRoom) {
   EXPECT_EQ(hetcomm_communicator_counters(communicator(), 0, 0, nullptr, &count), HETCOMM_OK);
 }
 
-TEST_F(BadInput, DestroyingAParentOfASplitIsRefused) {
+TEST_F(BadInput, DestroyingTheParentOfASplitIsBusy) {
   hetcomm_communicator_t* part = nullptr;
   ASSERT_EQ(hetcomm_communicator_split(communicator(), 0, 0, &part), HETCOMM_OK)
       << hetcomm_last_error();

@@ -12,7 +12,7 @@ hetcomm_status_t create_with(const hetcomm_context_options_t& options, Outputs& 
   return hetcomm_context_create(&options, out.first<hetcomm_context_t*>());
 }
 
-TEST(BadContext, CreateIsRefused) {
+TEST(BadContext, CreateWithInvalidOptionsIsRefused) {
   hetcomm_context_options_t good{};
   good.struct_size = sizeof(good);
   expect_refused({
@@ -47,7 +47,7 @@ TEST(BadContext, CreateIsRefused) {
 }
 
 // The text names the fault.
-TEST(BadContext, SettingsAreRefusedByName) {
+TEST(BadContext, InvalidSettingIsNamed) {
   const struct {
     const char* settings;
     const char* named;
@@ -75,7 +75,7 @@ TEST(BadContext, SettingsAreRefusedByName) {
   }
 }
 
-TEST(BadContext, SizeOfTheOptionsIsNamed) {
+TEST(BadContext, InvalidSizeOfTheOptionsIsNamed) {
   hetcomm_context_options_t options{};
   options.struct_size = 4;
   expect_refused({{"struct_size 4", HETCOMM_INVALID_ARGUMENT,
@@ -84,7 +84,7 @@ TEST(BadContext, SizeOfTheOptionsIsNamed) {
       << hetcomm_last_error();
 }
 
-TEST_F(BadInput, ContextCallsAreRefused) {
+TEST_F(BadInput, ContextCallsOnNullAreRefused) {
   expect_refused({
       {"progress", HETCOMM_INVALID_ARGUMENT,
        [](Outputs&) { return hetcomm_context_progress(nullptr); }},
@@ -95,7 +95,7 @@ TEST_F(BadInput, ContextCallsAreRefused) {
   EXPECT_EQ(hetcomm_context_progress(context()), HETCOMM_OK);
 }
 
-TEST_F(BadInput, DescriptionsAreRefused) {
+TEST_F(BadInput, DescriptionsWithoutAnOutputAreRefused) {
   expect_refused({
       {"variable: no output", HETCOMM_INVALID_ARGUMENT,
        [](Outputs&) { return hetcomm_variable_describe(0, nullptr); }},
@@ -143,7 +143,7 @@ TEST_F(BadInput, DescriptionsAreRefused) {
   });
 }
 
-TEST_F(BadInput, Topology) {
+TEST_F(BadInput, TopologyWithInvalidArgumentsIsRefused) {
   expect_refused({
       {"topology: no context", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
@@ -171,7 +171,7 @@ TEST_F(BadInput, Topology) {
   });
 }
 
-TEST_F(BadInput, TopologyIsCutToFit) {
+TEST_F(BadInput, TopologyIsTruncatedToTheBuffer) {
   size_t size = 0;
   ASSERT_EQ(hetcomm_context_topology(context(), HETCOMM_TOPOLOGY_JSON, 0, nullptr, &size),
             HETCOMM_OK);
@@ -198,7 +198,7 @@ std::string model_of_two_hosts() {
   return text;
 }
 
-TEST(BadLinkModel, InferIsRefused) {
+TEST(BadLinkModel, InferFromInvalidMeasurementsIsRefused) {
   const auto infer = [](const char* measurements, int32_t format) {
     return [=](Outputs& out) {
       return hetcomm_link_model_infer(measurements, format, 8, out.first<char>(),
@@ -230,7 +230,7 @@ TEST(BadLinkModel, InferIsRefused) {
   });
 }
 
-TEST(BadLinkModel, RatesAreRefused) {
+TEST(BadLinkModel, RatesOfInvalidModelsAreRefused) {
   const std::string model = model_of_two_hosts();
   const auto rates = [](const char* text, size_t count, hetcomm_link_ends_t ends) {
     return [=](Outputs& out) {
@@ -262,14 +262,14 @@ TEST(BadLinkModel, RatesAreRefused) {
   EXPECT_EQ(hetcomm_link_model_rates(model.c_str(), 0, nullptr, nullptr), HETCOMM_OK);
 }
 
-TEST(BadStatus, UnknownValuesHaveAName) {
+TEST(BadStatus, UnknownValuesHaveTheNameUnknown) {
   for (const hetcomm_status_t status : {2, 1000, -16, -1000, INT_MAX, INT_MIN}) {
     EXPECT_STREQ(hetcomm_status_name(status), "UNKNOWN") << status;
     EXPECT_STRNE(hetcomm_status_text(status), "") << status;
   }
 }
 
-TEST(BadStatus, NothingToBeRefused) {
+TEST(BadStatus, CallsWithoutArgumentsAlwaysAnswer) {
   EXPECT_STRNE(hetcomm_version_string(), "");
   EXPECT_STRNE(hetcomm_build_string(), "");
   EXPECT_EQ(hetcomm_abi_version(), static_cast<uint32_t>(HETCOMM_ABI_VERSION));

@@ -67,7 +67,7 @@ class DevicePointer : public BadInput, public testing::WithParamInterface<int32_
   const hetcomm_buffer_t good_ = hetcomm_buffer_host(&word_, sizeof(word_));
 };
 
-TEST_P(DevicePointer, MessagesAreRefused) {
+TEST_P(DevicePointer, MessagesFromADevicePointerAreRefused) {
   const hetcomm_operation_options_t options{.struct_size = sizeof(options)};
   for (const uint64_t place : places()) {
     const hetcomm_buffer_t bad = plain(place);
@@ -96,7 +96,7 @@ TEST_P(DevicePointer, MessagesAreRefused) {
   }
 }
 
-TEST_P(DevicePointer, OneSidedOperationsAreRefused) {
+TEST_P(DevicePointer, OneSidedOperationsOnADevicePointerAreRefused) {
   for (const uint64_t place : places()) {
     auto* const result = reinterpret_cast<uint64_t*>(place);
     expect_pointer_refused("put", [&](hetcomm_request_t** out) {
@@ -117,7 +117,7 @@ TEST_P(DevicePointer, OneSidedOperationsAreRefused) {
   EXPECT_EQ(after, 0u);
 }
 
-TEST_P(DevicePointer, CollectiveOperationsAreRefused) {
+TEST_P(DevicePointer, CollectiveOperationsOnADevicePointerAreRefused) {
   for (const uint64_t place : places()) {
     const hetcomm_buffer_t bad = plain(place);
     expect_pointer_refused("broadcast", [&](hetcomm_request_t** out) {
@@ -137,7 +137,7 @@ TEST_P(DevicePointer, CollectiveOperationsAreRefused) {
   }
 }
 
-TEST_P(DevicePointer, CopiesAndWrappingAreRefused) {
+TEST_P(DevicePointer, CopiesAndWrappingOfADevicePointerAreRefused) {
   for (const uint64_t place : places()) {
     auto* const pointer = reinterpret_cast<void*>(place);
     for (hetcomm_memory_t* const memory : {host_, device_}) {
@@ -154,7 +154,7 @@ TEST_P(DevicePointer, CopiesAndWrappingAreRefused) {
   }
 }
 
-TEST_P(DevicePointer, WrappedMemoryIsRecognized) {
+TEST_P(DevicePointer, PointerIntoWrappedMemoryIsRecognized) {
   hetcomm_memory_t* wrapped = nullptr;
   ASSERT_EQ(
       hetcomm_memory_wrap(context(), GetParam(), reinterpret_cast<void*>(first_), kSize, &wrapped),
@@ -168,7 +168,7 @@ TEST_P(DevicePointer, WrappedMemoryIsRecognized) {
   });
 }
 
-TEST_P(DevicePointer, HostMemoryAndNothingAreAccepted) {
+TEST_P(DevicePointer, HostMemoryAndZeroLengthAreAccepted) {
   expect_message_to_self_arrives();
   const hetcomm_buffer_t nothing = hetcomm_buffer_host(reinterpret_cast<void*>(first_), 0);
   hetcomm_request_t* request = nullptr;

@@ -13,7 +13,7 @@ namespace {
 constexpr int32_t kDevices = 3;  // host, sim-handle, sim-address
 constexpr int32_t kWrongDevices[] = {-1, -2, kDevices, INT_MAX, INT_MIN};
 
-TEST_F(BadInput, DeviceCallsAreRefused) {
+TEST_F(BadInput, InvalidDeviceCallsAreRefused) {
   int32_t count = 0;
   ASSERT_EQ(hetcomm_device_count(context(), &count), HETCOMM_OK);
   ASSERT_EQ(count, kDevices);
@@ -128,7 +128,7 @@ hetcomm_device_table_t brought_table() {
   return table;
 }
 
-TEST_F(BadInput, ADeviceOfTheCallersIsThereUntilItsContextGoes) {
+TEST_F(BadInput, AddedDeviceLivesUntilItsContextIsDestroyed) {
   const hetcomm_device_table_t table = brought_table();
   Brought brought;
   const hetcomm_device_t device = {&table, &brought};
@@ -155,7 +155,7 @@ TEST_F(BadInput, ADeviceOfTheCallersIsThereUntilItsContextGoes) {
   EXPECT_EQ(brought.ends, 1);
 }
 
-TEST_F(BadInput, DevicesOfTheCallersAreRefused) {
+TEST_F(BadInput, InvalidAddedDevicesAreRefused) {
   Brought brought;
   const hetcomm_device_table_t good = brought_table();
   const auto add = [&](const hetcomm_device_table_t* table) {
@@ -192,7 +192,7 @@ TEST_F(BadInput, DevicesOfTheCallersAreRefused) {
   EXPECT_EQ(brought.ends, 0);
 }
 
-TEST_F(BadInput, MemoryCannotBeMade) {
+TEST_F(BadInput, InvalidMemoryCreationIsRefused) {
   char host[8];
   expect_refused({
       {"allocate: no context", HETCOMM_INVALID_ARGUMENT,
@@ -235,7 +235,7 @@ TEST_F(BadInput, MemoryCannotBeMade) {
   }
 }
 
-TEST_F(BadInput, WrappedRangesMustLieInsideTheirAllocation) {
+TEST_F(BadInput, WrappedRangeBeyondItsAllocationIsRefused) {
   for (int32_t device = 1; device < kDevices; ++device) {
     SCOPED_TRACE(device);
     hetcomm_memory_t* memory = nullptr;
@@ -271,7 +271,7 @@ TEST_F(BadInput, NullMemoriesAreRefused) {
   });
 }
 
-TEST_F(BadInput, MemoryRangesAreChecked) {
+TEST_F(BadInput, RangesBeyondAMemoryAreRefused) {
   constexpr struct {
     uint64_t offset;
     uint64_t size;
@@ -312,7 +312,7 @@ TEST_F(BadInput, MemoryRangesAreChecked) {
   }
 }
 
-TEST_F(BadInput, PointersAreChecked) {
+TEST_F(BadInput, InvalidPointerQueriesAreRefused) {
   char bytes[16] = {};
   const auto find = [](hetcomm_context_t* c, const void* pointer, uint64_t length) {
     return [=](Outputs& out) {

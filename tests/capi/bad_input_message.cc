@@ -73,7 +73,7 @@ class BadMessage : public BadInput {
   const hetcomm_buffer_t good_ = hetcomm_buffer_host(bytes_, sizeof(bytes_));
 };
 
-TEST_F(BadMessage, HandlesAndOutputs) {
+TEST_F(BadMessage, NullHandlesAndOutputsAreRefused) {
   for (const Submit& submit : kSubmits) {
     SCOPED_TRACE(submit.name);
     expect_refused({
@@ -87,7 +87,7 @@ TEST_F(BadMessage, HandlesAndOutputs) {
   }
 }
 
-TEST_F(BadMessage, Ranks) {
+TEST_F(BadMessage, RanksOutsideTheCommunicatorAreRefused) {
   for (const Submit& submit : kSubmits) {
     for (const int32_t rank : {-2, 1, 2, INT_MAX, INT_MIN, -1}) {
       if (submit.receives && rank == HETCOMM_ANY_SOURCE) continue;
@@ -100,7 +100,7 @@ TEST_F(BadMessage, Ranks) {
   }
 }
 
-TEST_F(BadMessage, BuffersPastTheirMemory) {
+TEST_F(BadMessage, BuffersBeyondTheirMemoryAreRefused) {
   for (int32_t device = 0; device < 3; ++device) {
     SCOPED_TRACE(device);
     hetcomm_memory_t* memory = nullptr;
@@ -127,14 +127,14 @@ TEST_F(BadMessage, BuffersPastTheirMemory) {
   }
 }
 
-TEST_F(BadMessage, HostBuffers) {
+TEST_F(BadMessage, InvalidHostBuffersAreRefused) {
   expect_buffer_refused("no address", kAnyFailure, hetcomm_buffer_host(nullptr, 1));
   expect_buffer_refused("around the end", kAnyFailure, hetcomm_buffer_host(bytes_, UINT64_MAX));
   expect_buffer_refused("around the end by one", kAnyFailure,
                         hetcomm_buffer_memory(nullptr, UINT64_MAX, 2));
 }
 
-TEST_F(BadMessage, Lists) {
+TEST_F(BadMessage, InvalidBufferListsAreRefused) {
   // Each fits into the address space, but their sum exceeds any message.
   const hetcomm_buffer_t half = hetcomm_buffer_memory(nullptr, 4096, UINT64_C(1) << 63);
   const hetcomm_buffer_t halves[] = {half, half};
@@ -157,7 +157,7 @@ TEST_F(BadMessage, Lists) {
   }
 }
 
-TEST_F(BadMessage, OptionsAreChecked) {
+TEST_F(BadMessage, InvalidOptionsAreRefused) {
   LocalStore store;
   Rank other(store, 0, 1);
   ASSERT_TRUE(other.ok());
@@ -186,7 +186,7 @@ TEST_F(BadMessage, OptionsAreChecked) {
   hetcomm_group_destroy(foreign);
 }
 
-TEST_F(BadMessage, Probe) {
+TEST_F(BadMessage, ProbeWithInvalidArgumentsIsRefused) {
   const auto probe = [&](hetcomm_communicator_t* communicator, int32_t rank) {
     return [communicator, rank](Outputs& out) {
       return hetcomm_probe(communicator, rank, 0, HETCOMM_ANY_TAG, HETCOMM_TIMEOUT_POLL,
@@ -206,7 +206,7 @@ TEST_F(BadMessage, Probe) {
   });
 }
 
-TEST_F(BadMessage, Groups) {
+TEST_F(BadMessage, InvalidGroupCallsAreRefused) {
   hetcomm_group_destroy(nullptr);
   expect_refused({
       {"create: no communicator", HETCOMM_INVALID_ARGUMENT,

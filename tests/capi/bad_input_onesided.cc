@@ -31,7 +31,7 @@ class BadOneSided : public BadInput {
   size_t size_ = 0;
 };
 
-TEST_F(BadOneSided, Registration) {
+TEST_F(BadOneSided, InvalidRegistrationIsRefused) {
   const auto caller = uint32_t{HETCOMM_REGISTER_CALLER_PROGRESS};
   expect_refused({
       {"no memory", HETCOMM_INVALID_ARGUMENT,
@@ -86,7 +86,7 @@ TEST_F(BadOneSided, Registration) {
   });
 }
 
-TEST_F(BadOneSided, ExportAndImport) {
+TEST_F(BadOneSided, InvalidExportAndImportAreRefused) {
   expect_refused({
       {"export: no memory", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs& out) {
@@ -140,7 +140,7 @@ TEST_F(BadOneSided, ExportAndImport) {
   EXPECT_EQ(hetcomm_remote_memory_destroy(nullptr), HETCOMM_OK);
 }
 
-TEST_F(BadOneSided, Operations) {
+TEST_F(BadOneSided, InvalidOperationsAreRefused) {
   uint64_t word = 0;
   const hetcomm_buffer_t good = hetcomm_buffer_host(&word, 8);
   const hetcomm_buffer_t null = hetcomm_buffer_host(nullptr, 8);

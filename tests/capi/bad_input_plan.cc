@@ -60,7 +60,7 @@ std::string changed(std::string text, const std::string& from, const std::string
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-TEST(BadPlan, CallsAreRefused) {
+TEST(BadPlan, InvalidCallsAreRefused) {
   for (const Function& each : functions()) {
     SCOPED_TRACE(each.name);
     const std::string& good = each.document;
@@ -98,7 +98,7 @@ TEST(BadPlan, CallsAreRefused) {
   }
 }
 
-TEST(BadPlan, DocumentsThatAreCutOffAreRefused) {
+TEST(BadPlan, TruncatedDocumentsAreRefused) {
   for (const Function& each : functions()) {
     const std::string whole = each.document.substr(0, each.document.rfind('}') + 1);
     for (size_t length = 0; length < whole.size(); ++length) {
@@ -112,7 +112,7 @@ TEST(BadPlan, DocumentsThatAreCutOffAreRefused) {
 
 // A changed document may be a valid one. It ends with success or with a status of its own, and the
 // same document ends alike twice.
-TEST(BadPlan, DocumentsWithChangedBytesEnd) {
+TEST(BadPlan, DocumentsWithChangedBytesGiveAStatus) {
   constexpr int kRounds = 5000;
   std::mt19937 random(1);
   for (const Function& each : functions()) {
@@ -137,7 +137,7 @@ TEST(BadPlan, DocumentsWithChangedBytesEnd) {
   }
 }
 
-TEST(BadPlan, LayoutsAreRefused) {
+TEST(BadPlan, InvalidLayoutsAreRefused) {
   const auto layout = [](const char* what, const std::string& fields) {
     return bad(what, HETCOMM_INVALID_ARGUMENT, hetcomm_draft_layout,
                R"({"format": "hetcomm layout", "version": 1, )" + fields + "}");
@@ -213,7 +213,7 @@ TEST(BadPlan, LayoutsAreRefused) {
       hetcomm_plan_last_error);
 }
 
-TEST(BadPlan, QuestionsAreRefused) {
+TEST(BadPlan, InvalidQuestionsAreRefused) {
   const auto question = [](const char* what, hetcomm_status_t expected, const std::string& from,
                            const std::string& to) {
     return bad(what, expected, hetcomm_draft_reshard, changed(kQuestion, from, to));
@@ -252,7 +252,7 @@ TEST(BadPlan, QuestionsAreRefused) {
       hetcomm_plan_last_error);
 }
 
-TEST(BadPlan, PlansAreRefused) {
+TEST(BadPlan, InvalidPlansAreRefused) {
   const std::string good = answer(hetcomm_draft_reshard, kQuestion, HETCOMM_PLAN_JSON);
   const auto plan = [&](const char* what, const std::string& from, const std::string& to) {
     return bad(what, HETCOMM_INVALID_ARGUMENT, hetcomm_draft_draw, changed(good, from, to));
@@ -304,7 +304,7 @@ TEST(BadPlan, SmallDocumentsTakeLittleMemory) {
       << hetcomm_plan_last_error();
 }
 
-TEST(BadPlan, RatesAreRefused) {
+TEST(BadPlan, RatesOfInvalidModelsAreRefused) {
   const std::string model = answer(hetcomm_links_infer, kMeasurements, HETCOMM_PLAN_JSON);
   const auto rates = [](const char* text, size_t count, hetcomm_link_ends_t ends) {
     return [=](Outputs& out) {
@@ -332,7 +332,7 @@ TEST(BadPlan, RatesAreRefused) {
       hetcomm_plan_last_error);
 }
 
-TEST(BadPlan, TheVersionAndTheLastErrorAreTexts) {
+TEST(BadPlan, VersionAndLastErrorAreTexts) {
   EXPECT_STREQ(hetcomm_plan_version_string(), hetcomm_version_string());
   ASSERT_EQ(hetcomm_draft_layout("{", 0, 0, nullptr, nullptr), HETCOMM_INVALID_ARGUMENT);
   EXPECT_NE(std::string(hetcomm_plan_last_error()).find("line 1"), std::string::npos)

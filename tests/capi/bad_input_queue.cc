@@ -24,7 +24,7 @@ class BadQueue : public BadInput {
   char bytes_[16] = {};
 };
 
-TEST_F(BadQueue, Creating) {
+TEST_F(BadQueue, InvalidQueueCreationIsRefused) {
   const Options options = good();
   const auto create = [&](hetcomm_communicator_t* c, int32_t peer, int32_t end, const Options* o) {
     return [=](Outputs& out) {
@@ -49,7 +49,7 @@ TEST_F(BadQueue, Creating) {
   });
 }
 
-TEST_F(BadQueue, Options) {
+TEST_F(BadQueue, InvalidOptionsAreRefused) {
   Options options = good();
   options.max_item_bytes = 0;
   expect_options_refused("no size", HETCOMM_INVALID_ARGUMENT, options);
@@ -78,7 +78,7 @@ TEST_F(BadQueue, Options) {
   expect_options_refused("a struct size of 3", HETCOMM_INVALID_ARGUMENT, options);
 }
 
-TEST_F(BadQueue, Handles) {
+TEST_F(BadQueue, NullHandlesAreRefused) {
   const hetcomm_buffer_t buffer = hetcomm_buffer_host(bytes_, sizeof(bytes_));
   expect_refused({
       {"push", HETCOMM_INVALID_ARGUMENT,
@@ -125,7 +125,7 @@ class BadItem : public ::testing::Test {
   char more_[17] = {};
 };
 
-TEST_F(BadItem, EndsAndBuffers) {
+TEST_F(BadItem, InvalidBuffersAndWrongEndsAreRefused) {
   const hetcomm_buffer_t good = hetcomm_buffer_host(bytes_, sizeof(bytes_));
   const hetcomm_buffer_t large = hetcomm_buffer_host(more_, sizeof(more_));
   const hetcomm_buffer_t nowhere = hetcomm_buffer_host(nullptr, 5);

@@ -71,25 +71,25 @@ class BadRequest : public BadInput {
   char bytes_[16] = {};
 };
 
-TEST_F(BadRequest, Null) {
+TEST_F(BadRequest, NullRequestIsRefusedByEveryCall) {
   EXPECT_EQ(hetcomm_request_destroy(nullptr), HETCOMM_OK);
   expect_handle_refused("null", nullptr, HETCOMM_INVALID_ARGUMENT);
 }
 
-TEST_F(BadRequest, ReportedOnce) {
+TEST_F(BadRequest, ReportedRequestIsStale) {
   hetcomm_request_t* const request = pending();
   end(request);
   expect_handle_refused("reported", request, HETCOMM_STALE_HANDLE);
 }
 
-TEST_F(BadRequest, ReleasedTwice) {
+TEST_F(BadRequest, ReleasedRequestIsStale) {
   hetcomm_request_t* const idle = prepared();
   ASSERT_EQ(hetcomm_request_destroy(idle), HETCOMM_OK) << hetcomm_last_error();
   expect_handle_refused("released", idle, HETCOMM_STALE_HANDLE);
 }
 
 // Reusing a slot does not revive the old handle.
-TEST_F(BadRequest, StaleStaysStale) {
+TEST_F(BadRequest, StaleHandleStaysStaleWhenItsSlotIsReused) {
   std::vector<hetcomm_request_t*> old;
   for (int i = 0; i < 300; ++i) {
     hetcomm_request_t* const request = pending();
@@ -107,7 +107,7 @@ TEST_F(BadRequest, StaleStaysStale) {
   end(current);
 }
 
-TEST_F(BadRequest, StartNeedsAPreparedOne) {
+TEST_F(BadRequest, StartOfAnUnpreparedRequestIsRefused) {
   hetcomm_request_t* const request = pending();
   expect_refused({{"start", HETCOMM_INVALID_ARGUMENT,
                    [&](Outputs&) { return hetcomm_request_start(request); }}});
@@ -115,7 +115,7 @@ TEST_F(BadRequest, StartNeedsAPreparedOne) {
   end(request);
 }
 
-TEST_F(BadRequest, StartTwice) {
+TEST_F(BadRequest, SecondStartOfARunningRequestIsRefused) {
   hetcomm_request_t* const request = prepared();
   ASSERT_EQ(hetcomm_request_start(request), HETCOMM_OK) << hetcomm_last_error();
   expect_refused(
@@ -126,7 +126,7 @@ TEST_F(BadRequest, StartTwice) {
   EXPECT_EQ(hetcomm_request_destroy(request), HETCOMM_OK);
 }
 
-TEST_F(BadRequest, WaitAny) {
+TEST_F(BadRequest, WaitAnyWithInvalidListsIsRefused) {
   hetcomm_request_t* const nothing[3] = {};
   hetcomm_request_t* const request = pending();
   hetcomm_request_t* const some[2] = {nullptr, request};
@@ -160,7 +160,7 @@ TEST_F(BadRequest, WaitAny) {
   end(request);
 }
 
-TEST_F(BadRequest, WaitTimesOutAndTheRequestLives) {
+TEST_F(BadRequest, RequestSurvivesAWaitThatTimesOut) {
   hetcomm_request_t* const request = pending();
   expect_refused({{"wait", HETCOMM_TIMED_OUT, [&](Outputs& out) {
                      return hetcomm_request_wait(request, 1'000'000,

@@ -78,7 +78,7 @@ class BadReshard : public BadInput {
   float values_[24] = {};
 };
 
-TEST_F(BadReshard, PartsThatMakeNoSense) {
+TEST_F(BadReshard, InvalidPartsAreRefused) {
   expect_parts_refused("a hole", "rank", {part(0, 1), part(2, 4)});
   expect_parts_refused("an overlap", "rank 0", {part(0, 3), part(2, 4)});
   expect_parts_refused("outside", "rank 0", {part(0, 5)});
@@ -103,7 +103,7 @@ TEST_F(BadReshard, PartsThatMakeNoSense) {
   expect_parts_refused("an end before the beginning", "rank 0", {turned});
 }
 
-TEST_F(BadReshard, Meshes) {
+TEST_F(BadReshard, InvalidMeshesAreRefused) {
   const hetcomm_placement_t rows{HETCOMM_PLACEMENT_SHARD, 0, 1, nullptr};
   const uint64_t sizes[] = {1, 2};
   expect_mesh_refused("a rank twice", HETCOMM_INVALID_ARGUMENT, {2}, {0, 0}, {rows});
@@ -130,7 +130,7 @@ TEST_F(BadReshard, Meshes) {
                    }}});
 }
 
-TEST_F(BadReshard, HugeMeshes) {
+TEST_F(BadReshard, OversizedMeshesAreRefused) {
   const uint64_t huge[] = {uint64_t{1} << 63};
   const uint64_t long_one[] = {uint64_t{1} << 40};
   const int32_t ranks[] = {0, 1};
@@ -148,7 +148,7 @@ TEST_F(BadReshard, HugeMeshes) {
   });
 }
 
-TEST_F(BadReshard, Degrees) {
+TEST_F(BadReshard, InvalidDegreesAreRefused) {
   hetcomm_degrees_t degrees{};
   degrees.struct_size = sizeof(degrees);
   degrees.data = 2;
@@ -174,7 +174,7 @@ TEST_F(BadReshard, Degrees) {
   refuse("zigzag", 4, 2);
 }
 
-TEST_F(BadReshard, Losses) {
+TEST_F(BadReshard, InvalidLossesAreRefused) {
   const int32_t stays[] = {0};
   const int32_t lost[] = {-1};
   const int32_t below[] = {-2};
@@ -211,7 +211,7 @@ TEST_F(BadReshard, Losses) {
   });
 }
 
-TEST_F(BadReshard, Plans) {
+TEST_F(BadReshard, InvalidPlansAreRefused) {
   hetcomm_reshard_tensor_t tensor = good();
   tensor.source = nullptr;
   expect_plan_refused("no source", HETCOMM_INVALID_ARGUMENT, tensor);
@@ -279,7 +279,7 @@ TEST_F(BadReshard, Plans) {
   }
 }
 
-TEST_F(BadReshard, Starting) {
+TEST_F(BadReshard, StartWithInvalidBuffersIsRefused) {
   const hetcomm_buffer_t good_buffer = hetcomm_buffer_host(values_, sizeof(values_));
   const hetcomm_buffer_t short_buffer = hetcomm_buffer_host(values_, sizeof(values_) - 1);
   const hetcomm_buffer_t null_buffer = hetcomm_buffer_host(nullptr, sizeof(values_));
@@ -312,7 +312,7 @@ TEST_F(BadReshard, Starting) {
 }
 
 // Zero is valid where the header defines its meaning, or where the field is used by others only.
-TEST_F(BadReshard, ZerosAreDefaults) {
+TEST_F(BadReshard, ZeroFieldsMeanDefaults) {
   const uint64_t axes[] = {2};
   const int32_t ranks[] = {0, 1};
   hetcomm_layout_t* layout = nullptr;
@@ -346,7 +346,7 @@ TEST_F(BadReshard, ZerosAreDefaults) {
 }
 
 // Tensors without elements may be in a list.
-TEST_F(BadReshard, TensorsOfNoElements) {
+TEST_F(BadReshard, TensorsWithoutElementsAreAccepted) {
   const uint64_t shape[] = {4, 0};
   const uint64_t axes[] = {1};
   const int32_t ranks[] = {0};
@@ -405,7 +405,7 @@ TEST_F(BadReshard, TensorsOfNoElements) {
   }
 }
 
-TEST_F(BadReshard, OverlappingMemory) {
+TEST_F(BadReshard, OverlappingMemoryIsRefused) {
   const hetcomm_buffer_t whole = hetcomm_buffer_host(values_, sizeof(values_));
   float room[30] = {};
   const hetcomm_buffer_t first = hetcomm_buffer_host(room, sizeof(values_));
@@ -424,7 +424,7 @@ TEST_F(BadReshard, OverlappingMemory) {
   expect_ok(request);
 }
 
-TEST_F(BadReshard, CallsOnNoPlan) {
+TEST_F(BadReshard, CallsOnANullPlanAreRefused) {
   uint32_t count = 0;
   EXPECT_EQ(hetcomm_reshard_refuse(nullptr, "reason"), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_reshard_pending(nullptr, &count), HETCOMM_INVALID_ARGUMENT);
@@ -439,7 +439,7 @@ TEST_F(BadReshard, CallsOnNoPlan) {
   EXPECT_EQ(hetcomm_reshard_facts(plan_, &facts), HETCOMM_OK);
 }
 
-TEST_F(BadReshard, Describing) {
+TEST_F(BadReshard, InvalidDescriptionsAreRefused) {
   size_t size = 0;
   EXPECT_EQ(hetcomm_reshard_describe(plan_, 3, 0, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_SVG, 10, nullptr, &size),

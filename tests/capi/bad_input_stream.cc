@@ -23,7 +23,7 @@ class BadStream : public BadInput {
   hetcomm_context_t* threaded_ = nullptr;
 };
 
-TEST_F(BadStream, Making) {
+TEST_F(BadStream, InvalidStreamCreationIsRefused) {
   hetcomm_stream_t* good = nullptr;
   hetcomm_stream_t* other = nullptr;
   ASSERT_EQ(hetcomm_stream_create(threaded_, 1, 0, &good), HETCOMM_OK) << hetcomm_last_error();
@@ -85,7 +85,7 @@ TEST_F(BadStream, Making) {
   });
 }
 
-TEST_F(BadStream, InOptions) {
+TEST_F(BadStream, InvalidStreamInOptionsIsRefused) {
   hetcomm_stream_t* stream = nullptr;
   ASSERT_EQ(hetcomm_stream_create(threaded_, 1, 0, &stream), HETCOMM_OK) << hetcomm_last_error();
   char bytes[16] = {};

@@ -95,7 +95,7 @@ void check_links(Rank& me) {
   EXPECT_EQ(hetcomm_communicator_barrier(world, 20'000'000'000), HETCOMM_OK);
 }
 
-TEST(DeviceLinks, GoOverTheNicsOfTheDevices) {
+TEST(DeviceLinks, LinksUseTheNicsOfTheDevices) {
   const std::string path =
       testing::TempDir() + "hetcomm-machine-" + std::to_string(getpid()) + ".json";
   std::ofstream(path) << kMachine;

@@ -39,7 +39,7 @@ static_assert(are_equal(HETCOMM_PLAN_TEXT, HETCOMM_RESHARD_TEXT));
 static_assert(are_equal(HETCOMM_PLAN_JSON, HETCOMM_RESHARD_JSON));
 static_assert(are_equal(HETCOMM_PLAN_SVG, HETCOMM_RESHARD_SVG));
 
-TEST(Plan, LinkModelsAreInferredAndDrawnAsBefore) {
+TEST(Plan, LinkModelsMatchThoseOfLibhetcomm) {
   const std::string model = answer(hetcomm_links_infer, kMeasurements, HETCOMM_PLAN_JSON);
   for (const int32_t form : kForms) {
     const std::string before = text_of([&](size_t capacity, char* text, size_t* size) {
@@ -98,7 +98,7 @@ class PlanOfAJob : public testing::Test {
   hetcomm_layout_t* layouts_[2] = {};
 };
 
-TEST_F(PlanOfAJob, LayoutsCrossAsJson) {
+TEST_F(PlanOfAJob, LayoutsReadBackFromTheirJson) {
   for (int i = 0; i < 2; ++i) {
     const std::string json = json_of(i);
     EXPECT_EQ(answer(hetcomm_draft_layout, json, HETCOMM_PLAN_JSON), json);
@@ -109,7 +109,7 @@ TEST_F(PlanOfAJob, LayoutsCrossAsJson) {
   }
 }
 
-TEST_F(PlanOfAJob, ReshardPlansAreDraftedAndDrawnAsBefore) {
+TEST_F(PlanOfAJob, ReshardPlansMatchThoseOfLibhetcomm) {
   const std::string question = R"({"format": "hetcomm reshard question", "version": 1,
       "layouts": {"before": )" +
                                json_of(0) + R"(, "after": )" + json_of(1) + R"(},
@@ -136,7 +136,7 @@ TEST_F(PlanOfAJob, ReshardPlansAreDraftedAndDrawnAsBefore) {
   EXPECT_EQ(hetcomm_reshard_destroy(reshard), HETCOMM_OK);
 }
 
-TEST_F(PlanOfAJob, TheMachineOfThisHostIsDrawnAsBefore) {
+TEST_F(PlanOfAJob, MachineOfThisHostMatchesLibhetcomm) {
   const auto before = [&](int32_t form) {
     return text_of([&](size_t capacity, char* text, size_t* size) {
       return hetcomm_context_topology(rank_.context(), form, capacity, text, size);
@@ -149,7 +149,7 @@ TEST_F(PlanOfAJob, TheMachineOfThisHostIsDrawnAsBefore) {
 }
 
 // With several hops, a picture has columns in between.
-TEST(Plan, PlansOfEveryStrategyAreDrawnFromTheirJson) {
+TEST(Plan, PlansOfEveryStrategyDrawTheSameFromTheirJson) {
   for (const char* const strategy :
        {"direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"}) {
     std::string question = kQuestion;
@@ -163,7 +163,7 @@ TEST(Plan, PlansOfEveryStrategyAreDrawnFromTheirJson) {
   }
 }
 
-TEST(Plan, SeveralTensorsAreDrawnOneBelowTheOther) {
+TEST(Plan, SeveralTensorsAreDrawnBelowEachOther) {
   std::string question = kQuestion;
   const std::string tensor = R"({"source": "rows", "destination": "columns", "type": "float32"})";
   question.replace(question.find(tensor), tensor.size(), tensor + ", " + tensor);
@@ -174,7 +174,7 @@ TEST(Plan, SeveralTensorsAreDrawnOneBelowTheOther) {
   EXPECT_THAT(text, HasSubstr("tensor 1\n"));
 }
 
-TEST(Plan, LinksGiveAForecast) {
+TEST(Plan, LinkModelAddsAForecast) {
   const std::string model = answer(hetcomm_links_infer, kMeasurements, HETCOMM_PLAN_JSON);
   std::string question = kQuestion;
   question.replace(
@@ -186,7 +186,7 @@ TEST(Plan, LinksGiveAForecast) {
   EXPECT_THAT(answer(hetcomm_draft_draw, json, HETCOMM_PLAN_SVG), StartsWith("<svg"));
 }
 
-TEST(Plan, ActivationsAreLaidOutByTheirDegrees) {
+TEST(Plan, ActivationsAreLaidOutByDegree) {
   const std::string text = answer(hetcomm_draft_layout, R"({
       "format": "hetcomm layout", "version": 1,
       "activations": {"batch": 2, "sequence": 4, "hidden": 3, "data": 2, "tensor": 2,
@@ -196,7 +196,7 @@ TEST(Plan, ActivationsAreLaidOutByTheirDegrees) {
 }
 
 // An affinity belongs to addresses, in whatever order the document has them.
-TEST(Plan, TheAffinityOfADocumentIsKept) {
+TEST(Plan, AffinityInADocumentIsKeptForItsAddresses) {
   const nlohmann::json read =
       nlohmann::json::parse(answer(hetcomm_machine_draw, kMachine, HETCOMM_PLAN_JSON));
   std::map<std::string, std::string> first;
@@ -213,7 +213,7 @@ TEST(Plan, TheAffinityOfADocumentIsKept) {
 }
 
 // The environment decides nothing.
-TEST(Plan, VariablesChangeNoAnswer) {
+TEST(Plan, EnvironmentVariablesChangeNoAnswer) {
   const std::string before = answer(hetcomm_draft_reshard, kQuestion, HETCOMM_PLAN_JSON);
   const std::string machine = answer(hetcomm_machine_draw, kMachine, HETCOMM_PLAN_JSON);
   for (const char* const name : {"HETCOMM_LINK_MODEL", "HETCOMM_TOPOLOGY", "HETCOMM_NIC"}) {

@@ -11,20 +11,20 @@
 
 namespace {
 
-TEST(Version, HeaderAndLibraryAgree) {
+TEST(Version, HeaderAndLibraryHaveOneVersion) {
   EXPECT_EQ(hetcomm_version_string(), std::to_string(HETCOMM_VERSION_MAJOR) + "." +
                                           std::to_string(HETCOMM_VERSION_MINOR) + "." +
                                           std::to_string(HETCOMM_VERSION_PATCH));
   EXPECT_EQ(hetcomm_abi_version(), static_cast<uint32_t>(HETCOMM_ABI_VERSION));
 }
 
-TEST(Version, BuildIsOneLine) {
+TEST(Version, BuildStringIsOneLine) {
   const std::string build = hetcomm_build_string();
   EXPECT_FALSE(build.empty());
   EXPECT_EQ(build.find('\n'), std::string::npos);
 }
 
-TEST(Status, NamesAndTextsOfTheTable) {
+TEST(Status, NamesAndTextsMatchTheHeader) {
 #define HETCOMM_TEST_CHECK(name, value, text)               \
   EXPECT_STREQ(hetcomm_status_name(HETCOMM_##name), #name); \
   EXPECT_STREQ(hetcomm_status_text(HETCOMM_##name), text);  \
@@ -33,14 +33,14 @@ TEST(Status, NamesAndTextsOfTheTable) {
 #undef HETCOMM_TEST_CHECK
 }
 
-TEST(LastError, BelongsToItsThread) {
+TEST(LastError, LastErrorIsPerThread) {
   ASSERT_EQ(hetcomm_variable_describe(0, nullptr), HETCOMM_INVALID_ARGUMENT);
   EXPECT_STRNE(hetcomm_last_error(), "");
   std::thread([] { EXPECT_STREQ(hetcomm_last_error(), ""); }).join();
   EXPECT_STRNE(hetcomm_last_error(), "");
 }
 
-TEST(Variables, AreDescribedAndHaveValues) {
+TEST(Variables, EveryVariableHasADescriptionAndAValue) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
   size_t count = 0;
@@ -70,7 +70,7 @@ TEST(Variables, SecretsAreNotShown) {
 }
 
 // A caller compiled against another release.
-TEST(Outputs, MayBeOfAnotherSize) {
+TEST(Outputs, OutputOfAnotherReleaseIsFilledToItsSize) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
   struct Newer {
@@ -105,7 +105,7 @@ TEST(Outputs, MayBeOfAnotherSize) {
   EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
 }
 
-TEST(Transports, AreListedWithAReason) {
+TEST(Transports, EveryTransportIsListedWithAReason) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
   hetcomm_transport_info_t info{.struct_size = sizeof(info)};
