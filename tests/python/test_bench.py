@@ -39,7 +39,7 @@ class Others(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
 
-    def test_queue(self):
+    def test_queue_is_timed_beside_matrix_multiplications(self):
         rows = self.run_module("hetcomm.bench_queue", "--mib", "0.25", "--items", "8", "--rounds", "1",
                                "--ratios", "0.5,2")
         self.assertEqual([row[0] for row in rows], ["262144", "262144"])
@@ -47,14 +47,14 @@ class Others(unittest.TestCase):
             overall, compute, pure, overlap, baseline = map(float, row[1:6])
             self.assertTrue(min(overall, compute, pure, baseline) > 0 and 0 <= overlap <= 100, row)
 
-    def test_weights(self):
+    def test_weights_are_timed_beside_gloo_and_a_checkpoint(self):
         rows = self.run_module("hetcomm.bench_weights", "--mib", "16", "--rounds", "1")
         self.assertEqual([row[0] for row in rows[1:]], ["hetcomm", "gloo", "checkpoint"])
 
 
 @unittest.skipUnless(os.environ.get("HETCOMM_TEST_DEVICE"), "for a run with a device")
 class OnDevice(unittest.TestCase):
-    def test_beside_copies_by_hand(self):
+    def test_operations_on_a_device_are_timed_beside_manual_copies(self):
         device = os.environ["HETCOMM_TEST_DEVICE"]
         document = json.loads(bench("--json", "--compare", "gloo", "--device", device, "--import",
                                     device, "--op", "allreduce", "--op", "broadcast", "--op", "send",
@@ -69,7 +69,7 @@ class OnDevice(unittest.TestCase):
 
 
 class Bench(unittest.TestCase):
-    def test_json_is_that_of_hetcomm_bench(self):
+    def test_json_has_the_fields_of_hetcomm_bench(self):
         document = json.loads(bench("--json", "--compare", "gloo", "--op", "overlap", "--op",
                                     "allreduce", "--op", "init", "--size", "4096",
                                     HETCOMM_TRANSPORTS="tcp"))
@@ -89,7 +89,7 @@ class Bench(unittest.TestCase):
             self.assertLessEqual(ratio["smallest"], ratio["ratio"])
             self.assertLessEqual(ratio["ratio"], ratio["largest"])
 
-    def test_table(self):
+    def test_table_has_a_row_for_each_operation(self):
         lines = bench("--size", "1000", "--ranks", "3").splitlines()
         self.assertEqual([line.split()[:2] for line in lines[1:]],
                          [[name, "0" if name == "barrier" else "1000"] for name in (

@@ -324,28 +324,28 @@ class OpenCl(unittest.TestCase):
         if run(1, has_opencl) != [True]:
             raise unittest.SkipTest("this machine has no OpenCL device")
 
-    def test_calls(self):
+    def test_buffers_arrive_through_every_call(self):
         self.assertEqual(run(2, calls), [True] * 2)
 
-    def test_gives_up(self):
+    def test_abandoned_device_ends_its_operations(self):
         self.assertEqual(run(2, gives_up), [True] * 2)
 
-    def test_ordered(self):
+    def test_operations_start_after_earlier_work_of_the_queue(self):
         self.assertEqual(run(2, ordered, thread=True), [True] * 2)
 
-    def test_parts(self):
+    def test_part_of_a_buffer_leaves_its_neighbours_unchanged(self):
         self.assertEqual(run(2, parts), [True] * 2)
 
-    def test_as_they_are(self):
+    def test_pyopencl_objects_are_accepted_without_annotation(self):
         for thread in (False, True):
             function = functools.partial(as_they_are, has_thread=thread)
             self.assertEqual(run(2, function, thread=thread), [True] * 2)
 
-    def test_other_name(self):
+    def test_loader_with_another_name_is_found(self):
         path = run(1, path_of_loader)[0]
         self.assertEqual(run(2, functools.partial(other_name, path=path)), [True] * 2)
 
-    def test_wrong(self):
+    def test_objects_that_are_no_memory_queue_or_context_are_refused(self):
         self.assertEqual(run(2, wrong, thread=True), [True] * 2)
 
 

@@ -190,20 +190,20 @@ class OldExporter(Exporter):
 
 
 class Package(unittest.TestCase):
-    def test_messages(self):
+    def test_messages_arrive_from_any_array(self):
         self.assertEqual(run(2, messages), [True, True])
 
-    def test_queues(self):
+    def test_queue_items_arrive_in_order(self):
         self.assertEqual(run(2, queues, thread=True), [True, True])
 
-    def test_failures(self):
+    def test_failed_requests_raise_an_error_with_its_reason(self):
         expected = ["TIMED_OUT", "TRUNCATED", "CANCELLED", "OUT_OF_RANGE"]
         self.assertEqual(run(2, failures), [expected, expected])
 
-    def test_collectives(self):
+    def test_collective_operations_give_the_defined_result(self):
         self.assertEqual(run(3, collectives), [True] * 3)
 
-    def test_refusals(self):
+    def test_invalid_arguments_raise(self):
         context = hetcomm.Context()
         with self.assertRaises(TypeError):
             hetcomm.Communicator.from_store(context, 0, 1, None)
@@ -216,7 +216,7 @@ class Package(unittest.TestCase):
         with self.assertRaises(ValueError):
             world.send(b"", 0)
 
-    def test_threads_share_a_request(self):
+    def test_every_thread_that_waits_for_a_request_gets_its_result(self):
         world = alone(hetcomm.Context())
 
         def tested(request):
@@ -255,7 +255,7 @@ class Package(unittest.TestCase):
         world.send(value, 0).wait()
         request.wait()
 
-    def test_exporters(self):
+    def test_every_kind_of_array_exporter_is_accepted(self):
         world = alone(hetcomm.Context())
         numbers = numpy.arange(6, dtype="float32")
         fixed = numbers.copy()
@@ -291,7 +291,7 @@ class Package(unittest.TestCase):
         world.close()
 
     @unittest.skipIf(torch is None, "there is no torch")
-    def test_tensors(self):
+    def test_torch_tensors_are_accepted(self):
         world = alone(hetcomm.Context())
         numbers = torch.arange(6.0)
         into = torch.zeros(6)
@@ -311,7 +311,7 @@ class Package(unittest.TestCase):
         self.assertEqual(into.tolist(), [0] * 6)
         world.close()
 
-    def test_the_random_key_does_not_stay_in_the_store(self):
+    def test_random_key_is_deleted_from_the_store(self):
         with tempfile.TemporaryDirectory() as folder:
             put, get = store(folder)
 
@@ -332,7 +332,7 @@ class Package(unittest.TestCase):
                     self.assertTrue(keys)
                     self.assertEqual([key for key in keys if "secret" in key], [])
 
-    def test_failures_of_the_store(self):
+    def test_exception_of_a_store_reaches_the_caller(self):
         context = hetcomm.Context()
 
         def make(put, get, rank=0):

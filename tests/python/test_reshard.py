@@ -640,38 +640,38 @@ def calls(rank, size, folder, backend):
 
 
 class Reshard(unittest.TestCase):
-    def test_memory(self):
+    def test_overlapping_memory_is_refused_on_all_ranks(self):
         self.assertEqual(run(2, memory), [True] * 2)
 
-    def test_numbers(self):
+    def test_sums_match_allreduce_and_averages_are_divided(self):
         self.assertEqual(run(4, numbers), [True] * 4)
-    def test_calls(self):
+    def test_mismatched_calls_raise_on_both_ranks(self):
         self.assertEqual(run(2, calls, "gloo"), [True] * 2)
 
-    def test_cuts(self):
+    def test_layouts_are_cut_like_those_of_torch(self):
         self.assertEqual(run(1, one_rank), [True])
 
-    def test_gradients(self):
+    def test_gradients_flow_back_through_redistribute(self):
         self.assertEqual(run(4, gradients), [True] * 4)
 
-    def test_models(self):
+    def test_state_dicts_arrive_and_an_error_of_one_rank_reaches_all(self):
         self.assertEqual(run(6, models), [True] * 6)
 
-    def test_rebuilt(self):
+    def test_plan_is_rebuilt_without_a_lost_rank(self):
         self.assertEqual(run(4, rebuilt), [True] * 4)
 
-    def test_groups_again(self):
+    def test_repeated_groups_leave_nothing_behind(self):
         self.assertEqual(run(2, again, "gloo"), [True] * 2)
 
-    def test_layouts(self):
+    def test_arrays_move_between_any_layouts(self):
         self.assertEqual(run(4, layouts), [True] * 4)
 
-    def test_dtensors(self):
+    def test_dtensors_move_between_meshes(self):
         for backend in ("hetcomm", "gloo"):
             with self.subTest(backend=backend):
                 self.assertEqual(run(4, dtensors, backend), [True] * 4)
 
-    def test_states(self):
+    def test_trained_weights_arrive_in_fused_models_and_buckets(self):
         self.assertEqual(run(6, states), [True] * 6)
 
 

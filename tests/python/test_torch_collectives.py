@@ -713,84 +713,84 @@ def missing(rank, size, folder):
 
 
 class Collectives(ranks.TestCase):
-    def test_imports_in_any_order(self):
+    def test_modules_import_in_any_order(self):
         """As torch's entry point has it, which calls back into a module that imports torch."""
         for order in ("hetcomm.torch", "torch", "torch, hetcomm.torch", "hetcomm.torch, torch"):
             program = f"import {order}; import torch.distributed as d; print(d.Backend.backend_list)"
             ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
             self.assertIn("hetcomm", ended.stdout, ended.stderr)
 
-    def test_reductions(self):
+    def test_reductions_match_gloo(self):
         for size in (1, 2, 3, 4):
             self.all_equal(ranks.run(size, reductions), True)
 
-    def test_operators(self):
+    def test_every_operator_matches_gloo(self):
         self.all_equal(ranks.run(3, operators), True)
 
-    def test_movements(self):
+    def test_data_movements_match_gloo(self):
         for size in (2, 3, 4):
             self.all_equal(ranks.run(size, movements), True)
 
-    def test_uneven(self):
+    def test_uneven_splits_match_gloo(self):
         self.all_equal(ranks.run(3, uneven), True)
 
-    def test_views(self):
+    def test_views_give_the_results_of_packed_tensors(self):
         self.all_equal(ranks.run(3, views), True)
 
-    def test_all_views(self):
+    def test_every_kind_of_view_gives_the_results_of_packed_tensors(self):
         for kind in ("holes", "transposed", "expanded", "expanded twice", "negated",
                      "empty", "scalar"):
             with self.subTest(kind):
                 self.all_equal(ranks.run(3, all_views, kind), True)
 
-    def test_expanded_on_one_rank(self):
+    def test_tensor_expanded_on_one_rank_is_accepted(self):
         self.all_equal(ranks.run(3, expanded_on_one_rank), True)
 
-    def test_coalesced(self):
+    def test_coalesced_operations_match_gloo(self):
         self.all_equal(ranks.run(3, coalesced), True)
 
     @unittest.skipIf(ranks.DEVICE != "cpu", "sparse tensors are in host memory")
-    def test_sparse(self):
+    def test_sparse_tensors_match_gloo(self):
         self.all_equal(ranks.run(3, sparse), True)
 
-    def test_shared_until_written(self):
+    def test_result_does_not_overwrite_the_tensor_it_was_cloned_from(self):
         self.all_equal(ranks.run(2, shared_until_written), True)
 
-    def test_inference(self):
+    def test_work_of_inference_mode_may_be_awaited_outside_it(self):
         self.all_equal(ranks.run(2, inference), True)
 
-    def test_in_place(self):
+    def test_in_place_operations_give_the_same_result(self):
         for transports in ("", "tcp"):
             self.all_equal(ranks.run(4, in_place, transports), True)
 
-    def test_uneven_lists(self):
+    def test_lists_of_uneven_tensors_match_gloo(self):
         self.all_equal(ranks.run(3, uneven_lists), True)
 
     @unittest.skipUnless(hasattr(dist.ProcessGroup, "_enable_collectives_timing"),
                          "this torch cannot switch it on")
-    def test_timing(self):
+    def test_works_report_their_duration(self):
         self.all_equal(ranks.run(2, timed_works), True)
 
-    def test_many_groups(self):
+    def test_many_groups_share_the_connections_of_the_default_group(self):
         for before, there, after in ranks.run(4, many_groups):
             self.assertLess(there, 100)
             self.assertLessEqual(after, there)
             self.assertLess(there, before + 10)
 
-    def test_last_group(self):
+    def test_subgroups_work_after_the_default_group_is_destroyed(self):
         self.all_equal(ranks.run(3, last_group), True)
 
-    def test_left_out(self):
+    def test_rank_outside_a_group_is_not_affected(self):
         self.all_equal(ranks.run(2, left_out), True)
 
-    def test_groups(self):
+    def test_operations_in_subgroups_match_gloo(self):
         self.all_equal(ranks.run(4, groups), True)
 
-    def test_sequence_and_timeout(self):
+    def test_operations_are_numbered_and_the_timeout_can_be_changed(self):
         self.all_equal(ranks.run(2, numbered), (3, True, True))
 
     @unittest.skipUnless(hasattr(dist, "shrink_group"), "this torch cannot shrink groups")
-    def test_shrink(self):
+    def test_group_continues_after_shrinking(self):
         for flags in (0, 1):
             results = ranks.run(4, shrunk, flags)
             self.assertIsNone(results.pop(1))
@@ -799,23 +799,23 @@ class Collectives(ranks.TestCase):
                 self.assertNotEqual(text, "no exception")
                 self.assertEqual("shrinks the process group" in text, flags == 1)
 
-    def test_completion_hook(self):
+    def test_completion_hook_receives_every_work(self):
         self.all_equal(ranks.run(2, hooked), (True, True, [
             (0, "ALLREDUCE"), (1, "BROADCAST"), (2, "BARRIER"), (3, "ALLREDUCE")]))
 
-    def test_profiler(self):
+    def test_profiler_names_operations_and_sizes(self):
         self.all_equal(ranks.run(2, profiled), [("hetcomm:_all_gather_base", "[[2]]"),
                                                 ("hetcomm:all_reduce", "[[3, 5]]")])
 
     @unittest.skipUnless(ranks.TORCH == (2, 14), "2.14 has a recorder for any backend and attaches none")
-    def test_flight_recorder(self):
+    def test_flight_recorder_lists_every_operation(self):
         for rank, entries in enumerate(ranks.run(2, recorded)):
             self.assertEqual(entries, [
                 (False, [[2, 3]], True), (False, [], True), (True, [] if rank else [[7]], True),
                 (False, [[4]], True)])
 
     @unittest.skipUnless(ranks.TORCH >= (2, 15), "before 2.15 torch attaches no recorder by itself")
-    def test_recorder_that_torch_attaches(self):
+    def test_recorder_attached_by_torch_lists_every_operation_once(self):
         for before, after in ranks.run(2, recorded_by_torch):
             self.assertEqual(before[:3], [(False, [[2, 3]], "completed"), (False, [[5]], "completed"),
                                           (False, [], "completed")])
@@ -824,24 +824,24 @@ class Collectives(ranks.TestCase):
 
     @unittest.skipUnless(hasattr(torch._C._distributed_c10d.Backend, "register_abort_hook"),
                          "this torch has no binding for them")
-    def test_abort_hooks(self):
+    def test_abort_hooks_run_before_a_waiter_continues(self):
         self.all_equal(ranks.run(2, aborting), (True, [1, 3], False))
 
     @unittest.skipUnless(hasattr(dist, "gather_single"), "this torch has no gather_single")
-    def test_gather_single(self):
+    def test_gather_into_one_tensor_gives_all_values(self):
         results = ranks.run(3, gathered)
         expected = [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
         self.assertEqual(results[1], (expected, expected, True))
 
-    def test_threads(self):
+    def test_threads_use_groups_concurrently(self):
         self.all_equal(ranks.run(2, threads), True)
 
-    def test_callbacks(self):
+    def test_callback_of_a_future_may_start_operations(self):
         self.all_equal(ranks.run(3, callbacks), 3)
 
 
 class Failures(ranks.TestCase):
-    def test_mismatch(self):
+    def test_mismatched_calls_raise_on_both_ranks(self):
         for kind in ("size", "type", "operator", "root", "order"):
             with self.subTest(kind):
                 for text, next_text, seconds in ranks.run(2, mismatched, kind):
@@ -849,7 +849,7 @@ class Failures(ranks.TestCase):
                     self.assertNotEqual(next_text, "no exception")
                     self.assertLess(seconds, 5)
 
-    def test_monitored_barrier_names_who_is_missing(self):
+    def test_monitored_barrier_names_the_missing_rank(self):
         rank_0, _, rank_2 = ranks.run(3, missing)
         self.assertIn("Rank 1 failed to pass monitoredBarrier", rank_0)
         self.assertIn("Rank 1 failed to pass monitoredBarrier", rank_2)

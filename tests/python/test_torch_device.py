@@ -607,71 +607,71 @@ def sums(rank, size, folder):
 
 
 class Device(ranks.TestCase):
-    def test_order(self):
+    def test_operation_follows_earlier_work_of_its_stream(self):
         for jitter in (0, 300):
             self.all_equal(ranks.run(2, in_order, jitter), True)
 
-    def test_streams(self):
+    def test_current_stream_of_each_thread_is_used(self):
         self.all_equal(ranks.run(2, streams), True)
 
-    def test_order_of_messages(self):
+    def test_messages_with_one_tag_keep_call_order(self):
         self.all_equal(ranks.run(2, message_order), True)
 
-    def test_barriers(self):
+    def test_barrier_follows_the_current_stream_on_all_ranks(self):
         self.all_equal(ranks.run(2, barriers), True)
 
-    def test_memory_of_dropped_works(self):
+    def test_dropped_works_release_their_tensors(self):
         self.all_equal(ranks.run(2, dropped_memory), True)
 
-    def test_lost_at_any_copy(self):
+    def test_device_lost_at_any_copy_ends_works_with_its_reason(self):
         found = [ranks.run(2, lost_late, fails_at) for fails_at in range(6)]
         self.assertTrue(any(result[0] for result in found))
         self.assertTrue(any(result[1] for result in found))
 
-    def test_dropped_tensors(self):
+    def test_tensors_live_until_their_send_has_ended(self):
         self.all_equal(ranks.run(3, dropped), True)
 
-    def test_results_with_holes(self):
+    def test_strided_results_are_complete_after_a_wait(self):
         self.all_equal(ranks.run(2, holes), True)
 
-    def test_futures(self):
+    def test_callbacks_of_futures_see_results_in_any_stream(self):
         self.all_equal(ranks.run(2, futures), True)
 
-    def test_two_devices_and_the_host(self):
+    def test_ranks_mix_two_devices_and_the_host(self):
         self.all_equal(ranks.run(3, two_devices), True)
 
-    def test_many_at_once(self):
+    def test_random_concurrent_operations_give_the_right_results(self):
         for seed in range(3):
             self.all_equal(ranks.run(3, fuzzed, seed), True)
 
-    def test_bound_to_a_device(self):
+    def test_group_bound_to_a_device_works_with_subgroups(self):
         self.all_equal(ranks.run(3, bound), True)
 
-    def test_own_calls(self):
+    def test_calls_of_the_package_accept_device_tensors(self):
         for backend in ("hetcomm", "gloo"):
             self.all_equal(ranks.run(3, own_calls, backend), True)
 
-    def test_sums(self):
+    def test_sums_on_the_device_equal_those_of_the_host(self):
         self.assertEqual(ranks.run(3, sums), [True] * 3)
 
-    def test_stays(self):
+    def test_rows_that_stay_on_a_device_do_not_pass_through_the_host(self):
         self.all_equal(ranks.run(2, stays), True)
 
-    def test_resharded(self):
+    def test_dtensors_and_models_move_between_devices_and_the_host(self):
         for backend in ("hetcomm", "cpu:gloo,standin:hetcomm"):
             self.all_equal(ranks.run(4, resharded, backend), True)
 
-    def test_given_back(self):
+    def test_destroyed_groups_release_device_and_pinned_memory(self):
         self.all_equal(ranks.run(2, given_back), True)
 
-    def test_lost(self):
+    def test_lost_device_ends_only_operations_that_use_it(self):
         for later in (False, True):
             self.all_equal(ranks.run(2, lost, later), True)
 
-    def test_lost_beside_others(self):
+    def test_lost_device_does_not_delay_operations_of_the_host(self):
         self.all_equal(ranks.run(2, lost_beside_others), True)
 
-    def test_lost_in_a_collective_operation(self):
+    def test_lost_device_is_reported_on_all_ranks_of_a_collective_operation(self):
         self.all_equal(ranks.run(3, lost_in_collective), True)
 
 

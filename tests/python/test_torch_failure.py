@@ -737,13 +737,13 @@ def without_a_secret(rank, size, folder, variable):
 
 class Secrets(ranks.TestCase):
     @unittest.skipUnless(hasattr(dist.TCPStore, "list_keys"), "the store of this torch does not list its keys")
-    def test_the_random_key_does_not_stay_in_the_store(self):
+    def test_random_key_is_deleted_from_the_store(self):
         for total, keys in ranks.run(2, keys_of_the_store):
             self.assertEqual(total, 2)
             self.assertTrue(any("hetcomm" in key for key in keys), keys)
             self.assertEqual([key for key in keys if "secret" in key], [])
 
-    def test_a_job_without_a_secret_can_be_refused(self):
+    def test_required_secret_that_is_missing_is_refused(self):
         for variable in ("HETCOMM_REQUIRE_TLS", "HETCOMM_REQUIRE_SECRET"):
             for text in ranks.run(2, without_a_secret, variable):
                 self.assertIn("PERMISSION_DENIED", text)
@@ -752,7 +752,7 @@ class Secrets(ranks.TestCase):
 
 
 class LostRanks(ranks.TestCase):
-    def test_killed_in_an_operation(self):
+    def test_rank_killed_during_an_operation_ends_it_with_the_reason(self):
         for elements in (10, BIG):
             with self.subTest(elements=elements):
                 results = ranks.run(SIZE, killed, elements, may_die=True)
@@ -767,7 +767,7 @@ class LostRanks(ranks.TestCase):
                     self.assertEqual(total, len(SURVIVORS))
                 self.assertTrue(any("PEER_LOST" in results[r][0] for r in SURVIVORS), results)
 
-    def test_killed_in_training(self):
+    def test_rank_killed_during_training_ends_it_with_the_reason(self):
         for sparse in (False, True):
             with self.subTest(sparse=sparse):
                 results = ranks.run(SIZE, killed_in_training, sparse, may_die=True)
@@ -777,7 +777,7 @@ class LostRanks(ranks.TestCase):
                     self.assertLess(seconds, 8)
                     self.assertEqual(steps, 3)
 
-    def test_stopped(self):
+    def test_stopped_rank_ends_operations_at_the_deadline(self):
         results = ranks.run(SIZE, stopped)
         for rank in SURVIVORS:
             text, seconds, total = results[rank]
@@ -787,7 +787,7 @@ class LostRanks(ranks.TestCase):
             self.assertEqual(total, len(SURVIVORS))
         self.assertRegex(results[LOST][0], "TIMED_OUT|ABORTED")
 
-    def test_sparse_without_a_rank(self):
+    def test_sparse_operation_without_a_rank_ends_at_the_deadline(self):
         results = ranks.run(SIZE, sparse_without_a_rank)
         for rank in SURVIVORS:
             early, text, seconds, success, failure = results[rank]
@@ -797,7 +797,7 @@ class LostRanks(ranks.TestCase):
             self.assertFalse(success)
             self.assertRegex(failure or text, "TIMED_OUT|ABORTED")
 
-    def test_never_came(self):
+    def test_rank_that_never_joins_is_named(self):
         results = ranks.run(SIZE, never_came)
         for rank in SURVIVORS:
             text, seconds = results[rank]
@@ -813,7 +813,7 @@ class ReplacedRanks(ranks.TestCase):
         self.assertEqual(message, (rank - 1) % SIZE)
         self.assertEqual(pair, 2.0 if rank in (0, LOST) else 1.0)
 
-    def test_replaced(self):
+    def test_new_process_replaces_a_killed_rank(self):
         for over_tcp, lost, early in ((True, 0, False), (True, LOST, False), (False, LOST, False),
                                       (True, 0, True), (True, LOST, True)):
             with self.subTest(over_tcp=over_tcp, lost=lost, early=early):
@@ -828,7 +828,7 @@ class ReplacedRanks(ranks.TestCase):
                     self.assertLess(seconds, 8)
                     self.check_use(rank, found)
 
-    def test_came_late(self):
+    def test_group_is_made_once_a_late_rank_joins(self):
         for rank, (text, found) in enumerate(ranks.run(SIZE, late)):
             self.check_use(rank, found)
             if rank != LOST:
@@ -836,7 +836,7 @@ class ReplacedRanks(ranks.TestCase):
 
 
     @unittest.skipUnless(hasattr(dist, "_reconfigure"), "this torch cannot reconfigure groups")
-    def test_reconfigured(self):
+    def test_group_is_reconfigured_with_a_new_process(self):
         results = ranks.run(SIZE + 1, reconfigured, may_die=True)
         self.assertEqual(results[LOST].code, -signal.SIGKILL)
         for rank, expected in ((0, [4, 4, 2]), (1, [4, 4]), (3, [4, 4]), (SIZE, [4, 2])):
@@ -846,7 +846,7 @@ class ReplacedRanks(ranks.TestCase):
 
 
 class Unfitting(ranks.TestCase):
-    def test_calls(self):
+    def test_mismatched_calls_raise_on_all_ranks(self):
         for kind in ("size of all_gather", "size of broadcast", "size of reduce_scatter",
                      "root of reduce", "root of gather", "type of all_gather",
                      "operator of reduce_scatter", "order", "big"):
@@ -856,13 +856,13 @@ class Unfitting(ranks.TestCase):
                     self.assertNotEqual(next_text, "no exception")
                     self.assertLess(seconds, 5)
 
-    def test_splits(self):
+    def test_mismatched_splits_raise_on_all_ranks(self):
         for text, next_text, seconds in ranks.run(SIZE, unfitting_splits):
             self.assertIn("rank 0 sent 8 bytes, and 4 are expected", text + next_text)
             self.assertIn("MISMATCH", text + next_text)
             self.assertLess(seconds, 5)
 
-    def test_sparse(self):
+    def test_mismatched_sparse_tensors_raise_on_all_ranks(self):
         for kind in ("shapes", "dimensions", "types"):
             with self.subTest(kind=kind):
                 for text, seconds, total in ranks.run(3, unfitting_sparse, kind):
@@ -870,13 +870,13 @@ class Unfitting(ranks.TestCase):
                     self.assertLess(seconds, 4)
                     self.assertEqual(total, 3)
 
-    def test_too_small_receive(self):
+    def test_receive_that_is_too_small_raises(self):
         for elements in (10, BIG):
             self.all_equal(ranks.run(SIZE, too_small, elements), SIZE)
 
 
 class Ends(ranks.TestCase):
-    def test_abort(self):
+    def test_abort_ends_operations_on_all_ranks(self):
         for found, total in ranks.run(SIZE, aborted):
             for text, seconds in found:
                 self.assertIn("ABORTED", text)
@@ -884,7 +884,7 @@ class Ends(ranks.TestCase):
                 self.assertLess(seconds, 5)
             self.assertEqual(total, SIZE)
 
-    def test_unmakeable(self):
+    def test_failed_group_is_reported_and_another_can_be_made(self):
         for variable, value, reason in (
             ("HETCOMM_TLS", "on", "HETCOMM_TLS_CERTIFICATE is not set"),
             ("HETCOMM_SPIN_TIME", "soon", "HETCOMM_SPIN_TIME"),  # no context
@@ -899,7 +899,7 @@ class Ends(ranks.TestCase):
                     self.assertLess(seconds, 15)
                     self.assertEqual(made, 3)
 
-    def test_refused(self):
+    def test_arguments_refused_on_one_rank_raise_on_all(self):
         for what, reason in (("list", "takes a list of"), ("rows", "is not a multiple of 3")):
             found = ranks.run(3, refused, what)
             for rank, (text, seconds) in enumerate(found):
@@ -908,51 +908,51 @@ class Ends(ranks.TestCase):
                 if rank != 1:
                     self.assertIn("rank 1 does not take part", text)
 
-    def test_refused_by_all(self):
+    def test_arguments_refused_on_all_ranks_have_no_further_effect(self):
         self.all_equal(ranks.run(3, refused_by_all), True)
 
-    def test_destroy_of_another_rank(self):
+    def test_rank_that_leaves_ends_operations_of_the_others(self):
         for text, seconds, future_failed in ranks.run(SIZE, destroyed)[:3]:
             self.assertRegex(text, "PEER_LOST|ABORTED")
             self.assertIn("rank 3", text)
             self.assertLess(seconds, 5)
             self.assertTrue(future_failed)
 
-    def test_end_by_callbacks_of_an_end(self):
+    def test_callback_may_destroy_a_group_that_is_being_destroyed(self):
         for seconds, called in ranks.run(2, closed_by_all):
             self.assertLess(seconds, 8)
             self.assertEqual(called, 3)
 
-    def test_destroy_with_pending_work(self):
+    def test_destroy_ends_pending_work_with_its_reason(self):
         for text, seconds, called in ranks.run(SIZE, destroyed_with_pending)[:3]:
             self.assertEqual(text.count("hetcomm: allreduce"), 3, text)
             self.assertNotIn("no exception", text)
             self.assertLess(seconds, 5)
             self.assertTrue(called)
 
-    def test_shutdown_while_coalescing(self):
+    def test_shutdown_during_coalescing_drops_the_collected_operations(self):
         for seconds, text, work_text in ranks.run(2, closed_while_coalescing):
             self.assertLess(seconds, 4)
             self.assertIn("the process group is closed", text)
             self.assertNotEqual(work_text, "no exception")
 
-    def test_batch_that_raised(self):
+    def test_batch_works_again_after_an_exception(self):
         for text, total, message in ranks.run(2, failed_batch):
             self.assertIn("sparse", text.lower())
             self.assertEqual((total, message), (2, [1.0] * 4))
 
-    def test_coalescing_given_up(self):
+    def test_abandoned_coalescing_starts_nothing(self):
         for message, text, total in ranks.run(2, coalescing_given_up):
             self.assertEqual((message, total), ([2.0] * 4, 2))
             self.assertIn("CANCELLED", text)
 
-    def test_failure_of_one_of_several(self):
+    def test_coalesced_work_reports_the_failure_of_one_operation(self):
         text, success, failure = ranks.run(2, failed_together)[0]
         self.assertIn("TIMED_OUT", text)
         self.assertFalse(success)
         self.assertIn("TIMED_OUT", failure or text)
 
-    def test_end_of_the_interpreter(self):
+    def test_interpreter_ends_without_destroying_the_group(self):
         """Without destroy_process_group, while callbacks in Python run or wait."""
         for what in ("running", "pending", "sparse", "closed", "later"):
             with self.subTest(what=what), tempfile.TemporaryDirectory() as folder:
@@ -960,7 +960,7 @@ class Ends(ranks.TestCase):
                     out, err = process.communicate(timeout=ranks.LIMIT_S)
                     self.assertEqual((process.returncode, out), (0, "over\n"), err)
 
-    def test_interrupted_end_of_the_interpreter(self):
+    def test_interrupt_ends_an_exit_that_waits_for_a_callback(self):
         """A callback does not return. Ctrl-C ends the wait for it."""
         with tempfile.TemporaryDirectory() as folder:
             processes = start_to_end(folder, "endless")
@@ -978,7 +978,7 @@ class Ends(ranks.TestCase):
                     process.kill()
                     process.communicate()
 
-    def test_exception_on_a_rank(self):
+    def test_exception_on_one_rank_is_reported_to_the_others(self):
         """The others read that its process ended, and where to look."""
         read = {
             "collective": r"rank 1 does not take part in operation #\d+: its process ended by an "
@@ -999,7 +999,7 @@ class Ends(ranks.TestCase):
                 self.assertRegex(errors[0], expected)
                 self.assertNotIn("order of calls", errors[0])
 
-    def test_timeout_and_a_new_group(self):
+    def test_new_group_works_after_a_timeout(self):
         for text, seconds, total in ranks.run(SIZE, timed_out):
             self.assertRegex(text, "TIMED_OUT|ABORTED")
             self.assertLess(seconds, 5)
@@ -1007,10 +1007,10 @@ class Ends(ranks.TestCase):
 
 
 class Forks(ranks.TestCase):
-    def test_data_loader(self):
+    def test_workers_of_a_data_loader_have_no_effect(self):
         self.all_equal(ranks.run(SIZE, loads_data), (96, SIZE))
 
-    def test_children(self):
+    def test_forked_child_that_uses_the_group_raises(self):
         self.all_equal(ranks.run(SIZE, forked), ([(0, True), (0, True)], SIZE))
 
 

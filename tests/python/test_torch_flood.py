@@ -298,52 +298,52 @@ class Scaling(ranks.TestCase):
             self.assertLess(found[many, "hetcomm"], self.MOST * found[few, "hetcomm"], line)
         self.assertLess(found[counts[1], "hetcomm"], found[counts[1], "gloo"], line)
 
-    def test_early(self):
+    def test_cost_per_work_is_constant_with_early_receives(self):
         self.check("early")
 
-    def test_late(self):
+    def test_cost_per_work_is_constant_with_late_receives(self):
         self.check("late")
 
-    def test_reversed(self):
+    def test_cost_per_work_is_constant_with_reversed_receives(self):
         self.check("reversed")
 
-    def test_broadcast(self):
+    def test_cost_per_work_is_constant_for_broadcasts(self):
         self.check("broadcast")
 
 
 class Flood(ranks.TestCase):
-    def test_any_order(self):
+    def test_works_end_and_are_awaited_in_any_order(self):
         self.all_equal(ranks.run(2, any_order), True)
 
-    def test_futures(self):
+    def test_every_future_completes_once(self):
         for order in (range(COUNT), list(reversed(range(COUNT))), shuffled(COUNT, 4)):
             self.all_equal(ranks.run(2, futures, order), True)
 
-    def test_future_among_pending(self):
+    def test_future_completes_among_pending_works(self):
         self.all_equal(ranks.run(2, future_among_pending), True)
 
-    def test_dropped(self):
+    def test_dropped_works_release_their_tensors(self):
         self.all_equal(ranks.run(2, dropped), True)
 
-    def test_deadlines(self):
+    def test_deadline_ends_its_own_work_only(self):
         self.all_equal(ranks.run(2, deadlines), True)
 
-    def test_abort(self):
+    def test_abort_ends_thousands_of_works(self):
         for texts, seconds in ranks.run(2, ended, "abort"):
             self.assertEqual(texts, {"ABORTED]"})
             self.assertLess(seconds, 20)
 
-    def test_destroy(self):
+    def test_destroy_ends_thousands_of_works(self):
         (theirs, seconds), (own, own_seconds) = ranks.run(2, ended, "destroy")
         self.assertEqual(theirs, {"PEER_LOST]"})
         self.assertLess(seconds, 20)
         self.assertLessEqual(own, {"CANCELLED]", "ABORTED]"})
         self.assertLess(own_seconds, 20)
 
-    def test_hook(self):
+    def test_hook_receives_works_that_nobody_waits_for(self):
         self.all_equal(ranks.run(2, hooked), True)
 
-    def test_parts(self):
+    def test_operation_on_thousands_of_tensors_is_one_work(self):
         self.all_equal(ranks.run(2, parts), True)
 
 

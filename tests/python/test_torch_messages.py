@@ -394,12 +394,12 @@ else:
 
 
 class Messages(ranks.TestCase):
-    def test_interrupted(self):
+    def test_interrupt_ends_a_wait_and_the_group_stays_usable(self):
         for text, seconds in ranks.run(2, interrupted):
             self.assertEqual(text, "")
             self.assertLess(seconds, 15)
 
-    def test_exit_while_threads_wait(self):
+    def test_process_exits_while_threads_wait(self):
         with tempfile.TemporaryDirectory() as folder:
             running = [
                 subprocess.Popen([sys.executable, "-c", AT_EXIT, str(rank), folder],
@@ -410,32 +410,32 @@ class Messages(ranks.TestCase):
                 _, errors = process.communicate(timeout=60)
                 self.assertEqual(process.returncode, 0, errors)
 
-    def test_tags_in_any_order(self):
+    def test_messages_are_received_in_any_order_of_tags(self):
         self.assertEqual(ranks.run(2, tags_in_any_order)[1], [float(t) for t in range(10)])
 
-    def test_any_source(self):
+    def test_receive_from_any_source_names_the_source(self):
         self.assertEqual(ranks.run(4, any_source)[0], [1, 2, 3])
 
-    def test_strided(self):
+    def test_strided_tensors_arrive_complete(self):
         for length in (3, 30_000):
             self.all_equal(ranks.run(2, strided, length), True)
 
-    def test_sizes(self):
+    def test_tensors_of_every_size_arrive_complete(self):
         self.all_equal(ranks.run(2, sizes), True)
 
-    def test_batch(self):
+    def test_batched_messages_arrive_complete(self):
         self.all_equal(ranks.run(3, batch), True)
 
-    def test_work(self):
+    def test_work_reports_its_source_and_ends_once(self):
         self.all_equal(ranks.run(2, work_object), True)
 
-    def test_futures_in_any_order(self):
+    def test_futures_complete_in_the_order_of_their_operations(self):
         self.all_equal(ranks.run(2, futures_in_any_order), True)
 
-    def test_dropped_works(self):
+    def test_messages_of_dropped_works_arrive(self):
         self.all_equal(ranks.run(2, dropped), True)
 
-    def test_refusals(self):
+    def test_invalid_arguments_raise(self):
         for texts in ranks.run(1, refusals):
             self.assertIn("invalid rank", texts[0])
             self.assertIn("tensors with memory only", texts[1])
@@ -444,52 +444,52 @@ class Messages(ranks.TestCase):
 
 
 class Failures(ranks.TestCase):
-    def test_too_small_receive(self):
+    def test_receive_that_is_too_small_raises(self):
         self.all_equal(ranks.run(2, too_small), True)
 
-    def test_killed_peer(self):
+    def test_killed_peer_ends_a_receive(self):
         (text, seconds), died = ranks.run(2, killed, may_die=True)
         self.assertIn("PEER_LOST", text)
         self.assertLess(seconds, 5)
         self.assertEqual(died.code, -signal.SIGKILL)
 
-    def test_timeout_and_further_use(self):
+    def test_group_stays_usable_after_a_timeout(self):
         (text, other), (_, mine) = ranks.run(2, timed_out)
         self.assertIn("TIMED_OUT", text)
         self.assertEqual((other, mine), (1.0, 0.0))
 
-    def test_abort_from_another_thread(self):
+    def test_abort_from_another_thread_ends_a_wait(self):
         for text, seconds in ranks.run(2, aborted):
             self.assertIn("ABORTED", text)
             self.assertIn("enough", text)
             self.assertLess(seconds, 5)
 
-    def test_destroy_with_pending_work(self):
+    def test_destroy_cancels_pending_work(self):
         self.assertIn("CANCELLED", ranks.run(2, destroyed_with_pending)[0])
 
-    def test_made_again_over_one_store(self):
+    def test_groups_are_made_repeatedly_over_one_store(self):
         self.all_equal(ranks.run(2, made_again), [0.0, 1.0, 2.0])
 
-    def test_short_lived_groups(self):
+    def test_groups_that_ranks_leave_at_once_are_made(self):
         self.all_equal(ranks.run(4, short_lived), True)
 
-    def test_replaced_rank(self):
+    def test_new_process_replaces_a_killed_rank(self):
         self.all_equal(ranks.run(2, replaced), 3.0)
 
-    def test_stopped_rank(self):
+    def test_stopped_rank_ends_a_receive_at_the_deadline(self):
         text, seconds = ranks.run(2, stopped)[0]
         self.assertIn("TIMED_OUT", text)
         self.assertLess(seconds, 5)
 
-    def test_fork(self):
+    def test_forked_child_has_no_effect(self):
         self.all_equal(ranks.run(2, forked), True)
 
-    def test_data_loader(self):
+    def test_workers_of_a_data_loader_have_no_effect(self):
         self.all_equal(ranks.run(2, loads_data), sum(range(64)))
 
 
 class Registration(unittest.TestCase):
-    def test_any_number_of_times(self):
+    def test_backend_may_be_registered_repeatedly(self):
         for _ in range(3):
             hetcomm.torch.register()
         self.assertIn("hetcomm", dist.Backend.backend_list)

@@ -74,16 +74,16 @@ def futures(rank, size, folder):
 
 
 class Synchronous(ranks.TestCase):
-    def test_all_kinds(self):
+    def test_operations_of_every_kind_give_the_right_results(self):
         self.all_equal(ranks.run(2, all_kinds), True)
 
-    def test_messages(self):
+    def test_messages_arrive_in_both_directions(self):
         self.all_equal(ranks.run(2, messages), True)
 
-    def test_futures(self):
+    def test_training_continues_in_callbacks_of_futures(self):
         self.all_equal(ranks.run(2, futures), True)
 
-    def test_mixed(self):
+    def test_ranks_of_device_and_host_mix_in_one_operation(self):
         self.all_equal(ranks.run(2, mixed), True)
 
 

@@ -655,7 +655,7 @@ def add(name, function, *arguments, **keywords):
         if ranks.DEVICE != "cpu" and function in ON_DEVICE:
             self.skipTest(ON_DEVICE[function])
         self.compare(function, *arguments, **keywords)
-    setattr(Training, f"test_{name}", test)
+    setattr(Training, f"test_{name}_matches_gloo", test)
 
 
 for each in (ddp, ddp_sparse, ddp_hooks, zero_join, fsdp, fsdp_state, dtensors,

@@ -49,12 +49,12 @@ class Training(unittest.TestCase):
         for row in rows:
             self.assertEqual(row[2:5], expected)
 
-    def test_a_launch_that_fails(self):
+    def test_failing_launch_is_reported(self):
         done = compare("--steps", "12", "--backend", "nonesuch", "--parallel", "ddp")
         self.assertEqual(done.returncode, 1)
         self.assertIn("nonesuch, ddp, 2 ranks: failed", done.stderr)
 
-    def test_a_launch_that_takes_too_long(self):
+    def test_launch_that_takes_too_long_is_reported(self):
         done = compare("--steps", "100000", "--timeout", "8", "--parallel", "ddp")
         self.assertEqual(done.returncode, 1)
         self.assertIn("it took longer than 8.0 s", done.stderr)
@@ -66,15 +66,15 @@ class Complaints(unittest.TestCase):
         return train_compare.complaints({(setting, "hetcomm"): [Run([3.0, 2.5, 2.0], 1.0)],
                                          (setting, "gloo"): [Run(theirs, 1.0)]})
 
-    def test_rounding_is_none(self):
+    def test_rounding_difference_gives_no_complaint(self):
         self.assertEqual(self.complaints([3.0, 2.5, 2.0000002]), [])
 
-    def test_another_curve(self):
+    def test_curve_that_differs_gives_a_complaint(self):
         self.assertIn("away from", self.complaints([3.0, 2.6, 2.0])[0])
         self.assertIn("away from", self.complaints([3.0, 2.5])[0])
         self.assertIn("away from", self.complaints([3.0, float("nan"), 2.0])[0])
 
-    def test_no_fall(self):
+    def test_loss_that_does_not_fall_gives_a_complaint(self):
         setting = Setting(2, "ddp")
         flat = train_compare.complaints({(setting, "hetcomm"): [Run([3.0, 3.0], 1.0)]})
         self.assertEqual(flat, ["hetcomm, ddp, 2 ranks: the loss does not fall"])

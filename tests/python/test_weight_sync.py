@@ -12,7 +12,7 @@ EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "weight_sync.py"
 
 
 class WeightSync(unittest.TestCase):
-    def test_example(self):
+    def test_engine_has_the_trainers_weights_after_each_step(self):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         environment = dict(os.environ, HETCOMM_SECRET="the secret of this test", USE_LIBUV="0")
         done = subprocess.run(
