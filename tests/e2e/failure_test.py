@@ -74,7 +74,7 @@ class FailureTest(unittest.TestCase):
             self.assertIn("OK", rank.expect("RESULT others_send", 30))
             rank.expect("DONE", 30)
 
-    def test_killed(self):
+    def test_killed_rank_ends_operations_that_wait_for_it(self):
         for transport in ("shm", "tcp"):
             for progress in ("caller", "thread"):
                 with self.subTest(transport=transport, progress=progress):
@@ -87,13 +87,13 @@ class FailureTest(unittest.TestCase):
                     self.assertIn("PEER_LOST", line)
                     self.judge_lost([ranks[1]], None, 5)
 
-    def test_strangers_learn(self):
+    def test_death_reaches_ranks_that_never_communicated(self):
         ranks = self.job("strangers", 6)
         ranks[5].process.kill()
         for rank in ranks[:5]:
             self.assertIn("PEER_LOST", rank.expect("RESULT stranger", 10))
 
-    def test_stopped_is_alive(self):
+    def test_stopped_rank_is_not_declared_lost(self):
         jobs = {transport: self.job("silent", 2, TRANSPORTS=transport, DETECTION_TIME="2s")
                 for transport in ("shm", "tcp")}
         for ranks in jobs.values():
@@ -106,7 +106,7 @@ class FailureTest(unittest.TestCase):
                 self.assertIn("OK", ranks[1].expect("RESULT silent_receive", 60))
                 self.assertIn("OK", ranks[0].expect("RESULT silent_send", 60))
 
-    def test_no_late_writer(self):
+    def test_returned_buffer_is_never_written_again(self):
         # Side by side: each sleeps most of the time.
         jobs = {(transport, bulk): self.job("late_writer", 2, TRANSPORTS=transport, SHM_BULK=bulk)
                 for transport, bulk in (("shm", "copy"), ("shm", "read"), ("tcp", "copy"))}
@@ -139,7 +139,7 @@ class FailureTest(unittest.TestCase):
                     break
                 time.sleep(0.05)
 
-    def test_cut_off(self):
+    def test_rank_with_a_cut_network_is_declared_lost(self):
         if os.geteuid() != 0 or subprocess.run(["ip", "netns", "list"], capture_output=True).returncode:
             self.skipTest("network namespaces need root and iproute2")
         names = [f"hetcomm-{os.getpid()}-{i}" for i in range(3)]
@@ -189,7 +189,7 @@ class FailureTest(unittest.TestCase):
                 found.append((socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)))
         return found
 
-    def test_strangers_on_the_ports(self):
+    def test_strangers_on_the_ports_leave_a_job_undisturbed(self):
         """Port scan, random bytes and half-open connections leave a job undisturbed."""
         chooser = random.Random(7)
         ranks = self.job("traffic", 3, TRANSPORTS="tcp")
@@ -212,7 +212,7 @@ class FailureTest(unittest.TestCase):
         for stranger in held:
             stranger.close()
 
-    def test_wrong_secret(self):
+    def test_rank_with_a_wrong_secret_is_refused(self):
         port = free_port()
         ranks = []
         for rank in range(2):
@@ -238,13 +238,13 @@ class FailureTest(unittest.TestCase):
                 return text
             text += line + "\n"
 
-    def test_other_pid_and_ipc_namespace(self):
+    def test_shm_works_across_pid_and_ipc_namespaces(self):
         if os.geteuid() != 0:
             self.skipTest("namespaces need root")
         text = self.namespaces(["--pid", "--ipc", "--fork", "--kill-child"])
         self.assertRegex(text, r"shm\s.*in use", text)
 
-    def test_other_network_namespace(self):
+    def test_tcp_is_used_across_network_namespaces(self):
         """Local sockets end at the network namespace: tcp is taken, and explain says why."""
         if os.geteuid() != 0 or subprocess.run(["ip", "netns", "list"], capture_output=True).returncode:
             self.skipTest("network namespaces need root and iproute2")
@@ -271,7 +271,7 @@ class FailureTest(unittest.TestCase):
         self.assertRegex(text, r"tcp\s.*in use", text)
         self.assertRegex(text, r"shm\s+no: .*namespace", text)
 
-    def test_nothing_left_behind(self):
+    def test_killed_and_surviving_ranks_leave_nothing_behind(self):
         """Neither by ranks that are killed nor by those that go on and end their communicators."""
         def names():
             # Other tests, which may run now, have folders of their own.

@@ -60,7 +60,7 @@ class LivenessTest(unittest.TestCase):
 
     # --- many ranks -----------------------------------------------------------------------------
 
-    def test_computing_stopped_and_killed(self):
+    def test_only_killed_ranks_are_declared_dead(self):
         seed = int(os.environ.get("HETCOMM_TEST_SEED", "1"))
         chooser = random.Random(seed)
         ranks = self.job(["live", str(3 * DETECTION)], RANKS, INTERFACE="lo")
@@ -187,7 +187,7 @@ class LivenessTest(unittest.TestCase):
             rank.end()
         return max(when for rank in ranks for when in rank.deaths.values()) - cut if dies else 0
 
-    def test_partition(self):
+    def test_long_partition_is_reported_and_a_short_one_is_not(self):
         names = self.hosts(3)
         self.partition(names, 0.7, False)
         # Where others take the processors a rank finds its own clock late, and begins anew.
@@ -199,7 +199,7 @@ class LivenessTest(unittest.TestCase):
         # A rank that does not get a processor for a sixth of the detection time begins anew.
         self.assertLess(seconds, 3 * DETECTION)
 
-    def test_missing_route(self):
+    def test_missing_route_ends_the_pair_and_no_rank_dies(self):
         names = self.hosts(4)
         for gone, result in ((1.0, "OK"), (2.5 * DETECTION, "UNREACHABLE")):
             with self.subTest(gone=gone):
@@ -219,7 +219,7 @@ class LivenessTest(unittest.TestCase):
                 for rank in ranks:
                     rank.end()
 
-    def test_control_interface_down(self):
+    def test_job_continues_when_the_control_interface_goes_down(self):
         names = self.hosts(3, links=2)
         ranks = self.job(["contact", "2"], 3, prefix=lambda n: ["ip", "netns", "exec", names[n]], address="10.82.0.1",
                          INTERFACE="eth0,eth1", TRANSPORTS="tcp", TIMEOUT="30s")

@@ -81,20 +81,20 @@ class MeetingTest(unittest.TestCase):
             rank.process.kill()
         return old[0]
 
-    def test_the_old_rank_0_computes(self):
+    def test_job_restarts_while_the_old_rank_0_computes(self):
         self.old_job()
         self.made(self.start(3, HETCOMM_JOB="again"))
 
-    def test_the_old_rank_0_computes_without_a_secret(self):
+    def test_job_without_a_secret_restarts_while_the_old_rank_0_computes(self):
         self.environment.pop("HETCOMM_SECRET")
         self.old_job()
         self.made(self.start(3, HETCOMM_JOB="again"))
 
-    def test_the_old_rank_0_is_stopped(self):
+    def test_job_restarts_while_the_old_rank_0_is_stopped(self):
         self.old_job().process.send_signal(signal.SIGSTOP)
         self.made(self.start(3, HETCOMM_JOB="again"))
 
-    def test_the_old_rank_0_holds_the_only_port_and_ends(self):
+    def test_job_restarts_once_the_old_rank_0_frees_the_only_port(self):
         port = {"HETCOMM_STORE_PORT": str(free_port())}
         old = self.old_job(**port)
         new = self.start(3, HETCOMM_JOB="again", **port)
@@ -104,7 +104,7 @@ class MeetingTest(unittest.TestCase):
         old.process.kill()
         self.made(new)
 
-    def test_another_secret(self):
+    def test_rank_with_another_secret_is_refused_early(self):
         begin = time.monotonic()
         zero = self.ring(0, 2, HETCOMM_BOOTSTRAP_TIMEOUT="12s")
         one = self.ring(1, 2, HETCOMM_SECRET="another secret than the test's")
@@ -121,7 +121,7 @@ class MeetingTest(unittest.TestCase):
         self.assertIn("rank 1 of 2 did not join", text)
         self.assertIn("was turned away: the peer has another job secret", text)
 
-    def test_strangers(self):
+    def test_job_starts_despite_a_thousand_strangers(self):
         zero, = self.start(2, [0])
         zero.expect("ready", LIMIT_S)
         zero.say()
@@ -156,20 +156,20 @@ class MeetingTest(unittest.TestCase):
             self.assertIn(text, told)
         self.assertLess(time.monotonic() - begin, LIMIT_S / 2)
 
-    def test_rank_0_lacks_its_secret_file(self):
+    def test_missing_secret_file_of_rank_0_is_reported_to_the_others(self):
         with tempfile.TemporaryDirectory() as folder:
             self.environment["HETCOMM_SECRET_FILE"] = f"{folder}/none"
             self.tell_of_failure("HETCOMM_SECRET_FILE", HETCOMM_SECRET="")
 
-    def test_rank_0_lacks_its_certificate(self):
+    def test_missing_certificate_of_rank_0_is_reported_to_the_others(self):
         self.tell_of_failure("HETCOMM_TLS", HETCOMM_TLS="on", HETCOMM_TLS_CERTIFICATE="/nonexistent")
 
-    def test_rank_0_has_no_such_interface(self):
+    def test_missing_interface_of_rank_0_is_reported_to_the_others(self):
         self.environment["MASTER_ADDR"] = "localhost"
         self.environment["HETCOMM_FAMILY"] = "ipv4"
         self.tell_of_failure("no network interface matches", HETCOMM_INTERFACE="10.255.255.255/32")
 
-    def test_descriptors_are_raised_where_a_job_needs_them(self):
+    def test_descriptor_limit_is_raised_if_a_job_needs_it(self):
         size = 40
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         ranks = [self.ring(rank, size, (48, min(hard, 20000) if hard > 0 else 20000)) for rank in range(size)]
@@ -180,7 +180,7 @@ class MeetingTest(unittest.TestCase):
         raised = [line for line in ranks[0].errors if "the limit of open files (RLIMIT_NOFILE) is raised from 48" in line]
         self.assertEqual(len(raised), 1, ranks[0].errors)
 
-    def test_descriptors_that_may_not_be_raised_are_told_to_all(self):
+    def test_descriptor_limit_that_cannot_be_raised_is_reported_to_all(self):
         for limits, settings in (((48, 48), {}), ((48, 20000), {"HETCOMM_RAISE_LIMITS": "off"})):
             begin = time.monotonic()
             size = 50

@@ -74,7 +74,7 @@ class PrivilegedTest(unittest.TestCase):
             sys.exit(SKIPPED)
         return done.stdout, done.stderr
 
-    def test_files_and_libraries_do_not_count(self):
+    def test_variables_that_name_files_and_libraries_are_ignored(self):
         log = self.open_folder / "log"
         output, errors = self.run_program(HETCOMM_DEVICE_PLUGINS=str(self.plugin), HETCOMM_LOG_FILE=str(log),
                                           HETCOMM_LOG="info", HETCOMM_TOPOLOGY="/etc/shadow")
@@ -87,7 +87,7 @@ class PrivilegedTest(unittest.TestCase):
             self.assertIn(name, warnings[0])
         self.assertNotIn("HETCOMM_LOG,", warnings[0])
 
-    def test_variables_about_trust_end_it(self):
+    def test_variables_about_trust_fail_the_context(self):
         for name, value in (("HETCOMM_SECRET_FILE", "/etc/hostname"), ("HETCOMM_TLS_CERTIFICATE", "/etc/hostname"),
                             ("HETCOMM_TLS_KEY", "/etc/hostname"), ("HETCOMM_TLS_CA", "/etc/hostname"),
                             ("HETCOMM_TLS_SERVER_NAME", "another.host"), ("HETCOMM_SHM_USERS", "any")):
@@ -95,7 +95,7 @@ class PrivilegedTest(unittest.TestCase):
             self.assertIn("PERMISSION_DENIED", output)
             self.assertIn(name, output)
 
-    def test_the_programs_own_settings_count(self):
+    def test_settings_of_the_program_are_used(self):
         log = self.open_folder / "own-log"
         output, errors = self.run_program(f"LOG_FILE={log};LOG=info;SECRET_FILE=/etc/hostname",
                                           HETCOMM_LOG_FILE="/nowhere/log", HETCOMM_SECRET_FILE="/nowhere/secret")
@@ -103,11 +103,11 @@ class PrivilegedTest(unittest.TestCase):
         self.assertTrue(log.exists())
         self.assertNotIn("are ignored", errors)
 
-    def test_its_owner_may(self):
+    def test_owner_of_the_program_may_use_all_variables(self):
         _, errors = self.run_program(prefix=(), HETCOMM_DEVICE_PLUGINS=str(self.plugin))
         self.assertIn("code runs", errors)
 
-    def test_file_capabilities(self):
+    def test_file_capabilities_count_as_privileges(self):
         if not shutil.which("setcap"):
             self.skipTest("no setcap")
         self.program.chmod(0o755)

@@ -24,7 +24,7 @@ class CheckCommentsTest(unittest.TestCase):
     def test_sentences_pass(self):
         self.assertEqual(self.faults("// A sentence names who acts.\nint a;  // of the sender\n"), [])
 
-    def test_a_long_line_is_caught(self):
+    def test_long_line_is_caught(self):
         self.assert_caught("// " + "x" * 98 + "\n", "101 columns")
 
     def test_raw_strings_may_be_long(self):
@@ -35,10 +35,10 @@ class CheckCommentsTest(unittest.TestCase):
             for form in ("// {}\n", "  /* {} */\n", "int a;  // {}\n"):
                 self.assert_caught(form.format(begin), "begins with")
 
-    def test_a_line_that_goes_on_may_begin_with_any_word(self):
+    def test_continued_line_may_begin_with_any_word(self):
         self.assertEqual(self.faults("// The sender knows\n// What it does here.\n"), [])
 
-    def test_other_files_are_left_alone(self):
+    def test_files_of_other_languages_are_ignored(self):
         self.assertEqual(self.faults("# " + "x" * 200 + "\n", "src/net/a.py"), [])
 
 

@@ -50,14 +50,14 @@ class CheckLayersTest(unittest.TestCase):
         self.assertIn(path, violations[0])
         self.assertIn(expected, violations[0])
 
-    def test_a_forward_declaration_upwards_is_caught(self):
+    def test_forward_declaration_upwards_is_caught(self):
         violations = self.check(**{"src/net/a.h": "class Core;\n",
                                    "src/core/job/core.h": "class Core final : public Other {\n};\n"})
         self.assertEqual(len(violations), 1, violations)
         self.assertIn("src/net/a.h", violations[0])
         self.assertIn("must not name Core of src/core/job/core.h", violations[0])
 
-    def test_a_forward_declaration_downwards_passes(self):
+    def test_forward_declaration_downwards_passes(self):
         self.assertEqual(self.check(**{"src/net/poller.h": "class Poller {\n};\n",
                                        "src/core/job/a.h": "class Poller;\n"}), [])
 
@@ -70,7 +70,7 @@ class CheckLayersTest(unittest.TestCase):
     def test_core_must_not_name_a_transport(self):
         self.assert_caught("src/core/job/a.cc", '#include "transports/tcp/tcp.h"\n', "src/core/job/ must not")
 
-    def test_core_sees_the_bootstrap_interface_only(self):
+    def test_core_must_see_only_the_bootstrap_interface(self):
         self.assert_caught("src/core/job/a.cc", '#include "src/bootstrap/store.h"\n', "src/core/job/ must not")
 
     def test_transports_must_not_see_each_other(self):
@@ -83,37 +83,37 @@ class CheckLayersTest(unittest.TestCase):
     def test_core_must_not_see_the_registries(self):
         self.assert_caught("src/core/job/a.cc", '#include "devices/registry.h"\n', "src/core/job/ must not")
 
-    def test_mpi_stays_out_of_core(self):
+    def test_core_must_not_include_mpi(self):
         self.assert_caught("src/core/job/a.cc", "#include <hetcomm/mpi.h>\n", "src/mpi/")
 
     def test_planning_must_not_see_core(self):
         self.assert_caught("reshard/move_plan.cc", '#include "src/core/job/core.h"\n', "reshard/ must not")
 
-    def test_bench_sees_the_public_api_only(self):
+    def test_bench_must_see_only_the_public_api(self):
         self.assert_caught("bench/a.cc", '#include "src/base/status.h"\n', "bench/ must not")
 
-    def test_capi_tests_see_the_public_api_only(self):
+    def test_capi_tests_must_see_only_the_public_api(self):
         self.assert_caught("tests/capi/a.cc", '#include "src/core/job/core.h"\n', "tests/capi/ must not")
 
-    def test_vendor_header_outside_of_its_device(self):
+    def test_vendor_header_outside_its_device_is_caught(self):
         self.assert_caught("src/core/job/a.cc", "#include <cuda_runtime.h>\n", "devices/cuda/ only")
 
-    def test_vendor_header_in_another_device(self):
+    def test_vendor_header_in_another_device_is_caught(self):
         self.assert_caught("devices/host/a.cc", "#include <CL/cl.h>\n", "devices/opencl/ only")
 
-    def test_unknown_library(self):
+    def test_header_of_an_unknown_library_is_caught(self):
         self.assert_caught("src/core/job/a.cc", "#include <vendor_magic.h>\n", "no known header")
 
-    def test_extern_c_outside_of_the_c_abi(self):
+    def test_extern_c_outside_the_c_abi_is_caught(self):
         self.assert_caught("src/core/job/a.cc", 'int a;\nextern "C" int b();\n', "src/core/job/a.cc:2")
 
-    def test_relative_include(self):
+    def test_relative_include_is_caught(self):
         self.assert_caught("transports/tcp/a.cc", '#include "tcp.h"\n', "from the repository's root")
 
-    def test_file_outside_of_all_layers(self):
+    def test_file_outside_all_layers_is_caught(self):
         self.assert_caught("stray/a.cc", "int a;\n", "belongs to no layer")
 
-    def test_comments_are_no_includes(self):
+    def test_includes_in_comments_are_ignored(self):
         text = '// #include <cuda.h>\n/*\n#include "src/core/job/core.h"\nextern "C" */ int a;\n'
         self.assertEqual(self.check(**{"src/base/a.cc": text}), [])
 

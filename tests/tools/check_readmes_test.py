@@ -40,7 +40,7 @@ class CheckReadmesTest(unittest.TestCase):
         self.assertEqual(len(faults), 1, faults)
         self.assertIn(expected, faults[0])
 
-    def test_a_program_that_differs_from_its_file_is_a_fault(self):
+    def test_program_that_differs_from_its_file_is_caught(self):
         text = "This is a whole program ([ring.c](ring.c)).\n\n```c\nint main(void) { return 0; }\n```\n"
         self.assertEqual(self.faults({"README.md": text, "ring.c": "/* Head. */\nint main(void) { return 0; }\n"}), [])
         self.assert_caught({"README.md": text, "ring.c": "int main(void) { return 1; }\n"}, "another one")
@@ -48,31 +48,31 @@ class CheckReadmesTest(unittest.TestCase):
     def test_good_tree_passes(self):
         self.assertEqual(self.faults({}), [])
 
-    def test_file_outside_the_table(self):
+    def test_file_missing_from_the_table_is_caught(self):
         self.assert_caught({"net/new.h": ""}, "net/README.md: new.h is not in the table")
 
-    def test_source_with_a_header_of_its_own_stands_alone(self):
+    def test_source_with_its_own_header_needs_its_own_row(self):
         faults = self.faults({"net/poller_epoll.h": ""})
         self.assertEqual([fault.split()[1] for fault in faults],
                          ["poller_epoll.cc", "poller_epoll.h"])
 
-    def test_name_without_a_file(self):
+    def test_name_without_a_file_is_caught(self):
         self.assert_caught({"net/queue.cc": None}, "`queue` is no file")
 
-    def test_folder_without_files(self):
+    def test_folder_without_files_is_caught(self):
         self.assert_caught({"net/tls/session.h": None}, "`tls/` is no file")
 
-    def test_folder_that_a_name_leads_into(self):
+    def test_unlisted_file_in_a_named_folder_is_caught(self):
         row = "| `unnamed/more.h` | |\n"
         self.assert_caught(
             {"net/README.md": GOOD["net/README.md"] + row, "net/unnamed/more.h": ""},
             "unnamed/thing.h is not in the table")
 
-    def test_pattern(self):
+    def test_pattern_covers_the_files_that_match(self):
         row = "| `unnamed/*.h` | |\n"
         self.assertEqual(self.faults({"net/README.md": GOOD["net/README.md"] + row}), [])
 
-    def test_other_tables_are_none_of_files(self):
+    def test_tables_of_other_things_are_ignored(self):
         text = "\n| variable | meaning |\n|---|---|\n| `HETCOMM_X` | x |\n"
         self.assertEqual(self.faults({"net/README.md": GOOD["net/README.md"] + text}), [])
 

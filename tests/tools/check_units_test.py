@@ -31,11 +31,11 @@ class CheckUnits(unittest.TestCase):
             self.write(f"src/core/u{i}.h", "#pragma once\n")
             self.write(f"src/core/u{i}.cc", f'#include "src/core/u{i}.h"\n#include "src/core/u{(i + 1) % count}.h"\n')
 
-    def test_a_small_cycle_passes(self):
+    def test_small_cycle_passes(self):
         self.chain(check_units.MAX_CYCLE)
         self.assertEqual(self.problems(), [])
 
-    def test_a_large_cycle_is_found(self):
+    def test_large_cycle_is_caught(self):
         self.chain(check_units.MAX_CYCLE + 1)
         self.assertRegex(self.problems()[0], f"a cycle of {check_units.MAX_CYCLE + 1} units")
 
@@ -46,16 +46,16 @@ class CheckUnits(unittest.TestCase):
             below = f"src/core/f{i - 1}.h" if i > 0 else "src/base/ground.h"
             self.write(f"src/core/f{i}.h", f'#pragma once\n#include "{below}"\n')
 
-    def test_a_room_of_many_floors_passes(self):
+    def test_room_at_the_floor_limit_passes(self):
         self.tower(check_units.MAX_FLOORS)
         self.assertEqual(self.problems(), [])
 
-    def test_a_room_of_too_many_floors_is_found(self):
+    def test_room_with_too_many_floors_is_caught(self):
         self.tower(check_units.MAX_FLOORS + 1)
         top = check_units.MAX_FLOORS
         self.assertEqual(self.problems(), [f"src/core/f{top} stands on floor {top + 1} of its room (at most {top})"])
 
-    def test_sources_belong_to_the_longest_header(self):
+    def test_source_belongs_to_the_longest_matching_header(self):
         self.write("src/a.h", "")
         self.write("src/a_b.h", "")
         self.write("src/a_b_c.cc", "")
@@ -69,30 +69,30 @@ class CheckUnits(unittest.TestCase):
         body += "".join(f"  int f{i}(int a, int b) const {{ return a + b; }}\n" for i in range(methods))
         self.write("src/core/large.h", f"class Large final : public Base {{\n public:\n{body}}};\n")
 
-    def test_classes_at_the_bound_pass(self):
+    def test_class_at_the_limit_passes(self):
         self.large_class(check_units.MAX_MEMBERS, check_units.MAX_METHODS)
         self.assertEqual(self.problems(), [])
 
-    def test_too_many_members_are_found(self):
+    def test_class_with_too_many_members_is_caught(self):
         self.large_class(check_units.MAX_MEMBERS + 1, 1)
         self.assertRegex(self.problems()[0], "src/core/large:Large has 26 members and 1 methods")
 
-    def test_too_many_methods_are_found(self):
+    def test_class_with_too_many_methods_is_caught(self):
         self.large_class(1, check_units.MAX_METHODS + 1)
         self.assertRegex(self.problems()[0], "src/core/large:Large has 1 members and 46 methods")
 
-    def test_a_listed_class_passes_until_its_figures_change(self):
+    def test_listed_class_passes_until_its_figures_change(self):
         self.large_class(30, 50)
         self.assertEqual(self.problems_but_for({"src/core/large:Large": (30, 50)}), [])
         for other in ((31, 50), (30, 49)):
             self.assertRegex(self.problems_but_for({"src/core/large:Large": other})[0], "LARGE_CLASSES says")
 
-    def test_a_listed_class_that_is_small_or_gone_is_found(self):
+    def test_listed_class_that_is_small_or_gone_is_caught(self):
         self.large_class(3, 4)
         self.assertRegex(self.problems_but_for({"src/core/large:Large": (30, 50)})[0], "still lists")
         self.assertRegex(self.problems_but_for({"src/core/other:Other": (30, 50)})[0], "which is gone")
 
-    def test_what_counts(self):
+    def test_aliases_and_constants_are_not_counted(self):
         members, methods = check_units.sizes("""
          public:
           using Alias = int;
@@ -110,7 +110,7 @@ class CheckUnits(unittest.TestCase):
         """)
         self.assertEqual((members, methods), (5, 3))
 
-    def test_a_friend_of_another_unit_is_found(self):
+    def test_friend_from_another_unit_is_caught(self):
         self.write("src/core/a.h", "class A {\n  friend class B;\n};\n")
         self.write("src/core/b.h", "class B {\n};\n")
         self.assertRegex(self.problems()[0], "a friend from another unit: src/core/a:A B")

@@ -24,14 +24,14 @@ def run(*command, **added):
 
 
 class Plugins(unittest.TestCase):
-    def test_devices_are_listed(self):
+    def test_devices_of_a_plugin_are_listed(self):
         result = run(INFO, "--devices", "--format", "json", HETCOMM_DEVICE_PLUGINS=f"{GOOD},{BAD}",
                      HETCOMM_DEVICES="example,sim-handle,example")
         self.assertEqual(result.returncode, 0, result.stderr)
         kinds = [device["kind"] for device in json.loads(result.stdout)["devices"]]
         self.assertEqual(kinds, ["host", "example", "sim-handle", "example"])
 
-    def test_memory_moves(self):
+    def test_memory_of_a_plugin_moves_over_every_transport(self):
         for memory in ("plugin:example", "host:plugin:example", "plugin:example:sim-address"):
             with self.subTest(memory):
                 result = run(BENCH, "latency,bandwidth", "--memory", memory, "-e", "1M", "-f", "64",
@@ -42,7 +42,7 @@ class Plugins(unittest.TestCase):
                 self.assertTrue(all(row["wrong"] == 0 for row in rows))
                 self.assertTrue(all("example" in row["memory"] for row in rows))
 
-    def test_staging_measures_the_memory_that_was_asked_for(self):
+    def test_staging_measures_the_requested_memory(self):
         for memory in ("plugin:example", "plugin:example:host"):
             with self.subTest(memory):
                 result = run(BENCH, "staging", "--memory", memory, "-b", "1M", "-e", "1M",
@@ -53,13 +53,13 @@ class Plugins(unittest.TestCase):
                 self.assertEqual(row["memory"].replace("plugin:", ""), memory.replace("plugin:", ""))
                 self.assertGreater(row["copy_us"], 0)
 
-    def test_kinds_that_nobody_has(self):
+    def test_unknown_kind_is_refused_with_the_known_ones(self):
         result = run(INFO, HETCOMM_DEVICES="acme:7", HETCOMM_DEVICE_PLUGINS=GOOD)
         self.assertEqual(result.returncode, 1)
         self.assertIn("HETCOMM_DEVICES: 'acme' is no kind of device; there are ", result.stderr)
         self.assertIn("example", result.stderr)
 
-    def test_wrong_ones_are_named(self):
+    def test_invalid_plugin_is_named_with_the_reason(self):
         for variables, text in (
                 ({"HETCOMM_DEVICE_PLUGINS": "/nowhere/x.so"}, "/nowhere/x.so"),
                 ({"HETCOMM_DEVICE_PLUGINS": BAD, "HETCOMM_TEST_WRONG": "version"}, "of version 2"),
@@ -73,7 +73,7 @@ class Plugins(unittest.TestCase):
                 self.assertIn(text, result.stderr)
                 self.assertIn("ABI", result.stdout)
 
-    def test_one_that_ends_the_process(self):
+    def test_plugin_that_ends_the_process_is_named(self):
         result = run(INFO, HETCOMM_DEVICE_PLUGINS=f"{GOOD},{BAD}", HETCOMM_DEVICES="example",
                      HETCOMM_TEST_WRONG="crashes")
         self.assertEqual(result.returncode, 1)

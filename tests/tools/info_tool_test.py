@@ -49,7 +49,7 @@ def info(*words, **added):
 
 
 class Page(unittest.TestCase):
-    def test_transports_first_and_variables_only_where_set(self):
+    def test_page_begins_with_transports_and_lists_only_variables_that_are_set(self):
         result = info(HETCOMM_RAILS="3")
         self.assertEqual(result.returncode, 0, result.stderr)
         titles = [line for line in result.stdout.splitlines() if line and line[0] != " "]
@@ -61,7 +61,7 @@ class Page(unittest.TestCase):
         self.assertLess(len(rows), 40)  # a page
         self.assertIn("none", info().stdout)
 
-    def test_nothing_is_out_of_reach(self):
+    def test_every_section_can_be_requested(self):
         for words, expected in ((("--variables",), "HETCOMM_TIMEOUT "),
                                 (("--devices", "--variables"), "host memory"),
                                 (("--version",), "hetcomm ")):
@@ -71,7 +71,7 @@ class Page(unittest.TestCase):
         for section in ("version", "abi_version", "build", "variables", "devices", "transports"):
             self.assertTrue(everything[section] or section == "abi_version", section)
 
-    def test_mistyped_words_are_answered_with_the_nearest(self):
+    def test_mistyped_word_is_answered_with_the_nearest(self):
         for words, told in ((("explian",), "did you mean 'explain'?"),
                             (("--transport",), "did you mean '--transports'?"),
                             (("explain", "--pere", "1"), "did you mean '--peer'?"),
@@ -85,7 +85,7 @@ class Page(unittest.TestCase):
 
 
 class Variables(unittest.TestCase):
-    def test_values_are_told(self):
+    def test_variables_state_their_values_and_ranges(self):
         listed = json.loads(info("--variables", "--format", "json").stdout)["variables"]
         meaning = {row["name"]: row["meaning"] for row in listed}
         self.assertIn("caller|thread", meaning["HETCOMM_PROGRESS"])
@@ -93,7 +93,7 @@ class Variables(unittest.TestCase):
         self.assertIn("64K to 1G", meaning["HETCOMM_SHM_RING_BYTES"])
         self.assertIn("0 to 255", meaning["HETCOMM_RDMA_TRAFFIC_CLASS"])
 
-    def test_wrong_values_are_refused_with_the_right_ones(self):
+    def test_wrong_value_is_refused_with_the_accepted_ones(self):
         for value, told in (("HETCOMM_TIMEOUT=abc", "500ms"), ("HETCOMM_RAILS=0", "1 to 64"),
                             ("HETCOMM_TRANSPORTS=shmm", "self, shm, rdma, tcp")):
             with self.subTest(value):
@@ -105,10 +105,10 @@ class Variables(unittest.TestCase):
 
 
 class Transports(unittest.TestCase):
-    def test_blanks_in_the_list_are_nothing(self):
+    def test_blanks_in_a_list_of_transports_are_ignored(self):
         self.assertEqual(info("--transports", HETCOMM_TRANSPORTS="shm, tcp").returncode, 0)
 
-    def test_what_is_usable_says_what_was_found(self):
+    def test_usable_transport_states_what_was_found(self):
         listed = json.loads(info("--transports", "--format", "json").stdout)["transports"]
         reason = {row["name"]: row["reason"] for row in listed}
         self.assertEqual(set(reason), {"self", "shm", "rdma", "tcp"})
@@ -117,7 +117,7 @@ class Transports(unittest.TestCase):
 
 
 class LogFiles(unittest.TestCase):
-    def test_every_rank_has_its_file(self):
+    def test_every_rank_writes_its_own_log_file(self):
         with tempfile.TemporaryDirectory() as folder:
             result = info("explain", HETCOMM_LOG="info", HETCOMM_LOG_FILE=f"{folder}/%r.log")
             self.assertEqual(result.returncode, 0, result.stderr)
@@ -127,7 +127,7 @@ class LogFiles(unittest.TestCase):
         self.assertNotIn("store: rank 0 listens", logs["1.log"])
         self.assertNotIn("store: rank 0 listens", result.stderr)
 
-    def test_unknown_marks_are_refused(self):
+    def test_unknown_placeholder_is_refused(self):
         result = info(HETCOMM_LOG_FILE="/tmp/%d.log")
         self.assertEqual(result.returncode, 1)
         self.assertIn("'%d'", result.stderr)
@@ -135,7 +135,7 @@ class LogFiles(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    def test_names_of_interfaces_that_match_nothing_are_warned_about_once(self):
+    def test_interface_name_without_a_match_gives_one_warning(self):
         result = info("--devices", HETCOMM_INTERFACE="lo,eht9", HETCOMM_RDMA_NIC="mlx9_0")
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stderr.splitlines()
@@ -147,7 +147,7 @@ class Names(unittest.TestCase):
 
 
 class TimeLimits(unittest.TestCase):
-    def test_the_limit_that_was_set_is_told(self):
+    def test_error_states_the_time_limit_that_was_set(self):
         for rank, told in (("0", "rank 1 of 2 did not join within 1.5 s"),
                            ("1", "rank 0's store was not found within 1.5 s")):
             with self.subTest(rank), socket.socket() as probe:
@@ -171,7 +171,7 @@ class Explain(unittest.TestCase):
                     self.assertNotIn(f"no: {transport}:", result.stdout)
                 self.assertEqual(result.stdout.count("to rank 1:"), 1, result.stdout)
 
-    def test_ranks_of_a_launcher_are_one_job(self):
+    def test_ranks_of_a_launcher_form_one_job(self):
         def explain(*words):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
@@ -199,7 +199,7 @@ class Explain(unittest.TestCase):
         self.assertEqual("".join(errors for _, errors in outputs).count("rank 3"), 1, outputs)
 
     @unittest.skipUnless(shutil.which("mpirun"), "no mpirun in PATH")
-    def test_mpirun_makes_one_job(self):
+    def test_ranks_of_mpirun_form_one_job(self):
         with open(INFO, "rb") as program:
             text = program.read()
         if b"__asan_init" in text or b"__tsan_init" in text:
@@ -231,7 +231,7 @@ class Explain(unittest.TestCase):
         self.assertIn("for data of device 1", text)
         self.assertIn("verdict", text)
 
-    def test_a_device_says_which_numa_node_it_is_near(self):
+    def test_device_states_its_nearest_numa_node(self):
         added = {"HETCOMM_TOPOLOGY": str(MACHINES / "four_nics.xml"), "HETCOMM_TOPOLOGY_TRUST": "on"}
         near = []
         for node in (0, 1):
@@ -245,19 +245,19 @@ class Explain(unittest.TestCase):
         self.assertFalse(near[0] & near[1], near)
         self.assertIn("NUMA NODE", info("--devices").stdout)
 
-    def test_a_device_that_is_not_there_is_one_error(self):
+    def test_missing_device_gives_one_error(self):
         result = info("explain", "--device", "7")
         self.assertEqual(result.returncode, 2)
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr.count("device 7"), 1, result.stderr)
 
-    def test_a_rank_that_is_not_there_is_one_error(self):
+    def test_missing_rank_gives_one_error(self):
         result = info("explain", "--peer", "5")
         self.assertEqual(result.returncode, 2)
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr.count("rank 5"), 1, result.stderr)
 
-    def test_a_wrong_value_is_one_error(self):
+    def test_wrong_value_gives_one_error(self):
         result = info("explain", HETCOMM_RAILS="0")
         self.assertEqual(result.returncode, 1)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
@@ -272,7 +272,7 @@ class Topology(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
 
-    def test_this_machine_has_a_tree_a_matrix_and_a_legend(self):
+    def test_drawing_of_this_machine_has_tree_matrix_and_legend(self):
         text = self.drawn()
         self.assertTrue(text.startswith("this host\n"), text)
         self.assertTrue("PIX " in text or "no network interface" in text, text)
@@ -286,14 +286,14 @@ class Topology(unittest.TestCase):
         self.assertEqual(rows["numa1"], ["SYS", "SYS", "NODE*", "NODE", "NODE"])
         self.assertIn("nic4 eno1, 10 Gbit/s, up, 192.168.0.0/24", text)
 
-    def test_json_of_a_machine_gives_the_same_decisions_elsewhere(self):
+    def test_json_of_a_machine_gives_the_same_decisions(self):
         with tempfile.TemporaryDirectory() as folder:
             for machine in sorted(MACHINES.glob("*.xml")):
                 path = pathlib.Path(folder) / "copy.json"
                 path.write_text(self.drawn("--file", str(machine), "--format", "json"))
                 self.assertEqual(self.drawn("--file", str(path)), self.drawn("--file", str(machine)), machine)
 
-    def test_nics_that_are_named_are_what_transports_use(self):
+    def test_transports_use_the_nics_that_are_named(self):
         usable = [nic for nic in json.loads(self.drawn("--format", "json")).get("nics", [])
                   if nic["state"] == "up" and "interface" in nic]
         if not usable:
@@ -308,12 +308,12 @@ class Topology(unittest.TestCase):
         values = {each["name"]: each["value"] for each in json.loads(result.stdout)["variables"]}
         self.assertEqual(values["HETCOMM_INTERFACE"], "lo")
 
-    def test_a_nic_that_is_not_there_is_refused_when_a_context_is_made(self):
+    def test_missing_nic_is_refused_when_a_context_is_created(self):
         result = info(HETCOMM_NIC="mlx5_99")
         self.assertEqual(result.returncode, 1)
         self.assertIn("no NIC is called 'mlx5_99'; this host has", result.stderr)
 
-    def test_fabrics_are_shown_and_names_of_others_refused(self):
+    def test_fabrics_are_shown_and_unknown_nics_are_refused(self):
         file = str(MACHINES / "four_nics.xml")
         text = self.drawn("--file", file, HETCOMM_FABRIC="mlx5_0=rail0,eno1=storage")
         self.assertIn("192.168.0.0/24, fabric storage", text)
@@ -322,14 +322,14 @@ class Topology(unittest.TestCase):
         self.assertIn("HETCOMM_FABRIC: no NIC is called 'mlx5_9'; this host has", result.stderr)
         self.assertEqual(info(HETCOMM_FABRIC="mlx5_9=rail0").returncode, 1)
 
-    def test_a_device_that_says_where_it_is_counts_as_an_accelerator(self):
+    def test_device_with_an_address_counts_as_an_accelerator(self):
         # One that the tree does not show, and one that is an accelerator already.
         text = self.drawn("--file", str(MACHINES / "one_nic.xml"),
                           HETCOMM_DEVICES="sim-handle:pci=0000:61:00.1:latency=2us,sim-handle:pci=0000:13:00.0")
         self.assertIn("acc4 0000:61:00.1 ", text)
         self.assertEqual(sum(line.startswith("acc") for line in text.splitlines()), 9)
 
-    def test_picture_is_xml_with_a_box_for_each_thing(self):
+    def test_picture_is_xml_with_a_box_for_each_object(self):
         picture = xml.etree.ElementTree.fromstring(
             self.drawn("--file", str(MACHINES / "eight_nics.xml"), "--format", "svg"))
         titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
@@ -337,13 +337,13 @@ class Topology(unittest.TestCase):
         self.assertEqual(sum(title.startswith("nic") for title in titles), 8)
         self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}path"))), 8)
 
-    def test_rules_of_the_environment_count(self):
+    def test_rules_in_the_environment_are_applied(self):
         text = self.drawn("--file", str(MACHINES / "four_nics.xml"), HETCOMM_NIC="^mlx5_0|acc1=eno1")
         rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.startswith("acc")}
         self.assertEqual(rows["acc0"][:2], ["-", "NODE*"])
         self.assertEqual(rows["acc1"], ["-", "-", "-", "-", "SYS*"])
 
-    def test_what_cannot_be_used_is_named(self):
+    def test_unusable_rule_or_file_is_named(self):
         for nic, reason in (("mlx5_9", "no NIC is called 'mlx5_9'; this host has mlx5_0:1"),
                             ("^*", "no NIC is left that is up"), ("gpu0=mlx5_0", "'gpu0' is no accelerator")):
             result = info("topology", "--file", str(MACHINES / "four_nics.xml"), HETCOMM_NIC=nic)
@@ -361,7 +361,7 @@ class Topology(unittest.TestCase):
                 self.assertIn(str(path), result.stderr)
                 self.assertIn(reason, result.stderr)
 
-    def test_a_file_that_does_not_fit_this_machine_is_not_used(self):
+    def test_file_that_contradicts_this_machine_is_not_used(self):
         path = str(MACHINES / "eight_nics.xml")
         result = info("topology", HETCOMM_TOPOLOGY=path)
         self.assertEqual(result.returncode, 0)
