@@ -151,7 +151,7 @@ class LivenessControlConnection : public testing::Test {
   std::vector<std::byte> came_;
 };
 
-TEST_F(LivenessControlConnection, TheProcessIsHandedOverBeforeTheFirstFrame) {
+TEST_F(LivenessControlConnection, ProcessHandleIsPassedBeforeTheFirstFrame) {
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   if (!process.valid()) GTEST_SKIP() << "this kernel has no pidfd_open";
   Sockets sockets = local_sockets();
@@ -174,7 +174,7 @@ TEST_F(LivenessControlConnection, TheProcessIsHandedOverBeforeTheFirstFrame) {
   EXPECT_NE(fcntl(other.processes[0].get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-TEST(LivenessProcessDescriptor, OnlyRunningProcessesCount) {
+TEST(LivenessProcessDescriptor, OnlyRunningProcessCountsAsAlive) {
   const UniqueFd own = describe_own_process();
   if (!own.valid()) GTEST_SKIP() << "this kernel has no pidfd_open";
   EXPECT_TRUE(is_running_process(own.get()));
@@ -203,13 +203,13 @@ TEST(LivenessProcessDescriptor, OnlyRunningProcessesCount) {
   EXPECT_FALSE(is_running_process(other.get()));
 }
 
-TEST_F(LivenessControlConnection, ItKnowsWhetherBothEndsAreHere) {
+TEST_F(LivenessControlConnection, ConnectionKnowsWhetherBothEndsAreInOneProcess) {
   Sockets sockets = local_sockets();
   ASSERT_TRUE(connection_.start(StreamSocket(std::move(sockets.near)), -1).ok());
   EXPECT_TRUE(connection_.is_of_this_process());
 }
 
-TEST_F(LivenessControlConnection, FramesThatComeByteByByteAreWhole) {
+TEST_F(LivenessControlConnection, FramesArriveCompleteByteByByte) {
   start(local_sockets());
   greet();
   std::vector<std::byte> bytes;
@@ -226,7 +226,7 @@ TEST_F(LivenessControlConnection, FramesThatComeByteByByteAreWhole) {
 }
 
 // Sends more data than one round reads. All of it must arrive before the end.
-TEST_F(LivenessControlConnection, AllThatCameBeforeTheEndIsHandedOver) {
+TEST_F(LivenessControlConnection, FramesBeforeTheEndAreDelivered) {
   start(local_sockets());
   greet();
   constexpr uint32_t kCount = 1000;  // some 100 KB
@@ -245,7 +245,7 @@ TEST_F(LivenessControlConnection, AllThatCameBeforeTheEndIsHandedOver) {
   EXPECT_EQ(upcalls_.closed, 0);
 }
 
-TEST_F(LivenessControlConnection, WhatHasComeCanBeReadOutAtOnce) {
+TEST_F(LivenessControlConnection, ReceivedFramesCanBeReadAtOnce) {
   start(local_sockets());
   greet();
   std::vector<std::byte> bytes;
@@ -256,7 +256,7 @@ TEST_F(LivenessControlConnection, WhatHasComeCanBeReadOutAtOnce) {
   EXPECT_TRUE(upcalls_.ends.empty());
 }
 
-TEST_F(LivenessControlConnection, GarbageEndsItAfterWhatCameBefore) {
+TEST_F(LivenessControlConnection, GarbageEndsTheConnectionAfterEarlierFrames) {
   start(local_sockets());
   greet();
   write_far(frame_of(1));
@@ -273,7 +273,7 @@ TEST_F(LivenessControlConnection, GarbageEndsItAfterWhatCameBefore) {
   EXPECT_EQ(connection_.last_acknowledged_ns(100), 0u);
 }
 
-TEST_F(LivenessControlConnection, APeerThatDoesNotReadBoundsWhatWaits) {
+TEST_F(LivenessControlConnection, BacklogIsBoundedIfThePeerDoesNotRead) {
   start(local_sockets());
   int socket_bytes = 0;
   socklen_t length = sizeof(socket_bytes);
@@ -296,7 +296,7 @@ TEST_F(LivenessControlConnection, APeerThatDoesNotReadBoundsWhatWaits) {
   EXPECT_EQ(upcalls_.rooms, 1);
 }
 
-TEST_F(LivenessControlConnection, ClosingLetsEverythingLeaveFirst) {
+TEST_F(LivenessControlConnection, ClosingSendsPendingFramesFirst) {
   start(local_sockets());
   greet();
   uint32_t accepted = 0;
@@ -316,7 +316,7 @@ TEST_F(LivenessControlConnection, ClosingLetsEverythingLeaveFirst) {
 }
 
 // A reset is reported as a reset, not as the end of the peer.
-TEST_F(LivenessControlConnection, ATcpConnectionTellsOfAcknowledgementsAndOfAReset) {
+TEST_F(LivenessControlConnection, TcpConnectionReportsAcknowledgementsAndAReset) {
   start(tcp_sockets());
   EXPECT_FALSE(connection_.is_local());
   EXPECT_EQ(connection_.peer_address().to_string(), bound_address(far_.get())->to_string());
@@ -337,7 +337,7 @@ TEST_F(LivenessControlConnection, ATcpConnectionTellsOfAcknowledgementsAndOfARes
   EXPECT_THAT(upcalls_.ends[0], HasSubstr("reset"));
 }
 
-TEST_F(LivenessControlConnection, ALocalPeerCountsAsAcknowledgingUntilTheEnd) {
+TEST_F(LivenessControlConnection, LocalPeerCountsAsAcknowledgingUntilTheEnd) {
   start(local_sockets());
   EXPECT_EQ(connection_.last_acknowledged_ns(12345), 12345u);
   far_.reset();

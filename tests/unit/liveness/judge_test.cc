@@ -180,7 +180,7 @@ const std::vector<int> kOthers = {1, 2, 3, 4};
 
 // --- the graph ----------------------------------------------------------------------------------
 
-TEST(LivenessJudge, TheLowerRankConnectsFirstAndTheHigherOneAfterAWhile) {
+TEST(LivenessJudge, LowerRankConnectsFirstAndHigherRankAfterADelay) {
   Stage stage(2, 5);
   stage.judge.start(stage.now);
   EXPECT_THAT(stage.connects, UnorderedElementsAre(3, 4));
@@ -201,7 +201,7 @@ TEST(LivenessJudge, TheLowerRankConnectsFirstAndTheHigherOneAfterAWhile) {
 
 // --- death --------------------------------------------------------------------------------------
 
-TEST(LivenessJudge, WhoIsSilentDiesAfterTheDetectionTimeAndAllAreTold) {
+TEST(LivenessJudge, SilentRankIsDeclaredDeadAfterTheDetectionTime) {
   Stage stage(0, 5);
   stage.start(kOthers);
   const uint64_t begin = stage.now;
@@ -232,7 +232,7 @@ TEST(LivenessJudge, WhoIsSilentDiesAfterTheDetectionTimeAndAllAreTold) {
   EXPECT_EQ(stage.dead.size(), 1u);
 }
 
-TEST(LivenessJudge, WhatItsKernelAcknowledgesIsASignOfLife) {
+TEST(LivenessJudge, KernelAcknowledgementIsASignOfLife) {
   Stage stage(0, 5);
   stage.start(kOthers);
   for (int i = 0; i < 60; ++i) {
@@ -243,7 +243,7 @@ TEST(LivenessJudge, WhatItsKernelAcknowledgesIsASignOfLife) {
   EXPECT_THAT(stage.take(FrameType::kSuspect), IsEmpty());
 }
 
-TEST(LivenessJudge, DataThatComesIsASignOfLife) {
+TEST(LivenessJudge, ReceivedDataIsASignOfLife) {
   Stage stage(0, 5);
   stage.start(kOthers);
   for (int i = 0; i < 60; ++i) {
@@ -267,7 +267,7 @@ void vouch_through(Stage& stage, uint64_t duration, uint64_t age) {
   }
 }
 
-TEST(LivenessJudge, AFreshVouchKeepsARankAliveAndAStaleOneDoesNot) {
+TEST(LivenessJudge, FreshVouchKeepsARankAliveAndStaleOneDoesNot) {
   Stage stage(0, 5);
   stage.start(kOthers);
   vouch_through(stage, 3 * kT, kTiming.suspicion_ns() - 1);
@@ -277,7 +277,7 @@ TEST(LivenessJudge, AFreshVouchKeepsARankAliveAndAStaleOneDoesNot) {
 }
 
 // A repeated vouch, or one for an older question, is ignored.
-TEST(LivenessJudge, AVouchCountsOnce) {
+TEST(LivenessJudge, RepeatedVouchIsIgnored) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(kT / 2, {1, 2, 3});
@@ -299,7 +299,7 @@ TEST(LivenessJudge, AVouchCountsOnce) {
   EXPECT_EQ(stage.dead.size(), 1u);
 }
 
-TEST(LivenessJudge, ADeathIsPublishedUnlessMostAreSilent) {
+TEST(LivenessJudge, DeathIsPublishedUnlessMostRanksAreSilent) {
   for (const int silent : {2, 3}) {
     Stage stage(0, 5);
     stage.start(kOthers);
@@ -321,7 +321,7 @@ TEST(LivenessJudge, ADeathIsPublishedUnlessMostAreSilent) {
 
 // If only this rank considers another rank dead, a new connection from that rank is told that the
 // rank was given up.
-TEST(LivenessJudge, WhoIsDeadHereOnlyIsToldThatItWasGivenUp) {
+TEST(LivenessJudge, RankDeadOnlyHereIsToldThatItWasGivenUp) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(2 * kT, {1});
@@ -335,7 +335,7 @@ TEST(LivenessJudge, WhoIsDeadHereOnlyIsToldThatItWasGivenUp) {
   EXPECT_EQ(stage.closed.back(), stage.connections[3]);
 }
 
-TEST(LivenessJudge, WhoIsDeadForAllIsToldSo) {
+TEST(LivenessJudge, RankDeclaredDeadForAllIsTold) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(2 * kT, {1, 2, 3});
@@ -349,7 +349,7 @@ TEST(LivenessJudge, WhoIsDeadForAllIsToldSo) {
   EXPECT_EQ(stage.judge.fate(4), Fate::kDead);
 }
 
-TEST(LivenessJudge, APauseOfThisProcessIsNobodysSilence) {
+TEST(LivenessJudge, PauseOfThisProcessDoesNotCountAsSilence) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(kT * 9 / 10, {1, 2, 3});
@@ -361,7 +361,7 @@ TEST(LivenessJudge, APauseOfThisProcessIsNobodysSilence) {
   EXPECT_EQ(stage.dead.size(), 1u);
 }
 
-TEST(LivenessJudge, ATickThatIsALittleLateIsNoPause) {
+TEST(LivenessJudge, SlightlyLateTickIsNotAPause) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(kT * 9 / 10, {1, 2, 3});
@@ -370,7 +370,7 @@ TEST(LivenessJudge, ATickThatIsALittleLateIsNoPause) {
   EXPECT_EQ(stage.dead.size(), 1u);
 }
 
-TEST(LivenessJudge, ARefusalKillsOnlyWhoWasProvedAndHasNoConnection) {
+TEST(LivenessJudge, RefusalProvesDeathOnlyOfAProvedRankWithoutConnection) {
   Stage stage(0, 5);
   stage.judge.start(stage.now);
   stage.up(1);
@@ -392,7 +392,7 @@ TEST(LivenessJudge, ARefusalKillsOnlyWhoWasProvedAndHasNoConnection) {
 }
 
 // A silent listener is a stopped process, but not indefinitely.
-TEST(LivenessJudge, WhoWasReachedIsNotDeadForTwentyTimesTheDetectionTime) {
+TEST(LivenessJudge, SilentRankThatIsReachableDiesAfterTwentyDetectionTimes) {
   Stage stage(0, 5);
   stage.start(kOthers);
   uint64_t suspected = 0;
@@ -406,7 +406,7 @@ TEST(LivenessJudge, WhoWasReachedIsNotDeadForTwentyTimesTheDetectionTime) {
   EXPECT_LE(stage.now - suspected, 22 * kT);
 }
 
-TEST(LivenessJudge, TheExitOfAProcessIsItsDeath) {
+TEST(LivenessJudge, ExitOfAProcessIsItsDeath) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.judge.on_exit(3, stage.now);
@@ -438,7 +438,7 @@ TEST(LivenessJudge, FactsOfAnotherIncarnationAreIgnored) {
   EXPECT_THAT(stage.take(FrameType::kFate), UnorderedElementsAre(2, 3));  // not back to the sender
 }
 
-TEST(LivenessJudge, LeftWinsOverDeadAndIsSpreadToo) {
+TEST(LivenessJudge, LeftOverridesDeadAndIsForwarded) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(1, fate_of(4, Fate::kDead));
@@ -452,7 +452,7 @@ TEST(LivenessJudge, LeftWinsOverDeadAndIsSpreadToo) {
   EXPECT_THAT(stage.left, IsEmpty());  // the rank's end was reported once
 }
 
-TEST(LivenessJudge, WhoIsDeclaredDeadEndsEverything) {
+TEST(LivenessJudge, RankToldThatItIsDeadClosesEveryConnection) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(3, fate_of(0, Fate::kDead));
@@ -469,7 +469,7 @@ TEST(LivenessJudge, WhoIsDeclaredDeadEndsEverything) {
   EXPECT_EQ(stage.closed.back(), stage.connections[2]);
 }
 
-TEST(LivenessJudge, NoticesGoOnceToAllButTheirTeller) {
+TEST(LivenessJudge, NoticeIsForwardedOnceToAllButItsSender) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(1, abort_of(3, 7));  // the rank need not be a neighbour
@@ -503,7 +503,7 @@ TEST(LivenessJudge, NoticesGoOnceToAllButTheirTeller) {
   EXPECT_EQ(stage.notices.size(), 2u);
 }
 
-TEST(LivenessJudge, ANewConnectionGetsAllNewsInOrder) {
+TEST(LivenessJudge, NewConnectionGetsAllNewsInOrder) {
   Stage stage(0, 6);
   stage.start({1, 2, 4});
   for (uint32_t i = 0; i < 5; ++i) stage.judge.publish(abort_of(0, i));
@@ -520,7 +520,7 @@ TEST(LivenessJudge, ANewConnectionGetsAllNewsInOrder) {
   EXPECT_EQ(stage.take(FrameType::kAborted).size(), 5u);
 }
 
-TEST(LivenessJudge, AFullConnectionGetsTheRestWhenThereIsRoom) {
+TEST(LivenessJudge, FullConnectionGetsTheRestOnceThereIsRoom) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.judge.publish(abort_of(0, 1));
@@ -540,7 +540,7 @@ Frame question_of(int rank, uint32_t number) {
   return {.type = FrameType::kSuspect, .subject = rank, .number = number};
 }
 
-TEST(LivenessJudge, AQuestionIsPassedOnOnceAndAnsweredByWhoHasHeardOfTheRank) {
+TEST(LivenessJudge, QuestionIsForwardedOnceAndAnsweredByAWitness) {
   Stage stage(0, 5);
   stage.start({1, 2, 3});
   // This rank has never received anything from rank 4.
@@ -570,7 +570,7 @@ TEST(LivenessJudge, AQuestionIsPassedOnOnceAndAnsweredByWhoHasHeardOfTheRank) {
   EXPECT_EQ(frames.at(0).value, 0u);
 }
 
-TEST(LivenessJudge, WhoHasMissedQuestionsLearnsHowFarTheyAre) {
+TEST(LivenessJudge, RankWithAnOldQuestionLearnsTheLatestNumber) {
   Stage stage(0, 5);
   stage.start({1, 2, 3});
   stage.frame(1, question_of(4, 8));
@@ -582,7 +582,7 @@ TEST(LivenessJudge, WhoHasMissedQuestionsLearnsHowFarTheyAre) {
 }
 
 // Other ranks keep asking about a rank that this one does not watch, and no rank vouches.
-TEST(LivenessJudge, SilenceThatNobodyAnswersIsBelieved) {
+TEST(LivenessJudge, UnansweredSilenceIsBelieved) {
   for (const bool vouched : {false, true}) {
     Stage stage(0, 16);  // watches 1, 15, 4 and 12
     stage.start({1, 15, 4, 12});
@@ -605,7 +605,7 @@ TEST(LivenessJudge, SilenceThatNobodyAnswersIsBelieved) {
   }
 }
 
-TEST(LivenessJudge, AnInquiryIsAnsweredByTheOthers) {
+TEST(LivenessJudge, InquiryIsAnsweredByOtherRanks) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
   stage.judge.inquire(4, stage.now);  // rank 4 has an open connection
@@ -626,7 +626,7 @@ TEST(LivenessJudge, AnInquiryIsAnsweredByTheOthers) {
 
 // --- letters ------------------------------------------------------------------------------------
 
-TEST(LivenessJudge, ALetterIsSentUntilItIsTaken) {
+TEST(LivenessJudge, LetterIsSentUntilAccepted) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.judge.post(2, LetterType::kCall, 5, "note", stage.now);
@@ -648,7 +648,7 @@ TEST(LivenessJudge, ALetterIsSentUntilItIsTaken) {
   EXPECT_THAT(stage.take(FrameType::kLetter), IsEmpty());
 }
 
-TEST(LivenessJudge, ALetterMakesAConnectionWhereThereIsNone) {
+TEST(LivenessJudge, LetterOpensAConnectionIfThereIsNone) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
   stage.connects.clear();
@@ -658,7 +658,7 @@ TEST(LivenessJudge, ALetterMakesAConnectionWhereThereIsNone) {
   EXPECT_THAT(stage.take(FrameType::kLetter), ElementsAre(8));
 }
 
-TEST(LivenessJudge, ALetterThatComesTwiceIsHandedOverOnceAndTakenTwice) {
+TEST(LivenessJudge, RepeatedLetterIsDeliveredOnceAndAcceptedAgain) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(2, letter_of(LetterType::kKnock, 2, 1, 40));
@@ -688,7 +688,7 @@ TEST(LivenessJudge, ALetterThatComesTwiceIsHandedOverOnceAndTakenTwice) {
   EXPECT_EQ(stage.take(FrameType::kLetterTaken).size(), 3u);
 }
 
-TEST(LivenessJudge, AnswersComeOnlyToQuestions) {
+TEST(LivenessJudge, AnswerIsAcceptedOnlyToAQuestion) {
   Stage stage(0, 5);
   stage.start(kOthers);
   const Frame answer = letter_of(LetterType::kAnswer, 2, kUncounted, 9);
@@ -708,7 +708,7 @@ TEST(LivenessJudge, AnswersComeOnlyToQuestions) {
 
 // --- ends ---------------------------------------------------------------------------------------
 
-TEST(LivenessJudge, WhereARankListensIsToldByItAndByVouches) {
+TEST(LivenessJudge, AddressOfARankComesFromItselfAndFromVouches) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(2, {.type = FrameType::kHere, .subject = 2, .text = "place of 2"});
@@ -727,7 +727,7 @@ TEST(LivenessJudge, WhereARankListensIsToldByItAndByVouches) {
   EXPECT_EQ(vouches.front().text, "place of 4");
 }
 
-TEST(LivenessJudge, TheLastFailureToConnectIsTold) {
+TEST(LivenessJudge, LastConnectFailureIsReported) {
   Stage stage(0, 5);
   stage.judge.start(stage.now);
   EXPECT_EQ(stage.judge.last_failure(1), "");
@@ -738,7 +738,7 @@ TEST(LivenessJudge, TheLastFailureToConnectIsTold) {
 }
 
 // |introduced| is not a neighbour of rank 0 among 16 ranks.
-TEST(LivenessJudge, AConnectionForAnIntroductionEndsWithTheAnswer) {
+TEST(LivenessJudge, ConnectionForAnIntroductionEndsWithTheAnswer) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
   stage.judge.post(8, LetterType::kProfile, 1, "mine", stage.now);
@@ -758,7 +758,7 @@ TEST(LivenessJudge, AConnectionForAnIntroductionEndsWithTheAnswer) {
   EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
 }
 
-TEST(LivenessJudge, AnIntroductionDoesNotEndAConnectionThatHadAnotherUse) {
+TEST(LivenessJudge, IntroductionKeepsAConnectionWithAnotherUse) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
   stage.up(8, true);
@@ -777,7 +777,7 @@ TEST(LivenessJudge, AnIntroductionDoesNotEndAConnectionThatHadAnotherUse) {
   EXPECT_THAT(stage.take(FrameType::kRelease), ElementsAre(8));
 }
 
-TEST(LivenessJudge, ARankThatWasMetOnceRestsAndGoesOnWhereItWas) {
+TEST(LivenessJudge, IdleRankRestsAndResumesWhereItWas) {
   Stage stage(0, 16);
   const std::vector<int> neighbours = {1, 15, 4, 12};
   stage.start(neighbours);
@@ -814,7 +814,7 @@ TEST(LivenessJudge, ARankThatWasMetOnceRestsAndGoesOnWhereItWas) {
   EXPECT_EQ(stage.letters.size(), 1U);
 }
 
-TEST(LivenessJudge, ARankThatRestsIsKilledByARefusalAsBefore) {
+TEST(LivenessJudge, RefusalProvesDeathOfARestingRank) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
   stage.judge.post(8, LetterType::kCall, 0, "first", stage.now);
@@ -830,7 +830,7 @@ TEST(LivenessJudge, ARankThatRestsIsKilledByARefusalAsBefore) {
   EXPECT_EQ(stage.dead.front().first, 8);
 }
 
-TEST(LivenessJudge, AttemptsForLettersAreBoundedAndTakeTurns) {
+TEST(LivenessJudge, ConnectAttemptsForLettersAreBoundedAndTakeTurns) {
   Stage stage(0, 100);
   stage.judge.start(stage.now);
   for (const int neighbour : std::exchange(stage.connects, {})) stage.up(neighbour, true);
@@ -852,7 +852,7 @@ TEST(LivenessJudge, AttemptsForLettersAreBoundedAndTakeTurns) {
   EXPECT_EQ(std::set<int>(stage.connects.begin(), stage.connects.end()).size(), 60U);
 }
 
-TEST(LivenessJudge, WhoWasAskedForAnIntroductionAgreesToTheEnd) {
+TEST(LivenessJudge, RankAskedForAnIntroductionAgreesToTheEnd) {
   Stage stage(8, 16);
   stage.start({7, 9, 4, 12});
   stage.up(0);
@@ -865,7 +865,7 @@ TEST(LivenessJudge, WhoWasAskedForAnIntroductionAgreesToTheEnd) {
   EXPECT_THAT(stage.closed, ElementsAre(stage.connections[0]));
 }
 
-TEST(LivenessJudge, AGoodbyeIsAcknowledgedToWhoSaysIt) {
+TEST(LivenessJudge, GoodbyeIsAcknowledgedToItsSender) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(1, fate_of(3, Fate::kLeft));  // reported by another rank
@@ -884,7 +884,7 @@ TEST(LivenessJudge, AGoodbyeIsAcknowledgedToWhoSaysIt) {
   EXPECT_EQ(stage.closed.back(), stage.connections[2]);
 }
 
-TEST(LivenessJudge, WhoLeavesWaitsForAllGoodbyesToBeTaken) {
+TEST(LivenessJudge, LeavingRankWaitsForAllAcknowledgements) {
   Stage stage(0, 5);
   stage.start(kOthers);
   EXPECT_FALSE(stage.judge.has_left());
@@ -907,7 +907,7 @@ TEST(LivenessJudge, WhoLeavesWaitsForAllGoodbyesToBeTaken) {
   EXPECT_THAT(stage.take(FrameType::kAborted), UnorderedElementsAre(2, 3));
 }
 
-TEST(LivenessJudge, AnIdleConnectionEndsWhenBothAgree) {
+TEST(LivenessJudge, IdleConnectionEndsIfBothSidesAgree) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
   stage.judge.post(8, LetterType::kKnock, 1, {}, stage.now);
@@ -927,7 +927,7 @@ TEST(LivenessJudge, AnIdleConnectionEndsWhenBothAgree) {
   EXPECT_THAT(stage.dead, IsEmpty());  // this rank is not a watcher
 }
 
-TEST(LivenessJudge, AReleaseIsAgreedToUnlessTheConnectionIsNeeded) {
+TEST(LivenessJudge, ReleaseIsAcceptedUnlessTheConnectionIsNeeded) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});
   stage.up(8);
@@ -948,7 +948,7 @@ TEST(LivenessJudge, AReleaseIsAgreedToUnlessTheConnectionIsNeeded) {
 
 // --- beats --------------------------------------------------------------------------------------
 
-TEST(LivenessJudge, ASignOfLifeGoesToEachConnectionEveryTenthOfTheDetectionTime) {
+TEST(LivenessJudge, SignOfLifeIsSentEveryTenthOfTheDetectionTime) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(kT, kOthers);

@@ -63,7 +63,7 @@ void expect_equal(const Frame& a, const Frame& b) {
   EXPECT_EQ(a.text, b.text);
 }
 
-TEST(LivenessFrame, EveryTypeAndLengthComesOutAsItWentIn) {
+TEST(LivenessFrame, EveryTypeAndLengthReadsBackAsWritten) {
   for (int type = 1; type <= static_cast<int>(kLastFrameType); ++type) {
     for (const size_t length : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, kMaxFrameText}) {
       Frame sent = example_frame(length);
@@ -80,7 +80,7 @@ TEST(LivenessFrame, EveryTypeAndLengthComesOutAsItWentIn) {
   }
 }
 
-TEST(LivenessFrame, ItsBytesAreThoseOfTheProtocol) {
+TEST(LivenessFrame, EncodingMatchesTheProtocol) {
   const std::vector<std::byte> bytes = encoded(example_frame(2));
   const unsigned char expected[] = {4,    0xfe, 2,    0,    6,    0,    0,    0,
                                     0xef, 0xcd, 0xab, 0x89, 0x10, 0x32, 0x54, 0x76,
@@ -89,7 +89,7 @@ TEST(LivenessFrame, ItsBytesAreThoseOfTheProtocol) {
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof(expected)), 0);
 }
 
-TEST(LivenessFrame, AnIncompleteOneIsWaitedFor) {
+TEST(LivenessFrame, IncompleteFrameWaitsForMoreBytes) {
   const std::vector<std::byte> bytes = encoded(example_frame(40));
   Frame got;
   size_t used = 77;
@@ -100,7 +100,7 @@ TEST(LivenessFrame, AnIncompleteOneIsWaitedFor) {
   EXPECT_EQ(decode(bytes, 7, &got, &used), Decoded::kFrame);
 }
 
-TEST(LivenessFrame, ATextThatIsTooLongIsCut) {
+TEST(LivenessFrame, OverlongTextIsTruncated) {
   const std::vector<std::byte> bytes = encoded(example_frame(kMaxFrameText + 1));
   EXPECT_EQ(bytes.size(), kFrameHeaderBytes + kMaxFrameText);
   Frame got;
@@ -110,7 +110,7 @@ TEST(LivenessFrame, ATextThatIsTooLongIsCut) {
 }
 
 // The header alone reveals garbage, so the decoder does not wait for an oversized text.
-TEST(LivenessFrame, GarbageIsTold) {
+TEST(LivenessFrame, GarbageIsRefused) {
   struct Case {
     size_t at;
     std::vector<unsigned char> bytes;
@@ -140,7 +140,7 @@ TEST(LivenessFrame, GarbageIsTold) {
   }
 }
 
-TEST(LivenessFrame, OnlyAProfileIsLong) {
+TEST(LivenessFrame, OnlyAProfileMayHaveALongText) {
   Frame profile{.type = FrameType::kLetter, .code = static_cast<uint8_t>(LetterType::kProfile)};
   profile.text = std::string(kMaxProfileText, 'p');
   std::vector<std::byte> bytes = encoded(profile);
@@ -163,7 +163,7 @@ TEST(LivenessFrame, OnlyAProfileIsLong) {
 
 // --- addresses and profiles -------------------------------------------------------------------
 
-TEST(LivenessAddressBook, FindsWhatIsKnown) {
+TEST(LivenessAddressBook, ReportedAddressIsPreferred) {
   const auto place = [](const char* text, uint16_t port) {
     return Address::parse_numeric(text, port).value();
   };
@@ -191,7 +191,7 @@ TEST(LivenessAddressBook, FindsWhatIsKnown) {
   }
 }
 
-TEST(LivenessProfileBook, TheNewestProfileStaysUntilItIsRemoved) {
+TEST(LivenessProfileBook, NewestProfileStaysUntilRemoved) {
   ProfileBook book;
   EXPECT_EQ(book.find(3), "");
   book.put(3, "old");
@@ -245,7 +245,7 @@ std::vector<int> distances(const Ring& ring, int from, const std::function<bool(
 
 const auto nobody = [](int) { return false; };
 
-TEST(LivenessRing, FourNeighboursThatWatchEachOther) {
+TEST(LivenessRing, FourNeighboursWatchEachOther) {
   for (const int size : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 25, 64, 100}) {
     const Ring ring(on_hosts(in_blocks(size, 1)));
     EXPECT_EQ(ring.size(), size);
@@ -262,7 +262,7 @@ TEST(LivenessRing, FourNeighboursThatWatchEachOther) {
   }
 }
 
-TEST(LivenessRing, NeighboursAreAtOneAndAtTheRootOfTheSize) {
+TEST(LivenessRing, NeighboursAreAtDistanceOneAndTheRootOfTheSize) {
   const Ring ring(on_hosts(in_blocks(100, 1)));
   EXPECT_EQ(ring.neighbours(0, nobody), (std::vector<int>{1, 99, 10, 90}));
   EXPECT_EQ(ring.neighbours(95, nobody), (std::vector<int>{96, 94, 5, 85}));
@@ -271,7 +271,7 @@ TEST(LivenessRing, NeighboursAreAtOneAndAtTheRootOfTheSize) {
   EXPECT_EQ(ring.neighbours(0, some), (std::vector<int>{3, 99, 10, 89}));
 }
 
-TEST(LivenessRing, StaysConnectedWithoutAnySingleRank) {
+TEST(LivenessRing, GraphStaysConnectedWithoutAnySingleRank) {
   for (const int each : {1, 2, 4, 8}) {
     for (const int size : {2, 3, 5, 8, 12, 16, 30}) {
       const Ring ring(on_hosts(in_blocks(size, each)));
@@ -300,7 +300,7 @@ TEST(LivenessRing, RanksAreFewStepsApart) {
   }
 }
 
-TEST(LivenessRing, HostsAlternate) {
+TEST(LivenessRing, HostsAlternateInTheRing) {
   // The first of each host, then the second of each.
   const Ring ring(on_hosts({0, 0, 0, 1, 1, 2}));
   std::vector<int> order = {0};
@@ -314,7 +314,7 @@ TEST(LivenessRing, HostsAlternate) {
 
 // A rank on another host is chosen if one follows after at most three ranks on the same host, and
 // not if it is farther away.
-TEST(LivenessRing, ANeighbourOnAnotherHostIsPreferredWhereOneIsNear) {
+TEST(LivenessRing, NearNeighbourOnAnotherHostIsPreferred) {
   // The order is 0 and 20, then 1 to 19 of the first host. Neighbours are at distances 1 and 5.
   std::vector<int> hosts(21, 0);
   hosts.back() = 1;
@@ -336,7 +336,7 @@ TEST(LivenessRing, ANeighbourOnAnotherHostIsPreferredWhereOneIsNear) {
   EXPECT_EQ(one.neighbours(4, nobody), (std::vector<int>{5, 3, 7, 1}));
 }
 
-TEST(LivenessRing, WhoIsAloneHasNoNeighbour) {
+TEST(LivenessRing, LastRankHasNoNeighbour) {
   const Ring ring(on_hosts(in_blocks(9, 3)));
   EXPECT_TRUE(ring.neighbours(4, [](int rank) { return rank != 4; }).empty());
   EXPECT_EQ(ring.neighbours(4, [](int rank) { return rank != 4 && rank != 7; }),
@@ -381,7 +381,7 @@ TEST(LivenessNews, EachFactIsKeptOnce) {
   EXPECT_FALSE(news.knows(fate_of(2, Fate::kLeft)));
 }
 
-TEST(LivenessNews, TheOldestNoticesGoAndFatesStay) {
+TEST(LivenessNews, OldestNoticesAreDroppedAndFatesStay) {
   News news;
   EXPECT_TRUE(news.add(fate_of(1, Fate::kDead), -1));
   for (uint32_t i = 0; i < News::kMaxNotices; ++i) {
@@ -417,7 +417,7 @@ std::vector<uint32_t> numbers(const Letters& letters) {
   return result;
 }
 
-TEST(LivenessLetters, WaitInOrderUntilTheyAreTaken) {
+TEST(LivenessLetters, LettersWaitInOrderUntilAccepted) {
   Letters letters;
   for (int i = 1; i <= 4; ++i) {
     const Frame& letter = letters.add(3, LetterType::kCall, 10u + static_cast<unsigned>(i), "t");
@@ -437,7 +437,7 @@ TEST(LivenessLetters, WaitInOrderUntilTheyAreTaken) {
   EXPECT_TRUE(letters.waiting().empty());
 }
 
-TEST(LivenessLetters, AKnockAndAQuestionReplaceWhatTheyRepeat) {
+TEST(LivenessLetters, KnockAndQuestionReplaceTheirEarlierOnes) {
   Letters letters;
   letters.add(0, LetterType::kKnock, 1, {});
   letters.add(0, LetterType::kQuestion, 1, "a");
@@ -454,7 +454,7 @@ TEST(LivenessLetters, AKnockAndAQuestionReplaceWhatTheyRepeat) {
   EXPECT_EQ(numbers(letters), (std::vector<uint32_t>{3, 4, 6, 7, 8}));
 }
 
-TEST(LivenessLetters, TheOldestGoesWhenThereAreTooMany) {
+TEST(LivenessLetters, OldestLetterIsDroppedAtTheLimit) {
   Letters letters;
   for (size_t i = 0; i < Letters::kMaxWaiting; ++i) letters.add(0, LetterType::kCall, i, {});
   EXPECT_EQ(letters.waiting().size(), Letters::kMaxWaiting);
@@ -465,7 +465,7 @@ TEST(LivenessLetters, TheOldestGoesWhenThereAreTooMany) {
   EXPECT_EQ(letters.waiting().back().number, Letters::kMaxWaiting + 1);
 }
 
-TEST(LivenessLetters, OneThatCameIsNotNewAlsoWhereNumbersWrap) {
+TEST(LivenessLetters, RepeatedLetterIsRecognizedAcrossAWrapOfNumbers) {
   Letters letters;
   EXPECT_TRUE(letters.is_new(1));
   EXPECT_FALSE(letters.is_new(0));
@@ -496,7 +496,7 @@ std::unique_ptr<Mail> mail_of(uint64_t value) {
   return mail;
 }
 
-TEST(LivenessMailbox, MailComesInOrderAndRings) {
+TEST(LivenessMailbox, MailArrivesInOrderAndRingsTheDoorbell) {
   const UniqueFd doorbell = make_doorbell();
   Mailbox mailbox(doorbell.get());
   EXPECT_FALSE(mailbox.waiting());
@@ -515,7 +515,7 @@ TEST(LivenessMailbox, MailComesInOrderAndRings) {
   mailbox.push(mail_of(4));  // deleted with the mailbox
 }
 
-TEST(LivenessMailbox, NothingIsLostBetweenTwoThreads) {
+TEST(LivenessMailbox, NoMailIsLostBetweenTwoThreads) {
   constexpr uint64_t kCount = 20'000;
   const UniqueFd doorbell = make_doorbell();
   Mailbox mailbox(doorbell.get());

@@ -204,7 +204,7 @@ void chaos(uint64_t seed) {
   EXPECT_LT(job.frames(), 60'000U * static_cast<uint64_t>(size));
 }
 
-TEST(LivenessSimulation, LivesThroughChaos) { for_seeds(400, chaos); }
+TEST(LivenessSimulation, NoReachableRankIsDeclaredDeadInRandomFaults) { for_seeds(400, chaos); }
 
 // Partitions the network. A partition shorter than the detection time has no consequence.
 void partition(uint64_t seed) {
@@ -257,7 +257,7 @@ void partition(uint64_t seed) {
   EXPECT_EQ(job.violation(), "");
 }
 
-TEST(LivenessSimulation, APartitionIsToldOnBothSidesOrNowhere) { for_seeds(300, partition); }
+TEST(LivenessSimulation, PartitionIsReportedOnBothSidesOrNotAtAll) { for_seeds(300, partition); }
 
 // Kills whole hosts at once, possibly with all watchers of some of their ranks.
 void hosts_die(uint64_t seed) {
@@ -280,9 +280,9 @@ void hosts_die(uint64_t seed) {
   EXPECT_TRUE(all_know(job));
 }
 
-TEST(LivenessSimulation, DeathsOfWholeHostsAreKnown) { for_seeds(200, hosts_die); }
+TEST(LivenessSimulation, DeathOfWholeHostsReachesEveryRank) { for_seeds(200, hosts_die); }
 
-TEST(LivenessSimulation, AKilledProcessIsKnownAtOnce) {
+TEST(LivenessSimulation, DeathOfAKilledProcessIsKnownAtOnce) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937_64 choose(seed);
@@ -301,7 +301,7 @@ TEST(LivenessSimulation, AKilledProcessIsKnownAtOnce) {
 }
 
 // All of a rank's neighbours leave, then the rank dies; by then some rank watches it.
-TEST(LivenessSimulation, TheGraphIsRepairedAfterLeaves) {
+TEST(LivenessSimulation, GraphIsRepairedAfterRanksLeave) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Simulation job(seed, one_each(24), kT);
@@ -318,7 +318,7 @@ TEST(LivenessSimulation, TheGraphIsRepairedAfterLeaves) {
   }
 }
 
-TEST(LivenessSimulation, AnAbortReachesRanksThatWereStopped) {
+TEST(LivenessSimulation, AbortReachesRanksThatWereStopped) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Simulation job(seed, one_each(9), kT);
     job.start();
@@ -333,7 +333,7 @@ TEST(LivenessSimulation, AnAbortReachesRanksThatWereStopped) {
   }
 }
 
-TEST(LivenessSimulation, EverybodyLeavesAtOnce) {
+TEST(LivenessSimulation, AllRanksMayLeaveAtOnce) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Simulation job(seed, one_each(40), kT);
     job.start();
@@ -405,7 +405,7 @@ void introductions(uint64_t seed) {
   }
 }
 
-TEST(LivenessSimulation, RanksThatIntroduceThemselvesKnowEachOther) {
+TEST(LivenessSimulation, RanksThatIntroduceThemselvesHaveEachOthersProfiles) {
   for_seeds(60, introductions);
 }
 
@@ -456,7 +456,7 @@ void large_job(int size) {
   EXPECT_LE(job.most_connections(), 64U);
 }
 
-TEST(LivenessSimulation, ALargeJobIsBounded) {
+TEST(LivenessSimulation, LargeJobUsesBoundedFramesAndConnections) {
   large_job(std::getenv("HETCOMM_TEST_LONG") != nullptr ? 4096 : 512 / kPart);
 }
 
