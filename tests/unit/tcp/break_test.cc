@@ -85,7 +85,7 @@ Code send_bytes(Endpoint& endpoint, size_t size) {
   return endpoint.send(MessageHeader{}, {{&local, 1}, 0, size});
 }
 
-TEST(TcpPassage, TheOpeningIsNoData) {
+TEST(TcpPassage, OpeningDoesNotCountAsData) {
   Pair pair;
   pair.idle();
   EXPECT_EQ(pair.ea().passage(), Passage::kNothing);
@@ -101,7 +101,7 @@ TEST(TcpPassage, TheOpeningIsNoData) {
 }
 
 // The network is cut, and then a message or a put is sent.
-TEST(TcpPassage, WhatNobodyAcknowledgesIsBlocked) {
+TEST(TcpPassage, UnacknowledgedDataCountsAsBlocked) {
   for (const bool by_put : {false, true}) {
     Pair pair("TCP_STREAMS=1;DETECTION_TIME=2s");
     ASSERT_EQ(send_bytes(pair.ea(), 40), Code::kOk);
@@ -137,7 +137,7 @@ TEST(TcpPassage, WhatNobodyAcknowledgesIsBlocked) {
   }
 }
 
-TEST(TcpRevoke, InTheMiddleOfAFrame) {
+TEST(TcpRevoke, RevokeInsideAFrameStopsAccess) {
   std::mt19937_64 random(1);
   for (const char* settings :
        {kSmallBuffers, "TCP_STREAMS=3;TCP_SOCKET_BUFFER=64K;TCP_CHUNK=300K"}) {
@@ -160,7 +160,7 @@ TEST(TcpRevoke, InTheMiddleOfAFrame) {
   }
 }
 
-TEST(TcpRevoke, InsideThePutsUpcall) {
+TEST(TcpRevoke, RevokeInsideTheUpcallOfAPutStopsAccess) {
   Pair pair("TCP_CHUNK=64K");
   Transfer transfer(pair);
   pair.rb().put_hook = [&] {
@@ -173,7 +173,7 @@ TEST(TcpRevoke, InsideThePutsUpcall) {
   EXPECT_EQ(pair.rb().put_bytes[1], 64u << 10);
 }
 
-TEST(TcpCancel, InTheMiddleOfAFrame) {
+TEST(TcpCancel, CancelInsideAFrameStopsAccess) {
   std::mt19937_64 random(2);
   for (const char* settings :
        {kSmallBuffers, "TCP_STREAMS=3;TCP_SOCKET_BUFFER=64K;TCP_CHUNK=300K"}) {
@@ -199,7 +199,7 @@ TEST(TcpCancel, InTheMiddleOfAFrame) {
   }
 }
 
-TEST(TcpCancel, InEveryState) {
+TEST(TcpCancel, CancelInEveryStateStopsAccess) {
   Pair pair(kSmallBuffers);
   ASSERT_NO_FATAL_FAILURE(expect_put_works(pair));
   {
@@ -252,7 +252,7 @@ void fill_the_stream(Pair& pair) {
 
 constexpr size_t kOverMessages = 16u << 20;  // more than the sockets can buffer
 
-TEST(TcpRevoke, InTheMiddleOfAFrameOnTheMessageStream) {
+TEST(TcpRevoke, RevokeInsideAFrameOnTheMessageStreamStopsAccess) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(expect_no_bulk_streams(pair));
   for (int i = 0; i < 3; ++i) {
@@ -272,7 +272,7 @@ TEST(TcpRevoke, InTheMiddleOfAFrameOnTheMessageStream) {
   }
 }
 
-TEST(TcpCancel, InTheMiddleOfAFrameOnTheMessageStream) {
+TEST(TcpCancel, CancelInsideAFrameOnTheMessageStreamStopsAccess) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(expect_no_bulk_streams(pair));
   for (int i = 0; i < 3; ++i) {
@@ -318,7 +318,7 @@ void destroy_in_the_middle_of_a_put(bool sender_goes, uint64_t* took_ns) {
   EXPECT_TRUE(left.completed.empty());
 }
 
-TEST(TcpClose, DestroyedInTheMiddleOfAPut) {
+TEST(TcpClose, PeerNoticesDestructionDuringAPut) {
   for (const bool sender_goes : {true, false}) {
     uint64_t fastest = UINT64_MAX;
     for (int round = 0; round < 4; ++round) {
@@ -330,7 +330,7 @@ TEST(TcpClose, DestroyedInTheMiddleOfAPut) {
   }
 }
 
-TEST(TcpClose, WhatWasSentBeforeIsTaken) {
+TEST(TcpClose, DataSentBeforeTheCloseIsReceived) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(expect_put_works(pair));
   Transfer transfer(pair, 300000);
@@ -350,7 +350,7 @@ TEST(TcpClose, WhatWasSentBeforeIsTaken) {
   EXPECT_THAT(std::string(pair.rb().failure.text()), HasSubstr("connection closed by peer"));
 }
 
-TEST(TcpClose, SendAfterThePeerHasGone) {
+TEST(TcpClose, SendToAClosedPeerFailsOnce) {
   Pair pair;
   pair.b.endpoints.clear();
   int sent = 0;
@@ -361,7 +361,7 @@ TEST(TcpClose, SendAfterThePeerHasGone) {
   ASSERT_TRUE(pair.run([&] { return pair.ra().failures == 1; }));
 }
 
-TEST(TcpClose, ManyRoundsFromInsideUpcalls) {
+TEST(TcpClose, EndpointMayBeDestroyedInAnyUpcall) {
   // Both sides send and put. The endpoint is destroyed at a random moment, inside an upcall of the
   // other side.
   std::mt19937_64 random(5);
@@ -475,7 +475,7 @@ struct Victim {
   std::unique_ptr<RawPeer> messages;
 };
 
-TEST(TcpHostile, HeadsThatNoPeerSends) {
+TEST(TcpHostile, ImpossibleHeadersFailTheConnection) {
   std::vector<tcp::HeadBytes> heads(8);
   tcp::encode_message_head(heads[0], {}, tcp::kMaxMessageBytes + 1);
   heads[1].fill(std::byte{0xff});
@@ -497,7 +497,7 @@ TEST(TcpHostile, HeadsThatNoPeerSends) {
 }
 
 // Each side gets a frame that only the other side may send.
-TEST(TcpHostile, StreamsFramesFromTheWrongSide) {
+TEST(TcpHostile, StreamsFrameFromTheWrongSideFailsTheConnection) {
   using Kind = tcp::StreamsNote::Kind;
   Pair pair;
   auto& opens = static_cast<tcp::TcpEndpoint&>(pair.ea());
@@ -510,7 +510,7 @@ TEST(TcpHostile, StreamsFramesFromTheWrongSide) {
 
 // Puts over the message stream come in fragments, with messages between them. Frames without a
 // meaning there are refused.
-TEST(TcpHostile, PutsThatNoPeerSends) {
+TEST(TcpHostile, ImpossiblePutsFailTheConnection) {
   {
     Victim victim;
     victim.put_head(*victim.messages, victim.target(0), tcp::kMaxFragmentBytes + 1);
@@ -529,7 +529,7 @@ TEST(TcpHostile, PutsThatNoPeerSends) {
   }
 }
 
-TEST(TcpHostile, PutsThatWereNotAllowed) {
+TEST(TcpHostile, UnauthorizedPutsFailTheConnection) {
   const auto expect_failure = [](const char* text, auto&& change, uint32_t length) {
     Victim victim;
     RawPeer bulk(victim.node, 1, victim.id);
@@ -561,7 +561,7 @@ TEST(TcpHostile, PutsThatWereNotAllowed) {
   expect_failure("too long", keep, tcp::kMaxPutBytes + 1);
 }
 
-TEST(TcpHostile, MessageOnABulkStream) {
+TEST(TcpHostile, MessageOnABulkStreamFailsTheConnection) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);
   tcp::HeadBytes head;
@@ -571,7 +571,7 @@ TEST(TcpHostile, MessageOnABulkStream) {
   EXPECT_THAT(victim.text(), HasSubstr("message on a bulk stream"));
 }
 
-TEST(TcpHostile, RevokedTokenIsDroppedSilently) {
+TEST(TcpHostile, PutToARevokedTargetIsDroppedSilently) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);
   victim.node.to(0).abilities().exposer->revoke(victim.key);
@@ -595,7 +595,7 @@ TEST(TcpHostile, RevokedTokenIsDroppedSilently) {
   EXPECT_EQ(other[5], std::byte{1});
 }
 
-TEST(TcpHostile, ClosedInTheMiddleOfAFrame) {
+TEST(TcpHostile, CloseInsideAFrameFailsTheConnection) {
   for (const size_t bytes : {1u, 39u, 40u, 41u, 100u}) {
     Victim victim;
     tcp::HeadBytes head;
@@ -610,7 +610,7 @@ TEST(TcpHostile, ClosedInTheMiddleOfAFrame) {
   }
 }
 
-TEST(TcpHostile, ByteByByte) {
+TEST(TcpHostile, FramesArriveCompleteByteByByte) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);
   tcp::HeadBytes head;
@@ -630,7 +630,7 @@ TEST(TcpHostile, ByteByByte) {
   EXPECT_EQ(victim.node.from(0).messages[2].number, 42u);
 }
 
-TEST(TcpHostile, StreamsThatDoNotBelong) {
+TEST(TcpHostile, ForeignStreamsAreRefused) {
   Victim victim;
   RawPeer again(victim.node, 0, victim.id);
   RawPeer bulk(victim.node, 2, victim.id);
@@ -653,7 +653,7 @@ TEST(TcpHostile, StreamsThatDoNotBelong) {
 }
 
 // Every byte of the connection's name is checked, and so is the sender.
-TEST(TcpHostile, AStreamOfAnotherConnectionCarriesNoPuts) {
+TEST(TcpHostile, StreamOfAnotherConnectionCarriesNoPuts) {
   Node node(2, 3);
   tcp::ConnectionId id{};
   id.fill(std::byte{3});
@@ -692,7 +692,7 @@ TEST(TcpHostile, AStreamOfAnotherConnectionCarriesNoPuts) {
 }
 
 // The wait for it lasts as long as a proof may take.
-TEST(TcpHostile, AStreamWithoutItsConnectionIsClosedInTime) {
+TEST(TcpHostile, StreamWithoutItsConnectionIsClosedInTime) {
   Node node(1, 2);
   tcp::ConnectionId id{};
   RawPeer bulk(node, 1, id);
@@ -707,7 +707,7 @@ TEST(TcpHostile, AStreamWithoutItsConnectionIsClosedInTime) {
 }
 
 // The proof of a bulk stream may overtake that of its connection.
-TEST(TcpHostile, BulkStreamComesFirst) {
+TEST(TcpHostile, BulkStreamMayArriveBeforeItsConnection) {
   Node node(1, 2);
   tcp::ConnectionId id{};
   id.fill(std::byte{5});
@@ -728,7 +728,7 @@ TEST(TcpHostile, BulkStreamComesFirst) {
 }
 
 // One of two streams ends while the other, silent, stays open: the wait for it is bounded.
-TEST(TcpHostile, HalfDeadConnection) {
+TEST(TcpHostile, HalfClosedConnectionFailsInBoundedTime) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);
   for (int i = 0; i < 100; ++i) victim.node.step();
@@ -742,7 +742,7 @@ TEST(TcpHostile, HalfDeadConnection) {
 }
 
 // Messages on the other streams are still delivered after one stream has ended.
-TEST(TcpHostile, MessageAfterTheEndOfABulkStream) {
+TEST(TcpHostile, MessageAfterTheEndOfABulkStreamIsDelivered) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);
   for (int i = 0; i < 100; ++i) victim.node.step();
@@ -759,7 +759,7 @@ TEST(TcpHostile, MessageAfterTheEndOfABulkStream) {
   EXPECT_EQ(victim.node.from(0).messages[0].number, 42u);
 }
 
-TEST(TcpStreamCount, Criterion) {
+TEST(TcpStreamCount, AnotherStreamIsWorthwhileIfWindowOrLossesLimitTheRate) {
   tcp::StreamCount count;
   EXPECT_FALSE(count.due(1000));
   EXPECT_TRUE(count.due(tcp::StreamCount::kReviewBytes));

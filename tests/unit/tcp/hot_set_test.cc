@@ -27,7 +27,7 @@ struct FakeStream {
 };
 using Hot = HotSet<FakeStream>;
 
-TEST(HotSet, AStreamThatFindsNothingLeavesAndComesBack) {
+TEST(HotSet, IdleStreamLeavesAndReturns) {
   Hot hot;
   FakeStream stream;
   hot.touch(stream);
@@ -40,7 +40,7 @@ TEST(HotSet, AStreamThatFindsNothingLeavesAndComesBack) {
   EXPECT_EQ(stream.asked, until_it_left + 1);
 }
 
-TEST(HotSet, AStreamThatReceivesStays) {
+TEST(HotSet, ReceivingStreamStays) {
   Hot hot;
   FakeStream stream;
   stream.arrives = 2;
@@ -48,7 +48,7 @@ TEST(HotSet, AStreamThatReceivesStays) {
   for (int i = 0; i < 5000; ++i) EXPECT_EQ(hot.poll(), 2);
 }
 
-TEST(HotSet, TheMostRecentMessageStreamIsAskedEachTimeAndOthersInTurn) {
+TEST(HotSet, LatestMessageStreamIsPolledEachTimeAndOthersInTurn) {
   Hot hot;
   std::vector<FakeStream> streams(4);
   for (FakeStream& stream : streams) hot.touch(stream);
@@ -57,7 +57,7 @@ TEST(HotSet, TheMostRecentMessageStreamIsAskedEachTimeAndOthersInTurn) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(streams[static_cast<size_t>(i)].asked, 10) << i;
 }
 
-TEST(HotSet, BulkStreamsAreAskedEachTime) {
+TEST(HotSet, BulkStreamsArePolledEachTime) {
   Hot hot;
   std::vector<FakeStream> streams(3);
   for (FakeStream& stream : streams) stream.bulk = true;
@@ -66,7 +66,7 @@ TEST(HotSet, BulkStreamsAreAskedEachTime) {
   for (const FakeStream& stream : streams) EXPECT_EQ(stream.asked, 20);
 }
 
-TEST(HotSet, MoreThanItHoldsPushOutTheLeastRecent) {
+TEST(HotSet, LeastRecentStreamIsEvictedAtTheLimit) {
   Hot hot;
   std::vector<FakeStream> streams(9);
   for (FakeStream& stream : streams) stream.bulk = true;
@@ -76,7 +76,7 @@ TEST(HotSet, MoreThanItHoldsPushOutTheLeastRecent) {
   for (size_t i = 1; i < streams.size(); ++i) EXPECT_EQ(streams[i].asked, 1) << i;
 }
 
-TEST(HotSet, AStreamThatIsRemovedWhileAnotherReceivesIsNotAsked) {
+TEST(HotSet, StreamRemovedDuringPollingIsNotPolled) {
   Hot hot;
   std::vector<FakeStream> streams(3);
   for (FakeStream& stream : streams) stream.bulk = true;

@@ -152,7 +152,7 @@ struct Observed {
   uint64_t now_ns = 100 * kSecondNs;
 };
 
-TEST(TcpPath, SilenceCountsFromTheFirstLook) {
+TEST(TcpPath, SilenceCountsFromTheFirstCheck) {
   Observed path;
   path.account.heard_ns = 1000 * kSecondNs;  // idle for a long time
   for (int look = 0; look < 6; ++look) {
@@ -162,7 +162,7 @@ TEST(TcpPath, SilenceCountsFromTheFirstLook) {
   EXPECT_EQ(path.look(), PathVerdict::kGone);
 }
 
-TEST(TcpPath, WhatArrivesEndsTheSilence) {
+TEST(TcpPath, ArrivingDataEndsTheSilence) {
   Observed path;
   for (int look = 0; look < 40; ++look) {
     EXPECT_NE(path.look(), PathVerdict::kGone);
@@ -175,14 +175,14 @@ TEST(TcpPath, WhatArrivesEndsTheSilence) {
   for (int look = 0; look < 40; ++look) EXPECT_NE(stale.look(), PathVerdict::kGone);
 }
 
-TEST(TcpPath, SegmentsSentAgainTogetherAreOneTry) {
+TEST(TcpPath, SegmentsRetransmittedTogetherCountAsOneTry) {
   Observed path;
   path.look();
   path.account.retransmitted += 10;
   for (int look = 0; look < 40; ++look) EXPECT_NE(path.look(), PathVerdict::kGone);
 }
 
-TEST(TcpPath, TimeInWhichNobodyLookedCountsLittle) {
+TEST(TcpPath, TimeWithoutChecksCountsLittle) {
   Observed path;
   path.look();
   path.ask();
@@ -194,7 +194,7 @@ TEST(TcpPath, TimeInWhichNobodyLookedCountsLittle) {
   EXPECT_EQ(path.look(100 * kSecondNs), PathVerdict::kGone);
 }
 
-TEST(TcpPath, ClosedWindows) {
+TEST(TcpPath, ClosedWindowKeepsThePathWhileProbesAreAnswered) {
   // Probes are answered, but rarely.
   Observed reading_nothing;
   reading_nothing.account = {.held_back = true, .window_closed = true};
@@ -216,7 +216,7 @@ TEST(TcpPath, ClosedWindows) {
   EXPECT_EQ(shrunk.look(), PathVerdict::kGone);
 }
 
-TEST(TcpPath, AnswersOfThePeer) {
+TEST(TcpPath, AnswerOfThePeerKeepsThePath) {
   Observed path;
   path.account = {.held_back = true, .window_closed = true};
   for (int look = 0; look < 10; ++look) path.look();
@@ -391,7 +391,7 @@ TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
 
 // The kernel alone could not tell: packets of b's kernel do not arrive, and b's window was closed
 // before.
-TEST(TcpPath, ThePeersReceiptDecides) {
+TEST(TcpPath, ReceiptOfThePeerDecidesTheVerdict) {
   Scenario full("the peer does not read");
   Scenario reading("the peer reads");
   std::vector<Scenario*> all = {&full, &reading};
@@ -419,7 +419,7 @@ TEST(TcpPath, ThePeersReceiptDecides) {
   EXPECT_FALSE(full.pair.b.transport->abilities().receipts->receipt(0, unknown, &receipt));
 }
 
-TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
+TEST(TcpPath, IdleSocketsProbeAndHaveNoTimeLimit) {
   Pair pair("DETECTION_TIME=8s");
   const uint16_t listener = port_in(pair.ea().describe());
   // The check is made at the first look after all sent data is acknowledged.
@@ -447,7 +447,7 @@ TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
 
 // An unreachable host is given up after the detection time, and a computing peer is waited for,
 // although both leave the connecting side without an answer.
-TEST(TcpPath, ConnectingWaitsForAPeerThatComputesOnly) {
+TEST(TcpPath, ConnectWaitsForABusyPeerButNotForAnUnreachableHost) {
   const std::string settings = "INTERFACE=lo;FAMILY=ipv4;DETECTION_TIME=2s;BOOTSTRAP_TIMEOUT=60s";
   Node gone(1, 2, settings);
   const std::vector<std::byte> nowhere = gone.transport->contact();
@@ -467,7 +467,7 @@ TEST(TcpPath, ConnectingWaitsForAPeerThatComputesOnly) {
 }
 
 // While connections come and go, any thread reads receipts.
-TEST(TcpPath, ReceiptsAreReadByAnyThread) {
+TEST(TcpPath, ReceiptsAreReadableByAnyThread) {
   Pair pair;
   std::mutex mutex;
   StreamId stream;
@@ -506,7 +506,7 @@ TEST(TcpPath, ReceiptsAreReadByAnyThread) {
 }
 
 // A rank in its own process is stopped, once while its kernel has room, and once while it has none.
-TEST(TcpPath, AStoppedProcessKeepsItsConnection) {
+TEST(TcpPath, StoppedProcessKeepsItsConnection) {
   std::array<int, 2> pipes{};
   ASSERT_EQ(pipe(pipes.data()), 0);
   const pid_t child = fork();

@@ -53,7 +53,7 @@ struct Put {
   Bulk bulk;
 };
 
-TEST(TcpTls, SaysSoAndIsProtected) {
+TEST(TcpTls, ConnectionIsReportedAsProtected) {
   Pair pair(settings());
   EXPECT_THAT(pair.ea().describe(), HasSubstr("TLS"));
   EXPECT_TRUE(pair.ea().capabilities().protected_in_transit);
@@ -62,7 +62,7 @@ TEST(TcpTls, SaysSoAndIsProtected) {
 }
 
 // Both ranks sleep whenever they may, and for a long time, so a missed wake-up fails the test.
-TEST(TcpTls, NothingIsSleptUpon) {
+TEST(TcpTls, NoRankSleepsOnPendingData) {
   constexpr uint64_t kLong = 5'000'000'000;
   for (const char* more : {"", "TCP_SOCKET_BUFFER=64K;TCP_STREAMS=2", "TCP_CHUNK=512"}) {
     Pair pair(settings() + more);
@@ -127,7 +127,7 @@ TEST(TcpTls, ManySmallMessagesReachASleeper) {
 
 // One turn receives a bounded amount. If the kernel holds no more, no event announces the rest
 // inside TLS, so the rank must know about it.
-TEST(TcpTls, WhatATurnLeavesBehindIsNotSleptUpon) {
+TEST(TcpTls, NoRankSleepsOnDataLeftByATurn) {
   constexpr uint64_t kTurnBytes = 2u << 20;
   std::vector<std::byte> message = pattern(300, 1);
   const iovec part = piece(message);
@@ -162,7 +162,7 @@ TEST(TcpTls, WhatATurnLeavesBehindIsNotSleptUpon) {
   }
 }
 
-TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
+TEST(TcpTls, CancelAndRevokeStopAccessAtAnyPoint) {
   std::mt19937_64 random(9);
   Pair pair(settings() + "TCP_SOCKET_BUFFER=64K;TCP_CHUNK=200K;TCP_STREAMS=2");
   for (uint64_t i = 0; i < 40; ++i) {
@@ -283,7 +283,7 @@ struct Intercepted {
   Interceptor between;
 };
 
-TEST(TcpTls, TheWireShowsNothing) {
+TEST(TcpTls, WireContainsNoPlaintext) {
   constexpr std::string_view kText = "attack at dawn, attack at dawn";
   for (const bool protected_by_tls : {false, true}) {
     Intercepted job(protected_by_tls ? settings() : "");
@@ -297,7 +297,7 @@ TEST(TcpTls, TheWireShowsNothing) {
   }
 }
 
-TEST(TcpTls, AChangedByteBreaksTheConnectionAndIsNotDelivered) {
+TEST(TcpTls, ChangedByteBreaksTheConnectionAndIsNotDelivered) {
   Intercepted job(settings());
   std::vector<std::byte> message = pattern(3000, 1);
   const iovec part = piece(message);
@@ -310,7 +310,7 @@ TEST(TcpTls, AChangedByteBreaksTheConnectionAndIsNotDelivered) {
   EXPECT_THAT(std::string(job.b.from(0).failure.text()), HasSubstr("TLS"));
 }
 
-TEST(TcpTls, ACutConnectionIsABrokenOne) {
+TEST(TcpTls, CutBreaksTheConnectionOnBothSides) {
   Intercepted job(settings());
   job.between.cut();
   ASSERT_TRUE(job.run([&] { return job.b.from(0).failures == 1 && job.a.from(1).failures == 1; }));
@@ -320,7 +320,7 @@ TEST(TcpTls, ACutConnectionIsABrokenOne) {
   }
 }
 
-TEST(TcpTls, ARankWithoutItDoesNotConnect) {
+TEST(TcpTls, RankWithoutTlsDoesNotConnect) {
   for (const bool first : {false, true}) {
     const std::string base = "INTERFACE=lo;FAMILY=ipv4;";
     Node a(0, 2, base + (first ? settings() : ""));

@@ -40,7 +40,7 @@ std::vector<iovec> cut(std::vector<std::byte>& bytes, size_t count, std::mt19937
   return pieces;
 }
 
-TEST(TcpProbe, SaysWhatItFound) {
+TEST(TcpProbe, ProbeReportsTheInterfacesItFound) {
   Log log;
   const Status status = make_tcp_factory()->probe(make_config("INTERFACE=lo;FAMILY=ipv4", log));
   EXPECT_TRUE(status.ok());
@@ -48,7 +48,7 @@ TEST(TcpProbe, SaysWhatItFound) {
   EXPECT_FALSE(make_tcp_factory()->probe(make_config("INTERFACE=none0", log)).ok());
 }
 
-TEST(TcpDescriptor, RoundTripAndHostileBytes) {
+TEST(TcpDescriptor, ContactReadsBackAndHostileBytesAreRefused) {
   Node node(0, 2);
   const std::vector<std::byte> good = node.transport->contact();
   EXPECT_LE(good.size(), 1024u);
@@ -65,7 +65,7 @@ TEST(TcpDescriptor, RoundTripAndHostileBytes) {
   }
 }
 
-TEST(TcpDescriptor, LoopbackOfAnotherHostIsOutOfReach) {
+TEST(TcpDescriptor, LoopbackOfAnotherHostIsUnreachable) {
   Node node(0, 2);
   Result<ListeningPlace> contact = tcp::decode_contact(node.transport->contact());
   ASSERT_TRUE(contact.ok());
@@ -77,7 +77,7 @@ TEST(TcpDescriptor, LoopbackOfAnotherHostIsOutOfReach) {
   EXPECT_TRUE(node.transport->reach(tcp::encode_contact(*contact)).ok());
 }
 
-TEST(TcpDescriptor, NoCommonFamily) {
+TEST(TcpDescriptor, PeerWithoutACommonFamilyIsUnreachable) {
   Node four(0, 2, "INTERFACE=lo;FAMILY=ipv4");
   Node six(1, 2, "INTERFACE=lo;FAMILY=ipv6");
   const Status status = four.transport->reach(six.transport->contact());
@@ -85,7 +85,7 @@ TEST(TcpDescriptor, NoCommonFamily) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("family not in use"));
 }
 
-TEST(TcpConnect, EveryChoiceOfAddresses) {
+TEST(TcpConnect, ConnectsOverEveryChoiceOfAddresses) {
   for (const char* settings : {"INTERFACE=lo;FAMILY=ipv4", "INTERFACE=lo;FAMILY=ipv6",
                                "INTERFACE=lo", "FAMILY=any", "FAMILY=ipv4"}) {
     Pair pair("", settings);
@@ -96,7 +96,7 @@ TEST(TcpConnect, EveryChoiceOfAddresses) {
   }
 }
 
-TEST(TcpConnect, FailuresComeLaterAndOnce) {
+TEST(TcpConnect, FailureIsReportedAsynchronouslyAndOnce) {
   Node node(0, 2);
   std::vector<std::byte> gone;
   {
@@ -116,7 +116,7 @@ TEST(TcpConnect, FailuresComeLaterAndOnce) {
   EXPECT_EQ(node.connect_error.code(), Code::kInvalidArgument);
 }
 
-TEST(TcpConnect, CancelIsFinal) {
+TEST(TcpConnect, CancelledAttemptReportsNothing) {
   Node a(0, 2);
   Node b(1, 2);
   a.transport->connect({.rank = 1}, b.transport->contact());
@@ -128,7 +128,7 @@ TEST(TcpConnect, CancelIsFinal) {
   EXPECT_EQ(a.outcomes, 0);
 }
 
-TEST(TcpConnect, WrongSecretAndWrongDirection) {
+TEST(TcpConnect, WrongSecretAndWrongDirectionAreRefused) {
   Credentials wrong = make_credentials();
   wrong.secret = random_secret().value();
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4", wrong);
@@ -149,7 +149,7 @@ TEST(TcpConnect, WrongSecretAndWrongDirection) {
   EXPECT_TRUE(low.endpoints.empty());
 }
 
-TEST(TcpConnect, RefusedEndpointIsClosed) {
+TEST(TcpConnect, RefusedEndpointIsClosedOnTheOtherSide) {
   Node a(0, 2);
   Node b(1, 2);
   b.accepting = false;
@@ -160,7 +160,7 @@ TEST(TcpConnect, RefusedEndpointIsClosed) {
   EXPECT_THAT(std::string(a.from(1).failure.text()), HasSubstr("tcp 127.0.0.1:"));
 }
 
-TEST(TcpMessages, EverySizeInOrderBothWays) {
+TEST(TcpMessages, MessagesOfEverySizeArriveInOrder) {
   Pair pair;
   std::vector<size_t> sizes = {0, 1, 7, 8, 511, 512, 513, 4096, 65535, 65536};
   std::mt19937_64 random(2);
@@ -187,7 +187,7 @@ TEST(TcpMessages, EverySizeInOrderBothWays) {
   }
 }
 
-TEST(TcpMessages, PayloadOfManyPiecesAndOffsets) {
+TEST(TcpMessages, PayloadInManyPiecesArrivesComplete) {
   Pair pair;
   std::mt19937_64 random(3);
   std::vector<std::byte> bytes = pattern(60000, 5);
@@ -207,7 +207,7 @@ TEST(TcpMessages, PayloadOfManyPiecesAndOffsets) {
   EXPECT_EQ(pair.ea().send(make_header(0), {{}, 0, 65537}), Code::kInvalidArgument);
 }
 
-TEST(TcpMessages, PeerThatDoesNotRead) {
+TEST(TcpMessages, MessagesToAPeerThatDoesNotReadArriveLater) {
   Pair pair;
   std::vector<std::byte> bytes = pattern(50000, 9);
   uint64_t sent = 0;
@@ -230,7 +230,7 @@ TEST(TcpMessages, PeerThatDoesNotRead) {
   }
 }
 
-TEST(TcpMessages, SendFromInsideUpcalls) {
+TEST(TcpMessages, SendInsideAnUpcallArrives) {
   Pair pair;
   std::vector<std::byte> bytes = pattern(64, 1);
   // The upcalls alone drive a thousand round trips.
@@ -292,10 +292,12 @@ void put_everything(const std::string& settings, size_t largest) {
   }
 }
 
-TEST(TcpPut, AnyCutting) { put_everything("", 5u << 20); }
-TEST(TcpPut, TinyBuffers) { put_everything("TCP_SOCKET_BUFFER=16K;TCP_CHUNK=3K", 300000); }
-TEST(TcpPut, FourStreams) { put_everything("TCP_STREAMS=4;TCP_CHUNK=10K", 5u << 20); }
-TEST(TcpPut, FourStreamsTinyBuffers) {
+TEST(TcpPut, PutsInAnyPiecesArrive) { put_everything("", 5u << 20); }
+TEST(TcpPut, PutsThroughTinyBuffersArrive) {
+  put_everything("TCP_SOCKET_BUFFER=16K;TCP_CHUNK=3K", 300000);
+}
+TEST(TcpPut, PutsOverFourStreamsArrive) { put_everything("TCP_STREAMS=4;TCP_CHUNK=10K", 5u << 20); }
+TEST(TcpPut, PutsOverFourStreamsWithTinyBuffersArrive) {
   put_everything("TCP_STREAMS=4;TCP_SOCKET_BUFFER=16K;TCP_CHUNK=1000", 300000);
 }
 
@@ -314,7 +316,7 @@ TEST(TcpPut, GetIsNotOffered) {
             Code::kUnsupported);
 }
 
-TEST(TcpPut, ManyBulksBothWaysWithMessagesBetween) {
+TEST(TcpPut, PutsAndMessagesMixInBothDirections) {
   for (const char* settings : {"TCP_STREAMS=1", "TCP_STREAMS=3;TCP_CHUNK=7K"}) {
     Pair pair(settings);
     constexpr size_t kBulks = 200;
@@ -378,7 +380,7 @@ TEST(TcpPut, HighPriorityOvertakesAtTheNextFrame) {
 }
 
 // No descriptors are left for bulk streams, so puts use the message stream.
-TEST(TcpPut, WithoutBulkStreams) {
+TEST(TcpPut, PutsUseTheMessageStreamIfDescriptorsRunOut) {
   Pair pair;
   pair.a.log.set_level(LogLevel::kError);
   rlimit limit{};
@@ -414,7 +416,7 @@ TEST(TcpPut, WithoutBulkStreams) {
   EXPECT_EQ(memory, data);
 }
 
-TEST(TcpMany, TwoHundredEndpoints) {
+TEST(TcpMany, TwoHundredConnectionsCoexist) {
   constexpr int kPeers = 200;
   constexpr int kHub = 200;
   Node hub(kHub, kPeers + 1);
@@ -473,7 +475,7 @@ TEST(TcpMany, TwoHundredEndpoints) {
 }
 
 // Two threads sleep whenever the transport lets them: a lost wake-up would show as a hang.
-TEST(TcpSleep, TwoThreads) {
+TEST(TcpSleep, SleepingThreadsMissNoWakeUp) {
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4;TCP_SOCKET_BUFFER=64K");
   Node b(1, 2, "INTERFACE=lo;FAMILY=ipv4;TCP_SOCKET_BUFFER=64K");
   const std::vector<std::byte> contact = b.transport->contact();
