@@ -199,7 +199,7 @@ double worst_of(const Shape& shape, bool declared, uint64_t seed) {
 
 class LinksInference : public testing::TestWithParam<int> {};
 
-TEST_P(LinksInference, DeclaredClustersComeBack) {
+TEST_P(LinksInference, ModelOfDeclaredClustersIsRecovered) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     for (const bool interleaved : {false, true}) {
       const Shape shape{.hosts = GetParam(),
@@ -210,7 +210,7 @@ TEST_P(LinksInference, DeclaredClustersComeBack) {
   }
 }
 
-TEST_P(LinksInference, FoundClustersComeBack) {
+TEST_P(LinksInference, ModelOfFoundClustersIsRecovered) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     for (const bool interleaved : {false, true}) {
       const Shape shape{.hosts = GetParam(),
@@ -222,7 +222,7 @@ TEST_P(LinksInference, FoundClustersComeBack) {
   }
 }
 
-TEST_P(LinksInference, UplinksComeBack) {
+TEST_P(LinksInference, UplinksOfClustersAreRecovered) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     const Shape shape{.hosts = GetParam(), .clusters = 3, .uplinks = true};
     EXPECT_LE(worst_of(shape, true, seed), 0.1) << "seed " << seed;

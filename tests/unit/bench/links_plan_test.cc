@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kHosts[] = {2, 3, 8, 9, 16, 64, 65, 200};
 
-TEST(LinksPlan, PairsOfARoundAreDisjointAndEachIsThereOnce) {
+TEST(LinksPlan, PairsOfARoundAreDisjointAndOccurOnce) {
   for (const int hosts : kHosts) {
     std::set<HostPair> pairs;
     for (const HostRound& round : tournament(hosts)) {
@@ -30,7 +30,7 @@ TEST(LinksPlan, PairsOfARoundAreDisjointAndEachIsThereOnce) {
   }
 }
 
-TEST(LinksPlan, EachHostSendsAndReceives) {
+TEST(LinksPlan, EveryHostSendsAndReceives) {
   for (const int hosts : kHosts) {
     std::set<int> senders;
     std::set<int> receivers;
@@ -45,7 +45,7 @@ TEST(LinksPlan, EachHostSendsAndReceives) {
   }
 }
 
-TEST(LinksPlan, EveryTwoClustersAreMeasured) {
+TEST(LinksPlan, EveryPairOfClustersIsMeasured) {
   for (const int hosts : kHosts) {
     for (const int clusters : {1, 2, 3, 16, 17, 20, 100}) {
       if (clusters > hosts) continue;
