@@ -36,32 +36,32 @@ TEST(BenchAffinity, DeviceIsFoundByAddress) {
   EXPECT_EQ(device_nics(kMachine, "0000:5d:00.0", 0).nics.front().name, "b");
 }
 
-TEST(BenchAffinity, DevicesWithoutAddressAreCountedAround) {
+TEST(BenchAffinity, DevicesWithoutAddressAreAssignedInTurn) {
   EXPECT_EQ(device_nics(kMachine, "", 0).name, "acc0 0000:3b:00.0");
   EXPECT_EQ(device_nics(kMachine, "", 1).name, "acc1 0000:5d:00.0");
   EXPECT_EQ(device_nics(kMachine, "", 2).name, "acc0 0000:3b:00.0");
 }
 
-TEST(BenchAffinity, UnknownAddressIsMemoryOfANode) {
+TEST(BenchAffinity, UnknownAddressSelectsANumaNode) {
   EXPECT_EQ(device_nics(kMachine, "0000:99:00.0", 5).name, "numa4");
 }
 
-TEST(BenchAffinity, NoTopologyIsNoDevice) {
+TEST(BenchAffinity, InvalidTopologyNamesNoDevice) {
   for (const char* text : {"", "{", "[]", "{}", R"({"affinity": {"numa_nodes": []}})"}) {
     EXPECT_EQ(device_nics(text, "", 0).name, "") << text;
   }
 }
 
-TEST(BenchAffinity, FarNicIsTheFirstOfTheLargestDistance) {
+TEST(BenchAffinity, FarNicIsTheFirstAtTheLargestDistance) {
   EXPECT_EQ(far_choice(device_nics(kMachine, "", 0)), 2U);
 }
 
-TEST(BenchAffinity, EquallyNearNicsHaveNoFarOne) {
+TEST(BenchAffinity, EquallyNearNicsGiveNoFarNic) {
   EXPECT_EQ(far_choice(device_nics(kMachine, "0000:99:00.0", 0)), 0U);
   EXPECT_EQ(far_choice({}), 0U);
 }
 
-TEST(BenchAffinity, RanksOfOneNumberArePairs) {
+TEST(BenchAffinity, RanksWithOneNumberFormPairs) {
   EXPECT_THAT(affinity_pairs({"x", "x", "y", "y"}), ElementsAre(Pair(0, 2), Pair(1, 3)));
   EXPECT_THAT(affinity_pairs({"x", "y", "x", "y"}), ElementsAre(Pair(0, 1), Pair(2, 3)));
   EXPECT_THAT(affinity_pairs({"x", "x", "y"}), ElementsAre(Pair(0, 2)));
@@ -69,12 +69,12 @@ TEST(BenchAffinity, RanksOfOneNumberArePairs) {
   EXPECT_THAT(affinity_pairs({"x", "y", "z", "w"}), ElementsAre(Pair(0, 1), Pair(2, 3)));
 }
 
-TEST(BenchAffinity, OneHostHasPairsOfItsOwn) {
+TEST(BenchAffinity, RanksOfASingleHostFormPairs) {
   EXPECT_THAT(affinity_pairs({"x", "x", "x", "x", "x"}), ElementsAre(Pair(0, 1), Pair(2, 3)));
   EXPECT_THAT(affinity_pairs({"x"}), IsEmpty());
 }
 
-TEST(BenchAffinity, NumbersCountTheRanksOfAHost) {
+TEST(BenchAffinity, LocalNumbersCountTheRanksOfAHost) {
   EXPECT_THAT(local_numbers({"x", "y", "x", "x", "y"}), ElementsAre(0U, 0U, 1U, 2U, 1U));
 }
 

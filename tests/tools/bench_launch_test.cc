@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 class LaunchTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(ExitStatus, LaunchTest, ::testing::Values(0, 3));
 
-TEST_P(LaunchTest, AClientDoesNotWaitForAServerThatHasFailed) {
+TEST_P(LaunchTest, ClientIsNotStartedIfTheServerFailed) {
   Process server;
   server.command = {"sh", "-c", "echo no network >&2; exit " + std::to_string(GetParam())};
   Process client;

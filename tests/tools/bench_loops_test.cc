@@ -143,7 +143,7 @@ std::vector<Measurement> measure(const std::string& test, bool loses) {
 
 class OneSidedLoop : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(OneSidedLoop, CountsOperationsAndFindsNothingWrong) {
+TEST_P(OneSidedLoop, CountsOperationsAndReportsNoWrongByte) {
   const std::vector<Measurement> measurements = measure(GetParam(), false);
   ASSERT_EQ(measurements.size(), 2U);
   for (const Measurement& measured : measurements) {
@@ -156,7 +156,7 @@ TEST_P(OneSidedLoop, CountsOperationsAndFindsNothingWrong) {
   }
 }
 
-TEST_P(OneSidedLoop, FindsWhatWasLost) {
+TEST_P(OneSidedLoop, ReportsLostBytesAndAdditions) {
   const std::vector<Measurement> measurements = measure(GetParam(), true);
   ASSERT_EQ(measurements.size(), 2U);
   EXPECT_GT(measurements[0].wrong, 0);

@@ -29,7 +29,7 @@ Row plotted_row(const std::string& test, const std::string& impl, const std::str
   return make_row(work, impl, measured);
 }
 
-TEST(Plot, MediansAreDrawnAndSaidToBe) {
+TEST(Plot, MediansAreDrawnAndLabelled) {
   Report report;
   report.rows = {plotted_row("latency", "hetcomm", "shm"),
                  plotted_row("bandwidth", "hetcomm", "shm"),
@@ -44,7 +44,7 @@ TEST(Plot, MediansAreDrawnAndSaidToBe) {
   EXPECT_THAT(render_svg(report), HasSubstr("median of windows"));
 }
 
-TEST(Plot, AComparisonDrawsWhatItPrintsWhichAreMediansOfRounds) {
+TEST(Plot, ComparisonDrawsThePrintedMediansOfRounds) {
   Report report;
   report.rounds = 15;
   report.rows = {plotted_row("latency", "hetcomm", "shm")};
@@ -53,7 +53,7 @@ TEST(Plot, AComparisonDrawsWhatItPrintsWhichAreMediansOfRounds) {
   EXPECT_THAT(panels.at(0).unit, HasSubstr("median of 15 rounds"));
 }
 
-TEST(Plot, AnAverageIsNotCalledAMedian) {
+TEST(Plot, AverageIsNotLabelledAsAMedian) {
   Report report;
   report.rows = {plotted_row("latency", "iperf3-3.12", "tcp")};
   report.rows[0].measured.p50_us = kUnknown;
@@ -74,7 +74,7 @@ std::map<std::string, std::string> colours(const std::vector<Row>& rows) {
   return result;
 }
 
-TEST(Plot, AnImplementationHasOneColourInAllPictures) {
+TEST(Plot, ImplementationHasOneColourInAllCharts) {
   const auto one =
       colours({plotted_row("latency", "hetcomm", "shm"), plotted_row("latency", "gloo-1.0", "tcp"),
                plotted_row("bandwidth", "openmpi-5.0.11/no-cma", "shm"),
@@ -94,7 +94,7 @@ TEST(Plot, AnImplementationHasOneColourInAllPictures) {
   EXPECT_NE(other.at("ucx-1.19 shm"), other.at("openmpi-4.1.4 shm"));
 }
 
-TEST(Plot, SettingsAreLinesOfTheirOwn) {
+TEST(Plot, EachSettingHasItsOwnLine) {
   Row first = plotted_row("staging", "hetcomm", "tcp");
   Row second = first;
   second.staging_chunk = 65536;

@@ -47,7 +47,7 @@ Trial trial_of(int round, const std::string& placement, std::vector<Row> rows) {
   return {round, placement, 0.05, std::move(rows)};
 }
 
-TEST(Workload, SurvivesItsWords) {
+TEST(Workload, WorkloadReadsBackFromItsWords) {
   Work work;
   work.workload.test = "bandwidth";
   work.workload.iterations = 12345678901;
@@ -69,14 +69,14 @@ TEST(Workload, SurvivesItsWords) {
   EXPECT_EQ(decoded.workload.points[1].window, 2);
 }
 
-TEST(Workload, RefusesOtherWords) {
+TEST(Workload, UnknownWordsAreRefused) {
   Work work;
   for (const char* word : {"", "=", "tests=latency", "--help", "test", "rank=1"}) {
     EXPECT_FALSE(decode_work_word(word, &work)) << word;
   }
 }
 
-TEST(Measurement, SurvivesItsLine) {
+TEST(Measurement, MeasurementReadsBackFromItsLine) {
   Measurement measured;
   measured.point = {4096, 16};
   measured.iterations = 100;
@@ -92,7 +92,7 @@ TEST(Measurement, SurvivesItsLine) {
   EXPECT_TRUE(std::isnan(decoded.min_us));
 }
 
-TEST(Measurement, IgnoresWhatElseIsPrinted) {
+TEST(Measurement, OtherPrintedLinesAreIgnored) {
   Measurement measured;
   for (const char* line :
        {"", "R", "R ", "Rank 0 is here", "R bytes=8", "R iterations=0", "warning: R "}) {
@@ -100,7 +100,7 @@ TEST(Measurement, IgnoresWhatElseIsPrinted) {
   }
 }
 
-TEST(Perftest, TableBecomesAMeasurement) {
+TEST(Perftest, OutputOfPerftestBecomesAMeasurement) {
   Workload workload;
   workload.test = "put_latency";
   workload.points = {{8, 1}};
@@ -123,7 +123,7 @@ TEST(Perftest, TableBecomesAMeasurement) {
   }
 }
 
-TEST(Perftest, RatesComeFromTheColumnWithMoreDigits) {
+TEST(Perftest, RateComesFromTheColumnWithMoreDigits) {
   Work work;
   work.workload.test = "put_bandwidth";
   work.workload.points = {{65536, 64}};
@@ -139,7 +139,7 @@ TEST(Perftest, RatesComeFromTheColumnWithMoreDigits) {
   EXPECT_THAT(make_row(work, "perftest", measured).bandwidth_mbps, DoubleNear(2000, 1e-6));
 }
 
-TEST(Points, GrowByTheFactorAndFitTheBuffers) {
+TEST(Points, SizesGrowByTheFactorAndFitTheBuffers) {
   const std::vector<Point> points = make_points(8, 1 << 20, 8, 64, 8 << 20);
   ASSERT_EQ(points.size(), 6U);
   EXPECT_EQ(points.back().bytes, 262144U);
@@ -149,7 +149,7 @@ TEST(Points, GrowByTheFactorAndFitTheBuffers) {
   EXPECT_EQ(make_points(0, 4, 2, 1, 10).size(), 4U) << "0, 1, 2, 4";
 }
 
-TEST(Samples, TakeTheNearestRank) {
+TEST(Samples, PercentilesTakeTheNearestRank) {
   Samples samples(1000, 1);
   for (int i = 1000; i >= 1; --i) samples.add_us(i);
   Measurement measured;
@@ -162,7 +162,7 @@ TEST(Samples, TakeTheNearestRank) {
   EXPECT_THAT(measured.stdev_us, DoubleNear(288.675, 0.01));
 }
 
-TEST(Samples, OfOneMessageAreAllTheSame) {
+TEST(Samples, PercentilesOfOneSampleAreEqual) {
   Samples samples(1, 1);
   samples.add_us(5);
   Measurement measured;
@@ -189,7 +189,7 @@ TEST(Pattern, FindsEveryWrongByte) {
   }
 }
 
-TEST(Row, CountsAverageAndBandwidthFromTheTotal) {
+TEST(Row, AverageAndBandwidthComeFromTheTotal) {
   Work work;
   work.workload.test = "bibandwidth";
   Measurement measured;
@@ -206,7 +206,7 @@ TEST(Row, CountsAverageAndBandwidthFromTheTotal) {
   EXPECT_EQ(row.path, "put");
 }
 
-TEST(Row, OverlapIsTheHiddenShare) {
+TEST(Row, OverlapIsTheShareOfHiddenTime) {
   Measurement measured;
   measured.idle_us = 10;
   measured.compute_us = 100;
@@ -218,7 +218,7 @@ TEST(Row, OverlapIsTheHiddenShare) {
   EXPECT_EQ(overlap_percent(measured), 0);
 }
 
-TEST(Row, StagingIsForecastByItsSlowestStage) {
+TEST(Row, StagingForecastIsThatOfTheSlowestStage) {
   Work work;
   work.workload.test = "staging";
   work.first_memory = work.second_memory = "sim-handle";
@@ -247,7 +247,7 @@ TEST(Row, StagingIsForecastByItsSlowestStage) {
   EXPECT_EQ(decoded.staging_chunk, 250U);
 }
 
-TEST(Ratios, PairRoundsOfOnePlacement) {
+TEST(Ratios, RatiosPairRoundsOfOnePlacement) {
   const auto trials = [](const char* impl, std::vector<std::pair<const char*, double>> values) {
     std::vector<Trial> result;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -271,7 +271,7 @@ TEST(Ratios, PairRoundsOfOnePlacement) {
   EXPECT_EQ(ratios[1].rounds, 1);
 }
 
-TEST(Ratios, AboveOneIsBetterForHetcomm) {
+TEST(Ratios, RatioAboveOneFavoursHetcomm) {
   const auto ratio = [](const char* test) {
     return ratios_of({trial_of(0, "near", {row_of(test, "hetcomm", 8, 10)})},
                      {trial_of(0, "near", {row_of(test, "peer", 8, 5)})})
@@ -284,14 +284,14 @@ TEST(Ratios, AboveOneIsBetterForHetcomm) {
   EXPECT_THAT(ratio("bandwidth"), DoubleNear(2, 1e-9));
 }
 
-TEST(Ratios, LeaveOutWhatHasNoFigure) {
+TEST(Ratios, RowsWithoutAFigureGiveNoRatio) {
   const Trial empty = trial_of(0, "near", {row_of("bandwidth", "peer", 0, 5)});
   EXPECT_TRUE(ratios_of({empty}, {empty}).empty());
   EXPECT_TRUE(ratios_of({}, {empty}).empty());
   EXPECT_TRUE(ratios_of({empty}, {}).empty());
 }
 
-TEST(Medians, ComeFromOnePlacementAndKeepWrongBytes) {
+TEST(Medians, MediansComeFromOnePlacementAndKeepWrongBytes) {
   std::vector<Trial> trials;
   for (int round = 0; round < 5; ++round) {
     trials.push_back(
@@ -305,7 +305,7 @@ TEST(Medians, ComeFromOnePlacementAndKeepWrongBytes) {
   EXPECT_THAT(median_rows(trials, "elsewhere")[0].avg_us, DoubleNear(3, 1e-9));
 }
 
-TEST(Texts, AreShort) {
+TEST(Texts, SizesPrintInShortForm) {
   EXPECT_EQ(size_text(8), "8");
   EXPECT_EQ(size_text(1536), "1536");
   EXPECT_EQ(size_text(65536), "64K");
@@ -340,7 +340,7 @@ Report sample_report() {
   return report;
 }
 
-TEST(Render, JsonHasTheAgreedFields) {
+TEST(Render, JsonHasTheDocumentedFields) {
   const nlohmann::json document = nlohmann::json::parse(render_json(sample_report()));
   for (const char* field : {"version", "host", "command", "peers"}) {
     EXPECT_TRUE(document["meta"].contains(field)) << field;
@@ -355,7 +355,7 @@ TEST(Render, JsonHasTheAgreedFields) {
   EXPECT_EQ(document["meta"]["comparison"]["ratios"][0]["ratio"], 1.25);
 }
 
-TEST(Render, CsvLinesHaveAsManyFieldsAsTheFirst) {
+TEST(Render, EveryCsvLineHasAsManyFieldsAsTheHeader) {
   const std::string text = render_csv(sample_report());
   const std::vector<std::string_view> lines = split(text, '\n');
   ASSERT_EQ(lines.size(), 37U);
@@ -366,7 +366,7 @@ TEST(Render, CsvLinesHaveAsManyFieldsAsTheFirst) {
   }
 }
 
-TEST(Render, TablesNameWhatTheyShow) {
+TEST(Render, TablesNameTheirColumns) {
   const std::string table = render_table(sample_report());
   for (const char* text :
        {"t_typical[usec]", "99.9%[usec]", "BW average[MB/s]", "overlap(%)", "one way",
@@ -415,7 +415,7 @@ TEST(Render, CsvHasTheNumbersOfTheTable) {
             "7.00");
 }
 
-TEST(Render, SvgEscapesAndSurvivesEmptyReports) {
+TEST(Render, SvgEscapesTextAndAcceptsEmptyReports) {
   const std::string drawing = render_svg(sample_report());
   EXPECT_THAT(drawing, HasSubstr("a&lt;b&gt;&amp;&quot;c&quot;"));
   EXPECT_THAT(drawing, HasSubstr("</svg>"));

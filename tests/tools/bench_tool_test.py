@@ -88,7 +88,7 @@ class Formats(Runs):
                 transports = {row["transport"] for row in document["rows"]}
                 self.assertEqual(transports, {"shm", "tcp"})
 
-    def test_collective_operations_are_right(self):
+    def test_collective_operations_give_the_right_bytes(self):
         in_place = {"allreduce", "reduce_scatter", "allgather"}
         tests = in_place | {"alltoall", "broadcast", "reduce", "barrier"}
         for transport in ("shm", "tcp"):
@@ -103,7 +103,7 @@ class Formats(Runs):
                     if row["test"] == "alltoall":
                         self.assertEqual(row["bytes"] % 12, 0)  # a part for each rank
 
-    def test_collective_tables_have_both_bandwidths(self):
+    def test_collective_table_has_both_bandwidths(self):
         table = self.run_ok("allreduce", "-b", "1M", "-e", "1M", "--ranks", "4", "--seconds",
                             "0.002", "--transport", "shm")
         names, row = [line.split() for line in table.splitlines() if line.strip()][-2:]
@@ -129,18 +129,18 @@ class Formats(Runs):
                     if row["test"].startswith("fetch_add"):
                         self.assertEqual(row["bytes"], 8)
 
-    def test_one_sided_sizes_around_the_word_that_is_watched(self):
+    def test_one_sided_operations_of_any_size_give_no_wrong_byte(self):
         rows = json.loads(self.run_ok("put_latency", "-b", "1", "-e", "70001", "-f", "2.3",
                                       "--seconds", "0.001", "--check", "--format", "json"))["rows"]
         self.assertGreater(len(rows), 20)
         self.assertTrue(all(row["wrong"] == 0 for row in rows), rows)
 
-    def test_one_sided_operations_with_a_progress_thread(self):
+    def test_one_sided_operations_with_a_progress_thread_give_no_wrong_byte(self):
         rows = json.loads(self.run_ok("put,get,put_notify_latency", *SHORT, "--check", "--progress",
                                       "thread", "--format", "json"))["rows"]
         self.assertTrue(all(row["wrong"] == 0 for row in rows), rows)
 
-    def test_one_sided_operations_on_device_memory(self):
+    def test_one_sided_operations_on_device_memory_give_no_wrong_byte(self):
         for memory in ("sim-handle", "host:sim-address"):
             with self.subTest(memory):
                 rows = json.loads(self.run_ok("put_bandwidth,get_latency,put_notify", "-b", "8",
@@ -211,14 +211,14 @@ class Formats(Runs):
         self.assertEqual([(row["impl"], row["staging_memory"], row["wrong"]) for row in rows],
                          [("hetcomm", "pinned", 0), ("hetcomm/shm, pageable", "pageable", 0)])
 
-    def test_plain_pointers(self):
+    def test_plain_pointers_to_any_memory_are_measured(self):
         for memory in ("host", "sim-address"):
             rows = json.loads(self.run_ok("pointer_latency", "-n", "5", "--transport", "shm", "--memory", memory,
                                           "--format", "json"))["rows"]
             self.assertEqual([(row["test"], row["memory"]) for row in rows], [("pointer_latency", memory)])
             self.assertTrue(all(0.1 < row["avg_us"] < 10_000 for row in rows))
 
-    def test_messages_in_the_order_of_a_stream(self):
+    def test_messages_in_stream_order_are_measured(self):
         for memory in ("sim-address", "sim-handle:sim-address"):
             rows = json.loads(self.run_ok(
                 "latency,bandwidth,bibandwidth,msgrate,post_latency", "-b", "8", "-e", "8", "-n", "20", "--ranks", "2",
@@ -231,7 +231,7 @@ class Formats(Runs):
         text = self.run_ok("post_latency", "--memory", "sim-handle", "--transport", "tcp", "-n", "50")
         self.assertIn("in the order of a stream", text)
 
-    def test_collectives_on_memory_of_devices(self):
+    def test_collectives_on_device_memory_give_no_wrong_byte(self):
         for stream in ((), ("--stream",)):
             rows = json.loads(self.run_ok("collectives", "-b", "120000", "-e", "120000", "--ranks", "3", "--seconds",
                                           "0.005", "--transport", "shm", "--memory", "sim-handle:sim-address",
@@ -263,31 +263,31 @@ class Formats(Runs):
             self.assertAlmostEqual(row["bandwidth_MBps"], row["bytes"] / row["avg_us"],
                                    delta=row["bandwidth_MBps"] * 1e-3)
 
-    def test_iterations_are_those_asked_for(self):
+    def test_number_of_iterations_is_the_requested_one(self):
         rows = json.loads(self.run_ok("latency", "-b", "8", "-e", "8", "-n", "123", "-w", "0",
                                       "--transport", "shm", "--format", "json"))["rows"]
         self.assertEqual(rows[0]["iterations"], 123)
 
-    def test_csv_has_the_same_fields(self):
+    def test_csv_has_the_fields_of_json(self):
         lines = list(csv.DictReader(io.StringIO(self.run_ok("latency", *SHORT, "--format", "csv"))))
         self.assertEqual(len(lines), 8)
         for line in lines:
             self.assertLessEqual(set(FIELDS), set(line))
             self.assertGreater(float(line["avg_us"]), 0)
 
-    def test_table_says_how_it_was_measured(self):
+    def test_table_states_how_it_was_measured(self):
         text = self.run_ok("latency", *SHORT, "--check")
         for words in ("one way", "t_typical[usec]", "99.9%[usec]", "transport", "path", "#wrong"):
             self.assertIn(words, text)
 
-    def test_osu_tables_are_two_columns(self):
+    def test_osu_table_has_two_columns(self):
         text = self.run_ok("latency", *SHORT, "--transport", "shm", "--format", "osu")
         self.assertIn("# Size", text)
         figures = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
         self.assertEqual([int(line[0]) for line in figures], [8, 128, 2048, 32768])
         self.assertTrue(all(float(line[1]) > 0 for line in figures))
 
-    def test_output_and_plot_are_files(self):
+    def test_output_and_plot_are_written_to_files(self):
         with tempfile.TemporaryDirectory() as folder:
             output, plot = f"{folder}/r.json", f"{folder}/r.svg"
             text = self.run_ok("latency,bandwidth", *SHORT, "--format", "json", "-o", output,
@@ -298,7 +298,7 @@ class Formats(Runs):
             lines = root.findall(".//{http://www.w3.org/2000/svg}polyline")
             self.assertEqual(len(lines), 4, "two transports in two panels")
 
-    def test_files_that_cannot_be_written_are_refused_before_the_measurement(self):
+    def test_unwritable_file_is_refused_before_the_measurement(self):
         with tempfile.TemporaryDirectory() as folder:
             for option in ("--plot", "-o"):
                 started = time.monotonic()
@@ -323,19 +323,19 @@ class Formats(Runs):
             self.assertGreater(row["idle_us"], 0)
             self.assertGreater(row["compute_us"], 0)
 
-    def test_memory_of_devices(self):
+    def test_messages_in_device_memory_give_no_wrong_byte(self):
         for memory in ("sim-handle", "sim-address", "host:sim-handle", "sim-address:host"):
             with self.subTest(memory):
                 rows = json.loads(self.run_ok("bandwidth", *SHORT, "--memory", memory, "--check",
                                               "--format", "json"))["rows"]
                 self.assertTrue(all(row["wrong"] == 0 and row["memory"] == memory for row in rows))
 
-    def test_more_ranks_than_cores(self):
+    def test_more_ranks_than_cores_give_no_wrong_byte(self):
         rows = json.loads(self.run_ok("msgrate", "--ranks", "5", "-b", "8", "-e", "1K", "-f", "128",
                                       "--seconds", "0.005", "--check", "--format", "json"))["rows"]
         self.assertTrue(all(row["ranks"] == 5 and row["wrong"] == 0 for row in rows))
 
-    def test_empty_messages(self):
+    def test_empty_messages_are_measured(self):
         rows = json.loads(self.run_ok("latency,bandwidth", "-b", "0", "-e", "1", "--check",
                                       "--seconds", "0.002", "--format", "json"))["rows"]
         self.assertEqual({row["bytes"] for row in rows}, {0, 1})
@@ -361,7 +361,7 @@ class Overlap(Runs):
                 break
         self.assertGreaterEqual(best, 80)
 
-    def test_one_chunk_at_a_time_does_not_overlap(self):
+    def test_single_chunk_does_not_overlap(self):
         env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
         row, = json.loads(self.run_ok("staging", "-b", "1M", "-e", "1M", "--chunk", "64K",
                                       "--depth", "1", "--window", "1", "--transport", "shm",
@@ -391,7 +391,7 @@ class Hosts(unittest.TestCase):
 
 
 class TwoHosts(Hosts):
-    def test_needs_are_said(self):
+    def test_missing_requirements_are_named(self):
         self.assertEqual(subprocess.run([self.TOOL, "--help"], capture_output=True).returncode, 0)
         self.assertEqual(subprocess.run([self.TOOL], capture_output=True).returncode, 2)
         with open(self.TOOL) as script:
@@ -400,7 +400,7 @@ class TwoHosts(Hosts):
         self.assertEqual(nobody.returncode, 1)
         self.assertIn("need root", nobody.stderr)
 
-    def test_clusters_of_several_ranks(self):
+    def test_clusters_of_several_ranks_give_no_wrong_byte(self):
         status, out, errors = self.run_tool(
             "--ranks", "2", BENCH, "allreduce,alltoall", "-b", "4K", "-e", "4K", "--algorithm",
             "two_level", "--transport", "auto", "--seconds", "0.005", "--format", "json")
@@ -408,7 +408,7 @@ class TwoHosts(Hosts):
         self.assertEqual([(row["ranks"], row["wrong"]) for row in json.loads(out)["rows"]],
                          [(4, 0)] * 2)
 
-    def test_status_is_that_of_the_ranks(self):
+    def test_exit_status_is_that_of_the_ranks(self):
         for command, expected in (("exit 0", 0), ("exit $((RANK * 7))", 7), ("exit 3", 3)):
             self.assertEqual(self.run_tool("bash", "-c", command)[0], expected, command)
 
@@ -481,7 +481,7 @@ class Usage(unittest.TestCase):
                 self.assertIn(named, result.stderr)
                 self.assertEqual(result.stdout, "")
 
-    def test_mistyped_words_are_answered_with_the_nearest(self):
+    def test_mistyped_word_is_answered_with_the_nearest(self):
         for words, told in ((("latnecy",), "'latency'"), (("all_reduce",), "'allreduce'"),
                             (("latency", "--compair", "mpi"), "'--compare'"),
                             (("latency", "--format", "jsn"), "'json'"),
@@ -490,7 +490,7 @@ class Usage(unittest.TestCase):
                 self.assertIn(f"did you mean {told}?", bench(*words).stderr)
         self.assertNotIn("did you mean", bench("latency", "--format", "parquet").stderr)
 
-    def test_help_and_version(self):
+    def test_help_has_every_section(self):
         text = bench("--help").stdout
         for section in ("SYNOPSIS", "TESTS", "OPTIONS", "OUTPUT", "ENVIRONMENT", "EXIT STATUS",
                         "EXAMPLES"):
@@ -498,12 +498,12 @@ class Usage(unittest.TestCase):
         self.assertTrue(all(len(line) <= 84 for line in text.splitlines()))
         self.assertIn("hetcomm_bench", bench("--version").stdout)
 
-    def test_output_that_cannot_be_written(self):
+    def test_unwritable_output_fails_and_is_named(self):
         result = bench("latency", *SHORT, "--transport", "shm", "-o", "/no/such/folder/file")
         self.assertEqual(result.returncode, 1)
         self.assertIn("/no/such/folder/file", result.stderr)
 
-    def test_interface_that_nothing_uses_is_warned_of(self):
+    def test_unused_interface_gives_a_warning(self):
         words = ["put_latency", "-e", "8", "--seconds", "0.002", "--nic", "mlx5_7"]
         result = bench(*words, "--transport", "shm")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -524,12 +524,12 @@ class Comparison(unittest.TestCase):
                     self.assertIn(f"--compare {peer}:", result.stderr)
                     self.assertIn("nothing to compare with", result.stderr)
 
-    def test_why_no_peer_takes_part_is_said(self):
+    def test_reason_why_no_peer_takes_part_is_given(self):
         result = bench("latency", *SHORT, "--compare", "memcpy")
         self.assertEqual(result.returncode, 1)
         self.assertIn("memcpy is left out of latency", result.stderr)
 
-    def test_no_folder_is_made_for_peers_that_are_not_there(self):
+    def test_no_folder_is_made_for_missing_peers(self):
         with tempfile.TemporaryDirectory() as folder:
             missing = pathlib.Path(folder) / "none"
             bench("latency", "-e", "8", "--seconds", "0.002", "--transport", "shm", "--rounds", "1",
@@ -548,7 +548,7 @@ class Comparison(unittest.TestCase):
             self.assertEqual(document["meta"]["comparison"]["rounds"], 2)
             self.assertTrue(any("mpi" in note for note in document["meta"]["notes"]))
 
-    def test_memcpy_stands_beside_puts_and_gets(self):
+    def test_memcpy_is_compared_with_puts_and_gets(self):
         with tempfile.TemporaryDirectory() as folder:
             result = bench("put,get", "-b", "8", "-e", "64K", "--seconds", "0.002", "--compare",
                            "memcpy", "--peers", folder, "--rounds", "2", "--format", "json")
@@ -598,7 +598,7 @@ class Comparison(unittest.TestCase):
 
 
 class Lifetime(unittest.TestCase):
-    def test_interrupted_run_leaves_nothing(self):
+    def test_interrupted_run_leaves_no_process(self):
         mark = f"BENCH_TEST_MARK={os.getpid()}-{time.monotonic_ns()}"
         name, value = mark.split("=")
         run = subprocess.Popen([BENCH, "latency", "-n", "1000000000", "--transport", "tcp"],
@@ -625,7 +625,7 @@ class Lifetime(unittest.TestCase):
 
 
 class Places(unittest.TestCase):
-    def test_variables_make_a_rank(self):
+    def test_environment_variables_make_a_rank(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -655,7 +655,7 @@ class Places(unittest.TestCase):
                          [(r["test"], r["bytes"], r["avg_us"]) for r in client])
         self.assertTrue(listener)
 
-    def test_a_listener_that_does_not_come_is_given_up(self):
+    def test_missing_listener_is_given_up(self):
         with socket.socket() as probe:  # bound, and nobody listens
             probe.bind(("127.0.0.1", 0))
             begin = time.monotonic()
