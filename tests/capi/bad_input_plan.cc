@@ -332,7 +332,7 @@ TEST(BadPlan, RatesOfInvalidModelsAreRefused) {
       hetcomm_plan_last_error);
 }
 
-TEST(BadPlan, VersionAndLastErrorAreTexts) {
+TEST(BadPlan, VersionAndLastErrorAreReturnedAsText) {
   EXPECT_STREQ(hetcomm_plan_version_string(), hetcomm_version_string());
   ASSERT_EQ(hetcomm_draft_layout("{", 0, 0, nullptr, nullptr), HETCOMM_INVALID_ARGUMENT);
   EXPECT_NE(std::string(hetcomm_plan_last_error()).find("line 1"), std::string::npos)

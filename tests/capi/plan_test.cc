@@ -163,7 +163,7 @@ TEST(Plan, PlansOfEveryStrategyDrawTheSameFromTheirJson) {
   }
 }
 
-TEST(Plan, SeveralTensorsAreDrawnBelowEachOther) {
+TEST(Plan, SeveralTensorsAreDrawnOneBelowTheOther) {
   std::string question = kQuestion;
   const std::string tensor = R"({"source": "rows", "destination": "columns", "type": "float32"})";
   question.replace(question.find(tensor), tensor.size(), tensor + ", " + tensor);

@@ -11,7 +11,7 @@
 
 namespace {
 
-TEST(Version, HeaderAndLibraryHaveOneVersion) {
+TEST(Version, HeaderAndLibraryVersionsAgree) {
   EXPECT_EQ(hetcomm_version_string(), std::to_string(HETCOMM_VERSION_MAJOR) + "." +
                                           std::to_string(HETCOMM_VERSION_MINOR) + "." +
                                           std::to_string(HETCOMM_VERSION_PATCH));

@@ -345,7 +345,7 @@ class OpenCl(unittest.TestCase):
         path = run(1, path_of_loader)[0]
         self.assertEqual(run(2, functools.partial(other_name, path=path)), [True] * 2)
 
-    def test_objects_that_are_no_memory_queue_or_context_are_refused(self):
+    def test_invalid_memory_queues_and_contexts_are_refused(self):
         self.assertEqual(run(2, wrong, thread=True), [True] * 2)
 
 

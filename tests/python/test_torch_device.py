@@ -614,7 +614,7 @@ class Device(ranks.TestCase):
     def test_current_stream_of_each_thread_is_used(self):
         self.all_equal(ranks.run(2, streams), True)
 
-    def test_messages_with_one_tag_keep_call_order(self):
+    def test_messages_with_the_same_tag_keep_call_order(self):
         self.all_equal(ranks.run(2, message_order), True)
 
     def test_barrier_follows_the_current_stream_on_all_ranks(self):

@@ -743,7 +743,7 @@ class Secrets(ranks.TestCase):
             self.assertTrue(any("hetcomm" in key for key in keys), keys)
             self.assertEqual([key for key in keys if "secret" in key], [])
 
-    def test_required_secret_that_is_missing_is_refused(self):
+    def test_job_without_a_required_secret_is_refused(self):
         for variable in ("HETCOMM_REQUIRE_TLS", "HETCOMM_REQUIRE_SECRET"):
             for text in ranks.run(2, without_a_secret, variable):
                 self.assertIn("PERMISSION_DENIED", text)
@@ -828,7 +828,7 @@ class ReplacedRanks(ranks.TestCase):
                     self.assertLess(seconds, 8)
                     self.check_use(rank, found)
 
-    def test_group_is_made_once_a_late_rank_joins(self):
+    def test_group_forms_when_a_late_rank_joins(self):
         for rank, (text, found) in enumerate(ranks.run(SIZE, late)):
             self.check_use(rank, found)
             if rank != LOST:

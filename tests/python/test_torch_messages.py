@@ -416,14 +416,14 @@ class Messages(ranks.TestCase):
     def test_receive_from_any_source_names_the_source(self):
         self.assertEqual(ranks.run(4, any_source)[0], [1, 2, 3])
 
-    def test_strided_tensors_arrive_complete(self):
+    def test_strided_tensors_arrive_intact(self):
         for length in (3, 30_000):
             self.all_equal(ranks.run(2, strided, length), True)
 
-    def test_tensors_of_every_size_arrive_complete(self):
+    def test_tensors_of_every_size_arrive_intact(self):
         self.all_equal(ranks.run(2, sizes), True)
 
-    def test_batched_messages_arrive_complete(self):
+    def test_batched_messages_arrive_intact(self):
         self.all_equal(ranks.run(3, batch), True)
 
     def test_work_reports_its_source_and_ends_once(self):

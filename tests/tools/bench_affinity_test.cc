@@ -61,7 +61,7 @@ TEST(BenchAffinity, EquallyNearNicsGiveNoFarNic) {
   EXPECT_EQ(far_choice({}), 0U);
 }
 
-TEST(BenchAffinity, RanksWithOneNumberFormPairs) {
+TEST(BenchAffinity, RanksWithTheSameLocalNumberFormPairs) {
   EXPECT_THAT(affinity_pairs({"x", "x", "y", "y"}), ElementsAre(Pair(0, 2), Pair(1, 3)));
   EXPECT_THAT(affinity_pairs({"x", "y", "x", "y"}), ElementsAre(Pair(0, 1), Pair(2, 3)));
   EXPECT_THAT(affinity_pairs({"x", "x", "y"}), ElementsAre(Pair(0, 2)));

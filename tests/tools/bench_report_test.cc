@@ -206,7 +206,7 @@ TEST(Row, AverageAndBandwidthComeFromTheTotal) {
   EXPECT_EQ(row.path, "put");
 }
 
-TEST(Row, OverlapIsTheShareOfHiddenTime) {
+TEST(Row, OverlapIsTheShareOfTimeHidden) {
   Measurement measured;
   measured.idle_us = 10;
   measured.compute_us = 100;
@@ -247,7 +247,7 @@ TEST(Row, StagingForecastIsThatOfTheSlowestStage) {
   EXPECT_EQ(decoded.staging_chunk, 250U);
 }
 
-TEST(Ratios, RatiosPairRoundsOfOnePlacement) {
+TEST(Ratios, RatiosPairRoundsOfTheSamePlacement) {
   const auto trials = [](const char* impl, std::vector<std::pair<const char*, double>> values) {
     std::vector<Trial> result;
     for (size_t i = 0; i < values.size(); ++i) {

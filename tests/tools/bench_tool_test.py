@@ -536,7 +536,7 @@ class Comparison(unittest.TestCase):
                   "--compare", "gloo,ucx", "--peers", str(missing))
             self.assertFalse(missing.exists())
 
-    def test_missing_peer_costs_only_itself(self):
+    def test_missing_peer_does_not_stop_the_others(self):
         with tempfile.TemporaryDirectory() as folder:
             result = bench("bandwidth", *SHORT, "--transport", "shm", "--compare", "memcpy,mpi",
                            "--peers", folder, "--rounds", "2", "--format", "json",
@@ -559,7 +559,7 @@ class Comparison(unittest.TestCase):
         self.assertTrue(all(row["bandwidth_MBps"] > 0 for row in rows))
 
     @unittest.skipUnless(os.path.exists("/usr/include/ucp/api/ucp.h"), "no libucx-dev")
-    def test_ucx_does_the_same_one_sided_work(self):
+    def test_ucx_runs_the_same_one_sided_operations(self):
         with tempfile.TemporaryDirectory() as folder:
             result = bench("put,get,fetch_add,put_notify_latency", *SHORT, "--transport", "shm",
                            "--check", "--compare", "ucx", "--peers", folder, "--peer", "ucx=/usr",
@@ -573,7 +573,7 @@ class Comparison(unittest.TestCase):
         self.assertTrue(any("notifies" in note for note in document["meta"]["notes"]))
 
     @unittest.skipUnless(shutil.which("mpicc"), "no mpicc in PATH")
-    def test_mpi_does_the_same_work(self):
+    def test_mpi_runs_the_same_operations(self):
         with tempfile.TemporaryDirectory() as folder:
             result = bench("latency", *SHORT, "--transport", "shm", "--check", "--compare", "mpi",
                            "--peers", folder, "--rounds", "2", "--format", "json")
@@ -587,7 +587,7 @@ class Comparison(unittest.TestCase):
         self.assertEqual({peer["name"] for peer in document["meta"]["peers"]}, peers)
 
 
-    def test_peers_do_the_same_collective_work(self):
+    def test_peers_run_the_same_collective_operations(self):
         with tempfile.TemporaryDirectory() as folder:
             result = bench("allreduce,allgather", *SHORT, "--compare", "mpi,gloo", "--peers", folder,
                            "--rounds", "1", "--format", "json")

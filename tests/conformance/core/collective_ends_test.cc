@@ -361,7 +361,7 @@ class CollectiveEnds : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(CollectiveEnds, CallThatEndedBeforeItIsMadeNeverStarts) {
+TEST_P(CollectiveEnds, CallIsNeverStartedIfItEndedBeforehand) {
   run([](CoreMember& me) {
     for (const Scenario& scenario : scenarios()) {
       SCOPED_TRACE(testing::Message() << collectives::name_of(scenario.kind) << ", early "

@@ -89,7 +89,7 @@ void exchange(CoreMember& me, uint64_t seed, int count) {
 // Message and credit counters pass 2^32 during the test.
 constexpr uint32_t kNearTheEnd = UINT32_MAX - 40;
 
-TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderAndComplete) {
+TEST_P(CoreFaults, EveryMessageArrivesIntactOnceAndInOrder) {
   std::atomic<uint64_t> broken{0};
   // A quick run uses the seed for three ranks, and under a sanitizer the seed for two.
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;

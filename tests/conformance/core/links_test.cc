@@ -157,7 +157,7 @@ TEST(AgreedLinks, FirstRankWithATransportDeterminesItsFigures) {
   EXPECT_EQ(both[2].across, kTcp[0].link());
 }
 
-TEST(AgreedLinks, OwnFiguresOfTheFirstRankAreUsedWithoutAFile) {
+TEST(AgreedLinks, FiguresOfTheFirstRankAreUsedIfThereIsNoFile) {
   const auto none = placements_of({"", ""}, {0, 1}, [](int) { return without_shm(); });
   expect_alike(none);
   EXPECT_NE(none[0].inside, kSlowStart.link());

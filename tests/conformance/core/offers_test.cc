@@ -515,7 +515,7 @@ TEST_P(BadOffers, InvalidOfferEndsTheConnection) {
 
 INSTANTIATE_TEST_SUITE_P(All, BadOffers, ::testing::Range(0, 9));
 
-TEST_F(OffersToTheRank, OfferForNoChunkIsDropped) {
+TEST_F(OffersToTheRank, OfferForAnUnknownChunkIsDropped) {
   PlayedMessage grant = granted(kChunk, 1)[0];
   grant.header.tag += 1;
   offer(grant, whole(40));

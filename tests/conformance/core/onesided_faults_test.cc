@@ -348,7 +348,7 @@ TEST(AccessRegions, NotificationNamesTheWholePutAfterBrokenConnections) {
 // A put whose connection broke ends when the owner has learned of that. This holds even if the
 // message with the news had to wait, and other messages, which need no acknowledgement, left
 // directly after it.
-TEST(AccessRegions, MessagesAfterTheNewsOfABreakDelayNoPut) {
+TEST(AccessRegions, MessagesSentAfterTheNewsOfABreakDoNotDelayAPut) {
   FaultPlan plan;
   plan.regions = true;
   plan.refuse = 0.7;

@@ -170,7 +170,7 @@ TEST_P(CoreTracks, EachRunArrivesInItsPlaceDespiteFaults) {
   }
 }
 
-TEST_P(CoreTracks, AbandonedRunAffectsNoOther) {
+TEST_P(CoreTracks, AbandonedRunDoesNotAffectOthers) {
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   for (uint64_t seed = 1; seed <= (long_run ? 20u : 1u); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -356,7 +356,7 @@ TEST_P(CoreTrackEnds, EndThatCancelsThousandsIsBusyUntilTheOtherStarts) {
   }
 }
 
-TEST_P(CoreTrackEnds, DeadlineEndsARunAndNoOther) {
+TEST_P(CoreTrackEnds, DeadlineEndsOnlyItsOwnRun) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
@@ -378,7 +378,7 @@ TEST_P(CoreTrackEnds, DeadlineEndsARunAndNoOther) {
   });
 }
 
-TEST_P(CoreTrackEnds, ClosedEndEndsTheRunsOfTheOther) {
+TEST_P(CoreTrackEnds, ClosingOneEndEndsTheRunsOfTheOther) {
   for (const int closes : {0, 1}) {
     run([&](CoreMember& me) {
       const bool sends = me.rank() == 0;
@@ -464,7 +464,7 @@ TEST_P(CoreTrackEnds, EndClosedBeforeTheOtherOpensEndsItsRuns) {
   }
 }
 
-TEST_P(CoreTrackEnds, EndsWithDifferentTermsReportTheMismatch) {
+TEST_P(CoreTrackEnds, TrackEndsWithDifferentTermsReportTheMismatch) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
@@ -517,7 +517,7 @@ TEST_P(CoreTrackEnds, RunCostsOneGrantAndItsData) {
 }
 
 // Data moves from host memory into device memory and back, staged in chunks while other runs move.
-TEST_P(CoreTrackEnds, RunsBetweenHostAndDeviceArriveComplete) {
+TEST_P(CoreTrackEnds, RunsBetweenHostAndDeviceArriveIntact) {
   for (const bool to_device : {true, false}) {
     run_core_job(
         2, "TIMEOUT=20s;LOG=error;PROGRESS=thread;STAGING_CHUNK=64K;",

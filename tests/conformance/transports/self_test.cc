@@ -39,7 +39,7 @@ class Self : public ::testing::Test {
   Random random_{5};
 };
 
-TEST_F(Self, MessagesArriveCompleteAndInOrder) {
+TEST_F(Self, MessagesArriveIntactAndInOrder) {
   uint64_t received = 0;
   rail().listen([&](const MessageHeader& header, ConstByteSpan payload) {
     EXPECT_EQ(decode(header).sequence, received++);

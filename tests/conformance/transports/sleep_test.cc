@@ -173,7 +173,7 @@ TEST_P(Sleeping, RoomAfterARefusalWakesASleeper) {
 
 // Calls are made next to a sleeping thread. The transport announces the work that they start, or
 // reports that it does not.
-TEST_P(Sleeping, WorkStartedBesideASleeperIsAnnouncedOrReported) {
+TEST_P(Sleeping, WorkStartedDuringASleepIsAnnouncedOrReported) {
   const int count = GetParam().slow() ? 40 : rounds(150, 3000);
   constexpr uint64_t kSize = 300'000;
   constexpr uint64_t kUnanswered = 1;

@@ -31,7 +31,7 @@ class Pages {
   size_t first_;
 };
 
-TEST(Copy, WritesEveryTargetByteAndNoOther) {
+TEST(Copy, WritesExactlyTheTargetBytes) {
   constexpr size_t kMax = 9000;
   Pages source(kMax + kPage);
   Pages target(kMax + kPage);

@@ -51,7 +51,7 @@ TEST(Durations, PrintInTheUnitInWhichTheyWereSet) {
   EXPECT_EQ(duration_text(0), "0 s");
 }
 
-TEST(LeadingNumber, IsReadFromTheBeginningOfAText) {
+TEST(LeadingNumber, IsReadFromTheBeginningOfText) {
   EXPECT_EQ(leading_number("14.0625 Gb/sec (1X FDR)"), 14.0625);
   EXPECT_EQ(leading_number("16.0 GT/s PCIe"), 16);
   EXPECT_EQ(leading_number("16"), 16);

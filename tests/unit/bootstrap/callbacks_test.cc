@@ -165,7 +165,7 @@ TEST_P(CallbacksTest, SecretInOptionsOverridesTheSettings) {
   EXPECT_EQ(a.value()->secret(kForever).value(), b.value()->secret(kForever).value());
 }
 
-TEST_P(CallbacksTest, RequiredSecretThatIsMissingIsRefused) {
+TEST_P(CallbacksTest, JobWithoutARequiredSecretIsRefused) {
   World world(2);
   Caller caller{.world = &world, .rank = 0};
   for (const char* variable : {"REQUIRE_SECRET", "REQUIRE_TLS"}) {
@@ -332,7 +332,7 @@ TEST_P(PutGetTest, MissingRankZeroIsNamed) {
   });
 }
 
-TEST_P(PutGetTest, TwoProcessesWithOneRankAreDetected) {
+TEST_P(PutGetTest, TwoProcessesWithTheSameRankAreDetected) {
   World world(2);
   std::atomic<int> failures = 0;
   run(world, {1, 1, 0}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {

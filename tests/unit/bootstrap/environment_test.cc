@@ -305,7 +305,7 @@ TEST_F(EnvironmentTest, RanksConnectOverIpv6) {
   EXPECT_THAT(run(2, {0, 1}), Each(HasSubstr("ok 0 1")));
 }
 
-TEST_F(EnvironmentTest, RequiredSecretThatIsMissingIsRefused) {
+TEST_F(EnvironmentTest, JobWithoutARequiredSecretIsRefused) {
   const auto texts = run(2, {0, 1}, "REQUIRE_SECRET=on;BOOTSTRAP_TIMEOUT=2s");
   EXPECT_THAT(texts, Each(HasSubstr("HETCOMM_REQUIRE_SECRET")));
   EXPECT_THAT(run(2, {0, 1}, "REQUIRE_SECRET=on;SECRET=a"), Each(HasSubstr("ok 0 1")));
@@ -313,7 +313,7 @@ TEST_F(EnvironmentTest, RequiredSecretThatIsMissingIsRefused) {
 }
 
 // Both jobs use one port, and their processes start in any order.
-TEST_F(EnvironmentTest, NamedJobsOnOnePortDoNotMix) {
+TEST_F(EnvironmentTest, NamedJobsOnTheSamePortDoNotMix) {
   std::vector<Process> processes;
   for (const auto& [rank, job] : {std::pair(1, "a"), {1, "b"}, {0, "a"}, {0, "b"}}) {
     const int mine = rank;
@@ -620,7 +620,7 @@ TEST_F(EnvironmentTest, MissingRanksAreNamedAtTheDeadline) {
 }
 
 // Each process has its own store: the second one's is not at the first port.
-TEST_F(EnvironmentTest, SecondRankZeroIsSuggestedInTheError) {
+TEST_F(EnvironmentTest, ErrorSuggestsASecondRankZero) {
   const std::vector<std::string> texts = run(2, {0, 0}, "", kSecond);
   EXPECT_THAT(texts, Each(HasSubstr("rank 1 of 2 did not join")));
   EXPECT_THAT(texts, testing::Contains(HasSubstr("another process that is rank 0")));

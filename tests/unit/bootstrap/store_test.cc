@@ -266,7 +266,7 @@ TEST_F(StoreTest, ErrorStatesTheTimeLimitThatWasSet) {
               HasSubstr("rank 1 of 2 did not join within 3 s"));
 }
 
-TEST_F(StoreTest, TwoProcessesWithOneRankBothFail) {
+TEST_F(StoreTest, TwoProcessesWithTheSameRankBothFail) {
   start();
   run_ranks(3, [&](int thread) {
     StoreClient client(log_, options(thread == 0 ? 0 : 1));
@@ -381,7 +381,7 @@ TEST_F(StoreTest, ClientRefusesOversizedArguments) {
           .ok());
 }
 
-TEST_F(StoreTest, GarbageCostsOnlyItsOwnConnection) {
+TEST_F(StoreTest, GarbageClosesOnlyItsOwnConnection) {
   start();
   StoreClient good(log_, options(0));
   std::mt19937 random(3);
@@ -1278,7 +1278,7 @@ TEST(SurvivorRoundsTest, RankCountsMustAgreeAndOldRoundsAreDropped) {
 }
 
 // A set whose size differs from the number of ranks is malformed.
-TEST(StoreProtocolTest, SetsOfRanksAreChecked) {
+TEST(StoreProtocolTest, InvalidSetsOfRanksAreRefused) {
   StoreRequest request{.operation = StoreOperation::kSurvivors,
                        .rank = 2,
                        .size = 9,
@@ -1298,7 +1298,7 @@ TEST(StoreProtocolTest, SetsOfRanksAreChecked) {
   EXPECT_EQ(decode_ranks(encode_ranks(ranks), 9), ranks);
 }
 
-TEST(StoreProtocolTest, RanksAndSizesAreChecked) {
+TEST(StoreProtocolTest, InvalidRanksAndSizesAreRefused) {
   const auto decodes = [](int rank, int size) {
     const std::vector<std::byte> frame = encode_request(gather_of(rank, size, "s"));
     return decode_request(ConstByteSpan(frame).subspan(kFrameHeaderBytes)).ok();
@@ -1313,7 +1313,7 @@ TEST(StoreProtocolTest, RanksAndSizesAreChecked) {
 }
 
 // Errors are listed by port range, starting with ports that answered and refused.
-TEST(StoreFinderTest, WhatIsSaidOfAddressesIsShort) {
+TEST(StoreFinderTest, SummaryOfAddressesIsShort) {
   Log log;
   StoreClient::Options options;
   for (uint16_t port = 1; port <= 5; ++port) {  // ports without a listener
@@ -1323,7 +1323,7 @@ TEST(StoreFinderTest, WhatIsSaidOfAddressesIsShort) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("127.0.0.1:1-5: "));
 }
 
-TEST(ScopeTest, RanksAndNames) {
+TEST(ScopeTest, RankListsAndScopeNamesAreShort) {
   EXPECT_EQ(format_ranks({3}, 12), "rank 3 of 12");
   EXPECT_EQ(format_ranks({3, 7, 8, 9}, 12), "ranks 3, 7-9 of 12");
   std::vector<int> even;

@@ -422,7 +422,7 @@ TEST_P(EngineTest, ReadableDescriptorEndsASleep) {
 
 // FakeCore::start() checks that the wake-ups were cancelled. An operation whose work no descriptor
 // announces ends the sleep, so that some thread polls for it.
-TEST_P(EngineTest, OperationStartedBesideASleeperIsPolled) {
+TEST_P(EngineTest, OperationStartedDuringASleepIsPolled) {
   Operation* const mine = pending();
   Operation* const begun = allocate(engine_);
   {

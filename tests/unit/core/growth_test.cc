@@ -27,7 +27,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(MatchTable, RefusesTheFirstReceiveWithoutMemoryAndTakesLaterOnes) {
+TEST(MatchTable, OutOfMemoryRefusesOnlyTheFirstReceive) {
   OperationPool pool(nullptr);
   std::deque<Incoming> messages;
   MatchTable table;
@@ -106,7 +106,7 @@ struct Chained {
   IdLink<Chained> id_link;
 };
 
-TEST(IdChains, RefusesTheFirstObjectWithoutMemoryAndTakesLaterOnes) {
+TEST(IdChains, OutOfMemoryRefusesOnlyTheFirstObject) {
   IdChains<Chained> table;
   test::fail_all_allocations(true);
   EXPECT_THROW(table.make_room(), std::bad_alloc);

@@ -65,7 +65,7 @@ TEST(HostDevices, EveryRankGetsTheDevicesOfItsHostOnly) {
   }
 }
 
-TEST(HostDevices, NameIsEqualForEqualSetsOnly) {
+TEST(HostDevices, NamesAreEqualOnlyForEqualSets) {
   EXPECT_EQ(name_of_devices({}), 0u);
   EXPECT_EQ(name_of_devices(at({"03:00.0", "04:00.0"})),
             name_of_devices(at({"03:00.0", "04:00.0"})));

@@ -306,7 +306,7 @@ TEST(JobDigest, HostileBytesYieldNoIndexOutOfRange) {
   }
 }
 
-TEST(JobDigest, RanksThatDoNotFitAreNamed) {
+TEST(JobDigest, IncompatibleRanksAreNamed) {
   const JobDigestMaker maker;
   const auto encoded = [](const std::vector<RankCard>& cards) {
     std::vector<Bytes> bytes;

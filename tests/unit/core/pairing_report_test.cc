@@ -65,7 +65,7 @@ std::string line_with(const PairingReport& report, const std::string& text) {
   return all.substr(begin, all.find('\n', at) - begin);
 }
 
-TEST(PairingReport, ShowsTheShareOfANicThatADeviceHas) {
+TEST(PairingReport, ShowsTheDevicesShareOfANic) {
   PairingReport report = report_on("eight_nics");
   report.pairings.push_back(pairing("rdma", first_nic(report), "rdma#1"));
   report.pairings.back().role = PairingRole::kPaired;

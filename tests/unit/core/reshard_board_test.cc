@@ -217,7 +217,7 @@ TEST_F(ReshardBoardTest, NotesWaitForThePlanAndAreDeletedWithIt) {
 }
 
 // Rank 0 has deleted its plan; notes about the plan arrive after rank 1 has made others.
-TEST_F(ReshardBoardTest, NotesAboutADeletedPlanEndNoOtherPlan) {
+TEST_F(ReshardBoardTest, NotesAboutADeletedPlanDoNotEndOtherPlans) {
   Plan& gone = make(0, 9);
   ReshardNote late{.action = ReshardAction::kStarted, .tag = 0, .body = {}, .text = {}};
   late.body.number = boards_[0].number_of(gone, 1);

@@ -70,7 +70,7 @@ class SharedArenaTest : public ::testing::Test {
   std::vector<UniqueFd> files_;
 };
 
-TEST_F(SharedArenaTest, IsMappedByItsOffer) {
+TEST_F(SharedArenaTest, ArenaIsMappedByItsOffer) {
   {
     auto found = SharedArena::open(kRanks, offer_);
     ASSERT_TRUE(found.ok()) << found.status().text();

@@ -228,7 +228,7 @@ TEST_P(OpenClBuffers, BufferOfACallerIsRetained) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(OpenClBuffers, PointersThatAreNoBuffersAreRefused) {
+TEST_P(OpenClBuffers, PointersThatAreNotBuffersAreRefused) {
   std::vector<uint64_t> words(64, 7);
   int here = 0;
   for (void* const name :

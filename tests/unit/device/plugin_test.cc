@@ -67,7 +67,7 @@ TEST(Plugins, EmptyListGivesNoKinds) {
   EXPECT_TRUE(none->kinds().empty());
 }
 
-TEST(Plugins, FileThatIsNoPluginIsRefused) {
+TEST(Plugins, FileThatIsNotAPluginIsRefused) {
   Result<Plugins> missing = load("/nowhere/libacme.so");
   EXPECT_EQ(missing.status().code(), Code::kNotFound);
   EXPECT_THAT(missing.status().text(), HasSubstr("/nowhere/libacme.so"));

@@ -502,7 +502,7 @@ TEST_P(DevicesWithUserStreams, EventCompletesAfterEarlierWorkOfTheStream) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesWithUserStreams, PointerThatIsNoStreamIsRefused) {
+TEST_P(DevicesWithUserStreams, PointerThatIsNotAStreamIsRefused) {
   const DeviceTable& table = device_.table();
   void* const stream = device_.stream();
   void* const native = native_of(device_, stream);

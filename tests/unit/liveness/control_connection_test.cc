@@ -209,7 +209,7 @@ TEST_F(LivenessControlConnection, ConnectionKnowsWhetherBothEndsAreInOneProcess)
   EXPECT_TRUE(connection_.is_of_this_process());
 }
 
-TEST_F(LivenessControlConnection, FramesArriveCompleteByteByByte) {
+TEST_F(LivenessControlConnection, FramesSentByteByByteArriveIntact) {
   start(local_sockets());
   greet();
   std::vector<std::byte> bytes;

@@ -267,7 +267,7 @@ void vouch_through(Stage& stage, uint64_t duration, uint64_t age) {
   }
 }
 
-TEST(LivenessJudge, FreshVouchKeepsARankAliveAndStaleOneDoesNot) {
+TEST(LivenessJudge, FreshVouchKeepsARankAliveAndAStaleOneDoesNot) {
   Stage stage(0, 5);
   stage.start(kOthers);
   vouch_through(stage, 3 * kT, kTiming.suspicion_ns() - 1);

@@ -140,7 +140,7 @@ TEST(LivenessFrame, GarbageIsRefused) {
   }
 }
 
-TEST(LivenessFrame, OnlyAProfileMayHaveALongText) {
+TEST(LivenessFrame, OnlyAProfileMayHaveLongText) {
   Frame profile{.type = FrameType::kLetter, .code = static_cast<uint8_t>(LetterType::kProfile)};
   profile.text = std::string(kMaxProfileText, 'p');
   std::vector<std::byte> bytes = encoded(profile);

@@ -204,7 +204,7 @@ void chaos(uint64_t seed) {
   EXPECT_LT(job.frames(), 60'000U * static_cast<uint64_t>(size));
 }
 
-TEST(LivenessSimulation, NoReachableRankIsDeclaredDeadInRandomFaults) { for_seeds(400, chaos); }
+TEST(LivenessSimulation, NoReachableRankIsDeclaredDeadUnderRandomFaults) { for_seeds(400, chaos); }
 
 // Partitions the network. A partition shorter than the detection time has no consequence.
 void partition(uint64_t seed) {
@@ -456,7 +456,7 @@ void large_job(int size) {
   EXPECT_LE(job.most_connections(), 64U);
 }
 
-TEST(LivenessSimulation, LargeJobUsesBoundedFramesAndConnections) {
+TEST(LivenessSimulation, FramesAndConnectionsOfALargeJobAreBounded) {
   large_job(std::getenv("HETCOMM_TEST_LONG") != nullptr ? 4096 : 512 / kPart);
 }
 

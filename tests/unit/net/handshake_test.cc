@@ -443,7 +443,7 @@ TEST(HandshakeBitsTest, PeerThatLeavesBeforeItsProofIsNotCalledAStranger) {
   EXPECT_THAT(std::string(wire.b.error().text()), testing::Not(HasSubstr("SECRET")));
 }
 
-TEST(HandshakeEndTest, EndMessageCarriesOnlyAText) {
+TEST(HandshakeEndTest, EndMessageCarriesOnlyText) {
   const Identity identity = example_hello().identity;
   const std::vector<std::byte> end =
       encode_end(identity, Status(Code::kOutOfResources, "no files are left"));

@@ -77,7 +77,7 @@ TEST(PollerTest, RemoveInsideDispatchDropsPendingEvents) {
   EXPECT_EQ(poller.poll(), 0);
 }
 
-TEST(PollerTest, WaitEndsAtItsTimeoutOrAnEvent) {
+TEST(PollerTest, WaitEndsAtItsTimeoutOrOnAnEvent) {
   Poller poller = Poller::create().value();
   const uint64_t start = now_ns();
   poller.wait(20'000'000);

@@ -440,7 +440,7 @@ TEST(TlsTest, BufferedIgnoresAPartialRecord) {
   EXPECT_TRUE(link.right->buffered()) << "the end has to be taken";
 }
 
-TEST(TlsTest, AnnouncedEndIsAnEndAndACutIsAFailure) {
+TEST(TlsTest, AnnouncedEndIsCleanAndACutIsAFailure) {
   Certificates files;
   for (const bool ahead : {false, true}) {
     {
@@ -635,7 +635,7 @@ TEST_F(TlsSocketTest, HandshakeProofPassesThroughTls) {
   EXPECT_EQ(accepted_.receive(text, sizeof(text)), 10);
 }
 
-TEST_F(TlsSocketTest, MismatchOfTlsIsReportedOnBothSides) {
+TEST_F(TlsSocketTest, TlsMismatchIsReportedOnBothSides) {
   const auto tls = good_context(files_.settings());
   listen(tls);
   connect(nullptr);

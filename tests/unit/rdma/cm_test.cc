@@ -176,7 +176,7 @@ TEST_F(RdmaCm, SilentPeerEndsTheAttemptAtTheTimeout) {
   }
 }
 
-TEST_F(RdmaCm, AttemptCancelledAtAnyStepLeavesNothing) {
+TEST_F(RdmaCm, AttemptCancelledAtAnyStepLeavesNothingBehind) {
   for (int steps = 0; steps < 40; ++steps) {
     CmPair pair;
     pair.a.connect(1, pair.b.transport().contact());

@@ -969,7 +969,7 @@ TEST_F(RdmaFaults, LackOfQueuePairsFailsTheAttempt) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
-TEST_F(RdmaFaults, RegionAccessNeedsNoActivityOfTheOwner) {
+TEST_F(RdmaFaults, RegionAccessNeedsNoHelpFromTheOwner) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(100'000, std::byte{1});

@@ -303,7 +303,7 @@ TEST_F(Caches, CacheIsMadeWithoutEventsOrNotAtAll) {
   EXPECT_TRUE(without) << "the trial of the events has failed once";
 }
 
-TEST_F(Caches, CacheDropsNothingThatAnotherWatches) {
+TEST_F(Caches, CacheDropsNothingWatchedByAnother) {
   const std::unique_ptr<rdma::MemoryRegionCache> mine = make();
   if (!mine->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed";
   std::byte* memory = map();

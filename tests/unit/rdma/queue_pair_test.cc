@@ -98,7 +98,7 @@ TEST_F(RdmaQueuePair, ReceivesOfEndedQueuePairsArePostedAgain) {
 
 // The ranks' next connection has advanced |steps| steps when the first one ends, so its queue pair
 // may exist before this side polls the first one's remaining completions.
-TEST_F(RdmaQueuePair, CompletionsOfAnEndedQueuePairReachNoOther) {
+TEST_F(RdmaQueuePair, CompletionsOfAnEndedQueuePairDoNotReachOthers) {
   for (const bool keeps : {false, true}) {
     int used_again = 0;
     for (int steps = 0; steps < 10; ++steps) {

@@ -103,7 +103,7 @@ TEST(ReduceConvert, RoundsToNearestEvenOnEveryTarget) {
   }
 }
 
-TEST(ReduceConvert, ShortLengthsModifyNothingElse) {
+TEST(ReduceConvert, ShortLengthsModifyOnlyTheOutput) {
   constexpr auto kGuard = std::byte{0xa5};
   for (const Type type : kNarrowTypes) {
     const size_t size = reduce::size_of(type);

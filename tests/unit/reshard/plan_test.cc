@@ -407,7 +407,7 @@ TEST(Papers, OneCopyPassesBetweenClusters) {
 }
 
 // Each of eight replicas sends an eighth to one rank.
-TEST(Plans, ReplicasShareTheSending) {
+TEST(Plans, ReplicasShareTheLoad) {
   const Layout source = layout_of({64}, {{4}, ranks_from(0, 4)}, {replicate()}).value();
   const Layout destination = layout_of({64}, {{16}, ranks_from(4, 16)}, {shard(0)}).value();
   const MovePlan plan = plan_direct(source, destination).value();

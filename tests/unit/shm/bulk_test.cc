@@ -23,7 +23,7 @@ Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t length, co
   return bulk;
 }
 
-TEST(ShmBulk, PutsOfAnyShapeArriveCompleteAndReportOnce) {
+TEST(ShmBulk, PutsOfAnyShapeArriveIntactAndReportOnce) {
   for (const char* settings : {"", "SHM_RING_BYTES=64K", "SHM_RING_BYTES=64K;SHM_CHUNK=4K"}) {
     ShmPair pair(settings);
     Random random(1);

@@ -27,7 +27,7 @@
 namespace hetcomm::test {
 namespace {
 
-TEST(ShmConnect, DeathIsDetectedAlthoughAChildHoldsTheSocket) {
+TEST(ShmConnect, DeathIsDetectedWhileAChildHoldsTheSocket) {
   const auto factory = make_shm_factory();
   const auto near = [](Side& side) {
     Rail& rail = side.connect();
@@ -55,7 +55,7 @@ TEST(ShmConnect, DeathIsDetectedAlthoughAChildHoldsTheSocket) {
   run_pair({.factory = *factory, .settings = "", .mode = Mode::kProcesses}, near, far);
 }
 
-TEST(ShmConnect, ClosingIsDetectedAlthoughAChildHoldsTheSocket) {
+TEST(ShmConnect, ClosingIsDetectedWhileAChildHoldsTheSocket) {
   ShmPair pair;
   const pid_t child = fork();
   if (child == 0) {
@@ -196,7 +196,7 @@ TEST(ShmConnect, ConnectionUsesOneDescriptorOnEachSide) {
   EXPECT_EQ(open_descriptors(), before + 2);
 }
 
-TEST(ShmConnect, UnreachableAttemptReportsOnceAndCancelledOneNever) {
+TEST(ShmConnect, UnreachableAttemptReportsOnceAndACancelledOneNever) {
   ShmNode near("", 0);
   std::vector<std::byte> gone;
   {

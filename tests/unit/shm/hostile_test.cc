@@ -543,7 +543,7 @@ TEST_F(ShmHostile, RegionWithoutEveryRightIsNotPublished) {
 }
 
 // Each answer holds a descriptor until the peer reads it.
-TEST_F(ShmHostile, RequestsOfAnEndlessAskerAreBounded) {
+TEST_F(ShmHostile, RequestsHeldForOnePeerAreBounded) {
   const FileRegion all({true, true});
   const uint64_t id =
       node_.node.transport().abilities().regions->publish(all.region).value().words[0];

@@ -610,7 +610,7 @@ TEST(TcpHostile, CloseInsideAFrameFailsTheConnection) {
   }
 }
 
-TEST(TcpHostile, FramesArriveCompleteByteByByte) {
+TEST(TcpHostile, FramesSentByteByByteArriveIntact) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);
   tcp::HeadBytes head;

@@ -187,7 +187,7 @@ TEST(TcpMessages, MessagesOfEverySizeArriveInOrder) {
   }
 }
 
-TEST(TcpMessages, PayloadInManyPiecesArrivesComplete) {
+TEST(TcpMessages, PayloadInManyPiecesArrivesIntact) {
   Pair pair;
   std::mt19937_64 random(3);
   std::vector<std::byte> bytes = pattern(60000, 5);

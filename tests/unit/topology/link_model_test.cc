@@ -102,7 +102,7 @@ TEST(LinkModel, RouteListsTheResourcesItCrosses) {
   EXPECT_EQ(rate_alone(model, route_of(model, {"a1", ""}, {"a1", ""})), kMaxBytesPerS);
 }
 
-TEST(LinkModel, ErrorNamesTheEndThatIsMissing) {
+TEST(LinkModel, ErrorNamesTheMissingEnd) {
   const LinkModel model = model_of(kModel);
   EXPECT_THAT(std::string(route(model, {"a0", ""}, {"c0", ""}).status().text()), HasSubstr("'c0'"));
   EXPECT_THAT(std::string(route(model, {"a0", "eth7"}, {"b0", ""}).status().text()),

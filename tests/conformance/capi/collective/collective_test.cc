@@ -334,7 +334,7 @@ TEST_P(Collectives, NarrowSumsAreRoundedOnce) {
 }
 
 // Each rank has 30000 in float16, whose largest number is 65504.
-TEST_P(Collectives, AverageIsRightIfTheSumWouldOverflow) {
+TEST_P(Collectives, AverageIsCorrectIfTheSumWouldOverflow) {
   run(4, [](Member& me) {
     const std::vector<uint16_t> mine(1'000, 0x7753);
     std::vector<uint16_t> got(mine.size());
@@ -349,7 +349,7 @@ TEST_P(Collectives, AverageIsRightIfTheSumWouldOverflow) {
 
 // Some parts are empty, and some are many times as long as others. Operations of other kinds and
 // lengths follow immediately.
-TEST_P(Collectives, PartsOfAnyLengthsArriveComplete) {
+TEST_P(Collectives, PartsOfAnyLengthsArriveIntact) {
   run(3, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     const auto ranks = static_cast<size_t>(me.size());

@@ -459,10 +459,10 @@ void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
 TEST_P(LongDeviceCollectives, BothWaysOfWritingGiveTheSameResult) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{1, 2}, {2, 1}, {1, 1}}); });
 }
-TEST_P(LongDeviceCollectives, BothWaysOfWritingMatchBesideHostMemory) {
+TEST_P(LongDeviceCollectives, BothWaysOfWritingAgreeIfOneRankUsesHostMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{0, 0}, {1, 2}, {2, 2}}); });
 }
-TEST_P(LongDeviceCollectives, BothWaysOfWritingMatchBesidePinnedMemory) {
+TEST_P(LongDeviceCollectives, BothWaysOfWritingAgreeIfOneRankNeedsPinnedMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{3, 3}, {2, 1}, {1, 3}}); });
 }
 

@@ -234,7 +234,7 @@ TEST_P(Differences, NextCallReportsADifferentCallOnEveryRank) {
 
 // Two ranks send to a rank that makes the same call, and the other two wait for each other. No
 // message of one call reaches a rank that makes the other call.
-TEST_P(Differences, DifferentCallsAreDetectedIfNoMessageShowsThem) {
+TEST_P(Differences, DifferentCallsAreDetectedWithoutAMessageBetweenRanks) {
   run(4, [](Member& me) {
     static const Arguments kToFirst{"gather to 0", Kind::kGather, 0};
     static const Arguments kToThird{"gather to 2", Kind::kGather, 2};

@@ -208,7 +208,7 @@ constexpr bool kSanitized = false;
 #endif
 
 // The number of splits exceeds 16 bits.
-TEST_P(Communicators, SplitsBeyondSixteenBitsOfNumbersWork) {
+TEST_P(Communicators, SplitNumbersMayExceedSixteenBits) {
   const bool shm = GetParam().transports == "shm" && GetParam().processes;
   if (!GetParam().alone() && !shm) GTEST_SKIP() << "numbers are the same over all transports";
   run_two([](Member& me) {
@@ -674,7 +674,7 @@ TEST_P(Communicators, RebuildWithFewerRanksGivesAHigherEpoch) {
   });
 }
 
-TEST_P(Communicators, CountersCountMessagesAndBytesOfTheUser) {
+TEST_P(Communicators, CountersCountUserMessagesAndBytes) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     constexpr uint64_t kSmall = 20;
@@ -803,7 +803,7 @@ struct OutdatedView {
   }
 };
 
-TEST_P(Communicators, JobsWithOneSecretDoNotMix) {
+TEST_P(Communicators, JobsWithTheSameSecretDoNotMix) {
   HETCOMM_NEEDS_RANKS();
   CapiCase one_secret = GetParam();
   one_secret.settings += "SECRET=that of the whole cluster;";

@@ -288,7 +288,7 @@ TEST_P(Sharing, CommunicatorWithAnotherSecretGetsItsOwnConnections) {
   });
 }
 
-TEST_P(Sharing, LostRankEndsNoCommunicatorWithoutIt) {
+TEST_P(Sharing, LossDoesNotEndACommunicatorWithoutTheLostRank) {
   if (!GetParam().processes) GTEST_SKIP() << "needs processes";
   run(3, [](Member& me) {
     hetcomm_communicator_t* all = join(me, "all", me.rank(), 3);

@@ -87,7 +87,7 @@ TEST(Tls, RequiredTlsWorksBetweenProcesses) {
   }
 }
 
-TEST(Tls, RequiredTlsThatIsMissingIsRefused) {
+TEST(Tls, JobWithoutRequiredTlsIsRefused) {
   for (const char* transports : {"tcp", "shm", "tcp,shm"}) {
     const Ends ends = create_two("REQUIRE_TLS=1;SECRET=s", "REQUIRE_TLS=1;SECRET=s", transports);
     for (int rank = 0; rank < 2; ++rank) {

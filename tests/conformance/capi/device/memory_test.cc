@@ -161,8 +161,8 @@ void check_message(Member& me, uint64_t size) {
   }
 }
 
-TEST_P(DevicePath, MessagesOfEverySizeArriveComplete) {
-  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessThatIsMissingIsUnsupported";
+TEST_P(DevicePath, MessagesOfEverySizeArriveIntact) {
+  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessFailsIfUnavailable";
   run(2, [](Member& me) {
     for (const uint64_t size :
          std::vector<uint64_t>{1, 100, 4096, 5000, 65'536, 65'537, 300'000, 9'000'000}) {
@@ -221,7 +221,7 @@ void check_truncated(Member& me, uint64_t size, uint64_t room, bool receive_firs
 }
 
 TEST_P(DevicePath, MessageLongerThanItsReceiveIsTruncated) {
-  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessThatIsMissingIsUnsupported";
+  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessFailsIfUnavailable";
   run(2, [](Member& me) {
     for (const bool receive_first : {true, false}) {
       // The message is sent whole, in fragments, pulled, or by request.
@@ -235,7 +235,7 @@ TEST_P(DevicePath, MessageLongerThanItsReceiveIsTruncated) {
   });
 }
 
-TEST_P(DevicePath, MessageOfSeveralMemoryKindsArrivesComplete) {
+TEST_P(DevicePath, MessageOfSeveralMemoryKindsArrivesIntact) {
   if (has("direct")) GTEST_SKIP() << "memory known by handle is reached by no network";
   run(2, [](Member& me) {
     constexpr uint64_t kPart = 200'000;
@@ -333,13 +333,13 @@ void check_one_sided(Member& me, bool direct) {
 }
 
 TEST_P(DevicePath, OneSidedOperationsMoveTheRightBytes) {
-  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessThatIsMissingIsUnsupported";
+  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessFailsIfUnavailable";
   run(2, [](Member& me) { check_one_sided(me, is_direct()); });
 }
 
 // Frees the pages as well. A stale registration would show other pages.
-TEST_P(DevicePath, MemoryReallocatedAtTheSameAddressIsNotConfused) {
-  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessThatIsMissingIsUnsupported";
+TEST_P(DevicePath, MemoryReallocatedAtTheSameAddressIsNotMistakenForTheOld) {
+  if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessFailsIfUnavailable";
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 2u << 20;
     for (uint64_t round = 0; round < 20; ++round) {
@@ -358,7 +358,7 @@ TEST_P(DevicePath, MemoryReallocatedAtTheSameAddressIsNotConfused) {
   });
 }
 
-TEST_P(DevicePath, RequiredDirectAccessThatIsMissingIsUnsupported) {
+TEST_P(DevicePath, RequiredDirectAccessFailsIfUnavailable) {
   if (!has("direct")) GTEST_SKIP() << "nobody insists";
   run(2, [](Member& me) {
     // There is no direct access to memory known by address over transports that move only host

@@ -134,7 +134,7 @@ TEST_P(NativeDevices, MemoryNamedByPointersCanBeSent) {
   });
 }
 
-TEST_P(NativeDevices, ThreadsThatAskTogetherGetTheSameDevice) {
+TEST_P(NativeDevices, ConcurrentThreadsGetTheSameDevice) {
   run(2, [](Member& me) {
     std::vector<std::unique_ptr<Framework>> frameworks;
     for (int i = 0; i < 4; ++i) frameworks.push_back(std::make_unique<Framework>(i));
@@ -159,7 +159,7 @@ TEST_P(NativeDevices, ThreadsThatAskTogetherGetTheSameDevice) {
   });
 }
 
-TEST_P(NativeDevices, ObjectThatIsNoContextIsRefused) {
+TEST_P(NativeDevices, ObjectThatIsNotAContextIsRefused) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     const std::vector<std::byte> some(64);

@@ -487,7 +487,7 @@ TEST_P(Streams, GroupOfRedistributionsStartsAsOne) {
 
 // While the streams of both ranks are held back, one execution is cancelled, late, or abandoned by
 // the other rank.
-TEST_P(Streams, ExecutionThatEndsBehindAStreamAffectsNoOther) {
+TEST_P(Streams, ExecutionThatEndsBehindAStreamDoesNotAffectOthers) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
     Framework framework(me.rank());
@@ -658,7 +658,7 @@ TEST_P(Streams, LateCollectiveOperationFailsOnAllRanks) {
 
 // An operation that was cancelled before its turn does not hold back any other, on this
 // communicator or on a later one.
-TEST_P(Streams, CancelledOperationBlocksNoOther) {
+TEST_P(Streams, CancelledOperationDoesNotBlockOthers) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Rig rig(me, framework, 1000);
@@ -945,7 +945,7 @@ TEST_P(Streams, ThousandsOfWaitingOperationsSucceed) {
   });
 }
 
-TEST_P(Streams, ObjectThatIsNoStreamIsRefused) {
+TEST_P(Streams, ObjectThatIsNotAStreamIsRefused) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Framework other(me.rank() + 1);

@@ -621,7 +621,7 @@ TEST_P(ReshardCalls, PlanMadeLaterMatches) {
 }
 
 // One rank has made plans that the other rank made later or never.
-TEST_P(ReshardCalls, PlansMatchAlthoughTheirNumbersDiffer) {
+TEST_P(ReshardCalls, PlansMatchDespiteDifferentNumbers) {
   run(2, [](Member& me) {
     for (uint32_t round = 0; round < 4; ++round) {
       if (me.rank() == static_cast<int32_t>(round % 2)) {

@@ -223,7 +223,7 @@ TEST_P(ReshardingMemory, DataThatStaysInPlaceIsAccepted) {
 }
 
 // Rows of three tensors take turns in one buffer.
-TEST_P(ReshardingMemory, InterleavedTensorsArriveComplete) {
+TEST_P(ReshardingMemory, InterleavedTensorsArriveIntact) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, 2, [](Member& me) {

@@ -263,7 +263,7 @@ uint64_t move_in_rounds(Member& me, uint64_t rounds, MakeTask task_of, MakeValue
   return moved;
 }
 
-TEST_P(Resharding, RandomLayoutsArriveAndNothingElseIsWritten) {
+TEST_P(Resharding, RandomLayoutsArriveAndNoOtherByteIsWritten) {
   run_job(GetParam(), 4, [](Member& me) {
     const uint64_t moved = move_in_rounds(
         me, 60, [&](uint64_t, Random& random) { return random_task(random, me.size()); },
@@ -461,7 +461,7 @@ Task long_rows(Random& random) {
   return task;
 }
 
-TEST_P(ReshardingOnDevices, RandomLayoutsArriveAndNothingElseIsWritten) {
+TEST_P(ReshardingOnDevices, RandomLayoutsArriveAndNoOtherByteIsWritten) {
   run_job(GetParam(), 4, [](Member& me) {
     Random own(static_cast<uint64_t>(me.rank()) + 1);
     const uint64_t moved = move_in_rounds(
@@ -480,7 +480,7 @@ TEST_P(ReshardingOnDevices, RandomLayoutsArriveAndNothingElseIsWritten) {
 }
 
 // Rows of four dimensions need more than one copy of a device.
-TEST_P(ReshardingOnDevices, RowsOfFourDimensionsArriveComplete) {
+TEST_P(ReshardingOnDevices, RowsOfFourDimensionsArriveIntact) {
   run_job(GetParam(), 2, [](Member& me) {
     for (const int32_t device : {1, 2}) {
       const std::vector<uint64_t> shape = {3, 4, 5, 6, 40};

@@ -229,7 +229,7 @@ TEST_P(ReshardingSums, SumsOfEveryStrategyAreRoundedOnce) {
 }
 
 // float32 terms give a narrower or a wider sum.
-TEST_P(ReshardingSums, SumMayHaveAnotherTypeThanItsTerms) {
+TEST_P(ReshardingSums, SumMayDifferInTypeFromItsTerms) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto term_at = [](uint32_t term, uint64_t index) {
       Random random(index * kTerms + term + 1);

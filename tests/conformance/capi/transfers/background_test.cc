@@ -71,7 +71,7 @@ void compute(std::chrono::nanoseconds time) {
 }
 
 // A caller in Python computes a little before and after each wait.
-TEST_P(TimedBackground, ThreadSleepsBesideACallerThatWaitsSoon) {
+TEST_P(TimedBackground, ThreadSleepsIfTheCallerWaitsSoon) {
   run(2, [](Member& me) {
     constexpr int kOperations = 4000;
     std::vector<double> wakeups;

@@ -47,7 +47,7 @@ void exchange_sizes(Member& me, const std::vector<uint64_t>& sizes) {
   }
 }
 
-TEST_P(Data, MessagesArriveCompleteAtEverySizeBoundary) {
+TEST_P(Data, MessagesArriveIntactAtEverySizeBoundary) {
   run_two([](Member& me) {
     std::vector<uint64_t> sizes = {0, 1, 2, 3, 7, 8, 9, 31, 32, 33};
     for (uint64_t power = 64; power <= (2 << 20); power *= 2) {
@@ -60,7 +60,7 @@ TEST_P(Data, MessagesArriveCompleteAtEverySizeBoundary) {
   });
 }
 
-TEST_P(Data, MessagesUpTo64MiBArriveComplete) {
+TEST_P(Data, MessagesUpTo64MiBArriveIntact) {
   run_two([](Member& me) {
     exchange_sizes(me, {(4 << 20) - 7, (16 << 20) + 3, 64 << 20});
     me.meet();
@@ -180,7 +180,7 @@ TEST_P(Data, EmptyBufferListSendsAnEmptyMessage) {
 }
 
 // Sends more than 4 GiB in one message with little memory: both sides repeat a small buffer.
-TEST_P(Data, MessageOfMoreThan4GiBArrivesComplete) {
+TEST_P(Data, MessageOfMoreThan4GiBArrivesIntact) {
   if (!long_run()) GTEST_SKIP() << "long run only (HETCOMM_TEST_LONG=1)";
   if (GetParam().name != GetParam().transports) GTEST_SKIP() << "plain transports only";
   run_two([](Member& me) {
@@ -262,7 +262,7 @@ TEST_P(Data, DeviceAndHostMemoryMixInAnyCombination) {
   });
 }
 
-TEST_P(Data, MessageFromSeveralDevicesArrivesComplete) {
+TEST_P(Data, MessageFromSeveralDevicesArrivesIntact) {
   run_with_devices(GetParam(), [](Member& me) {
     for (const uint64_t part : {uint64_t{10}, uint64_t{3000}, uint64_t{100'000}}) {
       const uint64_t total = 4 * part;

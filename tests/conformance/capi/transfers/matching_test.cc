@@ -23,7 +23,7 @@ uint64_t mixed_size(uint64_t index) {
   return kSizes[index % std::size(kSizes)];
 }
 
-TEST_P(Matching, MessagesWithOneTagAreReceivedInOrder) {
+TEST_P(Matching, MessagesWithTheSameTagAreReceivedInOrder) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 60;
     std::vector<std::vector<std::byte>> out;
@@ -217,7 +217,7 @@ TEST_P(Matching, AnySourceReceivesFromAllInEachRanksOrder) {
   });
 }
 
-TEST_P(Matching, MessagesToOneselfMatchLikeOthers) {
+TEST_P(Matching, MessagesToSelfMatchLikeOthers) {
   run_two([](Member& me) {
     const std::vector<std::byte> out = pattern(100'000, 3);
     std::vector<std::byte> in(100'000);
@@ -286,7 +286,7 @@ TEST_P(Matching, EagerSendCompletesWithoutAReceive) {
 }
 
 // The receiver is outside of the library, and returns only when the sends have ended.
-TEST_P(Matching, EagerSendCompletesWithoutACallOfTheReceiver) {
+TEST_P(Matching, EagerSendCompletesWithoutACallByTheReceiver) {
   if (!sends_long_eager(GetParam())) {
     GTEST_SKIP() << "these messages are longer than its eager limit, or than its credit";
   }
@@ -319,7 +319,7 @@ TEST_P(Matching, EagerSendCompletesWithoutACallOfTheReceiver) {
   });
 }
 
-TEST_P(Matching, UnexpectedMessagesAreKeptComplete) {
+TEST_P(Matching, UnexpectedMessagesAreKeptIntact) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 30;
     std::vector<std::vector<std::byte>> out;

@@ -90,7 +90,7 @@ TEST_P(Prepared, EachStartResetsRecordAndDeadline) {
   });
 }
 
-TEST_P(Prepared, GroupStartsOperationsInTheOrderOfCollection) {
+TEST_P(Prepared, GroupStartsOperationsInTheOrderAdded) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 20;
     std::vector<uint64_t> out(kCount);

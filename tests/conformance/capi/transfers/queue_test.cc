@@ -114,7 +114,7 @@ void stream(Member& me, int32_t peer, int32_t end, uint64_t most, uint32_t depth
   EXPECT_EQ(hetcomm_queue_drain(queue.get(), kPatienceNs), HETCOMM_OK);
 }
 
-TEST_P(Queues, ItemsArriveCompleteAndInOrder) {
+TEST_P(Queues, ItemsArriveIntactAndInOrder) {
   run_both([](Member& me) {
     const int32_t peer = me.partner();
     std::vector<std::thread> threads;
@@ -202,7 +202,7 @@ TEST_P(Queues, ItemsMoveWhileBothRanksCompute) {
   });
 }
 
-TEST_P(Queues, DestroyedEndEndsTheItemsOfTheOther) {
+TEST_P(Queues, DestroyingOneEndEndsTheItemsOfTheOther) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
     for (const int32_t goes : {0, 1}) {
@@ -219,7 +219,7 @@ TEST_P(Queues, DestroyedEndEndsTheItemsOfTheOther) {
   });
 }
 
-TEST_P(Queues, EndsWithDifferentOptionsReportTheMismatch) {
+TEST_P(Queues, QueueEndsWithDifferentOptionsReportTheMismatch) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
     const bool pushes = me.rank() == 0;

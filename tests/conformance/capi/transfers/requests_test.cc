@@ -30,7 +30,7 @@ namespace {
 
 class Requests : public CapiTest {};
 
-TEST_P(Requests, TestReportsPendingThenTheEndAndThenStale) {
+TEST_P(Requests, TestReportsPendingThenDoneThenStale) {
   run_two([](Member& me) {
     uint64_t value = 0;
     hetcomm_request_t* receive = me.recv(me.partner(), 1, &value, 8);
@@ -860,7 +860,7 @@ class SlowCompletions {
   void* memory_ = nullptr;
 };
 
-TEST_P(TwoWaiters, ExactlyOneWaiterGetsTheEnd) {
+TEST_P(TwoWaiters, ExactlyOneWaiterGetsTheResult) {
   constexpr int kLives = 50;
   constexpr size_t kRequests = 6;
   for (int life = 0; life < kLives && !HasFailure(); ++life) {

@@ -115,7 +115,7 @@ class CoreDeviceMemory : public ::testing::Test {
   }
 };
 
-TEST_F(CoreDeviceMemory, MessagesArriveCompleteWithEitherRegistration) {
+TEST_F(CoreDeviceMemory, MessagesArriveIntactWithEitherRegistration) {
   for (const bool dmabuf : {false, true}) {
     if (dmabuf) FakeFabric::accept_dmabufs();
     flushes = 0;
@@ -263,7 +263,7 @@ TEST_F(CoreDeviceMemory, MemoryRefusedDuringATransferIsStaged) {
       make_devices);
 }
 
-TEST_F(CoreDeviceMemory, PutsAndGetsNeedNoActivityOfTheOwner) {
+TEST_F(CoreDeviceMemory, PutsAndGetsNeedNoHelpFromTheOwner) {
   for (const bool dmabuf : {false, true}) {
     if (dmabuf) FakeFabric::accept_dmabufs();
     flushes = 0;

@@ -273,7 +273,7 @@ TEST_P(CoreStreams, GroupWaitsForAllItsStreams) {
 
 // The second operation's stream is reached first. There are two streams and two threads, and
 // neither waits for an operation that the other one holds back.
-TEST_P(CoreStreams, ThreadsThatPostTogetherDoNotDeadlock) {
+TEST_P(CoreStreams, ThreadsThatPostConcurrentlyDoNotDeadlock) {
   run([](CoreMember& me) {
     constexpr uint64_t kRounds = 300;
     Stream one(me, 1);
@@ -534,7 +534,7 @@ TEST_P(CoreStreams, RedistributionsOfTwoPlansFollowEachOther) {
 
 // The progress threads are asleep before the stream reaches an operation, and no other thread
 // polls. A busy machine may delay some ends, but not all.
-TEST_P(CoreStreams, EachOperationThatIsReachedEndsASleep) {
+TEST_P(CoreStreams, ReachedOperationWakesASleeper) {
   run([](CoreMember& me) {
     OnDevice memory(me, 100);
     Stream stream(me, 1);
