@@ -39,7 +39,7 @@ class Others(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
 
-    def test_queue_is_timed_beside_matrix_multiplications(self):
+    def test_queue_is_timed_during_matrix_multiplications(self):
         rows = self.run_module("hetcomm.bench_queue", "--mib", "0.25", "--items", "8", "--rounds", "1",
                                "--ratios", "0.5,2")
         self.assertEqual([row[0] for row in rows], ["262144", "262144"])
@@ -47,14 +47,14 @@ class Others(unittest.TestCase):
             overall, compute, pure, overlap, baseline = map(float, row[1:6])
             self.assertTrue(min(overall, compute, pure, baseline) > 0 and 0 <= overlap <= 100, row)
 
-    def test_weights_are_timed_beside_gloo_and_a_checkpoint(self):
+    def test_weights_are_timed_against_gloo_and_a_checkpoint(self):
         rows = self.run_module("hetcomm.bench_weights", "--mib", "16", "--rounds", "1")
         self.assertEqual([row[0] for row in rows[1:]], ["hetcomm", "gloo", "checkpoint"])
 
 
 @unittest.skipUnless(os.environ.get("HETCOMM_TEST_DEVICE"), "for a run with a device")
 class OnDevice(unittest.TestCase):
-    def test_operations_on_a_device_are_timed_beside_manual_copies(self):
+    def test_operations_on_a_device_are_timed_against_manual_copies(self):
         device = os.environ["HETCOMM_TEST_DEVICE"]
         document = json.loads(bench("--json", "--compare", "gloo", "--device", device, "--import",
                                     device, "--op", "allreduce", "--op", "broadcast", "--op", "send",

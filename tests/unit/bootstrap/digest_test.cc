@@ -250,7 +250,7 @@ TEST_F(DigestTest, SmallJobSendsTheMessagesOfAnAllgather) {
 }
 
 // HETCOMM_TEST_RANKS sets another number of ranks. Each rank is a thread with a relay.
-TEST_F(DigestTest, EachRankSendsTheDigestAboutOnce) {
+TEST_F(DigestTest, EachRankSendsLittleMoreThanOneDigest) {
   const char* wanted = getenv("HETCOMM_TEST_RANKS");
   const int size = wanted != nullptr ? std::stoi(wanted) : 144;
   const auto ranks = static_cast<size_t>(size);
@@ -504,7 +504,7 @@ TEST_F(RelayChainTest, ForgedDataIsNeitherAcceptedNorForwarded) {
   EXPECT_EQ(pull_as_last({source(0), source(1), source(2)}, in(20)).value(), value_);
 }
 
-TEST_F(RelayChainTest, NextSourceReplacesOneThatIsGoneSilentOrSlow) {
+TEST_F(RelayChainTest, NextSourceReplacesAMissingSilentOrSlowOne) {
   const DeadPlace gone(false);
   const DeadPlace silent(true);
   offer(*relays_[0], value_, in(30));

@@ -134,7 +134,7 @@ struct End {
   uint64_t name() const { return number; }
 };
 
-TEST(TrackEnds, EndThatFailedToBeAddedIsAbsent) {
+TEST(TrackEnds, EndIsAbsentIfAddingItFailed) {
   TrackEnds<End> ends;
   for (int64_t allowed = 0;; ++allowed) {
     test::fail_allocation_after(allowed);
@@ -189,7 +189,7 @@ int until_it_works(Act&& act, Check&& check_after_failure) {
   }
 }
 
-TEST(ReshardBoard, PlanThatFailedToBeAddedIsAbsent) {
+TEST(ReshardBoard, PlanIsAbsentIfAddingItFailed) {
   ReshardBoard board;
   Plan plan;
   const ReshardBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2, 4}};

@@ -63,7 +63,7 @@ class RegistrationTest : public ::testing::Test {
   std::deque<Memory> memories_;
 };
 
-TEST_F(RegistrationTest, NotificationsAreReturnedInOrderOnce) {
+TEST_F(RegistrationTest, EachNotificationIsReturnedOnceAndInOrder) {
   Memory& mine = memory(256);
   register_memory(mine, HETCOMM_ACCESS_PUT);
   {

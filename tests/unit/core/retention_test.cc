@@ -103,7 +103,7 @@ TEST_F(RetentionTest, ReplaysUnacknowledgedMessagesInOrder) {
   expect_replay(0);
 }
 
-TEST_F(RetentionTest, AcknowledgementsWorkAcrossAWrapOfNumbers) {
+TEST_F(RetentionTest, AcknowledgementsWorkWhenNumbersWrap) {
   constexpr uint32_t kBefore = UINT32_MAX - 4;
   for (uint32_t i = 0; i < 10; ++i) push(kBefore + i, 100);
   expect_replay(kBefore - 1);

@@ -465,7 +465,7 @@ TEST(LivenessLetters, OldestLetterIsDroppedAtTheLimit) {
   EXPECT_EQ(letters.waiting().back().number, Letters::kMaxWaiting + 1);
 }
 
-TEST(LivenessLetters, RepeatedLetterIsRecognizedAcrossAWrapOfNumbers) {
+TEST(LivenessLetters, RepeatedLetterIsRecognizedWhenNumbersWrap) {
   Letters letters;
   EXPECT_TRUE(letters.is_new(1));
   EXPECT_FALSE(letters.is_new(0));

@@ -752,7 +752,7 @@ TEST_F(RdmaFaults, SourceThatTheDeviceKeepsEndsTheConnectionOnRevoke) {
   ASSERT_TRUE(pair.connect());
 }
 
-TEST_F(RdmaFaults, StrictKeysEndWithTheExposure) {
+TEST_F(RdmaFaults, StrictKeysExpireWithTheExposure) {
   FakePair pair("RDMA_STRICT_KEYS=on");
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(100'000);

@@ -508,7 +508,7 @@ TEST_F(RdmaRegistration, NothingIsKeptIfTheMonitorThreadCannotStart) {
   EXPECT_TRUE(cache_->watching());
 }
 
-TEST_F(RdmaRegistration, StrictKeysEndWithTheirUse) {
+TEST_F(RdmaRegistration, StrictKeysExpireAfterUse) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   for (const bool strict : {false, true}) {

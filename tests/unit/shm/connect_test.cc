@@ -239,7 +239,7 @@ TEST(ShmConnect, ErrorNamesTheOtherHostOrNetworkNamespace) {
   EXPECT_TRUE(near.node.transport().reach(contact.encode()).ok());
 }
 
-TEST(ShmConnect, RingSizeIsTheSmallerOfBothSides) {
+TEST(ShmConnect, BothSidesUseTheSmallerRingSize) {
   for (const bool near_is_small : {false, true}) {
     const char* const small = "SHM_RING_BYTES=64K";
     const char* const large = "SHM_RING_BYTES=1M;SHM_CHUNK=256K";

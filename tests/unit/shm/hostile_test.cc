@@ -530,7 +530,7 @@ TEST_F(ShmHostile, UnrequestedRegionFailsTheConnection) {
   }
 }
 
-TEST_F(ShmHostile, RegionWithoutEveryRightIsNotPublished) {
+TEST_F(ShmHostile, RegionThatLacksARightIsNotPublished) {
   FileRegion some({true, true});
   for (int rights = 0; rights < 8; ++rights) {
     some.region.writable = (rights & 1) != 0;

@@ -332,7 +332,7 @@ void try_memories(Member& me) {
   me.meet();
 }
 
-TEST_F(Trust, MemoryIsPassedOnlyToMembersAndWithEveryRight) {
+TEST_F(Trust, MemoryIsPassedOnlyToMembersAndOnlyIfAllRightsAreGranted) {
   make_evil(2, Evil::kKeep);
   run_job(test_case_, 3, [](Member& me) {
     hetcomm_communicator_t* sub = nullptr;

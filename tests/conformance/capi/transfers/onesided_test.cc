@@ -838,7 +838,7 @@ TEST_P(OneSided, MappedMemoryIsAccessibleWithoutTheOwner) {
   });
 }
 
-TEST_P(OneSided, MemoryWithoutEveryRightIsNotMapped) {
+TEST_P(OneSided, MemoryThatLacksARightIsNotMapped) {
   if (!maps(GetParam())) GTEST_SKIP() << "no shared memory";
   run_two([](Member& me) {
     for (const int access : {int{HETCOMM_ACCESS_GET}, HETCOMM_ACCESS_GET | HETCOMM_ACCESS_PUT,
