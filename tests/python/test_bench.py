@@ -1,8 +1,8 @@
 """python -m hetcomm.bench, run as its users run it.
 
-Proves: every operation is timed, beside Gloo where that is asked for, over the transport that the
-environment names; --json has the fields of hetcomm_bench, and no others. The queue beside matrix
-multiplications and the weights of a small model are timed too.
+Proves: every operation is timed over the transport that the environment names, and against Gloo if
+requested; --json has exactly the fields of hetcomm_bench. The queue during matrix multiplications
+and the weights of a small model are timed too.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Memory of OpenCL through the Python package, by addresses, as a program with pyopencl has them.
+"""OpenCL memory through the Python package, by addresses, as a program with pyopencl has them.
 
-Proves: buffers of a framework's context go as messages and through collective operations, with ranks
-of two vendors and of the host; a queue orders them behind what it holds; arrays keep what they name;
-what is no memory, queue or context is refused.
+Proves: buffers of a framework's context can be sent and take part in collective operations, with
+ranks of two vendors and of the host; a queue orders operations after its earlier work; arrays keep
+alive what they name; invalid memory, queues and contexts are refused.
 """
 
 import ctypes
@@ -73,7 +73,7 @@ class Framework:
         return count.value
 
     def hold(self):
-        """What is put into the queue from now on waits for set()."""
+        """Work that is queued from now on waits for set()."""
         event = self.cl.clCreateUserEvent(number(self.context), None)
         one = (ctypes.c_void_p * 1)(event)
         assert self.cl.clEnqueueBarrierWithWaitList(number(self.queue), 1, one, None) == 0
@@ -140,7 +140,7 @@ def calls(world, context):
 
 
 def ordered(world, context):
-    """Operations start behind what the queue holds."""
+    """Operations start after the work that the queue already holds."""
     framework = Framework(world.rank)
     device = context.device_from_native("opencl", framework.context)
     stream = context.wrap_stream(device, framework.queue)
@@ -157,7 +157,7 @@ def ordered(world, context):
 
 
 class Named:
-    """An object of pyopencl's, as far as its address goes."""
+    """Has the address of an object, as pyopencl shows it."""
 
     def __init__(self, address, **attributes):
         self.int_ptr = address
@@ -165,7 +165,7 @@ class Named:
 
 
 class Array:
-    """What a pyopencl.array.Array tells of itself."""
+    """The attributes of a pyopencl.array.Array that the package reads."""
 
     def __init__(self, base_data, like, offset=0, queue=None, c_contiguous=True):
         self.base_data, self.offset, self.queue = base_data, offset, queue
@@ -174,7 +174,7 @@ class Array:
 
 
 def parts(world, context):
-    """A part of a buffer, by its offset in bytes; its neighbours stay as they are."""
+    """A part of a buffer is named by its offset in bytes; its neighbours stay unchanged."""
     framework = Framework(world.rank)
     device = context.device_from_native("opencl", framework.context)
     own = numpy.arange(1000, dtype=numpy.float32) + 1000 * world.rank
@@ -198,7 +198,7 @@ def parts(world, context):
 
 
 def as_they_are(world, context, has_thread):
-    """Arrays and buffers of pyopencl, without a word of where they are."""
+    """Arrays and buffers of pyopencl are passed without naming their device."""
     framework = Framework(world.rank)
     own = numpy.full(COUNT, world.rank + 1, numpy.float32)
     total = sum(range(1, world.size + 1))
@@ -278,7 +278,7 @@ def wrong(world, context):
 
 
 def loaders():
-    """The loaders of OpenCL that this process has."""
+    """The OpenCL loaders that this process has loaded."""
     with open("/proc/self/maps") as maps:
         paths = {line.split()[-1] for line in maps if "/libOpenCL" in line}
     return sorted(paths)
@@ -290,7 +290,7 @@ def path_of_loader(world, context):
 
 
 def other_name(world, context, path):
-    """The loader of this process has another name, as in wheels that bring their own."""
+    """The OpenCL loader of this process has another name, as in wheels that bundle it."""
     folder = tempfile.mkdtemp(prefix="hetcomm-test-")
     copy = os.path.join(folder, "libOpenCL-1a2b3c.so.1.0.0")
     with open(path, "rb") as original, open(copy, "wb") as changed:

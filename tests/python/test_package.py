@@ -1,9 +1,9 @@
 """The Python package without torch.
 
-Proves: NumPy arrays, bytearrays and memoryviews go as messages and through collective operations;
+Proves: NumPy arrays, bytearrays and memoryviews can be sent and take part in collective operations;
 requests keep their buffers, are cancelled when dropped, and raise Error with the reason. All
-threads that wait for one request get its result. What an array raises instead of giving its memory,
-and what a store raises, reaches the caller.
+threads that wait for one request get its result. The caller gets the exception that an array raises
+instead of exporting its memory, or that a store raises.
 """
 
 import concurrent.futures
@@ -143,7 +143,7 @@ def alone(context):
 
 
 def in_threads(functions, limit_s=30):
-    """What the functions return, or the status of the Error that they raise."""
+    """The results of the functions, or the status of the Error that they raise."""
     results = [None] * len(functions)
 
     def call(index, function):
@@ -163,7 +163,7 @@ def in_threads(functions, limit_s=30):
 
 
 class Exporter:
-    """Offers DLPack alone, as tensors do, or raises |refusal|."""
+    """Exports by DLPack alone, as tensors do, or raises |refusal|."""
 
     def __init__(self, array, refusal=None, negative=False):
         self.array = array
@@ -183,7 +183,7 @@ class Exporter:
 
 
 class OldExporter(Exporter):
-    """Knows no versions of DLPack."""
+    """An exporter from before DLPack had versions."""
 
     def __dlpack__(self):
         return super().__dlpack__()

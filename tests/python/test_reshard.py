@@ -1,12 +1,12 @@
 """Resharding from Python, with torch.
 
-Proves: arrays of NumPy and torch go between layouts of meshes, boxes and degrees; DTensors between
-meshes that share all, some or no ranks; state dicts land in parameters or in buckets, with other
-names and other types; plans describe themselves; the communicator under a process group works for
-hetcomm and for Gloo, and ends with its group; gradients go back; plans are made again without a rank
-that was lost; what does not fit raises and says why, on all ranks and soon; boxes and arrays that lie
-over each other raise, with the name of the tensor; sums are rounded once, as allreduce rounds them, and
-averages divided; conversions overflow as torch's.
+Proves: NumPy arrays and tensors move between layouts made from meshes, boxes and degrees; DTensors
+move between meshes that share all, some or no ranks; state dicts arrive in parameters or buckets,
+with other names and types; plans describe themselves; the communicator under a process group works
+with hetcomm and with Gloo, and ends with its group; gradients flow back; plans are rebuilt without a
+lost rank; mismatches soon raise on all ranks, with the reason; overlapping boxes and arrays raise,
+with the name of the tensor; sums are rounded once, as in allreduce, and averages are divided;
+conversions overflow as in torch.
 """
 
 import gc
@@ -243,7 +243,7 @@ def states(rank, size, folder):
 
 
 def one_rank(rank, size, folder):
-    """Cuts as torch cuts, whatever divides: the strided ones of FSDP2 over tensor parallelism too."""
+    """Layouts are cut as torch cuts them, even if sizes do not divide, and for strided shards of FSDP2."""
     for ranks in (1, 2, 3, 4, 6):
         for split in (1, 2, 4):
             for extent in range(1, 61):
@@ -267,7 +267,7 @@ def one_rank(rank, size, folder):
 
 
 def gradients(rank, size, folder):
-    """What redistribute() gives is a DTensor as torch makes it, and its gradient goes back."""
+    """redistribute() returns a DTensor like torch's, and gradients flow back through it."""
     init(rank, size, folder)
     first, second = DeviceMesh("cpu", [0, 1]), DeviceMesh("cpu", [2, 3])
     whole = torch.arange(24.0).reshape(4, 6)
@@ -317,7 +317,7 @@ def raises(wanted, call, *words):
 
 
 class Terms:
-    """A rank's term of a sum of two."""
+    """One of the two terms of a sum, held by one rank."""
 
     def __init__(self, rank):
         self.rank, self.values = rank, torch.full((2, 3), float(rank + 1))
@@ -330,7 +330,7 @@ class Terms:
 
 
 def models(rank, size, folder):
-    """What people describe is what is moved; what one rank cannot do is told to all of them, soon."""
+    """A model's description decides what moves. An error on one rank soon reaches all ranks."""
     init(rank, size, folder)
     world = hetcomm.torch.communicator()
     summed = {"w": torch.zeros(2, 3)} if rank == 3 else None
@@ -411,7 +411,7 @@ def models(rank, size, folder):
 
 
 def again(rank, size, folder, backend):
-    """Groups that come and go leave nothing behind; a communicator that was closed is made again."""
+    """Repeated groups leave nothing behind. A closed communicator is made again."""
     used = []
     for number in range(6):
         place = f"{folder}/{number}"
@@ -437,7 +437,7 @@ def again(rank, size, folder, backend):
 
 
 def rebuilt(rank, size, folder):
-    """A plan is made again without a rank whose part another one has too."""
+    """A plan is rebuilt without a rank whose part another rank also holds."""
     init(rank, size, folder)
     world = hetcomm.torch.communicator()
     held = [reshard.Box(0, (0,), (4,)), reshard.Box(1, (4,), (8,)), reshard.Box(2, (4,), (8,), copy=1)]
@@ -463,7 +463,7 @@ def rebuilt(rank, size, folder):
 
 
 def memory(rank, size, folder):
-    """What lies over something else is refused, on all ranks, and named."""
+    """Overlapping memory is refused on all ranks, with the name of the tensor."""
     init(rank, size, folder)
     world = hetcomm.torch.communicator()
     over = [reshard.Box(0, (0,), (4,)), reshard.Box(0, (4,), (8,))]
@@ -518,7 +518,7 @@ def memory(rank, size, folder):
 
 
 def numbers(rank, size, folder):
-    """Sums as allreduce makes them; averages; what overflows."""
+    """Sums equal those of allreduce; averages are divided; overflow is that of torch."""
     init(rank, size, folder)
     world = hetcomm.torch.communicator()
     everyone = list(range(size))
@@ -588,7 +588,7 @@ def numbers(rank, size, folder):
 
 
 def calls(rank, size, folder, backend):
-    """Calls of a plan that do not fit together."""
+    """Calls of one plan that do not match."""
     init(rank, size, folder, backend)
     world = hetcomm.torch.communicator()
     one, other = ([reshard.layout((4, 6), [each], [reshard.Replicate()])] for each in (0, 1))

@@ -1,7 +1,7 @@
 """Collective operations of the process group.
 
-Proves: every operation gives what Gloo gives (or, where Gloo has no such operation or type, what
-torch computes locally), for packed tensors and views, with all types and operators, uneven splits,
+Proves: every operation gives the result of Gloo (or of a local computation by torch, if Gloo lacks
+the operation or type), for packed tensors and views, all types and operators, uneven splits and
 empty tensors, coalesced, in subgroups, after shrinking, from several threads and from callbacks of
 futures; operations are numbered; failures end with the reason.
 """
@@ -134,7 +134,7 @@ def uneven(rank, size, folder):
 
 
 def views(rank, size, folder):
-    """Views with holes, transposed and expanded, against packed ones."""
+    """Strided, transposed and expanded views give the results of packed tensors."""
     ranks.init(rank, size, folder)
     base = torch.arange(60.0).reshape(6, 10) + rank
     packed = base[:, ::2].clone()
@@ -158,7 +158,7 @@ def views(rank, size, folder):
 
 
 def view_of(kind, values):
-    """A tensor of that kind with the elements |values|, in its order."""
+    """A tensor of the given kind whose elements are |values|, in their order."""
     if kind == "holes":
         view = torch.zeros(len(values), 2, dtype=values.dtype)[:, 0]
         return view.copy_(values)
@@ -177,7 +177,7 @@ def view_of(kind, values):
 
 
 def calls_on_views(rank, size, make, into):
-    """The tensors of each operation after it. make(seed) gives inputs, into(seed) results."""
+    """The tensors of each operation after it has run. make(seed) makes inputs, into(seed) makes results."""
     def several(of, first):
         return [of(first + each) for each in range(size)]
 
@@ -249,7 +249,7 @@ def all_views(rank, size, folder, kind):
 
 
 def expanded_on_one_rank(rank, size, folder):
-    """The others give packed ones. All are the same afterwards."""
+    """One rank passes an expanded tensor, the others packed ones. All end with the same values."""
     ranks.init(rank, size, folder)
     for odd in range(size):
         tensor = torch.full((1,), float(rank)).expand(4) if rank == odd else torch.full(
@@ -304,7 +304,7 @@ def sparse(rank, size, folder):
 
 
 def shared_until_written(rank, size, folder):
-    """Results go to memory of their own; that of the tensor it was cloned from stays."""
+    """A result goes to its own memory; the tensor that it was cloned from keeps its values."""
     ranks.init(rank, size, folder)
     first = torch.ones(4)
     second = torch._lazy_clone(first)
@@ -316,7 +316,7 @@ def shared_until_written(rank, size, folder):
 
 
 def inference(rank, size, folder):
-    """Strided ones can be waited for outside of the mode that they were made in."""
+    """Works on strided tensors of inference mode can be awaited outside that mode."""
     ranks.init(rank, size, folder)
     with torch.inference_mode():
         tensor = torch.ones(4, 4).t()[:, :2]
@@ -326,7 +326,7 @@ def inference(rank, size, folder):
 
 
 def left_out(rank, size, folder):
-    """As where the default group has a device, which makes torch tell those that are left out."""
+    """The default group has a device, so torch notifies the ranks outside the group."""
     ranks.init(rank, size, folder)
     dist.group.WORLD.bound_device_id = torch.device("cuda:0")
     group = dist.new_group([0])
@@ -362,7 +362,7 @@ def groups(rank, size, folder):
 
 
 def in_place(rank, size, folder, transports):
-    """Each rank's input is its result as well, whole or in parts."""
+    """Each rank's input is also its result, whole or in parts."""
     if transports:
         os.environ["HETCOMM_TRANSPORTS"] = transports
     ranks.init(rank, size, folder)
@@ -425,7 +425,7 @@ def descriptors():
 
 
 def many_groups(rank, size, folder):
-    """They use the connections of the default group. A file as store would take longer than they."""
+    """All groups use the connections of the default group. A file store would take longer than the groups."""
     port = os.path.join(folder, "port")
     if rank == 0:
         store = dist.TCPStore("127.0.0.1", 0, size, True, wait_for_workers=False)
@@ -463,7 +463,7 @@ def many_groups(rank, size, folder):
 
 
 def last_group(rank, size, folder):
-    """The default group goes first; what was made of it goes on."""
+    """The default group is destroyed first; the groups made from it keep working."""
     ranks.init(rank, size, folder)
     store = dist.FileStore(os.path.join(folder, "beside"), size)
     group = hetcomm.torch._load().create(
@@ -498,7 +498,7 @@ def threads(rank, size, folder):
 
 
 def callbacks(rank, size, folder):
-    """They wait for operations that they start or that were watched before, and end the group."""
+    """Callbacks wait for operations that they start or that were watched before, and end the group."""
     ranks.init(rank, size, folder)
     group = dist.new_group()
 
@@ -555,7 +555,7 @@ def mismatched(rank, size, folder, kind):
 
 
 def shrunk(rank, size, folder, flags):
-    """The group goes on without rank 1, whatever was pending on it."""
+    """The group continues without rank 1, whatever was pending on that rank."""
     torch.set_default_device("cpu")  # torch makes a group for this one only
     ranks.init(rank, size, folder)
     dist.barrier()
@@ -596,7 +596,7 @@ def numbered(rank, size, folder):
 
 
 def hooked(rank, size, folder):
-    """All works reach the hook, those that nobody waits for and those after one that it fails for."""
+    """The hook receives every work, also those that nobody waits for and those after one on which it fails."""
     ranks.init(rank, size, folder)
     group = dist.group.WORLD
     seen = []
@@ -630,7 +630,7 @@ def profiled(rank, size, folder):
 
 
 def recorded(rank, size, folder):
-    """torch's flight recorder has all that went through the group, where it is asked for."""
+    """torch's flight recorder lists every operation of the group, if it is enabled."""
     os.environ["TORCH_FR_BUFFER_SIZE"] = "100"
     ranks.init(rank, size, folder)
     dist.all_reduce(torch.ones(2, 3))
@@ -647,7 +647,7 @@ def recorded(rank, size, folder):
 
 
 def recorded_by_torch(rank, size, folder):
-    """From 2.15 on torch attaches its recorder: each operation is there once, and says that it ended."""
+    """Since 2.15 torch attaches its own recorder, which lists each operation once and marks its end."""
     os.environ["TORCH_FR_BUFFER_SIZE"] = "100"
     ranks.init(rank, size, folder)
     dist.all_reduce(torch.ones(2, 3))
@@ -670,7 +670,7 @@ def recorded_by_torch(rank, size, folder):
 
 
 def aborting(rank, size, folder):
-    """Abort hooks run where an operation fails, before whoever waits for it goes on."""
+    """Abort hooks run when an operation fails, before any waiter continues."""
     ranks.init(rank, size, folder)
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     called = []
@@ -686,7 +686,7 @@ def aborting(rank, size, folder):
 
 
 def gathered(rank, size, folder):
-    """Into one tensor, which may have holes."""
+    """Gathers into one tensor, which may be strided."""
     ranks.init(rank, size, folder)
     own = torch.arange(4) + 10 * rank
     packed = torch.zeros(4 * size, dtype=torch.long) if rank == 1 else None
@@ -702,7 +702,7 @@ def gathered(rank, size, folder):
 
 
 def missing(rank, size, folder):
-    """The first operation of a group, which is used afterwards."""
+    """A rank is missing from the first operation of a group, which is used afterwards."""
     ranks.init(rank, size, folder, timeout_s=20)
     text = ""
     if rank != 1:
@@ -714,7 +714,7 @@ def missing(rank, size, folder):
 
 class Collectives(ranks.TestCase):
     def test_modules_import_in_any_order(self):
-        """As torch's entry point has it, which calls back into a module that imports torch."""
+        """torch's entry point calls back into a module that imports torch."""
         for order in ("hetcomm.torch", "torch", "torch, hetcomm.torch", "hetcomm.torch, torch"):
             program = f"import {order}; import torch.distributed as d; print(d.Backend.backend_list)"
             ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

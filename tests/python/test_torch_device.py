@@ -1,14 +1,14 @@
 """Tensors of an accelerator that torch alone knows, through the process group.
 
-The device is the stand-in of this folder, which is crueller than most: the CPU cannot touch its memory,
-its streams wait for nobody, and freed memory is poisoned and used again at once. Proves: an operation
-sees what the stream of its caller held when it was called, and nothing of the host waits for that;
-tensors live as long as operations use them; results are whole for every stream once a wait has
-returned; ranks of the device and of the host are in one operation; a device that fails ends the
-operations that use it, with its own words, and no others; what was allocated is given back.
+The device is the stand-in of this folder, which is stricter than most: the CPU cannot access its
+memory, its streams wait for nothing, and freed memory is poisoned and reused at once. Proves: an
+operation sees the state of its caller's stream at the time of the call, and the host does not wait
+for that state; tensors live as long as operations use them; once a wait has returned, results are
+complete in every stream; ranks of the device and of the host take part in one operation; a device
+that fails ends only the operations that use it, with its own text; all memory is returned.
 
-What holds for every device, and all of torch's parallelism, is proved by the other files, which run
-with tensors of this device, too (HETCOMM_TEST_DEVICE).
+The other files also run with tensors of this device (HETCOMM_TEST_DEVICE). They prove what holds for
+every device, and torch's parallelism.
 """
 
 import os
@@ -47,7 +47,7 @@ def is_all(tensor, value):
 
 
 def collectives(rank, size):
-    """Each starts an operation and gives its work, a result, and what that is."""
+    """Each function starts an operation and returns its work, its result, and the value to expect."""
     total = float(sum(range(1, size + 1)))
 
     def allreduce(own):
@@ -108,7 +108,7 @@ def in_order(rank, size, folder, jitter):
 
 
 def streams(rank, size, folder):
-    """The current stream counts, and not the one before; each thread has its own."""
+    """Operations use the current stream, not the one before; each thread has its own."""
     standin = init(rank, size, folder)
     own = [filled(0), filled(0)]
     torch.accelerator.synchronize()
@@ -142,14 +142,14 @@ def streams(rank, size, folder):
 
 
 def message_order(rank, size, folder):
-    """Messages with one tag come in the order of the calls, wherever their tensors and streams are."""
+    """Messages with the same tag arrive in call order, whatever tensors and streams they use."""
     standin = init(rank, size, folder)
 
     def tensor(value, device="cpu"):
         return torch.full((1000,), float(value), device=device)
 
     def from_slow_stream(device, call):
-        """Behind a kernel that runs long, in a stream of its own."""
+        """Runs after a long kernel, in a stream of its own."""
         with standin.stream(torch.Stream(device)):
             standin._sleep(80)
             return call()
@@ -173,7 +173,7 @@ def message_order(rank, size, folder):
 
 
 def dropped_memory(rank, size, folder):
-    """Works that nobody waits for give their tensors back when others are posted."""
+    """Works that nobody waits for release their tensors when other works are posted."""
     standin = init(rank, size, folder)
     before = standin.memory_allocated()
     for _ in range(7):
@@ -183,7 +183,7 @@ def dropped_memory(rank, size, folder):
 
 
 def barriers(rank, size, folder):
-    """A barrier that names a device comes after what the current stream holds, on all ranks."""
+    """A barrier that names a device follows the work of the current stream, on all ranks."""
     standin = init(rank, size, folder)
     begin = time.monotonic()  # before rank 0 gives its stream work
     dist.barrier()
@@ -195,7 +195,7 @@ def barriers(rank, size, folder):
 
 
 def dropped(rank, size, folder):
-    """Nobody keeps the tensors of a send, nor its work."""
+    """Nobody keeps the tensors or the work of a send."""
     standin = init(rank, size, folder)
     standin._set_jitter(300)
     count = 20
@@ -212,7 +212,7 @@ def dropped(rank, size, folder):
 
 
 def holes(rank, size, folder):
-    """Results with holes are copied back before a wait returns, for whatever stream."""
+    """Strided results are copied back before a wait returns, for any stream."""
     standin = init(rank, size, folder)
     standin._set_jitter(300)
     for _ in range(10):
@@ -229,7 +229,7 @@ def holes(rank, size, folder):
 
 
 def futures(rank, size, folder):
-    """Callbacks compute on the device; what waits for them may use their results in any stream."""
+    """Callbacks compute on the device; any stream that waits for them may use their results."""
     standin = init(rank, size, folder)
     standin._set_jitter(300)
     for _ in range(10):
@@ -249,7 +249,7 @@ def futures(rank, size, folder):
 
 
 def two_devices(rank, size, folder):
-    """Ranks use different devices of a process, or the host; the current device stays."""
+    """Ranks use different devices of one process, or the host; the current device stays the same."""
     standin = init(rank, size, folder)
     devices = ["standin:1", "cpu", "standin:0"]
     for shift in range(3):
@@ -273,7 +273,7 @@ def two_devices(rank, size, folder):
 
 
 def fuzzed(rank, size, folder, seed):
-    """Many operations at once, of all kinds and sizes, with kernels between them."""
+    """Concurrent operations of all kinds and sizes, with kernels between them."""
     standin = init(rank, size, folder)
     standin._set_jitter(200)
     alike = random.Random(seed)
@@ -301,7 +301,7 @@ def fuzzed(rank, size, folder, seed):
 
 
 def bound(rank, size, folder):
-    """A group that is told its device, with groups of groups and a barrier there."""
+    """A group that is bound to a device, with subgroups and a barrier on that device."""
     standin = init(rank, size, folder, device_id=torch.device("standin:0"))
     dist.barrier(device_ids=[0])
     group = dist.new_group(list(range(size)))
@@ -314,7 +314,7 @@ def bound(rank, size, folder):
 
 
 def given_back(rank, size, folder):
-    """Memory of the device and pinned memory are where they were, after groups and their works."""
+    """Groups and their works return all device memory and pinned memory."""
     standin = init(rank, size, folder)
     dist.destroy_process_group()
     start = None
@@ -337,7 +337,7 @@ EXTENSION_DEVICE = 12  # as DLPack counts
 
 
 class Given:
-    """An array that gives its memory by DLPack, and is no tensor."""
+    """An array that exports its memory by DLPack and is not a tensor."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -350,7 +350,7 @@ class Given:
 
 
 def own_calls(rank, size, folder, backend):
-    """The calls of hetcomm itself take tensors of devices, behind what their stream holds."""
+    """Calls of the package accept device tensors, after the work that their stream holds."""
     standin = init(rank, size, folder, backend=backend)
     standin._set_jitter(200)
     world = hetcomm.torch.communicator()
@@ -462,7 +462,7 @@ def stays(rank, size, folder):
 
 
 def lost(rank, size, folder, later):
-    """Rank 0's device fails. What uses it ends with its words; the host's operations go on."""
+    """Rank 0's device fails. Operations that use it end with its text; those of the host continue."""
     standin = init(rank, size, folder, timeout_s=8)
     own = filled(rank)
     torch.accelerator.synchronize()
@@ -521,7 +521,7 @@ def lost_late(rank, size, folder, fails_at):
 
 
 def lost_beside_others(rank, size, folder):
-    """A copy fails while all streams of torch's pool are busy: operations of the host go on at once."""
+    """A copy fails while all streams of torch's pool are busy: operations of the host continue at once."""
     standin = init(rank, size, folder)
     own = filled(rank)
     group = dist.new_group()
@@ -550,7 +550,7 @@ def lost_beside_others(rank, size, folder):
 
 
 def lost_in_collective(rank, size, folder):
-    """All ranks hear of it."""
+    """All ranks get the reason."""
     standin = init(rank, size, folder, timeout_s=20)
     own = filled(rank)
     torch.accelerator.synchronize()
@@ -573,7 +573,7 @@ def lost_in_collective(rank, size, folder):
 
 
 def sums(rank, size, folder):
-    """Sums that the device makes have the bits of those that the host makes."""
+    """Sums made by the device equal those made by the host, bit for bit."""
     os.environ["HETCOMM_COLLECTIVE_SHARED"] = "0"  # as between hosts
     os.environ["HETCOMM_DEVICE_SUMS"] = "on"
     standin = init(rank, size, folder)

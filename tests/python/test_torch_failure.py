@@ -1,12 +1,12 @@
-"""What a job sees when a part of it fails, with four ranks and collective operations.
+"""Failures in a job of four ranks that runs collective operations.
 
-Proves: a killed and a stopped rank, calls that do not fit together, receives that are too small, an
-abort, a group that ends with pending work, a rank that never comes and a timeout each end in torch's
-DistBackendError with its reason on every rank that waits, be it for a work or for its future, in
-bounded time; an argument that is refused is a ValueError. Those ranks live, their other groups work
-on, and the group can be made again over the same store, also with a new process in place of a
-killed rank. Forked children disturb nothing. The random key of a job without a secret does not stay
-in the store.
+Proves: a killed or stopped rank, mismatched calls, receives that are too small, an abort, a group
+that ends with pending work, a rank that never joins and a timeout each raise torch's
+DistBackendError with its reason on every rank that waits for a work or its future, in bounded time;
+a refused argument raises ValueError. The surviving ranks stay alive, their other groups keep
+working, and the group can be made again over the same store, also with a new process in place of a
+killed rank. Forked children have no effect. The random key of a job without a secret is deleted
+from the store.
 
 Failures of messages between two ranks are in test_torch_messages.py.
 """
@@ -40,7 +40,7 @@ def setUpModule():
 
 
 def timed(function, raises=dist.DistBackendError):
-    """The text of what it raises, and how long it took. Another exception is a failure of the test."""
+    """The text of the exception that |function| raises, and the duration. Any other exception is a failure."""
     began = time.monotonic()
     try:
         function()
@@ -81,7 +81,7 @@ def init_over(store, rank, size, timeout_s=30):
 
 
 def tell(path, value):
-    """Whoever sees the file finds all of it."""
+    """Whoever sees the file finds it complete."""
     with open(path + ".new", "w") as file:
         file.write(str(value))
     os.rename(path + ".new", path)
@@ -110,7 +110,7 @@ def tcp_store(folder, is_master):
 
 
 def killed(rank, size, folder, elements):
-    """In the middle of operations, while a group without the killed rank exists."""
+    """A rank is killed during operations, while a group without that rank exists."""
     ranks.init(rank, size, folder)
     others = dist.new_group(SURVIVORS)
     dist.barrier()
@@ -149,7 +149,7 @@ def killed_in_training(rank, size, folder, sparse):
 
 
 def stopped(rank, size, folder):
-    """It answers nobody and loses no connection; when it goes on it learns what happened."""
+    """A stopped rank answers nobody and keeps its connections; when it resumes it learns what happened."""
     ranks.init(rank, size, folder, timeout_s=1)
     others = dist.new_group(SURVIVORS)
     pids = [torch.zeros(1, dtype=torch.long) for _ in range(size)]
@@ -169,7 +169,7 @@ def stopped(rank, size, folder):
 
 
 def never_came(rank, size, folder):
-    """Rank 0 finds out, an eighth of the time before the others would give up."""
+    """Rank 0 detects it an eighth of the time before the others would give up."""
     found = "", 0.0
     if rank != LOST:
         # Not over a file: torch's FileStore counts its waits in whole seconds.
@@ -220,7 +220,7 @@ def replaced(rank, size, folder, over_tcp, lost, dies_early):
 
 
 def used_after(store, rank, size):
-    """What operations of a group that is made again, and of a part of it, give."""
+    """The results of operations in a group that was made again, and in a part of it."""
     init_over(store, rank, size)
     total = torch.arange(5.0) + rank
     dist.all_reduce(total)
@@ -240,7 +240,7 @@ def used_after(store, rank, size):
 
 
 def late(rank, size, folder):
-    """Rank LOST comes when the others have given up once and try again."""
+    """Rank LOST joins after the others have given up once and try again."""
     store = tcp_store(folder, rank == 0)
     known = os.path.join(folder, "gave_up")
     text = ""
@@ -254,7 +254,7 @@ def late(rank, size, folder):
 
 
 def reconfigured(rank, size, folder):
-    """As above by torch's own interface: members are those whose handles are given."""
+    """The same by torch's own interface, where the members are those whose handles are given."""
     store = dist.FileStore(os.path.join(folder, "store"), -1)
     pid = os.path.join(folder, "pid")
     dist.init_process_group("hetcomm", store=store, rank=rank, world_size=size,
@@ -293,7 +293,7 @@ def reconfigured(rank, size, folder):
 
 
 def unfitting(rank, size, folder, kind):
-    """The last rank calls something else."""
+    """The last rank makes a different call."""
     ranks.init(rank, size, folder, timeout_s=5)
     odd = rank == size - 1
     length = 4 + odd
@@ -326,7 +326,7 @@ def unfitting(rank, size, folder, kind):
 
 
 def unfitting_splits(rank, size, folder):
-    """Rank 0 sends one element more than rank 1 expects of it."""
+    """Rank 0 sends one element more than rank 1 expects."""
     ranks.init(rank, size, folder, timeout_s=5)
     sends = [1] * size
     if rank == 0:
@@ -338,7 +338,7 @@ def unfitting_splits(rank, size, folder):
 
 
 def unfitting_sparse(rank, size, folder, kind):
-    """The last rank's sparse tensor is another one."""
+    """The sparse tensor of the last rank differs from the others."""
     ranks.init(rank, size, folder, timeout_s=5)
     odd = rank == size - 1
     shape = {"shapes": (4, 2 + odd), "dimensions": (4, 2), "types": (4, 2)}[kind]
@@ -349,7 +349,7 @@ def unfitting_sparse(rank, size, folder, kind):
 
 
 def text_of_failure(work):
-    """None with a torch that cannot give exceptions of works to Python."""
+    """None with a torch that cannot pass exceptions of works to Python."""
     try:
         failure = work.exception()
     except TypeError as error:
@@ -360,7 +360,7 @@ def text_of_failure(work):
 
 
 def sparse_without_a_rank(rank, size, folder):
-    """Not all come: the wait itself has to tell, and can be bounded."""
+    """A rank is missing: the wait itself reports it, and can have a time limit."""
     ranks.init(rank, size, folder, timeout_s=2)
     if rank == LOST:
         return None
@@ -371,7 +371,7 @@ def sparse_without_a_rank(rank, size, folder):
 
 
 def closed_while_coalescing(rank, size, folder):
-    """What was collected is dropped; who ends the coalescing learns of it."""
+    """Collected operations are dropped, and the end of coalescing raises."""
     ranks.init(rank, size, folder)
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     backend._start_coalescing()
@@ -395,7 +395,7 @@ def failed_together(rank, size, folder):
 
 
 def failed_batch(rank, size, folder):
-    """What follows it does what it says."""
+    """Operations after the failed batch work."""
     ranks.init(rank, size, folder)
     batch = [dist.P2POp(dist.isend, torch.ones(4), 1 - rank, tag=9),
              dist.P2POp(dist.irecv, torch.empty(4).to_sparse(), 1 - rank, tag=8)]
@@ -407,7 +407,7 @@ def failed_batch(rank, size, folder):
 
 
 def coalescing_given_up(rank, size, folder):
-    """What was collected before another start never starts."""
+    """Operations that were collected before another start never start."""
     ranks.init(rank, size, folder)
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     backend._start_coalescing()
@@ -505,7 +505,7 @@ for i in range(100):
 
 
 def too_small(rank, size, folder, elements):
-    """In a batch, by its future, and next to a receive that fits."""
+    """A receive is too small: in a batch, by its future, and next to a receive that fits."""
     ranks.init(rank, size, folder)
     if rank == 0:
         for work in dist.batch_isend_irecv([
@@ -531,7 +531,7 @@ def too_small(rank, size, folder, elements):
 
 
 def aborted(rank, size, folder):
-    """By a thread of rank 1 that is no member of what runs; rank 3 has not called anything."""
+    """A thread of rank 1 aborts a group without taking part in its operations; rank 3 has made no call."""
     ranks.init(rank, size, folder)
     dist.barrier()
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
@@ -548,7 +548,7 @@ def aborted(rank, size, folder):
 
 
 def unmakeable(rank, size, folder, late, variable, value):
-    """Rank 1 cannot take part in the first group, by its settings; all make another one."""
+    """Settings of rank 1 prevent the first group; all ranks then make another one."""
     if rank == 1:
         os.environ[variable] = value
     if rank == late:
@@ -561,7 +561,7 @@ def unmakeable(rank, size, folder, late, variable, value):
 
 
 def refused(rank, size, folder, what):
-    """Rank 1's arguments are refused here; the others read why, and do not wait."""
+    """Rank 1 refuses its own arguments; the others get the reason and do not wait."""
     ranks.init(rank, size, folder)
     dist.barrier()
     odd = rank == 1
@@ -578,7 +578,7 @@ def refused(rank, size, folder, what):
 
 
 def refused_by_all(rank, size, folder):
-    """Nothing fails but what was refused."""
+    """Only the refused calls fail."""
     ranks.init(rank, size, folder)
     for turn in range(20):
         if turn % size == rank:
@@ -596,7 +596,7 @@ def refused_by_all(rank, size, folder):
 
 
 def destroyed(rank, size, folder):
-    """Rank 3 leaves instead of taking part in what the others have started."""
+    """Rank 3 leaves instead of taking part in the operations of the others."""
     ranks.init(rank, size, folder)
     dist.barrier()
     ranks.meet(rank, size, folder, "past")  # no rank is in the barrier when rank 3 leaves
@@ -610,7 +610,7 @@ def destroyed(rank, size, folder):
 
 
 def destroyed_with_pending(rank, size, folder):
-    """Pending collective operations, one of them with a callback, end with the own group."""
+    """Pending collective operations, one of them with a callback, end with their own group."""
     ranks.init(rank, size, folder)
     dist.barrier()
     gone = os.path.join(folder, "gone")
@@ -631,7 +631,7 @@ def destroyed_with_pending(rank, size, folder):
 
 
 def closed_by_all(rank, size, folder):
-    """Callbacks of cancelled works end the group that is being ended."""
+    """Callbacks of cancelled works end a group that is already being ended."""
     ranks.init(rank, size, folder)
     dist.barrier()
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
@@ -652,7 +652,7 @@ def closed_by_all(rank, size, folder):
 
 
 def timed_out(rank, size, folder):
-    """One rank comes too late, all make the group again over the same store."""
+    """One rank is too late; all ranks make the group again over the same store."""
     ranks.init(rank, size, folder, timeout_s=1)
     dist.barrier()
     if rank == LOST:
@@ -688,7 +688,7 @@ def loads_data(rank, size, folder):
 
 
 def forked(rank, size, folder):
-    """A child that uses the group is told; one that leaves it alone ends as any other."""
+    """A child that uses the group gets an error; one that does not use it ends normally."""
     ranks.init(rank, size, folder)
     work = dist.irecv(torch.empty(1), (rank - 1) % size, tag=1)
     future = work.get_future()  # watched by a thread that the child does not have
@@ -710,7 +710,7 @@ def forked(rank, size, folder):
 
 
 def keys_of_the_store(rank, size, folder):
-    """What whoever reaches the store of a job without a secret finds there."""
+    """The keys that anyone with access finds in the store of a job without a secret."""
     path = os.path.join(folder, "port")
     port = 0
     if rank != 0:
@@ -953,7 +953,7 @@ class Ends(ranks.TestCase):
         self.assertIn("TIMED_OUT", failure or text)
 
     def test_interpreter_ends_without_destroying_the_group(self):
-        """Without destroy_process_group, while callbacks in Python run or wait."""
+        """Callbacks in Python run or wait at that time."""
         for what in ("running", "pending", "sparse", "closed", "later"):
             with self.subTest(what=what), tempfile.TemporaryDirectory() as folder:
                 for process in start_to_end(folder, what):
@@ -979,7 +979,7 @@ class Ends(ranks.TestCase):
                     process.communicate()
 
     def test_exception_on_one_rank_is_reported_to_the_others(self):
-        """The others read that its process ended, and where to look."""
+        """The text says that the process ended, and where to look."""
         read = {
             "collective": r"rank 1 does not take part in operation #\d+: its process ended by an "
                           r"exception \(ValueError: my own bug\); read its log",

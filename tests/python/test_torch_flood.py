@@ -1,13 +1,13 @@
 """Thousands of works in flight at once, with two ranks.
 
-Proves: works end in any order and are waited for in any other, by many threads, and every future is
-completed once; works that are dropped give their tensors back while others stay pending; a deadline
-ends the oldest work and one in the middle, and no other; an abort, and the end of the group, end
-thousands of works with their reason; hooks learn of works that nobody waits for; an operation of
-thousands of parts is one work.
+Proves: works end in any order and are awaited in any other order, by many threads, and every future
+completes once; dropped works release their tensors while others stay pending; a deadline ends only
+its own work, the oldest or one in the middle; an abort, and the end of the group, end thousands of
+works with their reason; hooks receive works that nobody waits for; an operation on thousands of
+tensors is one work.
 
-With the argument "scaling", as a test of time: what a work costs does not grow with their number,
-and is not more than with Gloo.
+With the argument "scaling", as a test of time: the cost of a work does not grow with the number of
+works, and does not exceed that of Gloo.
 """
 
 import gc
@@ -79,7 +79,7 @@ def any_order(rank, size, folder):
 
 
 def futures(rank, size, folder, order):
-    """More than a watcher waits for at once. Those of the first works end last."""
+    """More futures than a watcher waits for at once. Those of the first works complete last."""
     ranks.init(rank, size, folder)
     dist.barrier()
     if rank == 0:
@@ -104,7 +104,7 @@ def futures(rank, size, folder, order):
 
 
 def future_among_pending(rank, size, folder):
-    """Its work ends; a thousand before it and behind it do not."""
+    """One work ends; a thousand works before and after it do not."""
     ranks.init(rank, size, folder)
     dist.barrier()
     if rank == 0:
@@ -128,7 +128,7 @@ def future_among_pending(rank, size, folder):
 
 
 def dropped(rank, size, folder):
-    """Their tensors go while others are posted, although a thousand works stay pending."""
+    """Tensors are released while other works are posted, although a thousand works stay pending."""
     ranks.init(rank, size, folder)
     count = 200
     if rank == 1:
@@ -219,7 +219,7 @@ def ended(rank, size, folder, how):
 
 
 def hooked(rank, size, folder):
-    """Each work once, those that nobody keeps too."""
+    """The hook receives each work once, also those that nobody keeps."""
     ranks.init(rank, size, folder)
     seen = []
     dist.group.WORLD._register_on_completion_hook(lambda info: seen.append(info.seq))

@@ -1,12 +1,12 @@
 """Hooks and callbacks of a process group, and the end of the group.
 
-Proves: a group that is closed waits for the hooks and callbacks that run on other threads, also where a
-hook has closed it before; one that is closed by a hook or a callback waits for none, and a hook that
-waits for pending works waits for no other hook, so that groups can close and await each other; a
-callback may drop the group while operations of several steps are queued; an operation is not
-refused because a thread for hooks or futures cannot be started, and a future that was refused for
-that reason can be had later; abort hooks hear of operations that nobody waits for; hooks can be
-added and removed while others are called.
+Proves: closing a group waits for hooks and callbacks that run on other threads, even if a hook has
+already closed it; a close inside a hook or callback waits for none, and a hook that waits for
+pending works waits for no other hook, so groups can close and await each other; a callback may drop
+the group while operations of several steps are queued; an operation is not refused if no thread for
+hooks or futures can be started, and a future that was refused for that reason can be requested
+later; abort hooks run for operations that nobody waits for; hooks can be added and removed while
+others run.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ def backend_of(group=None):
 
 
 def answer(source):
-    """Sends back what comes, until the group ends."""
+    """Echoes every message until the group ends."""
     value = torch.zeros(1)
     try:
         while True:
@@ -44,7 +44,7 @@ def answer(source):
 
 
 def closed_while(wait, began, over, close=dist.destroy_process_group):
-    """Closes the group as soon as something has begun on a thread that runs |wait|; whether it was over then."""
+    """Closes the group once the thread that runs |wait| has begun; returns whether that had ended by then."""
     thread = threading.Thread(target=wait)
     thread.start()
     began.wait()
@@ -107,7 +107,7 @@ def closed_in_an_abort_hook(rank, size, folder):
 
 
 def closed_by_a_hook(rank, size, folder):
-    """The work whose hook closes the group is not waited for."""
+    """The close does not wait for the work whose hook makes it."""
     ranks.init(rank, size, folder)
     backend = backend_of()
     seconds = []
@@ -124,7 +124,7 @@ def closed_by_a_hook(rank, size, folder):
 
 
 def closed_after_a_hook(rank, size, folder):
-    """A hook closes the group and runs on, while another thread closes the group as well."""
+    """A hook closes the group and keeps running, while another thread closes the group too."""
     ranks.init(rank, size, folder)
     backend = backend_of()
     began, over = threading.Event(), threading.Event()
@@ -141,7 +141,7 @@ def closed_after_a_hook(rank, size, folder):
 
 
 def hooks_for_each_other(rank, size, folder, end):
-    """A hook of each of two groups ends what the other group has, whose hook runs as well."""
+    """A hook of each of two groups ends the other group, whose hook is running."""
     ranks.init(rank, size, folder)
     groups = [dist.new_group([0, 1]) for _ in range(2)]
     both = threading.Barrier(2)
@@ -168,7 +168,7 @@ def hooks_for_each_other(rank, size, folder, end):
 
 
 def fill_freed_memory():
-    """Takes memory that this thread has freed, and fills it."""
+    """Allocates memory that this thread has freed, and fills it."""
     libc = ctypes.CDLL(None)
     libc.malloc.argtypes = [ctypes.c_size_t]
     libc.malloc.restype = ctypes.c_void_p
@@ -250,7 +250,7 @@ def closed_by_each_other(rank, size, folder):
 
 
 def set_stack_size(size):
-    """Of threads that are made from now on, but for those of Python. Returns what it was before."""
+    """Applies to threads created from now on, except those of Python. Returns the previous size."""
     libc = ctypes.CDLL(None)
     attributes = ctypes.create_string_buffer(256)
     before = ctypes.c_size_t()
@@ -304,8 +304,8 @@ def aborting_alone(rank, size, folder):
 
 
 def hooks_that_change(rank, size, folder):
-    """One thread adds and removes hooks while another calls them with Python's lock, where it asks for
-    the future of an operation that has failed."""
+    """One thread adds and removes hooks. Another calls them with Python's lock held, by asking for the
+    future of a failed operation."""
     ranks.without_recorder()
     ranks.init(rank, size, folder)
     backend = backend_of()

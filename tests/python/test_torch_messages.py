@@ -1,9 +1,9 @@
 """send and recv of the process group.
 
-Proves: what was sent arrives, in any order of tags, from a named and from any source, out of and into
-tensors with holes, in batches; empty tensors; works tell their source, end once, keep their tensors
-alive, complete futures; a receive that is too small, a dead peer, an abort from another thread and
-the group's end each give an exception with the reason and leave the process alive.
+Proves: messages arrive in any order of tags, from a named or any source, from and into strided
+tensors, in batches, and empty; works report their source, end once, keep their tensors alive and
+complete futures; a receive that is too small, a dead peer, an abort from another thread and the end
+of the group each raise an exception with the reason and leave the process alive.
 """
 
 import gc
@@ -139,7 +139,7 @@ def work_object(rank, size, folder):
 
 
 def futures_in_any_order(rank, size, folder):
-    """A future whose operation ends does not wait for one that was asked for before."""
+    """A future whose operation has ended does not wait for an earlier one."""
     ranks.init(rank, size, folder)
     if rank == 0:
         dist.send(torch.ones(1), 1, tag=2)
@@ -250,7 +250,7 @@ def destroyed_with_pending(rank, size, folder):
 
 
 def made_again(rank, size, folder):
-    """Groups over one store, with values of the earlier ones in it."""
+    """Groups are made over one store that holds values of earlier groups."""
     values = []
     for turn in range(3):
         ranks.init(rank, size, folder)
@@ -264,7 +264,7 @@ def made_again(rank, size, folder):
 
 
 def short_lived(rank, size, folder):
-    """Groups that ranks leave as soon as they have them."""
+    """Ranks leave groups as soon as they have them."""
     ranks.init(rank, size, folder)
     for _ in range(20):
         dist.destroy_process_group(dist.new_group(timeout=timedelta(seconds=10)))
@@ -292,7 +292,7 @@ def replaced(rank, size, folder):
 
 
 def stopped(rank, size, folder):
-    """A stopped rank answers nobody and loses no connection."""
+    """A stopped rank answers nobody and keeps its connections."""
     ranks.init(rank, size, folder, timeout_s=1)
     pid = torch.tensor([os.getpid()])
     dist.broadcast(pid, 1)
@@ -341,7 +341,7 @@ def refusals(rank, size, folder):
 
 
 def loads_data(rank, size, folder):
-    """Data loaders fork: their workers' exit disturbs nothing."""
+    """Data loaders fork; the exit of their workers has no effect."""
     torch.set_default_device("cpu")  # a forked process has no streams of the device
     ranks.init(rank, size, folder)
     data = torch.utils.data.DataLoader(torch.arange(64), batch_size=8, num_workers=2)
@@ -356,7 +356,7 @@ def loads_data(rank, size, folder):
 
 
 def interrupted(rank, size, folder):
-    """Ctrl-C ends a wait, on the main thread, and the group can be used afterwards."""
+    """Ctrl-C ends a wait on the main thread, and the group stays usable."""
     ranks.init(rank, size, folder)
     tensor = torch.zeros(3)
     seconds = 0.0

@@ -1,8 +1,8 @@
-"""Back-ends of torch that lack events, streams to copy in, or pinned memory (HETCOMM_STANDIN_WITHOUT).
+"""Back-ends of torch without events, copy streams or pinned memory (HETCOMM_STANDIN_WITHOUT).
 
-Proves: operations of every kind give the right results, behind what the caller's stream held when they
-were called, also on memory that was freed and given out again; messages go both ways; nothing fails
-with DEVICE_LOST.
+Proves: operations of every kind give the right results after the earlier work of the caller's
+stream, also in memory that was freed and reused; messages arrive in both directions; no operation
+ends with DEVICE_LOST.
 """
 
 import unittest
@@ -46,7 +46,7 @@ def messages(rank, size, folder):
 
 
 def mixed(rank, size, folder):
-    """Ranks of the device and of the host are in one operation."""
+    """Ranks of the device and of the host take part in one operation."""
     init(rank, size, folder)
     own = filled(rank + 1, COUNT, "standin:0" if rank % 2 == 0 else "cpu")
     dist.all_reduce(own)
@@ -54,7 +54,7 @@ def mixed(rank, size, folder):
 
 
 def futures(rank, size, folder):
-    """DDP goes on in callbacks of them."""
+    """DDP continues in callbacks of futures."""
     init(rank, size, folder)
     for early in (True, False):
         own = filled(rank + 1)

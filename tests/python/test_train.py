@@ -1,8 +1,8 @@
 """The training examples, run as their users run them.
 
-Proves: hetcomm trains to the losses of Gloo and of one process alone, with DDP and with FSDP2, and they
-fall; train_compare says so with its exit status and draws; it complains of a curve that is another
-one, does not fall, or is no number, and of a launch that fails or takes too long.
+Proves: hetcomm trains to the losses of Gloo and of a single process, with DDP and with FSDP2, and the
+losses fall; train_compare reports that by its exit status and draws a plot; it complains if a curve
+differs, does not fall or contains NaN, and if a launch fails or takes too long.
 """
 
 import pathlib

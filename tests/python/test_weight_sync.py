@@ -1,5 +1,5 @@
-"""examples/weight_sync.py: an engine of other layout, other types and fused weights has, after each step,
-bit by bit what the trainer has.
+"""examples/weight_sync.py: after each step the engine has the weights of the trainer, bit for bit,
+although its layout and types differ and its weights are fused.
 """
 
 import os
