@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """hetcomm_bench affinity between two hosts (network namespaces; needs root, ip and tc).
 
-Properties: with two devices, a quick NIC next to each and slow ones far away, the near NICs carry 1.5 times
-what the far ones do at the least, and 1.5 times what one NIC carries for both (2 on a quiet machine); the table
-names for each device the NICs that a person would take; a host without NIC is told so.
+Properties: with two devices, a fast NIC next to each and slow ones far away, the near NICs carry at least 1.5
+times as much as the far ones, and 1.5 times as much as one NIC for both (2 on a quiet machine); the table
+names for each device the NICs that a person would choose; a host without a NIC gets an error.
 
 affinity_test.py BENCH: the program is hetcomm_bench.
 """

@@ -1,13 +1,13 @@
-"""Creation of a communicator of many ranks, with all that it sends and receives counted:
+"""Creation of a communicator of many ranks, whose traffic is counted:
 
     creation_test.py CREATION_RANK [--ranks 4096] [--each 256] [--alone 0,1,32] [--small-job N] [--pause S] [--json]
 
 Most ranks share processes, --each of them in one, as threads with a context each. Those of --alone have a
-process of their own, so that their bytes and their memory are known. Proves: all ranks create it, and then
-exchange messages with a rank that they have not met before, and then, after a pause, make a second communicator
-over the same job, which costs little (docs/scaling.md); above HETCOMM_SMALL_JOB each rank alone receives
-less than 1 MiB and sends less than 64 KiB (rank 0 beside its store), and the store sends less than the square of
-the ranks would need.
+process of their own, so that their bytes and their memory are known. Proves: all ranks create the communicator,
+then exchange messages with a rank that they have not communicated with before, and after a pause create a second
+communicator over the same job, which costs little (docs/scaling.md). Above HETCOMM_SMALL_JOB each rank receives
+less than 1 MiB and sends less than 64 KiB (rank 0 without its store), and the store sends less than the square of
+the number of ranks would need.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ class Process(Rank):
         super().__init__([program, str(first), str(count), str(size)], environment)
 
     def stage(self, name, timeout):
-        """Waits until all ranks of the process are so far: their traffic until then, seconds, memory in KiB."""
+        """Waits until all ranks of the process have reached |name|: their traffic so far, seconds, memory in KiB."""
         threads = []
         end = time.monotonic() + timeout
         while True:

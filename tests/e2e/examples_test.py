@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the examples as jobs of several ranks.
 
-Properties: every rank ends well and says that it got the data of the rank before it.
+Properties: every rank succeeds and prints that it got the data of the preceding rank.
 
 Usage: examples_test.py PROGRAM TEXT: TEXT with {rank}, {size}, {before} and {letter} is what each
 rank has to print.

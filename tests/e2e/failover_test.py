@@ -171,7 +171,7 @@ def tree(process):
 
 
 def show_where(job):
-    """Where each thread of what still runs is, in the kernel too; and what that has to say."""
+    """State and kernel stack of each running thread, and the latest kernel messages."""
     for rank in job.ranks:
         for task in (t for p in tree(rank.process.pid) for t in Path(f"/proc/{p}/task").glob("*")):
             try:
@@ -231,7 +231,7 @@ class Job:
 
 
 def check_log(job):
-    """A line for each connection that was lost, with its reason, and as many as are counted."""
+    """The log has one line with the reason for each lost connection that was counted."""
     for rank in job.ranks:
         counted = sum(each["failures"] for each in rank.counters().values())
         lost = rank.count(r"connection over \S+ failed, \d+ left: \S+")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Kills, stops and cuts off ranks of small jobs and judges what the others see.
+"""Kills, stops and cuts off ranks of small jobs, and checks what the others see.
 
 Proves, over shm and tcp, in both progress modes:
-  - a killed rank fails what waits for it at once, also on ranks that never talked to it, rank 0's death included;
+  - a killed rank, rank 0 included, ends all operations that wait for it at once, also on ranks that never
+    communicated with it;
   - a rank whose network is cut is declared lost within the detection time;
-  - a stopped rank is not declared lost: after it goes on the transfer completes;
-  - a buffer that was given back is never written again;
-  - the others go on, and nothing is left behind: no process, file, descriptor, thread or memory.
+  - a stopped rank is not declared lost: the transfer completes after it resumes;
+  - a returned buffer is never written again;
+  - the others continue, and nothing is left behind: no process, file, descriptor, thread or memory.
 """
 import os
 import random
@@ -130,7 +131,7 @@ class FailureTest(unittest.TestCase):
             rank.process.send_signal(signal.SIGCONT)
 
     def wait_until_up(self, names):
-        """The kernel takes a moment to find that both ends of a new cable are there."""
+        """The kernel takes a moment to notice both ends of a new cable."""
         for name in names:
             for _ in range(100):
                 state = subprocess.run(["ip", "-n", name, "-o", "link", "show", "eth0"], capture_output=True,
@@ -245,7 +246,7 @@ class FailureTest(unittest.TestCase):
         self.assertRegex(text, r"shm\s.*in use", text)
 
     def test_tcp_is_used_across_network_namespaces(self):
-        """Local sockets end at the network namespace: tcp is taken, and explain says why."""
+        """Local sockets end at the network namespace, so tcp is used, and explain says why."""
         if os.geteuid() != 0 or subprocess.run(["ip", "netns", "list"], capture_output=True).returncode:
             self.skipTest("network namespaces need root and iproute2")
         names = [f"hetcomm-{os.getpid()}-n{i}" for i in range(2)]
@@ -272,7 +273,7 @@ class FailureTest(unittest.TestCase):
         self.assertRegex(text, r"shm\s+no: .*namespace", text)
 
     def test_killed_and_surviving_ranks_leave_nothing_behind(self):
-        """Neither by ranks that are killed nor by those that go on and end their communicators."""
+        """This holds for killed ranks and for those that continue and destroy their communicators."""
         def names():
             # Other tests, which may run now, have folders of their own.
             return {name for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The link model that hetcomm_bench measures, in network namespaces.
 
-Properties: of two clusters of two hosts with NICs and trunks of random rates, the measured model
-promises what 1 to 4 transfers at once get, within 10 %; the seed is printed, and can be given.
+Properties: for two clusters of two hosts with NICs and trunks of random rates, the measured model
+predicts the rates of 1 to 4 concurrent transfers within 10 %; the seed is printed, and can be given.
 Clusters that a slow trunk joins are found without being declared.
 
 link_model_test.py BENCH [SEED]

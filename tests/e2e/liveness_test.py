@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Who is declared dead, and when, in jobs whose ranks compute, stop, die and are cut off.
+"""Which ranks are declared dead, and when, in jobs whose ranks compute, stop, die and are cut off.
 
 Proves:
-  - many ranks that compute in bursts of up to three detection times, talk to others for the first time and are
-    stopped for up to two detection times: nobody who lives is declared dead, and each who was killed is known to
-    all others within a second, by the log of their control threads (a stopped one: a second after it goes on);
-  - a partition shorter than the detection time has no consequence; a longer one is told on both sides;
-  - a route that is missing for a while is no death; one that stays away ends the pair with UNREACHABLE, and nobody dies;
-  - when the interface of the control connections goes down while another one lives, everything goes on.
+  - many ranks compute in bursts of up to three detection times, communicate with others for the first time and
+    are stopped for up to two detection times: no living rank is declared dead, and the control threads of all
+    others log each killed rank within a second (a stopped one: a second after it resumes);
+  - a partition shorter than the detection time has no consequence; a longer one is reported on both sides;
+  - a route that is briefly missing causes no death; one that stays missing ends the pair with UNREACHABLE, and no
+    rank dies;
+  - when the interface of the control connections goes down while another one works, the job continues.
 
 liveness_test.py RANK_PROGRAM [SECONDS [RANKS]]   SECONDS: of the first test
 """
@@ -30,7 +31,7 @@ LOST = re.compile(r"rank (\d+) lost")
 
 
 class WatchedRank(Rank):
-    """A rank of which is known when it logged the death of which other one."""
+    """A rank, with the time at which it logged the death of each other rank."""
 
     def __init__(self, command, environment):
         self.deaths = {}
@@ -157,7 +158,7 @@ class LivenessTest(unittest.TestCase):
         return [rank.expect("VIEW", 20).split()[1:] for rank in ranks]
 
     def partition(self, names, share, dies):
-        """Cuts off rank 3, alone on the third host. Returns when the last rank was told, after how many seconds."""
+        """Cuts off rank 3, alone on the third host. Returns the seconds until the last rank knew."""
         place = [names[0], names[0], names[1], names[2]]
         ranks = self.job(["contact", "3"], 4, prefix=lambda n: ["ip", "netns", "exec", place[n]],
                          address="10.81.0.1", INTERFACE="eth0", TRANSPORTS="tcp", TIMEOUT="30s")

@@ -1,15 +1,15 @@
-"""How the ranks of a job meet beside what is left of others, and what they are told if they do not.
+"""How the ranks of a job connect next to remains of other jobs, and which error they get if they do not.
 
     meeting_test.py CREATION_RANK RING [TEST...]
 
 CREATION_RANK makes a communicator and waits (creation_rank.cc); RING is examples/ring. Proves:
-  * a job that is started again under its old name and port is made, whether the old rank 0 still computes,
-    is stopped, or ends a little later and gives its port free;
-  * a rank whose secret differs ends with PERMISSION_DENIED long before its time is over, whatever the other
-    ports of the range say; rank 0 says at once whom it turned away, and its own deadline says so too;
-  * strangers that say nothing, talk HTTP or leave in the middle do not end rank 0, and the job is made;
-  * a rank 0 that cannot start tells the others why;
-  * the limit of open files is raised only where a job needs it, and where it may not be all ranks are told.
+  * a job restarts under its old name and port, whether the old rank 0 still computes, is stopped, or ends a
+    little later and frees its port;
+  * a rank with a different secret ends with PERMISSION_DENIED long before its deadline, whatever the other ports
+    of the range answer; rank 0 logs at once which rank it refused, and names it again at its own deadline;
+  * strangers that are silent, speak HTTP or leave halfway do not end rank 0, and the job is created;
+  * a rank 0 that cannot start reports the reason to the others;
+  * the limit of open files is raised only if a job needs it, and all ranks get an error if it cannot be.
 """
 import os
 import resource
@@ -64,7 +64,7 @@ class MeetingTest(unittest.TestCase):
             rank.expect("created", LIMIT_S)
 
     def failed(self, rank):
-        """What a rank says that has ended, and after how many seconds."""
+        """Waits until the rank has ended with an error. Returns its output and the seconds."""
         rank.process.wait(LIMIT_S + 10)
         for reader in rank.readers:
             reader.join()

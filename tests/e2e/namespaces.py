@@ -1,4 +1,4 @@
-"""What tests in network namespaces share."""
+"""Shared by the tests in network namespaces."""
 
 import os
 import subprocess

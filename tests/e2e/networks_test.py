@@ -1,9 +1,9 @@
 """Ranks in two network namespaces, as two hosts that a link joins (needs root and ip).
 
 Proves: a rank offers the address by which it reaches rank 0's store, whatever other interfaces its
-host has; one that has loopback only to offer says so; the store listens on the address that
-MASTER_ADDR names and on no other; two ranks that no transport joins are told so and do not wait; hosts that
-have link-local IPv6 addresses only meet by them, with a second such link beside the one to rank 0.
+host has; a rank that can only offer loopback says so; the store listens only on the address that
+MASTER_ADDR names; two ranks without a common transport get an error and do not wait; hosts that
+have only link-local IPv6 addresses connect by them, even with a second such link.
 
 networks_test.py RING: the program is examples/ring.
 """

@@ -1,9 +1,10 @@
-"""Operations over networks that fail without a word (network namespaces; needs root, ip and tc).
+"""Operations over networks that fail silently (network namespaces; needs root, ip and tc).
 
-Proves, where only short packets pass (the hosts use jumbo frames, the network between them does not):
-what is short arrives; what is long ends with UNREACHABLE on both ranks and the connection's reason,
-whatever its kind; the first stall warning and the text of a deadline have that reason, and name the
-rank. With links that go and come in turn, idle and busy, and while a rank is stopped, all ends well.
+Proves, if only short packets pass (the hosts use jumbo frames, the network between them does not):
+short messages arrive; long operations of every kind end with UNREACHABLE on both ranks and the
+connection's reason; the first stall warning and the text of a deadline contain that reason and name
+the rank. All operations succeed with links that go down and up in turn, idle and busy, and while a
+rank is stopped.
 
 path_test.py RANK CASE...: the program is path_rank. Cases: short, defaults, flaps, stops.
 """
@@ -24,7 +25,7 @@ DETECTION_S = 2
 
 
 class Network:
-    """Two hosts with names, and what lies between them."""
+    """Two named hosts and the network between them."""
 
     def __init__(self):
         self.hosts = [f"hetcomm-path-{os.getpid()}-{i}" for i in range(2)]
@@ -51,7 +52,7 @@ class Network:
                 for rank, name in enumerate(self.hosts)]
 
     def run(self, program, *words, limit_s=120, **settings):
-        """What the ranks print and log."""
+        """The output and log of the ranks."""
         ranks = self.start(program, *words, **settings)
         return finish(ranks, limit_s)
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Where the library's own threads run, and near which NUMA node its memory is asked for.
+"""Where the library's own threads run, and near which NUMA node it requests its memory.
 
 Properties, on a host that a trusted topology file divides into two nodes of one processor each: the progress
-and the control thread run on the processors of the node of the first NIC, and the caller's thread where it was;
-HETCOMM_PROGRESS_CPUS names others, or none; no thread ever leaves what the launcher gave; memory of node 0, which
-the kernel has, is asked for, and a node that it refuses changes nothing; a list that is none is refused by name.
+and the control thread run on the processors of the first NIC's node, and the caller's thread stays where it was;
+HETCOMM_PROGRESS_CPUS selects others, or none; no thread ever leaves the processors that the launcher allowed; the
+library requests memory of node 0, which the kernel has, and a refused node changes nothing; an invalid list is
+refused by name.
 
 places_test.py BENCH: the program is hetcomm_bench.
 """
@@ -39,7 +40,7 @@ def allowed(task):
 
 
 class Job:
-    """Two ranks that exchange messages until they are told to end."""
+    """Two ranks that exchange messages until the test ends them."""
 
     def __init__(self, bench, transport, prefix=(), **settings):
         with socket.socket() as probe:
@@ -62,7 +63,7 @@ class Job:
             rank.communicate(timeout=30)
 
     def threads(self):
-        """Processors of the first rank's main thread, and of its other threads, once both others are there."""
+        """Processors of the first rank's main thread and of its two other threads, once these have started."""
         folder = pathlib.Path("/proc") / str(self.ranks[0].pid) / "task"
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:

@@ -1,8 +1,8 @@
-"""A program that has more rights than whoever starts it (setuid, file capabilities; needs root).
+"""A program that has more rights than its caller (setuid, file capabilities; needs root).
 
 Proves: it loads no library and writes no file that its caller names by variables, and warns once with
-their names; variables about trust end the creation of a context with PERMISSION_DENIED; settings of the
-program itself count; started by its owner, it takes all variables.
+their names; variables about trust end the creation of a context with PERMISSION_DENIED; the program's
+own settings apply; if its owner starts it, all variables apply.
 
 privileged_test.py LIBRARY INCLUDE CC: libhetcomm.so, the public headers, a C compiler.
 """

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Queues with weights from one host to others over its one network interface, in network namespaces.
+"""Weighted queues from one host to others over its single network interface, in network namespaces.
 
-Properties: queues that are kept full have their parts of the interface by weight, whether they lead to
-the same rank or to several, and together all of it. A queue whose own way is slow has what that carries,
-and the others have the rest by weight.
+Properties: full queues share the interface by weight, to the same rank or to several, and together use
+all of it. A queue with a slow path gets the rate of that path, and the others share the rest by weight.
 
 queue_share_test.py BENCH            the rows that the test checks
 queue_share_test.py BENCH --table    more rows, as a table, and no verdict

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Queues between two clusters that a slow link joins, in network namespaces.
 
-Properties: what the link takes is hidden behind computation, as far as HetAuto's schedules can hide
-it, and the gain over blocking messages is what the schedule promises. Computation is a timer at
-1 Gbit/s, and a loop that keeps its core at 200 Mbit/s. On a quiet machine both are met within 10 and
-5 % (docs/records/queues.md); the test allows for others that keep it busy.
+Properties: computation hides the time on the link as far as HetAuto's schedules can hide it, and the
+gain over blocking messages is the one that the schedule predicts. Computation is a timer at 1 Gbit/s,
+and a loop that keeps its core busy at 200 Mbit/s. On a quiet machine both are met within 10 and 5 %
+(docs/records/queues.md); the test tolerates other work on the machine.
 
 queue_test.py BENCH            the rows that the test checks
 queue_test.py BENCH --table    more rows, as a table, and no verdict

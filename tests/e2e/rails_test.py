@@ -1,9 +1,9 @@
 """tcp over several network interfaces of two hosts (network namespaces; needs root, ip and tc).
 
-Proves, with links that are limited to the same rate: two links carry 1.4 times what one carries (2
-on a quiet machine), each in a subnet of its own or both in one, and so do two interfaces against one
-that is twice as fast; with one link down at the start the other is used, and the log says so; a link that dies
-while bytes flow ends nothing.
+Proves, with links that are limited to the same rate: two links carry 1.4 times as much as one (2 on a
+quiet machine), in two subnets or in one, and so do two interfaces that are paired with one of twice
+the rate; if one link is down at the start the other one is used, and the log says so; a link that fails
+during a transfer ends no operation.
 
 Rates are compared with HETCOMM_TEST_TIMING=1 only, since a busy machine changes them.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A wire between two interfaces of this network namespace, on which frames take their time. It stands for
-a long distance where the kernel cannot delay packets (sch_netem).
+"""A wire between two interfaces of this network namespace that delays frames. It simulates a long distance
+if the kernel cannot delay packets (sch_netem).
 
 slow_wire.py FIRST SECOND MILLISECONDS    prints "ready", and ends with a signal
 """

@@ -1,9 +1,9 @@
-"""Jobs in surroundings that refuse them something: system calls, families of sockets, limits, file systems.
+"""Jobs in restricted environments, which refuse system calls, socket families, limits or file systems.
 
-Proves, for each row of the table, with the refusal on one rank and on all: the job works, or each rank
-ends with a status and a text; no rank hangs, none is ended by a signal, and no text blames a bug in
-hetcomm. What the library can do without (system_calls.def, WORKS) it does without. A trace of a job over
-each transport makes no system call that system_calls.def does not list.
+Proves, for each row of the table, with the restriction on one rank and on all: the job works, or each
+rank ends with a status and a text; no rank hangs, no signal ends a rank, and no text blames a bug in
+hetcomm. Jobs work without the calls that system_calls.def marks WORKS. A traced job over each transport
+makes only the system calls that system_calls.def lists.
 
 surroundings_test.py RANK quick|long [WORD]: the program is surroundings_rank. Rows whose name has WORD.
 surroundings_test.py RANK trace [TRANSPORT]: over one transport, or over each that needs no hardware.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an item costs does not grow with the number of items: twice as many of them, from a quarter of the number on,
+"""The cost of an item does not grow with the number of items: from a quarter of the number on, twice as many items
 take at most 2.4 times as long, by the median of five runs. Nothing is kept for an item that has ended.
 
     thousands_test.py PROGRAM [ROW...]    those rows only, with a table of all figures

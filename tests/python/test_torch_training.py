@@ -1,4 +1,4 @@
-"""What trains models above the process group: torch's own parallelism, on hetcomm and on Gloo.
+"""Training above the process group: torch's own parallelism, on hetcomm and on Gloo.
 
 Proves: data, sharded, tensor and pipeline parallel training, distributed checkpoints, objects,
 device meshes, subgroups and functional collectives give with hetcomm what they give with Gloo. Both

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A kind of device from a plug-in, as users of the tools meet it.
+"""A kind of device from a plug-in, as users of the tools see it.
 
-Properties: hetcomm_info lists the device; hetcomm_bench moves its memory over shm and tcp, beside memory of
-other kinds, with every byte compared; a plug-in that is wrong is named with the reason; one that ends the
-process when it is loaded, or makes a device, is named by hetcomm_info, which shows the rest and fails.
+Properties: hetcomm_info lists the device; hetcomm_bench moves its memory over shm and tcp, together with memory
+of other kinds, and compares every byte; an invalid plug-in is named with the reason; if a plug-in ends the
+process when it is loaded or makes a device, hetcomm_info names it, shows the rest and fails.
 
 Usage: device_plugin_test.py HETCOMM_INFO HETCOMM_BENCH GOOD_PLUGIN BAD_PLUGIN [unittest options]
 """

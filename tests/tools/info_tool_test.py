@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """Runs hetcomm_info as its users do.
 
-Properties: a bare call is a page whose first section are the transports, without the table of
-variables, and nothing of it is out of reach; a mistyped word is answered with the nearest one; every
-variable that takes a number says in which unit and range, every choice names its values; a transport
-that does not exist is refused where it is set; NIC names that match nothing are warned about; every
-rank has a log file of its own; time limits are told as they were set; explain says of every transport
-of the build why it may or may not be taken; the ranks of a launcher are one job, whose rank 0 prints
-for all; a rank that does not exist is one error and no output; topology draws this machine and those of
-files, and what it prints as JSON gives the same drawing again; a file that cannot be used, or does not fit
-this machine, is named with the reason.
+Properties: a call without arguments prints a page that begins with the transports and omits the table
+of variables, and every section can be requested; a mistyped word is answered with the nearest one;
+every numeric variable states its unit and range, and every choice its values; a missing transport is
+refused when it is set; NIC names without a match give a warning; every rank has its own log file;
+errors state time limits as they were set; explain says for every transport of the build why it is or is
+not used; the ranks of a launcher form one job, whose rank 0 prints for all; a missing rank gives one
+error and no output; topology draws this machine and those of files, and its JSON gives the same drawing
+again; a file that is unusable, or contradicts this machine, is named with the reason.
 
 Usage: info_tool_test.py PATH_OF_HETCOMM_INFO [unittest options]
 """
