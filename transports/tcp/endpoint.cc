@@ -37,38 +37,27 @@ bool leaves_host(int fd) {
 TcpEndpoint::TcpEndpoint(TcpTransport& transport, const ConnectionName& name, StreamSocket socket)
     : transport_(transport),
       name_(name),
-      crosses_link_(leaves_host(socket.get())),
       peer_address_(address_of(socket.get(), getpeername)),
-      messages_(transport, *this, std::move(socket), 0) {
+      opening_(name.initiator, transport.settings().streams,
+               transport.settings().auto_streams && leaves_host(socket.get())),
+      streams_(transport, *this, std::move(socket), size_t{0}) {
   transport_.add_endpoint(*this);
 }
 
 TcpEndpoint::~TcpEndpoint() {
   transport_.remove_endpoint(*this);
   // The message stream is closed first, since the peer watches it most closely.
-  messages_.close();
-}
-
-template <typename Use>
-void TcpEndpoint::for_each_stream(Use&& use) {
-  use(messages_);
-  for (auto& stream : bulk_) {
-    if (stream) use(*stream);
-  }
+  streams_.messages().close();
 }
 
 void TcpEndpoint::set_handler(EndpointHandler* handler) {
   handler_ = handler;
   if (state_ != State::kOpen) return;
-  Status status;
-  for_each_stream([&](TcpStream& stream) {
-    if (handler == nullptr) {
-      stream.unwatch();
-    } else if (status.ok()) {
-      status = stream.watch();
-    }
-  });
-  if (!status.ok()) break_off(status.text());
+  if (handler == nullptr) {
+    streams_.unwatch();
+  } else if (const Status status = streams_.watch(); !status.ok()) {
+    break_off(status.text());
+  }
   activate();
 }
 
@@ -77,11 +66,12 @@ const Capabilities& TcpEndpoint::capabilities() const { return transport_.capabi
 Code TcpEndpoint::send(const MessageHeader& header, const ExtentView& payload) {
   if (state_ != State::kOpen) return Code::kPeerLost;
   if (payload.length > kMaxMessageBytes) return Code::kInvalidArgument;
-  const Code code = messages_.send_message(header, payload);
+  TcpStream& messages = streams_.messages();
+  const Code code = messages.send_message(header, payload);
   if (code == Code::kOk) {
-    transport_.hot().touch(messages_);
+    transport_.hot().touch(messages);
     note_sent();
-    messages_.note_message();
+    messages.note_message();
   } else if (code == Code::kWouldBlock) {
     want_writable_ = true;
     activate();
@@ -93,10 +83,9 @@ Code TcpEndpoint::put(Bulk& bulk) {
   if (state_ != State::kOpen) return Code::kPeerLost;
   queue_.push(bulk);
   activate();
-  if (!streams_requested_ && bulk_count_ == 0) {
+  if (!opening_.requested() && streams_.bulk_count() == 0) {
     request_streams(transport_.settings().streams);
-  } else if (crosses_link_ && transport_.settings().auto_streams &&
-             stream_count_.due(bulk.local.length)) {
+  } else if (opening_.review_due(bulk.local.length)) {
     review_stream_count();
   }
   return Code::kOk;
@@ -111,13 +100,13 @@ Result<RemoteKey> TcpEndpoint::expose(Extents extents, Access access, uint64_t c
 void TcpEndpoint::revoke(const RemoteKey& key) {
   const uint32_t slot = exposures_.remove(key);
   if (slot == ExposureTable::kNone) return;
-  for_each_stream([&](TcpStream& stream) { stream.reader().revoke(slot); });
+  streams_.for_each([&](TcpStream& stream) { stream.reader().revoke(slot); });
 }
 
 bool TcpEndpoint::cancel(Bulk& bulk) {
   queue_.remove(bulk);
   try {
-    for_each_stream([&](TcpStream& stream) { stream.detach(bulk); });
+    streams_.for_each([&](TcpStream& stream) { stream.detach(bulk); });
   } catch (const std::bad_alloc&) {
     // The rest of a partly sent frame cannot be stored, so the peer receives no more.
     break_off("out of memory");
@@ -127,37 +116,19 @@ bool TcpEndpoint::cancel(Bulk& bulk) {
 
 bool TcpEndpoint::flushed() const {
   if (state_ != State::kOpen) return true;
-  return messages_.output_idle() && !note_pending_ && queue_.empty() &&
-         std::all_of(bulk_.begin(), bulk_.end(),
-                     [](const auto& stream) { return !stream || stream->output_idle(); });
+  return !opening_.has_note() && queue_.empty() && streams_.output_idle();
 }
 
 uint64_t TcpEndpoint::unsent_bytes() const {
-  if (state_ != State::kOpen) return 0;
-  uint64_t bytes = messages_.unacknowledged_bytes();
-  for (const auto& stream : bulk_) {
-    if (stream) bytes += stream->unacknowledged_bytes();
-  }
-  return bytes;
+  return state_ == State::kOpen ? streams_.unacknowledged_bytes() : 0;
 }
 
 // Puts may still wait for bulk streams that are being opened. No part of them was sent.
-Passage TcpEndpoint::passage() const {
-  Passage bulk = Passage::kNothing;
-  for (const auto& stream : bulk_) {
-    const Passage one = stream ? stream->passage() : Passage::kNothing;
-    if (one == Passage::kPassed) return one;
-    if (one == Passage::kBlocked) bulk = one;
-  }
-  return bulk == Passage::kBlocked ? bulk : messages_.passage();
-}
+Passage TcpEndpoint::passage() const { return streams_.passage(); }
 
 std::string TcpEndpoint::trouble() const {
   if (state_ != State::kOpen) return {};
-  std::string found = messages_.trouble();
-  for (const auto& stream : bulk_) {
-    if (found.empty() && stream) found = stream->trouble();
-  }
+  const std::string found = streams_.trouble();
   return found.empty() ? found : fmt::format("tcp {}: {}", peer_address_.to_string(), found);
 }
 
@@ -165,7 +136,7 @@ std::string TcpEndpoint::describe() const {
   return fmt::format("tcp{} to {}, {}", transport_.has_tls() ? " (TLS)" : "",
                      peer_address_.to_string(),
                      over_messages() ? std::string("puts over the message stream")
-                                     : fmt::format("{} bulk stream(s)", bulk_count_));
+                                     : fmt::format("{} bulk stream(s)", streams_.bulk_count()));
 }
 
 void TcpEndpoint::on_message_frame(const MessageHeader& header, ConstByteSpan payload) {
@@ -177,43 +148,24 @@ void TcpEndpoint::on_put_frame(uint64_t cookie, uint64_t length) {
 }
 
 const char* TcpEndpoint::on_streams_frame(const StreamsNote& note) {
-  if (note.kind == StreamsNote::Kind::kWanted) {
-    if (!name_.initiator) return "bulk streams wanted by the side that opens them";
-    if (state_ == State::kOpen) request_streams(note.count);
-    return nullptr;
+  if (const char* error = opening_.take(note); error != nullptr) return error;
+  if (note.kind != StreamsNote::Kind::kWanted) {
+    activate();
+  } else if (state_ == State::kOpen) {
+    request_streams(note.count);
   }
-  if (name_.initiator) return "bulk streams refused by the side that does not open them";
-  bulk_unavailable_ = true;
-  activate();
   return nullptr;
 }
 
 // --- bulk streams ----------------------------------------------------------------------------
 
-bool TcpEndpoint::has_stream(size_t index) const {
-  return index == 0 || index > kMaxBulkStreams || bulk_[index - 1] != nullptr;
-}
-
 // Connects the missing streams among the first |count|, or asks the connecting side to do so.
 void TcpEndpoint::request_streams(size_t count) {
-  streams_requested_ = true;
-  count = std::min(count, kMaxBulkStreams);
-  if (!name_.initiator) {
-    note_ = {.kind = StreamsNote::Kind::kWanted, .count = static_cast<uint8_t>(count)};
-    note_pending_ = true;
-    activate();
-    return;
-  }
-  if (bulk_unavailable_) {
-    note_ = {.kind = StreamsNote::Kind::kUnavailable};
-    note_pending_ = true;
-    activate();
-    return;
-  }
-  count = std::max(count, transport_.settings().streams);
+  const size_t connected_here = opening_.request(count);
+  if (opening_.has_note()) activate();
   try {
-    for (size_t index = 1; index <= count; ++index) {
-      if (!has_stream(index)) transport_.open_stream(*this, index);
+    for (size_t index = 1; index <= connected_here; ++index) {
+      if (streams_.lacks(index)) transport_.open_stream(*this, index);
     }
   } catch (const std::bad_alloc&) {
     stream_unavailable(Code::kOutOfMemory);  // queued puts are sent without it
@@ -221,7 +173,7 @@ void TcpEndpoint::request_streams(size_t count) {
 }
 
 void TcpEndpoint::attach(size_t index, StreamSocket socket) {
-  if (state_ != State::kOpen || has_stream(index)) return;
+  if (state_ != State::kOpen || !streams_.lacks(index)) return;
   transport_.set_socket_buffers(socket.get());
   auto stream = std::make_unique<TcpStream>(transport_, *this, std::move(socket), index);
   if (handler_ != nullptr) {
@@ -230,29 +182,24 @@ void TcpEndpoint::attach(size_t index, StreamSocket socket) {
       return;
     }
   }
-  bulk_[index - 1] = std::move(stream);
-  ++bulk_count_;
+  streams_.add(index, std::move(stream));
   activate();
 }
 
 void TcpEndpoint::stream_unavailable(const Status& why) {
   transport_.log().warn("tcp to {}: a bulk stream cannot be opened: {}", peer_address_.to_string(),
                         why.text());
-  enough_streams_ = true;
-  if (bulk_count_ > 0 || transport_.is_opening_stream(*this)) return;
-  bulk_unavailable_ = true;
-  if (name_.initiator) {
-    note_ = {.kind = StreamsNote::Kind::kUnavailable};
-    note_pending_ = true;
-  }
-  activate();
+  const bool others = streams_.bulk_count() > 0 || transport_.is_opening_stream(*this);
+  opening_.failed(others);
+  if (!others) activate();
 }
 
 void TcpEndpoint::review_stream_count() {
-  if (enough_streams_ || bulk_count_ >= kMaxAutoStreams || !bulk_[0]) return;
+  const TcpStream* const first = streams_.first_bulk();
+  if (first == nullptr || !opening_.may_grow(streams_.bulk_count())) return;
   StreamAccount account;
-  if (read_account(bulk_[0]->fd(), account) && stream_count_.review(account)) {
-    request_streams(bulk_count_ + 1u);
+  if (read_account(first->fd(), account) && opening_.grow(account)) {
+    request_streams(streams_.bulk_count() + 1);
   }
 }
 
@@ -264,54 +211,31 @@ int TcpEndpoint::progress() {
   if (handler_ == nullptr) return 0;
   if (state_ == State::kClosing) return progress_closing();
   if (state_ == State::kFailed) return 0;
-  int done = receive_buffered();
+  // TLS may have read bytes from the kernel that no event announces.
+  int done = transport_.has_tls() ? streams_.receive_buffered() : 0;
   if (state_ == State::kOpen) done += write_streams();
   return done + report();
 }
 
-// Receives bytes that TLS has already read from the kernel, which no event announces.
-int TcpEndpoint::receive_buffered() {
-  if (!transport_.has_tls()) return 0;
-  int done = 0;
-  for_each_stream([&](TcpStream& stream) {
-    if (stream.buffered()) done += stream.receive();
-  });
-  return done;
-}
-
-bool TcpEndpoint::has_buffered() const {
-  return transport_.has_tls() &&
-         (messages_.buffered() || std::any_of(bulk_.begin(), bulk_.end(), [](const auto& stream) {
-            return stream && stream->buffered();
-          }));
-}
+bool TcpEndpoint::has_buffered() const { return transport_.has_tls() && streams_.buffered(); }
 
 int TcpEndpoint::write_streams() {
   int done = 0;
-  if (!messages_.output_idle()) done += messages_.write(queue_, false, 0);
-  if (note_pending_ && messages_.output_idle()) {
+  TcpStream& messages = streams_.messages();
+  if (!messages.output_idle()) done += messages.write(queue_, false, 0);
+  if (opening_.has_note() && messages.output_idle()) {
     HeadBytes head;
-    encode_streams_head(head, note_);
-    note_pending_ = false;
-    messages_.send_head(head);
+    encode_streams_head(head, opening_.take_note());
+    messages.send_head(head);
     ++done;
   }
-  if (bulk_count_ > 0) {
-    done += write_bulk();
-  } else if (bulk_unavailable_ && !want_writable_ && !queue_.empty()) {
-    done += messages_.write(queue_, true, std::min(kMaxFragmentBytes, transport_.settings().chunk));
+  const uint32_t chunk = transport_.settings().chunk;
+  if (streams_.bulk_count() > 0) {
+    done += streams_.write_bulk(queue_, chunk);
+  } else if (over_messages() && !want_writable_ && !queue_.empty()) {
+    done += messages.write(queue_, true, std::min(kMaxFragmentBytes, chunk));
   }
   if (done > 0) note_sent();
-  return done;
-}
-
-int TcpEndpoint::write_bulk() {
-  int done = 0;
-  next_bulk_ = static_cast<uint8_t>((next_bulk_ + 1) % kMaxBulkStreams);
-  for (size_t i = 0; i < kMaxBulkStreams; ++i) {
-    const auto& stream = bulk_[(next_bulk_ + i) % kMaxBulkStreams];
-    if (stream) done += stream->write(queue_, true, transport_.settings().chunk);
-  }
   return done;
 }
 
@@ -322,7 +246,7 @@ int TcpEndpoint::report() {
     ++done;
     handler_->on_bulk_complete(*bulk, Code::kOk);
   }
-  if (want_writable_ && state_ == State::kOpen && messages_.output_idle()) {
+  if (want_writable_ && state_ == State::kOpen && streams_.messages().output_idle()) {
     want_writable_ = false;
     ++done;
     handler_->on_writable();
@@ -333,24 +257,16 @@ int TcpEndpoint::report() {
 bool TcpEndpoint::has_work() const {
   if (state_ == State::kFailed || handler_ == nullptr) return false;
   if (state_ == State::kClosing || queue_.has_completed() || has_buffered()) return true;
-  const bool messages_work = !messages_.output_idle() || note_pending_ || want_writable_ ||
+  const TcpStream& messages = streams_.messages();
+  const bool messages_work = !messages.output_idle() || opening_.has_note() || want_writable_ ||
                              (over_messages() && !queue_.empty());
-  return (messages_work && !messages_.parked()) ||
-         std::any_of(bulk_.begin(), bulk_.end(), [&](const auto& stream) {
-           return stream && !stream->parked() && (!stream->output_idle() || !queue_.empty());
-         });
+  return (messages_work && !messages.parked()) || streams_.can_write_bulk(!queue_.empty());
 }
 
 bool TcpEndpoint::prepare_sleep() {
   if (handler_ == nullptr) return true;
-  if (state_ == State::kClosing) {
-    bool ended = true;
-    for_each_stream([&](TcpStream& stream) { ended = ended && stream.read_ended(); });
-    return !ended && !gone_ && !has_buffered();
-  }
-  for_each_stream([](TcpStream& stream) {
-    if (stream.full()) stream.park();
-  });
+  if (state_ == State::kClosing) return !streams_.read_ended() && !gone_ && !has_buffered();
+  streams_.park_full();
   return !has_work();
 }
 
@@ -366,7 +282,7 @@ bool TcpEndpoint::watch_path() {
   sent_ = false;
   unsettled_ = false;
   const uint64_t detection_ns = transport_.detection_ns();
-  for_each_stream([&](TcpStream& stream) {
+  streams_.for_each([&](TcpStream& stream) {
     if (state_ != State::kOpen) return;
     if (stream.look(transport_.now(), detection_ns) == PathVerdict::kGone) {
       path_gone(stream);
@@ -380,7 +296,7 @@ bool TcpEndpoint::watch_path() {
 
 void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
   if (state_ != State::kOpen || which.connection != name_.id) return;
-  for_each_stream([&](TcpStream& stream) {
+  streams_.for_each([&](TcpStream& stream) {
     if (stream.id() == which) stream.resolve(receipt);
   });
 }
@@ -417,7 +333,7 @@ void TcpEndpoint::break_off(std::string_view reason) {
   });
   deadline_ns_ = deadline_after(transport_.now(), kLingerNs);
   queue_.drop_unsent();
-  for_each_stream([](TcpStream& stream) { stream.drop_output(); });
+  streams_.drop_output();
   activate();
 }
 
@@ -431,14 +347,9 @@ void TcpEndpoint::fail_protocol(const char* error) {
 
 int TcpEndpoint::progress_closing() {
   int done = report();
-  int received = 0;
-  bool ended = true;
-  for_each_stream([&](TcpStream& stream) {
-    received += stream.receive();
-    ended = ended && stream.read_ended();
-  });
+  const int received = streams_.receive();
   done += received;
-  ended = ended || (gone_ && received == 0);
+  const bool ended = streams_.read_ended() || (gone_ && received == 0);
   if (state_ == State::kClosing && (ended || transport_.now() >= deadline_ns_)) {
     fail();
     ++done;
@@ -450,7 +361,7 @@ void TcpEndpoint::fail() {
   state_ = State::kFailed;
   queue_.drop_unsent();
   // Bytes that a path delivers after it was abandoned would be useless.
-  for_each_stream([&](TcpStream& stream) { gone_ ? stream.abort() : stream.close(); });
+  streams_.for_each([&](TcpStream& stream) { gone_ ? stream.abort() : stream.close(); });
   transport_.cancel_streams(*this);
   report();
   handler_->on_failed(why_);

@@ -8,15 +8,12 @@
 // ended. It then closes every socket, and on_failed is the last upcall. Bulks that have not
 // completed by then are dropped without an upcall.
 //
-// Bulk streams are opened for the first put of either side. Only the lower rank connects; the
-// higher rank requests a connection on stream 0. Puts wait until the first bulk stream is
+// stream_opening.h says when bulk streams are opened. Puts wait until the first bulk stream is
 // connected. If none can be opened, puts use stream 0 in fragments of kMaxFragmentBytes, between
 // messages.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -26,7 +23,8 @@
 #include "transports/tcp/exposure.h"
 #include "transports/tcp/frame_reader.h"
 #include "transports/tcp/stream.h"
-#include "transports/tcp/stream_count.h"
+#include "transports/tcp/stream_opening.h"
+#include "transports/tcp/stream_set.h"
 #include "transports/transport.h"
 
 namespace hetcomm::tcp {
@@ -78,7 +76,6 @@ class TcpEndpoint final : public Endpoint,
   // Adds a bulk stream that TcpTransport has connected. stream_unavailable() reports a failure.
   void attach(size_t index, StreamSocket socket);
   void stream_unavailable(const Status& why);
-  bool has_stream(size_t index) const;
 
   // --- for TcpStream; these make no upcalls
   void activate();
@@ -107,17 +104,12 @@ class TcpEndpoint final : public Endpoint,
  private:
   enum class State : uint8_t { kOpen, kClosing, kFailed };
 
-  template <typename Use>
-  void for_each_stream(Use&& use);
-  bool over_messages() const { return bulk_count_ == 0 && bulk_unavailable_; }
+  bool over_messages() const { return streams_.bulk_count() == 0 && opening_.unavailable(); }
   void request_streams(size_t count);
-  int receive_buffered();
-  bool has_buffered() const;
-  int send_note();
-  int write_streams();
-  int write_bulk();
-  int report();
   void review_stream_count();
+  bool has_buffered() const;
+  int write_streams();
+  int report();
   void note_sent();
   void path_gone(const TcpStream& stream);
   void break_off(std::string_view reason);
@@ -132,22 +124,13 @@ class TcpEndpoint final : public Endpoint,
   bool sent_ = false;       // data was sent since the last watch_path()
   bool unsettled_ = false;  // data was in flight at the last watch_path()
   bool gone_ = false;       // the path is gone
-  bool streams_requested_ = false;
-  bool bulk_unavailable_ = false;
-  bool note_pending_ = false;
-  bool enough_streams_ = false;  // no further stream could be opened
-  const bool crosses_link_;      // judging by addresses, the peer is on another host
-  uint8_t bulk_count_ = 0;
-  uint8_t next_bulk_ = 0;
-  StreamsNote note_;
   uint64_t deadline_ns_ = 0;
   Status why_;
   Address peer_address_;
   ExposureTable exposures_;
   BulkQueue queue_;
-  StreamCount stream_count_;
-  TcpStream messages_;
-  std::array<std::unique_ptr<TcpStream>, kMaxBulkStreams> bulk_;
+  StreamOpening opening_;
+  StreamSet<TcpStream> streams_;
 };
 
 }  // namespace hetcomm::tcp

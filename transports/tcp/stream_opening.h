@@ -1,0 +1,70 @@
+// Decides when a connection opens bulk streams, and what its two sides tell each other about them.
+//
+// The first put of either side opens the first streams. Only the initiator of the connection
+// connects: the other side asks for streams by a note, and the initiator answers by a note if it
+// can open none. A connection to another host gets more streams later, if stream_count.h finds them
+// worthwhile. A stream that cannot be opened ends this growth.
+//
+// Nothing here touches a socket. The endpoint connects the streams and sends the notes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "transports/tcp/stream_count.h"
+#include "transports/tcp/wire.h"
+
+namespace hetcomm::tcp {
+
+class StreamOpening {
+ public:
+  // |least|: the streams that the initiator opens at once. |grows|: more may follow.
+  StreamOpening(bool initiator, size_t least, bool grows)
+      : initiator_(initiator), grows_(grows), least_(least) {}
+
+  // Whether bulk streams were requested before, by this side or by the peer.
+  bool requested() const { return requested_; }
+  // Requests the first |count| bulk streams. Returns how many of them this side connects: none if
+  // it tells the peer by a note instead.
+  [[nodiscard]] size_t request(size_t count);
+  // Takes a note from the peer; one that wants streams is followed by request(). Returns nullptr,
+  // or the reason why the peer must not send it.
+  const char* take(const StreamsNote& note);
+  // Records that a stream cannot be opened. |others|: the connection has others, or opens them.
+  void failed(bool others);
+  // Whether no bulk stream can be opened, so that puts use the message stream.
+  bool unavailable() const { return unavailable_; }
+
+  // Whether the peer still has to be told something.
+  bool has_note() const { return note_pending_; }
+  StreamsNote take_note() {
+    note_pending_ = false;
+    return note_;
+  }
+
+  // Adds |bytes| of puts to the count. Returns true if it is time to ask grow().
+  bool review_due(uint64_t bytes) { return grows_ && count_.due(bytes); }
+  // Whether a connection with |count| bulk streams may get one more.
+  bool may_grow(size_t count) const { return !enough_ && count < kMaxAutoStreams; }
+  // Whether one more is worthwhile, by the statistics of the first.
+  bool grow(const StreamAccount& account) { return count_.review(account); }
+
+ private:
+  void note(const StreamsNote& note) {
+    note_ = note;
+    note_pending_ = true;
+  }
+
+  const bool initiator_;
+  const bool grows_;
+  bool requested_ = false;
+  bool unavailable_ = false;
+  bool enough_ = false;  // no further stream could be opened
+  bool note_pending_ = false;
+  StreamsNote note_;
+  const size_t least_;
+  StreamCount count_;
+};
+
+}  // namespace hetcomm::tcp
