@@ -13,7 +13,7 @@
 
 #include "src/base/status.h"
 #include "src/liveness/frame.h"
-#include "src/liveness/judge.h"
+#include "src/liveness/network.h"
 #include "src/net/address.h"
 #include "src/net/poller.h"
 #include "src/net/stream_socket.h"

@@ -30,75 +30,13 @@
 
 #include "src/liveness/frame.h"
 #include "src/liveness/letters.h"
+#include "src/liveness/network.h"
 #include "src/liveness/news.h"
+#include "src/liveness/observer.h"
 #include "src/liveness/ring.h"
+#include "src/liveness/timing.h"
 
 namespace hetcomm::liveness {
-
-// Names a proved connection; never used twice.
-using ConnectionId = uint64_t;
-
-enum class ConnectFailure : uint8_t {
-  kOther,             // the failure says nothing about the peer
-  kRefused,           // an address at which the peer once took a connection refuses now
-  kOtherIncarnation,  // another process proved itself at such an address
-};
-
-// The network makes the control connections of one rank. Its functions never call the judge.
-class Network {
- public:
-  // Connects to |rank|. The judge's on_connection_up() or on_connect_failed() reports the result.
-  virtual void connect(int rank) = 0;
-  // Sends |frame| after all earlier frames. Returns false if there is no room; on_writable()
-  // follows.
-  virtual bool send(ConnectionId connection, const Frame& frame) = 0;
-  // Closes |connection|. Frames already sent still leave, and no further upcall reports on it.
-  virtual void close(ConnectionId connection) = 0;
-  // Returns the time at which the peer's kernel last acknowledged something on |connection|, or was
-  // last seen to run its process.
-  virtual uint64_t last_acknowledged_ns(ConnectionId connection) = 0;
-  // Returns where |rank| listens, in the form that learn_addresses() reads; empty if this rank
-  // knows no more than all ranks do.
-  virtual std::string addresses_of(int rank) = 0;
-  virtual void learn_addresses(int rank, const std::string& addresses) = 0;
-
- protected:
-  ~Network() = default;
-};
-
-// An observer receives decisions, news and letters. It never calls the judge.
-class Observer {
- public:
-  // Reports that all neighbours are connected.
-  virtual void on_ready() = 0;
-  virtual void on_dead(int rank, const std::string& why) = 0;
-  virtual void on_left(int rank) = 0;
-  // Reports that the others consider this rank dead, so it cannot continue.
-  virtual void on_declared_dead(const std::string& why) = 0;
-  // Reports a kAborted or kFailed from |notice.subject|.
-  virtual void on_notice(const Frame& notice) = 0;
-  virtual void on_letter(int from, const Frame& letter) = 0;
-  // Reports, after inquire(), that others have recently heard from |rank|.
-  virtual void on_vouch(int rank) = 0;
-  // Called repeatedly while |rank| is suspected, so that the owner can report its data by
-  // on_data().
-  virtual void on_suspect(int rank) = 0;
-
- protected:
-  ~Observer() = default;
-};
-
-// All times follow from the detection time T.
-struct Timing {
-  uint64_t detection_ns = 0;
-  uint64_t suspicion_ns() const { return detection_ns / 3; }
-  // Returns the time between signs of life, between questions, and between connection attempts.
-  uint64_t beat_ns() const { return detection_ns / 10; }
-  uint64_t repair_ns() const { return detection_ns / 8; }
-  uint64_t tick_ns() const { return detection_ns / 20; }
-  // Returns the lateness of a tick that shows that this process did not run.
-  uint64_t pause_ns() const { return detection_ns / 6; }
-};
 
 class Judge {
  public:

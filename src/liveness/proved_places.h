@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "src/liveness/judge.h"
+#include "src/liveness/network.h"
 #include "src/net/address.h"
 #include "src/net/connector.h"
 

@@ -1,0 +1,20 @@
+// The times of the control plane.
+#pragma once
+
+#include <cstdint>
+
+namespace hetcomm::liveness {
+
+// All times follow from the detection time T.
+struct Timing {
+  uint64_t detection_ns = 0;
+  uint64_t suspicion_ns() const { return detection_ns / 3; }
+  // Returns the time between signs of life, between questions, and between connection attempts.
+  uint64_t beat_ns() const { return detection_ns / 10; }
+  uint64_t repair_ns() const { return detection_ns / 8; }
+  uint64_t tick_ns() const { return detection_ns / 20; }
+  // Returns the lateness of a tick that shows that this process did not run.
+  uint64_t pause_ns() const { return detection_ns / 6; }
+};
+
+}  // namespace hetcomm::liveness
