@@ -5,6 +5,9 @@
 
 namespace hetcomm::liveness {
 
+// A time that never comes.
+inline constexpr uint64_t kNever = UINT64_MAX;
+
 // All times follow from the detection time T.
 struct Timing {
   uint64_t detection_ns = 0;

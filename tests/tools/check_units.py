@@ -29,7 +29,6 @@ MAX_METHODS = 45
 LARGE_CLASSES = {
     "bench/hetcomm_backend:HetcommBackend": (20, 52),
     "python/src/torch/process_group:ProcessGroup": (14, 72),
-    "src/liveness/judge:Judge": (25, 71),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -1,0 +1,135 @@
+// The ranks with which this one has a connection, wants one or had one recently, and all of its
+// connections.
+//
+// A rank with which nothing has happened for a detection time rests: it costs nothing, and keeps
+// only what must not be forgotten. These invariants hold: each connection belongs to a peer, a peer
+// lists its connections with the newest last, and suspected() are the peers under suspicion.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/liveness/letters.h"
+#include "src/liveness/network.h"
+#include "src/liveness/timing.h"
+
+namespace hetcomm::liveness {
+
+struct Connection {
+  int rank = 0;
+  bool initiated = false;
+  bool goodbye_taken = false;
+  uint64_t news = 0;  // number of news items that were sent
+  uint64_t next_beat_ns = 0;
+  uint64_t next_release_ns = 0;
+};
+
+struct Peer {
+  bool is_connected() const { return !connections.empty(); }
+  bool is_suspected() const { return suspect_ns != kNever; }
+  // Returns the connection over which frames to this peer are sent. The peer is connected.
+  ConnectionId newest() const { return connections.back(); }
+
+  int rank = 0;
+  std::vector<ConnectionId> connections;  // those that are up, the newest last
+  bool proved = false;                    // a connection was up once
+  bool wanted = false;                    // it is a neighbour
+  bool reached = false;                   // a connection that this rank made was up once
+  int connecting = 0;
+  int answers_due = 0;           // answers to questions of this rank
+  uint64_t heard_ns = 0;         // time of its last frame
+  uint64_t own_life_ns = 0;      // its last sign of life to this rank
+  uint64_t reached_ns = 0;       // time at which its kernel took a connection without a proof
+  uint64_t life_ns = 0;          // the newest of these two and of the vouches from others
+  uint64_t suspect_ns = kNever;  // start of the suspicion
+  uint64_t wanted_ns = 0;
+  uint64_t next_connect_ns = 0;
+  uint64_t next_try_ns = 0;  // next attempt to reach a rank that is connected but not |reached|
+  uint64_t next_question_ns = 0;
+  uint64_t inquiry_end_ns = 0;
+  uint64_t used_ns = 0;          // time of the last letter other than a profile
+  uint64_t introduced_ns = 0;    // time from which a connection may be for an introduction
+  uint64_t next_letters_ns = 0;  // time to resend letters that were not acknowledged
+  std::string why;               // reason for which the last connection ended or failed
+  Letters letters;
+};
+
+class Peers {
+ public:
+  Peers(Timing timing, Network& network) : timing_(timing), network_(network) {}
+
+  // Returns the peer |rank|, which stops resting or is new.
+  Peer& meet(int rank, uint64_t now);
+  // Returns nullptr if |rank| rests or is unknown.
+  Peer* find(int rank);
+  const Peer* find(int rank) const;
+  Peer& of(const Connection& connection) { return peers_.at(connection.rank); }
+  size_t size() const { return peers_.size(); }
+  std::vector<int> ranks() const;
+  const std::set<int>& suspected() const { return suspected_; }
+  // Moves peers to rest. Otherwise each tick would look at every rank that was ever met.
+  void let_rest(uint64_t now);
+  // Closes the connections of |rank|, and forgets it.
+  void forget(int rank);
+  // Closes all connections, and forgets everybody.
+  void forget_all();
+
+  // --- connections
+  // Starts to connect to |peer|. attempt_ended() follows.
+  void connect(Peer& peer, uint64_t now);
+  void attempt_ended(Peer& peer);
+  // Returns the number of attempts to connect to any peer.
+  int connecting() const { return connecting_; }
+  // Returns the number of peers with connections.
+  int connected() const { return connected_; }
+  // Adds a connection that is up. Memory is allocated before anything changes.
+  Connection& attach(ConnectionId id, Peer& peer, bool initiated, uint64_t now);
+  // Removes a connection from all lists. The caller closes it.
+  void detach(ConnectionId id);
+  void close_all(Peer& peer);
+  std::map<ConnectionId, Connection>& connections() { return connections_; }
+  const std::map<ConnectionId, Connection>& connections() const { return connections_; }
+  // Returns nullptr if |id| is not up.
+  Connection* find_connection(ConnectionId id);
+  // Returns whether each end has made a connection. The higher rank's connection is then redundant.
+  bool joined_by_both(const Peer& peer) const;
+  // Sends |frame| over the newest connection of each peer, unless that is |except|.
+  void send_all(const Frame& frame, ConnectionId except = 0);
+
+  // --- signs of life
+  void note_life(Peer& peer, uint64_t at);
+  void suspect(Peer& peer, uint64_t now);
+  void trust(Peer& peer);
+  // Returns whether at least |ranks| have answered recently.
+  bool are_responsive(int ranks, uint64_t now) const;
+  // Sends this rank's own signs of life where they are due.
+  void beat(uint64_t now);
+  // Restarts all times, because this process did not run.
+  void start_anew(uint64_t now);
+
+ private:
+  // The state kept for a peer with which nothing has happened for a detection time.
+  struct Resting {
+    Letters::Numbers letters;
+    uint64_t life_ns = 0;  // its last sign of life to this rank
+    bool proved = false;
+    bool reached = false;
+  };
+
+  bool may_rest(const Peer& peer, uint64_t now) const;
+
+  const Timing timing_;
+  Network& network_;
+  std::map<int, Peer> peers_;
+  std::map<int, Resting> resting_;
+  std::map<ConnectionId, Connection> connections_;
+  std::set<int> suspected_;
+  int connected_ = 0;
+  int connecting_ = 0;
+};
+
+}  // namespace hetcomm::liveness

@@ -1,0 +1,58 @@
+// Questions about ranks that this rank or another one suspects, and the vouches that answer them.
+//
+// The questions of all ranks about one rank are numbered in one row. Each rank passes a question
+// and a vouch on once, so that all hear it, and a vouch answers all questions up to its number.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "src/liveness/frame.h"
+#include "src/liveness/network.h"
+#include "src/liveness/peers.h"
+#include "src/liveness/timing.h"
+
+namespace hetcomm::liveness {
+
+class Questions {
+ public:
+  Questions(int own_rank, Timing timing, Network& network, Peers& peers)
+      : own_rank_(own_rank), timing_(timing), network_(network), peers_(peers) {}
+
+  // Asks all ranks about |peer|.
+  void ask(Peer& peer, uint64_t now);
+  // Asks about |peer| for one detection time. Returns true if nobody need be asked, because it is
+  // connected.
+  bool inquire(Peer& peer, uint64_t now);
+  // Passes on the question of another rank about a living rank, and vouches for it if this rank
+  // has recently heard from it.
+  void question(const Frame& frame, ConnectionId from, uint64_t now);
+  // Passes on a vouch for another living rank. Returns true if this rank has inquired about it.
+  bool answer(const Frame& frame, ConnectionId from, uint64_t now);
+  // Returns the ranks about which others have asked for |patience_ns| without an answer, and still
+  // ask.
+  std::vector<int> unanswered(uint64_t patience_ns, uint64_t now) const;
+  void forget(int rank) { rounds_.erase(rank); }
+  // Restarts all times, because this process did not run.
+  void start_anew();
+
+ private:
+  // The questions of all ranks about one rank, and the vouches that answer them.
+  struct Round {
+    uint32_t asked = 0;
+    uint32_t vouched = 0;
+    uint64_t asked_ns = 0;            // time of the last question from another rank
+    uint64_t unanswered_ns = kNever;  // time of the first question without an answer
+  };
+
+  uint64_t silent_ns(int rank, ConnectionId from, uint64_t now);
+
+  const int own_rank_;
+  const Timing timing_;
+  Network& network_;
+  Peers& peers_;
+  std::map<int, Round> rounds_;
+};
+
+}  // namespace hetcomm::liveness
