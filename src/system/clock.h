@@ -5,10 +5,6 @@
 #include <cstdint>
 #include <ctime>
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 namespace hetcomm {
 
 inline uint64_t now_ns() {
@@ -19,7 +15,7 @@ inline uint64_t now_ns() {
 
 inline uint64_t ticks() {
 #if defined(__x86_64__)
-  return __rdtsc();
+  return __builtin_ia32_rdtsc();
 #elif defined(__aarch64__)
   uint64_t value;
   asm volatile("mrs %0, cntvct_el0" : "=r"(value));
@@ -35,7 +31,7 @@ uint64_t ticks_per_us();
 // Tells the processor that this is a spin loop.
 inline void cpu_relax() {
 #if defined(__x86_64__)
-  _mm_pause();
+  __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
