@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/affinity_plan.h"

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <map>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/probe.h"
 #include "bench/report.h"

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <random>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/mpi/bridge.h"
 

@@ -19,7 +19,7 @@
 #include <cstring>
 #include <fstream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/loops/samples.h"
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <map>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/links_flows.h"

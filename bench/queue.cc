@@ -8,7 +8,7 @@
 #include <ctime>
 #include <deque>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/loops/samples.h"

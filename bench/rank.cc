@@ -5,7 +5,7 @@
 #include <cstring>
 #include <functional>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/hetcomm_backend.h"
 #include "bench/loops/run.h"

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <tuple>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace bench {
 namespace {

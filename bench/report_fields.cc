@@ -2,7 +2,7 @@
 // them, JSON has them as measured.
 #include <cmath>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/report.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/reshard_flows.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/plan_answer.h"

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <hetcomm/datatype.h>
 

@@ -1,6 +1,6 @@
 #include "reshard/draft.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "reshard/move_plan_draw.h"
 #include "reshard/move_plan_json.h"

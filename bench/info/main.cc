@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/info/collect.h"
 #include "bench/info/explain.h"

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <hetcomm/hetcomm.h>

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <system_error>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/launch.h"
 #include "bench/peers/sources.h"

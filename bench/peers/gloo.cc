@@ -1,7 +1,7 @@
 // Gloo: point-to-point messages over TCP, the only transport that this peer supports.
 #include <unistd.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/loops/collectives.h"
 #include "bench/peers/peers.h"

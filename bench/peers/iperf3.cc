@@ -1,6 +1,6 @@
 // iperf3: one TCP stream over the loopback, the rate of a plain socket. It has no messages, so one
 // figure applies to every size.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/peers/peers.h"

@@ -2,7 +2,7 @@
 // without single copy (cross memory attach), which is slower on some machines.
 #include <filesystem>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/peers/peers.h"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/peers/peers.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "devices/opencl/objects.h"
 #include "devices/opencl/user_queue.h"

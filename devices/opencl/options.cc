@@ -4,7 +4,7 @@
 #include <cctype>
 #include <charconv>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/text.h"
 

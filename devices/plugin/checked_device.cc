@@ -7,7 +7,7 @@
 #include <new>
 #include <string>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/text.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "devices/plugin/checked_device.h"
 #include "src/base/lists.h"

@@ -10,7 +10,7 @@
 #include <new>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "devices/registry.h"
 #include "src/reduce/reduce.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/bytes.h"
 #include "src/bootstrap/relay_chain.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/text.h"
 #include "src/bootstrap/bootstrap.h"

@@ -1,6 +1,6 @@
 #include "src/bootstrap/exchange_names.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/span.h"
 #include "src/net/hash.h"

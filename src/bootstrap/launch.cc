@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/bootstrap/store_protocol.h"
 #include "src/bootstrap/variables.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"

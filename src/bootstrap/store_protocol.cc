@@ -1,6 +1,6 @@
 #include "src/bootstrap/store_protocol.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"

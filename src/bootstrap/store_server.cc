@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/bootstrap/last_replies.h"
 #include "src/bootstrap/store.h"

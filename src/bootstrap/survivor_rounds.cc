@@ -1,6 +1,6 @@
 #include "src/bootstrap/survivor_rounds.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/bootstrap/exchange_names.h"
 

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <memory>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hetcomm {
 namespace {

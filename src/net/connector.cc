@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/net/handshake.h"
 #include "src/net/socket_options.h"

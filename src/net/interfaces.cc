@@ -10,7 +10,7 @@
 #include <optional>
 #include <tuple>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/text.h"
 #include "src/net/address.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hetcomm {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <system_error>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>

@@ -1,6 +1,6 @@
 #include "src/present/rates.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hetcomm::present {
 

@@ -1,6 +1,6 @@
 #include "src/queue/queue.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/baton_role.h"
 #include "src/core/context/context.h"

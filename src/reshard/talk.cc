@@ -1,6 +1,6 @@
 #include "src/reshard/talk.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/text.h"
 

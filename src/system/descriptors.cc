@@ -11,7 +11,7 @@
 #include <mutex>
 #include <system_error>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/system/variables.h"
 

@@ -14,7 +14,7 @@
 #include <sstream>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/system/unique_fd.h"
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <hetcomm/context.h>
 

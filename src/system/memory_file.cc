@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/system/write_signals.h"
 

@@ -17,7 +17,7 @@
 #include <mutex>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hetcomm::test {
 namespace {

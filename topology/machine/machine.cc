@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/sort_and_map.h"
 #include "src/base/text.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "topology/machine/accelerator_class.h"
 #include "topology/read/hwloc_library.h"

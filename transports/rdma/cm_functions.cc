@@ -1,6 +1,6 @@
 #include "transports/rdma/cm_functions.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/system/loaded_library.h"
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hetcomm::rdma {
 namespace {

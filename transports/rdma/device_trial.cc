@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/text.h"
 #include "src/system/clock.h"

@@ -1,6 +1,6 @@
 #include "transports/rdma/factory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "transports/rdma/nic.h"
 #include "transports/rdma/transport.h"

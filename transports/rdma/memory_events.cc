@@ -17,7 +17,7 @@
 #include <new>
 #include <system_error>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/net/fork_guard.h"
 #include "src/system/clock.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <new>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hetcomm::rdma {
 namespace {

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "transports/rdma/connect_attempt.h"
 #include "transports/rdma/endpoint.h"

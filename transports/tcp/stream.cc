@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/transport.h"

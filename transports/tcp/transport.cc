@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/net/handshake.h"
 #include "src/net/listening_socket.h"

@@ -1,6 +1,6 @@
 #include "src/core/collectives/call.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <hetcomm/collective.h>
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/span.h"
 #include "src/system/memory_file.h"

@@ -4,7 +4,7 @@
 #include <new>
 #include <optional>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/baton_role.h"
 #include "src/base/mix64.h"

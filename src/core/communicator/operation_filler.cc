@@ -1,6 +1,6 @@
 #include "src/core/communicator/operation_filler.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/core/device/memory.h"
 #include "src/core/device/user_stream.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"

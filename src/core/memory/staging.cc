@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/copy.h"
 #include "src/system/clock.h"

@@ -17,7 +17,7 @@
 #include <array>
 #include <random>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

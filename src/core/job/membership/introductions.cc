@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/core/job/membership/rank_profile.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <span>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/bytes.h"
 #include "src/base/packed.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/text.h"
 #include "src/bootstrap/digest_exchange.h"

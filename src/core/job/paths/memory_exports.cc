@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/baton_role.h"
 

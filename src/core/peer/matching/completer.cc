@@ -3,7 +3,7 @@
 #include <memory>
 #include <new>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"

@@ -1,6 +1,6 @@
 #include "src/core/peer/transfer/far_ways.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hetcomm {
 
