@@ -31,10 +31,12 @@ configure_preset = mkdir -p build; log=build/$(1).configure.log; \
 build_preset = $(call configure_preset,$(1)); \
 	cmake --build build/$(1) --parallel $(JOBS) --target $(2)
 
-# $(1) preset  $(2) build target  $(3) which tests, as ctest options; ctest ends with the time by label,
+# $(1) preset  $(2) build target  $(3) which tests, as ctest options. The slowest files of the build are
+# listed, and all in build/PRESET/times.txt; ctest ends with the time of each test and by label,
 # and then it is told which single tests were skipped. What fails beside other tests is run once more,
 # alone. Its first failure stays in the output.
 run_tests = echo "== $(1): $(2) $(3)"; $(call build_preset,$(1),$(2)); \
+	tests/tools/build_times.py build/$(1); \
 	run="$(NO_ASLR) ctest --preset $(1)"; failed=; \
 	$$run --parallel $(TEST_JOBS) $(3) || failed=yes; \
 	tests/tools/skips.py build/$(1); \
@@ -81,7 +83,7 @@ endif
 .PHONY: test
 test: torch opencl ## every quick test, those of memory with memory checks (TEST_JOBS=n)
 	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$')
-	@$(call run_tests,dev,tests-plain,--label-regex '^plain$$')
+	@$(call run_tests,plain,tests-plain,--label-regex '^plain$$')
 
 # A busy machine breaks these bounds. One test at a time.
 .PHONY: test-timing
@@ -120,4 +122,4 @@ tidy: ## run clang-tidy over every source
 
 .PHONY: clean
 clean: ## remove what was built; keep installed tools and peers
-	@rm -rf build/release build/dev build/clang build/asan build/tsan build/mutants build/*.configure.log
+	@rm -rf build/release build/dev build/plain build/clang build/asan build/tsan build/mutants build/*.configure.log

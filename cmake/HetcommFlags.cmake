@@ -108,11 +108,14 @@ if(HETCOMM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # gcc takes a source that another one includes for a header.
   target_compile_options(hetcomm_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
-set(HETCOMM_PRECOMPILED_HEADERS OFF)
-if(HETCOMM_UNITY AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  set(HETCOMM_PRECOMPILED_HEADERS ON)
+set(HETCOMM_PRECOMPILED_HEADERS ${HETCOMM_UNITY})
+if(HETCOMM_PRECOMPILED_HEADERS)
   # ccache knows the content of precompiled headers, and takes it for the same whenever it was compiled.
-  target_compile_options(hetcomm_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(hetcomm_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  else()
+    target_compile_options(hetcomm_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+  endif()
   if(HETCOMM_CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER STREQUAL HETCOMM_CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${HETCOMM_CCACHE})
