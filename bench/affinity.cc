@@ -105,7 +105,7 @@ std::vector<std::string> texts_of(const std::vector<Json>& all, const char* memb
 // One communicator for each configuration, and the measurements over them.
 class Ways {
  public:
-  Ways(Launcher launcher, const Work& work, const Choice& choice, int32_t device)
+  Ways(tools::Launcher launcher, const Work& work, const Choice& choice, int32_t device)
       : device_(device) {
     for (int way = 0; way < kWays; ++way) {
       const auto index = static_cast<size_t>(way);
@@ -254,7 +254,8 @@ double gain(const AffinityRow& row, size_t over) {
 
 }  // namespace
 
-AffinityResult measure_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
+AffinityResult measure_affinity(tools::Launcher launcher, const Work& work,
+                                const AffinityOptions& options,
                                 const std::function<void(const std::string&)>& progress) {
   Session session(launcher, 0, work, {});
   hetcomm_communicator_t* const communicator =

@@ -39,7 +39,8 @@ struct AffinityResult {
 
 // Runs one rank of a job that |launcher| started. |progress| receives lines at rank 0. Ends the
 // process on any failure.
-AffinityResult measure_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
+AffinityResult measure_affinity(tools::Launcher launcher, const Work& work,
+                                const AffinityOptions& options,
                                 const std::function<void(const std::string&)>& progress);
 
 // Returns a table with the gain of near over far, and of near over one NIC for all devices.

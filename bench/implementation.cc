@@ -6,17 +6,17 @@
 
 #include <hetcomm/info.h>
 
-#include "bench/job.h"
+#include "tools/common/job.h"
 
 namespace bench {
 namespace {
 
-Launch launch_ranks(const Work& work) {
-  Launch launch;
+tools::Launch launch_ranks(const Work& work) {
+  tools::Launch launch;
   launch.echo_errors = true;
-  std::vector<std::string> command = {own_path(), "--runner"};
+  std::vector<std::string> command = {tools::own_path(), "--runner"};
   for (std::string& word : encode_words(work)) command.push_back(std::move(word));
-  launch.processes = ranks_on_this_host(command, work.ranks);
+  launch.processes = tools::ranks_on_this_host(command, work.ranks);
   for (size_t rank = 0; rank < launch.processes.size(); ++rank) {
     launch.processes[rank].cpu = cpu_of_rank(work, static_cast<int>(rank));
   }
@@ -45,7 +45,7 @@ std::string measure_launch(const Implementation& implementation, const Work& wor
     on_row(row);
   };
   const std::string failure =
-      run(implementation.launch(work), silence_seconds, [&](std::string_view line) {
+      tools::run(implementation.launch(work), silence_seconds, [&](std::string_view line) {
         Measurement measurement;
         if (!parser(line, &measurement)) return;
         if (!implementation.is_stream) return report(measurement);
@@ -78,13 +78,13 @@ std::string measure(const Implementation& implementation, const Work& work, doub
 
 Implementation make_hetcomm() {
   Implementation hetcomm;
-  hetcomm.info = {"hetcomm", hetcomm_version_string(), own_path()};
+  hetcomm.info = {"hetcomm", hetcomm_version_string(), tools::own_path()};
   hetcomm.launch = launch_ranks;
   return hetcomm;
 }
 
 int cpu_of_rank(const Work& work, int rank) {
-  static const std::vector<int> cpus = usable_cpus();
+  static const std::vector<int> cpus = tools::usable_cpus();
   if (!work.bind || static_cast<size_t>(work.ranks) > cpus.size()) return -1;
   return cpus[static_cast<size_t>(rank)];
 }

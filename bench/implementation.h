@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/launch.h"
 #include "bench/row.h"
 #include "bench/work.h"
+#include "tools/common/launch.h"
 
 namespace bench {
 
@@ -27,7 +27,7 @@ struct Implementation {
   bool point_by_point = false;
   // Returns why the implementation cannot carry out |work|, or "" if it can.
   std::function<std::string(const Work& work)> refusal;
-  std::function<Launch(const Work& work)> launch;
+  std::function<tools::Launch(const Work& work)> launch;
   std::function<LineParser(const Work& work)> parser;  // empty: measurement lines (workload.h)
 };
 

@@ -11,8 +11,8 @@
 #include "bench/links_flows.h"
 #include "bench/links_plan.h"
 #include "bench/loops/workload.h"
-#include "bench/plan_answer.h"
 #include "bench/texts.h"
+#include "tools/common/plan_answer.h"
 
 namespace bench {
 namespace {
@@ -418,8 +418,8 @@ LinksResult measure_links(const Session& session, hetcomm_communicator_t* commun
 
 std::string infer_links(const std::string& measurements, int32_t form) {
   try {
-    return plan_answer(hetcomm_links_infer, measurements, form);
-  } catch (const PlanError& error) {
+    return tools::plan_answer(hetcomm_links_infer, measurements, form);
+  } catch (const tools::PlanError& error) {
     fail(std::string("inferring the link model: ") + error.what());
   }
 }

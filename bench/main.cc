@@ -21,10 +21,7 @@
 
 #include "bench/compare.h"
 #include "bench/implementation.h"
-#include "bench/job.h"
-#include "bench/launch.h"
 #include "bench/links.h"
-#include "bench/mpi/bridge.h"
 #include "bench/options.h"
 #include "bench/peers/peers.h"
 #include "bench/probe.h"
@@ -34,6 +31,9 @@
 #include "bench/report.h"
 #include "bench/reshard.h"
 #include "bench/session.h"
+#include "tools/common/job.h"
+#include "tools/common/launch.h"
+#include "tools/common/mpi/bridge.h"
 
 namespace bench {
 namespace {
@@ -127,7 +127,7 @@ int finish(const Options& options, Report report) {
 std::string host_text() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  const size_t usable = usable_cpus().size();
+  const size_t usable = tools::usable_cpus().size();
   return fmt::format("{}, {} usable core{}", name, usable, usable == 1 ? "" : "s");
 }
 
@@ -248,7 +248,7 @@ int run_between_hosts(const Options& options, Report report) {
   return finish(options, std::move(report));
 }
 
-int run_launched(Launcher launcher, const Options& options, Report report) {
+int run_launched(tools::Launcher launcher, const Options& options, Report report) {
   if (!options.comparison.with.empty()) {
     std::fprintf(
         stderr,
@@ -303,7 +303,7 @@ Work work_of_job(const Options& options) {
 }
 
 // Runs one rank of a job. Rank 0 reports.
-int run_affinity_in_job(Launcher launcher, const Options& options) {
+int run_affinity_in_job(tools::Launcher launcher, const Options& options) {
   AffinityOptions affinity;
   if (options.seconds > 0) affinity.seconds = options.seconds;
   if (options.comparison.rounds_given) affinity.rounds = options.comparison.rounds;
@@ -320,7 +320,7 @@ int run_affinity_in_job(Launcher launcher, const Options& options) {
 }
 
 // Runs one rank of a job. Rank 0 reports.
-int run_share_in_job(Launcher launcher, const Options& options) {
+int run_share_in_job(tools::Launcher launcher, const Options& options) {
   ShareOptions share;
   if (options.sizes.first_given) share.item_bytes = options.sizes.first_bytes;
   share.weights =
@@ -338,7 +338,7 @@ int run_share_in_job(Launcher launcher, const Options& options) {
 }
 
 // Runs one rank of a job. Rank 0 reports.
-int run_queue_in_job(Launcher launcher, const Options& options) {
+int run_queue_in_job(tools::Launcher launcher, const Options& options) {
   if (options.queue.patterns == std::vector<std::string>{"share"}) {
     return run_share_in_job(launcher, options);
   }
@@ -370,7 +370,7 @@ int run_queue_in_job(Launcher launcher, const Options& options) {
 }
 
 // Runs one rank of a job (rank 0 reports), or a simulation without a job.
-int run_reshard(Launcher launcher, const Options& options) {
+int run_reshard(tools::Launcher launcher, const Options& options) {
   ReshardOptions reshard;
   reshard.cases = options.reshard.cases;
   reshard.strategies = options.reshard.strategies;
@@ -392,7 +392,7 @@ int run_reshard(Launcher launcher, const Options& options) {
 }
 
 // Runs one rank of a job. Rank 0 reports.
-int run_links_in_job(Launcher launcher, const Options& options) {
+int run_links_in_job(tools::Launcher launcher, const Options& options) {
   LinksOptions links;
   if (options.seconds > 0) links.seconds = options.seconds;
   if (options.check) {
@@ -408,14 +408,14 @@ int run_links_in_job(Launcher launcher, const Options& options) {
 
 // Starts ranks on this host with the same command line.
 int drive_job_test(const Options& options, int argc, char** argv) {
-  std::vector<std::string> command = {own_path()};
+  std::vector<std::string> command = {tools::own_path()};
   command.insert(command.end(), argv + 1, argv + argc);
-  Launch ranks;
+  tools::Launch ranks;
   const int few = options.measures_reshard() ? 8 : 2;
-  ranks.processes = ranks_on_this_host(command, options.ranks > 0 ? options.ranks : few);
+  ranks.processes = tools::ranks_on_this_host(command, options.ranks > 0 ? options.ranks : few);
   ranks.echo_errors = true;
   const std::string failure =
-      run(ranks, options.meeting.silence_seconds, [](std::string_view line) {
+      tools::run(ranks, options.meeting.silence_seconds, [](std::string_view line) {
         std::fwrite(line.data(), 1, line.size(), stdout);
         std::fputc('\n', stdout);
       });
@@ -446,19 +446,19 @@ int run_program(int argc, char** argv) {
   Report report = start_report(argc, argv);
   if (options.meeting.listen || !options.meeting.host.empty())
     return run_between_hosts(options, std::move(report));
-  const Launcher launcher = detect_launcher();
+  const tools::Launcher launcher = tools::detect_launcher();
   if (options.measures_job()) {
     if (!can_write(options.output.file) || !can_write(options.output.plot)) return kFailed;
     if (options.reshard.simulate) return run_reshard(launcher, options);
-    if (launcher == Launcher::kNone) return drive_job_test(options, argc, argv);
+    if (launcher == tools::Launcher::kNone) return drive_job_test(options, argc, argv);
     const int status = options.measures_reshard() ? run_reshard(launcher, options)
                        : options.measures_queue() ? run_queue_in_job(launcher, options)
                        : options.measures_links() ? run_links_in_job(launcher, options)
                                                   : run_affinity_in_job(launcher, options);
-    mpi_finish();
+    tools::mpi_finish();
     return status;
   }
-  if (launcher != Launcher::kNone) return run_launched(launcher, options, std::move(report));
+  if (launcher != tools::Launcher::kNone) return run_launched(launcher, options, std::move(report));
   if (!can_write(options.output.file) || !can_write(options.output.plot)) return kFailed;
   const std::vector<Work> works = make_works(options, false);
   warn_of_idle_nic(options.nic, works);

@@ -480,11 +480,11 @@ std::string check_queue(const Texts& texts, Options* options) {
 
 std::string check_reshard(const Texts& texts, Options* options) {
   for (const std::string& word : comma_separated(texts.cases)) {
-    std::string wrong = parse_case(word, &options->reshard.cases.emplace_back());
+    std::string wrong = tools::parse_case(word, &options->reshard.cases.emplace_back());
     if (!wrong.empty()) return wrong;
   }
   options->reshard.strategies = comma_separated(texts.strategies);
-  std::string wrong = check_words("strategies", options->reshard.strategies, kStrategies);
+  std::string wrong = check_words("strategies", options->reshard.strategies, tools::kStrategies);
   if (!texts.slice.empty() && !parse_bytes(texts.slice, &options->reshard.slice_bytes)) {
     wrong = fmt::format("--slice takes a size such as 1M, not '{}'", texts.slice);
   }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "bench/peers/peers.h"
-#include "bench/reshard_cases.h"
 #include "bench/work.h"
+#include "tools/common/reshard_cases.h"
 
 namespace bench {
 
@@ -53,7 +53,7 @@ struct QueueTestOptions {
 
 // Test "reshard". Empty: its defaults.
 struct ReshardTestOptions {
-  std::vector<ReshardCase> cases;
+  std::vector<tools::ReshardCase> cases;
   std::vector<std::string> strategies;
   uint64_t slice_bytes = 0;
   bool simulate = false;

@@ -15,8 +15,8 @@
 #include <new>
 #include <vector>
 
-#include "bench/launch.h"
 #include "bench/loops/samples.h"
+#include "tools/common/launch.h"
 
 namespace bench {
 namespace {
@@ -75,7 +75,7 @@ double ask(Lines* lines) {
 }  // namespace
 
 double probe_hand_over_us() {
-  const std::vector<int> cpus = usable_cpus();
+  const std::vector<int> cpus = tools::usable_cpus();
   if (cpus.size() < 2) return kUnknown;
   void* memory =
       mmap(nullptr, sizeof(Lines), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

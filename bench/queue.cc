@@ -386,7 +386,7 @@ double QueueRow::overlap() const {
   return std::clamp(100 * (1 - exposed / communication_us), 0.0, 100.0);
 }
 
-std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
+std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
                                     const QueueOptions& options,
                                     const std::function<void(const std::string&)>& progress) {
   Work threaded = work;

@@ -53,7 +53,7 @@ struct QueueRow {
 
 // Runs one rank of a two-rank job that |launcher| started. Returns rows on rank 0 and none on rank
 // 1. |progress| receives lines at rank 0. Ends the process on any failure.
-std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
+std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
                                     const QueueOptions& options,
                                     const std::function<void(const std::string&)>& progress);
 

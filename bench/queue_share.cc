@@ -138,7 +138,7 @@ std::vector<double> run_pass(hetcomm_communicator_t* communicator, int rank, int
 
 }  // namespace
 
-std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
+std::vector<ShareRow> measure_share(tools::Launcher launcher, const Work& work,
                                     const ShareOptions& options,
                                     const std::function<void(const std::string&)>& progress) {
   Work threaded = work;

@@ -32,7 +32,7 @@ struct ShareRow {
 
 // Runs one rank of a job with two or more ranks that |launcher| started. Returns rows on rank 0 and
 // none on the others. |progress| receives lines at rank 0. Ends the process on any failure.
-std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
+std::vector<ShareRow> measure_share(tools::Launcher launcher, const Work& work,
                                     const ShareOptions& options,
                                     const std::function<void(const std::string&)>& progress);
 

@@ -9,10 +9,10 @@
 
 #include "bench/hetcomm_backend.h"
 #include "bench/loops/run.h"
-#include "bench/mpi/bridge.h"
 #include "bench/pointer.h"
 #include "bench/post.h"
 #include "bench/staging.h"
+#include "tools/common/mpi/bridge.h"
 
 namespace bench {
 namespace {
@@ -52,11 +52,11 @@ bool share_a_session(const Work& a, const Work& b) {
          a.staging_depth == b.staging_depth && a.rails == b.rails && a.pin == b.pin;
 }
 
-std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {
+std::vector<Row> run_works(tools::Launcher launcher, const std::vector<Work>& works) {
   std::vector<Row> rows;
   size_t next = 0;
   // Session 0 is the control session, if there is one.
-  for (int number = launcher == Launcher::kTwoHosts ? 1 : 0; next < works.size(); ++number) {
+  for (int number = launcher == tools::Launcher::kTwoHosts ? 1 : 0; next < works.size(); ++number) {
     const Work& first = works[next];
     Session session(launcher, number, first, kinds_of(works));
     for (; next < works.size() && share_a_session(works[next], first); ++next) {
@@ -77,7 +77,7 @@ std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {
 class Control {
  public:
   // |timeout_ns| limits the wait for the other host.
-  explicit Control(uint64_t timeout_ns) : session_(Launcher::kTwoHosts, 0, Work(), {}) {
+  explicit Control(uint64_t timeout_ns) : session_(tools::Launcher::kTwoHosts, 0, Work(), {}) {
     communicator_ = session_.create_communicator("bench-control", "auto", timeout_ns);
   }
   ~Control() { session_.destroy_communicator(communicator_); }
@@ -172,7 +172,7 @@ void set_variables(int rank, const std::string& host, int port) {
 }  // namespace
 
 int run_as_runner(const Work& work) {
-  Session session(Launcher::kEnvironment, 0, work, kinds_of({work}));
+  Session session(tools::Launcher::kEnvironment, 0, work, kinds_of({work}));
   run_work(session, work, 0, [](const Measurement& measured) {
     std::puts(encode(measured).c_str());
     std::fflush(stdout);
@@ -180,13 +180,13 @@ int run_as_runner(const Work& work) {
   return 0;
 }
 
-std::vector<Row> run_in_job(Launcher launcher, const std::vector<Work>& works) {
+std::vector<Row> run_in_job(tools::Launcher launcher, const std::vector<Work>& works) {
   std::vector<Row> rows = run_works(launcher, works);
-  mpi_finish();
+  tools::mpi_finish();
   return rows;
 }
 
-LinksResult run_links(Launcher launcher, const Work& work, const LinksOptions& options,
+LinksResult run_links(tools::Launcher launcher, const Work& work, const LinksOptions& options,
                       const std::function<void(const std::string&)>& progress) {
   LinksResult result;
   {
@@ -200,7 +200,8 @@ LinksResult run_links(Launcher launcher, const Work& work, const LinksOptions& o
   return result;
 }
 
-AffinityResult run_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
+AffinityResult run_affinity(tools::Launcher launcher, const Work& work,
+                            const AffinityOptions& options,
                             const std::function<void(const std::string&)>& progress) {
   return measure_affinity(launcher, work, options, progress);
 }
@@ -212,7 +213,7 @@ std::vector<Row> run_as_listener(int port) {
   set_variables(0, family != nullptr && std::strcmp(family, "ipv6") == 0 ? "::" : "0.0.0.0", port);
   // A listener waits without limit.
   Control control(HETCOMM_TIMEOUT_INFINITE);
-  std::vector<Row> rows = run_works(Launcher::kTwoHosts, decode_works(control.receive()));
+  std::vector<Row> rows = run_works(tools::Launcher::kTwoHosts, decode_works(control.receive()));
   control.send(encode_rows(rows));
   return rows;
 }
@@ -225,7 +226,7 @@ std::vector<Row> run_as_client(const std::string& host, int port, const std::vec
   Control control(std::getenv("HETCOMM_BOOTSTRAP_TIMEOUT") == nullptr ? kMeetingNs : 0);
   setenv("HETCOMM_BOOTSTRAP_TIMEOUT", "30s", 0);
   control.send(encode_works(works));
-  run_works(Launcher::kTwoHosts, works);
+  run_works(tools::Launcher::kTwoHosts, works);
   return decode_rows(control.receive(), works);
 }
 

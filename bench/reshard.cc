@@ -85,8 +85,8 @@ float element(uint64_t index) { return static_cast<float>(index % 4093); }
 
 // Calls use(index in the rank's memory, index in the tensor) for each element of |rank|.
 template <typename Use>
-void for_each_element(const LayoutHandle& layout, int32_t rank, const std::vector<uint64_t>& shape,
-                      Use&& use) {
+void for_each_element(const tools::LayoutHandle& layout, int32_t rank,
+                      const std::vector<uint64_t>& shape, Use&& use) {
   size_t count = 0;
   require(hetcomm_layout_parts(layout.get(), rank, 0, nullptr, &count), "looking at a layout");
   std::vector<hetcomm_part_t> parts(count);
@@ -145,14 +145,14 @@ class Part {
 // One strategy in one case, on this rank.
 class Candidate {
  public:
-  Candidate(hetcomm_communicator_t* communicator, const LayoutHandle& source,
-            const LayoutHandle& destination, const ReshardOptions& options, ReshardRow row)
+  Candidate(hetcomm_communicator_t* communicator, const tools::LayoutHandle& source,
+            const tools::LayoutHandle& destination, const ReshardOptions& options, ReshardRow row)
       : row_(std::move(row)) {
     const hetcomm_reshard_tensor_t tensor{source.get(), destination.get(), HETCOMM_FLOAT32,
                                           HETCOMM_FLOAT32};
     hetcomm_reshard_options_t wishes{};
     wishes.struct_size = sizeof(wishes);
-    wishes.strategy = strategy_number(row_.strategy);
+    wishes.strategy = tools::strategy_number(row_.strategy);
     wishes.slice_bytes = options.slice_bytes;
     const hetcomm_status_t status =
         hetcomm_reshard_create(communicator, &tensor, 1, &wishes, &plan_);
@@ -204,12 +204,12 @@ class Candidate {
 
 std::vector<std::string> strategies_of(const ReshardOptions& options) {
   if (!options.strategies.empty()) return options.strategies;
-  return {std::begin(kStrategies), std::end(kStrategies)};
+  return {std::begin(tools::kStrategies), std::end(tools::kStrategies)};
 }
 
 }  // namespace
 
-std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
+std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& work,
                                         const ReshardOptions& options,
                                         const std::function<void(const std::string&)>& progress) {
   Session session(launcher, 0, work, {work.first_memory, work.second_memory});
@@ -219,20 +219,21 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
   }
   hetcomm_communicator_t* const communicator =
       session.create_communicator("reshard", work.transport);
-  const std::vector<ReshardCase> cases =
-      options.cases.empty() ? all_cases(static_cast<uint64_t>(half)) : options.cases;
-  const std::vector<uint64_t> shape = shape_for(options.bytes);
+  const std::vector<tools::ReshardCase> cases =
+      options.cases.empty() ? tools::all_cases(static_cast<uint64_t>(half)) : options.cases;
+  const std::vector<uint64_t> shape = tools::shape_for(options.bytes);
   const uint64_t bytes = shape[0] * shape[1] * shape[2] * sizeof(float);
   std::vector<ReshardRow> rows;
-  for (const ReshardCase& each : cases) {
+  for (const tools::ReshardCase& each : cases) {
     if (each.source.ranks() > static_cast<uint64_t>(half) ||
         each.destination.ranks() > static_cast<uint64_t>(half)) {
-      fail(fmt::format("{} needs more than {} ranks on a side", word_of(each), half));
+      fail(fmt::format("{} needs more than {} ranks on a side", tools::word_of(each), half));
     }
     try {
-      const LayoutHandle source(shape, each.source, ranks_from(0, each.source.ranks()));
-      const LayoutHandle destination(shape, each.destination,
-                                     ranks_from(half, each.destination.ranks()));
+      const tools::LayoutHandle source(shape, each.source,
+                                       tools::ranks_from(0, each.source.ranks()));
+      const tools::LayoutHandle destination(shape, each.destination,
+                                            tools::ranks_from(half, each.destination.ranks()));
       const std::string& kind = session.rank() < half ? work.first_memory : work.second_memory;
       Part from(session, kind, source.elements(session.rank()));
       Part to(session, kind, destination.elements(session.rank()));
@@ -247,17 +248,18 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
         for_each_element(destination, session.rank(), shape, [&](uint64_t place, uint64_t index) {
           const float wanted = element(index) * static_cast<float>(each.source.terms);
           if (to.values[place] == wanted) return;
-          fail(fmt::format("{} by {}: element {} is {} on rank {}, and not {}", word_of(each),
-                           strategy, index, to.values[place], session.rank(), wanted));
+          fail(fmt::format("{} by {}: element {} is {} on rank {}, and not {}",
+                           tools::word_of(each), strategy, index, to.values[place], session.rank(),
+                           wanted));
         });
         std::fill(to.values.begin(), to.values.end(), 0.0f);
         to.store();
       };
       std::vector<std::unique_ptr<Candidate>> candidates;
       for (const std::string& strategy : strategies_of(options)) {
-        progress(fmt::format("{} by {}: planning", word_of(each), strategy));
+        progress(fmt::format("{} by {}: planning", tools::word_of(each), strategy));
         candidates.push_back(std::make_unique<Candidate>(communicator, source, destination, options,
-                                                         ReshardRow{.layouts = word_of(each),
+                                                         ReshardRow{.layouts = tools::word_of(each),
                                                                     .strategy = strategy,
                                                                     .memory = memory_text(work),
                                                                     .bytes = bytes}));
@@ -265,7 +267,7 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
       for (int round = 0; round <= options.rounds; ++round) {
         for (const auto& candidate : candidates) {
           if (candidate->is_refused()) continue;
-          progress(fmt::format("{}: round {} of {}", word_of(each), round, options.rounds));
+          progress(fmt::format("{}: round {} of {}", tools::word_of(each), round, options.rounds));
           // The first round makes connections.
           double spent = 0;
           const double share = round == 0 ? 0 : options.seconds * 1e6 / options.rounds;
@@ -293,32 +295,33 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
 std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
                                          const std::function<void(const std::string&)>& progress) {
   constexpr uint64_t kSide = 16;
-  std::vector<ReshardCase> cases = options.cases;
+  std::vector<tools::ReshardCase> cases = options.cases;
   if (cases.empty()) {
-    cases = all_cases(kSide);
+    cases = tools::all_cases(kSide);
     // Also measure cases with replicas and sums.
     for (const char* const word : {"4x4:2x2r4", "1x1r16:4x4", "4x1r4:1x4r4", "1x1:1x1r16",
                                    "1x4:1x2r8", "2x2p4:4x4", "4x1p4:1x4", "4x4:1x1"}) {
-      (void)parse_case(word, &cases.emplace_back());
+      (void)tools::parse_case(word, &cases.emplace_back());
     }
   }
   std::vector<ReshardRow> rows;
   for (const Scenario& scenario : scenarios(kSide, options.bytes)) {
-    const std::vector<uint64_t> shape = shape_for(scenario.bytes);
-    for (const ReshardCase& each : cases) {
+    const std::vector<uint64_t> shape = tools::shape_for(scenario.bytes);
+    for (const tools::ReshardCase& each : cases) {
       if (each.source.ranks() > kSide || each.destination.ranks() > kSide) {
-        fail(fmt::format("{} needs more than {} ranks on a side", word_of(each), kSide));
+        fail(fmt::format("{} needs more than {} ranks on a side", tools::word_of(each), kSide));
       }
       try {
-        const LayoutHandle source(shape, each.source, ranks_from(0, each.source.ranks()));
-        const LayoutHandle destination(shape, each.destination,
-                                       ranks_from(kSide, each.destination.ranks()));
+        const tools::LayoutHandle source(shape, each.source,
+                                         tools::ranks_from(0, each.source.ranks()));
+        const tools::LayoutHandle destination(shape, each.destination,
+                                              tools::ranks_from(kSide, each.destination.ranks()));
         const size_t first = rows.size();
         std::map<std::string, std::string> barred;
         for (const std::string& strategy : strategies_of(options)) {
-          progress(fmt::format("{}: {} by {}", scenario.name, word_of(each), strategy));
+          progress(fmt::format("{}: {} by {}", scenario.name, tools::word_of(each), strategy));
           ReshardRow row{.scenario = scenario.name,
-                         .layouts = word_of(each),
+                         .layouts = tools::word_of(each),
                          .strategy = strategy,
                          .bytes = shape[0] * shape[1] * shape[2] * sizeof(float)};
           const std::string plan = draft(scenario, source, destination, strategy, &row.refused);

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "bench/reshard_cases.h"
 #include "bench/session.h"
+#include "tools/common/reshard_cases.h"
 
 namespace bench {
 
 struct ReshardOptions {
-  std::vector<ReshardCase> cases;       // empty: all cases for half the number of ranks
-  std::vector<std::string> strategies;  // empty: all
+  std::vector<tools::ReshardCase> cases;  // empty: all cases for half the number of ranks
+  std::vector<std::string> strategies;    // empty: all
   uint64_t bytes = uint64_t{64} << 20;
   uint64_t slice_bytes = 0;
   double seconds = 0.5;  // time for each strategy in each case
@@ -45,7 +45,7 @@ struct ReshardRow {
 };
 
 // Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none on the others.
-std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
+std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& work,
                                         const ReshardOptions& options,
                                         const std::function<void(const std::string&)>& progress);
 

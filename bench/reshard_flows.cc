@@ -9,7 +9,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/plan_answer.h"
+#include "tools/common/plan_answer.h"
 
 namespace bench {
 namespace {
@@ -285,19 +285,19 @@ std::vector<Scenario> scenarios(int ranks, uint64_t bytes) {
   return {slow, wide, thin, hosts, far, near, narrow};
 }
 
-std::string draft(const Scenario& scenario, const LayoutHandle& source,
-                  const LayoutHandle& destination, const std::string& strategy,
+std::string draft(const Scenario& scenario, const tools::LayoutHandle& source,
+                  const tools::LayoutHandle& destination, const std::string& strategy,
                   std::string* refused) {
   const Network network(scenario);
   std::vector<std::string> hosts;
   for (int rank = 0; rank < 2 * scenario.ranks; ++rank) {
     hosts.push_back(fmt::format("h{:03}", network.host(rank)));
   }
-  Json question = draft_question(source, destination, strategy);
+  Json question = tools::draft_question(source, destination, strategy);
   question["links"] = {{"model", Json::parse(model_of(scenario))}, {"hosts", hosts}};
   try {
-    return plan_answer(hetcomm_draft_reshard, question.dump(), HETCOMM_PLAN_JSON);
-  } catch (const PlanError& error) {
+    return tools::plan_answer(hetcomm_draft_reshard, question.dump(), HETCOMM_PLAN_JSON);
+  } catch (const tools::PlanError& error) {
     if (error.status() != HETCOMM_UNSUPPORTED) throw;
     *refused = error.what();
     return "";

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/reshard_cases.h"
+#include "tools/common/reshard_cases.h"
 
 namespace bench {
 
@@ -29,8 +29,8 @@ struct Scenario {
 std::vector<Scenario> scenarios(int ranks, uint64_t bytes);
 
 // Returns the plan as JSON, or "" with the reason in |*refused|. Throws std::runtime_error.
-std::string draft(const Scenario& scenario, const LayoutHandle& source,
-                  const LayoutHandle& destination, const std::string& strategy,
+std::string draft(const Scenario& scenario, const tools::LayoutHandle& source,
+                  const tools::LayoutHandle& destination, const std::string& strategy,
                   std::string* refused);
 
 // Returns the microseconds until the last byte of |plan|, in the format of draft(), has arrived.

@@ -28,7 +28,7 @@ std::optional<size_t> place_of(const std::vector<std::string>& devices, const st
 // Returns the devices in HETCOMM_DEVICES, and those in |wanted| that it lacks.
 std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
   std::vector<std::string> devices;
-  std::istringstream items(is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "");
+  std::istringstream items(tools::is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "");
   for (std::string item; std::getline(items, item, ',');) {
     if (!item.empty()) devices.push_back(item);
   }
@@ -42,7 +42,7 @@ std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
 // MASTER_PORT.
 void move_master_port(int number) {
   constexpr int kPortsOfOneStore = 17;
-  static const int first = is_set("MASTER_PORT") ? std::atoi(std::getenv("MASTER_PORT")) : 0;
+  static const int first = tools::is_set("MASTER_PORT") ? std::atoi(std::getenv("MASTER_PORT")) : 0;
   if (first == 0 || number == 0) return;
   setenv("MASTER_PORT", std::to_string(first + number * kPortsOfOneStore).c_str(), 1);
 }
@@ -68,7 +68,7 @@ void require(hetcomm_status_t status, const char* what) {
                    *detail != '\0' ? detail : hetcomm_status_text(status)));
 }
 
-Session::Session(Launcher launcher, int number, const Work& work,
+Session::Session(tools::Launcher launcher, int number, const Work& work,
                  const std::vector<std::string>& devices, std::string settings) {
   devices_ = devices_for(devices);
   if (!devices_.empty()) {
@@ -106,9 +106,9 @@ int32_t Session::find_device(const std::string& name) const {
   return static_cast<int32_t>(*place) + 1;
 }
 
-void Session::start_bootstrap(Launcher launcher, int number) {
-  if (launcher != Launcher::kMpi) move_master_port(number);
-  const std::string failure = create_bootstrap(launcher, context_, &bootstrap_);
+void Session::start_bootstrap(tools::Launcher launcher, int number) {
+  if (launcher != tools::Launcher::kMpi) move_master_port(number);
+  const std::string failure = tools::create_bootstrap(launcher, context_, &bootstrap_);
   if (!failure.empty()) fail(failure);
   require(hetcomm_bootstrap_rank(bootstrap_, &rank_, &ranks_), "asking for the rank");
 }

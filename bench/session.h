@@ -7,8 +7,8 @@
 
 #include <hetcomm/hetcomm.h>
 
-#include "bench/job.h"
 #include "bench/work.h"
+#include "tools/common/job.h"
 
 namespace bench {
 
@@ -23,8 +23,8 @@ class Session {
   // Makes a context for |work|, with additional |settings| of the form "NAME=value;NAME=value" and
   // with |devices|, each a kind or a device as in HETCOMM_DEVICES. Each session of a job has its
   // own |number|, the same on all ranks, so that the sessions' stores use different ports.
-  Session(Launcher launcher, int number, const Work& work, const std::vector<std::string>& devices,
-          std::string settings = "");
+  Session(tools::Launcher launcher, int number, const Work& work,
+          const std::vector<std::string>& devices, std::string settings = "");
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -43,7 +43,7 @@ class Session {
   void destroy_communicator(hetcomm_communicator_t* communicator);
 
  private:
-  void start_bootstrap(Launcher launcher, int number);
+  void start_bootstrap(tools::Launcher launcher, int number);
 
   std::vector<std::string> devices_;  // device 1 and later
   hetcomm_context_t* context_ = nullptr;

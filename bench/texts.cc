@@ -42,7 +42,7 @@ std::string receive_text(hetcomm_communicator_t* communicator, int rank) {
 }
 
 std::string own_host_label() {
-  if (is_set("HETCOMM_HOST_LABEL")) return std::getenv("HETCOMM_HOST_LABEL");
+  if (tools::is_set("HETCOMM_HOST_LABEL")) return std::getenv("HETCOMM_HOST_LABEL");
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
   return name;

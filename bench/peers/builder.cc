@@ -11,8 +11,8 @@
 
 #include <fmt/core.h>
 
-#include "bench/launch.h"
 #include "bench/peers/sources.h"
+#include "tools/common/launch.h"
 
 namespace bench {
 namespace {
@@ -79,7 +79,7 @@ std::string Builder::build(const std::string& runner, const std::vector<std::str
     *error = "no folder to build its runner in";
     return "";
   }
-  Process compile;
+  tools::Process compile;
   compile.command = command;
   for (const char* word : {"-x", "c++", "-std=c++17", "-O3", "-w"})
     compile.command.emplace_back(word);
@@ -99,13 +99,13 @@ std::string Builder::build(const std::string& runner, const std::vector<std::str
   // runs a partial program.
   const std::string unfinished = fmt::format("{}.{}", program, getpid());
   compile.command.insert(compile.command.end(), {"-o", unfinished});
-  Launch launch;
+  tools::Launch launch;
   launch.processes.push_back(compile);
   if (!write_sources(root)) {
     *error = "cannot write to " + root;
     return "";
   }
-  const std::string failure = run(launch, 120, [](std::string_view) {});
+  const std::string failure = tools::run(launch, 120, [](std::string_view) {});
   if (!failure.empty()) {
     *error = first_error(failure);
     return "";
@@ -119,7 +119,7 @@ std::string Builder::compiler() {
   const char* chosen = secure_getenv("CXX");
   if (chosen != nullptr && *chosen != '\0') return chosen;
   for (const char* name : {"c++", "g++", "clang++"}) {
-    std::string path = find_program(name);
+    std::string path = tools::find_program(name);
     if (!path.empty()) return path;
   }
   return "";

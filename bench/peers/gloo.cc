@@ -9,12 +9,12 @@
 namespace bench {
 namespace {
 
-Launch launch_gloo(const std::string& runner, const Work& work) {
+tools::Launch launch_gloo(const std::string& runner, const Work& work) {
   static int count = 0;
   const std::string meeting = fmt::format("hetcomm_bench-gloo-{}-{}", getpid(), ++count);
-  Launch launch;
+  tools::Launch launch;
   for (int rank = 0; rank < 2; ++rank) {
-    Process process;
+    tools::Process process;
     process.command = {runner, "rank=" + std::to_string(rank), "meeting=" + meeting};
     const std::string workload = encode(work.workload);
     for (std::string_view word : split(workload, ' ')) process.command.emplace_back(word);
@@ -25,9 +25,9 @@ Launch launch_gloo(const std::string& runner, const Work& work) {
 }
 
 std::string version_of_package() {
-  Process ask;
+  tools::Process ask;
   ask.command = {"dpkg-query", "-W", "-f", "${Version}\n", "libgloo-dev"};
-  const std::string answer = capture(ask);
+  const std::string answer = tools::capture(ask);
   return answer.empty() ? "unknown" : answer.substr(0, answer.find('\n'));
 }
 

@@ -8,18 +8,18 @@
 namespace bench {
 namespace {
 
-Launch launch_iperf3(const std::string& program, const Work& work) {
-  const int port_number = free_port();
+tools::Launch launch_iperf3(const std::string& program, const Work& work) {
+  const int port_number = tools::free_port();
   const std::string port = std::to_string(port_number);
-  Process server;
+  tools::Process server;
   server.command = {program, "--server", "--one-off", "--bind", "127.0.0.1", "--port", port};
   server.quiet = true;
   server.cpu = cpu_of_rank(work, 1);
-  Process client;
+  tools::Process client;
   client.command = {program, "--client", "127.0.0.1", "--port", port, "--time", "1", "--json"};
   client.cpu = cpu_of_rank(work, 0);
   client.after_port = port_number;
-  Launch launch;
+  tools::Launch launch;
   launch.processes = {server, client};
   return launch;
 }
@@ -50,9 +50,9 @@ class StreamParser {
 };
 
 std::string version_of(const std::string& program) {
-  Process ask;
+  tools::Process ask;
   ask.command = {program, "--version"};
-  const std::string answer = capture(ask);
+  const std::string answer = tools::capture(ask);
   const size_t start = answer.find(' ') + 1;
   return answer.substr(start, answer.find_first_of(" \n", start) - start);
 }
@@ -61,7 +61,7 @@ std::string version_of(const std::string& program) {
 
 std::vector<Implementation> find_iperf3(const PeerOptions& options, std::string* complaint) {
   std::string program = given_path(options, "iperf3");
-  if (program.empty()) program = find_program("iperf3");
+  if (program.empty()) program = tools::find_program("iperf3");
   const std::string version = program.empty() ? "" : version_of(program);
   if (version.empty()) {
     *complaint = "no iperf3 found: the program is not in PATH";

@@ -61,12 +61,12 @@ class SharedMemory {
   void* address_ = nullptr;
 };
 
-Launch launch_memcpy(const Work& work) {
-  Process process;
-  process.command = {own_path(), "--runner", "copy=1"};
+tools::Launch launch_memcpy(const Work& work) {
+  tools::Process process;
+  process.command = {tools::own_path(), "--runner", "copy=1"};
   for (std::string& word : encode_words(work)) process.command.push_back(std::move(word));
   process.cpu = cpu_of_rank(work, 0);
-  Launch launch;
+  tools::Launch launch;
   launch.processes.push_back(std::move(process));
   return launch;
 }

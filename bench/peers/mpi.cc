@@ -50,9 +50,9 @@ bool identify(const fs::path& path, Mpi* mpi, fs::path* mpicc, std::string* comp
   for (const char* name : {"mpiexec.hydra", "mpirun", "mpiexec"}) {
     const fs::path launcher = folder / name;
     if (!fs::exists(launcher, error)) continue;
-    Process ask;
+    tools::Process ask;
     ask.command = {launcher, "--version"};
-    const std::string answer = capture(ask);
+    const std::string answer = tools::capture(ask);
     if (answer.find("Open MPI") != std::string::npos ||
         answer.find("OpenRTE") != std::string::npos) {
       mpi->kind = Kind::kOpenMpi;
@@ -125,11 +125,11 @@ void add_open_mpi_placement(const Work& work, bool crowded, bool old,
   command->insert(command->end(), {"--bind-to", bound ? "core" : "none"});
 }
 
-Launch launch_mpi(const Mpi& mpi, const Variant& variant, const Work& work) {
-  Process process;
+tools::Launch launch_mpi(const Mpi& mpi, const Variant& variant, const Work& work) {
+  tools::Process process;
   process.command = {mpi.launcher, "-np", std::to_string(work.ranks)};
   process.environment = variant.environment;
-  const bool crowded = static_cast<size_t>(work.ranks) > usable_cpus().size();
+  const bool crowded = static_cast<size_t>(work.ranks) > tools::usable_cpus().size();
   if (mpi.kind == Kind::kOpenMpi) {
     add_open_mpi_placement(work, crowded, mpi.version.substr(0, 2) == "4.", &process.command);
     // Open MPI otherwise refuses to run as root.
@@ -147,7 +147,7 @@ Launch launch_mpi(const Mpi& mpi, const Variant& variant, const Work& work) {
   process.command.push_back(mpi.runner);
   const std::string workload = encode(work.workload);
   for (std::string_view word : split(workload, ' ')) process.command.emplace_back(word);
-  Launch launch;
+  tools::Launch launch;
   launch.processes.push_back(std::move(process));
   return launch;
 }
@@ -186,7 +186,7 @@ std::vector<std::string> candidates_of(const PeerOptions& options) {
       candidates.push_back(folder + "/" + name);
     }
   }
-  const std::string on_path = find_program("mpicc");
+  const std::string on_path = tools::find_program("mpicc");
   if (candidates.empty() && !on_path.empty()) candidates.push_back(on_path);
   return candidates;
 }

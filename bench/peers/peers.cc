@@ -20,7 +20,7 @@ std::string peers_folder(const PeerOptions& options) {
   if (!options.folder.empty()) return options.folder;
   // Search upwards from the current folder and from the program.
   std::error_code error;
-  for (fs::path start : {fs::current_path(error), fs::path(own_path()).parent_path()}) {
+  for (fs::path start : {fs::current_path(error), fs::path(tools::own_path()).parent_path()}) {
     for (; start.has_relative_path(); start = start.parent_path()) {
       const fs::path candidate = start / "build" / "peers";
       if (fs::is_directory(candidate, error)) return candidate;

@@ -73,18 +73,18 @@ std::vector<std::string> command_for(const Workload& workload, const std::string
   return command;
 }
 
-Launch launch_perftest(const Work& work) {
-  const int port = free_port();
-  Process server;
+tools::Launch launch_perftest(const Work& work) {
+  const int port = tools::free_port();
+  tools::Process server;
   server.command = command_for(work.workload, std::to_string(port));
   server.quiet = true;
   server.cpu = cpu_of_rank(work, 1);
-  Process client;
+  tools::Process client;
   client.command = server.command;
   client.command.emplace_back("127.0.0.1");
   client.cpu = cpu_of_rank(work, 0);
   client.after_port = port;
-  Launch launch;
+  tools::Launch launch;
   launch.processes = {server, client};
   return launch;
 }
@@ -93,7 +93,7 @@ std::string refuse(const Work& work) {
   const std::string tool = perftest_tool(work.workload.test);
   if (tool.empty()) return "it has nothing like it";
   const std::string program = tool.substr(0, tool.find(' '));
-  if (find_program(program).empty()) return fmt::format("there is no {} in PATH", program);
+  if (tools::find_program(program).empty()) return fmt::format("there is no {} in PATH", program);
   const std::vector<Point>& points = work.workload.points;
   const bool empty = std::any_of(points.begin(), points.end(),
                                  [](const Point& point) { return point.bytes == 0; });
@@ -101,10 +101,10 @@ std::string refuse(const Work& work) {
 }
 
 std::string version_of(const std::string& program) {
-  Process ask;
+  tools::Process ask;
   // It prints its version and ends with status 1.
   ask.command = {"/bin/sh", "-c", program + " --version; exit 0"};
-  const std::string answer = capture(ask);
+  const std::string answer = tools::capture(ask);
   const size_t mark = answer.find("ersion");
   const size_t start = mark == std::string::npos ? mark : answer.find_first_of("0123456789", mark);
   if (start == std::string::npos) return "unknown";
@@ -157,7 +157,7 @@ bool parse_perftest(const Workload& workload, std::string_view line, Measurement
 }
 
 std::vector<Implementation> find_perftest(std::string* complaint) {
-  const std::string program = find_program("ib_write_lat");
+  const std::string program = tools::find_program("ib_write_lat");
   if (program.empty()) {
     *complaint = "no perftest found: ib_write_lat is not in PATH (package perftest)";
     return {};

@@ -65,7 +65,7 @@ std::string find_prefix(const PeerOptions& options, std::string* complaint) {
   return "";
 }
 
-void add_nic(Process* process) {
+void add_nic(tools::Process* process) {
   const std::string nic = first_nic();
   const bool has_port = nic.find(':') != std::string::npos;
   if (!nic.empty())
@@ -74,12 +74,12 @@ void add_nic(Process* process) {
   if (!index.empty()) process->environment.emplace_back("UCX_IB_GID_INDEX", index);
 }
 
-Launch launch_ucx(const Ucx& ucx, const Variant& variant, const Work& work) {
+tools::Launch launch_ucx(const Ucx& ucx, const Variant& variant, const Work& work) {
   static int count = 0;
   const std::string meeting = fmt::format("hetcomm_bench-ucx-{}-{}", getpid(), ++count);
-  Launch launch;
+  tools::Launch launch;
   for (int rank = 0; rank < 2; ++rank) {
-    Process process;
+    tools::Process process;
     process.command = {ucx.runner, "rank=" + std::to_string(rank), "meeting=" + meeting};
     const std::string workload = encode(work.workload);
     for (std::string_view word : split(workload, ' ')) process.command.emplace_back(word);
@@ -95,10 +95,10 @@ Launch launch_ucx(const Ucx& ucx, const Variant& variant, const Work& work) {
 }
 
 std::string version_of(const Ucx& ucx) {
-  Process ask;
+  tools::Process ask;
   ask.command = {ucx.prefix + "/bin/ucx_info", "-v"};
   ask.environment = ucx.environment;
-  const std::string answer = capture(ask);
+  const std::string answer = tools::capture(ask);
   // Supports newer and older releases.
   for (const std::string_view mark : {"Library version: ", "# Version "}) {
     const size_t at = answer.find(mark);

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/launch.h"
+#include "tools/common/launch.h"
 
 namespace bench {
 namespace {
@@ -17,16 +17,17 @@ class LaunchTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(ExitStatus, LaunchTest, ::testing::Values(0, 3));
 
 TEST_P(LaunchTest, ClientIsNotStartedIfTheServerFailed) {
-  Process server;
+  tools::Process server;
   server.command = {"sh", "-c", "echo no network >&2; exit " + std::to_string(GetParam())};
-  Process client;
+  tools::Process client;
   client.command = {"sh", "-c", "echo started; sleep 60"};
-  client.after_port = free_port();
-  Launch launch;
+  client.after_port = tools::free_port();
+  tools::Launch launch;
   launch.processes = {server, client};
   std::string output;
   const auto begin = std::chrono::steady_clock::now();
-  const std::string failure = run(launch, 60, [&](std::string_view line) { output += line; });
+  const std::string failure =
+      tools::run(launch, 60, [&](std::string_view line) { output += line; });
   EXPECT_THAT(failure, HasSubstr("no network"));
   EXPECT_EQ(output, "");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));

@@ -6,10 +6,7 @@ if(TARGET hetcomm_bench)
       bench_plot_test.cc
       bench_report_test.cc
       ${bench_dir}/compare.cc
-      ${bench_dir}/launch.cc
       ${bench_dir}/implementation.cc
-      ${bench_dir}/job.cc
-      ${bench_dir}/mpi/bridge.cc
       ${bench_dir}/peers/perftest.cc
       ${bench_dir}/plot_series.cc
       ${bench_dir}/plot_svg.cc
@@ -20,11 +17,11 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/report_table.cc
       ${bench_dir}/row.cc
       ${bench_dir}/work.cc
-    DEPENDS hetcomm present base fmt::fmt nlohmann_json::nlohmann_json -ldl
+    DEPENDS tools_common hetcomm present base fmt::fmt nlohmann_json::nlohmann_json
     LABELS asan)
   hetcomm_test(bench_launch_test
-    SOURCES bench_launch_test.cc ${bench_dir}/launch.cc
-    DEPENDS fmt::fmt)
+    SOURCES bench_launch_test.cc
+    DEPENDS tools_common fmt::fmt)
   hetcomm_test(bench_affinity_test
     SOURCES bench_affinity_test.cc ${bench_dir}/affinity_plan.cc
     DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json

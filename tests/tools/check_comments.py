@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = ("include", "src", "transports", "devices", "topology", "reshard", "bench", "python", "examples", "tests")
+FOLDERS = ("include", "src", "transports", "devices", "topology", "reshard", "bench", "tools", "python", "examples", "tests")
 SUFFIXES = (".h", ".cc", ".c")
 COLUMNS = 100
 BEGINNINGS = re.compile(r"(?:^\s*//|^\s*/\*|\S\s+//|\S\s+/\*)\s(What|Of|Whoever|So many)\b")

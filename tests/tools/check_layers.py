@@ -119,8 +119,10 @@ LAYERS = {
     "src/capi/": [EVERYTHING],
     "src/plan_capi/": [PUBLIC_TYPES, PLAN_PUBLIC, BASE, "src/wall/", LINKS, "topology/machine/", "reshard/"],
     "src/mpi/": [PUBLIC],
-    "bench/": [PUBLIC, PLAN_PUBLIC, PRESENT],
-    "tools/": [PUBLIC, PLAN_PUBLIC, PRESENT],
+    # Programs for people. What several of them share lies in tools/common.
+    "tools/common/": [PUBLIC, PLAN_PUBLIC, PRESENT],
+    "tools/": [PUBLIC, PLAN_PUBLIC, PRESENT, "tools/common/"],
+    "bench/": [PUBLIC, PLAN_PUBLIC, PRESENT, "tools/common/"],
     "examples/": [PUBLIC, PLAN_PUBLIC],
     "python/": [PUBLIC, PLAN_PUBLIC],
     "tests/capi/": [PUBLIC, PLAN_PUBLIC, "tests/support/"],
@@ -131,15 +133,15 @@ LAYERS = {
 # Another library's headers -> the layers that may include them.
 THIRD_PARTY = {
     "fmt/": ["src/", "devices/", "transports/", "topology/", "reshard/", "pipeline/", "planner/",
-             "bench/", "tests/"],
+             "bench/", "tools/", "tests/"],
     "nlohmann/": ["src/core/job/membership/transport_costs.cc", "src/core/job/paths/pairing_report.cc",
                   "bench/", "tools/", PRESENT, LINKS,
                   "topology/machine/",
                   "reshard/", "planner/", "tests/"],
-    "CLI/": ["bench/", "tests/"],
+    "CLI/": ["bench/", "tools/", "tests/"],
     "openssl/": ["src/net/", "tests/unit/", "tests/support/certificates.h"],
     "hwloc": ["topology/read/"],
-    "mpi.h": ["src/mpi/", "include/hetcomm/mpi.h", "tests/e2e/", "examples/", "bench/mpi/",
+    "mpi.h": ["src/mpi/", "include/hetcomm/mpi.h", "tests/e2e/", "examples/", "tools/common/mpi/",
               "bench/peers/runner_mpi"],
     "gtest/": ["tests/"],
     "gmock/": ["tests/"],
@@ -184,7 +186,7 @@ SYSTEM_HEADERS = set("""
     """.split())
 
 C_ABI_FOLDERS = ("include/", "src/capi/", "src/plan_capi/", "src/mpi/", "examples/", "python/", "bench/",
-                 "tests/")
+                 "tools/", "tests/")
 SOURCE_SUFFIXES = {".h", ".hpp", ".c", ".cc", ".cpp", ".inc"}
 SKIPPED_FOLDERS = {"build", ".git", ".cache", ".venv", "third_party"}
 

@@ -19,7 +19,7 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = ("src", "transports", "devices", "bench", "python", "topology", "reshard", "pipeline", "planner")
+FOLDERS = ("src", "transports", "devices", "bench", "tools", "python", "topology", "reshard", "pipeline", "planner")
 MAX_CYCLE = 3
 MAX_FLOORS = 12
 MAX_MEMBERS = 25

@@ -1,4 +1,4 @@
-#include "bench/info/reshard.h"
+#include "tools/info/reshard.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -11,10 +11,10 @@
 
 #include <hetcomm/hetcomm.h>
 
-#include "bench/info/handles.h"
-#include "bench/plan_answer.h"
-#include "bench/reshard_cases.h"
 #include "src/present/json_nesting.h"
+#include "tools/common/plan_answer.h"
+#include "tools/common/reshard_cases.h"
+#include "tools/info/handles.h"
 
 namespace hetcomm_info {
 namespace {
@@ -61,30 +61,30 @@ Json links_of(const ReshardQuestion& question, uint64_t ranks) {
 }
 
 std::string draft(const ReshardQuestion& question, int32_t form) {
-  bench::ReshardSide sides[2];
+  tools::ReshardSide sides[2];
   for (size_t i = 0; i < 2; ++i) {
-    const std::string wrong = bench::parse_side(question.layouts[i], &sides[i]);
+    const std::string wrong = tools::parse_side(question.layouts[i], &sides[i]);
     if (!wrong.empty()) throw std::runtime_error(wrong);
   }
   const uint64_t first = question.same_ranks ? 0 : sides[0].ranks();
-  const bench::LayoutHandle source(question.shape, sides[0],
-                                   bench::ranks_from(0, sides[0].ranks()));
-  const bench::LayoutHandle destination(
-      question.shape, sides[1], bench::ranks_from(static_cast<int32_t>(first), sides[1].ranks()));
-  Json document = bench::draft_question(source, destination, question.strategy);
+  const tools::LayoutHandle source(question.shape, sides[0],
+                                   tools::ranks_from(0, sides[0].ranks()));
+  const tools::LayoutHandle destination(
+      question.shape, sides[1], tools::ranks_from(static_cast<int32_t>(first), sides[1].ranks()));
+  Json document = tools::draft_question(source, destination, question.strategy);
   document["prove"] = true;
   if (!question.model.empty()) {
     const uint64_t ranks = std::max(sides[0].ranks(), first + sides[1].ranks());
     document["links"] = links_of(question, ranks);
   }
-  return bench::plan_answer(hetcomm_draft_reshard, document.dump(), form);
+  return tools::plan_answer(hetcomm_draft_reshard, document.dump(), form);
 }
 
 }  // namespace
 
 int print_reshard(const ReshardQuestion& question, const std::string& format) {
   try {
-    std::fputs(draft(question, bench::plan_form(format)).c_str(), stdout);
+    std::fputs(draft(question, tools::plan_form(format)).c_str(), stdout);
     return kSuccess;
   } catch (const std::runtime_error& error) {
     std::fprintf(stderr, "hetcomm_info: %s\n", error.what());

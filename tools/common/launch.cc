@@ -1,4 +1,4 @@
-#include "bench/launch.h"
+#include "tools/common/launch.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -15,15 +15,14 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 
 #include <fmt/core.h>
 
-#include "bench/loops/samples.h"
-
-namespace bench {
+namespace tools {
 namespace {
 
 constexpr double kGraceSeconds = 5;
@@ -63,7 +62,9 @@ void catch_interrupts() {
   static_cast<void>(once);
 }
 
-double now_seconds() { return static_cast<double>(now_ns()) * 1e-9; }
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // --- one child -----------------------------------------------------------------------------------
 
@@ -408,4 +409,4 @@ std::string own_path() {
   return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "/proc/self/exe";
 }
 
-}  // namespace bench
+}  // namespace tools

@@ -1,4 +1,4 @@
-#include "bench/info/plugin_probe.h"
+#include "tools/info/plugin_probe.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-#include "bench/info/handles.h"
+#include "tools/info/handles.h"
 
 namespace hetcomm_info {
 namespace {

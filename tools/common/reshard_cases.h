@@ -14,7 +14,7 @@
 
 #include <hetcomm/hetcomm.h>
 
-namespace bench {
+namespace tools {
 
 struct ReshardSide {
   uint64_t batch = 1;
@@ -75,4 +75,4 @@ nlohmann::json draft_question(const LayoutHandle& source, const LayoutHandle& de
 // Returns ranks |first| to |first| + |count| - 1.
 std::vector<int32_t> ranks_from(int32_t first, uint64_t count);
 
-}  // namespace bench
+}  // namespace tools

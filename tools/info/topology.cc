@@ -1,11 +1,11 @@
-#include "bench/info/topology.h"
+#include "tools/info/topology.h"
 
 #include <cstdio>
 
 #include <hetcomm/hetcomm.h>
 
-#include "bench/info/handles.h"
-#include "bench/plan_answer.h"
+#include "tools/common/plan_answer.h"
+#include "tools/info/handles.h"
 
 namespace hetcomm_info {
 
@@ -26,10 +26,10 @@ int print_topology(const std::string& file, const std::string& format) {
   machine.resize(size - 1);
   try {
     const std::string text =
-        bench::plan_answer(hetcomm_machine_draw, machine, bench::plan_form(format));
+        tools::plan_answer(hetcomm_machine_draw, machine, tools::plan_form(format));
     std::fputs(text.c_str(), stdout);
     return kSuccess;
-  } catch (const bench::PlanError& error) {
+  } catch (const tools::PlanError& error) {
     std::fprintf(stderr, "hetcomm_info: topology: %s\n", error.what());
     return kFailure;
   }

@@ -1,4 +1,4 @@
-#include "bench/info/explain.h"
+#include "tools/info/explain.h"
 
 #include <unistd.h>
 
@@ -10,10 +10,10 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/info/handles.h"
-#include "bench/job.h"
-#include "bench/launch.h"
-#include "bench/mpi/bridge.h"
+#include "tools/common/job.h"
+#include "tools/common/launch.h"
+#include "tools/common/mpi/bridge.h"
+#include "tools/info/handles.h"
 
 namespace hetcomm_info {
 namespace {
@@ -216,12 +216,12 @@ bool print_views(hetcomm_communicator_t* communicator, const View& view, bool js
 
 // Joins the job of this rank. If the tool's MPI module is missing, mpirun's variables still give
 // rank and size.
-std::string find_job(bench::Launcher launcher, hetcomm_context_t* context,
+std::string find_job(tools::Launcher launcher, hetcomm_context_t* context,
                      hetcomm_bootstrap_t** out_bootstrap) {
-  std::string failure = bench::create_bootstrap(launcher, context, out_bootstrap);
-  if (failure.empty() || launcher != bench::Launcher::kMpi) return failure;
+  std::string failure = tools::create_bootstrap(launcher, context, out_bootstrap);
+  if (failure.empty() || launcher != tools::Launcher::kMpi) return failure;
   const bool found =
-      bench::create_bootstrap(bench::Launcher::kEnvironment, context, out_bootstrap).empty();
+      tools::create_bootstrap(tools::Launcher::kEnvironment, context, out_bootstrap).empty();
   return found ? "" : failure;
 }
 
@@ -241,7 +241,7 @@ bool has_device(hetcomm_context_t* context, int32_t device) {
   return false;
 }
 
-int join(bench::Launcher launcher, const Question& question) {
+int join(tools::Launcher launcher, const Question& question) {
   const Context context = create_context();
   if (context == nullptr) return kFailure;
   const std::optional<int32_t> peer = question.peer;
@@ -297,14 +297,14 @@ int launch(const Question& question) {
   const Context context = create_context();
   if (context == nullptr) return kFailure;
   if (!has_device(context.get(), question.device)) return kUsage;
-  std::vector<std::string> command = {bench::own_path(), "explain", "--device",
+  std::vector<std::string> command = {tools::own_path(), "explain", "--device",
                                       std::to_string(question.device)};
   if (question.json) command.insert(command.end(), {"--format", "json"});
   if (peer.has_value()) command.insert(command.end(), {"--peer", std::to_string(*peer)});
-  bench::Launch ranks;
-  ranks.processes = bench::ranks_on_this_host(command, kRanks);
+  tools::Launch ranks;
+  ranks.processes = tools::ranks_on_this_host(command, kRanks);
   ranks.echo_errors = true;
-  const std::string failure = bench::run(ranks, kSilenceSeconds, [](std::string_view line) {
+  const std::string failure = tools::run(ranks, kSilenceSeconds, [](std::string_view line) {
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fputc('\n', stdout);
   });
@@ -316,11 +316,11 @@ int launch(const Question& question) {
 }  // namespace
 
 int explain(const Question& question) {
-  const bench::Launcher launcher = bench::detect_launcher();
-  if (launcher == bench::Launcher::kNone) return launch(question);
+  const tools::Launcher launcher = tools::detect_launcher();
+  if (launcher == tools::Launcher::kNone) return launch(question);
   const int status = join(launcher, question);
   // Ending MPI waits for all ranks. After a failure the launcher ends them.
-  if (status != kFailure) bench::mpi_finish();
+  if (status != kFailure) tools::mpi_finish();
   return status;
 }
 

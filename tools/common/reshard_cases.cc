@@ -1,4 +1,4 @@
-#include "bench/reshard_cases.h"
+#include "tools/common/reshard_cases.h"
 
 #include <cstdlib>
 #include <numeric>
@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-namespace bench {
+namespace tools {
 namespace {
 
 // Reads a number from 1 to 4096 at |*text| and advances past it. Returns 0 if there is none.
@@ -142,4 +142,4 @@ std::vector<int32_t> ranks_from(int32_t first, uint64_t count) {
   return ranks;
 }
 
-}  // namespace bench
+}  // namespace tools

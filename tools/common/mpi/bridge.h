@@ -6,7 +6,7 @@
 
 #include <hetcomm/bootstrap.h>
 
-namespace bench {
+namespace tools {
 
 // Starts MPI if necessary. Returns "", or why there is no bootstrap.
 std::string mpi_bootstrap(hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap);
@@ -14,7 +14,7 @@ std::string mpi_bootstrap(hetcomm_context_t* context, hetcomm_bootstrap_t** out_
 // Ends MPI if mpi_bootstrap() started it. Collective.
 void mpi_finish();
 
-}  // namespace bench
+}  // namespace tools
 
 // The module's functions.
 extern "C" {

@@ -1,6 +1,6 @@
-#include "bench/info/collect.h"
+#include "tools/info/collect.h"
 
-#include "bench/info/handles.h"
+#include "tools/info/handles.h"
 
 namespace hetcomm_info {
 namespace {

@@ -10,16 +10,16 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "bench/info/collect.h"
-#include "bench/info/explain.h"
-#include "bench/info/handles.h"
-#include "bench/info/help.h"
-#include "bench/info/plugin_probe.h"
-#include "bench/info/print.h"
-#include "bench/info/reshard.h"
-#include "bench/info/topology.h"
-#include "bench/reshard_cases.h"
 #include "src/present/nearest.h"
+#include "tools/common/reshard_cases.h"
+#include "tools/info/collect.h"
+#include "tools/info/explain.h"
+#include "tools/info/handles.h"
+#include "tools/info/help.h"
+#include "tools/info/plugin_probe.h"
+#include "tools/info/print.h"
+#include "tools/info/reshard.h"
+#include "tools/info/topology.h"
 
 namespace hetcomm_info {
 namespace {
@@ -89,7 +89,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 32));
   reshard_command->add_option("--strategy", options.question.strategy)
       ->check(CLI::IsMember(
-          std::vector<std::string>(std::begin(bench::kStrategies), std::end(bench::kStrategies))));
+          std::vector<std::string>(std::begin(tools::kStrategies), std::end(tools::kStrategies))));
   reshard_command->add_option("--links", options.question.model);
   reshard_command->add_option("--ranks-per-host", options.question.ranks_per_host)
       ->check(CLI::Range(1, 4096));

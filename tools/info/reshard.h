@@ -8,7 +8,8 @@
 namespace hetcomm_info {
 
 struct ReshardQuestion {
-  std::vector<std::string> layouts;  // source and destination, as words of bench/reshard_cases.h
+  std::vector<std::string>
+      layouts;  // source and destination, as words of tools/common/reshard_cases.h
   std::vector<uint64_t> shape = {16, 16, 65536};
   std::string strategy = "auto";
   std::string model;        // a file with a link model; "": the links are unknown

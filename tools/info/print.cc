@@ -1,4 +1,4 @@
-#include "bench/info/print.h"
+#include "tools/info/print.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

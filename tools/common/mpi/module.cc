@@ -1,10 +1,10 @@
-// The part of hetcomm_bench that is linked with MPI; see bridge.h.
+// The part of the tools that is linked with MPI; see bridge.h.
 // Some releases still have C++ bindings, which need an additional library.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <hetcomm/mpi.h>
 
-#include "bench/mpi/bridge.h"
+#include "tools/common/mpi/bridge.h"
 
 int hetcomm_bench_mpi_start(hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) {
   int started = 0;

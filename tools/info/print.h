@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/info/collect.h"
+#include "tools/info/collect.h"
 
 namespace hetcomm_info {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace bench {
+namespace tools {
 
 struct Process {
   std::vector<std::string> command;
@@ -46,4 +46,4 @@ int free_port();
 // Returns the path of this program.
 std::string own_path();
 
-}  // namespace bench
+}  // namespace tools

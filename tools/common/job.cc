@@ -1,13 +1,13 @@
-#include "bench/job.h"
+#include "tools/common/job.h"
 
 #include <cstdlib>
 #include <random>
 
 #include <fmt/core.h>
 
-#include "bench/mpi/bridge.h"
+#include "tools/common/mpi/bridge.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 // Returns HETCOMM_SECRET with a fresh value for ranks that meet over a port of this host, or "" if
@@ -65,4 +65,4 @@ std::vector<Process> ranks_on_this_host(const std::vector<std::string>& command,
   return processes;
 }
 
-}  // namespace bench
+}  // namespace tools

@@ -7,9 +7,9 @@
 
 #include <hetcomm/hetcomm.h>
 
-#include "bench/launch.h"
+#include "tools/common/launch.h"
 
-namespace bench {
+namespace tools {
 
 // The program that started this process as one rank of several.
 enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
@@ -28,4 +28,4 @@ std::string create_bootstrap(Launcher launcher, hetcomm_context_t* context,
 // this host. They share a fresh secret unless the user has set one.
 std::vector<Process> ranks_on_this_host(const std::vector<std::string>& command, int count);
 
-}  // namespace bench
+}  // namespace tools

@@ -1,4 +1,4 @@
-#include "bench/mpi/bridge.h"
+#include "tools/common/mpi/bridge.h"
 
 #include <dlfcn.h>
 
@@ -6,9 +6,9 @@
 
 #include <hetcomm/status.h>
 
-#include "bench/launch.h"
+#include "tools/common/launch.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 constexpr const char* kModule = "libhetcomm_bench_mpi.so";
@@ -56,4 +56,4 @@ void mpi_finish() {
   if (finish != nullptr) finish();
 }
 
-}  // namespace bench
+}  // namespace tools

@@ -1,7 +1,7 @@
-#include "bench/info/help.h"
+#include "tools/info/help.h"
 
-#include "bench/info/collect.h"
-#include "bench/info/print.h"
+#include "tools/info/collect.h"
+#include "tools/info/print.h"
 
 namespace hetcomm_info {
 namespace {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace bench {
+namespace tools {
 
 // A question that libhetcomm_plan has refused.
 class PlanError : public std::runtime_error {
@@ -40,4 +40,4 @@ inline int32_t plan_form(const std::string& name) {
   return name == "svg" ? HETCOMM_PLAN_SVG : HETCOMM_PLAN_TEXT;
 }
 
-}  // namespace bench
+}  // namespace tools
