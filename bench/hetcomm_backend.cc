@@ -9,15 +9,15 @@
 #include "bench/loops/samples.h"
 
 namespace bench {
-HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* communicator,
+HetcommBackend::HetcommBackend(const tools::Session& session, hetcomm_communicator_t* communicator,
                                const Work& work)
     : session_(session), communicator_(communicator) {
   device_ = session.find_device(session.rank() == 0 ? work.first_memory : work.second_memory);
   ordered_.struct_size = sizeof(ordered_);
   if (work.stream) {
-    require(hetcomm_stream_create(session.context(), device_, 0, &ordered_.stream),
-            "making a stream");
-    require(hetcomm_group_create(communicator, &group_), "making a group");
+    tools::require(hetcomm_stream_create(session.context(), device_, 0, &ordered_.stream),
+                   "making a stream");
+    tools::require(hetcomm_group_create(communicator, &group_), "making a group");
     collective_.stream = ordered_.stream;
   }
   if (work.algorithm != "chosen") algorithm_ = work.algorithm;
@@ -34,7 +34,7 @@ HetcommBackend::~HetcommBackend() {
   hetcomm_status_t status = HETCOMM_BUSY;
   while ((status = hetcomm_stream_destroy(ordered_.stream)) == HETCOMM_BUSY) {
   }
-  require(status, "releasing the stream");
+  tools::require(status, "releasing the stream");
 }
 
 void HetcommBackend::measure_posts(int count, Samples* samples) {
@@ -49,9 +49,9 @@ void HetcommBackend::measure_posts(int count, Samples* samples) {
   }
   double word = 0;
   hetcomm_request_t* gate = nullptr;
-  require(hetcomm_recv(communicator_, 1, kWord, HETCOMM_EXACT_TAG,
-                       hetcomm_buffer_host(&word, sizeof word), in_order(nullptr), &gate),
-          "receiving");
+  tools::require(hetcomm_recv(communicator_, 1, kWord, HETCOMM_EXACT_TAG,
+                              hetcomm_buffer_host(&word, sizeof word), in_order(nullptr), &gate),
+                 "receiving");
   requests_.push_back(gate);
   for (int i = 0; i < count; ++i) {
     samples->start();
@@ -65,22 +65,23 @@ void HetcommBackend::measure_posts(int count, Samples* samples) {
 
 void HetcommBackend::free_memory() {
   wait_all();
-  require(hetcomm_remote_memory_destroy(remote_), "releasing the peer's memory");
+  tools::require(hetcomm_remote_memory_destroy(remote_), "releasing the peer's memory");
   remote_ = nullptr;
   if (exposed_ != nullptr) {
-    require(hetcomm_memory_unregister(exposed_, HETCOMM_TIMEOUT_INFINITE), "unregistering memory");
+    tools::require(hetcomm_memory_unregister(exposed_, HETCOMM_TIMEOUT_INFINITE),
+                   "unregistering memory");
   }
   exposed_ = nullptr;
   host_.give_back();
   for (hetcomm_memory_t* memory : memories_)
-    require(hetcomm_memory_destroy(memory), "freeing memory");
+    tools::require(hetcomm_memory_destroy(memory), "freeing memory");
   memories_.clear();
 }
 
 hetcomm_memory_t* HetcommBackend::allocate(uint64_t size) {
   hetcomm_memory_t* memory = nullptr;
-  require(hetcomm_memory_allocate(session_.context(), device_, size, &memory),
-          "allocating device memory");
+  tools::require(hetcomm_memory_allocate(session_.context(), device_, size, &memory),
+                 "allocating device memory");
   memories_.push_back(memory);
   return memory;
 }
@@ -99,7 +100,7 @@ void HetcommBackend::make_buffers(uint64_t bytes, int slots, const Exposed* expo
     } else {
       exposed_ = allocate(size);
       void* address = nullptr;
-      require(hetcomm_memory_address(exposed_, &address), "asking for an address");
+      tools::require(hetcomm_memory_address(exposed_, &address), "asking for an address");
       host_.prepare(bytes, slots, *exposed, address);
     }
     for (int slot = 0; slot < slots; ++slot) {
@@ -127,7 +128,7 @@ void HetcommBackend::expose(uint64_t bytes, int slots, Exposed exposed) {
   notifying_.flags = HETCOMM_OPERATION_NOTIFY;
   uint32_t access = HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_GET;
   if (device_ == HETCOMM_DEVICE_HOST) access |= HETCOMM_ACCESS_ATOMIC;
-  require(
+  tools::require(
       hetcomm_memory_register(exposed_, communicator_, access, HETCOMM_REGISTER_CALLER_PROGRESS),
       "registering memory");
   remote_ = exchange(exposed_);
@@ -145,24 +146,25 @@ hetcomm_remote_memory_t* HetcommBackend::exchange(hetcomm_memory_t* memory) {
   std::vector<uint8_t> mine(HETCOMM_EXPORT_MAX_BYTES);
   std::vector<uint8_t> theirs(HETCOMM_EXPORT_MAX_BYTES);
   size_t size = 0;
-  require(hetcomm_memory_export(memory, mine.size(), mine.data(), &size), "exporting memory");
+  tools::require(hetcomm_memory_export(memory, mine.size(), mine.data(), &size),
+                 "exporting memory");
   const int peer = 1 - rank();
   hetcomm_request_t* send = nullptr;
   hetcomm_request_t* receive = nullptr;
-  require(hetcomm_recv(communicator_, peer, kExport, HETCOMM_EXACT_TAG,
-                       hetcomm_buffer_host(theirs.data(), theirs.size()), nullptr, &receive),
-          "receiving");
-  require(hetcomm_send(communicator_, peer, kExport, hetcomm_buffer_host(mine.data(), size),
-                       nullptr, &send),
-          "sending");
+  tools::require(hetcomm_recv(communicator_, peer, kExport, HETCOMM_EXACT_TAG,
+                              hetcomm_buffer_host(theirs.data(), theirs.size()), nullptr, &receive),
+                 "receiving");
+  tools::require(hetcomm_send(communicator_, peer, kExport, hetcomm_buffer_host(mine.data(), size),
+                              nullptr, &send),
+                 "sending");
   hetcomm_completion_t received{};
-  require(hetcomm_request_wait(receive, HETCOMM_TIMEOUT_INFINITE, &received), "waiting");
+  tools::require(hetcomm_request_wait(receive, HETCOMM_TIMEOUT_INFINITE, &received), "waiting");
   if (received.status != HETCOMM_OK) report_failure(HETCOMM_OK, received);
   wait(send);
   hetcomm_remote_memory_t* remote = nullptr;
-  require(hetcomm_memory_import(communicator_, theirs.data(),
-                                static_cast<size_t>(received.bytes_received), &remote),
-          "importing memory");
+  tools::require(hetcomm_memory_import(communicator_, theirs.data(),
+                                       static_cast<size_t>(received.bytes_received), &remote),
+                 "importing memory");
   return remote;
 }
 
@@ -185,32 +187,32 @@ void HetcommBackend::fill(int slot, uint64_t seed) {
   if (device_ == HETCOMM_DEVICE_HOST) return host_.fill(slot, seed);
   const hetcomm_buffer_t& buffer = send_[static_cast<size_t>(slot)];
   fill_pattern(scratch_.data(), bytes_, seed);
-  require(hetcomm_memory_write(buffer.memory, buffer.offset, scratch_.data(), bytes_),
-          "filling memory");
+  tools::require(hetcomm_memory_write(buffer.memory, buffer.offset, scratch_.data(), bytes_),
+                 "filling memory");
 }
 
 void HetcommBackend::clear(int slot) {
   if (device_ == HETCOMM_DEVICE_HOST) return host_.clear(slot);
   const hetcomm_buffer_t& buffer = receive_[static_cast<size_t>(slot)];
   std::fill(scratch_.begin(), scratch_.end(), uint8_t{0});
-  require(hetcomm_memory_write(buffer.memory, buffer.offset, scratch_.data(), bytes_),
-          "clearing memory");
+  tools::require(hetcomm_memory_write(buffer.memory, buffer.offset, scratch_.data(), bytes_),
+                 "clearing memory");
 }
 
 int64_t HetcommBackend::wrong(int slot, uint64_t seed) {
   if (device_ == HETCOMM_DEVICE_HOST) return host_.wrong(slot, seed);
   const hetcomm_buffer_t& buffer = receive_[static_cast<size_t>(slot)];
-  require(hetcomm_memory_read(buffer.memory, buffer.offset, scratch_.data(), bytes_),
-          "reading memory");
+  tools::require(hetcomm_memory_read(buffer.memory, buffer.offset, scratch_.data(), bytes_),
+                 "reading memory");
   return count_wrong(scratch_.data(), bytes_, seed);
 }
 
 double HetcommBackend::copy_us(double seconds, const CopyShares& shares) {
   if (device_ == HETCOMM_DEVICE_HOST) return 0;
   hetcomm_device_info_t info{.struct_size = sizeof(info)};
-  require(hetcomm_device_info(session_.context(), device_, &info), "asking for a device");
+  tools::require(hetcomm_device_info(session_.context(), device_, &info), "asking for a device");
   if (info.host_accessible != 0) {
-    fail(
+    tools::fail(
         fmt::format("the CPU can touch memory of {}, so nothing is staged: use --memory sim-handle",
                     info.kind));
   }
@@ -227,10 +229,12 @@ double HetcommBackend::copy_us(double seconds, const CopyShares& shares) {
   int64_t copies = 0;
   for (; static_cast<double>(ended - started) < seconds * 1e9; ended = now_ns(), ++copies) {
     if (to_host > 0) {
-      require(hetcomm_memory_read(out.memory, out.offset, scratch_.data(), to_host), "copying");
+      tools::require(hetcomm_memory_read(out.memory, out.offset, scratch_.data(), to_host),
+                     "copying");
     }
     if (from_host > 0) {
-      require(hetcomm_memory_write(in.memory, in.offset, scratch_.data(), from_host), "copying");
+      tools::require(hetcomm_memory_write(in.memory, in.offset, scratch_.data(), from_host),
+                     "copying");
     }
   }
   return static_cast<double>(ended - started) * 1e-3 / static_cast<double>(copies);
@@ -241,9 +245,9 @@ std::vector<hetcomm_counters_t> HetcommBackend::counters() const {
                                           {.struct_size = sizeof(hetcomm_counters_t)});
   size_t count = 0;
   if (ranks() < 2) return {};
-  require(hetcomm_communicator_counters(communicator_, rank() == 0 ? 1 : 0, entries.size(),
-                                        entries.data(), &count),
-          "reading the counters");
+  tools::require(hetcomm_communicator_counters(communicator_, rank() == 0 ? 1 : 0, entries.size(),
+                                               entries.data(), &count),
+                 "reading the counters");
   entries.resize(std::min(count, entries.size()));
   return entries;
 }
@@ -313,11 +317,11 @@ std::string HetcommBackend::path() {
 
 void HetcommBackend::report_failure(hetcomm_status_t status,
                                     const hetcomm_completion_t& completion) {
-  if (status != HETCOMM_OK) require(status, "waiting");
-  fail(fmt::format("{}: {}", hetcomm_status_name(completion.status),
-                   completion.text != nullptr && *completion.text != '\0'
-                       ? completion.text
-                       : hetcomm_status_text(completion.status)));
+  if (status != HETCOMM_OK) tools::require(status, "waiting");
+  tools::fail(fmt::format("{}: {}", hetcomm_status_name(completion.status),
+                          completion.text != nullptr && *completion.text != '\0'
+                              ? completion.text
+                              : hetcomm_status_text(completion.status)));
 }
 
 // --- collective
@@ -332,7 +336,8 @@ void HetcommBackend::slots_to_device() {
   if (device_ == HETCOMM_DEVICE_HOST || bytes_ == 0) return;
   for (const auto& [buffer, slot] :
        {std::pair(send_[0], host_.send_slot(0)), std::pair(receive_[0], host_.receive_slot(0))}) {
-    require(hetcomm_memory_write(buffer.memory, buffer.offset, slot, bytes_), "filling memory");
+    tools::require(hetcomm_memory_write(buffer.memory, buffer.offset, slot, bytes_),
+                   "filling memory");
   }
 }
 
@@ -340,7 +345,8 @@ void HetcommBackend::slots_from_device() {
   if (device_ == HETCOMM_DEVICE_HOST || bytes_ == 0) return;
   for (const auto& [buffer, slot] :
        {std::pair(send_[0], host_.send_slot(0)), std::pair(receive_[0], host_.receive_slot(0))}) {
-    require(hetcomm_memory_read(buffer.memory, buffer.offset, slot, bytes_), "reading memory");
+    tools::require(hetcomm_memory_read(buffer.memory, buffer.offset, slot, bytes_),
+                   "reading memory");
   }
 }
 
@@ -387,7 +393,7 @@ void HetcommBackend::run_collective(bool in_place) {
       status = hetcomm_alltoall(communicator_, in, out, type, options, &request);
       break;
   }
-  require(status, "starting a collective operation");
+  tools::require(status, "starting a collective operation");
   wait(request);
 }
 

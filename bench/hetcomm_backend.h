@@ -10,8 +10,8 @@
 #include "bench/loops/buffers.h"
 #include "bench/loops/collectives.h"
 #include "bench/loops/samples.h"
-#include "bench/session.h"
 #include "bench/work.h"
+#include "tools/common/session.h"
 
 namespace bench {
 
@@ -24,7 +24,8 @@ struct CopyShares {
 class HetcommBackend {
  public:
   // |communicator| and |session| must outlive this object.
-  HetcommBackend(const Session& session, hetcomm_communicator_t* communicator, const Work& work);
+  HetcommBackend(const tools::Session& session, hetcomm_communicator_t* communicator,
+                 const Work& work);
   ~HetcommBackend();
   HetcommBackend(const HetcommBackend&) = delete;
   HetcommBackend& operator=(const HetcommBackend&) = delete;
@@ -47,7 +48,7 @@ class HetcommBackend {
   void start_send(int peer, int slot) { requests_.push_back(post_send(peer, slot, group_)); }
   void start_receive(int peer, int slot) { requests_.push_back(post_receive(peer, slot, group_)); }
   void wait_all() {
-    if (group_ != nullptr) require(hetcomm_group_start(group_), "starting a group");
+    if (group_ != nullptr) tools::require(hetcomm_group_start(group_), "starting a group");
     for (hetcomm_request_t* request : requests_) wait(request);
     requests_.clear();
   }
@@ -83,27 +84,28 @@ class HetcommBackend {
   void start_notified_put(int slot) { requests_.push_back(post_put(slot, &notifying_)); }
   void start_get(int slot) {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_get(remote_, offset_of(slot), receive_[static_cast<size_t>(slot)], nullptr,
-                        &request),
-            "getting");
+    tools::require(hetcomm_get(remote_, offset_of(slot), receive_[static_cast<size_t>(slot)],
+                               nullptr, &request),
+                   "getting");
     requests_.push_back(request);
   }
   void start_add(int slot) {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_fetch_add(remote_, offset_of(slot), 1, &previous_[static_cast<size_t>(slot)],
-                              nullptr, &request),
-            "adding");
+    tools::require(hetcomm_fetch_add(remote_, offset_of(slot), 1,
+                                     &previous_[static_cast<size_t>(slot)], nullptr, &request),
+                   "adding");
     requests_.push_back(request);
   }
   uint64_t previous(int slot) const { return previous_[static_cast<size_t>(slot)]; }
   // Waits for all operations. A completed operation has taken effect at the owner.
   void reap() { wait_all(); }
   void finish() { wait_all(); }
-  void progress() { require(hetcomm_context_progress(session_.context()), "driving"); }
+  void progress() { tools::require(hetcomm_context_progress(session_.context()), "driving"); }
   void take_notification() {
     hetcomm_notification_t notification;
-    require(hetcomm_memory_wait_notification(exposed_, HETCOMM_TIMEOUT_INFINITE, &notification),
-            "waiting for a notification");
+    tools::require(
+        hetcomm_memory_wait_notification(exposed_, HETCOMM_TIMEOUT_INFINITE, &notification),
+        "waiting for a notification");
   }
 
   // --- collective: see loops/collectives.h
@@ -118,17 +120,17 @@ class HetcommBackend {
 
   void send_word(int peer, double value) {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_send(communicator_, peer, kWord, hetcomm_buffer_host(&value, sizeof value),
-                         nullptr, &request),
-            "sending");
+    tools::require(hetcomm_send(communicator_, peer, kWord,
+                                hetcomm_buffer_host(&value, sizeof value), nullptr, &request),
+                   "sending");
     wait(request);
   }
   double receive_word(int peer) {
     double value = 0;
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_recv(communicator_, peer, kWord, HETCOMM_EXACT_TAG,
-                         hetcomm_buffer_host(&value, sizeof value), nullptr, &request),
-            "receiving");
+    tools::require(hetcomm_recv(communicator_, peer, kWord, HETCOMM_EXACT_TAG,
+                                hetcomm_buffer_host(&value, sizeof value), nullptr, &request),
+                   "receiving");
     wait(request);
     return value;
   }
@@ -149,21 +151,21 @@ class HetcommBackend {
   }
   hetcomm_request_t* post_send(int peer, int slot, hetcomm_group_t* group = nullptr) {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_send(communicator_, peer, kData, send_[static_cast<size_t>(slot)],
-                         in_order(group), &request),
-            "sending");
+    tools::require(hetcomm_send(communicator_, peer, kData, send_[static_cast<size_t>(slot)],
+                                in_order(group), &request),
+                   "sending");
     return request;
   }
   hetcomm_request_t* post_receive(int peer, int slot, hetcomm_group_t* group = nullptr) {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_recv(communicator_, peer, kData, HETCOMM_EXACT_TAG,
-                         receive_[static_cast<size_t>(slot)], in_order(group), &request),
-            "receiving");
+    tools::require(hetcomm_recv(communicator_, peer, kData, HETCOMM_EXACT_TAG,
+                                receive_[static_cast<size_t>(slot)], in_order(group), &request),
+                   "receiving");
     return request;
   }
   hetcomm_request_t* post_put(int slot, const hetcomm_operation_options_t* options) {
     hetcomm_request_t* request = nullptr;
-    require(
+    tools::require(
         hetcomm_put(remote_, offset_of(slot), send_[static_cast<size_t>(slot)], options, &request),
         "putting");
     return request;
@@ -191,7 +193,7 @@ class HetcommBackend {
   uint64_t direct_operations() const;
   hetcomm_counters_t since_counted(const hetcomm_counters_t& now) const;
 
-  const Session& session_;
+  const tools::Session& session_;
   hetcomm_communicator_t* communicator_;
   int32_t device_ = HETCOMM_DEVICE_HOST;
   uint64_t bytes_ = 0;

@@ -21,7 +21,6 @@
 
 #include "bench/compare.h"
 #include "bench/implementation.h"
-#include "bench/links.h"
 #include "bench/options.h"
 #include "bench/peers/peers.h"
 #include "bench/probe.h"
@@ -30,10 +29,12 @@
 #include "bench/rank.h"
 #include "bench/report.h"
 #include "bench/reshard.h"
-#include "bench/session.h"
 #include "tools/common/job.h"
 #include "tools/common/launch.h"
 #include "tools/common/mpi/bridge.h"
+#include "tools/common/session.h"
+#include "tools/links/affinity.h"
+#include "tools/links/links.h"
 
 namespace bench {
 namespace {
@@ -273,17 +274,18 @@ bool print(const Options& options, const std::string& text) {
   return std::fflush(stdout) == 0;
 }
 
-int report_links(const Options& options, const LinksResult& result, uint32_t seed) {
+int report_links(const Options& options, const tools::LinksResult& result, uint32_t seed) {
   const bool json = options.output.format == "json";
   const std::string text =
-      infer_links(result.measurements, json ? HETCOMM_PLAN_JSON : HETCOMM_PLAN_TEXT);
+      tools::infer_links(result.measurements, json ? HETCOMM_PLAN_JSON : HETCOMM_PLAN_TEXT);
   for (const std::string& note : result.notes) {
     std::fprintf(stderr, "hetcomm_bench: %s\n", note.c_str());
   }
   for (const std::string& line : result.comparison) std::fprintf(stderr, "%s\n", line.c_str());
   bool good = print(options, text);
   if (!options.output.plot.empty()) {
-    good &= write_file(options.output.plot, infer_links(result.measurements, HETCOMM_PLAN_SVG));
+    good &=
+        write_file(options.output.plot, tools::infer_links(result.measurements, HETCOMM_PLAN_SVG));
   }
   if (options.check) {
     std::fprintf(stderr, "hetcomm_bench: the model differs by at most %.1f %% (seed %u)\n",
@@ -304,19 +306,23 @@ Work work_of_job(const Options& options) {
 
 // Runs one rank of a job. Rank 0 reports.
 int run_affinity_in_job(tools::Launcher launcher, const Options& options) {
-  AffinityOptions affinity;
+  tools::AffinityOptions affinity;
+  affinity.progress = options.progress;
+  if (!options.transports.empty()) affinity.transport = options.transports.front();
   if (options.seconds > 0) affinity.seconds = options.seconds;
   if (options.comparison.rounds_given) affinity.rounds = options.comparison.rounds;
   ProgressLine progress;
-  const AffinityResult result = run_affinity(launcher, work_of_job(options), affinity,
-                                             [&](const std::string& text) { progress.show(text); });
+  const tools::AffinityResult result = tools::measure_affinity(
+      launcher, affinity, [&](const std::string& text) { progress.show(text); });
   progress.clear();
   if (result.rows.empty()) return kOk;
   for (const std::string& note : result.notes) {
     std::fprintf(stderr, "hetcomm_bench: %s\n", note.c_str());
   }
   const bool json = options.output.format == "json";
-  return print(options, json ? affinity_json(result) : affinity_table(result)) ? kOk : kFailed;
+  return print(options, json ? tools::affinity_json(result) : tools::affinity_table(result))
+             ? kOk
+             : kFailed;
 }
 
 // Runs one rank of a job. Rank 0 reports.
@@ -393,15 +399,17 @@ int run_reshard(tools::Launcher launcher, const Options& options) {
 
 // Runs one rank of a job. Rank 0 reports.
 int run_links_in_job(tools::Launcher launcher, const Options& options) {
-  LinksOptions links;
+  tools::LinksOptions links;
+  links.progress = options.progress;
+  if (!options.transports.empty()) links.transport = options.transports.front();
   if (options.seconds > 0) links.seconds = options.seconds;
   if (options.check) {
     links.check = kCheckRounds;
     links.seed = std::random_device()();
   }
   ProgressLine progress;
-  const LinksResult result = run_links(launcher, work_of_job(options), links,
-                                       [&](const std::string& text) { progress.show(text); });
+  const tools::LinksResult result =
+      tools::measure_links(launcher, links, [&](const std::string& text) { progress.show(text); });
   progress.clear();
   return result.measurements.empty() ? kOk : report_links(options, result, links.seed);
 }

@@ -11,8 +11,8 @@ constexpr int kCallsOfSample = 1000;
 class Pointed {
  public:
   Pointed(hetcomm_context_t* context, int32_t device, uint64_t bytes) {
-    require(hetcomm_memory_allocate(context, device, bytes, &memory_), "allocating");
-    require(hetcomm_memory_address(memory_, &pointer_), "asking for an address");
+    tools::require(hetcomm_memory_allocate(context, device, bytes, &memory_), "allocating");
+    tools::require(hetcomm_memory_address(memory_, &pointer_), "asking for an address");
   }
   Pointed(const Pointed&) = delete;
   Pointed& operator=(const Pointed&) = delete;
@@ -27,13 +27,13 @@ class Pointed {
 void find(hetcomm_context_t* context, const void* pointer, uint64_t bytes) {
   for (int i = 0; i < kCallsOfSample; ++i) {
     hetcomm_buffer_t buffer;
-    require(hetcomm_buffer_pointer(context, pointer, bytes, &buffer), "finding a pointer");
+    tools::require(hetcomm_buffer_pointer(context, pointer, bytes, &buffer), "finding a pointer");
   }
 }
 
 }  // namespace
 
-void run_pointer(const Session& session, const Work& work,
+void run_pointer(const tools::Session& session, const Work& work,
                  const std::function<void(const Measurement&)>& report) {
   if (session.rank() != 0) return;
   const int64_t iterations = work.workload.iterations > 0 ? work.workload.iterations : 500;

@@ -4,13 +4,13 @@
 #include <functional>
 
 #include "bench/loops/workload.h"
-#include "bench/session.h"
 #include "bench/work.h"
+#include "tools/common/session.h"
 
 namespace bench {
 
 // Measures all points of |work| on rank 0. Each time covers 1000 calls of hetcomm_buffer_pointer.
-void run_pointer(const Session& session, const Work& work,
+void run_pointer(const tools::Session& session, const Work& work,
                  const std::function<void(const Measurement&)>& report);
 
 }  // namespace bench

@@ -12,7 +12,7 @@ constexpr int kPostsAtOnce = 100;
 
 }  // namespace
 
-void run_post(const Session& session, hetcomm_communicator_t* communicator, const Work& work,
+void run_post(const tools::Session& session, hetcomm_communicator_t* communicator, const Work& work,
               const std::function<void(const Measurement&)>& report) {
   const int64_t iterations = work.workload.iterations > 0 ? work.workload.iterations : 2000;
   HetcommBackend backend(session, communicator, work);

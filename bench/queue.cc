@@ -87,32 +87,34 @@ class Compute {
 
 void wait(hetcomm_request_t* request) {
   hetcomm_completion_t completion{};
-  require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+  tools::require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
   if (completion.status != HETCOMM_OK) {
-    fail(fmt::format("an item ended in {}: {}", hetcomm_status_name(completion.status),
-                     completion.text));
+    tools::fail(fmt::format("an item ended in {}: {}", hetcomm_status_name(completion.status),
+                            completion.text));
   }
 }
 
 // Buffers of one size, on a device or on the host.
 class Buffers {
  public:
-  Buffers(const Session& session, int32_t device, int count, uint64_t bytes) {
+  Buffers(const tools::Session& session, int32_t device, int count, uint64_t bytes) {
     for (int i = 0; i < count; ++i) {
       if (device == HETCOMM_DEVICE_HOST) {
         host_.emplace_back(bytes, std::byte{1});
         all_.push_back(hetcomm_buffer_host(host_.back().data(), bytes));
         continue;
       }
-      require(hetcomm_memory_allocate(session.context(), device, bytes, &memories_.emplace_back()),
-              "allocating device memory");
+      tools::require(
+          hetcomm_memory_allocate(session.context(), device, bytes, &memories_.emplace_back()),
+          "allocating device memory");
       all_.push_back(hetcomm_buffer_memory(memories_.back(), 0, bytes));
     }
   }
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
   ~Buffers() {
-    for (hetcomm_memory_t* memory : memories_) require(hetcomm_memory_destroy(memory), "freeing");
+    for (hetcomm_memory_t* memory : memories_)
+      tools::require(hetcomm_memory_destroy(memory), "freeing");
   }
   // Returns the next buffer in rotation.
   const hetcomm_buffer_t& next() { return all_[next_++ % all_.size()]; }
@@ -128,7 +130,7 @@ class Buffers {
 class Way {
  public:
   Way(hetcomm_communicator_t* communicator, int peer, bool sends, uint64_t bytes, int depth,
-      uint64_t tag, const Session& session, int32_t device)
+      uint64_t tag, const tools::Session& session, int32_t device)
       : communicator_(communicator),
         peer_(peer),
         sends_(sends),
@@ -141,14 +143,14 @@ class Way {
                                           .depth = static_cast<uint32_t>(depth),
                                           .weight = 0,
                                           .max_bytes_per_second = 0};
-    require(
+    tools::require(
         hetcomm_queue_create(communicator, peer, sends ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
                              &options, &queue_),
         "creating a queue");
   }
   Way(const Way&) = delete;
   Way& operator=(const Way&) = delete;
-  ~Way() { require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
+  ~Way() { tools::require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
 
   // Begins transfers by the queue. Up to depth_ pulls are posted ahead of take().
   void begin(int items) {
@@ -171,14 +173,15 @@ class Way {
   // Transfers an item by messages.
   void send_now() {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_send(communicator_, peer_, tag_, next_buffer(), nullptr, &request), "sending");
+    tools::require(hetcomm_send(communicator_, peer_, tag_, next_buffer(), nullptr, &request),
+                   "sending");
     wait(request);
   }
   hetcomm_request_t* start_receiving() {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_recv(communicator_, peer_, tag_, HETCOMM_EXACT_TAG, next_buffer(), nullptr,
-                         &request),
-            "receiving");
+    tools::require(hetcomm_recv(communicator_, peer_, tag_, HETCOMM_EXACT_TAG, next_buffer(),
+                                nullptr, &request),
+                   "receiving");
     return request;
   }
   void receive_now() { wait(start_receiving()); }
@@ -188,9 +191,9 @@ class Way {
   void post() {
     hetcomm_request_t* request = nullptr;
     if (sends_) {
-      require(hetcomm_queue_push(queue_, next_buffer(), nullptr, &request), "pushing");
+      tools::require(hetcomm_queue_push(queue_, next_buffer(), nullptr, &request), "pushing");
     } else {
-      require(hetcomm_queue_pull(queue_, next_buffer(), nullptr, &request), "pulling");
+      tools::require(hetcomm_queue_pull(queue_, next_buffer(), nullptr, &request), "pulling");
       --left_;
     }
     running_.push_back(request);
@@ -213,7 +216,7 @@ class Way {
 
 // The two directions from one rank's view.
 struct Ways {
-  Ways(hetcomm_communicator_t* communicator, const Session& session, int32_t device,
+  Ways(hetcomm_communicator_t* communicator, const tools::Session& session, int32_t device,
        const QueueOptions& options)
       : first(session.rank() == 0),
         forward(communicator, 1 - session.rank(), first, options.item_bytes, options.depth, 1,
@@ -336,9 +339,11 @@ class Pass {
   template <typename Body>
   double timed(Body&& body) {
     done_us_.clear();
-    require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE), "meeting");
+    tools::require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE),
+                   "meeting");
     body();
-    require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE), "meeting");
+    tools::require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE),
+                   "meeting");
     const size_t first = std::min<size_t>(done_us_.size() / 4, 16);
     return (done_us_.back() - done_us_[first]) / static_cast<double>(done_us_.size() - 1 - first);
   }
@@ -353,10 +358,10 @@ class Pass {
 double larger(hetcomm_communicator_t* communicator, double own) {
   double result = 0;
   hetcomm_request_t* request = nullptr;
-  require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
-                            hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
-                            HETCOMM_REDUCE_MAX, nullptr, &request),
-          "comparing times");
+  tools::require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
+                                   hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
+                                   HETCOMM_REDUCE_MAX, nullptr, &request),
+                 "comparing times");
   wait(request);
   return result;
 }
@@ -391,8 +396,8 @@ std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
                                     const std::function<void(const std::string&)>& progress) {
   Work threaded = work;
   threaded.progress = "thread";
-  Session session(launcher, 0, threaded, {work.first_memory, work.second_memory});
-  if (session.ranks() != 2) fail("queue is measured between two ranks: start two");
+  tools::Session session(launcher, 0, session_options(threaded));
+  if (session.ranks() != 2) tools::fail("queue is measured between two ranks: start two");
   hetcomm_communicator_t* const communicator = session.create_communicator("queue", work.transport);
   std::vector<QueueRow> rows;
   {
@@ -452,8 +457,8 @@ std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
         }
       }
     }
-    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
-            "leaving together");
+    tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
+                   "leaving together");
   }
   const bool reports = session.rank() == 0;
   session.destroy_communicator(communicator);

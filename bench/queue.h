@@ -15,7 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/session.h"
+#include "bench/work.h"
+#include "tools/common/session.h"
 
 namespace bench {
 

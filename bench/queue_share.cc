@@ -32,13 +32,14 @@ class End {
                                         .depth = static_cast<uint32_t>(depth_),
                                         .weight = pushes ? weight : 0,
                                         .max_bytes_per_second = 0};
-    require(hetcomm_queue_create(communicator, peer,
-                                 pushes ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL, &terms, &queue_),
-            "creating a queue");
+    tools::require(
+        hetcomm_queue_create(communicator, peer, pushes ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
+                             &terms, &queue_),
+        "creating a queue");
   }
   End(const End&) = delete;
   End& operator=(const End&) = delete;
-  ~End() { require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
+  ~End() { tools::require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
 
   // Pushes for |seconds|. Returns the bytes per second that were sent after the first tenth of that
   // time.
@@ -65,10 +66,11 @@ class End {
       more = take() > 0;
     }
     // The pulls that were posted ahead get no items.
-    require(hetcomm_queue_cancel(queue_), "ending pulls");
+    tools::require(hetcomm_queue_cancel(queue_), "ending pulls");
     for (hetcomm_request_t* request : requests_) {
       hetcomm_completion_t completion{};
-      require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+      tools::require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion),
+                     "waiting");
     }
     requests_.clear();
   }
@@ -78,19 +80,19 @@ class End {
     hetcomm_request_t* request = nullptr;
     const hetcomm_buffer_t buffer =
         hetcomm_buffer_host(buffers_[next_++ % buffers_.size()].data(), bytes);
-    require(pushes_ ? hetcomm_queue_push(queue_, buffer, nullptr, &request)
-                    : hetcomm_queue_pull(queue_, buffer, nullptr, &request),
-            "starting an item");
+    tools::require(pushes_ ? hetcomm_queue_push(queue_, buffer, nullptr, &request)
+                           : hetcomm_queue_pull(queue_, buffer, nullptr, &request),
+                   "starting an item");
     requests_.push_back(request);
   }
   uint64_t take() {
     hetcomm_completion_t completion{};
-    require(hetcomm_request_wait(requests_.front(), HETCOMM_TIMEOUT_INFINITE, &completion),
-            "waiting");
+    tools::require(hetcomm_request_wait(requests_.front(), HETCOMM_TIMEOUT_INFINITE, &completion),
+                   "waiting");
     requests_.pop_front();
     if (completion.status != HETCOMM_OK) {
-      fail(fmt::format("an item ended in {}: {}", hetcomm_status_name(completion.status),
-                       completion.text));
+      tools::fail(fmt::format("an item ended in {}: {}", hetcomm_status_name(completion.status),
+                              completion.text));
     }
     return completion.bytes_received;
   }
@@ -119,7 +121,7 @@ std::vector<double> run_pass(hetcomm_communicator_t* communicator, int rank, int
     ends.push_back(std::make_unique<End>(communicator, pushes ? puller : 0, pushes, options,
                                          options.weights[i], i + 1));
   }
-  require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
+  tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
   std::vector<double> rates(ends.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ends.size(); ++i) {
@@ -132,7 +134,7 @@ std::vector<double> run_pass(hetcomm_communicator_t* communicator, int rank, int
     });
   }
   for (std::thread& thread : threads) thread.join();
-  require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
+  tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
   return rates;
 }
 
@@ -143,8 +145,8 @@ std::vector<ShareRow> measure_share(tools::Launcher launcher, const Work& work,
                                     const std::function<void(const std::string&)>& progress) {
   Work threaded = work;
   threaded.progress = "thread";
-  Session session(launcher, 0, threaded, {});
-  if (session.ranks() < 2) fail("shares are measured between two ranks or more");
+  tools::Session session(launcher, 0, session_options(threaded));
+  if (session.ranks() < 2) tools::fail("shares are measured between two ranks or more");
   hetcomm_communicator_t* const communicator = session.create_communicator("queue", work.transport);
   std::vector<std::vector<double>> rates(options.weights.size());
   for (int round = 0; round < options.rounds; ++round) {

@@ -17,9 +17,9 @@
 namespace bench {
 namespace {
 
-void run_work(Session& session, const Work& work, int number,
+void run_work(tools::Session& session, const Work& work, int number,
               const std::function<void(const Measurement&)>& report) {
-  if (session.ranks() < 2) fail("this job has one rank; start two or more");
+  if (session.ranks() < 2) tools::fail("this job has one rank; start two or more");
   hetcomm_communicator_t* communicator =
       session.create_communicator(fmt::format("bench-{}", number), work.transport);
   if (is_staging(work.workload.test)) {
@@ -33,7 +33,8 @@ void run_work(Session& session, const Work& work, int number,
     run_workload(backend, work.workload, report);
   }
   // No rank exits while another rank is measuring, or has memory that this one must release.
-  require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");
+  tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
+                 "leaving together");
   session.destroy_communicator(communicator);
 }
 
@@ -58,7 +59,9 @@ std::vector<Row> run_works(tools::Launcher launcher, const std::vector<Work>& wo
   // Session 0 is the control session, if there is one.
   for (int number = launcher == tools::Launcher::kTwoHosts ? 1 : 0; next < works.size(); ++number) {
     const Work& first = works[next];
-    Session session(launcher, number, first, kinds_of(works));
+    tools::SessionOptions session_settings = session_options(first);
+    session_settings.devices = kinds_of(works);
+    tools::Session session(launcher, number, session_settings);
     for (; next < works.size() && share_a_session(works[next], first); ++next) {
       Work work = works[next];
       work.ranks = session.ranks();
@@ -77,7 +80,7 @@ std::vector<Row> run_works(tools::Launcher launcher, const std::vector<Work>& wo
 class Control {
  public:
   // |timeout_ns| limits the wait for the other host.
-  explicit Control(uint64_t timeout_ns) : session_(tools::Launcher::kTwoHosts, 0, Work(), {}) {
+  explicit Control(uint64_t timeout_ns) : session_(tools::Launcher::kTwoHosts, 0, {}) {
     communicator_ = session_.create_communicator("bench-control", "auto", timeout_ns);
   }
   ~Control() { session_.destroy_communicator(communicator_); }
@@ -86,21 +89,21 @@ class Control {
 
   void send(const std::string& text) {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_send(communicator_, 1 - session_.rank(), 0,
-                         hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
-            "sending to the other host");
+    tools::require(hetcomm_send(communicator_, 1 - session_.rank(), 0,
+                                hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
+                   "sending to the other host");
     wait(request);
   }
   std::string receive() {
     hetcomm_completion_t message{};
-    require(hetcomm_probe(communicator_, 1 - session_.rank(), 0, HETCOMM_EXACT_TAG,
-                          HETCOMM_TIMEOUT_INFINITE, &message),
-            "waiting for the other host");
+    tools::require(hetcomm_probe(communicator_, 1 - session_.rank(), 0, HETCOMM_EXACT_TAG,
+                                 HETCOMM_TIMEOUT_INFINITE, &message),
+                   "waiting for the other host");
     std::string text(static_cast<size_t>(message.bytes_sent), '\0');
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_recv(communicator_, 1 - session_.rank(), 0, HETCOMM_EXACT_TAG,
-                         hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
-            "receiving from the other host");
+    tools::require(hetcomm_recv(communicator_, 1 - session_.rank(), 0, HETCOMM_EXACT_TAG,
+                                hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
+                   "receiving from the other host");
     wait(request);
     return text;
   }
@@ -108,11 +111,11 @@ class Control {
  private:
   static void wait(hetcomm_request_t* request) {
     hetcomm_completion_t completion;
-    require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
-    if (completion.status != HETCOMM_OK) fail(completion.text);
+    tools::require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+    if (completion.status != HETCOMM_OK) tools::fail(completion.text);
   }
 
-  Session session_;
+  tools::Session session_;
   hetcomm_communicator_t* communicator_ = nullptr;
 };
 
@@ -131,7 +134,8 @@ std::vector<Work> decode_works(const std::string& text) {
     Work& work = works.emplace_back();
     for (const std::string_view word : split(line, ' ')) {
       if (!decode_work_word(word, &work))
-        fail("the other host runs another version of hetcomm_bench; install the same on both");
+        tools::fail(
+            "the other host runs another version of hetcomm_bench; install the same on both");
     }
   }
   return works;
@@ -155,7 +159,8 @@ std::vector<Row> decode_rows(const std::string& text, const std::vector<Work>& w
       point = 0;
     }
     if (work == works.size() || !decode(line, &measured))
-      fail("the other host has sent results that cannot be read; does it run the same version?");
+      tools::fail(
+          "the other host has sent results that cannot be read; does it run the same version?");
     rows.push_back(make_row(works[work], "hetcomm", measured));
     ++point;
   }
@@ -172,7 +177,7 @@ void set_variables(int rank, const std::string& host, int port) {
 }  // namespace
 
 int run_as_runner(const Work& work) {
-  Session session(tools::Launcher::kEnvironment, 0, work, kinds_of({work}));
+  tools::Session session(tools::Launcher::kEnvironment, 0, session_options(work));
   run_work(session, work, 0, [](const Measurement& measured) {
     std::puts(encode(measured).c_str());
     std::fflush(stdout);
@@ -184,26 +189,6 @@ std::vector<Row> run_in_job(tools::Launcher launcher, const std::vector<Work>& w
   std::vector<Row> rows = run_works(launcher, works);
   tools::mpi_finish();
   return rows;
-}
-
-LinksResult run_links(tools::Launcher launcher, const Work& work, const LinksOptions& options,
-                      const std::function<void(const std::string&)>& progress) {
-  LinksResult result;
-  {
-    Session session(launcher, 0, work, {});
-    hetcomm_communicator_t* communicator = session.create_communicator("bench", work.transport);
-    result = measure_links(session, communicator, options, progress);
-    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
-            "leaving together");
-    session.destroy_communicator(communicator);
-  }
-  return result;
-}
-
-AffinityResult run_affinity(tools::Launcher launcher, const Work& work,
-                            const AffinityOptions& options,
-                            const std::function<void(const std::string&)>& progress) {
-  return measure_affinity(launcher, work, options, progress);
 }
 
 std::vector<Row> run_as_listener(int port) {

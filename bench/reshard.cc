@@ -24,10 +24,10 @@ double now_us() {
 
 void wait(hetcomm_request_t* request) {
   hetcomm_completion_t completion{};
-  require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+  tools::require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
   if (completion.status != HETCOMM_OK) {
-    fail(fmt::format("an execution ended in {}: {}", hetcomm_status_name(completion.status),
-                     completion.text));
+    tools::fail(fmt::format("an execution ended in {}: {}", hetcomm_status_name(completion.status),
+                            completion.text));
   }
 }
 
@@ -35,10 +35,10 @@ void wait(hetcomm_request_t* request) {
 double largest(hetcomm_communicator_t* communicator, double own) {
   double result = 0;
   hetcomm_request_t* request = nullptr;
-  require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
-                            hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
-                            HETCOMM_REDUCE_MAX, nullptr, &request),
-          "comparing times");
+  tools::require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
+                                   hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
+                                   HETCOMM_REDUCE_MAX, nullptr, &request),
+                 "comparing times");
   wait(request);
   return result;
 }
@@ -88,10 +88,11 @@ template <typename Use>
 void for_each_element(const tools::LayoutHandle& layout, int32_t rank,
                       const std::vector<uint64_t>& shape, Use&& use) {
   size_t count = 0;
-  require(hetcomm_layout_parts(layout.get(), rank, 0, nullptr, &count), "looking at a layout");
+  tools::require(hetcomm_layout_parts(layout.get(), rank, 0, nullptr, &count),
+                 "looking at a layout");
   std::vector<hetcomm_part_t> parts(count);
-  require(hetcomm_layout_parts(layout.get(), rank, count, parts.data(), &count),
-          "looking at a layout");
+  tools::require(hetcomm_layout_parts(layout.get(), rank, count, parts.data(), &count),
+                 "looking at a layout");
   for (const hetcomm_part_t& part : parts) {
     for (uint64_t i = part.begin[0]; i < part.end[0]; ++i) {
       for (uint64_t j = part.begin[1]; j < part.end[1]; ++j) {
@@ -109,16 +110,17 @@ void for_each_element(const tools::LayoutHandle& layout, int32_t rank,
 // A rank's part of the tensor, in host memory and possibly also on a device.
 class Part {
  public:
-  Part(const Session& session, const std::string& kind, uint64_t elements) : values(elements) {
+  Part(const tools::Session& session, const std::string& kind, uint64_t elements)
+      : values(elements) {
     if (kind == "host" || elements == 0) return;
-    require(
+    tools::require(
         hetcomm_memory_allocate(session.context(), session.find_device(kind), bytes(), &memory_),
         "allocating device memory");
   }
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
   ~Part() {
-    if (memory_ != nullptr) require(hetcomm_memory_destroy(memory_), "freeing");
+    if (memory_ != nullptr) tools::require(hetcomm_memory_destroy(memory_), "freeing");
   }
 
   hetcomm_buffer_t buffer() {
@@ -128,11 +130,12 @@ class Part {
   // store() copies |values| to the device, and load() copies them back.
   void store() {
     if (memory_ == nullptr) return;
-    require(hetcomm_memory_write(memory_, 0, values.data(), bytes()), "filling");
+    tools::require(hetcomm_memory_write(memory_, 0, values.data(), bytes()), "filling");
   }
   void load() {
     if (memory_ == nullptr) return;
-    require(hetcomm_memory_read(memory_, 0, values.data(), bytes()), "looking at what has come");
+    tools::require(hetcomm_memory_read(memory_, 0, values.data(), bytes()),
+                   "looking at what has come");
   }
 
   std::vector<float> values;
@@ -160,20 +163,20 @@ class Candidate {
       row_.refused = hetcomm_last_error();
       return;
     }
-    require(status, "planning");
+    tools::require(status, "planning");
     size_t size = 0;
-    require(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_JSON, 0, nullptr, &size),
-            "describing a plan");
+    tools::require(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_JSON, 0, nullptr, &size),
+                   "describing a plan");
     std::string text(size, '\0');
-    require(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_JSON, size, text.data(), &size),
-            "describing a plan");
+    tools::require(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_JSON, size, text.data(), &size),
+                   "describing a plan");
     text.resize(size - 1);
     read_plan(text, &row_, &barred_);
   }
   Candidate(const Candidate&) = delete;
   Candidate& operator=(const Candidate&) = delete;
   ~Candidate() {
-    if (plan_ != nullptr) require(hetcomm_reshard_destroy(plan_), "destroying a plan");
+    if (plan_ != nullptr) tools::require(hetcomm_reshard_destroy(plan_), "destroying a plan");
   }
 
   const std::map<std::string, std::string>& barred() const { return barred_; }
@@ -182,10 +185,10 @@ class Candidate {
   // Runs one execution. Returns the microseconds until the last rank is done.
   double run(hetcomm_communicator_t* communicator, const hetcomm_buffer_t& from,
              const hetcomm_buffer_t& to) {
-    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
+    tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
     const double start = now_us();
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_reshard_start(plan_, &from, &to, nullptr, &request), "starting");
+    tools::require(hetcomm_reshard_start(plan_, &from, &to, nullptr, &request), "starting");
     wait(request);
     return largest(communicator, now_us() - start);
   }
@@ -212,10 +215,10 @@ std::vector<std::string> strategies_of(const ReshardOptions& options) {
 std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& work,
                                         const ReshardOptions& options,
                                         const std::function<void(const std::string&)>& progress) {
-  Session session(launcher, 0, work, {work.first_memory, work.second_memory});
+  tools::Session session(launcher, 0, session_options(work));
   const int half = session.ranks() / 2;
   if (half == 0 || session.ranks() % 2 != 0) {
-    fail("reshard is measured between two halves of the ranks: start an even number");
+    tools::fail("reshard is measured between two halves of the ranks: start an even number");
   }
   hetcomm_communicator_t* const communicator =
       session.create_communicator("reshard", work.transport);
@@ -227,7 +230,7 @@ std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& wo
   for (const tools::ReshardCase& each : cases) {
     if (each.source.ranks() > static_cast<uint64_t>(half) ||
         each.destination.ranks() > static_cast<uint64_t>(half)) {
-      fail(fmt::format("{} needs more than {} ranks on a side", tools::word_of(each), half));
+      tools::fail(fmt::format("{} needs more than {} ranks on a side", tools::word_of(each), half));
     }
     try {
       const tools::LayoutHandle source(shape, each.source,
@@ -248,9 +251,9 @@ std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& wo
         for_each_element(destination, session.rank(), shape, [&](uint64_t place, uint64_t index) {
           const float wanted = element(index) * static_cast<float>(each.source.terms);
           if (to.values[place] == wanted) return;
-          fail(fmt::format("{} by {}: element {} is {} on rank {}, and not {}",
-                           tools::word_of(each), strategy, index, to.values[place], session.rank(),
-                           wanted));
+          tools::fail(fmt::format("{} by {}: element {} is {} on rank {}, and not {}",
+                                  tools::word_of(each), strategy, index, to.values[place],
+                                  session.rank(), wanted));
         });
         std::fill(to.values.begin(), to.values.end(), 0.0f);
         to.store();
@@ -282,9 +285,10 @@ std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& wo
       const size_t first = rows.size();
       for (const auto& candidate : candidates) rows.push_back(candidate->finish());
       for (const auto& candidate : candidates) note_barred(candidate->barred(), first, &rows);
-      require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
+      tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
+                     "meeting");
     } catch (const std::runtime_error& error) {
-      fail(error.what());
+      tools::fail(error.what());
     }
   }
   const bool reports = session.rank() == 0;
@@ -309,7 +313,8 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
     const std::vector<uint64_t> shape = tools::shape_for(scenario.bytes);
     for (const tools::ReshardCase& each : cases) {
       if (each.source.ranks() > kSide || each.destination.ranks() > kSide) {
-        fail(fmt::format("{} needs more than {} ranks on a side", tools::word_of(each), kSide));
+        tools::fail(
+            fmt::format("{} needs more than {} ranks on a side", tools::word_of(each), kSide));
       }
       try {
         const tools::LayoutHandle source(shape, each.source,
@@ -333,7 +338,7 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
         }
         note_barred(barred, first, &rows);
       } catch (const std::runtime_error& error) {
-        fail(error.what());
+        tools::fail(error.what());
       }
     }
   }

@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/session.h"
+#include "bench/work.h"
 #include "tools/common/reshard_cases.h"
+#include "tools/common/session.h"
 
 namespace bench {
 

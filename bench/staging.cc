@@ -112,8 +112,8 @@ double chunk_of_both(HetcommBackend& backend, double chunk) {
 
 }  // namespace
 
-void run_staging(const Session& session, hetcomm_communicator_t* communicator, const Work& work,
-                 const std::function<void(const Measurement&)>& report) {
+void run_staging(const tools::Session& session, hetcomm_communicator_t* communicator,
+                 const Work& work, const std::function<void(const Measurement&)>& report) {
   Work on_host = work;
   on_host.first_memory = on_host.second_memory = "host";
   Workload workload = work.workload;

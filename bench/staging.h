@@ -7,13 +7,13 @@
 #include <functional>
 
 #include "bench/loops/workload.h"
-#include "bench/session.h"
 #include "bench/work.h"
+#include "tools/common/session.h"
 
 namespace bench {
 
 // Measures all points of |work|. |report| receives rank 0's measurements.
-void run_staging(const Session& session, hetcomm_communicator_t* communicator, const Work& work,
-                 const std::function<void(const Measurement&)>& report);
+void run_staging(const tools::Session& session, hetcomm_communicator_t* communicator,
+                 const Work& work, const std::function<void(const Measurement&)>& report);
 
 }  // namespace bench

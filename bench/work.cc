@@ -1,10 +1,30 @@
 #include "bench/work.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace bench {
 
 std::string memory_text(const Work& work) {
   if (work.first_memory == work.second_memory) return work.first_memory;
   return work.first_memory + ":" + work.second_memory;
+}
+
+tools::SessionOptions session_options(const Work& work) {
+  std::vector<std::string> settings;
+  const auto set = [&](const char* name, uint64_t value) {
+    if (value > 0) settings.push_back(fmt::format("{}={}", name, value));
+  };
+  set("HETCOMM_STAGING_CHUNK", work.staging_chunk);
+  set("HETCOMM_STAGING_DEPTH", static_cast<uint64_t>(work.staging_depth));
+  set("HETCOMM_RAILS", static_cast<uint64_t>(work.rails));
+  if (!work.pin.empty()) {
+    settings.emplace_back(work.pin == "pinned" ? "HETCOMM_STAGING_PIN=on"
+                                               : "HETCOMM_STAGING_PIN=off");
+  }
+  return {work.progress,
+          {work.first_memory, work.second_memory},
+          fmt::format("{}", fmt::join(settings, ";"))};
 }
 
 std::vector<std::string> encode_words(const Work& work) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/loops/workload.h"
+#include "tools/common/session.h"
 
 namespace bench {
 
@@ -40,6 +41,9 @@ inline bool is_staging(std::string_view test) {
 
 // Returns "host", or "host:sim-handle" if the sides differ.
 std::string memory_text(const Work& work);
+
+// Returns the session of a process that carries out |work|.
+tools::SessionOptions session_options(const Work& work);
 
 std::vector<std::string> encode_words(const Work& work);
 bool decode_work_word(std::string_view word, Work* work);

@@ -12,9 +12,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/affinity_plan.h"
+#include "tools/links/affinity_plan.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 using ::testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST(BenchAffinity, LocalNumbersCountTheRanksOfAHost) {
 }
 
 }  // namespace
-}  // namespace bench
+}  // namespace tools

@@ -23,8 +23,8 @@ if(TARGET hetcomm_bench)
     SOURCES bench_launch_test.cc
     DEPENDS tools_common fmt::fmt)
   hetcomm_test(bench_affinity_test
-    SOURCES bench_affinity_test.cc ${bench_dir}/affinity_plan.cc
-    DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json
+    SOURCES bench_affinity_test.cc
+    DEPENDS tools_links hetcomm fmt::fmt nlohmann_json::nlohmann_json
     LABELS asan)
   hetcomm_test(bench_loops_test
     SOURCES bench_loops_test.cc

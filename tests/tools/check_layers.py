@@ -121,8 +121,8 @@ LAYERS = {
     "src/mpi/": [PUBLIC],
     # Programs for people. What several of them share lies in tools/common.
     "tools/common/": [PUBLIC, PLAN_PUBLIC, PRESENT],
-    "tools/": [PUBLIC, PLAN_PUBLIC, PRESENT, "tools/common/"],
-    "bench/": [PUBLIC, PLAN_PUBLIC, PRESENT, "tools/common/"],
+    "tools/<x>/": [PUBLIC, PLAN_PUBLIC, PRESENT, "tools/common/"],
+    "bench/": [PUBLIC, PLAN_PUBLIC, PRESENT, "tools/common/", "tools/links/"],
     "examples/": [PUBLIC, PLAN_PUBLIC],
     "python/": [PUBLIC, PLAN_PUBLIC],
     "tests/capi/": [PUBLIC, PLAN_PUBLIC, "tests/support/"],

@@ -8,7 +8,7 @@
 
 #include <hetcomm/hetcomm.h>
 
-namespace bench {
+namespace tools {
 
 // A sending rank and a receiving rank.
 using RankPair = std::pair<int, int>;
@@ -37,4 +37,4 @@ std::vector<Flow> run_flows(hetcomm_communicator_t* communicator, int own,
 // of the pair, and 0 on the second. |own| is either rank.
 uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pair);
 
-}  // namespace bench
+}  // namespace tools

@@ -1,4 +1,4 @@
-#include "bench/links.h"
+#include "tools/links/links.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,13 +8,13 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/links_flows.h"
-#include "bench/links_plan.h"
-#include "bench/loops/workload.h"
-#include "bench/texts.h"
 #include "tools/common/plan_answer.h"
+#include "tools/common/session.h"
+#include "tools/links/links_flows.h"
+#include "tools/links/links_plan.h"
+#include "tools/links/texts.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -397,31 +397,42 @@ class Survey {
   Json rounds_ = Json::array();
 };
 
-}  // namespace
-
-LinksResult measure_links(const Session& session, hetcomm_communicator_t* communicator,
-                          const LinksOptions& options,
-                          const std::function<void(const std::string&)>& progress) {
-  if (session.ranks() < 2) fail("this job has one rank; start two or more");
-  if (session.rank() == 0) {
-    return Survey(communicator, session.ranks(), options, progress).run();
-  }
+// Carries out the plans of rank 0 on another rank.
+void answer_survey(hetcomm_communicator_t* communicator, int own) {
   send_text(communicator, 0, Json::array({own_host_label(), value_of("HETCOMM_CLUSTER")}).dump());
   // An empty plan is the last one.
   for (;;) {
     const std::vector<Round> rounds = decode(Json::parse(receive_text(communicator, 0)));
-    if (rounds.empty()) return {};
-    const Json results = run_rounds(communicator, session.rank(), rounds, [](size_t) {});
-    send_text(communicator, 0, results.dump());
+    if (rounds.empty()) return;
+    send_text(communicator, 0, run_rounds(communicator, own, rounds, [](size_t) {}).dump());
   }
+}
+
+}  // namespace
+
+LinksResult measure_links(Launcher launcher, const LinksOptions& options,
+                          const std::function<void(const std::string&)>& progress) {
+  Session session(launcher, 0, {.progress = options.progress, .devices = {}, .settings = {}});
+  hetcomm_communicator_t* const communicator =
+      session.create_communicator("bench", options.transport);
+  LinksResult result;
+  if (session.ranks() < 2) fail("this job has one rank; start two or more");
+  if (session.rank() == 0) {
+    result = Survey(communicator, session.ranks(), options, progress).run();
+  } else {
+    answer_survey(communicator, session.rank());
+  }
+  require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");
+  session.destroy_communicator(communicator);
+  return result;
 }
 
 std::string infer_links(const std::string& measurements, int32_t form) {
   try {
-    return tools::plan_answer(hetcomm_links_infer, measurements, form);
-  } catch (const tools::PlanError& error) {
+    return plan_answer(hetcomm_links_infer, measurements, form);
+  } catch (const PlanError& error) {
     fail(std::string("inferring the link model: ") + error.what());
   }
 }
 
-}  // namespace bench
+}  // namespace tools

@@ -12,16 +12,16 @@
 #include <string>
 #include <vector>
 
-#include <hetcomm/hetcomm.h>
+#include "tools/common/job.h"
 
-#include "bench/session.h"
-
-namespace bench {
+namespace tools {
 
 struct LinksOptions {
-  double seconds = 0.4;  // duration of one round of transfers
-  size_t check = 0;      // further rounds, which are compared with the model
-  uint32_t seed = 0;     // seed for the choice of further rounds
+  std::string progress;            // "caller", "thread"; "": HETCOMM_PROGRESS
+  std::string transport = "auto";  // "auto": every usable one
+  double seconds = 0.4;            // duration of one round of transfers
+  size_t check = 0;                // further rounds, which are compared with the model
+  uint32_t seed = 0;               // seed for the choice of further rounds
 };
 
 // The measurements on rank 0. Empty on other ranks.
@@ -33,13 +33,12 @@ struct LinksResult {
   double worst = 0;  // the greatest deviation in |comparison|, relative to the measurement
 };
 
-// Measures on all ranks of the communicator, which must all call it. |progress| receives lines at
-// rank 0. Ends the process on any failure.
-LinksResult measure_links(const Session& session, hetcomm_communicator_t* communicator,
-                          const LinksOptions& options,
+// Runs one rank of a job that |launcher| started. |progress| receives lines at rank 0. Ends the
+// process on any failure.
+LinksResult measure_links(Launcher launcher, const LinksOptions& options,
                           const std::function<void(const std::string&)>& progress);
 
 // Returns the model of |measurements| in a form of HETCOMM_PLAN_*.
 std::string infer_links(const std::string& measurements, int32_t form);
 
-}  // namespace bench
+}  // namespace tools

@@ -1,8 +1,8 @@
-#include "bench/links_plan.h"
+#include "tools/links/links_plan.h"
 
 #include <algorithm>
 
-namespace bench {
+namespace tools {
 namespace {
 
 HostRound turned(const HostRound& round) {
@@ -253,4 +253,4 @@ std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed) {
   return rounds;
 }
 
-}  // namespace bench
+}  // namespace tools

@@ -14,11 +14,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "bench/links_plan.h"
+#include "tools/links/links_plan.h"
 #include "topology/links/link_inference.h"
 #include "topology/links/link_model.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 namespace topology = hetcomm::topology;
@@ -233,4 +233,4 @@ INSTANTIATE_TEST_SUITE_P(Hosts, LinksInference, testing::Values(9, 16, 64, 65, 2
                          [](const auto& hosts) { return std::to_string(hosts.param); });
 
 }  // namespace
-}  // namespace bench
+}  // namespace tools

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace bench {
+namespace tools {
 
 // A transfer from one host to another, or within one host, with hosts as indices.
 using HostPair = std::pair<int, int>;
@@ -47,4 +47,4 @@ std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of);
 // Returns |count| random rounds of one to four transfers to check the model.
 std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed);
 
-}  // namespace bench
+}  // namespace tools

@@ -2,14 +2,14 @@
 //   - the pairs in one round are disjoint, and up to 64 hosts each pair occurs once;
 //   - each host is measured with other hosts in both directions, even with more than 64 hosts;
 //   - the rounds measure every two clusters in both directions, however many there are.
-#include "bench/links_plan.h"
+#include "tools/links/links_plan.h"
 
 #include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace bench {
+namespace tools {
 namespace {
 
 constexpr int kHosts[] = {2, 3, 8, 9, 16, 64, 65, 200};
@@ -77,4 +77,4 @@ TEST(LinksPlan, EveryPairOfClustersIsMeasured) {
 }
 
 }  // namespace
-}  // namespace bench
+}  // namespace tools

@@ -5,7 +5,7 @@
 
 #include <hetcomm/hetcomm.h>
 
-namespace bench {
+namespace tools {
 
 // Both functions block. A failure ends the process.
 void send_text(hetcomm_communicator_t* communicator, int rank, std::string text);
@@ -14,4 +14,4 @@ std::string receive_text(hetcomm_communicator_t* communicator, int rank);
 // Returns the label of this rank's host: HETCOMM_HOST_LABEL, else the host name.
 std::string own_host_label();
 
-}  // namespace bench
+}  // namespace tools

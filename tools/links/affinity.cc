@@ -1,4 +1,4 @@
-#include "bench/affinity.h"
+#include "tools/links/affinity.h"
 
 #include <algorithm>
 #include <array>
@@ -9,12 +9,13 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/affinity_plan.h"
-#include "bench/links_flows.h"
-#include "bench/texts.h"
 #include "src/present/statistics.h"
+#include "tools/common/session.h"
+#include "tools/links/affinity_plan.h"
+#include "tools/links/links_flows.h"
+#include "tools/links/texts.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -105,14 +106,16 @@ std::vector<std::string> texts_of(const std::vector<Json>& all, const char* memb
 // One communicator for each configuration, and the measurements over them.
 class Ways {
  public:
-  Ways(tools::Launcher launcher, const Work& work, const Choice& choice, int32_t device)
+  Ways(Launcher launcher, const AffinityOptions& options, const Choice& choice, int32_t device)
       : device_(device) {
     for (int way = 0; way < kWays; ++way) {
       const auto index = static_cast<size_t>(way);
-      sessions_[index] = std::make_unique<Session>(
-          launcher, 1 + way, work, std::vector<std::string>{}, "HETCOMM_NIC=" + choice.nics[index]);
+      const SessionOptions own{.progress = options.progress,
+                               .devices = {},
+                               .settings = "HETCOMM_NIC=" + choice.nics[index]};
+      sessions_[index] = std::make_unique<Session>(launcher, 1 + way, own);
       communicators_[index] =
-          sessions_[index]->create_communicator(fmt::format("affinity{}", way), work.transport);
+          sessions_[index]->create_communicator(fmt::format("affinity{}", way), options.transport);
     }
   }
   Ways(const Ways&) = delete;
@@ -254,12 +257,11 @@ double gain(const AffinityRow& row, size_t over) {
 
 }  // namespace
 
-AffinityResult measure_affinity(tools::Launcher launcher, const Work& work,
-                                const AffinityOptions& options,
+AffinityResult measure_affinity(Launcher launcher, const AffinityOptions& options,
                                 const std::function<void(const std::string&)>& progress) {
-  Session session(launcher, 0, work, {});
+  Session session(launcher, 0, {.progress = options.progress, .devices = {}, .settings = {}});
   hetcomm_communicator_t* const communicator =
-      session.create_communicator("affinity", work.transport);
+      session.create_communicator("affinity", options.transport);
   const Part part = take_part(session, communicator);
   if (part.pairs.empty()) fail("affinity needs two ranks at least: start several on two hosts");
   std::string address;
@@ -267,7 +269,7 @@ AffinityResult measure_affinity(tools::Launcher launcher, const Work& work,
   const Choice choice = choose(session, communicator, part.local, address);
   Json mine;
   {
-    Ways ways(launcher, work, choice, device);
+    Ways ways(launcher, options, choice, device);
     mine["host"] = own_host_label();
     mine["choice"] = encode(choice);
     mine["rates"] = ways.measure(part.pairs, options, [&](const std::string& text) {
@@ -331,4 +333,4 @@ std::string affinity_json(const AffinityResult& result) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace bench
+}  // namespace tools

@@ -1,4 +1,4 @@
-#include "bench/links_flows.h"
+#include "tools/links/links_flows.h"
 
 #include <algorithm>
 #include <array>
@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <deque>
 
-#include "bench/session.h"
+#include "tools/common/session.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 constexpr int kSlots = 8;  // messages of one transfer in flight
@@ -311,4 +311,4 @@ uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pai
   return static_cast<uint64_t>(times[kWarmUp + (times.size() - kWarmUp) / 2] / 2);
 }
 
-}  // namespace bench
+}  // namespace tools

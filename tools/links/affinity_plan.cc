@@ -1,4 +1,4 @@
-#include "bench/affinity_plan.h"
+#include "tools/links/affinity_plan.h"
 
 #include <algorithm>
 #include <map>
@@ -6,10 +6,10 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-namespace bench {
+namespace tools {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // Returns the index of the class of distance, nearest first.
 size_t class_of(const std::string& distance) {
@@ -89,4 +89,4 @@ std::vector<size_t> local_numbers(const std::vector<std::string>& hosts) {
   return numbers;
 }
 
-}  // namespace bench
+}  // namespace tools

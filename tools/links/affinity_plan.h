@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/links_flows.h"
+#include "tools/links/links_flows.h"
 
-namespace bench {
+namespace tools {
 
 struct NicOption {
   std::string name;
@@ -40,4 +40,4 @@ std::vector<RankPair> affinity_pairs(const std::vector<std::string>& hosts);
 // Returns the index of each rank among the ranks on its host.
 std::vector<size_t> local_numbers(const std::vector<std::string>& hosts);
 
-}  // namespace bench
+}  // namespace tools

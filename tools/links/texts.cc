@@ -1,12 +1,12 @@
-#include "bench/texts.h"
+#include "tools/links/texts.h"
 
 #include <unistd.h>
 
 #include <cstdlib>
 
-#include "bench/session.h"
+#include "tools/common/session.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 constexpr uint64_t kTextTag = 3;
@@ -42,10 +42,10 @@ std::string receive_text(hetcomm_communicator_t* communicator, int rank) {
 }
 
 std::string own_host_label() {
-  if (tools::is_set("HETCOMM_HOST_LABEL")) return std::getenv("HETCOMM_HOST_LABEL");
+  if (is_set("HETCOMM_HOST_LABEL")) return std::getenv("HETCOMM_HOST_LABEL");
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
   return name;
 }
 
-}  // namespace bench
+}  // namespace tools

@@ -12,13 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "bench/session.h"
+#include "tools/common/job.h"
 
-namespace bench {
+namespace tools {
 
 struct AffinityOptions {
-  double seconds = 0.5;  // duration of one round of transfers
-  int rounds = 5;        // rounds per configuration; results are medians
+  std::string progress;            // "caller", "thread"; "": HETCOMM_PROGRESS
+  std::string transport = "auto";  // "auto": every usable one
+  double seconds = 0.5;            // duration of one round of transfers
+  int rounds = 5;                  // rounds per configuration; results are medians
 };
 
 // The rates of one device in the three configurations: near, far, all on one NIC.
@@ -39,12 +41,11 @@ struct AffinityResult {
 
 // Runs one rank of a job that |launcher| started. |progress| receives lines at rank 0. Ends the
 // process on any failure.
-AffinityResult measure_affinity(tools::Launcher launcher, const Work& work,
-                                const AffinityOptions& options,
+AffinityResult measure_affinity(Launcher launcher, const AffinityOptions& options,
                                 const std::function<void(const std::string&)>& progress);
 
 // Returns a table with the gain of near over far, and of near over one NIC for all devices.
 std::string affinity_table(const AffinityResult& result);
 std::string affinity_json(const AffinityResult& result);
 
-}  // namespace bench
+}  // namespace tools

@@ -1,5 +1,5 @@
 // One rank's hetcomm objects: context, bootstrap and communicator, from the environment or from
-// MPI. Any failure ends the process with a text, since a benchmark has no fallback.
+// MPI. Any failure ends the process with a text, since a measurement has no fallback.
 #pragma once
 
 #include <string>
@@ -7,24 +7,27 @@
 
 #include <hetcomm/hetcomm.h>
 
-#include "bench/work.h"
 #include "tools/common/job.h"
 
-namespace bench {
+namespace tools {
 
-// Prints "hetcomm_bench: ..." to standard error and ends the process with status 1.
+// Prints "PROGRAM: ..." to standard error and ends the process with status 1.
 [[noreturn]] void fail(const std::string& text);
 
 // Ends the process unless |status| is OK. |what| describes the call.
 void require(hetcomm_status_t status, const char* what);
 
+struct SessionOptions {
+  std::string progress;              // "caller", "thread"; "": HETCOMM_PROGRESS
+  std::vector<std::string> devices;  // each a kind or a device as in HETCOMM_DEVICES
+  std::string settings;              // additional ones: "NAME=value;NAME=value"
+};
+
 class Session {
  public:
-  // Makes a context for |work|, with additional |settings| of the form "NAME=value;NAME=value" and
-  // with |devices|, each a kind or a device as in HETCOMM_DEVICES. Each session of a job has its
-  // own |number|, the same on all ranks, so that the sessions' stores use different ports.
-  Session(tools::Launcher launcher, int number, const Work& work,
-          const std::vector<std::string>& devices, std::string settings = "");
+  // Each session of a job has its own |number|, the same on all ranks, so that the sessions'
+  // stores use different ports.
+  Session(Launcher launcher, int number, const SessionOptions& options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -43,7 +46,7 @@ class Session {
   void destroy_communicator(hetcomm_communicator_t* communicator);
 
  private:
-  void start_bootstrap(tools::Launcher launcher, int number);
+  void start_bootstrap(Launcher launcher, int number);
 
   std::vector<std::string> devices_;  // device 1 and later
   hetcomm_context_t* context_ = nullptr;
@@ -52,4 +55,4 @@ class Session {
   int ranks_ = 1;
 };
 
-}  // namespace bench
+}  // namespace tools

@@ -1,8 +1,8 @@
-#include "bench/session.h"
+#include "tools/common/session.h"
 
 #include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace bench {
+namespace tools {
 namespace {
 
 // Returns the index of |wanted|, a kind or a device as in HETCOMM_DEVICES, in |devices|.
@@ -28,7 +28,7 @@ std::optional<size_t> place_of(const std::vector<std::string>& devices, const st
 // Returns the devices in HETCOMM_DEVICES, and those in |wanted| that it lacks.
 std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
   std::vector<std::string> devices;
-  std::istringstream items(tools::is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "");
+  std::istringstream items(is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "");
   for (std::string item; std::getline(items, item, ',');) {
     if (!item.empty()) devices.push_back(item);
   }
@@ -42,7 +42,7 @@ std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
 // MASTER_PORT.
 void move_master_port(int number) {
   constexpr int kPortsOfOneStore = 17;
-  static const int first = tools::is_set("MASTER_PORT") ? std::atoi(std::getenv("MASTER_PORT")) : 0;
+  static const int first = is_set("MASTER_PORT") ? std::atoi(std::getenv("MASTER_PORT")) : 0;
   if (first == 0 || number == 0) return;
   setenv("MASTER_PORT", std::to_string(first + number * kPortsOfOneStore).c_str(), 1);
 }
@@ -55,7 +55,7 @@ int32_t progress_option(const std::string& progress) {
 }  // namespace
 
 void fail(const std::string& text) {
-  std::fprintf(stderr, "hetcomm_bench: %s\n", text.c_str());
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, text.c_str());
   std::fflush(nullptr);
   // No destructors run: they would wait for peers that may have ended.
   _exit(1);
@@ -68,29 +68,18 @@ void require(hetcomm_status_t status, const char* what) {
                    *detail != '\0' ? detail : hetcomm_status_text(status)));
 }
 
-Session::Session(tools::Launcher launcher, int number, const Work& work,
-                 const std::vector<std::string>& devices, std::string settings) {
-  devices_ = devices_for(devices);
+Session::Session(Launcher launcher, int number, const SessionOptions& options)
+    : devices_(devices_for(options.devices)) {
+  std::string settings = options.settings;
   if (!devices_.empty()) {
     settings +=
         fmt::format("{}HETCOMM_DEVICES={}", settings.empty() ? "" : ";", fmt::join(devices_, ","));
   }
-  const auto set = [&](const char* name, uint64_t value) {
-    if (value == 0) return;
-    settings += fmt::format("{}{}={}", settings.empty() ? "" : ";", name, value);
-  };
-  set("HETCOMM_STAGING_CHUNK", work.staging_chunk);
-  set("HETCOMM_STAGING_DEPTH", static_cast<uint64_t>(work.staging_depth));
-  set("HETCOMM_RAILS", static_cast<uint64_t>(work.rails));
-  if (!work.pin.empty()) {
-    settings += fmt::format("{}HETCOMM_STAGING_PIN={}", settings.empty() ? "" : ";",
-                            work.pin == "pinned" ? "on" : "off");
-  }
-  hetcomm_context_options_t options{};
-  options.struct_size = sizeof options;
-  options.progress = progress_option(work.progress);
-  options.settings = settings.empty() ? nullptr : settings.c_str();
-  require(hetcomm_context_create(&options, &context_), "creating the context");
+  hetcomm_context_options_t wishes{};
+  wishes.struct_size = sizeof wishes;
+  wishes.progress = progress_option(options.progress);
+  wishes.settings = settings.empty() ? nullptr : settings.c_str();
+  require(hetcomm_context_create(&wishes, &context_), "creating the context");
   start_bootstrap(launcher, number);
 }
 
@@ -106,9 +95,9 @@ int32_t Session::find_device(const std::string& name) const {
   return static_cast<int32_t>(*place) + 1;
 }
 
-void Session::start_bootstrap(tools::Launcher launcher, int number) {
-  if (launcher != tools::Launcher::kMpi) move_master_port(number);
-  const std::string failure = tools::create_bootstrap(launcher, context_, &bootstrap_);
+void Session::start_bootstrap(Launcher launcher, int number) {
+  if (launcher != Launcher::kMpi) move_master_port(number);
+  const std::string failure = create_bootstrap(launcher, context_, &bootstrap_);
   if (!failure.empty()) fail(failure);
   require(hetcomm_bootstrap_rank(bootstrap_, &rank_, &ranks_), "asking for the rank");
 }
@@ -131,4 +120,4 @@ void Session::destroy_communicator(hetcomm_communicator_t* communicator) {
   require(hetcomm_communicator_destroy(communicator), "destroying the communicator");
 }
 
-}  // namespace bench
+}  // namespace tools
