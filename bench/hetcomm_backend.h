@@ -7,19 +7,14 @@
 
 #include <hetcomm/hetcomm.h>
 
-#include "bench/loops/buffers.h"
 #include "bench/loops/collectives.h"
 #include "bench/loops/samples.h"
+#include "bench/slots.h"
+#include "bench/traffic.h"
 #include "bench/work.h"
 #include "tools/common/session.h"
 
 namespace bench {
-
-// The parts of a buffer that one rank copies to and from the host.
-struct CopyShares {
-  double to_host = 0;
-  double from_host = 0;
-};
 
 class HetcommBackend {
  public:
@@ -33,36 +28,31 @@ class HetcommBackend {
   int rank() const { return session_.rank(); }
   int ranks() const { return session_.ranks(); }
 
-  void prepare(uint64_t bytes, int slots) { make_buffers(bytes, slots, nullptr); }
-  void fill(int slot, uint64_t seed);
-  void clear(int slot);
-  int64_t wrong(int slot, uint64_t seed);
-  volatile uint8_t* watch(int slot) const { return host_.watch(slot); }
-  uint8_t* send_slot(int slot) const { return host_.send_slot(slot); }
+  void prepare(uint64_t bytes, int slots);
+  void fill(int slot, uint64_t seed) { slots_.fill(slot, seed); }
+  void clear(int slot) { slots_.clear(slot); }
+  int64_t wrong(int slot, uint64_t seed) { return slots_.wrong(slot, seed); }
+  volatile uint8_t* watch(int slot) const { return slots_.host().watch(slot); }
+  uint8_t* send_slot(int slot) const { return slots_.host().send_slot(slot); }
+  Slots& slots() { return slots_; }
+  const Traffic& traffic() const { return traffic_; }
   // Returns the path, such as "shm/eager" or "shm/direct", that this rank's messages to the nearest
   // rank, or its operations on the peer's memory, have taken since prepare() or expose().
-  std::string path();
+  std::string path() const { return traffic_.path(remote_ != nullptr); }
 
-  void send(int peer, int slot) { wait(post_send(peer, slot)); }
-  void receive(int peer, int slot) { wait(post_receive(peer, slot)); }
+  void send(int peer, int slot) { tools::wait(post_send(peer, slot)); }
+  void receive(int peer, int slot) { tools::wait(post_receive(peer, slot)); }
   void start_send(int peer, int slot) { requests_.push_back(post_send(peer, slot, group_)); }
   void start_receive(int peer, int slot) { requests_.push_back(post_receive(peer, slot, group_)); }
   void wait_all() {
     if (group_ != nullptr) tools::require(hetcomm_group_start(group_), "starting a group");
-    for (hetcomm_request_t* request : requests_) wait(request);
+    for (hetcomm_request_t* request : requests_) tools::wait(request);
     requests_.clear();
   }
-
-  // Returns the time of one copy of |shares| of a buffer out of device memory and back into it,
-  // repeated for about |seconds|. 0 for host memory.
-  double copy_us(double seconds, const CopyShares& shares);
 
   // Posts |count| sends behind a pending receive, and adds the duration of each call to |samples|.
   // Both ranks call it with the same count.
   void measure_posts(int count, Samples* samples);
-
-  // Returns the average size of the chunks that this rank has staged since prepare(). 0: none.
-  double staged_chunk_bytes() const;
 
   // --- one-sided: with the other of the first two ranks
 
@@ -76,22 +66,23 @@ class HetcommBackend {
     const hetcomm_status_t status = hetcomm_request_test(request, &completion);
     if (status == HETCOMM_PENDING) {
       requests_.push_back(request);
-    } else if (status != HETCOMM_OK || completion.status != HETCOMM_OK) [[unlikely]] {
-      report_failure(status, completion);
+      return;
     }
+    tools::require(status, "putting");
+    tools::require(completion);
   }
   void start_put(int slot) { requests_.push_back(post_put(slot, nullptr)); }
   void start_notified_put(int slot) { requests_.push_back(post_put(slot, &notifying_)); }
   void start_get(int slot) {
     hetcomm_request_t* request = nullptr;
-    tools::require(hetcomm_get(remote_, offset_of(slot), receive_[static_cast<size_t>(slot)],
-                               nullptr, &request),
-                   "getting");
+    tools::require(
+        hetcomm_get(remote_, slots_.offset_of(slot), slots_.receive(slot), nullptr, &request),
+        "getting");
     requests_.push_back(request);
   }
   void start_add(int slot) {
     hetcomm_request_t* request = nullptr;
-    tools::require(hetcomm_fetch_add(remote_, offset_of(slot), 1,
+    tools::require(hetcomm_fetch_add(remote_, slots_.offset_of(slot), 1,
                                      &previous_[static_cast<size_t>(slot)], nullptr, &request),
                    "adding");
     requests_.push_back(request);
@@ -104,7 +95,7 @@ class HetcommBackend {
   void take_notification() {
     hetcomm_notification_t notification;
     tools::require(
-        hetcomm_memory_wait_notification(exposed_, HETCOMM_TIMEOUT_INFINITE, &notification),
+        hetcomm_memory_wait_notification(slots_.exposed(), HETCOMM_TIMEOUT_INFINITE, &notification),
         "waiting for a notification");
   }
 
@@ -114,16 +105,16 @@ class HetcommBackend {
 
   void prepare_collective(Collective operation, uint64_t bytes);
   void run_collective(bool in_place);
-  void slots_to_device();
-  void slots_from_device();
-  uint8_t* receive_slot(int slot) const { return host_.receive_slot(slot); }
+  void slots_to_device() { slots_.write_mirror(); }
+  void slots_from_device() { slots_.read_mirror(); }
+  uint8_t* receive_slot(int slot) const { return slots_.host().receive_slot(slot); }
 
   void send_word(int peer, double value) {
     hetcomm_request_t* request = nullptr;
     tools::require(hetcomm_send(communicator_, peer, kWord,
                                 hetcomm_buffer_host(&value, sizeof value), nullptr, &request),
                    "sending");
-    wait(request);
+    tools::wait(request);
   }
   double receive_word(int peer) {
     double value = 0;
@@ -131,7 +122,7 @@ class HetcommBackend {
     tools::require(hetcomm_recv(communicator_, peer, kWord, HETCOMM_EXACT_TAG,
                                 hetcomm_buffer_host(&value, sizeof value), nullptr, &request),
                    "receiving");
-    wait(request);
+    tools::wait(request);
     return value;
   }
 
@@ -139,9 +130,6 @@ class HetcommBackend {
   static constexpr uint64_t kData = 1;
   static constexpr uint64_t kWord = 2;
   static constexpr uint64_t kExport = 3;
-  static constexpr size_t kMaxTransports = 8;
-  // Limit on the operations that are tried until the peer's memory is mapped.
-  static constexpr int kMaxFirstOperations = 100;
 
   // Returns options that order the operations by the stream, if there is one.
   const hetcomm_operation_options_t* in_order(hetcomm_group_t* group) {
@@ -151,60 +139,35 @@ class HetcommBackend {
   }
   hetcomm_request_t* post_send(int peer, int slot, hetcomm_group_t* group = nullptr) {
     hetcomm_request_t* request = nullptr;
-    tools::require(hetcomm_send(communicator_, peer, kData, send_[static_cast<size_t>(slot)],
-                                in_order(group), &request),
-                   "sending");
+    tools::require(
+        hetcomm_send(communicator_, peer, kData, slots_.send(slot), in_order(group), &request),
+        "sending");
     return request;
   }
   hetcomm_request_t* post_receive(int peer, int slot, hetcomm_group_t* group = nullptr) {
     hetcomm_request_t* request = nullptr;
-    tools::require(hetcomm_recv(communicator_, peer, kData, HETCOMM_EXACT_TAG,
-                                receive_[static_cast<size_t>(slot)], in_order(group), &request),
+    tools::require(hetcomm_recv(communicator_, peer, kData, HETCOMM_EXACT_TAG, slots_.receive(slot),
+                                in_order(group), &request),
                    "receiving");
     return request;
   }
   hetcomm_request_t* post_put(int slot, const hetcomm_operation_options_t* options) {
     hetcomm_request_t* request = nullptr;
     tools::require(
-        hetcomm_put(remote_, offset_of(slot), send_[static_cast<size_t>(slot)], options, &request),
+        hetcomm_put(remote_, slots_.offset_of(slot), slots_.send(slot), options, &request),
         "putting");
     return request;
   }
-  uint64_t offset_of(int slot) const {
-    return SlotMemory::stride(bytes_) * static_cast<uint64_t>(slot);
-  }
-  static void wait(hetcomm_request_t* request) {
-    hetcomm_completion_t completion;
-    const hetcomm_status_t status =
-        hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion);
-    if (status != HETCOMM_OK || completion.status != HETCOMM_OK) [[unlikely]] {
-      report_failure(status, completion);
-    }
-  }
-  [[noreturn]] static void report_failure(hetcomm_status_t status,
-                                          const hetcomm_completion_t& completion);
-
-  void make_buffers(uint64_t bytes, int slots, const Exposed* exposed);
-  hetcomm_memory_t* allocate(uint64_t size);
-  void free_memory();
+  // Ends the access to the memory that the peer has exposed, and the peer's to this rank's.
+  void forget_peer();
   hetcomm_remote_memory_t* exchange(hetcomm_memory_t* memory);
   void warm_up(Exposed exposed);
-  std::vector<hetcomm_counters_t> counters() const;
-  uint64_t direct_operations() const;
-  hetcomm_counters_t since_counted(const hetcomm_counters_t& now) const;
 
   const tools::Session& session_;
   hetcomm_communicator_t* communicator_;
-  int32_t device_ = HETCOMM_DEVICE_HOST;
-  uint64_t bytes_ = 0;
-  HostBuffers host_;                         // unused unless the device is the host
-  std::vector<hetcomm_memory_t*> memories_;  // device memory, and the exposed memory
-  std::vector<hetcomm_buffer_t> send_;
-  std::vector<hetcomm_buffer_t> receive_;
+  Slots slots_;
+  Traffic traffic_;
   std::vector<hetcomm_request_t*> requests_;
-  std::vector<hetcomm_counters_t> counted_;
-  std::vector<uint8_t> scratch_;
-  hetcomm_memory_t* exposed_ = nullptr;  // one of memories_
   hetcomm_remote_memory_t* remote_ = nullptr;
   hetcomm_operation_options_t notifying_{};
   hetcomm_operation_options_t ordered_{};  // ordered by a stream if the work asks for one

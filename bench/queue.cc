@@ -85,15 +85,6 @@ class Compute {
   volatile uint64_t sink_ = 1;
 };
 
-void wait(hetcomm_request_t* request) {
-  hetcomm_completion_t completion{};
-  tools::require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
-  if (completion.status != HETCOMM_OK) {
-    tools::fail(fmt::format("an item ended in {}: {}", hetcomm_status_name(completion.status),
-                            completion.text));
-  }
-}
-
 // Buffers of one size, on a device or on the host.
 class Buffers {
  public:
@@ -175,7 +166,7 @@ class Way {
     hetcomm_request_t* request = nullptr;
     tools::require(hetcomm_send(communicator_, peer_, tag_, next_buffer(), nullptr, &request),
                    "sending");
-    wait(request);
+    tools::wait(request);
   }
   hetcomm_request_t* start_receiving() {
     hetcomm_request_t* request = nullptr;
@@ -184,7 +175,7 @@ class Way {
                    "receiving");
     return request;
   }
-  void receive_now() { wait(start_receiving()); }
+  void receive_now() { tools::wait(start_receiving()); }
 
  private:
   hetcomm_buffer_t next_buffer() { return buffers_.next(); }
@@ -199,7 +190,7 @@ class Way {
     running_.push_back(request);
   }
   void wait_for_oldest() {
-    wait(running_.front());
+    tools::wait(running_.front());
     running_.pop_front();
   }
 
@@ -304,7 +295,7 @@ class Pass {
   static void exchange(Way& out, Way& in) {
     hetcomm_request_t* const receive = in.start_receiving();
     out.send_now();
-    wait(receive);
+    tools::wait(receive);
   }
   void first_stage_by_messages(Compute& compute) {
     for (int i = 0; i < items_; ++i) {
@@ -362,7 +353,7 @@ double larger(hetcomm_communicator_t* communicator, double own) {
                                    hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
                                    HETCOMM_REDUCE_MAX, nullptr, &request),
                  "comparing times");
-  wait(request);
+  tools::wait(request);
   return result;
 }
 

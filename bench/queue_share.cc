@@ -86,14 +86,8 @@ class End {
     requests_.push_back(request);
   }
   uint64_t take() {
-    hetcomm_completion_t completion{};
-    tools::require(hetcomm_request_wait(requests_.front(), HETCOMM_TIMEOUT_INFINITE, &completion),
-                   "waiting");
+    const hetcomm_completion_t completion = tools::wait(requests_.front());
     requests_.pop_front();
-    if (completion.status != HETCOMM_OK) {
-      tools::fail(fmt::format("an item ended in {}: {}", hetcomm_status_name(completion.status),
-                              completion.text));
-    }
     return completion.bytes_received;
   }
 

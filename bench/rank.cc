@@ -13,6 +13,7 @@
 #include "bench/post.h"
 #include "bench/staging.h"
 #include "tools/common/mpi/bridge.h"
+#include "tools/common/texts.h"
 
 namespace bench {
 namespace {
@@ -87,34 +88,10 @@ class Control {
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  void send(const std::string& text) {
-    hetcomm_request_t* request = nullptr;
-    tools::require(hetcomm_send(communicator_, 1 - session_.rank(), 0,
-                                hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
-                   "sending to the other host");
-    wait(request);
-  }
-  std::string receive() {
-    hetcomm_completion_t message{};
-    tools::require(hetcomm_probe(communicator_, 1 - session_.rank(), 0, HETCOMM_EXACT_TAG,
-                                 HETCOMM_TIMEOUT_INFINITE, &message),
-                   "waiting for the other host");
-    std::string text(static_cast<size_t>(message.bytes_sent), '\0');
-    hetcomm_request_t* request = nullptr;
-    tools::require(hetcomm_recv(communicator_, 1 - session_.rank(), 0, HETCOMM_EXACT_TAG,
-                                hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
-                   "receiving from the other host");
-    wait(request);
-    return text;
-  }
+  void send(const std::string& text) { tools::send_text(communicator_, 1 - session_.rank(), text); }
+  std::string receive() { return tools::receive_text(communicator_, 1 - session_.rank()); }
 
  private:
-  static void wait(hetcomm_request_t* request) {
-    hetcomm_completion_t completion;
-    tools::require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
-    if (completion.status != HETCOMM_OK) tools::fail(completion.text);
-  }
-
   tools::Session session_;
   hetcomm_communicator_t* communicator_ = nullptr;
 };

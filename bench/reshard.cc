@@ -22,15 +22,6 @@ double now_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-void wait(hetcomm_request_t* request) {
-  hetcomm_completion_t completion{};
-  tools::require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
-  if (completion.status != HETCOMM_OK) {
-    tools::fail(fmt::format("an execution ended in {}: {}", hetcomm_status_name(completion.status),
-                            completion.text));
-  }
-}
-
 // Returns the largest of all ranks' values, on all ranks.
 double largest(hetcomm_communicator_t* communicator, double own) {
   double result = 0;
@@ -39,7 +30,7 @@ double largest(hetcomm_communicator_t* communicator, double own) {
                                    hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
                                    HETCOMM_REDUCE_MAX, nullptr, &request),
                  "comparing times");
-  wait(request);
+  tools::wait(request);
   return result;
 }
 
@@ -189,7 +180,7 @@ class Candidate {
     const double start = now_us();
     hetcomm_request_t* request = nullptr;
     tools::require(hetcomm_reshard_start(plan_, &from, &to, nullptr, &request), "starting");
-    wait(request);
+    tools::wait(request);
     return largest(communicator, now_us() - start);
   }
   void add(double us) { times_.push_back(us); }

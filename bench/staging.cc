@@ -86,8 +86,8 @@ Stage measure_wire(HetcommBackend& backend, const Workload& workload, const Poin
 Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
   const auto own = [&] {
     const ProcessorShare share;
-    const double us = backend.copy_us(workload.seconds,
-                                      shares_of(workload.test, backend.rank(), backend.ranks()));
+    const double us = backend.slots().copy_us(
+        workload.seconds, shares_of(workload.test, backend.rank(), backend.ranks()));
     return Stage{.us = us, .processor_us = us * share.value()};
   };
   // Measure one rank after the other, so that their copies do not disturb each other.
@@ -126,7 +126,7 @@ void run_staging(const tools::Session& session, hetcomm_communicator_t* communic
     HetcommBackend backend(session, communicator, work);
     Measurement both = measure_operation(backend, workload, point);
     if (session.rank() > 1) continue;
-    both.chunk_bytes = chunk_of_both(backend, backend.staged_chunk_bytes());
+    both.chunk_bytes = chunk_of_both(backend, backend.traffic().staged_chunk_bytes());
     const Stage copies = measure_copies(backend, workload);
     both.wire_us = wire.us;
     both.copy_us = copies.us;

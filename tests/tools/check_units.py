@@ -27,7 +27,6 @@ MAX_METHODS = 45
 
 # Class -> members, methods.
 LARGE_CLASSES = {
-    "bench/hetcomm_backend:HetcommBackend": (20, 52),
     "python/src/torch/process_group:ProcessGroup": (14, 72),
 }
 

@@ -68,6 +68,13 @@ void require(hetcomm_status_t status, const char* what) {
                    *detail != '\0' ? detail : hetcomm_status_text(status)));
 }
 
+void fail(const hetcomm_completion_t& completion) {
+  fail(fmt::format("{}: {}", hetcomm_status_name(completion.status),
+                   completion.text != nullptr && *completion.text != '\0'
+                       ? completion.text
+                       : hetcomm_status_text(completion.status)));
+}
+
 Session::Session(Launcher launcher, int number, const SessionOptions& options)
     : devices_(devices_for(options.devices)) {
   std::string settings = options.settings;

@@ -17,6 +17,21 @@ namespace tools {
 // Ends the process unless |status| is OK. |what| describes the call.
 void require(hetcomm_status_t status, const char* what);
 
+// Ends the process unless the operation has succeeded.
+[[noreturn]] void fail(const hetcomm_completion_t& completion);
+inline void require(const hetcomm_completion_t& completion) {
+  if (completion.status != HETCOMM_OK) [[unlikely]]
+    fail(completion);
+}
+
+// Waits for |request|, whose operation has to succeed.
+inline hetcomm_completion_t wait(hetcomm_request_t* request) {
+  hetcomm_completion_t completion;
+  require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+  require(completion);
+  return completion;
+}
+
 struct SessionOptions {
   std::string progress;              // "caller", "thread"; "": HETCOMM_PROGRESS
   std::vector<std::string> devices;  // each a kind or a device as in HETCOMM_DEVICES

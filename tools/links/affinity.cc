@@ -11,9 +11,9 @@
 
 #include "src/present/statistics.h"
 #include "tools/common/session.h"
+#include "tools/common/texts.h"
 #include "tools/links/affinity_plan.h"
 #include "tools/links/links_flows.h"
-#include "tools/links/texts.h"
 
 namespace tools {
 namespace {

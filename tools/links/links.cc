@@ -10,9 +10,9 @@
 
 #include "tools/common/plan_answer.h"
 #include "tools/common/session.h"
+#include "tools/common/texts.h"
 #include "tools/links/links_flows.h"
 #include "tools/links/links_plan.h"
-#include "tools/links/texts.h"
 
 namespace tools {
 namespace {

@@ -24,10 +24,6 @@ int64_t steady_ns() {
       .count();
 }
 
-void require_completion(const hetcomm_completion_t& completion) {
-  if (completion.status != HETCOMM_OK) fail(completion.text);
-}
-
 // Chooses the message size of one sender. It doubles while a window of messages takes less than
 // 100 ms, or while the larger size is faster.
 class MessageSize {
@@ -219,7 +215,7 @@ class FlowRunner {
     require(hetcomm_request_wait_any(count, requests_.data(), HETCOMM_TIMEOUT_INFINITE, &index,
                                      &completion_),
             "waiting for a message");
-    require_completion(completion_);
+    require(completion_);
     Slot& slot = slots_[(first_ + index) % count];
     slot.request = nullptr;
     return slot;
@@ -269,9 +265,7 @@ void transfer_word(hetcomm_communicator_t* communicator, int peer, bool sends, u
                 : hetcomm_recv(communicator, peer, kLatencyTag, HETCOMM_EXACT_TAG, buffer, nullptr,
                                &request),
           "measuring the latency");
-  hetcomm_completion_t completion;
-  require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
-  require_completion(completion);
+  wait(request);
 }
 
 }  // namespace

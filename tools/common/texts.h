@@ -1,4 +1,4 @@
-// Sends and receives the texts that the ranks of a job exchange to plan a measurement.
+// Sends and receives texts between ranks: plans of a measurement, and results.
 #pragma once
 
 #include <string>

@@ -1,0 +1,73 @@
+// The buffers that a work sends from and receives into: slots in host memory, or in memory of a
+// device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+#include "bench/loops/buffers.h"
+#include "tools/common/session.h"
+
+namespace bench {
+
+// The parts of a buffer that one rank copies to and from the host.
+struct CopyShares {
+  double to_host = 0;
+  double from_host = 0;
+};
+
+class Slots {
+ public:
+  // |session| must outlive this object. |device| is one of its context.
+  Slots(const tools::Session& session, int32_t device) : session_(session), device_(device) {}
+  ~Slots() { free(); }
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+
+  // Makes |slots| buffers of |bytes| for each direction. Those on the |exposed| side, if any, are
+  // in memory that can be registered.
+  void make(uint64_t bytes, int slots, const Exposed* exposed);
+  // Makes one slot of |bytes| for each direction, and one in host memory beside them.
+  void make_mirrored(uint64_t bytes);
+  void free();
+
+  bool on_host() const { return device_ == HETCOMM_DEVICE_HOST; }
+  uint64_t bytes() const { return bytes_; }
+  const hetcomm_buffer_t& send(int slot) const { return send_[static_cast<size_t>(slot)]; }
+  const hetcomm_buffer_t& receive(int slot) const { return receive_[static_cast<size_t>(slot)]; }
+  // Returns the memory of the exposed side. Null: there is none.
+  hetcomm_memory_t* exposed() const { return exposed_; }
+  uint64_t offset_of(int slot) const {
+    return SlotMemory::stride(bytes_) * static_cast<uint64_t>(slot);
+  }
+  // Returns the slots in host memory: the buffers themselves, or their mirror.
+  const HostBuffers& host() const { return host_; }
+
+  void fill(int slot, uint64_t seed);
+  void clear(int slot);
+  int64_t wrong(int slot, uint64_t seed);
+  // Copy both mirrored slots to the device, and back.
+  void write_mirror();
+  void read_mirror();
+
+  // Returns the time of one copy of |shares| of a buffer out of device memory and back into it,
+  // repeated for about |seconds|. 0 for host memory.
+  double copy_us(double seconds, const CopyShares& shares);
+
+ private:
+  hetcomm_memory_t* allocate(uint64_t size);
+
+  const tools::Session& session_;
+  const int32_t device_;
+  uint64_t bytes_ = 0;
+  HostBuffers host_;                         // unused unless on the host or mirrored
+  std::vector<hetcomm_memory_t*> memories_;  // device memory, and the exposed memory
+  std::vector<hetcomm_buffer_t> send_;
+  std::vector<hetcomm_buffer_t> receive_;
+  std::vector<uint8_t> scratch_;
+  hetcomm_memory_t* exposed_ = nullptr;  // one of memories_
+};
+
+}  // namespace bench

@@ -1,0 +1,39 @@
+// The counters of a communicator as the path of a measurement's bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+#include "tools/common/session.h"
+
+namespace bench {
+
+// Counts what this rank and the nearest one exchange from mark() on.
+class Traffic {
+ public:
+  // |session| and |communicator| must outlive this object.
+  Traffic(const tools::Session& session, hetcomm_communicator_t* communicator)
+      : session_(session), communicator_(communicator) {}
+
+  void mark() { marked_ = counters(); }
+  // Returns the path of most messages, such as "shm/eager". |one_sided|: of most operations on the
+  // peer's memory, such as "shm/direct".
+  std::string path(bool one_sided) const;
+  // Returns the average size of the chunks that this rank has staged. 0: none.
+  double staged_chunk_bytes() const;
+  // Returns how many operations the peer had no part in, since the communicator exists.
+  uint64_t direct_operations() const;
+
+ private:
+  std::vector<hetcomm_counters_t> counters() const;
+  hetcomm_counters_t since_marked(const hetcomm_counters_t& now) const;
+
+  const tools::Session& session_;
+  hetcomm_communicator_t* const communicator_;
+  std::vector<hetcomm_counters_t> marked_;
+};
+
+}  // namespace bench
