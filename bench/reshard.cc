@@ -9,7 +9,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/reshard_flows.h"
+#include "tools/links/reshard_flows.h"
 
 namespace bench {
 namespace {
@@ -300,7 +300,7 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
     }
   }
   std::vector<ReshardRow> rows;
-  for (const Scenario& scenario : scenarios(kSide, options.bytes)) {
+  for (const tools::Scenario& scenario : tools::scenarios(kSide, options.bytes)) {
     const std::vector<uint64_t> shape = tools::shape_for(scenario.bytes);
     for (const tools::ReshardCase& each : cases) {
       if (each.source.ranks() > kSide || each.destination.ranks() > kSide) {
@@ -320,10 +320,11 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
                          .layouts = tools::word_of(each),
                          .strategy = strategy,
                          .bytes = shape[0] * shape[1] * shape[2] * sizeof(float)};
-          const std::string plan = draft(scenario, source, destination, strategy, &row.refused);
+          const std::string plan =
+              tools::draft(scenario, source, destination, strategy, &row.refused);
           if (row.refused.empty()) {
             read_plan(plan, &row, &barred);
-            summarize({simulate(scenario, plan)}, &row);
+            summarize({tools::simulate(scenario, plan)}, &row);
           }
           rows.push_back(std::move(row));
         }

@@ -2,7 +2,7 @@
 // another, as compared in HetAuto's appendix E.
 //
 // With a job, the first half of the ranks has the tensor, and the second half receives it. Without
-// a job, plans for two clusters are simulated on link models (reshard_flows.h).
+// a job, plans for two clusters are simulated on link models (tools/links/reshard_flows.h).
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 
 Properties: every format holds what it promises and --check finds every byte right; bad options end
 with status 2 and a text that names them; a missing peer is named and costs only itself; no run
-leaves a process behind, not even one that is interrupted; a rank that dies ends the run.
+leaves a process behind, not even one that is interrupted; a rank that dies ends the run; a simulation of flows
+confirms the choice of a resharding plan.
 
 Usage: bench_tool_test.py PATH_OF_HETCOMM_BENCH [unittest options]
 """
@@ -339,6 +340,28 @@ class Formats(Runs):
         rows = json.loads(self.run_ok("latency,bandwidth", "-b", "0", "-e", "1", "--check",
                                       "--seconds", "0.002", "--format", "json"))["rows"]
         self.assertEqual({row["bytes"] for row in rows}, {0, 1})
+
+
+class Simulation(Runs):
+    def test_auto_is_close_to_the_best_plan_that_it_may_choose(self):
+        """The simulation of flows knows nothing of the forecasts by which auto chooses."""
+        cases = ["16x1:1x16", "8x2:4x4", "4x4:2x2r4", "2x2p4:4x4", "1x1:1x1r16"]
+        rows = json.loads(self.run_ok("reshard", "--simulate", "--cases", ",".join(cases), "--format",
+                                      "json"))
+        plans = {}
+        for row in rows:
+            plans.setdefault((row["scenario"], row["layouts"]), {})[row["strategy"]] = row
+        self.assertEqual(len(plans), 7 * len(cases))
+        slowest = 0
+        for where, plan in plans.items():
+            with self.subTest(where):
+                times = {strategy: row["median_us"] for strategy, row in plan.items()
+                         if "refused" not in row and "barred" not in row}
+                best = min(time for strategy, time in times.items() if strategy != "auto")
+                self.assertGreater(best, 0)
+                self.assertLessEqual(times["auto"], 1.05 * best, times)
+                slowest = max(slowest, max(times.values()) / best)
+        self.assertGreater(slowest, 1.3, "strategies that all take the same time tell nothing")
 
 
 class Overlap(Runs):

@@ -9,7 +9,7 @@
 
 #include "tools/common/reshard_cases.h"
 
-namespace bench {
+namespace tools {
 
 // Two clusters with the same number of ranks.
 struct Scenario {
@@ -29,11 +29,11 @@ struct Scenario {
 std::vector<Scenario> scenarios(int ranks, uint64_t bytes);
 
 // Returns the plan as JSON, or "" with the reason in |*refused|. Throws std::runtime_error.
-std::string draft(const Scenario& scenario, const tools::LayoutHandle& source,
-                  const tools::LayoutHandle& destination, const std::string& strategy,
+std::string draft(const Scenario& scenario, const LayoutHandle& source,
+                  const LayoutHandle& destination, const std::string& strategy,
                   std::string* refused);
 
 // Returns the microseconds until the last byte of |plan|, in the format of draft(), has arrived.
 double simulate(const Scenario& scenario, const std::string& plan);
 
-}  // namespace bench
+}  // namespace tools

@@ -1,4 +1,4 @@
-#include "bench/reshard_flows.h"
+#include "tools/links/reshard_flows.h"
 
 #include <algorithm>
 #include <limits>
@@ -11,7 +11,7 @@
 
 #include "tools/common/plan_answer.h"
 
-namespace bench {
+namespace tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -285,19 +285,19 @@ std::vector<Scenario> scenarios(int ranks, uint64_t bytes) {
   return {slow, wide, thin, hosts, far, near, narrow};
 }
 
-std::string draft(const Scenario& scenario, const tools::LayoutHandle& source,
-                  const tools::LayoutHandle& destination, const std::string& strategy,
+std::string draft(const Scenario& scenario, const LayoutHandle& source,
+                  const LayoutHandle& destination, const std::string& strategy,
                   std::string* refused) {
   const Network network(scenario);
   std::vector<std::string> hosts;
   for (int rank = 0; rank < 2 * scenario.ranks; ++rank) {
     hosts.push_back(fmt::format("h{:03}", network.host(rank)));
   }
-  Json question = tools::draft_question(source, destination, strategy);
+  Json question = draft_question(source, destination, strategy);
   question["links"] = {{"model", Json::parse(model_of(scenario))}, {"hosts", hosts}};
   try {
-    return tools::plan_answer(hetcomm_draft_reshard, question.dump(), HETCOMM_PLAN_JSON);
-  } catch (const tools::PlanError& error) {
+    return plan_answer(hetcomm_draft_reshard, question.dump(), HETCOMM_PLAN_JSON);
+  } catch (const PlanError& error) {
     if (error.status() != HETCOMM_UNSUPPORTED) throw;
     *refused = error.what();
     return "";
@@ -308,4 +308,4 @@ double simulate(const Scenario& scenario, const std::string& plan) {
   return Simulation(scenario, Json::parse(plan)).run();
 }
 
-}  // namespace bench
+}  // namespace tools
