@@ -33,18 +33,21 @@ void add_note(const std::string& note, Report* report) {
 // One work, the implementations that take part, and their trials.
 struct Contest {
   const Work* work = nullptr;
+  size_t number = 0;  // of the work
   std::vector<size_t> entrants;
   std::vector<std::vector<Trial>> trials;  // by implementation
 };
 
-Contest make_contest(const Work& work, const std::vector<Implementation>& implementations,
-                     Report* report) {
+Contest make_contest(const std::vector<Work>& works, size_t number,
+                     const std::vector<Implementation>& implementations, Report* report) {
+  const Work& work = works[number];
   Contest contest;
   contest.work = &work;
+  contest.number = number;
   contest.trials.resize(implementations.size());
   for (size_t i = 0; i < implementations.size(); ++i) {
     const Implementation& implementation = implementations[i];
-    const std::string refusal = implementation.refusal ? implementation.refusal(work) : "";
+    const std::string& refusal = implementation.works.at(number).refusal;
     if (refusal.empty()) {
       contest.entrants.push_back(i);
     } else if (refusal != "not over this transport") {
@@ -56,13 +59,14 @@ Contest make_contest(const Work& work, const std::vector<Implementation>& implem
   return contest;
 }
 
-std::string one_trial(const Implementation& implementation, const Work& work, int round,
+std::string one_trial(const Implementation& implementation, const Contest& contest, int round,
                       double silence_seconds, std::vector<Trial>* trials) {
   Trial trial;
   trial.round = round;
   const double before = probe_hand_over_us();
-  const std::string failure = measure(implementation, work, silence_seconds,
-                                      [&](const Row& row) { trial.rows.push_back(row); });
+  const std::string failure =
+      measure(implementation, contest.number, *contest.work, silence_seconds,
+              [&](const Row& row) { trial.rows.push_back(row); });
   const double after = probe_hand_over_us();
   trial.placement = placement_between(before, after);
   trial.hand_over_us = (before + after) / 2;
@@ -168,8 +172,8 @@ std::string run_rounds(const std::vector<Implementation>& implementations, int r
         tell(fmt::format("round {}/{}: {} over {}: {}", round + 1, rounds,
                          contest.work->workload.test, contest.work->transport,
                          implementation.info.name));
-        const std::string failure = one_trial(implementation, *contest.work, round, silence_seconds,
-                                              &contest.trials[index]);
+        const std::string failure =
+            one_trial(implementation, contest, round, silence_seconds, &contest.trials[index]);
         if (failure.empty()) continue;
         if (index == 0) return failure;
         std::erase(contest.entrants, index);
@@ -247,7 +251,9 @@ std::string compare(const std::vector<Implementation>& implementations,
                     const std::vector<Work>& works, int rounds, double silence_seconds,
                     const std::function<void(const std::string&)>& tell, Report* report) {
   std::vector<Contest> contests;
-  for (const Work& work : works) contests.push_back(make_contest(work, implementations, report));
+  for (size_t number = 0; number < works.size(); ++number) {
+    contests.push_back(make_contest(works, number, implementations, report));
+  }
   for (size_t i = 1; i < implementations.size(); ++i) {
     const bool enters = std::any_of(contests.begin(), contests.end(), [&](const Contest& contest) {
       return std::count(contest.entrants.begin(), contest.entrants.end(), i) > 0;

@@ -157,7 +157,7 @@ OPTIONS
   Comparison
       --compare PEER,... any of ucx, mpi, gloo, iperf3, memcpy, perftest. Peers
                          come from build/peers (`make peers` installs current
-                         releases), else from the system.
+                         releases), else from the system. Needs Python 3.
       --rounds N         rounds (15), also of --interleave. Each measures every
                          implementation once.
       --peers DIR        folder of installed peers (build/peers)
@@ -166,9 +166,11 @@ OPTIONS
   Output
       --format FORMAT    table, osu, csv or json (table)
   -o, --output FILE      write there, not to standard output
-      --plot FILE.svg    draw medians by size: of the rounds of a comparison, else
+      --plot FILE        draw medians by size: of the rounds of a comparison, else
                          of single messages or windows. A colour stands for an
-                         implementation, dashes for a transport.
+                         implementation, dashes for a transport. SVG, or by the
+                         name .png or .pdf. Needs Python 3 and matplotlib, but for
+                         links.
       --timeout S        give up when nothing was measured for S seconds (300)
   -h, --help             this text
   -V, --version          version and build
@@ -224,6 +226,7 @@ ENVIRONMENT
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
                          make this process one rank of a job, as torchrun does
   HETCOMM_*              settings of the library; hetcomm_info --variables
+  HETCOMM_PYTHON         interpreter for --compare and --plot (python3 in PATH)
   CXX                    compiler for the runners of the peers
 
 EXIT STATUS

@@ -21,9 +21,10 @@
 
 #include "bench/compare.h"
 #include "bench/implementation.h"
+#include "bench/memcpy.h"
 #include "bench/options.h"
-#include "bench/peers/peers.h"
 #include "bench/probe.h"
+#include "bench/python.h"
 #include "bench/queue.h"
 #include "bench/queue_share.h"
 #include "bench/rank.h"
@@ -93,6 +94,31 @@ bool can_write(const std::string& path) {
   return opened;
 }
 
+bool draw_file(const Options& options, const std::string& json) {
+  const std::string failure = draw(json, options.output.plot);
+  if (failure.empty()) return true;
+  std::fprintf(stderr, "hetcomm_bench: cannot draw %s: %s\n", options.output.plot.c_str(),
+               failure.c_str());
+  return false;
+}
+
+// Whether this process may have to draw: rank 0, or a process that is no rank.
+bool may_draw() {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (tools::is_set(name)) return std::strcmp(std::getenv(name), "0") == 0;
+  }
+  return true;
+}
+
+// Whether nothing is missing for the options that need Python. Says what is. Called before a long
+// measurement, whose result would otherwise be lost.
+bool has_python(const Options& options) {
+  if (!options.comparison.peers.names.empty() && !driver_serves("--compare")) return false;
+  // The library itself draws links.
+  const bool draws = !options.output.plot.empty() && !options.measures_links() && may_draw();
+  return !draws || driver_serves("--plot");
+}
+
 std::string render(const Report& report, const std::string& format) {
   if (format == "json") return render_json(report);
   if (format == "csv") return render_csv(report);
@@ -112,7 +138,7 @@ int finish(const Options& options, Report report) {
   } else {
     written = write_file(options.output.file, text);
   }
-  if (!options.output.plot.empty()) written &= write_file(options.output.plot, render_svg(report));
+  if (!options.output.plot.empty()) written &= draw_file(options, render_json(report));
   int64_t wrong = 0;
   for (const Row& row : report.rows) {
     wrong += std::max<int64_t>(row.measured.wrong, 0);
@@ -163,13 +189,14 @@ std::string placement_note(double before, double after) {
 
 int drive_alone(const Options& options, const std::vector<Work>& works, Report report) {
   ProgressLine progress;
-  const Implementation hetcomm = make_hetcomm();
+  const Implementation hetcomm = make_hetcomm(works);
   const double before = probe_hand_over_us();
-  for (const Work& work : works) {
+  for (size_t number = 0; number < works.size(); ++number) {
+    const Work& work = works[number];
     size_t done = 0;
     progress.show(fmt::format("{} over {}", work.workload.test, work.transport));
     const std::string failure =
-        measure(hetcomm, work, options.meeting.silence_seconds, [&](const Row& row) {
+        measure(hetcomm, number, work, options.meeting.silence_seconds, [&](const Row& row) {
           report.rows.push_back(row);
           progress.show(fmt::format("{} over {}: {} of {} sizes ({} bytes: {})", work.workload.test,
                                     work.transport, ++done, work.workload.points.size(),
@@ -186,29 +213,17 @@ int drive_alone(const Options& options, const std::vector<Work>& works, Report r
   return finish(options, std::move(report));
 }
 
-// Returns hetcomm first, then every requested peer that is available. Missing peers are named on
-// standard error and in the report.
-std::vector<Implementation> collect(const Options& options, Builder& builder, Report* report) {
-  std::vector<Implementation> implementations = {make_hetcomm()};
-  for (const std::string& name : options.comparison.with) {
-    std::string complaint;
-    std::vector<Implementation> found =
-        find_peers(name, options.comparison.peers, builder, &complaint);
-    if (!complaint.empty()) {
-      std::fprintf(stderr, "hetcomm_bench: --compare %s: %s\n", name.c_str(), complaint.c_str());
-      report->notes.push_back(fmt::format("{}: {}", name, complaint));
-    }
-    for (Implementation& entry : found) implementations.push_back(std::move(entry));
-  }
-  return implementations;
-}
-
 int drive_comparison(const Options& options, const std::vector<Work>& works, Report report) {
-  Builder builder(peers_folder(options.comparison.peers));
   ProgressLine progress;
   progress.show("looking for the peers");
-  const std::vector<Implementation> implementations = collect(options, builder, &report);
+  Peers peers(options.comparison.peers, works);
   progress.clear();
+  std::vector<Implementation> implementations = {make_hetcomm(works)};
+  for (Implementation& peer : peers.take()) implementations.push_back(std::move(peer));
+  for (const auto& [name, complaint] : peers.complaints()) {
+    std::fprintf(stderr, "hetcomm_bench: --compare %s: %s\n", name.c_str(), complaint.c_str());
+    report.notes.push_back(fmt::format("{}: {}", name, complaint));
+  }
   if (implementations.size() == 1) {
     std::fputs("hetcomm_bench: there is nothing to compare with\n", stderr);
     return kFailed;
@@ -250,12 +265,13 @@ int run_between_hosts(const Options& options, Report report) {
 }
 
 int run_launched(tools::Launcher launcher, const Options& options, Report report) {
-  if (!options.comparison.with.empty()) {
+  if (!options.comparison.peers.names.empty()) {
     std::fprintf(
         stderr,
         "hetcomm_bench: --compare starts its own processes: run it without mpirun or torchrun\n");
     return kUsage;
   }
+  if (!has_python(options)) return kUsage;
   report.rows = run_in_job(launcher, make_works(options, true));
   return report.rows.empty() ? kOk : finish(options, std::move(report));
 }
@@ -393,7 +409,7 @@ int run_reshard(tools::Launcher launcher, const Options& options) {
   if (rows.empty()) return kOk;
   bool good =
       print(options, options.output.format == "json" ? reshard_json(rows) : reshard_table(rows));
-  if (!options.output.plot.empty()) good &= write_file(options.output.plot, reshard_svg(rows));
+  if (!options.output.plot.empty()) good &= draw_file(options, reshard_json(rows));
   return good ? kOk : kFailed;
 }
 
@@ -452,11 +468,13 @@ int run_program(int argc, char** argv) {
   const Parsed parsed = parse_options(argc, argv, &options);
   if (parsed != Parsed::kRun) return parsed == Parsed::kDone ? kOk : kUsage;
   Report report = start_report(argc, argv);
-  if (options.meeting.listen || !options.meeting.host.empty())
-    return run_between_hosts(options, std::move(report));
+  if (options.meeting.listen || !options.meeting.host.empty()) {
+    return has_python(options) ? run_between_hosts(options, std::move(report)) : kUsage;
+  }
   const tools::Launcher launcher = tools::detect_launcher();
   if (options.measures_job()) {
     if (!can_write(options.output.file) || !can_write(options.output.plot)) return kFailed;
+    if (!has_python(options)) return kUsage;
     if (options.reshard.simulate) return run_reshard(launcher, options);
     if (launcher == tools::Launcher::kNone) return drive_job_test(options, argc, argv);
     const int status = options.measures_reshard() ? run_reshard(launcher, options)
@@ -468,10 +486,12 @@ int run_program(int argc, char** argv) {
   }
   if (launcher != tools::Launcher::kNone) return run_launched(launcher, options, std::move(report));
   if (!can_write(options.output.file) || !can_write(options.output.plot)) return kFailed;
+  if (!has_python(options)) return kUsage;
   const std::vector<Work> works = make_works(options, false);
   warn_of_idle_nic(options.nic, works);
-  return options.comparison.with.empty() ? drive_alone(options, works, std::move(report))
-                                         : drive_comparison(options, works, std::move(report));
+  return options.comparison.peers.names.empty()
+             ? drive_alone(options, works, std::move(report))
+             : drive_comparison(options, works, std::move(report));
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ std::string check_stream(Options* options) {
   if (options->first_memory == "host" || options->second_memory == "host") {
     return "streams are those of devices: --stream needs --memory of a device on both sides";
   }
-  if (!options->comparison.with.empty())
+  if (!options->comparison.peers.names.empty())
     return "--stream measures hetcomm alone: leave out --compare";
   if (options->progress == "caller") return "--stream needs --progress thread";
   options->progress = "thread";
@@ -243,8 +243,8 @@ std::string check_stream(Options* options) {
 
 std::string check_compare(const std::string& text, const std::vector<std::string>& paths,
                           Options* options) {
-  options->comparison.with = comma_separated(text);
-  for (const std::string& peer : options->comparison.with) {
+  options->comparison.peers.names = comma_separated(text);
+  for (const std::string& peer : options->comparison.peers.names) {
     if (!is_one_of(peer, kPeers)) {
       return unknown("peer", peer, kPeers);
     }
@@ -300,7 +300,7 @@ std::string check_places(Options* options) {
   if (options->meeting.listen && !options->meeting.host.empty())
     return "--listen waits for the other host: leave out the host";
   const bool two_hosts = options->meeting.listen || !options->meeting.host.empty();
-  if (two_hosts && !options->comparison.with.empty()) {
+  if (two_hosts && !options->comparison.peers.names.empty()) {
     return "--compare measures on one host: leave out --listen and the host";
   }
   if (two_hosts && options->ranks > 2)
@@ -356,7 +356,7 @@ std::string check_rails(const std::string& text, Options* options) {
       return fmt::format("--rails takes numbers from 1 to 64, not '{}'", rails);
     }
   }
-  if (options->settings.interleave && !options->comparison.with.empty()) {
+  if (options->settings.interleave && !options->comparison.peers.names.empty()) {
     return "--interleave measures hetcomm alone: leave out --compare";
   }
   if (options->settings.interleave && options->transports.size() < 2 &&
@@ -381,7 +381,7 @@ std::string check_job_tests(const Options& options) {
   if (options.transports.size() > 1) {
     return test + " is measured over one --transport, or over auto";
   }
-  if (!options.comparison.with.empty() || options.settings.interleave) {
+  if (!options.comparison.peers.names.empty() || options.settings.interleave) {
     return test + " measures hetcomm alone: leave out --compare and --interleave";
   }
   const bool osu = options.measures_queue() && options.output.format == "osu";
@@ -505,7 +505,7 @@ std::string check_algorithms(const std::string& text, Options* options) {
           "--algorithm chooses among algorithms of collective operations, and {} is none", test);
     }
   }
-  if (!options->comparison.with.empty())
+  if (!options->comparison.peers.names.empty())
     return "--algorithm measures hetcomm alone: leave out --compare";
   return "";
 }
@@ -611,7 +611,7 @@ Parsed complain(const std::string& wrong) {
 // ---------------------------------------------------------------------------------------------
 
 Work make_work(const Options& options, const TestDefaults& defaults) {
-  const bool compared = !options.comparison.with.empty();
+  const bool compared = !options.comparison.peers.names.empty();
   Work work;
   work.workload.test = defaults.test;
   work.workload.iterations = options.iterations;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/peers/peers.h"
+#include "bench/python.h"
 #include "bench/work.h"
 #include "tools/common/reshard_cases.h"
 
@@ -60,7 +60,6 @@ struct ReshardTestOptions {
 };
 
 struct ComparisonOptions {
-  std::vector<std::string> with;
   PeerOptions peers;
   int rounds = 15;
   bool rounds_given = false;

@@ -15,39 +15,44 @@ auto key_of(const Row& row) {
                   row.algorithm, row.pin, row.stream);
 }
 
-constexpr Titles kTitles[] = {
-    {"latency", "Latency", "Latency, one way"},
-    {"post_latency", "Post Latency", "Post behind a stream that is held back"},
-    {"pointer_latency", "Pointer Latency", "Finding a plain pointer, 1000 times"},
-    {"bandwidth", "Bandwidth", "Bandwidth"},
-    {"bibandwidth", "Bi-Directional Bandwidth", "Bandwidth, both directions"},
-    {"msgrate", "Multiple Pair Message Rate", "Message rate, all pairs"},
-    {"overlap", "Overlap Latency", "Transfer to a computing receiver"},
-    {"staging", "Staged Bandwidth", "Device memory, staged"},
-    {"staged_allreduce", "Staged Allreduce", "Allreduce of device memory, staged"},
-    {"staged_allgather", "Staged Allgather", "Allgather of device memory, staged"},
-    {"put_latency", "One Sided Put Latency", "Put, polled in memory, one way"},
-    {"put_bandwidth", "One Sided Put Bandwidth", "Put"},
-    {"put_notify_latency", "One Sided Notified Put Latency", "Notified put, one way"},
-    {"put_notify_bandwidth", "One Sided Notified Put Bandwidth", "Notified put"},
-    {"get_latency", "One Sided Get Latency", "Get, whole operation"},
-    {"get_bandwidth", "One Sided Get Bandwidth", "Get"},
-    {"fetch_add_latency", "One Sided Fetch and Add Latency", "Fetch and add, whole operation"},
-    {"allreduce", "Allreduce Latency", "Allreduce"},
-    {"reduce_scatter", "Reduce Scatter Latency", "Reduce scatter"},
-    {"allgather", "Allgather Latency", "Allgather"},
-    {"alltoall", "All-to-All Latency", "All to all"},
-    {"broadcast", "Broadcast Latency", "Broadcast"},
-    {"reduce", "Reduce Latency", "Reduce"},
-    {"barrier", "Barrier Latency", "Barrier"},
-    {"fetch_add_rate", "One Sided Fetch and Add Rate", "Fetch and add, several at once"},
+struct Title {
+  const char* test;
+  const char* text;
+};
+constexpr Title kTitles[] = {
+    {"latency", "Latency"},
+    {"post_latency", "Post Latency"},
+    {"pointer_latency", "Pointer Latency"},
+    {"bandwidth", "Bandwidth"},
+    {"bibandwidth", "Bi-Directional Bandwidth"},
+    {"msgrate", "Multiple Pair Message Rate"},
+    {"overlap", "Overlap Latency"},
+    {"staging", "Staged Bandwidth"},
+    {"staged_allreduce", "Staged Allreduce"},
+    {"staged_allgather", "Staged Allgather"},
+    {"put_latency", "One Sided Put Latency"},
+    {"put_bandwidth", "One Sided Put Bandwidth"},
+    {"put_notify_latency", "One Sided Notified Put Latency"},
+    {"put_notify_bandwidth", "One Sided Notified Put Bandwidth"},
+    {"get_latency", "One Sided Get Latency"},
+    {"get_bandwidth", "One Sided Get Bandwidth"},
+    {"fetch_add_latency", "One Sided Fetch and Add Latency"},
+    {"allreduce", "Allreduce Latency"},
+    {"reduce_scatter", "Reduce Scatter Latency"},
+    {"allgather", "Allgather Latency"},
+    {"alltoall", "All-to-All Latency"},
+    {"broadcast", "Broadcast Latency"},
+    {"reduce", "Reduce Latency"},
+    {"barrier", "Barrier Latency"},
+    {"fetch_add_rate", "One Sided Fetch and Add Rate"},
 };
 
 }  // namespace
 
-const Titles& titles_of(const std::string& test) {
-  return *std::find_if(std::begin(kTitles), std::end(kTitles) - 1,
-                       [&](const Titles& titles) { return test == titles.test; });
+const char* title_of(const std::string& test) {
+  return std::find_if(std::begin(kTitles), std::end(kTitles) - 1,
+                      [&](const Title& title) { return test == title.test; })
+      ->text;
 }
 
 std::vector<std::vector<Row>> group_rows(const std::vector<Row>& rows) {

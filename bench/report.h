@@ -16,9 +16,6 @@ std::string render_csv(const Report& report);
 // Renders one object: "meta" and "rows".
 std::string render_json(const Report& report);
 
-// Renders latency and bandwidth by size, one line for each implementation, as an SVG document.
-std::string render_svg(const Report& report);
-
 // Renders ratios as tables, with geometric mean and worst size. "" if nothing was compared.
 std::string render_ratios(const Report& report);
 
@@ -28,13 +25,8 @@ std::string render_ratios(const Report& report);
 // implementation.
 std::vector<std::vector<Row>> group_rows(const std::vector<Row>& rows);
 
-// Human-readable titles of a test: in OSU tables and above a drawing.
-struct Titles {
-  const char* test;
-  const char* osu;
-  const char* plot;
-};
-const Titles& titles_of(const std::string& test);
+// Returns the title of a test in OSU tables.
+const char* title_of(const std::string& test);
 
 // Returns a size as text: "8", "64K", "1M".
 std::string size_text(uint64_t bytes);

@@ -45,7 +45,7 @@ std::string render_osu(const Report& report) {
   for (const std::vector<Row>& rows : group_rows(report.rows)) {
     const Row& first = rows.front();
     const bool checked = was_checked(rows);
-    text += fmt::format("\n# {} {} Test: {}, {} memory{}\n", first.impl, titles_of(first.test).osu,
+    text += fmt::format("\n# {} {} Test: {}, {} memory{}\n", first.impl, title_of(first.test),
                         first.transport, first.memory,
                         first.progress.empty() ? "" : ", progress " + first.progress);
     text += columns_of(first.test) + (checked ? "     Validation" : "") + "\n";

@@ -56,7 +56,5 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
 
 std::string reshard_table(const std::vector<ReshardRow>& rows);
 std::string reshard_json(const std::vector<ReshardRow>& rows);
-// Draws box plots: a panel for each case, a box for each strategy.
-std::string reshard_svg(const std::vector<ReshardRow>& rows);
 
 }  // namespace bench

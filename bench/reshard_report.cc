@@ -1,4 +1,4 @@
-// Formats resharding rows as a table, JSON, and box plots.
+// Formats resharding rows as a table and JSON.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -7,13 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/reshard.h"
-#include "src/present/svg.h"
 
 namespace bench {
 namespace {
-
-using hetcomm::present::pixels;
-using hetcomm::present::Svg;
 
 using Json = nlohmann::ordered_json;
 
@@ -101,60 +97,6 @@ std::string reshard_json(const std::vector<ReshardRow>& rows) {
     list.push_back(std::move(json));
   }
   return list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string reshard_svg(const std::vector<ReshardRow>& rows) {
-  constexpr double kRow = 22;
-  constexpr double kLeft = 190;
-  constexpr double kWide = 520;
-  constexpr double kTitle = 26;
-  const std::vector<std::string> cases = cases_of(rows);
-  double height = 10;
-  for (const std::string& name : cases) {
-    const auto count = std::count_if(rows.begin(), rows.end(),
-                                     [&](const ReshardRow& row) { return case_of(row) == name; });
-    height += kTitle + kRow * static_cast<double>(count) + 24;
-  }
-  Svg svg(kLeft + kWide + 90, height, 12, "times of resharding by strategy");
-  double y = 10;
-  for (const std::string& name : cases) {
-    double most = 0;
-    for (const ReshardRow& row : rows) {
-      if (case_of(row) == name) most = std::max({most, row.slowest_us, row.forecast_us});
-    }
-    const auto x = [&](double us) { return kLeft + (most > 0 ? us / most * kWide : 0); };
-    svg.text(10, y + 16, name, R"(font-weight="bold")");
-    y += kTitle;
-    for (const ReshardRow& row : rows) {
-      if (case_of(row) != name) continue;
-      const double middle = y + kRow / 2;
-      svg.text(10, middle + 4, row.strategy);
-      if (!row.refused.empty()) {
-        svg.text(kLeft, middle + 4, "not covered", R"(fill="#888")");
-        y += kRow;
-        continue;
-      }
-      const char* const colour = row.strategy == "auto" ? "#c0392b" : "#5b7fa6";
-      svg.line(x(row.fastest_us), middle, x(row.slowest_us), middle,
-               fmt::format(R"(stroke="{}")", colour));
-      svg.rectangle(x(row.low_us), middle - 6, std::max(x(row.high_us) - x(row.low_us), 1.0), 12,
-                    fmt::format(R"(fill="{0}" fill-opacity="0.35" stroke="{0}")", colour));
-      svg.line(x(row.median_us), middle - 6, x(row.median_us), middle + 6,
-               fmt::format(R"(stroke="{}" stroke-width="2")", colour));
-      if (row.forecast_us > 0) {
-        svg.shape("path",
-                  fmt::format(R"(d="M{} {} l4 4 l-4 4 l-4 -4 z" fill="#333")",
-                              pixels(x(row.forecast_us)), pixels(middle - 4)),
-                  "forecast");
-      }
-      svg.text(kLeft + kWide + 12, middle + 4, fmt::format("{:.0f} us", row.median_us),
-               R"(fill="#444")");
-      y += kRow;
-    }
-    svg.line(kLeft, y, kLeft + kWide, y, R"(stroke="#bbb")");
-    y += 24;
-  }
-  return std::move(svg).take();
 }
 
 }  // namespace bench

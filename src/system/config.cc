@@ -123,7 +123,9 @@ bool is_name(std::string_view name) {
 }
 
 // Returns whether |name| belongs to other parts of the project or to launch scripts: no warning.
-bool is_foreign(std::string_view name) { return name.starts_with("HETCOMM_TEST_"); }
+bool is_foreign(std::string_view name) {
+  return name == "HETCOMM_PYTHON" || name.starts_with("HETCOMM_TEST_");
+}
 
 }  // namespace
 

@@ -7,7 +7,8 @@ Steps, each a test of its own that needs the first:
                  file contains a path of the source or the build tree
   pkg-config     compiles and runs consumer/main.c with the flags of pkg-config
   cmake-package  builds and runs consumer/ with find_package(hetcomm)
-  tools          the installed tools start
+  tools          the installed tools start; hetcomm_bench finds its driver in Python and compiles a runner from the
+                 sources beside it
   plugin         examples/device_plugin.c, built by the command that it shows, brings its device to
                  the installed tools
 """
@@ -128,6 +129,20 @@ def tools(options):
     for program in programs:
         run(program, "--help")
     print(f"{len(programs)} tools start: {', '.join(program.name for program in programs)}")
+    data = options.prefix / "share" / "hetcomm" / "bench"
+    if not (data / "driver" / "peers.py").is_file():
+        fail(f"{data} has no driver")
+    compared = run(options.prefix / "bin" / "hetcomm_bench", "bandwidth", "-b", "64K", "-e", "64K", "-n", "5",
+                   "--transport", "shm", "--compare", "memcpy", "--rounds", "1", "--peers", options.work / "none",
+                   "--format", "csv", env={"HETCOMM_PYTHON": sys.executable})
+    if "bandwidth,memcpy," not in compared:
+        fail(f"hetcomm_bench does not compare:\n{compared}")
+    included = run(options.c_compiler, "-x", "c++", "-std=c++17", f"-I{options.prefix / 'share' / 'hetcomm'}", "-M",
+                   data / "peers" / "runner.h", data / "peers" / "meeting.h")
+    if str(data / "loops" / "run.h") not in included:
+        fail(f"the sources of the runners are not those of {data}:\n{included}")
+    if list(data.rglob("__pycache__")):
+        fail(f"a run has written into {data}")
 
 
 def plugin(options):

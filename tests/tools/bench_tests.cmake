@@ -3,13 +3,9 @@ if(TARGET hetcomm_bench)
   set(bench_dir ${PROJECT_SOURCE_DIR}/bench)
   hetcomm_test(bench_report_test
     SOURCES
-      bench_plot_test.cc
       bench_report_test.cc
       ${bench_dir}/compare.cc
       ${bench_dir}/implementation.cc
-      ${bench_dir}/peers/perftest.cc
-      ${bench_dir}/plot_series.cc
-      ${bench_dir}/plot_svg.cc
       ${bench_dir}/probe.cc
       ${bench_dir}/report.cc
       ${bench_dir}/report_fields.cc
@@ -38,6 +34,11 @@ if(TARGET hetcomm_bench)
       PROCESSORS 2
       TIMEOUT 180)
   endforeach()
+  hetcomm_ctest(bench_driver TARGET hetcomm_bench
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/bench_driver_test.py
+      $<TARGET_FILE:hetcomm_bench> ${bench_dir}/driver
+    PROCESSORS 2
+    TIMEOUT 240)
   # Whether copies and the wire overlap.
   hetcomm_ctest(bench_overlap TARGET hetcomm_bench
     COMMAND ${bench_tool_test} Overlap SlowWire

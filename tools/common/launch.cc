@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,7 +19,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include <fmt/core.h>
 
@@ -90,7 +90,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 
 // Runs between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void become(const Process& process, char* const* arguments, char* const* environment,
-                         int out_fd, int error_fd, pid_t parent) {
+                         int in_fd, int out_fd, int error_fd, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(127);
@@ -103,9 +103,8 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
     CPU_SET(static_cast<size_t>(process.cpu), &cpus);
     sched_setaffinity(0, sizeof cpus, &cpus);
   }
-  const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  dup2(null_fd, STDIN_FILENO);
-  dup2(process.quiet ? null_fd : out_fd, STDOUT_FILENO);
+  dup2(in_fd, STDIN_FILENO);
+  dup2(out_fd, STDOUT_FILENO);
   dup2(error_fd, STDERR_FILENO);
   execvpe(arguments[0], arguments, environment);
   const char* reason = std::strerror(errno);
@@ -115,7 +114,25 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   _exit(127);
 }
 
+// Opens a file from which a child reads |text|. Returns -1 if there is none.
+int open_input(const std::string& text) {
+  if (text.empty()) return open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int fd = memfd_create("input", MFD_CLOEXEC);
+  size_t done = 0;
+  while (fd >= 0 && done < text.size()) {
+    const ssize_t count =
+        pwrite(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (count <= 0) break;
+    done += static_cast<size_t>(count);
+  }
+  if (done == text.size()) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
 pid_t start(const Process& process, int out_fd, int error_fd) {
+  const int in_fd = open_input(process.input);
+  if (in_fd < 0) return -1;
   std::vector<std::string> command = process.command;
   std::vector<std::string> environment = merged_environment(process);
   const std::vector<char*> arguments = pointers(command);
@@ -123,34 +140,14 @@ pid_t start(const Process& process, int out_fd, int error_fd) {
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
-    become(process, arguments.data(), variables.data(), out_fd, error_fd, parent);
+    become(process, arguments.data(), variables.data(), in_fd, out_fd, error_fd, parent);
   }
+  close(in_fd);
   if (child > 0) {
     setpgid(child, child);
     remember_group(child);
   }
   return child;
-}
-
-// --- ports
-// ----------------------------------------------------------------------------------------
-
-// Whether a server listens. Reads /proc, since the server would mistake a test connection for the
-// client.
-bool is_listening(int port) {
-  const std::string wanted = fmt::format(":{:04X}", port);
-  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream lines(table);
-    std::string number;
-    std::string local;
-    std::string remote;
-    std::string state;
-    std::string rest;
-    while (lines >> number >> local >> remote >> state && std::getline(lines, rest)) {
-      if (state == "0A" && local.substr(local.rfind(':')) == wanted) return true;
-    }
-  }
-  return false;
 }
 
 // --- all children of a launch
@@ -173,9 +170,6 @@ class Running {
       return fmt::format("no pipe can be made: {}", std::strerror(errno));
     }
     for (const Process& process : launch_.processes) {
-      if (process.after_port != 0) wait_for_listener(process.after_port);
-      // A client would get no answer from a server that has ended.
-      if (!failure_.empty()) break;
       const pid_t child = start(process, out_[1], error_[1]);
       if (child < 0) return fmt::format("no process can be started: {}", std::strerror(errno));
       children_.push_back({child, true});
@@ -196,25 +190,6 @@ class Running {
     pid_t pid;
     bool alive;
   };
-
-  // If a server neither listens nor ends, its client reports the failure.
-  void wait_for_listener(int port) {
-    constexpr double kPatienceSeconds = 10;
-    constexpr useconds_t kPauseUs = 10000;
-    for (const double end = now_seconds() + kPatienceSeconds; now_seconds() < end;) {
-      if (is_listening(port)) return;
-      reap();
-      if (failure_.empty() && !any_alive()) {
-        drain();
-        failed_at_ = now_seconds();
-        failure_ = fmt::format("{} ended before it listened on port {}{}{}",
-                               launch_.processes[0].command[0], port, errors_.empty() ? "" : ": ",
-                               errors_);
-      }
-      if (!failure_.empty()) return;
-      usleep(kPauseUs);
-    }
-  }
 
   bool any_alive() const {
     return std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.alive; });
@@ -351,17 +326,6 @@ std::string run(const Launch& launch, double silence_seconds, const LineFunction
   catch_interrupts();
   Running running(launch, on_line);
   return running.run(silence_seconds);
-}
-
-std::string capture(const Process& process) {
-  Launch launch;
-  launch.processes.push_back(process);
-  std::string output;
-  const std::string failure = run(launch, 30, [&](std::string_view line) {
-    output.append(line);
-    output += '\n';
-  });
-  return failure.empty() ? output : "";
 }
 
 std::string find_program(const std::string& program) {

@@ -13,9 +13,8 @@ namespace tools {
 struct Process {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> environment;  // added to the inherited one
-  int cpu = -1;        // core that the process is bound to; -1: any usable core
-  bool quiet = false;  // standard output is ignored
-  int after_port = 0;  // the process, a client, starts when this TCP port has a listener
+  int cpu = -1;       // core that the process is bound to; -1: any usable core
+  std::string input;  // standard input; "": none
 };
 
 struct Launch {
@@ -30,9 +29,6 @@ using LineFunction = std::function<void(std::string_view line)>;
 // Returns "" or the error: a process failed (with its last output), or no line arrived for
 // |silence_seconds|.
 std::string run(const Launch& launch, double silence_seconds, const LineFunction& on_line);
-
-// Returns the output of one command, or "" if the command fails.
-std::string capture(const Process& process);
 
 // Returns the path of |program| in PATH, or "" if there is none.
 std::string find_program(const std::string& program);

@@ -297,7 +297,8 @@ TEST_F(ConfigTest, WarningWithoutSimilarVariableSuggestsNone) {
 }
 
 TEST_F(ConfigTest, VariablesWithOtherPrefixesAreIgnored) {
-  static_cast<void>(loaded({"HETCOM_LOG=x", "XHETCOMM_LOG=x", "HETCOMM_TEST_SEED=1", "A"}));
+  static_cast<void>(loaded(
+      {"HETCOM_LOG=x", "XHETCOMM_LOG=x", "HETCOMM_TEST_SEED=1", "HETCOMM_PYTHON=python3", "A"}));
   EXPECT_TRUE(lines_.empty());
 }
 

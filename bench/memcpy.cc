@@ -1,6 +1,5 @@
-// memcpy: one core copies each message once, between its own buffers. For puts and gets one side is
-// an in-memory file that another process has mapped and filled. This bounds a library that copies
-// with one core. Two cores that copy at the same time may exceed this bound.
+#include "bench/memcpy.h"
+
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,17 +12,9 @@
 
 #include "bench/loops/buffers.h"
 #include "bench/loops/samples.h"
-#include "bench/peers/peers.h"
 
 namespace bench {
 namespace {
-
-std::string refuse(const Work& work) {
-  for (const char* test : {"bandwidth", "put_bandwidth", "get_bandwidth"}) {
-    if (work.workload.test == test) return "";
-  }
-  return "memcpy measures bandwidth only";
-}
 
 // An in-memory file that a separate process touches first, as its owner would.
 class SharedMemory {
@@ -60,16 +51,6 @@ class SharedMemory {
   size_t size_;
   void* address_ = nullptr;
 };
-
-tools::Launch launch_memcpy(const Work& work) {
-  tools::Process process;
-  process.command = {tools::own_path(), "--runner", "copy=1"};
-  for (std::string& word : encode_words(work)) process.command.push_back(std::move(word));
-  process.cpu = cpu_of_rank(work, 0);
-  tools::Launch launch;
-  launch.processes.push_back(std::move(process));
-  return launch;
-}
 
 void copy_windows(const HostBuffers& buffers, int window, int64_t iterations) {
   for (int64_t i = 0; i < iterations; i += window) {
@@ -120,17 +101,6 @@ Measurement measure_point(const Workload& workload, const Point& point) {
 }
 
 }  // namespace
-
-std::vector<Implementation> find_memcpy() {
-  char version[64] = "unknown";
-  confstr(_CS_GNU_LIBC_VERSION, version, sizeof version);
-  Implementation copy;
-  copy.info = {"memcpy", version, "the C library"};
-  copy.only_transport = "memory";
-  copy.refusal = refuse;
-  copy.launch = launch_memcpy;
-  return {copy};
-}
 
 int run_memcpy(const Workload& workload) {
   for (const Point& point : workload.points) {
