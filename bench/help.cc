@@ -2,8 +2,7 @@
 
 namespace bench {
 
-std::string help_text() {
-  return R"(NAME
+const char* const kHelpBefore = R"(NAME
   hetcomm_bench - latency and bandwidth of hetcomm by message size and path
 
 SYNOPSIS
@@ -105,77 +104,9 @@ TESTS
   In windowed tests every message in flight has buffers of its own on both sides;
   where these would take more than 128 MiB, fewer messages are in flight.
 
-OPTIONS
-  Sizes and repetitions
-  -b, --begin SIZE       first size, such as 8, 64K or 1M (8; overlap: 4K; bandwidth
-                         of put and get: 64K; staging: 4M)
-  -e, --end SIZE         last size (64M; msgrate and latency of one-sided: 4K; with
-                         --compare at most 16M, put and get: 64M)
-  -f, --factor F         each size is F times the one before (2; overlap, staging,
-                         bandwidth of put and get: 4; with --compare 8 and 16)
-  -n, --iterations N     messages for each size (as many as fill --seconds)
-  -w, --warmup N         messages before them (with -n a tenth of N, else what
-                         finding the number takes)
-      --seconds S        time of one pass over one size (0.05; with --compare 0.02)
-      --window N         messages in flight (64; msgrate, fetch_add_rate: 16;
-                         staging: 4)
-  What is measured
-      --ranks N          processes (2; msgrate: 4)
-      --transport T,...  one run for each: shm, tcp, rdma, or auto, which leaves the
-                         choice to hetcomm (shm,tcp; between hosts: auto)
-      --nic NAME,...     RDMA devices, for the ranks and for perftest: the same as
-                         HETCOMM_RDMA_NIC
-      --memory M[:M]     memory of rank 0 and of the others (reshard: of the two
-                         halves of the ranks): host, sim-handle, sim-address (host);
-                         sim is sim-address; opencl, or opencl:N for the device
-                         of that number; plugin:NAME is a kind of
-                         HETCOMM_DEVICE_PLUGINS
-      --chunk SIZE,...   of staging; auto: as hetcomm chooses (auto,64K,256K,1M)
-      --depth N,...      of staging: chunks of a message under way (auto)
-      --staging-memory pinned,pageable
-                         chunks of staged transfers lie in memory that devices
-                         have pinned, or not; one run for each
-      --rails N,...      most connections of a pair that share its bulk data: as
-                         HETCOMM_RAILS; one run for each
-      --algorithm N,...  of collective operations: ring, two_level, ... (one that an
-                         operation does not have is answered with those that it
-                         has), one run for each; chosen: what is taken without
-      --interleave       measure several --transport, --staging-memory, --rails or
-                         --algorithm in turn, --rounds times: medians, and ratios
-                         of the first to each other one
-      --progress MODE    caller or thread (what HETCOMM_PROGRESS says; overlap:
-                         both)
-      --stream           messages take their place in a stream of the device; those
-                         of a window are a group. Needs --memory of devices
-      --bind core|none   bind each rank to a core where there are as many (core)
-      --check            compare every byte, also of further messages with
-                         patterns of their own
-  Two hosts
-      --listen           wait for a hetcomm_bench on another host, which brings
-                         tests and options along; both print the results
-  -p, --port PORT        port of the listening side (29555)
-  Comparison
-      --compare PEER,... any of ucx, mpi, gloo, iperf3, memcpy, perftest. Peers
-                         come from build/peers (`make peers` installs current
-                         releases), else from the system. Needs Python 3.
-      --rounds N         rounds (15), also of --interleave. Each measures every
-                         implementation once.
-      --peers DIR        folder of installed peers (build/peers)
-      --peer NAME=PATH   use this one instead: mpi=PREFIX or mpi=MPICC, several
-                         times if wanted; ucx=PREFIX; iperf3=PROGRAM
-  Output
-      --format FORMAT    table, osu, csv or json (table)
-  -o, --output FILE      write there, not to standard output
-      --plot FILE        draw medians by size: of the rounds of a comparison, else
-                         of single messages or windows. A colour stands for an
-                         implementation, dashes for a transport. SVG, or by the
-                         name .png or .pdf. Needs Python 3 and matplotlib, but for
-                         links.
-      --timeout S        give up when nothing was measured for S seconds (300)
-  -h, --help             this text
-  -V, --version          version and build
+OPTIONS)";
 
-OUTPUT
+const char* const kHelpAfter = R"(OUTPUT
   #bytes, #iterations    size of a message, and messages sent by one rank
   t_min ... 99.9%[usec]  times of one message; t_typical is the median
   BW peak[MB/s]          by the fastest window; MB are 10^6 bytes
@@ -244,8 +175,6 @@ EXAMPLES
   mpirun -np 16 hetcomm_bench links --format json -o links.json --plot links.svg
   mpirun -np 16 --map-by node hetcomm_bench affinity --transport rdma
   hetcomm_bench --listen                      here, and there:
-  hetcomm_bench bandwidth here.example.org
-)";
-}
+  hetcomm_bench bandwidth here.example.org)";
 
 }  // namespace bench

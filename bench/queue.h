@@ -22,10 +22,10 @@ namespace bench {
 
 struct QueueOptions {
   uint64_t item_bytes = uint64_t{1} << 20;
-  std::vector<std::string> patterns;  // "stream", "1f1b"
-  std::vector<std::string> computes;  // "timer", "burn"
-  std::vector<int> warmups;           // for 1f1b
-  std::vector<double> ratios;         // computation time over one-way communication time
+  std::vector<std::string> patterns = {"stream", "1f1b"};
+  std::vector<std::string> computes = {"timer"};  // or "burn"
+  std::vector<int> warmups = {3, 4};              // for 1f1b
+  std::vector<double> ratios = {0.5, 1, 2};  // computation time over one-way communication time
   int depth = 4;
   int items = 0;  // items per pass; 0: as many as fill |seconds|
   double seconds = 1;

@@ -15,7 +15,7 @@ namespace bench {
 
 struct ShareOptions {
   uint64_t item_bytes = uint64_t{1} << 20;
-  std::vector<uint32_t> weights;  // one per queue
+  std::vector<uint32_t> weights = {3, 1};  // one per queue
   int depth = 8;
   double seconds = 1;  // duration of a pass
   int rounds = 3;

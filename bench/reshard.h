@@ -21,7 +21,8 @@ struct ReshardOptions {
   std::vector<std::string> strategies;    // empty: all
   uint64_t bytes = uint64_t{64} << 20;
   uint64_t slice_bytes = 0;
-  double seconds = 0.5;  // time for each strategy in each case
+  bool simulate = false;  // instead of measuring a job
+  double seconds = 0.5;   // time for each strategy in each case
   int rounds = 5;
 };
 

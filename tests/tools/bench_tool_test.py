@@ -505,6 +505,15 @@ class Usage(unittest.TestCase):
             ("latency", "somewhere", "--compare", "mpi"): "--compare",
             ("latency", "--ranks", "1"): "--ranks",
             ("latency", "--transport", "shm,pigeon"): "pigeon",
+            ("latency,links",): "links is measured alone",
+            ("queue", "--format", "csv"): "csv",
+            ("latency", "--pattern", "stream"): "are for queue",
+            ("queue", "--pattern", "stream", "--weights", "3,1"): "--weights",
+            ("queue", "--ratios", "0.5,1000"): "--ratios",
+            ("latency", "--cases", "1x1:1x1"): "are for reshard",
+            ("reshard", "--cases", "1x1:1x1,4x"): "4x",
+            ("reshard", "--strategies", "direct,leadr"): "did you mean 'leader'",
+            ("latency", "here", "there"): "there",
         }
         for words, named in cases.items():
             with self.subTest(words):
@@ -522,12 +531,31 @@ class Usage(unittest.TestCase):
                 self.assertIn(f"did you mean {told}?", bench(*words).stderr)
         self.assertNotIn("did you mean", bench("latency", "--format", "parquet").stderr)
 
+    def test_options_are_accepted_in_any_place_and_in_short_forms(self):
+        for words in (("--transport", "shm,tcp", "latency"), ("latency", "--transport=shm,tcp"),
+                      ("--transport", "shm", "--transport", "tcp", "latency")):
+            with self.subTest(words), tempfile.TemporaryDirectory() as folder:
+                output = pathlib.Path(folder, "rows")
+                result = bench(*words, "-b", "8", "-e", "64", "-f", "8", "-n", "3", "-w", "1", "--format", "json",
+                               "-o", str(output))
+                self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
+                self.assertEqual([(row["transport"], row["bytes"], row["iterations"])
+                                  for row in json.loads(output.read_text())["rows"]],
+                                 [("shm", 8, 3), ("shm", 64, 3), ("tcp", 8, 3), ("tcp", 64, 3)])
+
     def test_help_has_every_section(self):
         text = bench("--help").stdout
         for section in ("SYNOPSIS", "TESTS", "OPTIONS", "OUTPUT", "ENVIRONMENT", "EXIT STATUS",
                         "EXAMPLES"):
             self.assertIn(section, text)
         self.assertTrue(all(len(line) <= 84 for line in text.splitlines()))
+        for option in ("-b,--begin", "-e,--end", "-f,--factor", "-n,--iterations", "-w,--warmup", "--seconds",
+                       "--window", "--ranks", "--transport", "--nic", "--memory", "--chunk", "--depth",
+                       "--staging-memory", "--rails", "--algorithm", "--interleave", "--progress", "--stream", "--bind",
+                       "--check", "--listen", "-p,--port", "--compare", "--rounds", "--peers", "--peer", "--pattern",
+                       "--compute", "--warmups", "--ratios", "--weights", "--cases", "--strategies", "--slice",
+                       "--simulate", "--format", "-o,--output", "--plot", "--timeout", "-h,--help", "-V,--version"):
+            self.assertIn(f"\n  {option} ", text)
         self.assertIn("hetcomm_bench", bench("--version").stdout)
 
     def test_unwritable_output_fails_and_is_named(self):

@@ -1,0 +1,14 @@
+// The tests that measure a whole job: links, affinity, queue and reshard.
+#pragma once
+
+#include "bench/options.h"
+#include "tools/common/job.h"
+
+namespace bench {
+
+// Runs the test of |options|. As one rank of a job that |launcher| started, rank 0 reports. Without
+// a launcher this process starts ranks on this host, with the command line |argv|. Returns the exit
+// status.
+int run_job_test(tools::Launcher launcher, const Options& options, int argc, char** argv);
+
+}  // namespace bench
