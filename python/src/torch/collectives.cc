@@ -1,18 +1,19 @@
-// The collective operations of a ProcessGroup.
+// The collective operations of a process group.
 #include <ATen/DeviceAccelerator.h>
 #include <algorithm>
 #include <c10/util/Exception.h>
 #include <utility>
 
 #include "python/src/torch/device.h"
-#include "python/src/torch/process_group.h"
+#include "python/src/torch/operations.h"
+#include "python/src/torch/tensors.h"
 
 namespace hetcomm::torch_backend {
 namespace {
 
 using c10d::OpType;
 using Buffers = std::vector<hetcomm_buffer_t>;
-using Tensors = ProcessGroup::Tensors;
+using Tensors = Operations::Tensors;
 
 // Short names for the arguments that start_collective passes to a collective operation.
 using Communicator = hetcomm_communicator_t*;
@@ -86,7 +87,7 @@ Buffers split_buffers(const char* name, const at::Tensor& tensor, const Packed& 
 
 }  // namespace
 
-std::optional<c10::Device> ProcessGroup::device_of(const c10d::BarrierOptions& options) const {
+std::optional<c10::Device> Operations::device_of(const c10d::BarrierOptions& options) const {
   std::optional<c10::Device> device = options.device;
   const std::optional<c10::DeviceType> accelerator = at::getAccelerator();
   if (!device && !options.device_ids.empty() && accelerator) {
@@ -99,59 +100,57 @@ std::optional<c10::Device> ProcessGroup::device_of(const c10d::BarrierOptions& o
 
 // Each operation reports its exceptions to the other ranks, which wait for this one.
 
-ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
-  const WorkRef work = make_work({.type = OpType::BARRIER,
-                                  .name = "barrier",
-                                  .profiling = "hetcomm:barrier",
-                                  .sequence = next_sequence(),
-                                  .inputs = {},
-                                  .results = {}});
+Operations::Ref Operations::barrier(const c10d::BarrierOptions& options) {
+  const WorkRef work = poster_.make_work({.type = OpType::BARRIER,
+                                          .name = "barrier",
+                                          .profiling = "hetcomm:barrier",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = {},
+                                          .results = {}});
   if (const std::optional<c10::Device> device = device_of(options)) work->follow(*device);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_barrier(communicator, &o, request);
       });
 }
 
-ProcessGroup::Ref ProcessGroup::broadcast(Tensors& tensors,
-                                          const c10d::BroadcastOptions& options) try {
+Operations::Ref Operations::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) try {
   const at::Tensor& tensor = single("broadcast", tensors);
   check_root("broadcast", options.rootRank);
-  const WorkRef work = make_work({.type = OpType::BROADCAST,
-                                  .name = "broadcast",
-                                  .profiling = "hetcomm:broadcast",
-                                  .sequence = next_sequence(),
-                                  .inputs = tensors,
-                                  .results = tensors});
+  const WorkRef work = poster_.make_work({.type = OpType::BROADCAST,
+                                          .name = "broadcast",
+                                          .profiling = "hetcomm:broadcast",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = tensors,
+                                          .results = tensors});
   const auto root = static_cast<int32_t>(options.rootRank);
   const hetcomm_buffer_t buffer =
       buffer_of(root == rank_ ? packed_input(*work, tensor) : packed_output(*work, tensor, false));
   const hetcomm_datatype_t datatype = datatype_to_move(tensor);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_broadcast(communicator, root, buffer, datatype, &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::allreduce(Tensors& tensors,
-                                          const c10d::AllreduceOptions& options) try {
+Operations::Ref Operations::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) try {
   if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   const at::Tensor& tensor = single("allreduce", tensors);
   const hetcomm_datatype_t datatype = datatype_to_reduce("allreduce", tensor);
   const Reduction reduction = reduction_of(options.reduceOp);
-  const WorkRef work = make_work({.type = OpType::ALLREDUCE,
-                                  .name = "allreduce",
-                                  .profiling = "hetcomm:all_reduce",
-                                  .sequence = next_sequence(),
-                                  .inputs = tensors,
-                                  .results = tensors});
+  const WorkRef work = poster_.make_work({.type = OpType::ALLREDUCE,
+                                          .name = "allreduce",
+                                          .profiling = "hetcomm:all_reduce",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = tensors,
+                                          .results = tensors});
   const hetcomm_buffer_t buffer = buffer_of(packed_output(*work, tensor, true));
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
         o.factor = reduction.factor;
@@ -159,20 +158,20 @@ ProcessGroup::Ref ProcessGroup::allreduce(Tensors& tensors,
                                  request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::allreduce_coalesced(
+Operations::Ref Operations::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) try {
   constexpr const char* kName = "allreduce_coalesced";
   const Reduction reduction = reduction_of(options.reduceOp);
-  const WorkRef work = make_work({.type = OpType::ALLREDUCE_COALESCED,
-                                  .name = kName,
-                                  .profiling = "hetcomm:all_reduce",
-                                  .sequence = next_sequence(),
-                                  .inputs = tensors,
-                                  .results = tensors});
+  const WorkRef work = poster_.make_work({.type = OpType::ALLREDUCE_COALESCED,
+                                          .name = kName,
+                                          .profiling = "hetcomm:all_reduce",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = tensors,
+                                          .results = tensors});
   std::vector<hetcomm_datatype_t> datatypes;
   Buffers buffers;
   for (const at::Tensor& tensor : tensors) {
@@ -180,7 +179,7 @@ ProcessGroup::Ref ProcessGroup::allreduce_coalesced(
     datatypes.push_back(datatype_to_reduce(kName, tensor));
     buffers.push_back(buffer_of(packed_output(*work, tensor, true)));
   }
-  return start_many(
+  return poster_.start_many(
       work, options.timeout, tensors.size(),
       [&](Communicator communicator, CollectiveOptions& o, size_t i, hetcomm_request_t** request) {
         o.factor = reduction.factor;
@@ -188,25 +187,25 @@ ProcessGroup::Ref ProcessGroup::allreduce_coalesced(
                                  &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) try {
+Operations::Ref Operations::reduce(Tensors& tensors, const c10d::ReduceOptions& options) try {
   const at::Tensor& tensor = single("reduce", tensors);
   check_root("reduce", options.rootRank);
   const hetcomm_datatype_t datatype = datatype_to_reduce("reduce", tensor);
   const Reduction reduction = reduction_of(options.reduceOp);
-  const WorkRef work = make_work({.type = OpType::REDUCE,
-                                  .name = "reduce",
-                                  .profiling = "hetcomm:reduce",
-                                  .sequence = next_sequence(),
-                                  .inputs = tensors,
-                                  .results = tensors});
+  const WorkRef work = poster_.make_work({.type = OpType::REDUCE,
+                                          .name = "reduce",
+                                          .profiling = "hetcomm:reduce",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = tensors,
+                                          .results = tensors});
   const auto root = static_cast<int32_t>(options.rootRank);
   const hetcomm_buffer_t buffer =
       buffer_of(root == rank_ ? packed_output(*work, tensor, true) : packed_input(*work, tensor));
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
         o.factor = reduction.factor;
@@ -214,62 +213,62 @@ ProcessGroup::Ref ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptio
                               request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
 // --- gathering ---------------------------------------------------------------------------------
 
-ProcessGroup::Ref ProcessGroup::allgather(TensorLists& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) try {
+Operations::Ref Operations::allgather(TensorLists& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& options) try {
   const at::Tensor& input = single("allgather", inputs);
   TORCH_CHECK_VALUE(outputs.size() == 1, "hetcomm allgather: takes one list of results, not ",
                     outputs.size());
   check_parts("allgather", outputs[0], static_cast<size_t>(size_), input);
   check_same("allgather", outputs[0][static_cast<size_t>(rank_)], input);
-  const WorkRef work = make_work({.type = OpType::ALLGATHER,
-                                  .name = "allgather",
-                                  .profiling = "hetcomm:all_gather",
-                                  .sequence = next_sequence(),
-                                  .inputs = inputs,
-                                  .results = outputs[0]});
+  const WorkRef work = poster_.make_work({.type = OpType::ALLGATHER,
+                                          .name = "allgather",
+                                          .profiling = "hetcomm:all_gather",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = inputs,
+                                          .results = outputs[0]});
   const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
   const Buffers recvs = output_buffers(*work, outputs[0]);
   const hetcomm_datatype_t datatype = datatype_to_move(input);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_allgatherv(communicator, send, recvs.data(), datatype, &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                const c10d::AllgatherOptions& options) try {
+Operations::Ref Operations::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                            const c10d::AllgatherOptions& options) try {
   check_whole("allgather", output, input, size_);
-  const WorkRef work = make_work({.type = OpType::_ALLGATHER_BASE,
-                                  .name = "allgather",
-                                  .profiling = "hetcomm:_all_gather_base",
-                                  .sequence = next_sequence(),
-                                  .inputs = {input},
-                                  .results = {output}});
+  const WorkRef work = poster_.make_work({.type = OpType::_ALLGATHER_BASE,
+                                          .name = "allgather",
+                                          .profiling = "hetcomm:_all_gather_base",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = {input},
+                                          .results = {output}});
   const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
   const hetcomm_buffer_t recv = buffer_of(packed_output(*work, output, false));
   const hetcomm_datatype_t datatype = datatype_to_move(input);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_allgather(communicator, send, recv, datatype, &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                                                    const c10d::AllgatherOptions& options) try {
+Operations::Ref Operations::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                const c10d::AllgatherOptions& options) try {
   constexpr const char* kName = "allgather_coalesced";
   TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_), "hetcomm ", kName, ": ",
                     outputs.size(), " lists of results for ", size_, " ranks");
@@ -279,12 +278,12 @@ ProcessGroup::Ref ProcessGroup::allgather_coalesced(TensorLists& outputs, Tensor
                       " results for ", inputs.size(), " tensors");
     results.insert(results.end(), list.begin(), list.end());
   }
-  const WorkRef work = make_work({.type = OpType::ALLGATHER_COALESCED,
-                                  .name = kName,
-                                  .profiling = "hetcomm:all_gather",
-                                  .sequence = next_sequence(),
-                                  .inputs = inputs,
-                                  .results = std::move(results)});
+  const WorkRef work = poster_.make_work({.type = OpType::ALLGATHER_COALESCED,
+                                          .name = kName,
+                                          .profiling = "hetcomm:all_gather",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = inputs,
+                                          .results = std::move(results)});
   Buffers sends;
   std::vector<Buffers> recvs(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -296,28 +295,28 @@ ProcessGroup::Ref ProcessGroup::allgather_coalesced(TensorLists& outputs, Tensor
       recvs[i].push_back(buffer_of(packed_output(*work, list[i], false)));
     }
   }
-  return start_many(work, options.timeout, inputs.size(),
-                    [&](Communicator communicator, const CollectiveOptions& o, size_t i,
-                        hetcomm_request_t** request) {
-                      return hetcomm_allgatherv(communicator, sends[i], recvs[i].data(),
-                                                datatype_to_move(inputs[i]), &o, request);
-                    });
+  return poster_.start_many(work, options.timeout, inputs.size(),
+                            [&](Communicator communicator, const CollectiveOptions& o, size_t i,
+                                hetcomm_request_t** request) {
+                              return hetcomm_allgatherv(communicator, sends[i], recvs[i].data(),
+                                                        datatype_to_move(inputs[i]), &o, request);
+                            });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::allgather_into_tensor_coalesced(
+Operations::Ref Operations::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) try {
   constexpr const char* kName = "allgather_into_tensor_coalesced";
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "hetcomm ", kName, ": ", outputs.size(),
                     " results for ", inputs.size(), " tensors");
-  const WorkRef work = make_work({.type = OpType::COALESCED,
-                                  .name = kName,
-                                  .profiling = "hetcomm:_all_gather_base",
-                                  .sequence = next_sequence(),
-                                  .inputs = inputs,
-                                  .results = outputs});
+  const WorkRef work = poster_.make_work({.type = OpType::COALESCED,
+                                          .name = kName,
+                                          .profiling = "hetcomm:_all_gather_base",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = inputs,
+                                          .results = outputs});
   Buffers sends;
   Buffers recvs;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -325,19 +324,19 @@ ProcessGroup::Ref ProcessGroup::allgather_into_tensor_coalesced(
     sends.push_back(buffer_of(packed_input(*work, inputs[i])));
     recvs.push_back(buffer_of(packed_output(*work, outputs[i], false)));
   }
-  return start_many(work, options.timeout, inputs.size(),
-                    [&](Communicator communicator, const CollectiveOptions& o, size_t i,
-                        hetcomm_request_t** request) {
-                      return hetcomm_allgather(communicator, sends[i], recvs[i],
-                                               datatype_to_move(inputs[i]), &o, request);
-                    });
+  return poster_.start_many(work, options.timeout, inputs.size(),
+                            [&](Communicator communicator, const CollectiveOptions& o, size_t i,
+                                hetcomm_request_t** request) {
+                              return hetcomm_allgather(communicator, sends[i], recvs[i],
+                                                       datatype_to_move(inputs[i]), &o, request);
+                            });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::gather(TensorLists& outputs, Tensors& inputs,
-                                       const c10d::GatherOptions& options) try {
+Operations::Ref Operations::gather(TensorLists& outputs, Tensors& inputs,
+                                   const c10d::GatherOptions& options) try {
   const at::Tensor& input = single("gather", inputs);
   check_root("gather", options.rootRank);
   const auto root = static_cast<int32_t>(options.rootRank);
@@ -348,29 +347,29 @@ ProcessGroup::Ref ProcessGroup::gather(TensorLists& outputs, Tensors& inputs,
   } else {
     TORCH_CHECK_VALUE(outputs.empty(), "hetcomm gather: results are for the root only");
   }
-  const WorkRef work = make_work({.type = OpType::GATHER,
-                                  .name = "gather",
-                                  .profiling = "hetcomm:gather",
-                                  .sequence = next_sequence(),
-                                  .inputs = inputs,
-                                  .results = root == rank_ ? outputs[0] : Tensors{}});
+  const WorkRef work = poster_.make_work({.type = OpType::GATHER,
+                                          .name = "gather",
+                                          .profiling = "hetcomm:gather",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = inputs,
+                                          .results = root == rank_ ? outputs[0] : Tensors{}});
   const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
   const Buffers recvs = root == rank_ ? output_buffers(*work, outputs[0]) : Buffers{};
   const hetcomm_datatype_t datatype = datatype_to_move(input);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_gatherv(communicator, root, send, recvs.empty() ? nullptr : recvs.data(),
                                datatype, &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
 #if HETCOMM_TORCH_HAS_RECONFIGURE
-ProcessGroup::Ref ProcessGroup::gather_into_tensor(at::Tensor& output, at::Tensor& input,
-                                                   const c10d::GatherOptions& options) try {
+Operations::Ref Operations::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                               const c10d::GatherOptions& options) try {
   check_root("gather", options.rootRank);
   const auto root = static_cast<int32_t>(options.rootRank);
   if (root == rank_) {
@@ -378,29 +377,29 @@ ProcessGroup::Ref ProcessGroup::gather_into_tensor(at::Tensor& output, at::Tenso
   } else {
     check_tensor("gather", input);
   }
-  const WorkRef work = make_work({.type = OpType::GATHER,
-                                  .name = "gather",
-                                  .profiling = "hetcomm:gather",
-                                  .sequence = next_sequence(),
-                                  .inputs = {input},
-                                  .results = root == rank_ ? Tensors{output} : Tensors{}});
+  const WorkRef work = poster_.make_work({.type = OpType::GATHER,
+                                          .name = "gather",
+                                          .profiling = "hetcomm:gather",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = {input},
+                                          .results = root == rank_ ? Tensors{output} : Tensors{}});
   const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
   const hetcomm_buffer_t recv =
       root == rank_ ? buffer_of(packed_output(*work, output, false)) : hetcomm_buffer_t{};
   const hetcomm_datatype_t datatype = datatype_to_move(input);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_gather(communicator, root, send, recv, datatype, &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 #endif
 
-ProcessGroup::Ref ProcessGroup::scatter(Tensors& outputs, TensorLists& inputs,
-                                        const c10d::ScatterOptions& options) try {
+Operations::Ref Operations::scatter(Tensors& outputs, TensorLists& inputs,
+                                    const c10d::ScatterOptions& options) try {
   const at::Tensor& output = single("scatter", outputs);
   check_root("scatter", options.rootRank);
   const auto root = static_cast<int32_t>(options.rootRank);
@@ -411,30 +410,30 @@ ProcessGroup::Ref ProcessGroup::scatter(Tensors& outputs, TensorLists& inputs,
   } else {
     TORCH_CHECK_VALUE(inputs.empty(), "hetcomm scatter: inputs are for the root only");
   }
-  const WorkRef work = make_work({.type = OpType::SCATTER,
-                                  .name = "scatter",
-                                  .profiling = "hetcomm:scatter",
-                                  .sequence = next_sequence(),
-                                  .inputs = root == rank_ ? inputs[0] : Tensors{},
-                                  .results = outputs});
+  const WorkRef work = poster_.make_work({.type = OpType::SCATTER,
+                                          .name = "scatter",
+                                          .profiling = "hetcomm:scatter",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = root == rank_ ? inputs[0] : Tensors{},
+                                          .results = outputs});
   const Buffers sends = root == rank_ ? input_buffers(*work, inputs[0]) : Buffers{};
   const hetcomm_buffer_t recv = buffer_of(packed_output(*work, output, false));
   const hetcomm_datatype_t datatype = datatype_to_move(output);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_scatterv(communicator, root, sends.empty() ? nullptr : sends.data(), recv,
                                 datatype, &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
 // --- reducing and scattering -------------------------------------------------------------------
 
-ProcessGroup::Ref ProcessGroup::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                               const c10d::ReduceScatterOptions& options) try {
+Operations::Ref Operations::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                           const c10d::ReduceScatterOptions& options) try {
   const at::Tensor& output = single("reduce_scatter", outputs);
   TORCH_CHECK_VALUE(inputs.size() == 1, "hetcomm reduce_scatter: takes one list of tensors, not ",
                     inputs.size());
@@ -448,15 +447,15 @@ ProcessGroup::Ref ProcessGroup::reduce_scatter(Tensors& outputs, TensorLists& in
   check_same("reduce_scatter", output, parts[static_cast<size_t>(rank_)]);
   const hetcomm_datatype_t datatype = datatype_to_reduce("reduce_scatter", output);
   const Reduction reduction = reduction_of(options.reduceOp);
-  const WorkRef work = make_work({.type = OpType::REDUCE_SCATTER,
-                                  .name = "reduce_scatter",
-                                  .profiling = "hetcomm:reduce_scatter",
-                                  .sequence = next_sequence(),
-                                  .inputs = parts,
-                                  .results = outputs});
+  const WorkRef work = poster_.make_work({.type = OpType::REDUCE_SCATTER,
+                                          .name = "reduce_scatter",
+                                          .profiling = "hetcomm:reduce_scatter",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = parts,
+                                          .results = outputs});
   const Buffers sends = input_buffers(*work, parts);
   const hetcomm_buffer_t recv = buffer_of(packed_output(*work, output, false));
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
         o.factor = reduction.factor;
@@ -464,24 +463,24 @@ ProcessGroup::Ref ProcessGroup::reduce_scatter(Tensors& outputs, TensorLists& in
                                        &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::_reduce_scatter_base(
-    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) try {
+Operations::Ref Operations::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::ReduceScatterOptions& options) try {
   check_whole("reduce_scatter", input, output, size_);
   const hetcomm_datatype_t datatype = datatype_to_reduce("reduce_scatter", output);
   const Reduction reduction = reduction_of(options.reduceOp);
-  const WorkRef work = make_work({.type = OpType::_REDUCE_SCATTER_BASE,
-                                  .name = "reduce_scatter",
-                                  .profiling = "hetcomm:_reduce_scatter_base",
-                                  .sequence = next_sequence(),
-                                  .inputs = {input},
-                                  .results = {output}});
+  const WorkRef work = poster_.make_work({.type = OpType::_REDUCE_SCATTER_BASE,
+                                          .name = "reduce_scatter",
+                                          .profiling = "hetcomm:_reduce_scatter_base",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = {input},
+                                          .results = {output}});
   const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
   const hetcomm_buffer_t recv = buffer_of(packed_output(*work, output, false));
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
         o.factor = reduction.factor;
@@ -489,22 +488,22 @@ ProcessGroup::Ref ProcessGroup::_reduce_scatter_base(
                                       request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::reduce_scatter_tensor_coalesced(
+Operations::Ref Operations::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) try {
   constexpr const char* kName = "reduce_scatter_tensor_coalesced";
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "hetcomm ", kName, ": ", outputs.size(),
                     " results for ", inputs.size(), " tensors");
   const Reduction reduction = reduction_of(options.reduceOp);
-  const WorkRef work = make_work({.type = OpType::COALESCED,
-                                  .name = kName,
-                                  .profiling = "hetcomm:_reduce_scatter_base",
-                                  .sequence = next_sequence(),
-                                  .inputs = inputs,
-                                  .results = outputs});
+  const WorkRef work = poster_.make_work({.type = OpType::COALESCED,
+                                          .name = kName,
+                                          .profiling = "hetcomm:_reduce_scatter_base",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = inputs,
+                                          .results = outputs});
   Buffers sends;
   Buffers recvs;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -512,7 +511,7 @@ ProcessGroup::Ref ProcessGroup::reduce_scatter_tensor_coalesced(
     sends.push_back(buffer_of(packed_input(*work, inputs[i])));
     recvs.push_back(buffer_of(packed_output(*work, outputs[i], false)));
   }
-  return start_many(
+  return poster_.start_many(
       work, options.timeout, inputs.size(),
       [&](Communicator communicator, CollectiveOptions& o, size_t i, hetcomm_request_t** request) {
         o.factor = reduction.factor;
@@ -521,43 +520,43 @@ ProcessGroup::Ref ProcessGroup::reduce_scatter_tensor_coalesced(
                                       request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
 // --- all to all --------------------------------------------------------------------------------
 
-ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                              std::vector<int64_t>& output_splits,
-                                              std::vector<int64_t>& input_splits,
-                                              const c10d::AllToAllOptions& options) try {
+Operations::Ref Operations::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                          std::vector<int64_t>& output_splits,
+                                          std::vector<int64_t>& input_splits,
+                                          const c10d::AllToAllOptions& options) try {
   check_tensor("alltoall", input);
   check_tensor("alltoall", output);
   check_types("alltoall", input, output);
-  const WorkRef work = make_work({.type = OpType::ALLTOALL_BASE,
-                                  .name = "alltoall",
-                                  .profiling = "hetcomm:all_to_all",
-                                  .sequence = next_sequence(),
-                                  .inputs = {input},
-                                  .results = {output}});
+  const WorkRef work = poster_.make_work({.type = OpType::ALLTOALL_BASE,
+                                          .name = "alltoall",
+                                          .profiling = "hetcomm:all_to_all",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = {input},
+                                          .results = {output}});
   const Packed packed_out = packed_output(*work, output, false);
   const Packed packed_in = apart_from(*work, packed_input(*work, input), {packed_out});
   const hetcomm_datatype_t datatype = datatype_to_move(input);
   // Ranks may differ in whether they pass splits, so all of them use the operation with splits.
   const Buffers sends = split_buffers("alltoall", input, packed_in, input_splits, size_);
   const Buffers recvs = split_buffers("alltoall", output, packed_out, output_splits, size_);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_alltoallv(communicator, sends.data(), recvs.data(), datatype, &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 
-ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
-                                         const c10d::AllToAllOptions& options) try {
+Operations::Ref Operations::alltoall(Tensors& outputs, Tensors& inputs,
+                                     const c10d::AllToAllOptions& options) try {
   TORCH_CHECK_VALUE(inputs.size() == static_cast<size_t>(size_) && outputs.size() == inputs.size(),
                     "hetcomm alltoall: lists of ", inputs.size(), " and ", outputs.size(),
                     " tensors for ", size_, " ranks");
@@ -567,12 +566,12 @@ ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
       check_types("alltoall", tensor, inputs[0]);
     }
   }
-  const WorkRef work = make_work({.type = OpType::ALLTOALL,
-                                  .name = "alltoall",
-                                  .profiling = "hetcomm:all_to_all",
-                                  .sequence = next_sequence(),
-                                  .inputs = inputs,
-                                  .results = outputs});
+  const WorkRef work = poster_.make_work({.type = OpType::ALLTOALL,
+                                          .name = "alltoall",
+                                          .profiling = "hetcomm:all_to_all",
+                                          .sequence = poster_.next_sequence(),
+                                          .inputs = inputs,
+                                          .results = outputs});
   const std::vector<Packed> results = packed_outputs(*work, outputs);
   const Buffers recvs = buffers_of(results);
   Buffers sends;
@@ -580,13 +579,13 @@ ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
     sends.push_back(buffer_of(apart_from(*work, packed_input(*work, tensor), results)));
   }
   const hetcomm_datatype_t datatype = datatype_to_move(inputs[0]);
-  return start_collective(
+  return poster_.start_collective(
       work, options.timeout,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_alltoallv(communicator, sends.data(), recvs.data(), datatype, &o, request);
       });
 } catch (...) {
-  tell_refusal();
+  poster_.tell_refusal();
   throw;
 }
 

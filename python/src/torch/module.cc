@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/torch/living_groups.h"
 #include "python/src/torch/process_group.h"
 #include "python/src/torch/shared_context.h"
 
@@ -15,6 +16,7 @@ namespace py = pybind11;
 
 namespace {
 
+using hetcomm::torch_backend::LivingGroups;
 using hetcomm::torch_backend::ProcessGroup;
 using hetcomm::torch_backend::SharedContext;
 using Options = ProcessGroup::Options;
@@ -142,7 +144,11 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
       py::arg("ranks"), py::arg("options"), py::arg("reconfigure"),
       py::call_guard<py::gil_scoped_release>());
-  module.def("close_all", &ProcessGroup::close_all, py::arg("reason"), py::arg("told"),
-             py::call_guard<py::gil_scoped_release>(),
-             "Shuts down the process groups that there are.");
+  module.def(
+      "close_all",
+      [](const std::string& reason, const std::string& told) {
+        LivingGroups::all().close(reason, told);
+      },
+      py::arg("reason"), py::arg("told"), py::call_guard<py::gil_scoped_release>(),
+      "Shuts down the process groups that there are.");
 }

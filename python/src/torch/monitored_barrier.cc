@@ -1,12 +1,12 @@
-// monitoredBarrier: all ranks notify rank 0 that they have arrived, and rank 0 sends them the
-// outcome. It uses messages instead of a collective operation for three reasons. Ranks that are out
-// of step in collective operations can be distinguished from missing ranks. A missing rank is named
-// even if the ranks never met before. The group can be used afterwards.
+#include "python/src/torch/monitored_barrier.h"
+
 #include <algorithm>
 #include <c10/util/Exception.h>
 #include <cstring>
+#include <string>
+#include <vector>
 
-#include "python/src/torch/process_group.h"
+#include "python/src/torch/tensors.h"
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -44,34 +44,33 @@ std::string describe_missing(const std::vector<int>& missing, std::chrono::milli
 
 }  // namespace
 
-void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  const std::chrono::milliseconds limit = std::min(
-      options.timeout < std::chrono::milliseconds::zero() ? timeout_.load() : options.timeout,
-      kLongest);
-  const uint64_t turn = monitored_barriers_.fetch_add(1, std::memory_order_relaxed);
-  if (rank_ == 0) {
-    watch_arrivals(turn, limit, wait_all_ranks);
+void MonitoredBarrier::run(int rank, int size, std::chrono::milliseconds timeout, bool wait_all) {
+  const std::chrono::milliseconds limit =
+      std::min(timeout < std::chrono::milliseconds::zero() ? poster_.timeout() : timeout, kLongest);
+  const uint64_t turn = turns_.fetch_add(1, std::memory_order_relaxed);
+  if (rank == 0) {
+    watch_arrivals(size, turn, limit, wait_all);
   } else {
-    arrive(turn, limit);
+    arrive(rank, turn, limit);
   }
 }
 
-WorkRef ProcessGroup::post_monitored(const at::Tensor& tensor, int peer, uint64_t tag, bool sends,
-                                     std::chrono::milliseconds limit) {
-  WorkRef work = make_work({.type = c10d::OpType::BARRIER,
-                            .name = "monitoredBarrier",
-                            .profiling = nullptr,
-                            .sequence = 0,
-                            .internal = true,
-                            .inputs = {},
-                            .results = {}});
+WorkRef MonitoredBarrier::post(const at::Tensor& tensor, int peer, uint64_t tag, bool sends,
+                               std::chrono::milliseconds limit) {
+  WorkRef work = poster_.make_work({.type = c10d::OpType::BARRIER,
+                                    .name = "monitoredBarrier",
+                                    .profiling = nullptr,
+                                    .sequence = 0,
+                                    .internal = true,
+                                    .inputs = {},
+                                    .results = {}});
   work->keep(tensor);
   hetcomm_operation_options_t message{};
   message.struct_size = sizeof(message);
   // With a limit of 0 even a message that has already arrived does not count.
-  message.timeout_ns = limit.count() == 0 ? 1 : timeout_ns(limit);
+  message.timeout_ns = limit.count() == 0 ? 1 : poster_.timeout_ns(limit);
   const hetcomm_buffer_t buffer = host_buffer_of(tensor);
-  start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t*) {
+  poster_.start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t*) {
     hetcomm_request_t* request = nullptr;
     check(work->name(), sends ? hetcomm_send(communicator, peer, tag, buffer, &message, &request)
                               : hetcomm_recv(communicator, peer, tag, HETCOMM_EXACT_TAG, buffer,
@@ -81,15 +80,16 @@ WorkRef ProcessGroup::post_monitored(const at::Tensor& tensor, int peer, uint64_
   return work;
 }
 
-void ProcessGroup::watch_arrivals(uint64_t turn, std::chrono::milliseconds limit, bool wait_all) {
+void MonitoredBarrier::watch_arrivals(int size, uint64_t turn, std::chrono::milliseconds limit,
+                                      bool wait_all) {
   const at::Tensor nothing = at::empty({0}, at::kByte);
   std::vector<WorkRef> arrivals;
-  for (int rank = 1; rank < size_; ++rank) {
-    arrivals.push_back(post_monitored(nothing, rank, kArrivalTag | turn, false, limit));
+  for (int rank = 1; rank < size; ++rank) {
+    arrivals.push_back(post(nothing, rank, kArrivalTag | turn, false, limit));
   }
   std::vector<int> missing;
   std::string why;  // reason for the first missing rank
-  for (int rank = 1; rank < size_; ++rank) {
+  for (int rank = 1; rank < size; ++rank) {
     const WorkRef& arrival = arrivals[static_cast<size_t>(rank - 1)];
     if (!missing.empty() && !wait_all) arrival->abort();
     try {
@@ -103,10 +103,10 @@ void ProcessGroup::watch_arrivals(uint64_t turn, std::chrono::milliseconds limit
   const at::Tensor verdict = verdict_of(text);
   // All ranks receive the verdict, even late ones. Only the ranks that arrived are waited for.
   std::vector<WorkRef> verdicts;
-  for (int rank = 1; rank < size_; ++rank) {
+  for (int rank = 1; rank < size; ++rank) {
     const bool came = arrivals[static_cast<size_t>(rank - 1)]->isSuccess();
     try {
-      const WorkRef told = post_monitored(verdict, rank, kVerdictTag | turn, true, kGrace);
+      const WorkRef told = post(verdict, rank, kVerdictTag | turn, true, kGrace);
       if (came) verdicts.push_back(told);
     } catch (const c10::Error&) {
       if (missing.empty()) throw;
@@ -122,20 +122,20 @@ void ProcessGroup::watch_arrivals(uint64_t turn, std::chrono::milliseconds limit
   if (!missing.empty()) C10_THROW_ERROR(DistBackendError, "hetcomm: monitoredBarrier: " + text);
 }
 
-void ProcessGroup::arrive(uint64_t turn, std::chrono::milliseconds limit) {
+void MonitoredBarrier::arrive(int rank, uint64_t turn, std::chrono::milliseconds limit) {
   const at::Tensor verdict = at::zeros({kVerdictBytes}, at::kByte);
   std::string why;
   try {
     const auto patience = limit + kGrace;
-    const WorkRef told = post_monitored(verdict, 0, kVerdictTag | turn, false, patience);
-    post_monitored(at::empty({0}, at::kByte), 0, kArrivalTag | turn, true, patience);
+    const WorkRef told = post(verdict, 0, kVerdictTag | turn, false, patience);
+    post(at::empty({0}, at::kByte), 0, kArrivalTag | turn, true, patience);
     told->wait();
     why = static_cast<const char*>(verdict.const_data_ptr());
   } catch (const c10::Error& error) {
     why = error.what_without_backtrace();
   }
   if (why.empty()) return;
-  C10_THROW_ERROR(DistBackendError, "hetcomm: monitoredBarrier: Rank " + std::to_string(rank_) +
+  C10_THROW_ERROR(DistBackendError, "hetcomm: monitoredBarrier: Rank " + std::to_string(rank) +
                                         " successfully reached monitoredBarrier, but received "
                                         "errors while waiting for send/recv from rank 0: " +
                                         why);

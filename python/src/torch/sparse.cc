@@ -8,7 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "python/src/torch/process_group.h"
+#include "python/src/torch/group.h"
+#include "python/src/torch/operations.h"
+#include "python/src/torch/tensors.h"
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -59,7 +61,7 @@ at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
 // because a callback of an earlier operation may drop the last reference to the process group.
 class SparseAllreduce {
  public:
-  using Tensors = ProcessGroup::Tensors;
+  using Tensors = Operations::Tensors;
 
   SparseAllreduce(std::shared_ptr<Group> group, int rank, int size, at::Tensor tensor, bool average,
                   uint64_t sequence, uint64_t timeout_ns)
@@ -100,31 +102,31 @@ class SparseAllreduce {
 
 }  // namespace
 
-ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
-                                                 const c10d::AllreduceOptions& options) {
+Operations::Ref Operations::allreduce_sparse(Tensors& tensors,
+                                             const c10d::AllreduceOptions& options) {
   constexpr const char* kName = "allreduce_sparse";
   TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu(),
                     "hetcomm ", kName, ": takes one sparse tensor in host memory");
-  TORCH_CHECK(coalescing_here() == nullptr, "hetcomm ", kName, ": cannot be coalesced");
+  TORCH_CHECK(!poster_.in_batch(), "hetcomm ", kName, ": cannot be coalesced");
   const Reduction reduction = reduction_of(options.reduceOp);
   TORCH_CHECK_VALUE(
       reduction.kind == HETCOMM_REDUCE_SUM || reduction.kind == HETCOMM_REDUCE_AVERAGE, "hetcomm ",
       kName, ": unsupported reduction operation, sum and average only");
   const at::NoGradGuard no_grad;
-  auto operation = std::make_shared<SparseAllreduce>(group_, rank_, size_, tensors[0],
-                                                     reduction.kind == HETCOMM_REDUCE_AVERAGE,
-                                                     sequence_.load(), timeout_ns(kNoTimeout));
+  auto operation = std::make_shared<SparseAllreduce>(
+      poster_.group(), rank_, size_, tensors[0], reduction.kind == HETCOMM_REDUCE_AVERAGE,
+      poster_.sequence(), poster_.timeout_ns(kNoTimeout));
   c10d::AllgatherOptions gather;
   gather.timeout = options.timeout;
   Ref described = _allgather_base(operation->descriptions_, operation->description_, gather);
   // The work has no requests. The worker completes it.
-  const WorkRef work = make_work({.type = c10d::OpType::_ALLREDUCE_SPARSE,
-                                  .name = kName,
-                                  .profiling = nullptr,
-                                  .sequence = operation->sequence_,
-                                  .internal = true,
-                                  .inputs = {},
-                                  .results = {operation->tensor_}});
+  const WorkRef work = poster_.make_work({.type = c10d::OpType::_ALLREDUCE_SPARSE,
+                                          .name = kName,
+                                          .profiling = nullptr,
+                                          .sequence = operation->sequence_,
+                                          .internal = true,
+                                          .inputs = {},
+                                          .results = {operation->tensor_}});
   const bool accepted = worker_->run([described, operation, work] {
     std::exception_ptr failure;
     try {

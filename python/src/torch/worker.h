@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "python/src/torch/interrupts.h"
 #include "python/src/torch/log.h"
 #include "python/src/torch/quiet_thread.h"
 
@@ -45,6 +46,13 @@ class Worker {
     if (getpid() != process_ || state_->thread == std::this_thread::get_id()) return true;
     return state_->drained.wait_for(lock, limit,
                                     [this] { return state_->tasks.empty() && !state_->busy; });
+  }
+
+  // Returns when all tasks have run. Throws the exception of a signal handler that runs while it
+  // waits.
+  void drain() {
+    wait_in_steps("an operation of several steps",
+                  [this](std::chrono::milliseconds limit) { return drain(limit); });
   }
 
   // Runs the remaining tasks and ends the thread.
