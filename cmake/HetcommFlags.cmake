@@ -104,11 +104,11 @@ endif()
 # Most of the time to compile goes into headers. Builds that nobody edits in read them once for several
 # sources of a module, and once for all tests; names without linkage then have to differ within a module.
 option(HETCOMM_UNITY "Compile the sources of a module together, and headers of tests once" OFF)
+option(HETCOMM_PRECOMPILED_HEADERS "Compile headers of tests once" ${HETCOMM_UNITY})
 if(HETCOMM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # gcc takes a source that another one includes for a header.
   target_compile_options(hetcomm_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
-set(HETCOMM_PRECOMPILED_HEADERS ${HETCOMM_UNITY})
 if(HETCOMM_PRECOMPILED_HEADERS)
   # ccache knows the content of precompiled headers, and takes it for the same whenever it was compiled.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -71,7 +71,7 @@ class Team final : public JobTask {
   void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   // Arranges for the ranks whose tickets this rank awaits to wake it. False: there may be work to
   // do.
-  bool prepare_sleep(Sleep sleep) override HETCOMM_UNDER_BATON;
+  [[nodiscard]] bool prepare_sleep(Sleep sleep) override HETCOMM_UNDER_BATON;
   void finish_sleep() override HETCOMM_UNDER_BATON;
   // Whether a sleep prepared earlier may continue.
   bool may_sleep_on() const override HETCOMM_UNDER_BATON;

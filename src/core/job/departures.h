@@ -68,11 +68,12 @@ class Departure {
 
 // The place of an operation in a departure. Until the start the operation owns the departure.
 struct DepartureSeat {
+  static constexpr auto kRoom = &Operation::departure;
   Departure* departure = nullptr;
   size_t index = 0;
 };
 inline DepartureSeat& departure_seat(Operation& operation) {
-  return operation.departure.as<DepartureSeat>();
+  return body_of<DepartureSeat>(operation);
 }
 // Gives |departure| to |operation|, which was not started yet.
 inline void book_departure(Operation& operation, std::unique_ptr<Departure> departure) {

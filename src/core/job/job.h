@@ -191,8 +191,8 @@ class Job final : public EngineDriven, private DeviceUser {
   const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();
   PeerDirectory peers_;
   PairTerms terms_;
-  DataServices data_;
   HostBlocks host_blocks_;
+  DataServices data_;
   DeviceSums sums_;
   PairTurns turns_;
   LinkShares links_;

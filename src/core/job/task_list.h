@@ -34,7 +34,7 @@ class TaskList final : public Driven {
   int progress() override HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON;
-  bool prepare_sleep(Sleep sleep) override HETCOMM_UNDER_BATON;
+  [[nodiscard]] bool prepare_sleep(Sleep sleep) override HETCOMM_UNDER_BATON;
   bool may_sleep_on() const override HETCOMM_UNDER_BATON;
   void finish_sleep() override HETCOMM_UNDER_BATON;
 

@@ -24,6 +24,7 @@ class AccessLedger {
 
 // State of a one-sided operation. Other operations ignore it.
 struct AccessState {
+  static constexpr auto kRoom = &Operation::access;
   RemoteMemory* remote = nullptr;
   AccessLedger* ledger = nullptr;        // the pair's ledger, once the operation is in it
   Registration* registration = nullptr;  // on the owner's side
@@ -44,9 +45,9 @@ struct AccessState {
   bool awaits_credit = false;  // in a list, for its notification
 };
 
-inline AccessState& access_of(Operation& operation) { return operation.access.as<AccessState>(); }
+inline AccessState& access_of(Operation& operation) { return body_of<AccessState>(operation); }
 inline const AccessState& access_of(const Operation& operation) {
-  return operation.access.as<AccessState>();
+  return body_of<AccessState>(operation);
 }
 // Begins a one-sided operation for the bytes from |offset| on.
 inline void begin_access(Operation& operation, uint64_t offset, const AccessState& state) {

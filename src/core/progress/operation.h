@@ -132,21 +132,17 @@ class OperationCarrier {
   ~OperationCarrier() = default;
 };
 
-// Room in an operation for the state of one unit above this room. The unit defines the type, whose
-// members all begin as zeros, and offers a function that returns the state of an operation. The
-// bytes stay when the slot is used again.
+// Room in an operation for a body: the state that one unit above this room keeps with it. The unit
+// defines the type. All members of a body begin as zeros. They stay when the slot is used again.
 template <size_t kBytes>
 class alignas(uint64_t) BodyRoom {
  public:
+  // Only body_of() calls this.
   template <typename Body>
   Body& as() {
     static_assert(sizeof(Body) <= kBytes && alignof(Body) <= alignof(BodyRoom));
     static_assert(std::is_aggregate_v<Body> && std::is_trivially_copyable_v<Body>);
     return *std::launder(reinterpret_cast<Body*>(bytes_.data()));
-  }
-  template <typename Body>
-  const Body& as() const {
-    return const_cast<BodyRoom*>(this)->as<Body>();
   }
 
  private:
@@ -324,7 +320,7 @@ struct alignas(kOperationAlign) Operation {
   Order order;
   Target target;
   BodyRoom<16> departure;  // DepartureSeat, of job
-  BodyRoom<8> direct;      // DirectAccess*, of peer/access
+  BodyRoom<8> direct;      // DirectCarrier, of peer/access
   BodyRoom<80> access;     // AccessState, of memory
 
   Extents extents() const {
@@ -343,6 +339,16 @@ struct alignas(kOperationAlign) Operation {
     buffers.extent_list.swap(lists.extents);
   }
 };
+// Returns |operation|'s body of type |Body|, which says by its kRoom where in the operation it is.
+template <typename Body>
+Body& body_of(Operation& operation) {
+  return (operation.*Body::kRoom).template as<Body>();
+}
+template <typename Body>
+const Body& body_of(const Operation& operation) {
+  return body_of<Body>(const_cast<Operation&>(operation));
+}
+
 // Matching touches the first line; posting and completing a common message touches five.
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
               offsetof(Operation, transfer) == 256 && offsetof(Operation, internal) <= 320);

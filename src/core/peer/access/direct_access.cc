@@ -1,6 +1,7 @@
 #include "src/core/peer/access/direct_access.h"
 
 #include <algorithm>
+#include <cassert>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -223,6 +224,7 @@ void DirectAccesses::start(Operation& operation) {
   count_access(operation, counters);
   ++counters.direct;
   operation.phase = OperationPhase::kDirect;
+  assert(direct_of(operation) == nullptr);
   direct_of(operation) = direct.get();
   direct->place = operations_.size();
   operations_.push_back(&operation);

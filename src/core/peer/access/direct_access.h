@@ -109,13 +109,14 @@ class DirectAccess final : public BulkOwner, public Mortal {
 
 // The direct access that carries a one-sided operation.
 struct DirectCarrier {
+  static constexpr auto kRoom = &Operation::direct;
   DirectAccess* access = nullptr;
 };
 inline DirectAccess*& direct_of(Operation& operation) {
-  return operation.direct.as<DirectCarrier>().access;
+  return body_of<DirectCarrier>(operation).access;
 }
 inline DirectAccess* direct_of(const Operation& operation) {
-  return operation.direct.as<DirectCarrier>().access;
+  return body_of<DirectCarrier>(operation).access;
 }
 
 // DirectAccesses: the direct accesses of one pair in flight, and the barrier that follows a failed

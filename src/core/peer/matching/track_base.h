@@ -38,13 +38,14 @@ class TrackBase {
 
 // Ignored unless the operation's option |on_track| is set.
 struct TrackRun {
+  static constexpr auto kRoom = &Operation::track;
   TrackBase* track = nullptr;
   uint64_t run = 0;  // index of the run in the track
 };
 
-inline TrackRun& track_run(Operation& operation) { return operation.track.as<TrackRun>(); }
+inline TrackRun& track_run(Operation& operation) { return body_of<TrackRun>(operation); }
 inline const TrackRun& track_run(const Operation& operation) {
-  return operation.track.as<TrackRun>();
+  return body_of<TrackRun>(operation);
 }
 
 }  // namespace hetcomm

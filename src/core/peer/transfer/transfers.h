@@ -9,13 +9,14 @@ class ReceiveTransfer;
 class SendTransfer;
 
 struct Transfers {
+  static constexpr auto kRoom = &Operation::transfer;
   SendTransfer* send = nullptr;
   ReceiveTransfer* receive = nullptr;
 };
 
-inline Transfers& transfers_of(Operation& operation) { return operation.transfer.as<Transfers>(); }
+inline Transfers& transfers_of(Operation& operation) { return body_of<Transfers>(operation); }
 inline const Transfers& transfers_of(const Operation& operation) {
-  return operation.transfer.as<Transfers>();
+  return body_of<Transfers>(operation);
 }
 
 }  // namespace hetcomm
