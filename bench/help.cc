@@ -157,7 +157,8 @@ ENVIRONMENT
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
                          make this process one rank of a job, as torchrun does
   HETCOMM_*              settings of the library; hetcomm_info --variables
-  HETCOMM_PYTHON         interpreter for --compare and --plot (python3 in PATH)
+  HETCOMM_PYTHON         interpreter for --compare and --plot (python3 in PATH,
+                         or /usr/bin/python3 where that one lacks something)
   CXX                    compiler for the runners of the peers
 
 EXIT STATUS

@@ -1,7 +1,9 @@
 #include "bench/python.h"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -24,9 +26,20 @@ using Json = nlohmann::ordered_json;
 // Compiling a runner takes some seconds.
 constexpr double kSilenceSeconds = 300;
 
-std::string interpreter() {
-  return tools::is_set("HETCOMM_PYTHON") ? std::getenv("HETCOMM_PYTHON")
-                                         : tools::find_program("python3");
+// Returns the interpreters to try. Distributions install matplotlib for their own, which need not
+// be the first in PATH.
+std::vector<std::string> find_interpreters() {
+  if (tools::is_set("HETCOMM_PYTHON")) return {std::getenv("HETCOMM_PYTHON")};
+  const std::string first = tools::find_program("python3");
+  const std::string system = "/usr/bin/python3";
+  if (first.empty()) return {};
+  return first == system ? std::vector{first} : std::vector{first, system};
+}
+
+// The interpreter that serves, chosen by driver_serves().
+std::string& interpreter() {
+  static std::string chosen;
+  return chosen;
 }
 
 // Returns the driver's folder, as installed or in a build tree, or "" if there is none.
@@ -40,18 +53,23 @@ std::string driver_folder() {
   return "";
 }
 
+// Returns a process of the driver.
+tools::Process driver(const std::vector<std::string>& arguments) {
+  tools::Process process;
+  // -B: no file is written into an installation. -X utf8: whatever the locale, JSON is UTF-8.
+  process.command = {interpreter(), "-B", "-X", "utf8", driver_folder()};
+  process.command.insert(process.command.end(), arguments.begin(), arguments.end());
+  return process;
+}
+
 // Runs a command of the driver with |input| on its standard input. |output| gets what it prints,
 // and standard error what it complains about. Returns "", or the error.
 std::string run_driver(const std::vector<std::string>& arguments, const std::string& input,
                        std::string* output) {
   tools::Launch launch;
   launch.echo_errors = true;
-  tools::Process process;
-  // -B: no file is written into an installation.
-  process.command = {interpreter(), "-B", driver_folder()};
-  process.command.insert(process.command.end(), arguments.begin(), arguments.end());
-  process.input = input;
-  launch.processes.push_back(std::move(process));
+  launch.processes.push_back(driver(arguments));
+  launch.processes.back().input = input;
   return tools::run(launch, kSilenceSeconds, [&](std::string_view line) { output->append(line); });
 }
 
@@ -65,13 +83,6 @@ std::string peers_folder() {
     }
   }
   return "";
-}
-
-std::string new_scratch() {
-  std::error_code error;
-  std::string pattern = fs::temp_directory_path(error) / "hetcomm_bench-XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) tools::fail("no folder for the runners of the peers");
-  return pattern;
 }
 
 Json question_of(const Work& work) {
@@ -129,12 +140,33 @@ Implementation implementation_of(const Json& json) {
   return implementation;
 }
 
+// Returns what the chosen interpreter lacks for |option|, or "".
+std::string lack_of_interpreter(const std::string& option) {
+  std::vector<std::string> lines;
+  tools::Launch launch;
+  launch.processes.push_back(driver({"check", option.substr(2)}));
+  const std::string failure = tools::run(launch, kSilenceSeconds, [&](std::string_view line) {
+    lines.emplace_back(line.substr(0, line.find('\n')));
+  });
+  if (failure.empty()) return "";
+  if (lines.size() > 1) return lines[1];
+  return fmt::format("{} needs Python 3, and {} does not run: name another by HETCOMM_PYTHON",
+                     option, interpreter());
+}
+
 }  // namespace
 
 bool driver_serves(const std::string& option) {
   const char* const rest = "; everything but --compare and --plot works without";
-  const std::string python = interpreter();
-  if (python.empty()) {
+  if (getauxval(AT_SECURE) != 0) {
+    std::fprintf(stderr,
+                 "hetcomm_bench: %s starts Python and compilers, which variables choose: a "
+                 "privileged program does not%s\n",
+                 option.c_str(), rest);
+    return false;
+  }
+  const std::vector<std::string> interpreters = find_interpreters();
+  if (interpreters.empty()) {
     std::fprintf(
         stderr,
         "hetcomm_bench: %s needs Python 3, and there is no python3 in PATH: install it, or "
@@ -149,16 +181,15 @@ bool driver_serves(const std::string& option) {
                  option.c_str(), tools::own_path().c_str(), rest);
     return false;
   }
-  std::string output;
-  const std::string failure = run_driver({"check", option.substr(2)}, "", &output);
-  // A driver that runs has said what it lacks.
-  if (output.empty()) {
-    std::fprintf(stderr,
-                 "hetcomm_bench: %s needs Python 3, and %s does not run: name another by "
-                 "HETCOMM_PYTHON%s\n",
-                 option.c_str(), python.c_str(), rest);
+  std::string lacks;
+  for (const std::string& python : interpreters) {
+    interpreter() = python;
+    const std::string lack = lack_of_interpreter(option);
+    if (lack.empty()) return true;
+    if (lacks.empty()) lacks = lack;
   }
-  return failure.empty();
+  std::fprintf(stderr, "hetcomm_bench: %s%s\n", lacks.c_str(), rest);
+  return false;
 }
 
 std::string draw(const std::string& json, const std::string& path) {
@@ -166,22 +197,27 @@ std::string draw(const std::string& json, const std::string& path) {
   return run_driver({"plot", path}, json, &output);
 }
 
-Peers::Peers(const PeerOptions& options, const std::vector<Work>& works) : scratch_(new_scratch()) {
+Peers::Peers(const PeerOptions& options, const std::vector<Work>& works) {
   Json question = {{"with", options.names},
                    {"folder", options.folder.empty() ? peers_folder() : options.folder},
                    {"paths", options.paths},
-                   {"scratch", scratch_},
                    {"program", tools::own_path()},
                    {"works", Json::array()}};
   for (const Work& work : works) question["works"].push_back(question_of(work));
   std::string output;
-  const std::string failure = run_driver({"peers"}, question.dump(), &output);
+  std::string asked;
+  try {
+    asked = question.dump();
+  } catch (const Json::exception&) {
+    tools::fail("looking for the peers: the path of a folder or of a peer is not UTF-8");
+  }
+  const std::string failure = run_driver({"peers"}, asked, &output);
   const Json answer = Json::parse(output, nullptr, false);
   if (!failure.empty() || answer.is_discarded()) {
-    std::error_code ignored;
-    fs::remove_all(scratch_, ignored);
-    tools::fail("looking for the peers: " + failure);
+    tools::fail("looking for the peers: " +
+                (failure.empty() ? "the driver's answer is not JSON" : failure));
   }
+  scratch_ = answer["scratch"].get<std::string>();
   for (const Json& each : answer["implementations"]) {
     implementations_.push_back(implementation_of(each));
   }
@@ -191,6 +227,7 @@ Peers::Peers(const PeerOptions& options, const std::vector<Work>& works) : scrat
 }
 
 Peers::~Peers() {
+  if (scratch_.empty()) return;
   std::error_code ignored;
   fs::remove_all(scratch_, ignored);
 }

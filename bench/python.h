@@ -38,7 +38,7 @@ class Peers {
   const std::vector<std::pair<std::string, std::string>>& complaints() const { return complaints_; }
 
  private:
-  std::string scratch_;
+  std::string scratch_;  // "": there is none
   std::vector<Implementation> implementations_;
   std::vector<std::pair<std::string, std::string>> complaints_;
 };

@@ -2,7 +2,7 @@
 
 hetcomm_bench runs this folder as a program:
 
-  check compare|plot     says on standard error what is missing for that, and ends with status 2
+  check compare|plot     prints "python", and what is missing for that; status 2 if something is
   peers                  reads a question from standard input, answers with the peers that are there (peers.py)
   plot FILE              draws the JSON of hetcomm_bench on standard input (plot.py)
   iperf3, perftest ...   measures as a rank does: prints measurement lines (pairs.py)
@@ -15,18 +15,35 @@ import signal
 import sys
 
 
-def check(need):
-    print("python")  # to whoever asks whether this interpreter runs at all
+OLDEST_PYTHON = (3, 8)
+OLDEST_MATPLOTLIB = (3, 6)
+
+
+def lack_of(need):
+    """What this interpreter lacks for an option; "" if nothing."""
+    if sys.version_info < OLDEST_PYTHON:
+        return "--%s needs Python %d.%d, and %s is older" % (need, *OLDEST_PYTHON, sys.executable)
     if need != "plot":
-        return 0
+        return ""
+    how = ("install it (Debian: python3-matplotlib, else: python3 -m pip install matplotlib), or name another Python "
+           "by HETCOMM_PYTHON")
     try:
-        import matplotlib.figure  # noqa: F401  the check is whether it can be imported
+        import matplotlib.figure
     except ImportError as error:
-        print(f"hetcomm_bench: --plot needs matplotlib, and {sys.executable} cannot import it ({error}): install it "
-              "(Debian: python3-matplotlib, else: python3 -m pip install matplotlib), or name another Python by "
-              "HETCOMM_PYTHON", file=sys.stderr)
-        return 2
-    return 0
+        return f"--plot needs matplotlib, and {sys.executable} cannot import it ({error}): {how}"
+    if tuple(int(word) for word in matplotlib.__version__.split(".")[:2]) < OLDEST_MATPLOTLIB:
+        return (f"--plot needs matplotlib {'.'.join(map(str, OLDEST_MATPLOTLIB))}, and {sys.executable} has "
+                f"{matplotlib.__version__}: {how}")
+    return ""
+
+
+def check(need):
+    """Prints "python", so that hetcomm_bench knows that this interpreter runs, and what it lacks."""
+    print("python")
+    lack = lack_of(need)
+    if lack:
+        print(lack)
+    return 2 if lack else 0
 
 
 def main(arguments):

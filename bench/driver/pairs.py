@@ -69,8 +69,8 @@ def end(process):
 
 def await_listener(server, port, seconds=10):
     """A server that neither listens nor ends leaves it to its client to say so."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not is_listening(port):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not is_listening(port):
         if server.poll() is not None:
             raise Failed(f"{server.args[0]} ended before it listened on port {port}")
         time.sleep(0.01)
@@ -91,6 +91,8 @@ def output_of_client(server_command, client_command, port, cpus):
             except subprocess.TimeoutExpired:
                 if server.poll():
                     raise Failed(f"{server.args[0]} ended with status {server.returncode}") from None
+        if server.poll():
+            raise Failed(f"{server.args[0]} ended with status {server.returncode}")
         if client.returncode != 0:
             raise Failed(f"{client.args[0]} ended with status {client.returncode}")
         return output
@@ -99,7 +101,10 @@ def output_of_client(server_command, client_command, port, cpus):
 # --- iperf3: one stream, without messages, so one figure is that of every size --------------------
 
 def iperf3_lines(output, points):
-    received = json.loads(output)["end"]["sum_received"]
+    document = json.loads(output)
+    if "error" in document:
+        raise Failed(document["error"])
+    received = document["end"]["sum_received"]
     for size, window in points:
         messages = received["bytes"] / max(size, 1)
         whole = max(int(messages), 1)
@@ -164,8 +169,8 @@ def measure(peer, program, work):
     try:
         for line in {"iperf3": iperf3, "perftest": perftest}[peer](program, json.loads(work)):
             print(line, flush=True)
-    except (Failed, KeyError, ValueError) as error:
-        print(f"{peer}: {error}", file=sys.stderr)
+    except (Failed, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+        print(f"{peer}: {error or type(error).__name__}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,9 +1,9 @@
 """Finds the libraries to compare with, and says how each is launched.
 
 The question has "works" (test, transport, ranks, bind, iterations, points, words), "with" (names), "folder" (of
-installed peers, may be ""), "paths" (name and path of installations to take instead of those found), "scratch" (an
-empty folder) and "program" (hetcomm_bench). The answer has "implementations" and "complaints". An implementation has
-for each work "refusal", or "processes": command, environment and core. In a command "{meeting}" stands for a name
+installed peers, may be ""), "paths" (name and path of installations to take instead of those found) and "program"
+(hetcomm_bench). The answer has "implementations", "complaints" and "scratch", a temporary folder that is to be removed
+in the end, or "". An implementation has for each work "refusal", or "processes": command, environment and core. In a command "{meeting}" stands for a name
 that is fresh in each launch.
 """
 
@@ -38,12 +38,11 @@ class Question:
     works: list
     folder: str
     paths: list
-    scratch: str
     program: str
     builder: Builder = field(init=False)
 
     def __post_init__(self):
-        self.builder = Builder(self.folder, self.scratch)
+        self.builder = Builder(self.folder)
 
     def given(self, name):
         return [path for peer, path in self.paths if peer == name]
@@ -319,9 +318,10 @@ def find_perftest(_):
     if not devices.is_dir() or not any(devices.iterdir()):
         raise Missing("no RDMA device here: /sys/class/infiniband is empty")
     # It prints its version and ends with status 1.
-    version = pairs.version_in(capture("/bin/sh", "-c", f"{program} --version; exit 0"))
+    version = pairs.version_in(capture("/bin/sh", "-c", '"$0" --version; exit 0', program))
     yield Implementation(f"perftest-{version}", version, program, refuse_perftest,
-                         lambda work: pair("perftest", shutil.which(perftest_tool(work)), work, device=perftest_device()),
+                         lambda work: pair("perftest", shutil.which(perftest_tool(work)), work,
+                                           device=perftest_device()),
                          "rdma")
 
 
@@ -373,9 +373,9 @@ def find(document):
         try:
             for implementation in FIND[name](question):
                 implementations.append(describe(implementation, question.works))
-        except Missing as missing:
-            complaints[name] = str(missing)
-    return {"implementations": implementations, "complaints": complaints}
+        except (Missing, OSError, ValueError) as problem:
+            complaints[name] = str(problem)
+    return {"implementations": implementations, "complaints": complaints, "scratch": question.builder.scratch}
 
 
 def answer(question, out):

@@ -108,6 +108,8 @@ def median_of_messages(row):
     """None where no median was measured."""
     if not row["p50_us"] or is_time(row["test"]):
         return row["p50_us"] or None
+    if row["messages_per_s"] is None or row["avg_us"] is None:
+        return None
     # A message's share of the median window, over all senders.
     senders = round(row["messages_per_s"] * 1e-6 * row["avg_us"])
     per_us = senders / row["p50_us"]
@@ -115,8 +117,9 @@ def median_of_messages(row):
 
 
 def average(row):
+    """None where it was not measured."""
     if row["test"] in RATES:
-        return row["messages_per_s"] * 1e-6
+        return None if row["messages_per_s"] is None else row["messages_per_s"] * 1e-6
     if row["test"] == "overlap":
         return row["p50_us"]
     return row["avg_us"] if is_time(row["test"]) else row["bandwidth_MBps"]
@@ -207,7 +210,11 @@ def by_size(document):
     panels = panels_of(document)
     looks = looks_of(panels)
     lines = -(-len(looks) // max(len(panels), 1))
-    figure = Figure(figsize=(0.8 + 5.6 * max(len(panels), 1), 5 + 0.25 * lines), layout="constrained")
+    height = 5 + 0.25 * lines
+    figure = Figure(figsize=(0.8 + 5.6 * max(len(panels), 1), height), layout="constrained")
+    # The legend stands below the panels.
+    below = 0.25 * lines / height
+    figure.get_layout_engine().set(rect=(0, below, 1, 1 - below))
     meta = document["meta"]
     figure.suptitle(f"hetcomm_bench {meta['version']} on {meta['host']}", color="#555555", fontsize=10)
     grid = figure.subplots(1, max(len(panels), 1), squeeze=False)[0]
@@ -215,7 +222,7 @@ def by_size(document):
         draw_panel(axes, panel, looks)
     handles = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels())}
     if handles:
-        figure.legend([handles[name] for name in looks], list(looks), loc="outside lower left", frameon=False,
+        figure.legend([handles[name] for name in looks], list(looks), loc="lower left", frameon=False,
                       ncols=max(len(panels), 1))
     return figure
 
@@ -242,7 +249,7 @@ def box_plots(rows):
             axes.barh(place, row["high_us"] - row["low_us"], 0.55, row["low_us"], color=colour, alpha=0.35)
             median, = axes.plot([row["median_us"]] * 2, [place - 0.27, place + 0.27], color=colour, linewidth=2)
             median.set_gid(f"{name} {row['strategy']}")
-            if row["forecast_us"] > 0:
+            if (row["forecast_us"] or 0) > 0:
                 axes.plot(row["forecast_us"], place, "D", color="#333333", markersize=4)
             axes.annotate(f"{row['median_us']:.0f} us", (1.01, place), xycoords=("axes fraction", "data"), va="center",
                           color="#444444", fontsize=8)
@@ -261,6 +268,6 @@ def draw(source, path):
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hetcomm"}):
         figure = box_plots(document) if isinstance(document, list) else by_size(document)
         kind = kind if kind in ("png", "pdf") else "svg"
-        figure.savefig(path, format=kind, metadata={"CreationDate" if kind == "pdf" else "Date": None}
-                       if kind != "png" else None)
+        undated = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}[kind]
+        figure.savefig(path, format=kind, metadata=undated)
     return 0

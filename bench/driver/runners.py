@@ -1,13 +1,14 @@
 """Compiles runners: programs that need the headers of a library that hetcomm does not depend on.
 
-The result is kept in the folder of the peers, under a name that depends on source and command, and without that
-folder in a temporary one, which hetcomm_bench removes.
+The result is kept in the folder of the peers, under a name that depends on source and command. Without that folder
+it is in a temporary one, which hetcomm_bench removes.
 """
 
 import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 # Holds bench/loops and bench/peers, in the source tree and after an installation alike.
@@ -21,8 +22,8 @@ class Missing(Exception):
 def capture(*command, environment=None):
     """The standard output of a command; "" if it fails."""
     try:
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True, timeout=30,
-                              stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace",
+                              check=True, timeout=30, stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout
@@ -36,35 +37,52 @@ def compiler():
 
 
 def first_error(text):
-    """The line of a compiler's output that describes the error."""
-    for line in text.splitlines():
-        if "error:" in line or "undefined reference" in line:
-            return "its runner cannot be compiled: " + line
-    return text.strip()
+    """A line that says why a runner cannot be compiled, from a compiler's output."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if "error:" in line or "undefined reference" in line]
+    line = (told[:1] or lines[-1:] or ["the compiler says nothing"])[0]
+    return "its runner cannot be compiled: " + line[:300]
+
+
+def drop_unfinished(folder):
+    """Removes what compilers left that were killed. Its name ends with the number of a process."""
+    for path in folder.glob("runner_*.*"):
+        number = path.suffix[1:]
+        if number.isdigit() and not os.path.exists(f"/proc/{number}"):
+            path.unlink()
 
 
 class Builder:
-    def __init__(self, peers_folder, scratch):
-        self.folder = Path(scratch)
-        if peers_folder and Path(peers_folder).is_dir():
-            kept = Path(peers_folder) / "runners"
-            try:
-                kept.mkdir(exist_ok=True)
-            except OSError:
-                return
+    def __init__(self, peers_folder):
+        self.scratch = ""  # the temporary folder, once there is one
+        self.kept = None
+        if not peers_folder or not os.path.isdir(peers_folder):
+            return
+        kept = Path(peers_folder) / "runners"
+        try:
+            kept.mkdir(exist_ok=True)
             if os.access(kept, os.W_OK):
-                self.folder = kept
+                self.kept = kept
+                drop_unfinished(kept)
+        except OSError:
+            pass  # others may remove files there, too
+
+    def folder(self):
+        if self.kept:
+            return self.kept
+        self.scratch = self.scratch or tempfile.mkdtemp(prefix="hetcomm_bench-")
+        return Path(self.scratch)
 
     def build(self, runner, command, libraries=()):
         """Compiles bench/peers/|runner|.cc by |command|, with |libraries|. Returns the path of the program."""
         command = [*map(str, command), "-x", "c++", "-std=c++17", "-O3", "-w", f"-I{ROOT}",
                    str(ROOT / "bench" / "peers" / f"{runner}.cc"), "-x", "none", *libraries,
                    "-lstdc++", "-lm", "-pthread"]
-        state = hashlib.sha256(" ".join(command).encode())
+        state = hashlib.sha256(os.fsencode(" ".join(command)))
         for folder in ("loops", "peers"):
             for source in sorted((ROOT / "bench" / folder).glob("*.*")):
                 state.update(source.read_bytes())
-        program = self.folder / f"{runner}-{state.hexdigest()[:16]}"
+        program = self.folder() / f"{runner}-{state.hexdigest()[:16]}"
         if os.access(program, os.X_OK):
             return str(program)
         # Compiled under another name, so that a second hetcomm_bench never runs a part of a program.

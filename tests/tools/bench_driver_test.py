@@ -140,6 +140,21 @@ class Peers(unittest.TestCase):
         self.assertIn("--compare gloo: its runner cannot be compiled: x.h:1: error: no luck", result.stderr)
 
 
+    def test_peer_in_a_folder_with_a_space_whose_version_is_no_text(self):
+        with tempfile.TemporaryDirectory(prefix="a b") as folder:
+            result = self.compare(fake_iperf3(folder, client=f"echo '{ANSWER}'", version=r"printf 'iperf 3.\377'"),
+                                  folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("iperf3-3.", {row["impl"][:9] for row in json.loads(result.stdout)["rows"]})
+
+    def test_peer_that_cannot_be_asked_costs_only_itself(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bench("bandwidth", *QUICK, "--compare", "mpi,memcpy", "--peer", "mpi=/" + "x" * 300, "--peers",
+                           folder, "--rounds", "1", "--format", "json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("memcpy", {row["impl"] for row in json.loads(result.stdout)["rows"]})
+
+
 class Pairs(unittest.TestCase):
     def test_a_server_that_ends_is_not_waited_for(self):
         for status in (0, 3):
@@ -241,6 +256,15 @@ class Pictures(unittest.TestCase):
         self.assertEqual(other["hetcomm shm"], one["hetcomm shm"])
         self.assertNotEqual(other["ucx-1.19 shm"], other["openmpi-4.1.4 shm"])
 
+    def test_rows_without_figures_are_left_out(self):
+        empty = dict.fromkeys(("avg_us", "bandwidth_MBps", "messages_per_s"))
+        for test in ("latency", "bandwidth", "msgrate"):
+            for median in (10, None):
+                rows = [row_of(test, "hetcomm", "shm", **empty, p50_us=median), row_of(test, "ucx-1.19", "shm")]
+                for rounds in ({}, {"comparison": {"rounds": 3}}):
+                    series = plot.panels_of(document_of(*rows, **rounds))[0].series
+                    self.assertIn("ucx-1.19 shm", [each.name for each in series])
+
     def test_settings_are_lines_of_their_own(self):
         alone = colours(row_of("staging", "hetcomm", "tcp"), row_of("staging", "hetcomm", "tcp", chunk=65536))
         self.assertEqual(list(alone), ["hetcomm tcp", "hetcomm tcp, chunk 64K"])
@@ -301,16 +325,17 @@ class Lifetime(unittest.TestCase):
                     continue
             return False
 
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as temporary:
             run = subprocess.Popen([tool.BENCH, "bandwidth", *QUICK, "--compare", "iperf3", "--peer",
                                     f"iperf3={fake_iperf3(folder, **peer)}", "--peers", folder],
-                                   env=environment(**{name: value}), stdout=subprocess.DEVNULL,
+                                   env=environment(**{name: value, "TMPDIR": temporary}), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
             self.assertTrue(wait_until(is_busy, 60), busy)
             run.send_signal(number)
             run.wait(20)
             self.assertEqual(run.returncode, -number)
             self.assertTrue(wait_until(lambda: not tool.descendants_named(mark)), tool.descendants_named(mark))
+            self.assertEqual(os.listdir(temporary), [])
 
     def test_while_the_driver_looks_for_peers(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
