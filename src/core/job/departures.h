@@ -68,7 +68,7 @@ class Departure {
 
 // The place of an operation in a departure. Until the start the operation owns the departure.
 struct DepartureSeat {
-  static constexpr auto kRoom = &Operation::departure;
+  static constexpr auto kRoom = &Operation::Bodies::departure;
   Departure* departure = nullptr;
   size_t index = 0;
 };

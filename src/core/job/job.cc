@@ -18,7 +18,6 @@
 #include "src/core/job/membership/link_agreement.h"
 #include "src/core/job/membership/rank_card.h"
 #include "src/core/job/membership/variables.h"
-#include "src/core/memory/variables.h"
 #include "src/core/peer/transfer/message_receiver.h"
 #include "src/core/peer/variables.h"
 #include "src/core/progress/variables.h"
@@ -39,15 +38,6 @@ namespace {
 
 // How long a waiting thread polls if ranks share cores.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
-
-// Most bytes of host memory that are kept for messages of redistributions while none exists.
-constexpr uint64_t kMaxKeptBytes = 128u << 20;
-
-DeviceSums::Mode sums_mode(const Config& config) {
-  const std::string_view mode = config.text(variable::kDeviceSums);
-  if (mode == "off") return DeviceSums::Mode::kHost;
-  return mode == "on" ? DeviceSums::Mode::kDevice : DeviceSums::Mode::kMeasured;
-}
 
 uint32_t credit_for_each_peer(const Config& config, int size) {
   const uint64_t peers = std::max<uint64_t>(static_cast<uint64_t>(size) - 1, 1);
@@ -95,41 +85,21 @@ void warn_of_loopback(const Config& config, Log& log, int own_rank, int size,
 Job::Job(const JobEnvironment& environment, int rank, int size)
     : environment_(environment),
       peers_(size),
-      terms_{.rank = rank,
-             .detection_ns = environment.config.number(variable::kDetectionTime),
-             .cool_down_ns = environment.config.number(variable::kCoolDown)},
-      host_blocks_(kMaxKeptBytes, &environment.devices.abandoned()),
-      data_(environment.engine, environment.log, environment.devices, environment.config,
-            environment.places.devices, environment.overlaps),
-      sums_(environment.devices, data_.staging, sums_mode(environment.config)),
-      turns_(environment.engine),
-      links_(turns_),
-      connections_{.engine = environment.engine,
-                   .log = environment.log,
-                   .paths = {paths_, paths_, paths_},
-                   .listener = events_,
-                   .terms = terms_},
-      access_{environment.engine, environment.log, events_, registrations_},
-      pairs_({.terms = terms_,
-              .data = data_,
-              .turns = turns_,
-              .links = links_,
-              .connections = connections_,
-              .access = access_},
-             peers_),
+      services_(environment, {paths_, paths_, paths_}, events_, rank),
+      pairs_(services_.for_pairs(), peers_),
       idle_(environment.engine, rank, pairs_),
-      paths_(connections_, data_, turns_, peers_, credentials_, pairs_, transports_, idle_,
-             environment.config.number(variable::kRails)),
+      paths_(services_.connections, services_.data, services_.turns, peers_, credentials_, pairs_,
+             transports_, idle_, environment.config.number(variable::kRails)),
       departures_(environment.devices),
-      ender_(environment.engine, data_.completer, pairs_, departures_),
-      stream_waits_(environment.engine, terms_.detection_ns, pairs_, departures_, ender_),
-      gate_(departures_, stream_waits_, ender_, data_.completer),
-      members_(connections_, data_.channels, pairs_, ender_, stream_waits_),
-      events_(connections_, pairs_, paths_, members_, *this),
-      memories_(data_, registrations_, environment.log, rank, transports_, peers_,
+      ender_(environment.engine, services_.data.completer, pairs_, departures_),
+      stream_waits_(environment.engine, services_.terms.detection_ns, pairs_, departures_, ender_),
+      gate_(departures_, stream_waits_, ender_, services_.data.completer),
+      members_(services_.connections, services_.data.channels, pairs_, ender_, stream_waits_),
+      events_(services_.connections, pairs_, paths_, members_, *this),
+      memories_(services_.data, services_.registrations, environment.log, rank, transports_, peers_,
                 credentials_.identity),
       transports_(environment_, rank, size, credentials_, paths_) {
-  terms_.credit_granted = credit_for_each_peer(environment.config, size);
+  services_.terms.credit_granted = credit_for_each_peer(environment.config, size);
 }
 
 // --- creation ---------------------------------------------------------------
@@ -151,7 +121,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
   credentials_.identity = identity_of("hetcomm", options.name, options.epoch);
   drew_key_ = !bootstrap.configured_key();
   wanted_transports_ = options.transports;
-  terms_.first_sequence = options.first_sequence;
+  services_.terms.first_sequence = options.first_sequence;
   interfaces_.route = bootstrap.local_address();
   // A rank that cannot continue takes part nevertheless, and tells the others why, since they would
   // wait.
@@ -298,7 +268,7 @@ Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) 
   adapt_to_crowd(peers_.ranks_beside(rank()), environment_.config, log(), engine().spin());
   warn_of_loopback(environment_.config, log(), rank(), size(), met.addresses);
   paths_.warn_of_unreachable();
-  data_.channels.open();
+  services_.data.channels.open();
   HETCOMM_RETURN_IF_ERROR(transports_.start());
   if (control_ == nullptr) {
     events_.set_ready();
@@ -334,15 +304,15 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   std::vector<NearTransports::Served> served;
   const auto& served_by = transports_.all();
   for (const auto& each : served_by) {
-    data_.device_access.add(each->abilities.devices, each->name, each->far_devices);
+    services_.data.device_access.add(each->abilities.devices, each->name, each->far_devices);
     if (each->abilities.receipts != nullptr) witness_->add(*each->abilities.receipts);
     served.push_back({each->kind, each->devices});
   }
-  data_.near.set(served);
+  services_.data.near.set(served);
   if (size() > 1 &&
       std::any_of(served_by.begin(), served_by.end(),
                   [](const auto& each) HETCOMM_UNDER_BATON { return each->capabilities().map; })) {
-    data_.staging.chunks().set_publisher(&memories_);
+    services_.data.staging.chunks().set_publisher(&memories_);
   }
   HETCOMM_RETURN_IF_ERROR(describe_self(own));
   engine().passes().add(this);
@@ -357,7 +327,7 @@ Status Job::make_control(uint32_t incarnation) {
       liveness::ControlPlane::create(*environment_.control, log(), environment_.config,
                                      {.rank = rank(),
                                       .size = size(),
-                                      .detection_ns = terms_.detection_ns,
+                                      .detection_ns = services_.terms.detection_ns,
                                       .credentials = credentials_,
                                       .incarnation = incarnation,
                                       .doorbell = engine().doorbell(),
@@ -365,7 +335,7 @@ Status Job::make_control(uint32_t incarnation) {
                                       .witness = witness_});
   if (!control.ok()) return control.status();
   control_ = std::move(control).value();
-  connections_.control = control_.get();
+  services_.connections.control = control_.get();
   return {};
 }
 
@@ -392,7 +362,7 @@ Status Job::describe_self(RankProfile* own) {
     link_model_text_ = topology::to_json(*links.value().model, /*compact=*/true);
     own->link_model_bytes = static_cast<uint32_t>(link_model_text_.size());
   }
-  info.credit = terms_.credit_granted;
+  info.credit = services_.terms.credit_granted;
   info.device_count = static_cast<uint32_t>(environment_.devices.size());
   info.host_links = topology::encode_host_links(environment_.host_links);
   info.known_devices = name_of_devices(environment_.hidden_devices);
@@ -435,23 +405,23 @@ Job::~Job() {
   const Engine::Baton baton(engine());
   engine().passes().remove(this);
   environment_.devices.remove_device_user(*this);
-  connections_.control = nullptr;
+  services_.connections.control = nullptr;
   control_.reset();  // sends goodbyes
-  data_.channels.for_each_table([](MatchTable& table) HETCOMM_UNDER_BATON {
+  services_.data.channels.for_each_table([](MatchTable& table) HETCOMM_UNDER_BATON {
     while (Incoming* message = table.first_unexpected()) {
       table.remove_unexpected(message);
       if (!message->arriving) receiver_of(*message).free(*message);
     }
   });
-  while (!data_.graveyard.empty()) {
-    data_.graveyard.bury(data_.blocks);  // the buried objects refer to pairs
+  while (!services_.data.graveyard.empty()) {
+    services_.data.graveyard.bury(services_.data.blocks);  // the buried objects refer to pairs
   }
-  turns_.clear();
+  services_.turns.clear();
   pairs_.clear();
-  while (!data_.graveyard.empty()) data_.graveyard.bury(data_.blocks);
-  data_.device_access.close();
+  while (!services_.data.graveyard.empty()) services_.data.graveyard.bury(services_.data.blocks);
+  services_.data.device_access.close();
   witness_->close();
-  data_.staging.chunks().set_publisher(nullptr);
+  services_.data.staging.chunks().set_publisher(nullptr);
   transports_.close();
 }
 
@@ -485,8 +455,8 @@ void Job::start_receive(Channel& own, Operation& receive) {
   }
   if (receive.peer >= 0) {
     if (const Status& status = peer_status(receive.peer); !status.ok()) {
-      data_.completer.complete(receive, status.code(),
-                               fmt::format("{}: {}", describe(receive), status.text()));
+      services_.data.completer.complete(receive, status.code(),
+                                        fmt::format("{}: {}", describe(receive), status.text()));
       return;
     }
     Pair& sender = pair(receive.peer);
@@ -494,15 +464,15 @@ void Job::start_receive(Channel& own, Operation& receive) {
       sender.ensure_connected();
       // The peer may be unreachable.
       if (const Status& status = peer_status(receive.peer); !status.ok()) {
-        data_.completer.complete(receive, status.code(),
-                                 fmt::format("{}: {}", describe(receive), status.text()));
+        services_.data.completer.complete(receive, status.code(),
+                                          fmt::format("{}: {}", describe(receive), status.text()));
         return;
       }
     }
   } else if (!pairs_.any_live_sender(*receive.communicator) ||
              (receive.options.fail_on_any_loss &&
               !pairs_.all_senders_live(*receive.communicator))) {
-    data_.completer.complete(
+    services_.data.completer.complete(
         receive, Code::kPeerLost,
         fmt::format(
             "{}: {}: {}", describe(receive),
@@ -518,16 +488,16 @@ void Job::prepare_for_holds() {
   const DeviceSet& devices = environment_.devices;
   for (size_t index = 0; index < devices.size(); ++index) {
     if (!devices.has_user_streams(index) || devices.is_abandoned(index)) continue;
-    data_.staging.prepare_for_holds(index);
-    sums_.prepare_for_holds(index);
+    services_.data.staging.prepare_for_holds(index);
+    services_.sums.prepare_for_holds(index);
   }
-  data_.device_access.prepare_for_holds(data_.near);
+  services_.data.device_access.prepare_for_holds(services_.data.near);
 }
 
 // Keeps the job's NICs. The device uses those near it.
 void Job::meet_device(size_t index, const HostPlaces& places) {
   if (index < places.memory.devices.size()) {
-    data_.staging.chunks().set_node(index, places.memory.devices[index]);
+    services_.data.staging.chunks().set_node(index, places.memory.devices[index]);
   }
   if (index >= RankNic::kMaxDevices) return;
   const uint64_t bit = uint64_t{1} << index;
@@ -543,12 +513,12 @@ void Job::meet_device(size_t index, const HostPlaces& places) {
     if (!each.nic.empty()) {
       const bool is_near = nic != places.nics.end() && (nic->devices & bit) != 0;
       each.devices = is_near ? each.devices | bit : each.devices & ~bit;
-      data_.device_access.set_far(i, index,
-                                  nic != places.nics.end() && (nic->far_devices & bit) != 0);
+      services_.data.device_access.set_far(
+          i, index, nic != places.nics.end() && (nic->far_devices & bit) != 0);
     }
     served.push_back({each.kind, each.devices});
   }
-  data_.near.set(served);
+  services_.data.near.set(served);
 }
 
 void Job::wake(int rank) {
@@ -571,16 +541,16 @@ int Job::progress() {
 int Job::make_progress() {
   int moved = 0;
   if (events_.mail_waits()) events_.read_mail();
-  turns_.begin_pass();
+  services_.turns.begin_pass();
   moved += transports_.progress();
   WaitingCalls& calls = environment_.devices.calls();
   if (calls.may_make()) [[unlikely]]
     moved += calls.make_put_off();
-  if (!data_.staging.idle()) moved += data_.staging.progress();
+  if (!services_.data.staging.idle()) moved += services_.data.staging.progress();
   if (!departures_.idle()) moved += departures_.progress();
   if (!tasks_.empty()) moved += tasks_.progress();
-  if (turns_.has_work()) moved += turns_.run();
-  if (!data_.graveyard.empty()) data_.graveyard.bury(data_.blocks);
+  if (services_.turns.has_work()) moved += services_.turns.run();
+  if (!services_.data.graveyard.empty()) services_.data.graveyard.bury(services_.data.blocks);
   return moved;
 }
 
@@ -593,7 +563,7 @@ void Job::tick(uint64_t now_ns) {
 }
 
 void Job::on_abandoned(size_t index) {
-  data_.staging.on_abandoned(index);
+  services_.data.staging.on_abandoned(index);
   departures_.on_abandoned(index);
 }
 
@@ -603,28 +573,29 @@ void Job::run_timers(uint64_t now_ns) {
   idle_.tick(now_ns);
   paths_.tick(now_ns);
   stream_waits_.tick(now_ns);
-  turns_.tick(now_ns);
-  data_.staging.chunks().tidy();
+  services_.turns.tick(now_ns);
+  services_.data.staging.chunks().tidy();
 }
 
 uint64_t Job::next_timer_ns() const {
   // Memory that was kept for abandoned copies is freed soon after they have ended.
   constexpr uint64_t kLookNs = 100'000'000;
   const uint64_t look_ns =
-      environment_.devices.abandoned().none() ? kForever : data_.now_ns() + kLookNs;
-  return std::min({look_ns, turns_.next_timer_ns(), idle_.next_timer_ns(), paths_.next_timer_ns(),
-                   transports_.next_timer_ns(), tasks_.next_timer_ns(),
+      environment_.devices.abandoned().none() ? kForever : services_.data.now_ns() + kLookNs;
+  return std::min({look_ns, services_.turns.next_timer_ns(), idle_.next_timer_ns(),
+                   paths_.next_timer_ns(), transports_.next_timer_ns(), tasks_.next_timer_ns(),
                    stream_waits_.next_timer_ns()});
 }
 
 bool Job::prepare_sleep(Sleep sleep) {
   bool quiet = tasks_.prepare_sleep(sleep);
-  quiet = quiet && !has_work() && data_.staging.prepare_sleep() && departures_.prepare_sleep();
+  quiet =
+      quiet && !has_work() && services_.data.staging.prepare_sleep() && departures_.prepare_sleep();
   return transports_.prepare_sleep(sleep) && quiet;
 }
 
 bool Job::may_sleep_on() const {
-  return tasks_.may_sleep_on() && !has_work() && data_.staging.may_sleep_on() &&
+  return tasks_.may_sleep_on() && !has_work() && services_.data.staging.may_sleep_on() &&
          departures_.may_sleep_on() && transports_.may_sleep_on();
 }
 

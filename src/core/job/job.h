@@ -27,9 +27,9 @@
 
 #include "src/base/baton_role.h"
 #include "src/bootstrap/bootstrap.h"
-#include "src/core/device/host_blocks.h"
 #include "src/core/job/departures.h"
 #include "src/core/job/job_members.h"
+#include "src/core/job/job_services.h"
 #include "src/core/job/membership/job_offer.h"
 #include "src/core/job/membership/peer_directory.h"
 #include "src/core/job/membership/rank_profile.h"
@@ -46,9 +46,6 @@
 #include "src/core/job/stream_gate.h"
 #include "src/core/job/stream_waits.h"
 #include "src/core/job/task_list.h"
-#include "src/core/memory/device_sums.h"
-#include "src/core/memory/registration.h"
-#include "src/core/peer/pair_services.h"
 #include "src/core/progress/driven.h"
 #include "src/liveness/control_plane.h"
 
@@ -77,7 +74,7 @@ class Job final : public EngineDriven, private DeviceUser {
   // Sends goodbyes and closes everything. Nothing may be pending.
   ~Job();
 
-  int rank() const { return terms_.rank; }
+  int rank() const { return services_.terms.rank; }
   int size() const { return peers_.size(); }
   const Secret& secret() const { return credentials_.secret; }
   // Whether a communicator that asks for |transports| may be made over this job. |configured_key|
@@ -90,14 +87,12 @@ class Job final : public EngineDriven, private DeviceUser {
 
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
-  const PairTerms& terms() const { return terms_; }
-  DataServices& data() HETCOMM_UNDER_BATON { return data_; }
-  PairTurns& turns() HETCOMM_UNDER_BATON { return turns_; }
-  // Memory where messages of redistributions are packed and received, and for data between their
-  // hops. While redistributions exist, enough is kept for two of them to arrive at the same time.
-  HostBlocks& host_blocks() HETCOMM_UNDER_BATON { return host_blocks_; }
-  DeviceSums& sums() HETCOMM_UNDER_BATON { return sums_; }
-  SlotTable<Registration>& registrations() HETCOMM_UNDER_BATON { return registrations_; }
+  const PairTerms& terms() const { return services_.terms; }
+  DataServices& data() HETCOMM_UNDER_BATON { return services_.data; }
+  PairTurns& turns() HETCOMM_UNDER_BATON { return services_.turns; }
+  HostBlocks& host_blocks() HETCOMM_UNDER_BATON { return services_.host_blocks; }
+  DeviceSums& sums() HETCOMM_UNDER_BATON { return services_.sums; }
+  SlotTable<Registration>& registrations() HETCOMM_UNDER_BATON { return services_.registrations; }
   const PeerDirectory& peers() const HETCOMM_UNDER_BATON { return peers_; }
   const JobTransports& transports() const HETCOMM_UNDER_BATON { return transports_; }
   PairTable& pairs() HETCOMM_UNDER_BATON { return pairs_; }
@@ -119,9 +114,9 @@ class Job final : public EngineDriven, private DeviceUser {
   const Status& peer_status(int rank) const HETCOMM_UNDER_BATON { return pairs_.status(rank); }
 
   // The channel of the communicator of all ranks, which has the same number on every rank.
-  Channel& first_channel() HETCOMM_UNDER_BATON { return *data_.channels.find(0); }
+  Channel& first_channel() HETCOMM_UNDER_BATON { return *services_.data.channels.find(0); }
   // Opens a channel for a communicator that this rank is about to make.
-  Channel& open_channel() HETCOMM_UNDER_BATON { return data_.channels.open(); }
+  Channel& open_channel() HETCOMM_UNDER_BATON { return services_.data.channels.open(); }
   // Posts |receive|, or completes its match with a message that has already arrived.
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
   // Prepares the devices of users' streams that are about to be held back.
@@ -174,13 +169,14 @@ class Job final : public EngineDriven, private DeviceUser {
   void on_abandoned(size_t index) override HETCOMM_UNDER_BATON;
   void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                             std::string* text) override HETCOMM_UNDER_BATON {
-    data_.staging.describe_oldest_copy(index, now_ns, started_ns, text);
+    services_.data.staging.describe_oldest_copy(index, now_ns, started_ns, text);
   }
   int make_progress() HETCOMM_UNDER_BATON;
   void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool has_work() const HETCOMM_UNDER_BATON {
-    return (!tasks_.empty() && tasks_.ready()) || departures_.ready() || !data_.graveyard.empty() ||
-           turns_.has_work() || events_.mail_waits() || environment_.devices.calls().may_make();
+    return (!tasks_.empty() && tasks_.ready()) || departures_.ready() ||
+           !services_.data.graveyard.empty() || services_.turns.has_work() ||
+           events_.mail_waits() || environment_.devices.calls().may_make();
   }
 
   const JobEnvironment environment_;
@@ -190,15 +186,7 @@ class Job final : public EngineDriven, private DeviceUser {
   std::string link_model_text_;    // rank 0 only: the model that it distributes
   const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();
   PeerDirectory peers_;
-  PairTerms terms_;
-  HostBlocks host_blocks_;
-  DataServices data_;
-  DeviceSums sums_;
-  PairTurns turns_;
-  LinkShares links_;
-  SlotTable<Registration> registrations_;
-  ConnectionServices connections_;
-  AccessServices access_;
+  JobServices services_;
   std::unique_ptr<liveness::ControlPlane> control_;  // null in a job of one rank
   PairTable pairs_;
   IdleConnections idle_;
@@ -209,7 +197,7 @@ class Job final : public EngineDriven, private DeviceUser {
   StreamGate gate_;
   JobMembers members_;
   PeerEvents events_;
-  TaskList tasks_{data_.engine};
+  TaskList tasks_{services_.data.engine};
   MemoryExports memories_;
   // Last members, so that endpoints and transports are destroyed before the objects that their
   // upcalls use.

@@ -24,7 +24,7 @@ class AccessLedger {
 
 // State of a one-sided operation. Other operations ignore it.
 struct AccessState {
-  static constexpr auto kRoom = &Operation::access;
+  static constexpr auto kRoom = &Operation::Bodies::access;
   RemoteMemory* remote = nullptr;
   AccessLedger* ledger = nullptr;        // the pair's ledger, once the operation is in it
   Registration* registration = nullptr;  // on the owner's side

@@ -286,6 +286,15 @@ struct alignas(kOperationAlign) Operation {
     uint64_t ahead = 0;  // leading bytes that are already in place and no longer counted
   };
 
+  // Room for the bodies.
+  struct Bodies {
+    BodyRoom<16> transfer;   // Transfers, of peer/transfer
+    BodyRoom<16> track;      // TrackRun, of peer/matching
+    BodyRoom<16> departure;  // DepartureSeat, of job
+    BodyRoom<8> direct;      // DirectCarrier, of peer/access
+    BodyRoom<80> access;     // AccessState, of memory
+  };
+
   // First cache line: what every match reads, and every post writes.
   std::atomic<uint64_t> word{make_word(1, OperationState::kIdle)};
   OperationKind kind = OperationKind::kSend;
@@ -312,16 +321,12 @@ struct alignas(kOperationAlign) Operation {
   uint64_t timeout_ns = 0;
 
   // Rarely used members.
-  BodyRoom<16> transfer;                    // Transfers, of peer/transfer
-  BodyRoom<16> track;                       // TrackRun, of peer/matching
   CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
   Slot slot;
   Internal internal;
   Order order;
   Target target;
-  BodyRoom<16> departure;  // DepartureSeat, of job
-  BodyRoom<8> direct;      // DirectCarrier, of peer/access
-  BodyRoom<80> access;     // AccessState, of memory
+  Bodies bodies;
 
   Extents extents() const {
     return buffers.extent_list.empty() ? Extents(&buffers.extent, 1) : Extents(buffers.extent_list);
@@ -342,7 +347,7 @@ struct alignas(kOperationAlign) Operation {
 // Returns |operation|'s body of type |Body|, which says by its kRoom where in the operation it is.
 template <typename Body>
 Body& body_of(Operation& operation) {
-  return (operation.*Body::kRoom).template as<Body>();
+  return (operation.bodies.*Body::kRoom).template as<Body>();
 }
 template <typename Body>
 const Body& body_of(const Operation& operation) {
@@ -351,7 +356,7 @@ const Body& body_of(const Operation& operation) {
 
 // Matching touches the first line; posting and completing a common message touches five.
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
-              offsetof(Operation, transfer) == 256 && offsetof(Operation, internal) <= 320);
+              offsetof(Operation, composite) == 256 && offsetof(Operation, internal) <= 320);
 
 // Returns a readable line: the operation, its peer and its length.
 std::string describe(const Operation& operation) HETCOMM_UNDER_BATON;

@@ -109,7 +109,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
 
 // The direct access that carries a one-sided operation.
 struct DirectCarrier {
-  static constexpr auto kRoom = &Operation::direct;
+  static constexpr auto kRoom = &Operation::Bodies::direct;
   DirectAccess* access = nullptr;
 };
 inline DirectAccess*& direct_of(Operation& operation) {

@@ -38,7 +38,7 @@ class TrackBase {
 
 // Ignored unless the operation's option |on_track| is set.
 struct TrackRun {
-  static constexpr auto kRoom = &Operation::track;
+  static constexpr auto kRoom = &Operation::Bodies::track;
   TrackBase* track = nullptr;
   uint64_t run = 0;  // index of the run in the track
 };

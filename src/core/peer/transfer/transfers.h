@@ -9,7 +9,7 @@ class ReceiveTransfer;
 class SendTransfer;
 
 struct Transfers {
-  static constexpr auto kRoom = &Operation::transfer;
+  static constexpr auto kRoom = &Operation::Bodies::transfer;
   SendTransfer* send = nullptr;
   ReceiveTransfer* receive = nullptr;
 };
