@@ -758,7 +758,7 @@ class Job {
     require_ok(me_->communicator().memories().register_memory(memories_[index],
                                                               Arena::kRights[index], true),
                "register");
-    transport_->regions[index] = memories_[index].registration->id;
+    transport_->regions[index] = registration_of(memories_[index])->id;
   }
   static void unregister(Memory& memory) {
     require_ok(RegisteredMemories::unregister_memory(memory, 20'000'000'000), "unregister");
@@ -877,7 +877,7 @@ class Job {
   }
   void take_notifications() {
     for (size_t i = 0; i < memories_.size(); ++i) {
-      if (!memories_[i].registration->has_notification()) continue;
+      if (!registration_of(memories_[i])->has_notification()) continue;
       hetcomm_notification_t notification{};
       require_ok(RegisteredMemories::wait_notification(memories_[i], me_->context().engine(),
                                                        HETCOMM_TIMEOUT_POLL, &notification),

@@ -297,8 +297,8 @@ TEST(AskedFaults, PlacesAreCountedAcrossFailingConnections) {
 
 class PlayedPeer : public WithPlayedPeer {
  protected:
-  AccessBody range(uint64_t length) const { return {memory_.registration->id, 64, length}; }
-  AccessBody stale() const { return {memory_.registration->id + (uint64_t{7} << 32), 64, 8}; }
+  AccessBody range(uint64_t length) const { return {registration_of(memory_)->id, 64, length}; }
+  AccessBody stale() const { return {registration_of(memory_)->id + (uint64_t{7} << 32), 64, 8}; }
   void ask(MessageKind kind, bool refused) {
     const AccessBody small = refused ? stale() : range(8);
     const AccessBody large = refused ? stale() : range(kLarge);

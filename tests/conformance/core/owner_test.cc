@@ -48,7 +48,7 @@ class Owner : public WithPlayedPeer {
     window_ =
         std::make_unique<Memory>(me_.context().devices(), 0, around_.data() + kGuard, kSize, false);
     expect_ok(me_.communicator().memories().register_memory(*window_, rights, true));
-    id_ = window_->registration->id;
+    id_ = registration_of(*window_)->id;
   }
   void unregister() {
     expect_ok(RegisteredMemories::unregister_memory(*window_, 20'000'000'000));
@@ -196,7 +196,7 @@ TEST_F(Owner, NotifiesOfTheWholePutIfOnlyItsRestWasRequested) {
     EXPECT_EQ(notification.offset, offset - ahead);
     EXPECT_EQ(notification.length, length + ahead);
     expect_changed(offset, length);
-    EXPECT_FALSE(window_->registration->has_notification()) << "it came twice";
+    EXPECT_FALSE(registration_of(*window_)->has_notification()) << "it came twice";
   }
   EXPECT_EQ(failures(), 0U);
 }
@@ -780,7 +780,7 @@ TEST_P(Counters, AnswersAreDroppedOnceAcknowledged) {
   };
   const auto ask = [&](uint64_t tag) {
     say({.kind = MessageKind::kAtomic, .tag = tag},
-        AtomicBody{{memory_.registration->id, 0, 8}, AtomicAction::kAdd, 1, 0});
+        AtomicBody{{registration_of(memory_)->id, 0, 8}, AtomicAction::kAdd, 1, 0});
   };
   for (uint64_t i = 1; i <= 40; ++i) ask(i);
   peer_->holds_back = true;

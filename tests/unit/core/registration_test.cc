@@ -19,6 +19,7 @@
 
 #include "src/core/device/memory.h"
 #include "src/core/job/job.h"
+#include "src/core/memory/access_state.h"
 #include "tests/support/core_job.h"
 #include "transports/self/factory.h"
 
@@ -68,11 +69,11 @@ TEST_F(RegistrationTest, EachNotificationIsReturnedOnceAndInOrder) {
   register_memory(mine, HETCOMM_ACCESS_PUT);
   {
     const Engine::Baton baton(me_.context().engine());
-    Registration& registration = *mine.registration;
+    Registration& registration = *registration_of(mine);
     EXPECT_EQ(registration.rights(), static_cast<uint32_t>(HETCOMM_ACCESS_PUT));
     EXPECT_EQ(&registration.memory(), &mine);
     hetcomm_notification_t out{};
-    Association* source = nullptr;
+    NotificationSource* source = nullptr;
     EXPECT_FALSE(registration.has_notification());
     EXPECT_FALSE(registration.take(&out, &source));
     Association& self = me_.communicator().job().pair(0).association();
@@ -95,13 +96,40 @@ TEST_F(RegistrationTest, LastRunningOperationIsRecognized) {
   register_memory(mine);
   {
     const Engine::Baton baton(me_.context().engine());
-    Registration& registration = *mine.registration;
+    Registration& registration = *registration_of(mine);
     registration.add_running();
     registration.add_running();
     EXPECT_EQ(registration.running(), 2U);
     EXPECT_FALSE(registration.drop_running());
     EXPECT_TRUE(registration.drop_running());
     EXPECT_EQ(registration.running(), 0U);
+  }
+  unregister(mine);
+}
+
+TEST_F(RegistrationTest, UnregisteringEndsNoOperationInTheSlotOfAnEndedAccess) {
+  Memory& mine = memory(256);
+  register_memory(mine);
+  Engine& engine = me_.context().engine();
+  Operation* later = nullptr;
+  {
+    const Engine::Baton baton(engine);
+    Registration& registration = *registration_of(mine);
+    registration.add_running();  // so that operations on the memory are ended
+    later = engine.pool().allocate();
+    ASSERT_NE(later, nullptr);
+    later->communicator = &me_.communicator();
+    later->kind = OperationKind::kCollective;
+    later->phase = OperationPhase::kCollective;
+    access_of(*later).registration = &registration;
+    later->set_state(OperationState::kPending);
+  }
+  EXPECT_EQ(RegisteredMemories::unregister_memory(mine, 1'000'000).code(), Code::kTimedOut);
+  {
+    const Engine::Baton baton(engine);
+    EXPECT_EQ(later->state(), OperationState::kPending);
+    engine.pool().recycle_locked(later);
+    registration_of(mine)->drop_running();
   }
   unregister(mine);
 }
@@ -178,13 +206,13 @@ TEST_F(RegistrationTest, IdsAreNeverReused) {
     for (int i = 0; i < 1 + round % 3; ++i) {
       Memory& mine = memory(256);
       register_memory(mine);
-      EXPECT_NE(mine.registration->id, 0U);
-      EXPECT_TRUE(ids.insert(mine.registration->id).second) << mine.registration->id;
-      EXPECT_EQ(find(mine.registration->id), mine.registration.get());
+      EXPECT_NE(registration_of(mine)->id, 0U);
+      EXPECT_TRUE(ids.insert(registration_of(mine)->id).second) << registration_of(mine)->id;
+      EXPECT_EQ(find(registration_of(mine)->id), registration_of(mine));
       now.push_back(&mine);
     }
     for (Memory* mine : now) {
-      const uint64_t id = mine->registration->id;
+      const uint64_t id = registration_of(*mine)->id;
       unregister(*mine);
       EXPECT_EQ(find(id), nullptr);
     }
