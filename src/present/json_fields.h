@@ -124,7 +124,7 @@ class Fields {
   uint64_t number_of(const Json& value, const std::string& name, uint64_t most) {
     return number_at(value, path_of(name), most);
   }
-  // The same for an element of a list, whose whole path is known.
+  // Does the same for an element of a list, whose whole path is known.
   uint64_t number_at(const Json& value, const std::string& path, uint64_t most) {
     if (value.is_number_unsigned() && value.get<uint64_t>() <= most) return value.get<uint64_t>();
     fail_at(path, fmt::format("is no whole number up to {}", most));

@@ -322,7 +322,6 @@ bool is_executable(const std::string& path) {
 }  // namespace
 
 std::string run(const Launch& launch, double silence_seconds, const LineFunction& on_line) {
-  if (!launch.error.empty()) return launch.error;
   catch_interrupts();
   Running running(launch, on_line);
   return running.run(silence_seconds);

@@ -20,7 +20,6 @@ struct Process {
 struct Launch {
   std::vector<Process> processes;
   bool echo_errors = false;  // pass standard error on; else it is added to the failure's text
-  std::string error;         // why the launch is impossible; "": it is possible
 };
 
 using LineFunction = std::function<void(std::string_view line)>;

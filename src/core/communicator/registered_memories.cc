@@ -75,10 +75,7 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
 // as ending some.
 void RegisteredMemories::end_running(const Registration& registration) {
   engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
-    // Other kinds have no state of an access, and may find that of the slot's last user.
-    const bool is_access =
-        operation.kind == OperationKind::kAccept || operation.kind == OperationKind::kAnswer;
-    if (operation.state() != OperationState::kPending || !is_access ||
+    if (operation.state() != OperationState::kPending || !has_access(operation) ||
         access_of(operation).registration != &registration) {
       return;
     }

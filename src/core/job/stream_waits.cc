@@ -19,9 +19,7 @@ constexpr uint64_t kFirstAskNs = 100'000'000;
 constexpr uint64_t kAsksPerDetection = 4;
 
 const RemoteMemory* remote_of(const Operation& operation) {
-  const bool is_access =
-      operation.kind > OperationKind::kReceive && operation.kind != OperationKind::kCollective;
-  return is_access ? access_of(operation).remote : nullptr;
+  return has_access(operation) ? access_of(operation).remote : nullptr;
 }
 
 bool matches(const Operation& receive, const Incoming& message) {

@@ -22,7 +22,7 @@ class AccessLedger {
   ~AccessLedger() = default;
 };
 
-// State of a one-sided operation. Other operations ignore it.
+// State of a one-sided operation. Others may find here what the slot's last user has left.
 struct AccessState {
   static constexpr auto kRoom = &Operation::Bodies::access;
   RemoteMemory* remote = nullptr;
@@ -48,6 +48,10 @@ struct AccessState {
 inline AccessState& access_of(Operation& operation) { return body_of<AccessState>(operation); }
 inline const AccessState& access_of(const Operation& operation) {
   return body_of<AccessState>(operation);
+}
+// Whether |operation| is one-sided, and so has an AccessState of its own.
+inline bool has_access(const Operation& operation) {
+  return operation.kind > OperationKind::kReceive && operation.kind != OperationKind::kCollective;
 }
 // Begins a one-sided operation for the bytes from |offset| on.
 inline void begin_access(Operation& operation, uint64_t offset, const AccessState& state) {
