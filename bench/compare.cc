@@ -33,9 +33,9 @@ void add_note(const std::string& note, Report* report) {
 // One work, the implementations that take part, and their trials.
 struct Contest {
   const Work* work = nullptr;
-  size_t number = 0;  // of the work
+  size_t number = 0;  // index of the work
   std::vector<size_t> entrants;
-  std::vector<std::vector<Trial>> trials;  // by implementation
+  std::vector<std::vector<Trial>> trials;  // indexed by implementation
 };
 
 Contest make_contest(const std::vector<Work>& works, size_t number,
@@ -84,7 +84,8 @@ std::map<std::string, std::vector<double>> placements_of(const std::vector<Conte
   return placements;
 }
 
-// Adds the counts of placements to |report|. Returns the most frequent one that is not mixed.
+// Adds the counts of placements to |report|. Returns the most frequent placement other than
+// "mixed".
 std::string count_placements(const std::vector<Contest>& contests, Report* report) {
   std::string most;
   size_t launches = 0;
@@ -132,8 +133,8 @@ Pairs pairs_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs,
   return pairs;
 }
 
-// An implementation with one transport is measured next to each transport of hetcomm, but its rows
-// are added only once.
+// Adds |rows| to the report. An implementation with a single transport is measured beside each
+// transport of hetcomm, but its rows are added only once.
 void add_rows(const Implementation& implementation, std::vector<Row> rows, Report* report) {
   if (rows.empty()) return;
   const auto is_same = [&](const Row& row) {
@@ -161,7 +162,7 @@ std::string run_rounds(const std::vector<Implementation>& implementations, int r
                        std::vector<Contest>* contests, Report* report) {
   for (int round = 0; round < rounds; ++round) {
     for (Contest& contest : *contests) {
-      // By index, since a peer that fails is removed.
+      // Iterates over a copy, since a peer that fails is removed from the entrants.
       const size_t count = contest.entrants.size();
       std::vector<size_t> order = contest.entrants;
       std::rotate(order.begin(),

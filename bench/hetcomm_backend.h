@@ -1,4 +1,4 @@
-// The loops' back end over hetcomm. loops.h lists the functions of a back end.
+// Implements the loops' back end with hetcomm. loops.h lists the functions of a back end.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,9 @@ class HetcommBackend {
   uint8_t* send_slot(int slot) const { return slots_.host().send_slot(slot); }
   Slots& slots() { return slots_; }
   const Traffic& traffic() const { return traffic_; }
-  // Returns the path, such as "shm/eager" or "shm/direct", that this rank's messages to the nearest
-  // rank, or its operations on the peer's memory, have taken since prepare() or expose().
+  // Returns the path since prepare() or expose(), such as "shm/eager" or "shm/direct". After
+  // prepare() it is that of this rank's messages to rank 0 (on rank 0: to rank 1). After expose()
+  // it is that of its operations on the peer's memory.
   std::string path() const { return traffic_.path(remote_ != nullptr); }
 
   void send(int peer, int slot) { tools::wait(post_send(peer, slot)); }
@@ -54,7 +55,7 @@ class HetcommBackend {
   // Both ranks call it with the same count.
   void measure_posts(int count, Samples* samples);
 
-  // --- one-sided: with the other of the first two ranks
+  // --- one-sided: between ranks 0 and 1
 
   static constexpr bool kOneSided = true;
   static constexpr bool kNotifies = true;
@@ -131,7 +132,7 @@ class HetcommBackend {
   static constexpr uint64_t kWord = 2;
   static constexpr uint64_t kExport = 3;
 
-  // Returns options that order the operations by the stream, if there is one.
+  // Returns options that order operations in the stream, or nullptr if the work uses none.
   const hetcomm_operation_options_t* in_order(hetcomm_group_t* group) {
     if (ordered_.stream == nullptr) return nullptr;
     ordered_.group = group;
@@ -158,7 +159,7 @@ class HetcommBackend {
         "putting");
     return request;
   }
-  // Ends the access to the memory that the peer has exposed, and the peer's to this rank's.
+  // Ends this rank's access to the peer's exposed memory, and the peer's access to this rank's.
   void forget_peer();
   hetcomm_remote_memory_t* exchange(hetcomm_memory_t* memory);
   void warm_up(Exposed exposed);
@@ -170,8 +171,8 @@ class HetcommBackend {
   std::vector<hetcomm_request_t*> requests_;
   hetcomm_remote_memory_t* remote_ = nullptr;
   hetcomm_operation_options_t notifying_{};
-  hetcomm_operation_options_t ordered_{};  // ordered by a stream if the work asks for one
-  hetcomm_group_t* group_ = nullptr;       // operations that start together in the stream's order
+  hetcomm_operation_options_t ordered_{};  // its stream is null unless the work asks for one
+  hetcomm_group_t* group_ = nullptr;       // starts operations together in the stream, or null
   std::vector<uint64_t> previous_;
   Collective operation_ = Collective::kBarrier;
   std::string algorithm_;

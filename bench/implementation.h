@@ -13,22 +13,23 @@
 namespace bench {
 
 struct Implementation {
-  // How it carries out one work.
+  // How the implementation carries out one work.
   struct Part {
-    std::string refusal;  // why it cannot; "": it can
+    std::string refusal;  // why it cannot carry out the work, or ""
     std::function<tools::Launch()> launch;
   };
 
   PeerInfo info;
-  // The only transport that the library supports ("tcp" for Gloo). "": the requested one.
+  // The only transport that the library supports ("tcp" for Gloo), or "" if it uses the requested
+  // one.
   std::string only_transport;
-  std::vector<Part> works;  // in the order of the works to measure
+  std::vector<Part> works;  // one for each work to measure, in their order
 };
 
 using RowFunction = std::function<void(const Row& row)>;
 
-// Carries out |work|, the one with that |number|. |on_row| receives each point when it is done.
-// Returns "", or the error.
+// Carries out |work|, whose index among the works to measure is |number|. Calls |on_row| after each
+// point. Returns "", or the error.
 std::string measure(const Implementation& implementation, size_t number, const Work& work,
                     double silence_seconds, const RowFunction& on_row);
 

@@ -15,7 +15,7 @@
 namespace bench {
 namespace {
 
-// Larger deviations of the model from further measurements count as wrong with --check.
+// With --check the test fails if the model deviates by more than this from further measurements.
 constexpr double kMaxDeviation = 0.10;
 constexpr size_t kCheckRounds = 4;
 
@@ -28,7 +28,7 @@ Work work_of_job(const SubjectOptions& subject) {
   return work;
 }
 
-// Sets the duration and, where there are some, the rounds of a test's |own| options.
+// Sets the duration in |own|, a test's options, and the number of rounds if the test has rounds.
 template <typename OwnOptions>
 void take_times(const Options& options, OwnOptions* own) {
   if (options.sizes.seconds > 0) own->seconds = options.sizes.seconds;
@@ -121,7 +121,7 @@ int run_queue(tools::Launcher launcher, const Options& options) {
                                                            : queue_table(rows)));
 }
 
-// A simulation needs no job.
+// Measures a job, or with --simulate runs a simulation, for which |launcher| is unused.
 int run_reshard(tools::Launcher launcher, const Options& options) {
   ReshardOptions reshard = options.reshard;
   reshard.bytes = options.sizes.first_bytes.value_or(reshard.bytes);

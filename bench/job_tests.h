@@ -6,9 +6,8 @@
 
 namespace bench {
 
-// Runs the test of |options|. As one rank of a job that |launcher| started, rank 0 reports. Without
-// a launcher this process starts ranks on this host, with the command line |argv|. Returns the exit
-// status.
+// Runs the test of |options| as one rank of a job that |launcher| started. Rank 0 reports. Without
+// a launcher, starts ranks on this host with the command line |argv|. Returns the exit status.
 int run_job_test(tools::Launcher launcher, const Options& options, int argc, char** argv);
 
 }  // namespace bench

@@ -1,6 +1,8 @@
-// hetcomm_bench: latency and bandwidth by size and path. This process has one of four roles: the
-// driver on one host, which starts ranks and peers and reports; a rank or runner that the driver
-// started; one rank of a job that mpirun or torchrun started; or one of two manually started hosts.
+// hetcomm_bench: latency and bandwidth by size and path. A process has one of four roles:
+//   - the driver on one host, which starts ranks and peers and reports
+//   - a rank or runner that the driver started
+//   - one rank of a job that mpirun or torchrun started
+//   - one of two processes that the user started on two hosts
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,8 +35,7 @@
 namespace bench {
 namespace {
 
-// --- output
-// ----------------------------------------------------------------------------------------------
+// --- output --------------------------------------------------------------------------------------
 
 std::string render(const Report& report, const std::string& format) {
   if (format == "json") return render_json(report);
@@ -87,8 +88,7 @@ Report start_report(int argc, char** argv) {
   return report;
 }
 
-// --- the driver
-// ------------------------------------------------------------------------------------------
+// --- the driver ----------------------------------------------------------------------------------
 
 std::string placement_note(double before, double after) {
   if (std::isnan(before) || std::isnan(after)) return "cores: fewer than two, not probed";
@@ -147,10 +147,9 @@ int drive_comparison(const Options& options, const std::vector<Work>& works, Rep
   return kFailed;
 }
 
-// --- ranks
-// -------------------------------------------------------------------------------------------------
+// --- ranks ---------------------------------------------------------------------------------------
 
-// hetcomm_bench --runner WORD...: only the driver uses this.
+// Runs `hetcomm_bench --runner WORD...`, which only the driver starts.
 int run_words(int argc, char** argv) {
   Work work;
   int copies = 0;
@@ -163,7 +162,7 @@ int run_words(int argc, char** argv) {
 }
 
 int run_between_hosts(const Options& options, Report report) {
-  // The time limit includes the time in which the hosts find each other. A listener waits forever.
+  // --timeout also limits the time in which a client finds the listener. A listener waits forever.
   if (options.output.silence_given) {
     setenv("HETCOMM_BOOTSTRAP_TIMEOUT", fmt::format("{}s", options.output.silence_seconds).c_str(),
            1);
@@ -199,7 +198,7 @@ void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
 }
 
 int run_program(int argc, char** argv) {
-  // Exceeding the file size limit (ulimit -f) is then an error instead of a fatal signal.
+  // Turns the fatal signal for a file above the size limit (ulimit -f) into an error of the write.
   std::signal(SIGXFSZ, SIG_IGN);
   if (argc > 1 && std::strcmp(argv[1], "--runner") == 0) return run_words(argc, argv);
   Options options;

@@ -16,7 +16,7 @@
 namespace bench {
 namespace {
 
-// An in-memory file that a separate process touches first, as its owner would.
+// An in-memory file that another process fills first, as the owner of exposed memory would.
 class SharedMemory {
  public:
   explicit SharedMemory(uint64_t size) : size_(static_cast<size_t>(size)) {
@@ -73,7 +73,7 @@ int64_t choose_iterations(const HostBuffers& buffers, const Workload& workload, 
   if (workload.iterations > 0) return (workload.iterations + window - 1) / window * window;
   for (int64_t iterations = window;; iterations *= 4) {
     double seconds = timed(buffers, window, iterations);
-    // Repeat the pass: an interrupted one looks long enough.
+    // Takes the faster of two passes, since an interrupted one would look long enough.
     if (seconds >= workload.seconds / 8)
       seconds = std::min(seconds, timed(buffers, window, iterations));
     if (seconds < workload.seconds / 8) continue;

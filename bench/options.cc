@@ -25,10 +25,9 @@ using Words = std::vector<std::string>;
 
 const Words kMemories = {"host", "sim-handle", "sim-address", "opencl"};
 
-// --- words
-// -------------------------------------------------------------------------------------------
+// --- words ---------------------------------------------------------------------------------------
 
-// "unknown format 'jsn'; did you mean 'json'? Known: table, osu, csv, json"
+// Returns text such as "unknown format 'jsn'; did you mean 'json'? Known: table, osu, csv, json".
 std::string unknown(const std::string& what, const std::string& word, const Words& known) {
   const std::string guess = did_you_mean(word, known);
   return fmt::format("unknown {} '{}'{} Known: {}", what, word, guess.empty() ? "." : guess,
@@ -46,7 +45,7 @@ CLI::Validator one_of(const std::string& what, const Words& known) {
           ""};
 }
 
-// Converts "64K", "1M", "4096" to bytes.
+// Converts text such as "64K", "1M" or "4096" to bytes. Returns false if it is no size.
 bool parse_bytes(const std::string& text, uint64_t* bytes) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) == 0) return false;
   char* end = nullptr;
@@ -65,7 +64,8 @@ bool parse_bytes(const std::string& text, uint64_t* bytes) {
   return true;
 }
 
-// Converts a size to bytes. Only a size of |least| to |most| bytes is accepted.
+// Returns a validator that converts a size to bytes and accepts |least| to |most|. |range|
+// describes these limits in the error.
 CLI::Validator size_of(uint64_t least, uint64_t most, const std::string& range) {
   return {[=](std::string& word) -> std::string {
             uint64_t bytes = 0;
@@ -79,7 +79,7 @@ CLI::Validator size_of(uint64_t least, uint64_t most, const std::string& range) 
           ""};
 }
 
-// Converts "auto" to 0. |other| accepts and converts the other words.
+// Returns a validator that converts "auto" to 0. |other| checks and converts all other words.
 CLI::Validator or_auto(const CLI::Validator& other) {
   return {[=](std::string& word) -> std::string {
             if (word != "auto") return other(word);
@@ -89,8 +89,7 @@ CLI::Validator or_auto(const CLI::Validator& other) {
           ""};
 }
 
-// --- checks beyond those of CLI11: each returns "" or the error
-// -------------------------------------
+// --- checks beyond those of CLI11: each returns "" or the error ----------------------------------
 
 std::string check_tests(const std::string& text, Options* options) {
   std::istringstream words(text.empty() ? "latency,bandwidth" : text);
@@ -227,7 +226,7 @@ std::string check_settings(const Options& options) {
   return "";
 }
 
-// Names the options of |names| if one was given although |test| is not measured.
+// Returns an error if an option of |names| was given although |test| is not measured, or "".
 std::string check_only_for(const CLI::App& app, const Options& options, const char* test,
                            const Words& names) {
   const bool any = std::any_of(names.begin(), names.end(),
@@ -276,8 +275,7 @@ std::string check_job_tests(const Options& options) {
   return "";
 }
 
-// --- declarations: as in --help
-// ---------------------------------------------------------------------
+// --- declarations: as in --help ------------------------------------------------------------------
 
 class HelpFormat : public CLI::Formatter {
  public:
@@ -521,10 +519,9 @@ void declare_output(CLI::App* app, OutputOptions* output) {
       ->group("Output");
 }
 
-// --- errors
-// ------------------------------------------------------------------------------------------
+// --- errors --------------------------------------------------------------------------------------
 
-// Names the first argument that is no known option.
+// Returns the error for the first argument that is no known option.
 std::string unknown_option(const CLI::App& app) {
   const Words rest = app.remaining();
   if (rest.empty()) return "unknown option";

@@ -14,7 +14,7 @@
 
 namespace bench {
 
-// Sizes and repetitions. 0 or none: the test's default.
+// Sizes and repetitions. 0, -1 or no value stands for the test's default.
 struct SizeOptions {
   std::optional<uint64_t> first_bytes;
   std::optional<uint64_t> last_bytes;
@@ -25,32 +25,33 @@ struct SizeOptions {
   int window = 0;
 };
 
-// The subject of the measurement.
+// The processes, connections and memory that are measured.
 struct SubjectOptions {
   int ranks = 0;                        // 0: the test's default
-  std::vector<std::string> transports;  // none: the default
-  std::string nic;                      // HETCOMM_RDMA_NIC, set already
+  std::vector<std::string> transports;  // empty: the default
+  std::string nic;                      // parse_options() sets HETCOMM_RDMA_NIC to it
   std::string first_memory = "host";
   std::string second_memory = "host";
-  std::string progress;  // "caller", "thread"; "": HETCOMM_PROGRESS
-  bool stream = false;   // messages are ordered in a stream
+  std::string progress;  // "caller", "thread"; "": as HETCOMM_PROGRESS says
+  bool stream = false;   // order messages in a stream of the device
   bool bind = true;
   bool check = false;
 };
 
-// Settings of hetcomm, each measured separately. None: hetcomm's choice.
+// Settings of hetcomm. Each value is measured separately. An empty list leaves the choice to
+// hetcomm.
 struct SettingOptions {
   std::vector<uint64_t> chunks = {0, 64 << 10, 256 << 10, 1 << 20};  // 0: hetcomm's choice
   std::vector<int> depths = {0};                                     // 0: hetcomm's choice
   std::vector<int> rails;
-  std::vector<std::string> algorithms;  // of collective operations
-  std::vector<std::string> pins;        // of staging memory: "pinned", "pageable"
+  std::vector<std::string> algorithms;  // names of collective algorithms
+  std::vector<std::string> pins;        // kinds of staging memory: "pinned", "pageable"
   bool interleave = false;              // measure the settings in turn in every round
 };
 
 // How two hetcomm_bench processes find each other.
 struct MeetingOptions {
-  std::string host;     // host with a waiting hetcomm_bench to connect to; "": none
+  std::string host;     // host of the listening hetcomm_bench; "": none
   bool listen = false;  // wait for another hetcomm_bench
   int port = 29555;
 };
@@ -72,8 +73,8 @@ struct Options {
   ShareOptions share;
   ReshardOptions reshard;
   MeetingOptions meeting;
-  PeerOptions peers;          // of a comparison
-  std::optional<int> rounds;  // of a comparison, of settings in turn, or of a test of a job
+  PeerOptions peers;          // for --compare
+  std::optional<int> rounds;  // for --compare, --interleave and tests that measure a job
   OutputOptions output;
 
   bool compares() const { return !peers.names.empty(); }
@@ -84,8 +85,8 @@ struct Options {
 
 enum class Parsed { kRun, kDone, kWrong };
 
-// Parses the command line. kDone: --help or --version was answered. kWrong: the error was printed
-// on standard error.
+// Parses the command line. Returns kDone after it has printed the answer to --help or --version,
+// and kWrong after it has printed an error on standard error.
 Parsed parse_options(int argc, char** argv, Options* options);
 
 // The parts of --help before and after the options.

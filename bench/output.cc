@@ -11,7 +11,8 @@
 namespace bench {
 namespace {
 
-// Whether |path| can be written. Does not change an existing file.
+// Returns whether |path| is empty or can be written, and prints an error if it cannot. Does not
+// change an existing file.
 bool can_write_file(const std::string& path) {
   if (path.empty()) return true;
   const bool existed = access(path.c_str(), F_OK) == 0;
@@ -25,7 +26,7 @@ bool can_write_file(const std::string& path) {
   return opened;
 }
 
-// Whether this process may have to draw: rank 0, or a process that is no rank.
+// Returns whether this process may have to draw: it is rank 0, or it is no rank of a job.
 bool may_draw() {
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
     if (tools::is_set(name)) return std::strcmp(std::getenv(name), "0") == 0;
@@ -64,7 +65,7 @@ bool can_write(const OutputOptions& output) {
 
 bool has_python(const Options& options) {
   if (options.compares() && !driver_serves("--compare")) return false;
-  // The library itself draws links.
+  // The library draws the picture of the test links without Python.
   const bool draws = !options.output.plot.empty() && !options.asks_for("links") && may_draw();
   return !draws || driver_serves("--plot");
 }

@@ -1,4 +1,4 @@
-// Where results go: standard output, files, pictures; and progress on standard error.
+// Writes results to standard output, files and pictures, and progress to standard error.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,8 @@ inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
-// A line that is overwritten on a terminal. Nothing elsewhere, so that logs stay short.
+// A line of progress on a terminal, which the next one overwrites. Prints nothing if standard error
+// is no terminal, so that logs stay short.
 class ProgressLine {
  public:
   ~ProgressLine() { clear(); }
@@ -35,17 +36,19 @@ class ProgressLine {
   bool shown_ = false;
 };
 
-// Each says on standard error what is wrong.
+// Writes |text| to the file |path|. If that fails, prints an error and returns false.
 bool write_file(const std::string& path, const std::string& text);
-// Prints to the destination of --output.
+// Prints |text| to the destination of --output. Returns whether that succeeded.
 bool print(const OutputOptions& output, const std::string& text);
-// Draws |json| into the file of --plot, if there is one.
+// Draws |json| into the file of --plot, if there is one. If that fails, prints an error and returns
+// false.
 bool draw_plot(const OutputOptions& output, const std::string& json);
 
-// Whether the files of |output| can be written. Called before a long measurement, whose result
-// would otherwise be lost. Does not change an existing file.
+// Returns whether the files of |output| can be written, and prints an error if not. Called before a
+// long measurement, whose result would otherwise be lost. Does not change an existing file.
 bool can_write(const OutputOptions& output);
-// Whether nothing is missing for the options that need Python. Called before a long measurement.
+// Returns whether Python has all that the given options need, and prints an error if not. Called
+// before a long measurement.
 bool has_python(const Options& options);
 
 }  // namespace bench

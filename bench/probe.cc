@@ -52,8 +52,8 @@ void bind_to(int cpu) {
   }
 }
 
-// Returns the fastest of several batches, since interrupts and other load only add time. When the
-// time is up it returns the best so far.
+// Returns the one-way time of the fastest of several batches, since interrupts and other load only
+// add time. Stops after kLimitNs with the best time so far.
 double ask(Lines* lines) {
   const int64_t started = now_ns();
   double best = kUnknown;

@@ -23,11 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Compiling a runner takes some seconds.
+// Limit on the time without output of the driver. Compiling a runner takes some seconds.
 constexpr double kSilenceSeconds = 300;
 
-// Returns the interpreters to try. Distributions install matplotlib for their own, which need not
-// be the first in PATH.
+// Returns the interpreters to try. A distribution installs matplotlib for its own interpreter,
+// which may not be the first in PATH.
 std::vector<std::string> find_interpreters() {
   if (tools::is_set("HETCOMM_PYTHON")) return {std::getenv("HETCOMM_PYTHON")};
   const std::string first = tools::find_program("python3");
@@ -36,7 +36,7 @@ std::vector<std::string> find_interpreters() {
   return first == system ? std::vector{first} : std::vector{first, system};
 }
 
-// The interpreter that serves, chosen by driver_serves().
+// Returns the variable in which driver_serves() keeps the interpreter that it has chosen.
 std::string& interpreter() {
   static std::string chosen;
   return chosen;
@@ -53,17 +53,17 @@ std::string driver_folder() {
   return "";
 }
 
-// Returns a process of the driver.
+// Returns a process that runs the driver with |arguments|.
 tools::Process driver(const std::vector<std::string>& arguments) {
   tools::Process process;
-  // -B: no file is written into an installation. -X utf8: whatever the locale, JSON is UTF-8.
+  // With -B Python writes no files into an installation. With -X utf8 JSON is UTF-8 in any locale.
   process.command = {interpreter(), "-B", "-X", "utf8", driver_folder()};
   process.command.insert(process.command.end(), arguments.begin(), arguments.end());
   return process;
 }
 
-// Runs a command of the driver with |input| on its standard input. |output| gets what it prints,
-// and standard error what it complains about. Returns "", or the error.
+// Runs a command of the driver with |input| on its standard input. Appends its standard output to
+// |output| and passes its standard error on. Returns "", or the error.
 std::string run_driver(const std::vector<std::string>& arguments, const std::string& input,
                        std::string* output) {
   tools::Launch launch;
@@ -73,7 +73,8 @@ std::string run_driver(const std::vector<std::string>& arguments, const std::str
   return tools::run(launch, kSilenceSeconds, [&](std::string_view line) { output->append(line); });
 }
 
-// Returns build/peers of the source tree around the current folder or this program. "": none.
+// Returns build/peers of the source tree around the current folder or this program, or "" if there
+// is none.
 std::string peers_folder() {
   std::error_code error;
   for (fs::path start : {fs::current_path(error), fs::path(tools::own_path()).parent_path()}) {
@@ -100,7 +101,8 @@ Json question_of(const Work& work) {
           {"words", words}};
 }
 
-// Returns processes whose "{meeting}" is a fresh name.
+// Returns the launch of |processes|. Replaces "{meeting}" in their commands by a new name, at which
+// the processes meet.
 tools::Launch launch_of(const Json& processes) {
   static int count = 0;
   const std::string meeting = fmt::format("hetcomm_bench-{}-{}", getpid(), ++count);

@@ -25,7 +25,7 @@ double now_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// Returns the processor time of this process.
+// Returns the microseconds of processor time that this process has used.
 double processor_us() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -52,7 +52,7 @@ class Compute {
     steps_ =
         static_cast<int64_t>(us * static_cast<double>(kTrial) / hetcomm::present::median(times));
   }
-  // Runs |part| of an item's computation.
+  // Runs the fraction |part| of an item's computation.
   void run(double part = 1) {
     if (burns_) {
       burn(static_cast<int64_t>(static_cast<double>(steps_) * part));
@@ -117,7 +117,7 @@ class Buffers {
   size_t next_ = 0;
 };
 
-// One direction between the two ranks, with a queue or with messages.
+// One direction of the transfers between the two ranks, by a queue or by messages.
 class Way {
  public:
   Way(hetcomm_communicator_t* communicator, int peer, bool sends, uint64_t bytes, int depth,
@@ -143,7 +143,8 @@ class Way {
   Way& operator=(const Way&) = delete;
   ~Way() { tools::require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
 
-  // Begins transfers by the queue. Up to depth_ pulls are posted ahead of take().
+  // Begins a pass of |items| through the queue. The receiving rank posts up to depth_ pulls ahead
+  // of take().
   void begin(int items) {
     left_ = sends_ ? 0 : items;
     while (!sends_ && left_ > 0 && static_cast<int>(running_.size()) < depth_) post();
@@ -224,7 +225,7 @@ class Pass {
   Pass(hetcomm_communicator_t* communicator, Ways& ways, int items)
       : communicator_(communicator), ways_(ways), items_(items) {}
 
-  // Each function returns the microseconds per item at this rank.
+  // stream() and pipeline() return the microseconds per item at this rank.
   double stream(Compute& compute, bool queued) {
     return timed([&] {
       if (queued) ways_.forward.begin(items_);
@@ -325,8 +326,7 @@ class Pass {
     }
   }
   void note_item() { done_us_.push_back(now_us()); }
-  // Returns the period of this rank's items while the pipeline is full. Filling and draining it are
-  // not counted.
+  // Returns this rank's microseconds per item, without the first items, which fill the pipeline.
   template <typename Body>
   double timed(Body&& body) {
     done_us_.clear();
@@ -424,7 +424,7 @@ std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
                     ? options.items
                     : items_for(options.seconds, compute_us + communication_us, 4 + 8 * warmup);
             Pass pass(communicator, ways, items);
-            // Measures a transfer's processor time next to a computation that takes none and is so
+            // Measures a transfer's processor time beside a computation that only sleeps and is so
             // long that no rank waits.
             Compute sleeping(false, std::max(compute_us, 1.5 * communication_us));
             const double before_us = processor_us();

@@ -41,11 +41,11 @@ struct QueueRow {
   uint64_t item_bytes = 0;
   double compute_us = 0;        // t, measured alone
   double communication_us = 0;  // c: one item, from its push until a waiting pull completes
-  double processor_us = 0;      // for a single item; maximum over the two ranks
+  double processor_us = 0;      // processor time of one item on the busier rank
   double queue_us = 0;
   double baseline_us = 0;
 
-  double ideal_us() const;    // the period with overlap at no cost
+  double ideal_us() const;    // time of an item if overlap cost nothing
   double ideal_gain() const;  // (t + c) over ideal_us()
   double gain() const { return queue_us > 0 ? baseline_us / queue_us : 0; }
   // Returns the overlapped part of the communication in percent, as in OSU's non-blocking tests.

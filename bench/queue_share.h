@@ -1,6 +1,6 @@
-// hetcomm_bench queue --pattern share: queues with different weights from rank 0 to the other ranks
-// in turn, each of which always has something to push. Measures each queue's share of the
-// bandwidth.
+// hetcomm_bench queue --pattern share: measures the shares of the bandwidth that queues of
+// different weights get. The queues go from rank 0 to the other ranks in turn, and each always has
+// something to push.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct ShareRow {
   uint32_t weight = 0;
   uint64_t item_bytes = 0;
   double bytes_per_second = 0;
-  double share = 0;   // of all bytes
+  double share = 0;   // the queue's part of all bytes, 0 to 1
   double wanted = 0;  // the queue's weight over the sum of all weights
 };
 

@@ -48,7 +48,7 @@ std::vector<std::string> kinds_of(const std::vector<Work>& works) {
   return kinds;
 }
 
-// Whether two works have the same context settings and thus share a session.
+// Returns whether two works have the same context settings and can share a session.
 bool share_a_session(const Work& a, const Work& b) {
   return a.progress == b.progress && a.staging_chunk == b.staging_chunk &&
          a.staging_depth == b.staging_depth && a.rails == b.rails && a.pin == b.pin;
@@ -57,7 +57,7 @@ bool share_a_session(const Work& a, const Work& b) {
 std::vector<Row> run_works(tools::Launcher launcher, const std::vector<Work>& works) {
   std::vector<Row> rows;
   size_t next = 0;
-  // Session 0 is the control session, if there is one.
+  // Between two hosts, session 0 is the control session.
   for (int number = launcher == tools::Launcher::kTwoHosts ? 1 : 0; next < works.size(); ++number) {
     const Work& first = works[next];
     tools::SessionOptions session_settings = session_options(first);
@@ -74,10 +74,9 @@ std::vector<Row> run_works(tools::Launcher launcher, const std::vector<Work>& wo
   return rows;
 }
 
-// --- text between two hosts
-// ------------------------------------------------------------------------
+// --- text between two hosts ----------------------------------------------------------------------
 
-// Exchanges lines over the "control" communicator of a separate session.
+// Exchanges texts between two hosts over a communicator of a separate session.
 class Control {
  public:
   // |timeout_ns| limits the wait for the other host.
@@ -118,7 +117,7 @@ std::vector<Work> decode_works(const std::string& text) {
   return works;
 }
 
-// Encodes each row as the index of its work and a measurement line.
+// Encodes each row as a measurement line. decode_rows() finds the row's work by counting points.
 std::string encode_rows(const std::vector<Row>& rows) {
   std::string text;
   for (const Row& row : rows) text += encode(row.measured) + '\n';
@@ -182,8 +181,8 @@ std::vector<Row> run_as_listener(int port) {
 
 std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works) {
   set_variables(1, host, port);
-  // The listener is running once its store was found. Waiting longer than this means that it has
-  // failed.
+  // A client that has found the listener's store knows that the listener runs. If the listener then
+  // takes longer than this, it has failed.
   constexpr uint64_t kMeetingNs = 30'000'000'000;
   Control control(std::getenv("HETCOMM_BOOTSTRAP_TIMEOUT") == nullptr ? kMeetingNs : 0);
   setenv("HETCOMM_BOOTSTRAP_TIMEOUT", "30s", 0);

@@ -17,9 +17,11 @@ int run_as_runner(const Work& work);
 // same works. Returns rows on rank 0 and none on the others.
 std::vector<Row> run_in_job(tools::Launcher launcher, const std::vector<Work>& works);
 
-// Waits for another hetcomm_bench, which connects and sends the works of its command line. Both
-// processes return all rows.
+// Waits for a hetcomm_bench in run_as_client(), which sends the works of its command line, and
+// carries them out with it. Returns all rows.
 std::vector<Row> run_as_listener(int port);
+// Connects to the listener on |host|, sends it |works|, and carries them out with it. Returns all
+// rows.
 std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works);
 
 }  // namespace bench

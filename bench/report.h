@@ -16,13 +16,13 @@ std::string render_csv(const Report& report);
 // Renders one object: "meta" and "rows".
 std::string render_json(const Report& report);
 
-// Renders ratios as tables, with geometric mean and worst size. "" if nothing was compared.
+// Renders ratios as tables, with geometric mean and worst size. Returns "" if nothing was compared.
 std::string render_ratios(const Report& report);
 
 // --- shared by the renderers ---------------------------------------------------------------------
 
-// Groups the rows of one table: same test, transport, memory, window rule, progress and
-// implementation.
+// Groups rows into tables. The rows of a table have the same test, implementation, transport,
+// memory, progress, rails, algorithm, staging memory and use of a stream.
 std::vector<std::vector<Row>> group_rows(const std::vector<Row>& rows);
 
 // Returns the title of a test in OSU tables.

@@ -1,5 +1,5 @@
-// CSV and JSON fields have the same names, made from one list. CSV has numbers as the table prints
-// them, JSON has them as measured.
+// Renders reports as CSV and JSON. Both take the names of their fields from one list. CSV has
+// numbers as the table prints them, JSON has them as measured.
 #include <cmath>
 
 #include <fmt/core.h>

@@ -34,7 +34,8 @@ std::vector<Column> rate_columns() {
   return {{"window", [](const Row& row) { return fmt::format("{}", row.measured.point.window); }},
           {"BW peak[MB/s]",
            [](const Row& row) {
-             // The fastest window. min_us is a message's share of it, over all senders.
+             // min_us is the time of the fastest window per message of one sender. All senders
+             // send at the same time.
              const double senders = static_cast<double>(row.measured.messages) /
                                     static_cast<double>(row.measured.iterations);
              return number_text(senders * static_cast<double>(row.measured.point.bytes) /
@@ -83,7 +84,8 @@ std::vector<Column> staging_columns() {
       {"of cores(%)", [](const Row& row) { return number_text(staging_processor_percent(row)); }}};
 }
 
-// Returns a column of nccl-tests: bytes per time, or the part that crosses the busiest link.
+// Returns algbw of nccl-tests, the size over the time, or with |bus| its busbw, the bytes that
+// cross the busiest link over the time.
 double collective_gbps(const Row& row, double us, bool bus) {
   const double factor = bus ? bus_factor(find_collective(row.test)->operation, row.ranks) : 1;
   return factor * static_cast<double>(row.measured.point.bytes) / us * 1e-3;
@@ -178,8 +180,7 @@ std::string render_group(const std::vector<Row>& rows) {
   return text + align(lines);
 }
 
-// --- ratios
-// -----------------------------------------------------------------------------------------
+// --- ratios --------------------------------------------------------------------------------------
 
 bool same_table(const Ratio& a, const Ratio& b) {
   return a.peer == b.peer && a.test == b.test && a.transport == b.transport &&
@@ -277,7 +278,7 @@ std::string render_table(const Report& report) {
   std::string text;
   for (const std::string& line : header_lines(report)) text += "# " + line + "\n";
   for (const std::vector<Row>& rows : group_rows(report.rows)) {
-    // The tables of ratios contain the peers' figures.
+    // The tables of ratios already show the peers' figures.
     if (report.rounds == 0 || rows.front().impl == "hetcomm") text += render_group(rows);
   }
   return text + render_ratios(report);

@@ -34,8 +34,8 @@ double largest(hetcomm_communicator_t* communicator, double own) {
   return result;
 }
 
-// Fills in |*row| from |description|, a plan as JSON. For auto, |*barred| receives the reasons, by
-// strategy, why auto must not choose other strategies.
+// Fills in |*row| from |description|, a plan as JSON. If auto made the plan, |*barred| receives,
+// for each strategy that auto must not choose, the reason.
 void read_plan(const std::string& description, ReshardRow* row,
                std::map<std::string, std::string>* barred) {
   const Json plan = Json::parse(description, nullptr, false);
@@ -62,7 +62,7 @@ void summarize(std::vector<double> times, ReshardRow* row) {
   row->slowest_us = times.back();
 }
 
-// Notes in |rows|, starting at |first|, which strategies auto must not choose.
+// Stores in |rows|, starting at |first|, the reasons why auto must not choose their strategies.
 void note_barred(const std::map<std::string, std::string>& barred, size_t first,
                  std::vector<ReshardRow>* rows) {
   for (size_t i = first; i < rows->size(); ++i) {
@@ -71,7 +71,8 @@ void note_barred(const std::map<std::string, std::string>& barred, size_t first,
   }
 }
 
-// Returns element |index| of a term in a sum. Sums of few terms are exact.
+// Returns the value of element |index| in the tensor, or in each term if the tensor is a sum.
+// Values are small whole numbers, so that sums of a few terms are exact.
 float element(uint64_t index) { return static_cast<float>(index % 4093); }
 
 // Calls use(index in the rank's memory, index in the tensor) for each element of |rank|.
@@ -118,7 +119,7 @@ class Part {
     return memory_ == nullptr ? hetcomm_buffer_host(values.data(), bytes())
                               : hetcomm_buffer_memory(memory_, 0, bytes());
   }
-  // store() copies |values| to the device, and load() copies them back.
+  // Copies |values| to the device, if there is one. load() copies them back.
   void store() {
     if (memory_ == nullptr) return;
     tools::require(hetcomm_memory_write(memory_, 0, values.data(), bytes()), "filling");
@@ -136,7 +137,7 @@ class Part {
   hetcomm_memory_t* memory_ = nullptr;
 };
 
-// One strategy in one case, on this rank.
+// This rank's plan for one strategy in one case, and its measured times.
 class Candidate {
  public:
   Candidate(hetcomm_communicator_t* communicator, const tools::LayoutHandle& source,
@@ -262,7 +263,7 @@ std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& wo
         for (const auto& candidate : candidates) {
           if (candidate->is_refused()) continue;
           progress(fmt::format("{}: round {} of {}", tools::word_of(each), round, options.rounds));
-          // The first round makes connections.
+          // Round 0 makes connections and has its result checked. Its time does not count.
           double spent = 0;
           const double share = round == 0 ? 0 : options.seconds * 1e6 / options.rounds;
           do {
@@ -293,7 +294,7 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
   std::vector<tools::ReshardCase> cases = options.cases;
   if (cases.empty()) {
     cases = tools::all_cases(kSide);
-    // Also measure cases with replicas and sums.
+    // Also simulates cases with replicas and sums.
     for (const char* const word : {"4x4:2x2r4", "1x1r16:4x4", "4x1r4:1x4r4", "1x1:1x1r16",
                                    "1x4:1x2r8", "2x2p4:4x4", "4x1p4:1x4", "4x4:1x1"}) {
       (void)tools::parse_case(word, &cases.emplace_back());

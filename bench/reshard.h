@@ -21,25 +21,25 @@ struct ReshardOptions {
   std::vector<std::string> strategies;    // empty: all
   uint64_t bytes = uint64_t{64} << 20;
   uint64_t slice_bytes = 0;
-  bool simulate = false;  // instead of measuring a job
+  bool simulate = false;  // simulate instead of measuring a job
   double seconds = 0.5;   // time for each strategy in each case
   int rounds = 5;
 };
 
 // Results of one strategy in one case. Times are in microseconds until the last rank is done.
 struct ReshardRow {
-  std::string scenario;  // name of a simulation's scenario; else ""
+  std::string scenario;  // name of the simulated scenario, or ""
   std::string layouts;   // "4x1:1x4"
   std::string strategy;
   std::string chosen;  // the plan's strategy; for auto, the one that auto chose
   std::string memory;  // memory of the two sides; "" for a simulation
   uint64_t bytes = 0;
-  std::string refused;  // why there is no plan; the times are then unset
-  std::string barred;   // why auto must not choose the strategy
+  std::string refused;  // why there is no plan, or ""; with no plan all times are 0
+  std::string barred;   // why auto must not choose the strategy, or ""
   double forecast_us = 0;
-  double low_us = 0;  // quartiles
+  double low_us = 0;  // first quartile
   double median_us = 0;
-  double high_us = 0;
+  double high_us = 0;  // third quartile
   double fastest_us = 0;
   double slowest_us = 0;
   std::vector<double> times_us;  // in the order of the runs

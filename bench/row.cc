@@ -22,7 +22,7 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
   row.variant = work.variant;
   row.round = work.round;
   row.measured = measured;
-  // "shm/eager": the transport that was finally used, and its path.
+  // A path such as "shm/eager" names the transport that carried the data, and how.
   const size_t slash = measured.path.find('/');
   if (!measured.path.empty()) row.transport = measured.path.substr(0, slash);
   if (slash != std::string::npos) row.path = measured.path.substr(slash + 1);
@@ -48,7 +48,8 @@ double staging_forecast_mbps(const Row& row) {
   const double chunks = std::ceil(bytes / chunk);
   const double slower_us = std::max(measured.copy_us, measured.wire_us);
   const int copies = row.memory.find("host") == std::string::npos ? 2 : 1;
-  // One chunk passes all stages. The slowest stage then completes one more chunk in each turn.
+  // The first chunk passes all stages one after the other. After it, the slowest stage completes
+  // one chunk at a time.
   const double first_us = (copies * measured.copy_us + measured.wire_us) / chunks;
   const double all = chunks * measured.point.window;
   return bytes * measured.point.window / (first_us + (all - 1) * slower_us / chunks);

@@ -22,7 +22,7 @@ struct Row {
   uint64_t staging_chunk = 0;  // requested chunk size; 0: hetcomm's choice
   int staging_depth = 0;       // requested depth; 0: hetcomm's choice
   int rails = 0;               // requested number of rails; 0: hetcomm's choice
-  std::string algorithm;       // of a collective operation; "": hetcomm's choice
+  std::string algorithm;       // collective algorithm; "": hetcomm's choice
   std::string pin;             // requested kind of staging memory; "": not requested
   bool stream = false;         // operations are ordered in a stream
   int ranks = 2;
@@ -36,29 +36,30 @@ struct Row {
 
 Row make_row(const Work& work, const std::string& impl, const Measurement& measured);
 
-// Returns the percentage of the transfer that the computation hid. 100: both together took as long
-// as the computation alone.
+// Returns the percentage of the transfer that the computation hid. At 100, both together took as
+// long as the computation alone.
 double overlap_percent(const Measurement& measured);
 
 // Forecasts the rate of staging from the rates of copying and sending alone. Staging copies chunks
-// and sends chunks at the same time. So the slower activity limits the rate, except for the first
+// and sends chunks at the same time. The slower of the two limits the rate, except for the first
 // and the last chunk.
 double staging_forecast_mbps(const Row& row);
-// Returns the rate of staging as a percentage of the slower of copying and sending.
+// Returns the rate of staging as a percentage of the rate of the slower of copying and sending.
 double staging_percent(const Row& row);
-// Returns the rate of staging as a percentage of the limit that one processor for each of the two
-// ranks sets. Stages that use the ranks' own processors cannot all run at the same time.
+// Returns the rate of staging as a percentage of what two processors allow, one for each rank.
+// Stages that use the ranks' own processors cannot all run at the same time.
 double staging_processor_percent(const Row& row);
 
-// Whether smaller figures (times) are better than larger ones (rates).
+// Returns whether smaller figures (times) are better than larger ones (rates).
 inline bool smaller_is_better(const std::string& test) {
   return is_latency(test) || test == "overlap" || find_collective(test) != nullptr;
 }
-// Whether the test counts messages or operations instead of bytes.
+// Returns whether the test counts messages or operations instead of bytes.
 inline bool is_rate(const std::string& test) {
   return test == "msgrate" || test == "fetch_add_rate";
 }
-// Returns the figure that rates a row: an average, a bandwidth, or the median (overlap).
+// Returns the figure by which rows are compared: the average time, the bandwidth, or for overlap
+// the median time.
 inline double figure(const Row& row) {
   if (row.test == "overlap") return row.measured.p50_us;
   return smaller_is_better(row.test) ? row.avg_us : row.bandwidth_mbps;
@@ -71,7 +72,7 @@ struct PeerInfo {
 };
 
 // The ratio between hetcomm and one peer at one point, over the rounds with the same placement.
-// Above 1 hetcomm is better.
+// Above 1, hetcomm is better.
 struct Ratio {
   std::string peer;
   std::string test;
@@ -91,7 +92,7 @@ struct Ratio {
 struct PlacementCount {
   std::string placement;
   int launches = 0;
-  double hand_over_us = kUnknown;  // median
+  double hand_over_us = kUnknown;  // median over the launches
 };
 
 struct Report {

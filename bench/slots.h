@@ -12,7 +12,7 @@
 
 namespace bench {
 
-// The parts of a buffer that one rank copies to and from the host.
+// The parts of a buffer that one rank copies to and from the host, as fractions of its size.
 struct CopyShares {
   double to_host = 0;
   double from_host = 0;
@@ -20,7 +20,7 @@ struct CopyShares {
 
 class Slots {
  public:
-  // |session| must outlive this object. |device| is one of its context.
+  // |session| must outlive this object. |device| is a device of its context.
   Slots(const tools::Session& session, int32_t device) : session_(session), device_(device) {}
   ~Slots() { free(); }
   Slots(const Slots&) = delete;
@@ -29,7 +29,8 @@ class Slots {
   // Makes |slots| buffers of |bytes| for each direction. Those on the |exposed| side, if any, are
   // in memory that can be registered.
   void make(uint64_t bytes, int slots, const Exposed* exposed);
-  // Makes one slot of |bytes| for each direction, and one in host memory beside them.
+  // Makes one slot of |bytes| for each direction. If they are on a device, also makes a mirror of
+  // both in host memory.
   void make_mirrored(uint64_t bytes);
   void free();
 
@@ -37,7 +38,7 @@ class Slots {
   uint64_t bytes() const { return bytes_; }
   const hetcomm_buffer_t& send(int slot) const { return send_[static_cast<size_t>(slot)]; }
   const hetcomm_buffer_t& receive(int slot) const { return receive_[static_cast<size_t>(slot)]; }
-  // Returns the memory of the exposed side. Null: there is none.
+  // Returns the memory of the exposed side, or null if there is none.
   hetcomm_memory_t* exposed() const { return exposed_; }
   uint64_t offset_of(int slot) const {
     return SlotMemory::stride(bytes_) * static_cast<uint64_t>(slot);
@@ -48,12 +49,12 @@ class Slots {
   void fill(int slot, uint64_t seed);
   void clear(int slot);
   int64_t wrong(int slot, uint64_t seed);
-  // Copy both mirrored slots to the device, and back.
+  // Copies both mirrored slots to the device. read_mirror() copies them back.
   void write_mirror();
   void read_mirror();
 
-  // Returns the time of one copy of |shares| of a buffer out of device memory and back into it,
-  // repeated for about |seconds|. 0 for host memory.
+  // Returns the microseconds that this rank needs to copy |shares| of a buffer out of device memory
+  // and into it: the mean over about |seconds|. Returns 0 for host memory.
   double copy_us(double seconds, const CopyShares& shares);
 
  private:
@@ -62,7 +63,7 @@ class Slots {
   const tools::Session& session_;
   const int32_t device_;
   uint64_t bytes_ = 0;
-  HostBuffers host_;                         // unused unless on the host or mirrored
+  HostBuffers host_;                         // the slots on the host, or their mirror
   std::vector<hetcomm_memory_t*> memories_;  // device memory, and the exposed memory
   std::vector<hetcomm_buffer_t> send_;
   std::vector<hetcomm_buffer_t> receive_;

@@ -13,7 +13,7 @@
 namespace bench {
 namespace {
 
-// Measures the average number of processors that this process uses from now on.
+// Measures the average number of processors that this process has used since the object was made.
 class ProcessorShare {
  public:
   double value() const {
@@ -32,13 +32,14 @@ class ProcessorShare {
   const int64_t processor_begin_ = processor_ns();
 };
 
-// One stage measured alone, for both ranks. Set on rank 0.
+// Times of one stage alone. Those of both ranks together are only on rank 0.
 struct Stage {
   double us = 0;            // per message, on the slower side
   double processor_us = 0;  // per message, of all threads
 };
 
-// Combines |own| of this rank with the other rank's: the slower time, and both processor times.
+// Returns on rank 0 the longer time of both ranks and the sum of their processor times, and on rank
+// 1 |own|.
 Stage of_both(HetcommBackend& backend, const Stage& own) {
   if (backend.rank() == 1) {
     backend.send_word(0, own.us);
@@ -50,13 +51,13 @@ Stage of_both(HetcommBackend& backend, const Stage& own) {
           .processor_us = own.processor_us + backend.receive_word(1)};
 }
 
-// Returns the test that staging serves: messages, or a collective operation.
+// Returns the test that runs with staged memory: "bandwidth", or a collective operation.
 std::string staged_test(std::string_view test) {
   constexpr std::string_view kPrefix = "staged_";
   return test.starts_with(kPrefix) ? std::string(test.substr(kPrefix.size())) : "bandwidth";
 }
 
-// Returns the minimum that |rank| copies for one operation of |test|.
+// Returns the parts of a buffer that |rank| must copy at least in one operation of |test|.
 CopyShares shares_of(const std::string& test, int rank, int ranks) {
   const double part = 1.0 / ranks;
   if (test == "allreduce") return {.to_host = 1, .from_host = 1};
@@ -71,12 +72,12 @@ Measurement measure_operation(HetcommBackend& backend, const Workload& workload,
              : Loops<HetcommBackend>(backend, workload).measure(point);
 }
 
-// Measures the same operation from host to host.
+// Measures the operation on host memory, where nothing is staged.
 Stage measure_wire(HetcommBackend& backend, const Workload& workload, const Point& point) {
   const ProcessorShare share;
   const Measurement measurement = measure_operation(backend, workload, point);
   if (backend.rank() > 1) return {};
-  // Only rank 0 has the time.
+  // Combines only processor times: rank 0's measurement covers both ranks' time.
   const Stage shares = of_both(backend, {.us = 0, .processor_us = share.value()});
   const double us = measurement.total_us / static_cast<double>(measurement.iterations);
   return {.us = us, .processor_us = us * shares.processor_us};
@@ -100,7 +101,7 @@ Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
   return of_both(backend, mine);
 }
 
-// Returns the smaller chunk size if the sides differ. Set on rank 0.
+// Returns on rank 0 the smaller of both ranks' chunk sizes that are not 0, and on rank 1 |chunk|.
 double chunk_of_both(HetcommBackend& backend, double chunk) {
   if (backend.rank() == 1) {
     backend.send_word(0, chunk);

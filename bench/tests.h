@@ -1,5 +1,4 @@
-// The tests by name: which there are, and the sizes that each measures unless the command line
-// says otherwise.
+// The names of the tests, and the sizes, window and ranks of each test by default.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +24,9 @@ std::vector<std::string> tests_of(const std::string& word);
 // Returns all words that tests_of() knows.
 std::vector<std::string> known_tests();
 
-// Whether the test measures a whole job instead of sizes. Such a test is measured alone.
+// Returns whether the test measures a whole job instead of sizes. Such a test is measured alone.
 bool measures_job(const std::string& test);
-// Tests that can be ordered in a stream, besides collective operations.
+// Returns the tests, other than collective ones, whose operations can be ordered in a stream.
 std::vector<std::string> stream_tests();
 // The test whose works always use a stream.
 inline constexpr const char* kPost = "post_latency";

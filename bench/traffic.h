@@ -1,4 +1,4 @@
-// The counters of a communicator as the path of a measurement's bytes.
+// Finds the path of a measurement's bytes by the counters of the communicator.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace bench {
 
-// Counts what this rank and the nearest one exchange from mark() on.
+// Counts what this rank has exchanged with rank 0 (on rank 0: with rank 1) since mark().
 class Traffic {
  public:
   // |session| and |communicator| must outlive this object.
@@ -19,12 +19,13 @@ class Traffic {
       : session_(session), communicator_(communicator) {}
 
   void mark() { marked_ = counters(); }
-  // Returns the path of most messages, such as "shm/eager". |one_sided|: of most operations on the
-  // peer's memory, such as "shm/direct".
+  // Returns the path of most messages, such as "shm/eager". With |one_sided|, returns that of most
+  // operations on the peer's memory, such as "shm/direct".
   std::string path(bool one_sided) const;
-  // Returns the average size of the chunks that this rank has staged. 0: none.
+  // Returns the average bytes of the chunks that this rank has staged, or 0 if there are none.
   double staged_chunk_bytes() const;
-  // Returns how many operations the peer had no part in, since the communicator exists.
+  // Returns how many one-sided operations needed no help of the peer's process since the
+  // communicator was created.
   uint64_t direct_operations() const;
 
  private:

@@ -18,16 +18,16 @@ struct Work {
   std::string transport = "auto";      // "shm", "tcp", ...; "auto": hetcomm's choice
   std::string first_memory = "host";   // memory of rank 0: "host" or the kind of a device
   std::string second_memory = "host";  // memory of all other ranks
-  std::string progress;                // "caller", "thread"; "": HETCOMM_PROGRESS
+  std::string progress;                // "caller", "thread"; "": as HETCOMM_PROGRESS says
   uint64_t staging_chunk = 0;          // HETCOMM_STAGING_CHUNK; 0: keep the variable
   int staging_depth = 0;               // HETCOMM_STAGING_DEPTH; 0: keep the variable
   int rails = 0;                       // HETCOMM_RAILS; 0: keep the variable
-  std::string pin;                     // "pinned", "pageable"; "": HETCOMM_STAGING_PIN
+  std::string pin;                     // "pinned", "pageable"; "": as HETCOMM_STAGING_PIN says
   std::string algorithm;               // collective algorithm; "": hetcomm's choice
   bool stream = false;                 // operations are ordered in a stream of the device
   int ranks = 2;
   bool bind = true;  // one core for each rank, if there are enough cores
-  // Name and round, if works are measured in turn.
+  // Name of the settings and number of the round, if several settings are measured in turn.
   std::string variant;
   int round = 0;
 };
@@ -42,7 +42,7 @@ inline bool is_staging(std::string_view test) {
 // Returns "host", or "host:sim-handle" if the sides differ.
 std::string memory_text(const Work& work);
 
-// Returns the session of a process that carries out |work|.
+// Returns the options of a session in which |work| can be carried out.
 tools::SessionOptions session_options(const Work& work);
 
 std::vector<std::string> encode_words(const Work& work);

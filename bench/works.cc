@@ -28,7 +28,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   uint64_t first = options.sizes.first_bytes.value_or(defaults.first_bytes);
   uint64_t last = options.sizes.last_bytes.value_or(compared ? defaults.last_bytes_compared
                                                              : defaults.last_bytes);
-  // Only one end was given: the default of the other may be beyond it.
+  // If only one end was given, the other end's default may lie beyond it.
   if (first > last)
     (options.sizes.first_bytes ? last : first) = options.sizes.first_bytes ? first : last;
   const double factor = options.sizes.factor > 0 ? options.sizes.factor
@@ -47,7 +47,6 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   work.progress = options.subject.progress;
   work.stream = options.subject.stream;
   work.ranks = options.subject.ranks > 0 ? options.subject.ranks : defaults.ranks;
-  // Two threads of the receiver are busy at the same time, so they must not be bound to one core.
   work.bind = options.subject.bind;
   return work;
 }

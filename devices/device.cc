@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kLongestKind = 15;
 
-// Returns the first missing entry, or null if none is missing.
+// Returns the name of the first required entry that is missing, or null if none is missing.
 const char* missing_entry(const DeviceTable& table) {
   const bool orders = table.user_stream_open != nullptr || table.user_stream_close != nullptr ||
                       table.user_stream_record != nullptr || table.user_stream_hold != nullptr ||
@@ -132,7 +132,7 @@ uint64_t element_bytes(int32_t datatype) {
 
 namespace {
 
-// Whether sums of |type| are calculated in float32.
+// Returns whether sums of |type| are calculated in float32.
 bool is_narrow_float(hetcomm_datatype_t type) {
   return type >= HETCOMM_FLOAT16 && type <= HETCOMM_FLOAT8_E5M2;
 }

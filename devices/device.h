@@ -2,7 +2,8 @@
 // device. Each kind of device fills hetcomm_device_table_t, whose header defines what each entry
 // promises; a plug-in may provide a kind.
 //
-// An optional entry that a device leaves out is null, whichever header the device was built with.
+// An optional entry that a device leaves out is null, even if the device was built with an older
+// header.
 #pragma once
 
 #include <string>
@@ -28,7 +29,7 @@ inline uint64_t bytes_of(const DeviceRows& rows) {
   return rows.extents[0] * rows.extents[1] * rows.row_bytes;
 }
 
-// Whether the rows of |one| can be copied row by row to those of |other|.
+// Returns whether the rows of |one| can be copied row by row to those of |other|.
 inline bool have_one_shape(const DeviceRows& one, const DeviceRows& other) {
   return one.row_bytes == other.row_bytes && one.extents[0] == other.extents[0] &&
          one.extents[1] == other.extents[1];
@@ -48,22 +49,22 @@ struct ReductionSizes {
   uint64_t out = 0;
 };
 
-// Computes the sizes. INVALID_ARGUMENT: the types, the operator and the divisor do not fit
-// together. OUT_OF_RANGE: the elements exceed the address space.
+// Computes the sizes of the buffers of |reduction|. INVALID_ARGUMENT: the types, the operator and
+// the divisor do not fit together. OUT_OF_RANGE: the elements exceed the address space.
 Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes);
 
-// Whether |name| is allowed as the name of a kind of devices.
+// Returns whether |name| is allowed as the name of a kind of devices.
 bool is_device_kind(std::string_view name);
 
 // Returns the device's human-readable name, or the name of its kind if it has none.
 const char* name_of(const Device& device);
 
-// Explains |status|, which a call to |device| has just returned. Adds the vendor's text if the
-// device failed.
+// Returns a text that explains |status|, which a call to |device| has just returned. Adds the
+// vendor's text if the device failed.
 std::string failure_text(const Device& device, hetcomm_status_t status);
 
-// Copies |given|, which may have another header version, and adds streams and events if they are
-// missing. UNSUPPORTED: |given| lacks a required entry, which the text names.
+// Copies |given|, which may come from another version of the header, and adds streams and events if
+// they are missing. UNSUPPORTED: |given| lacks a required entry, which the text names.
 Result<DeviceTable> complete_table(const DeviceTable* given);
 
 }  // namespace hetcomm

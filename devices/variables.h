@@ -1,4 +1,4 @@
-// Variables that select devices.
+// Configuration variables that select devices.
 #pragma once
 
 #include "src/system/variable.h"

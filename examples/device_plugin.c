@@ -93,7 +93,7 @@ static hetcomm_status_t find(void* device, const void* address, void** out_base,
   return status;
 }
 
-/* Finds the bytes of [address + offset, + size_bytes). */
+/* Finds the host bytes behind the range of |size_bytes| at |address| + |offset|. */
 static hetcomm_status_t resolve(example_device_t* own, const void* address, uint64_t offset,
                                 uint64_t size_bytes, unsigned char** out_bytes) {
   hetcomm_status_t status = HETCOMM_INVALID_ARGUMENT;
@@ -159,8 +159,8 @@ static hetcomm_status_t create(const char* kind, const char* options, hetcomm_de
   return HETCOMM_OK;
 }
 
-/* Serves hetcomm_device_from_native(): a real plug-in retains |native|, its vendor's context, and
- * finds the memory that the framework has allocated in it. */
+/* Serves hetcomm_device_from_native(). In a real plug-in |native| is the vendor's context: the
+ * plug-in retains it, and find() knows the memory that the framework has allocated in it. */
 static hetcomm_status_t create_from_native(const char* kind, void* native,
                                            hetcomm_device_t* out_device, char* text,
                                            uint64_t text_size) {

@@ -1,5 +1,5 @@
-/* Every rank puts a block into the next rank's memory, and the put notifies that rank: no receive
- * is posted, and no other message is sent.
+/* Every rank puts a block into the next rank's memory, and the put notifies that rank. The transfer
+ * needs no receive and no other message.
  *
  *   torchrun --no-python --nproc-per-node 4 build/release/bin/example_notify
  * or by hand, as ring.c shows.                                                                   */
@@ -57,12 +57,12 @@ int main(void) {
   int32_t rank, size;
   check(hetcomm_communicator_rank(world, &rank, &size), "rank");
 
-  /* Ranks on one host map this allocator's memory if it grants HETCOMM_ACCESS_ALL. */
+  /* If the memory granted HETCOMM_ACCESS_ALL, ranks on one host would map it. */
   hetcomm_memory_t* window;
   void* bytes;
   check(hetcomm_memory_allocate(context, HETCOMM_DEVICE_HOST, kBytes, &window), "allocate");
   check(hetcomm_memory_address(window, &bytes), "address");
-  /* This process waits while the others use the memory: no progress thread is needed. */
+  /* While others use the memory this process is in waiting calls: it needs no progress thread. */
   check(
       hetcomm_memory_register(window, world, HETCOMM_ACCESS_PUT, HETCOMM_REGISTER_CALLER_PROGRESS),
       "register");

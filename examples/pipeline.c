@@ -109,7 +109,7 @@ int main(void) {
     if (i >= kInFlight) {
       if (in[slot] != NULL) wait_for(in[slot]);
       wait_for(out[slot]);
-      /* The second stage has returned the values that it received. */
+      /* The second stage sends back what it received, so each gradient equals what was sent. */
       for (uint64_t e = 0; is_first && e < elements; ++e) {
         if (received[slot][e] == value(i - kInFlight, rank, e)) continue;
         fprintf(stderr, "rank %d: a gradient is wrong\n", rank);
@@ -123,7 +123,7 @@ int main(void) {
       in[slot] = start(backward, NULL, received[slot], elements);
     } else {
       wait_for(start(forward, NULL, received[slot], elements));
-      memcpy(sent[slot], received[slot], elements * sizeof(float)); /* stands for computing */
+      memcpy(sent[slot], received[slot], elements * sizeof(float)); /* stands for a computation */
       out[slot] = start(backward, sent[slot], NULL, elements);
       in[slot] = NULL;
     }

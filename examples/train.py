@@ -3,8 +3,8 @@
 
     torchrun --nproc-per-node 2 examples/train.py --backend hetcomm --parallel fsdp2
 
-All ranks start with the same model, and share a batch that is the same for any number of them: runs
-with the same seed have the same loss curve, up to rounding. train_compare.py puts them side by side.
+All ranks start with the same model. They share a batch that does not depend on the number of ranks. So
+runs with the same seed have the same loss curve, up to rounding. train_compare.py compares such runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-WARM_UPS = 3  # steps in which buffers and connections are made
+WARM_UPS = 3  # the first steps also make buffers and connections: their times do not count
 
 
 class Block(nn.Module):
@@ -54,7 +54,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, characters)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """The loss: how well each character of |rows| is told by those before it."""
+        """Returns the loss of predicting each character of |rows| from those before it."""
         x = self.characters(rows[:, :-1]) + self.places(torch.arange(rows.shape[1] - 1))
         for block in self.blocks:
             x = block(x)
@@ -72,7 +72,7 @@ def distribute(model: Transformer, parallel: str) -> nn.Module:
 
 
 class Batches(torch.utils.data.Dataset):
-    """This rank's rows of every step; loading one takes |load_ms| of computing, as decoding does."""
+    """This rank's rows of every step. Loading those of one step takes |load_ms| ms of computing."""
 
     def __init__(self, data: torch.Tensor, arguments: argparse.Namespace) -> None:
         chosen = torch.Generator().manual_seed(arguments.seed)
@@ -92,7 +92,7 @@ class Batches(torch.utils.data.Dataset):
 
 
 def train(arguments: argparse.Namespace) -> dict[str, list[float]]:
-    """The losses of all steps, and what they took on this rank."""
+    """Returns the mean loss over all ranks, and this rank's time in seconds, of every step."""
     rank, size = dist.get_rank(), dist.get_world_size()
     text = "".join(path.read_text() for path in arguments.text)
     index = {character: place for place, character in enumerate(sorted(set(text)))}
@@ -153,7 +153,7 @@ def main() -> int:
         step_ms = statistics.median(run["seconds"][WARM_UPS:]) * 1e3
         print(f"{arguments.backend}, {arguments.parallel}, {size} ranks: loss {run['losses'][0]:.3f} "
               f"to {run['losses'][-1]:.3f}, {step_ms:.1f} ms a step")
-    dist.barrier()  # a rank of Gloo may crash at its end when others have left before it
+    dist.barrier()  # with Gloo a rank may crash at its end if others have left earlier
     dist.destroy_process_group()
     return 0
 

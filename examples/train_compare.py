@@ -3,10 +3,11 @@
 
     examples/train_compare.py --ranks 2,4 --rounds 5 --plot train.svg
 
-Every round launches each configuration once with torchrun, the backends right after each other and in
-turning order, so that a change of the machine's speed meets all of them. A step's time is the median
-of a launch; the ratio is taken of launches of one round, and above 1 hetcomm is faster. Exits with 1
-where a loss curve is not that of the first run, or does not fall. What train.py takes may follow --.
+Every round launches each configuration once with torchrun. The backends follow each other directly, in an
+order that rotates from round to round, so that a change of the machine's speed affects all of them. The
+time of a step is the median of a launch. Ratios compare launches of one round: above 1 the first backend
+is faster. Exits with 1 if a loss curve differs from that of the first run, or does not fall. Arguments
+after -- go to train.py.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-# Rounding that grows from step to step; a batch or a gradient that is wrong shows more.
+# Largest difference between two loss curves. Rounding errors grow from step to step but stay below it,
+# and a wrong batch or gradient exceeds it.
 TOLERANCE = 0.001
 TRAIN = pathlib.Path(__file__).resolve().with_name("train.py")
 
@@ -57,7 +59,7 @@ def launch(backend: str, setting: Setting, arguments: argparse.Namespace) -> Run
 
 
 def stop(process: subprocess.Popen[str]) -> str:
-    """Ends torchrun, which ends its ranks when it is asked to; what they wrote."""
+    """Terminates torchrun, which then ends its ranks. Returns what they wrote to standard error."""
     process.terminate()
     try:
         return process.communicate(timeout=40)[1]
@@ -67,7 +69,7 @@ def stop(process: subprocess.Popen[str]) -> str:
 
 
 def complaints(runs: dict[tuple[Setting, str], list[Run]]) -> list[str]:
-    """What is wrong with the losses, a line for each configuration; all are compared with the first."""
+    """Returns one line for each configuration with wrong losses. Compares all runs with the first one."""
     reference = next(iter(runs.values()))[0].losses
     found = []
     for (setting, backend), several in runs.items():
@@ -84,10 +86,10 @@ def complaints(runs: dict[tuple[Setting, str], list[Run]]) -> list[str]:
 
 
 def distance(losses: list[float], others: list[float]) -> float:
-    """The greatest difference of any step."""
+    """Returns the greatest difference in any step; infinity if the losses cannot be compared."""
     if len(losses) != len(others):
         return math.inf
-    # max() alone could drop what is no number.
+    # max() alone could lose a NaN.
     gaps = [abs(a - b) for a, b in zip(losses, others)]
     return math.inf if any(map(math.isnan, gaps)) else max(gaps)
 
@@ -113,7 +115,7 @@ def table(runs: dict[tuple[Setting, str], list[Run]], backends: list[str]) -> st
 
 
 def drawing(runs: dict[tuple[Setting, str], list[Run]]) -> str:
-    """Loss by step, and a bar for the time of a step, of every configuration."""
+    """Returns an SVG drawing: for each configuration its losses by step, and a bar for the time of a step."""
     colours = ["#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#d44c47", "#787774", "#cb912f"]
     top = max(max(several[0].losses) for several in runs.values())
     longest = max(statistics.median(run.step_ms for run in several) for several in runs.values())

@@ -5,16 +5,16 @@
 Ranks 0 to 3 train a small mixture-of-experts transformer by FSDP2. Ranks 4 to 7 hold the same model as
 inference engines do: fused and tensor-parallel, in bfloat16.
 
-    q, k, v        fused on each of 4 ranks: a query head each; there are only 2 heads of k and v, so that
-                   two ranks hold the same ones
+    q, k, v        fused; each of the 4 ranks holds one query head. k and v have only 2 heads, so two ranks
+                   hold the same head of each
     o              columns
     w1, w3         fused (w13), by 2 expert-parallel x 2 tensor-parallel ranks
     w2             experts x columns
-    embedding      rows, of a vocabulary that is padded from 500 to 512; the output layer is tied to it in
-                   the trainer, and a copy of its own in the engine
+    embedding      rows of a vocabulary that is padded from 500 to 512. The trainer ties the output layer to
+                   it; the engine has a separate copy
 
-The ranks need not know of each other's layout: each one describes what it holds. What arrives is compared
-bit by bit with what the trainer has.
+Each rank describes only the tensors that it holds, and needs to know no other rank's layout. The example
+compares the weights that arrive bit by bit with the trainer's.
 """
 
 import os
@@ -78,7 +78,7 @@ class Model(nn.Module):
 
 
 class Trainer:
-    """Ranks 0 to 3."""
+    """The training side, on ranks 0 to 3."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -98,8 +98,8 @@ class Trainer:
 
 
 class Engine:
-    """Ranks 4 to 7: what an adapter of an inference engine looks like. Each tensor of the trainer is a box
-    of one of the engine's own, which may be fused: the box says where it lies."""
+    """An adapter of an inference engine, on ranks 4 to 7. The engine holds a box of each of the trainer's
+    tensors inside one of its own tensors, which may be fused. The box says where in it."""
 
     def __init__(self, rank):
         self.place = rank - ENGINES[0]
@@ -119,7 +119,7 @@ class Engine:
             self.memory[f"{i}.router"] = empty(EXPERTS, HIDDEN)
             self.memory[f"{i}.w13"] = empty(experts, 2 * ffn, HIDDEN)
             self.memory[f"{i}.w2"] = empty(experts, HIDDEN, ffn)
-        self.views = {}  # name -> (memory, shape of the whole tensor, box, padded shape)
+        self.views = {}  # trainer's name -> (key in memory, shape of the whole tensor, box, padded shape)
         rows = PADDED // len(ENGINES)
         for name in ("embedding", "lm_head"):
             box = self.box((rows * self.place, 0), (rows * (self.place + 1), HIDDEN))
@@ -157,7 +157,7 @@ class Engine:
         box = self.box((first, 0, begin), (first + experts, HIDDEN, begin + ffn))
         self.views[f"{name}.w2"] = (f"{i}.w2", (EXPERTS, HIDDEN, FFN), box, None)
 
-    # --- what hetcomm asks for ---
+    # --- called by hetcomm ---
 
     def describe(self):
         return {
@@ -169,12 +169,12 @@ class Engine:
         return self.memory[self.views[name][0]]
 
     def loaded(self, names):
-        pass  # an engine would repack here, or capture its graphs anew
+        pass  # a real engine would repack its weights or capture its graphs again
 
     # --- the check ---
 
     def differences(self, truth, names):
-        """Names of tensors of which an element is not what the trainer has."""
+        """Returns the names of the tensors that differ from the trainer's in some element."""
         wrong = []
         for name, (memory, _, box, padded) in self.views.items():
             whole = truth[names.get(name, name)].bfloat16()
@@ -183,7 +183,7 @@ class Engine:
             strides = box.strides or torch.empty(extents).stride()
             own = torch.as_strided(self.memory[memory], extents, strides, box.offset)
             if padded is not None:
-                own = own[: len(expected)]  # nothing is written beyond the vocabulary
+                own = own[: len(expected)]  # the rows beyond the vocabulary are never written
             if not torch.equal(own, expected):
                 wrong.append(name)
         return wrong
@@ -197,7 +197,7 @@ def main():
     torch.set_num_threads(1)
     trainer = Trainer() if rank in TRAINERS else None
     engine = Engine(rank) if rank in ENGINES else None
-    names = {"lm_head.weight": "embedding.weight"}  # one tensor of the trainer, two of the engine
+    names = {"lm_head.weight": "embedding.weight"}  # the trainer's embedding also fills the engine's lm_head
     transfer = reshard.StateTransfer(
         hetcomm.torch.communicator(),
         source=trainer.model.state_dict() if trainer else None,
@@ -212,7 +212,7 @@ def main():
         start = time.perf_counter()
         transfer.run()
         took = time.perf_counter() - start
-        # The check takes another way: whole tensors from rank 0 to all.
+        # For the check, rank 0 broadcasts whole tensors, without a reshard plan.
         truth = [None]
         if trainer:
             state = trainer.model.state_dict()

@@ -1,8 +1,9 @@
-"""Prints "DIRECTORY;MAJOR;MINOR;DEFINITION..." of the torch that this interpreter imports, or nothing.
+"""Prints "DIRECTORY;MAJOR;MINOR;DEFINITION..." of the torch that this interpreter imports, or
+nothing.
 
-The definitions make a module's types the same as torch's, to the compiler and to pybind11.
+With the definitions, the compiler and pybind11 see the same types in a module as in torch.
 
-Does not import torch where it can be avoided, which takes seconds.
+Imports torch only if it is older than 2.9, because the import takes seconds.
 """
 
 import importlib.util
@@ -33,8 +34,9 @@ def main():
 
 
 def definitions_of_old():
-    """Before 2.7 torch was built with either ABI. Before 2.9 it came with pybind11 2, which shares
-    types only between modules whose compilers have the same names."""
+    """Returns the definitions for a torch before 2.9. Before 2.7 torch was built with either
+    ABI. Before 2.9 it came with pybind11 2, which shares types only between modules whose
+    compilers have the same names."""
     import torch
 
     definitions = [f"_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]

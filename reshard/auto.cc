@@ -13,7 +13,8 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns the name of a pair of clusters between which |plan| sends more than the whole tensor.
+// Returns a text that names two clusters between which |plan| sends more than the whole tensor, if
+// there are any.
 std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& links) {
   std::map<std::pair<int, int>, uint64_t> elements;
   for (size_t i = 0; i < plan.hops.size(); ++i) {

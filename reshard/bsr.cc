@@ -117,8 +117,8 @@ class SenderChoice {
     std::stable_sort(needs.begin(), needs.end(), [](const Need& one, const Need& other) {
       return one.piece.begin < other.piece.begin;
     });
-    std::map<std::pair<uint32_t, uint32_t>, std::vector<Box>> chosen;  // by to and from
-    std::vector<uint32_t> owners;                                      // of the previous piece
+    std::map<std::pair<uint32_t, uint32_t>, std::vector<Box>> chosen;  // by receiving, sending part
+    std::vector<uint32_t> owners;                                      // holders of |looked_at|
     const Box* looked_at = nullptr;
     for (const Need& need : needs) {
       if (looked_at == nullptr || looked_at->begin != need.piece.begin) {

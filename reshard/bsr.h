@@ -17,12 +17,13 @@ struct SendLoads {
   std::vector<uint64_t> bytes;  // by rank
 };
 
-// Cuts the tensor at the boundaries of all boxes. Each piece is taken from the rank itself, else
-// over the fastest link, else from the rank that has sent least so far, else from the holder that
-// is listed first in |source|. Pieces are visited in the order of their indices, and the ranks that
-// need a piece in the order of |destination|.
-// |links|: null: all links are equal. |loads|: accumulates over tensors.
-// UNSUPPORTED: a layout is a sum of several terms.
+// Cuts the tensor at the boundaries of all boxes. A rank that holds a piece copies it from its own
+// memory. Otherwise the holder with the fastest link sends it. Ties go to the rank that has sent
+// least so far, and then to the holder that is listed first in |source|. Pieces are visited in the
+// order of their indices, and the ranks that need a piece in the order of |destination|.
+// If |links| is null, all links count as equal. |loads| accumulates over tensors. If |rank| is
+// given, the plan has only the moves of this rank. Fails with UNSUPPORTED if a layout is a sum of
+// several terms.
 Result<MovePlan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
                           const Links* links, SendLoads& loads,
                           std::optional<int> rank = std::nullopt);

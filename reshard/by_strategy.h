@@ -46,8 +46,9 @@ struct Tensor {
   uint64_t element_bytes = 0;
 };
 
-// Makes a plan. Without links, |kAuto| is batched send-receive, or direct for sums. A forecast is
-// made only for a plan of all ranks with links. |loads| accumulates, as for plan_bsr().
+// Makes a plan. Without links, |kAuto| is batched send-receive, or direct for sums. The choice has
+// a forecast if links are given, and either |rank| is not given or |kAuto| has chosen the strategy.
+// |loads| accumulates, as for plan_bsr().
 Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& loads,
                          std::optional<int> rank = std::nullopt);
 

@@ -1,4 +1,4 @@
-// A question for draft() as one JSON document. README.md describes the format.
+// Reads the input of draft() from one JSON document. README.md describes the format.
 #pragma once
 
 #include <optional>
@@ -17,9 +17,10 @@ struct DraftQuestion {
   std::optional<Links> links;
 };
 
-// INVALID_ARGUMENT: the text names the line of a syntax error, the path of a wrong entry, or what a
-// layout lacks. NOT_FOUND: the link model lacks a host or a NIC. UNSUPPORTED: the document, or one
-// inside of it, has another version.
+// Parses a document. Fails with INVALID_ARGUMENT for a wrong document; the text names the line of a
+// syntax error, the path of a wrong entry, or what a layout lacks. Fails with NOT_FOUND if the link
+// model lacks a host or a NIC, and with UNSUPPORTED if the document, or one inside it, has another
+// version.
 Result<DraftQuestion> parse_draft_question(std::string_view json);
 
 }  // namespace hetcomm::reshard

@@ -7,8 +7,8 @@
 
 namespace hetcomm::reshard {
 
-// How to convert a number that is too large for float8_e4m3fn, which has no infinity: to the
-// largest number of its sign, as in torch, or to NaN, as in collective operations.
+// The result of converting a number that is too large for float8_e4m3fn, which has no infinity: the
+// largest number of its sign, as in torch, or NaN, as in collective operations.
 enum class Overflow : uint8_t { kSaturates, kIsNan };
 
 // The element types of a tensor.
@@ -18,15 +18,15 @@ struct TypePair {
   Overflow overflow = Overflow::kSaturates;
 };
 
-// Whether |type| is a floating-point type of fewer than 32 bits.
+// Returns whether |type| is a floating-point type of fewer than 32 bits.
 bool is_narrow(ElementType type);
 
-// Whether elements can be converted: between the floating-point types of at most 32 bits, and
-// between float32 and float64. |from| and |to| may be equal.
+// Returns whether elements can be converted: between the floating-point types of at most 32 bits,
+// between float32 and float64, and from any type to itself.
 bool can_convert(ElementType from, ElementType to);
 
-// Returns the type for sums of |source| elements that go to |destination| elements: float32, or
-// float64 if either is float64; their own type if no conversion is needed.
+// Returns the type for sums of |source| elements that go to |destination| elements: float64 if
+// either is float64, float32 for other floating-point types, and |destination| for all others.
 ElementType sum_type_of(ElementType source, ElementType destination);
 
 }  // namespace hetcomm::reshard

@@ -1,4 +1,4 @@
-// Reports that an operation of this folder cannot be done.
+// Makes the errors with which functions of this folder refuse their arguments.
 #pragma once
 
 #include <string>

@@ -29,11 +29,10 @@ struct Forecast {
 // The processor time that a message costs the sender, and also the receiver.
 inline constexpr uint64_t kMessageNs = 5'000;
 
-// Forecasts |plan|. A hop takes as long as the resource with the most bytes, or as its longest
-// transfer alone, whichever is longer. Every message after the first adds kMessageNs, on the rank
-// with the most messages. Hops overlap by slices: the longest hop counts in full, and each other
-// hop counts with the time of one of |slices|. |plan| has the moves of all ranks, and |links| knows
-// all ranks.
+// Forecasts |plan|. A hop takes as long as its busiest resource, or as its longest transfer alone,
+// whichever is longer. On the rank with the most messages, every message after the first adds
+// kMessageNs. Hops overlap by slices: the longest hop counts in full, and every other hop counts
+// with the time of one of |slices|. |plan| has the moves of all ranks, and |links| knows all ranks.
 Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& links,
                   uint64_t slices = 8);
 

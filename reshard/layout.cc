@@ -42,7 +42,8 @@ Status check_shape(const Layout& layout) {
   return {};
 }
 
-// Whether elements of |part| can share a place. All its elements are within kMaxElements.
+// Returns whether elements of |part| share a place in memory. Returns kMeet also if they do not lie
+// within kMaxElements.
 Meeting find_repeat(const Part& part) {
   Places places;
   places.dimensions = part.box.dimensions;

@@ -42,10 +42,10 @@ struct Layout {
 inline constexpr size_t kMaxParts = size_t{1} << 22;
 inline constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 
-// Checks |layout|. INVALID_ARGUMENT with a text that names the first offending rank and box: a
-// hole, an overlap, a box outside of the tensor, a rank that holds an element twice, or strides
-// that let elements overlap. The first copy of every term must be complete; other copies may hold
-// only some elements. A tensor with a dimension of 0 needs no boxes, and has only empty ones.
+// Checks |layout|. Fails with INVALID_ARGUMENT for a hole, an overlap, a box outside of the tensor,
+// a rank that holds an element twice, or strides that let elements overlap. The text names the
+// first offending rank and box. The first copy of every term must be complete; other copies may
+// hold only some elements. A tensor with a dimension of 0 needs no boxes, and has only empty ones.
 Status check(const Layout& layout);
 
 // Returns the box of |part| without the padding. May be empty.
@@ -58,7 +58,7 @@ uint64_t elements_needed(const Layout& layout, int rank);
 // Returns a text like "rank 0, box [0:4]".
 std::string name_of(const Part& part);
 
-// Returns a table for people: one line per part, in order.
+// Returns a table for users to read, with one line for each part, in order.
 std::string to_table(const Layout& layout);
 
 }  // namespace hetcomm::reshard

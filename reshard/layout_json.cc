@@ -120,7 +120,7 @@ class LayoutReader {
     if (!sound.ok()) return place.empty() ? sound : sound.annotate(place);
     return layout;
   }
-  // Returns a number that is 1 where it is absent.
+  // Returns the number in field |name|, or 1 if the field is absent.
   static uint32_t count(Fields& fields, const char* name) {
     if (!fields.has(name)) return 1;
     const uint64_t found = fields.number(name, std::numeric_limits<uint32_t>::max());
@@ -175,7 +175,7 @@ class LayoutReader {
     if (!failure_.ok()) return failure_;
     return annotated(layout_of(own_shape, mesh, placements, uneven, view), place);
   }
-  // Fails if the field is missing though it is |needed|, or there though it is not.
+  // Fails if field |name| is missing although it is |needed|, or present although it is not.
   static void need(Fields& fields, const char* name, bool needed) {
     if (fields.has(name) == needed) return;
     fields.fail(name, needed ? "is missing" : "has no meaning for this kind");

@@ -19,7 +19,8 @@ struct RankEnd {
 
 class Links {
  public:
-  // |ends|: by rank. NOT_FOUND with a text that names the rank whose host or NIC |model| lacks.
+  // |ends| has the location of each rank. Fails with NOT_FOUND if |model| lacks a host or a NIC;
+  // the text names the rank.
   static Result<Links> create(topology::LinkModel model, const std::vector<RankEnd>& ends);
 
   const topology::LinkModel& model() const { return model_; }

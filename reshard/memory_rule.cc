@@ -30,8 +30,8 @@ struct Held {
   Box box;
 };
 
-// Whether all of |held| are pieces of one array that do not overlap: they have the same strides,
-// and their offsets correspond to indices. Meshes produce many such parts.
+// Returns whether all of |held| are pieces of one array that do not overlap: they have the same
+// strides, and their offsets correspond to indices. Meshes produce many such parts.
 bool are_pieces_of_one_array(const std::vector<Held>& held) {
   const Part& first = *held.front().part;
   const size_t dimensions = first.box.dimensions;
@@ -104,7 +104,7 @@ Status check_places(std::vector<Held> held) {
   return {};
 }
 
-// Whether the elements that both boxes contain are at the same places, and no two different
+// Returns whether the elements that both boxes contain are at the same places, and no two different
 // elements share a place.
 bool stays(const PlacedBox& one, const PlacedBox& other, int64_t distance) {
   if (one.term != other.term) return false;

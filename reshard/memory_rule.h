@@ -13,8 +13,8 @@
 
 namespace hetcomm::reshard {
 
-// Refuses a destination in which boxes of a rank overlap in its memory. INVALID_ARGUMENT with a
-// text that names the rank and the box.
+// Checks that no boxes of a rank overlap in its memory. Fails with INVALID_ARGUMENT and a text that
+// names the rank and the box.
 Status check_destination(const Layout& layout);
 
 // A box of a rank, in bytes from the beginning of its buffer.
@@ -35,8 +35,8 @@ struct Footprint {
 };
 Footprint footprint_of(const Layout& layout, int rank, uint64_t element_bytes);
 
-// Whether |one| and |other|, whose buffer begins |distance| bytes later, share a byte. |may_stay|:
-// ignores elements that both have at the same place. Allocates nothing.
+// Returns whether |one| and |other|, whose buffer begins |distance| bytes later, share a byte. With
+// |may_stay|, elements that both have at the same place do not count. Allocates nothing.
 Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t distance,
                      bool may_stay = false);
 

@@ -32,7 +32,8 @@ uint64_t count_of(const Indices& indices) {
 class Taker {
  public:
   Taker(const Indices& from, Indices* into) : from_(from), into_(into) {}
-  // Appends the indices at positions [begin, end), which are not below those of the call before.
+  // Appends the indices at positions [begin, end). |begin| is not below the positions of the call
+  // before.
   void take(uint64_t begin, uint64_t end) {
     while (at_ < from_.size()) {
       const Range& range = from_[at_];
@@ -58,7 +59,7 @@ class Taker {
   const Indices& from_;
   Indices* const into_;
   size_t at_ = 0;
-  uint64_t place_ = 0;  // of range |at_|
+  uint64_t place_ = 0;  // position at which range |at_| begins
 };
 
 bool has_terms(const Placement& placement) {
@@ -147,8 +148,8 @@ std::vector<uint64_t> starts_of(const std::vector<uint64_t>& sizes) {
   return starts;
 }
 
-// Cuts |indices|, and returns the piece for rank |place| of |ranks| along the axis. |starts|: those
-// of the placement's sizes, if it has any.
+// Cuts |indices|, and returns the piece for rank |place| of |ranks| along the axis. |starts| comes
+// from starts_of(placement.sizes).
 Result<Indices> cut(const Indices& indices, const Placement& placement,
                     const std::vector<uint64_t>& starts, uint64_t ranks, uint64_t place,
                     Uneven uneven) {
@@ -183,7 +184,7 @@ Result<Indices> cut(const Indices& indices, const Placement& placement,
   return kept;
 }
 
-// Whether a box for each combination of ranges, beside |there| others, makes too many.
+// Returns whether one box for each combination of ranges makes too many, with |there| other boxes.
 bool are_too_many(const std::vector<Indices>& held, size_t there) {
   uint64_t boxes = 1;
   for (const Indices& ranges : held) {
@@ -197,7 +198,7 @@ bool are_too_many(const std::vector<Indices>& held, size_t there) {
 void add_parts(const std::vector<Indices>& held, const Numbers& strides, uint64_t offset,
                const Part& common, std::vector<Part>* parts) {
   const size_t dimensions = held.size();
-  std::vector<std::vector<uint64_t>> offsets(dimensions);  // of each range in the rank's memory
+  std::vector<std::vector<uint64_t>> offsets(dimensions);  // where each range lies in the memory
   for (size_t d = 0; d < dimensions; ++d) {
     uint64_t next = 0;
     for (const Range& range : held[d]) {
@@ -285,7 +286,8 @@ Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
                            const Degrees& degrees, const std::vector<int>& ranks) {
   Mesh mesh;
   mesh.ranks = ranks;
-  // Ranks in the given order; placements act in the order d, c, t.
+  // |ranks| are numbered in |degrees.order|. The mesh has them in the order d, c, t, in which the
+  // placements act.
   std::string sorted(degrees.order);
   std::sort(sorted.begin(), sorted.end());
   if (sorted != "cdt") {
@@ -305,7 +307,7 @@ Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
                                degrees.context, degrees.tensor, ranks.size()));
   }
   for (uint64_t index = 0; index < count; ++index) {
-    // The place of rank |index|, by name.
+    // Computes the place of ranks[index] in the mesh.
     uint64_t place = 0;
     for (const char name : std::string_view("dct")) {
       uint64_t step = 1;

@@ -52,20 +52,20 @@ inline Placement average() { return {Placement::Kind::kAverage, 0, 1, {}}; }
 
 // How to cut a dimension into a number of pieces that does not divide it.
 enum class Uneven : uint8_t {
-  kRefuse,  // it is an error
+  kRefuse,  // fails with INVALID_ARGUMENT
   kCeil,    // pieces of the rounded-up quotient while elements last, then empty ones (torch.chunk)
 };
 
-// Where a rank's piece is in its memory. Empty strides: stored without gaps, in C order.
+// The location of a rank's piece in its memory.
 struct View {
   uint64_t offset = 0;
-  std::vector<uint64_t> strides;  // of the rank's piece, in elements
+  std::vector<uint64_t> strides;  // in elements; empty: stored without gaps, in C order
 };
 
 // Returns the layout of a tensor of |shape|. The rank's pieces of each dimension are contiguous in
-// its memory. A rank that gets no elements has no part.
-// INVALID_ARGUMENT: the mesh names a rank twice, an axis has no ranks or no placement, or a
-// dimension does not exist or cannot be cut; the text names the axis.
+// its memory. A rank that gets no elements has no part. Fails with INVALID_ARGUMENT if the mesh
+// names a rank twice, an axis has no ranks or no placement, or a dimension does not exist or cannot
+// be cut. The text names the axis.
 Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
                          const std::vector<Placement>& placements, Uneven uneven = Uneven::kRefuse,
                          const View& view = {});

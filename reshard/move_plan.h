@@ -38,7 +38,7 @@ struct Hop {
   Layout to;
   // The memory of each part of |to|. Empty for the last hop.
   std::vector<Scratch> scratch;
-  // In the order in which all ranks carry them out.
+  // The moves, in the order in which all ranks carry them out.
   std::vector<Move> moves;
   bool operator==(const Hop&) const = default;
 };

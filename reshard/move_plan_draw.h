@@ -24,7 +24,7 @@ struct SizedPlan {
   uint64_t element_bytes = 0;
 };
 
-// Show the plans of one or more tensors. UNSUPPORTED: a picture of several.
+// Show the plans of one or more tensors. to_svg() fails with UNSUPPORTED if there are several.
 std::string to_text(const std::vector<SizedPlan>& plans);
 Result<std::string> to_svg(const std::vector<SizedPlan>& plans);
 

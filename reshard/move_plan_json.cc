@@ -60,7 +60,7 @@ OrderedJson json_of(const MovePlan& plan, uint64_t element_bytes) {
 }
 
 constexpr int kIndent = 1;
-// Names come from files, and may not be UTF-8.
+// Replaces bytes that are not UTF-8, since names come from files.
 std::string text_of(const OrderedJson& json) {
   return json.dump(kIndent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
@@ -213,7 +213,7 @@ class PlanReader {
     return move;
   }
 
-  // Returns the part of the rank called |name| that holds |box|.
+  // Returns the part that holds |box| and belongs to the rank in field |name|.
   uint32_t part_of(Fields& fields, const char* name, const Layout& layout,
                    const std::multimap<int, uint32_t>& places, const Box& box) {
     const int wanted = rank(fields, name);

@@ -33,9 +33,9 @@ struct PlanOutline {
   uint64_t element_bytes = 0;
 };
 
-// Parses what to_json() has written, or a list of such documents. Costs are ignored.
-// INVALID_ARGUMENT: the text names the line of a syntax error, or the path of a wrong entry.
-// UNSUPPORTED: a document has another version.
+// Parses a document that to_json() has written, or a list of them. Ignores costs. Fails with
+// INVALID_ARGUMENT for a wrong document; the text names the line of a syntax error, or the path of
+// a wrong entry. Fails with UNSUPPORTED for a document of another version.
 Result<std::vector<PlanOutline>> parse_move_plans(std::string_view json);
 
 }  // namespace hetcomm::reshard

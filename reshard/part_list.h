@@ -45,7 +45,8 @@ class PartList {
     return size() == other.size() && (empty() || *parts_ == *other.parts_);
   }
 
-  // Returns this list's private vector. No other code uses the list during the call.
+  // Returns the vector to change, after a copy if other lists share it. No other thread may use
+  // this list during the call.
   std::vector<Part>& edit() {
     if (parts_ == nullptr) {
       parts_ = std::make_shared<std::vector<Part>>();

@@ -7,8 +7,8 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns the x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|. The two have no
-// common divisor.
+// Returns the x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|. |factor| and
+// |modulus| must have no common divisor.
 uint64_t inverse_of(uint64_t factor, uint64_t modulus) {
   auto last = static_cast<int64_t>(modulus);
   auto rest = static_cast<int64_t>(factor % modulus);
@@ -22,7 +22,7 @@ uint64_t inverse_of(uint64_t factor, uint64_t modulus) {
   return static_cast<uint64_t>(now < 0 ? now + static_cast<int64_t>(modulus) : now) % modulus;
 }
 
-// |modulus| is less than 2^62.
+// Returns |one| * |other| modulo |modulus|, which is less than 2^62.
 uint64_t product_modulo(uint64_t one, uint64_t other, uint64_t modulus) {
   one %= modulus;
   other %= modulus;
@@ -42,7 +42,7 @@ class Steps {
     if (length == 0 || most == 0) return;
     steps_[count_++] = {.length = length, .most = most};
   }
-  // Whether the steps can add up to |total|.
+  // Returns whether the steps can add up to |total|.
   Meeting reach(int64_t total) {
     if (total < 0) return Meeting::kApart;
     for (size_t before = 0; before != count_;) {
@@ -58,10 +58,10 @@ class Steps {
     uint64_t length = 0;
     uint64_t most = 0;
     uint64_t reach = 0;  // maximum total of this step and the later ones
-    // The number of times that this step is taken is fixed modulo |period|, so that the later
-    // steps, which |divisor| divides, can reach the remaining distance.
+    // The greatest common divisor of the later steps, which reach only its multiples. That fixes,
+    // modulo |period|, how often this step can be taken.
     uint64_t divisor = 0;
-    uint64_t common = 1;  // divisor of this length and of |divisor|
+    uint64_t common = 1;  // greatest common divisor of |length| and |divisor|
     uint64_t period = 1;
     uint64_t inverse = 0;
   };
@@ -134,8 +134,8 @@ class Steps {
   uint32_t tries_ = 0;
 };
 
-// Whether, in the order of the strides, each step is longer than the total reach of all shorter
-// ones.
+// Returns whether, in the order of the strides, each step is longer than the total reach of all
+// shorter ones.
 bool is_nested(const Places& places) {
   std::array<std::pair<uint64_t, uint64_t>, Places::kMaxExtents> steps;  // stride, most
   size_t count = 0;
@@ -153,8 +153,8 @@ bool is_nested(const Places& places) {
 
 }  // namespace
 
-// Whether the two meet. The steps of |one| lead from its first element to the shared place. The
-// reversed steps of |other| lead from that place to the last element of |other|.
+// Searches for steps of |one| that lead from its first element to a shared place, and steps of
+// |other| that lead from that place to the last element of |other|.
 Meeting find_meeting(const Places& one, const Places& other, int64_t distance) {
   Steps steps;
   auto total = static_cast<int64_t>(other.end() - 1) + distance - static_cast<int64_t>(one.offset);
@@ -166,8 +166,9 @@ Meeting find_meeting(const Places& one, const Places& other, int64_t distance) {
   return steps.reach(total);
 }
 
-// Finds two elements at one place. For the first dimension in which they differ, takes its step at
-// least once, and the steps of later dimensions in either direction, and searches for a total of 0.
+// Finds two elements at one place. Tries each dimension as the first one in which their indices
+// differ. Its step is then taken at least once, the steps of later dimensions are taken in either
+// direction, and the total has to be 0.
 Meeting find_repeat(const Places& places) {
   if (is_nested(places)) return Meeting::kApart;
   for (size_t first = 0; first < places.dimensions; ++first) {

@@ -15,7 +15,7 @@
 
 namespace hetcomm::reshard {
 
-// Element (i, j, ...) lies at offset + i * strides[0] + j * strides[1] + ... All of them lie within
+// Element (i, j, ...) lies at offset + i * strides[0] + j * strides[1] + ... All places are below
 // 2^56.
 struct Places {
   // A box has up to kMaxDimensions extents, and the bytes of an element count as one more.
@@ -37,11 +37,11 @@ struct Places {
 // kUnknown: the search reached its bound.
 enum class Meeting : uint8_t { kApart, kMeet, kUnknown };
 
-// Whether some element of |one| and some element of |other| share a place, with |other| shifted by
-// |distance|.
+// Returns whether some element of |one| and some element of |other| share a place, with |other|
+// shifted by |distance|.
 Meeting find_meeting(const Places& one, const Places& other, int64_t distance = 0);
 
-// Whether two elements of |places| share a place.
+// Returns whether two elements of |places| share a place.
 Meeting find_repeat(const Places& places);
 
 }  // namespace hetcomm::reshard

@@ -71,7 +71,8 @@ class Grid {
   std::vector<std::vector<uint64_t>> cuts_;
 };
 
-// The memory of a part of a layout: 0 for the source, 1 for the destination, 2 for scratch.
+// Names the memory of a part by three numbers: 0 for the source, 1 for the destination or 2 for
+// scratch memory, then the layout (0 unless it is scratch memory), then the part.
 using MemoryName = std::tuple<int, size_t, uint32_t>;
 
 class Proof {
@@ -91,7 +92,7 @@ class Proof {
   }
 
  private:
-  // The terms of the sum that a cell holds. Empty: it was not written.
+  // The terms of the sum that a cell holds. A cell that was not written has no entry.
   using Terms = std::vector<bool>;
   struct Memory {
     std::map<uint64_t, Terms> cells;
@@ -265,7 +266,7 @@ Status prove_progress(const std::vector<MovePlan>& plans) {
     size_t hop = 0;
     size_t move = 0;
   };
-  using Step = std::tuple<size_t, int, int, Box, bool>;  // hop, from, to
+  using Step = std::tuple<size_t, int, int, Box, bool>;  // hop, from, to, box, adds
   std::vector<Next> next(plans.size());
   const auto step_of = [&](size_t rank) -> std::optional<Step> {
     const MovePlan& plan = plans[rank];
@@ -293,7 +294,7 @@ Status prove_progress(const std::vector<MovePlan>& plans) {
         static_cast<size_t>(other) >= plans.size()) {
       return wrong(fmt::format("rank {} has a move from rank {} to rank {}", rank, from, to));
     }
-    if (step_of(static_cast<size_t>(other)) != step) continue;  // the loop returns here later
+    if (step_of(static_cast<size_t>(other)) != step) continue;  // |other| has earlier moves
     ++next[rank].move;
     ++next[static_cast<size_t>(other)].move;
     looking.push_back(rank);

@@ -10,14 +10,13 @@ namespace hetcomm::reshard {
 
 // Fails with the first fault in |plan|, naming hop, ranks and box: a destination element that is
 // not written, is written twice, comes from a wrong element or lacks a term of the sum; a read
-// before the write; or a write to the source.
-// Cuts the tensor at the boundaries of all boxes: OUT_OF_RESOURCES if that gives more than
-// |most_cells| cells.
+// before the write; or a write to the source. Cuts the tensor at the boundaries of all boxes, and
+// fails with OUT_OF_RESOURCES if that gives more than |most_cells| cells.
 Status prove(const MovePlan& plan, uint64_t most_cells = uint64_t{1} << 24);
 
 // Proves that all ranks finish if each carries out its own plan move by move, with the sender and
 // the receiver of a move acting at the same time: no plans wait for each other in a cycle, and both
-// ranks of a move include it. |plans|: the plans of all ranks, by rank.
+// ranks of a move include it. |plans| has the plan of each rank.
 Status prove_progress(const std::vector<MovePlan>& plans);
 
 }  // namespace hetcomm::reshard

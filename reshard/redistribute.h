@@ -12,8 +12,9 @@ namespace hetcomm::reshard {
 // the data from its own memory. The rest of a part comes from one complete copy of |from|. The
 // parts of |to| use the complete copies in turn, so that all senders have the same load. Terms of a
 // sum are added in order, unless |to| has the same number of terms.
-// |rank|: returns only the moves in which it takes part, in the same order.
-// UNSUPPORTED: the shapes differ, or |to| has a different number of terms other than 1.
+// If |rank| is given, returns only the moves in which it takes part, in the same order. Fails with
+// INVALID_ARGUMENT if the shapes differ. Fails with UNSUPPORTED if |to| has neither one term nor as
+// many terms as |from|, or if it has several terms and another divisor.
 Result<std::vector<Move>> moves_between(const Layout& from, const Layout& to,
                                         std::optional<int> rank = std::nullopt);
 

@@ -49,13 +49,14 @@ struct Arrival {
   bool operator==(const Arrival&) const = default;
 };
 
-// Sends may start when the arrivals of the previous hop of the same slice are done.
+// One hop of one slice. Its sends may start when the arrivals of the previous hop of the slice are
+// done.
 struct Phase {
   uint32_t slice = 0;
   uint32_t hop = 0;
   std::vector<Message> sends;     // in the order of peers
   std::vector<Message> receives;  // in the order of peers
-  std::vector<Arrival> arrivals;  // in this order: sums round identically in all runs
+  std::vector<Arrival> arrivals;  // in a fixed order, so that sums round identically in all runs
   uint64_t sum_elements = 0;      // number of elements in kSum
   bool operator==(const Phase&) const = default;
 };
@@ -68,9 +69,10 @@ struct Slicing {
   bool operator==(const Slicing&) const = default;
 };
 
-// Returns the share of |rank| in |plan|, which has at least the moves of |rank|. |slices|: at least
-// 1, and the same on all ranks; fewer are made if the tensor has too few elements. |rounds|: sums
-// are formed in kSum, and put in place when all terms of the slice have been added.
+// Returns the share of |rank| in |plan|, which has at least the moves of |rank|. |slices| is at
+// least 1, and is the same on all ranks. Makes fewer slices if the tensor has too few elements.
+// With |rounds|, sums are formed in kSum, and put in place when all terms of the slice have been
+// added.
 Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard

@@ -15,7 +15,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns an intermediate layout for dense parts.
+// Returns a layout with the shape of |other| and without parts.
 Layout empty_like(const Layout& other) {
   Layout layout;
   layout.shape = other.shape;
@@ -123,7 +123,7 @@ Result<Layout> gathered(const Layout& layout, uint64_t outer) {
     return unsupported(fmt::format("{} slabs do not divide a batch of {}", outer, batch));
   }
   const uint64_t slab = batch / outer;
-  // The ranges of the first dimension, and their ranks, by slab and by the other dimensions.
+  // The boxes of each group and their ranks, by the begin and end of the group's slab.
   std::map<std::pair<Numbers, Numbers>, std::vector<std::pair<Box, int>>> groups;
   for (const Part& part : layout.parts) {
     const Box box = clip(layout, part);
@@ -189,7 +189,8 @@ uint64_t copies_of(const Layout& layout) {
   return std::max<uint64_t>(copies.size(), 1);
 }
 
-// Returns the layout in which each rank with the same data in |destination| has a piece of it.
+// Returns the layout in which the ranks that hold the same data in |destination| have a piece of it
+// each.
 Layout scattered(const Layout& source, const Layout& destination) {
   std::map<std::pair<Numbers, Numbers>, std::vector<int>> groups;
   for (const bool first : {true, false}) {
@@ -208,7 +209,8 @@ Layout scattered(const Layout& source, const Layout& destination) {
     box.dimensions = destination.shape.size();
     box.begin = range.first;
     box.end = range.second;
-    // The same number of pieces for each receiver, and for each sender if that takes few pieces.
+    // Each receiver gets the same number of pieces. Each sender sends the same number if that takes
+    // few pieces.
     constexpr uint64_t kMaxPieces = 64;
     uint64_t pieces = std::lcm(senders, ranks.size());
     if (pieces > kMaxPieces) pieces = ranks.size();

@@ -23,10 +23,9 @@ Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
 // same range of the other dimensions gather at the first of them. These first ranks send their data
 // to the corresponding ranks of the destination, which scatter it (HetAuto, strategy 3 and appendix
 // E).
-// |outer| 0: the greatest common divisor of the numbers of pieces into which the two layouts cut
-// the batch.
-// UNSUPPORTED: a box crosses a slab boundary, or the ranks of a group do not hold a slab without
-// holes.
+// If |outer| is 0, it is the greatest common divisor of the numbers of pieces into which the two
+// layouts cut the batch. Fails with UNSUPPORTED if |outer| does not divide the batch, a box crosses
+// a slab boundary, or the ranks of a group do not hold a slab without holes.
 Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
                                          uint64_t outer = 0,
                                          std::optional<int> rank = std::nullopt);

@@ -45,7 +45,8 @@ Part narrowed(const Part& part, const Box& box) {
   return result;
 }
 
-// Checks that every rank has at most one number, and that no two have the same.
+// Checks that every rank of |layout| has an entry in |rank_now|, and that no two have the same
+// number.
 Status check_numbers(const Layout& layout, const std::vector<int>& rank_now) {
   std::set<int> taken;
   for (size_t rank = 0; rank < rank_now.size(); ++rank) {
@@ -90,7 +91,8 @@ class Term {
   std::vector<Part>& parts() { return parts_; }
 
  private:
-  // Adds parts of another copy to the first one where they replace |lost|.
+  // Moves elements of another copy to the first one, where they replace |lost|. Adds the rest of
+  // |lost| to |lost_|. Returns false if no other copy holds any of it.
   bool take_over(const LostBox& lost) {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part part = parts_[i];

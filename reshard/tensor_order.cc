@@ -93,7 +93,7 @@ uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, uint64_t slice_
   size_t ranks = 1;
   const Layout* last[] = {nullptr, nullptr};
   for (const TensorOrder& order : orders) {
-    // Many tensors of a model have the same layouts.
+    // Tensors of a model often have the same layouts as the one before, which adds no rank.
     if (order.source.get() == last[0] && order.destination.get() == last[1]) continue;
     last[0] = order.source.get();
     last[1] = order.destination.get();
@@ -123,7 +123,7 @@ Status prove_all(const std::vector<Choice>& choices) {
 
 Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
                                                      const std::vector<int>& rank_now) {
-  // Many tensors of a model have the same layouts.
+  // Many tensors of a model share their layouts, so each layout is changed once.
   std::map<const Layout*, std::shared_ptr<const Layout>> known;
   const auto left_of = [&](std::shared_ptr<const Layout>& layout) -> Status {
     std::shared_ptr<const Layout>& left = known[layout.get()];

@@ -26,7 +26,7 @@ struct TensorOrder {
 struct DraftOptions {
   Strategy strategy = Strategy::kAuto;
   uint64_t outer = 0;        // as in plan_gather_p2p_scatter()
-  uint64_t slice_bytes = 0;  // approximate bytes of each message; 0: chosen
+  uint64_t slice_bytes = 0;  // approximate bytes of each message; 0: the default
   bool prove = false;
 };
 
@@ -46,11 +46,12 @@ std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders);
 // per rank.
 uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, uint64_t slice_bytes);
 
-// |links| may be null.
+// Returns the wishes for planning all of |orders|. |links| may be null.
 Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& options,
                  const Links* links);
 
-// Proves the plans of all ranks. INTERNAL: a proof fails. OUT_OF_RESOURCES: one takes too long.
+// Proves the plans of all ranks. Fails with INTERNAL if a proof fails, and with OUT_OF_RESOURCES if
+// one takes too long.
 Status prove_all(const std::vector<Choice>& choices);
 
 // Returns the orders for the surviving ranks: see layout_of_survivors(). An error names the tensor.

@@ -86,7 +86,7 @@ class RegionMapper {
   ~RegionMapper() = default;
 };
 
-// Settles doubts about a path. Endpoints that call on_doubt have this ability.
+// Takes the peer's answer to on_doubt. Every endpoint that calls on_doubt has this ability.
 class DoubtResolver {
  public:
   // Passes on the peer's receipt() for |stream|. If the receipt proves that the connection is cut,
@@ -97,15 +97,15 @@ class DoubtResolver {
   ~DoubtResolver() = default;
 };
 
-// Each pointer is non-null exactly if the endpoint has one of the capabilities listed, and is valid
-// as long as the endpoint.
+// Each pointer is non-null exactly if the endpoint has one of the capabilities named beside it. It
+// is valid as long as the endpoint.
 struct EndpointAbilities {
-  PutStarter* puts = nullptr;                 // put or regions
-  GetStarter* gets = nullptr;                 // get or regions
-  ImmediateReader* immediate_gets = nullptr;  // gets_now
-  MemoryExposer* exposer = nullptr;           // put or get
-  RegionMapper* mapper = nullptr;             // map
-  DoubtResolver* doubts = nullptr;            // not announced by a capability
+  PutStarter* puts = nullptr;                 // Capabilities::put or regions
+  GetStarter* gets = nullptr;                 // Capabilities::get or regions
+  ImmediateReader* immediate_gets = nullptr;  // Capabilities::gets_now
+  MemoryExposer* exposer = nullptr;           // Capabilities::put or get
+  RegionMapper* mapper = nullptr;             // Capabilities::map
+  DoubtResolver* doubts = nullptr;            // no capability announces this ability
 };
 
 // --- abilities of a transport ----------------------------------------------------------------
@@ -128,7 +128,7 @@ class RegionPublisher {
 // A device copy that did not complete in time. It may access |bytes| bytes at |host|, which are
 // never freed. The holder releases |event| when the copy has completed.
 struct HangingCopy {
-  void* event = nullptr;  // null: none
+  void* event = nullptr;  // null: no copy hangs
   const void* host = nullptr;
   uint64_t bytes = 0;
 };
@@ -139,10 +139,10 @@ class DeviceAttacher {
   // Determines whether connections can reach the memory of |device| without copies through the
   // host. The transport tests it: memory is reachable if bytes written to it are read back. The
   // text states for each method how it works or why it does not. OUT_OF_RESOURCES: a later trial
-  // may give another result. The call blocks for milliseconds, or for 0.1 s per method if hardware
-  // does not answer. It blocks for seconds if a device copy does not complete; |*hanging| is then
-  // that copy. Core calls this before it attaches the first memory of |device|, also from inside
-  // upcalls.
+  // may give another result. The call blocks for milliseconds. If hardware does not answer, it
+  // blocks for 0.1 s per method, or 0.5 s with HETCOMM_DEVICE_PATH=direct. If a device copy does
+  // not complete, it blocks for seconds, and |*hanging| is then that copy. Core calls this before
+  // it attaches the first memory of |device|, and may do so from inside an upcall.
   virtual Status check_device(const Device& device, HangingCopy* hanging) HETCOMM_UNDER_BATON = 0;
   // Makes extents and regions inside the range's placeholder refer to the range's memory, which
   // stays until detach(). Core calls it only for devices that check_device() has found reachable.
@@ -165,12 +165,12 @@ class ReceiptSource {
   ~ReceiptSource() = default;
 };
 
-// Each pointer is non-null exactly if the transport has one of the capabilities listed, and is
-// valid as long as the transport.
+// Each pointer is non-null exactly if the transport has one of the capabilities named beside it. It
+// is valid as long as the transport.
 struct TransportAbilities {
-  RegionPublisher* regions = nullptr;       // regions or map
-  DeviceAttacher* devices = nullptr;        // device_memory
-  const ReceiptSource* receipts = nullptr;  // not announced by a capability
+  RegionPublisher* regions = nullptr;       // Capabilities::regions or map
+  DeviceAttacher* devices = nullptr;        // Capabilities::device_memory
+  const ReceiptSource* receipts = nullptr;  // no capability announces this ability
 };
 
 }  // namespace hetcomm

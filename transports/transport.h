@@ -1,4 +1,4 @@
-// The one interface that all transports implement. Core knows no other.
+// The interface that every transport implements. Core uses nothing else of a transport.
 //
 // A transport moves bytes between this process and its peers. It knows nothing of tags, matching,
 // ordering across connections, retries or device copies, which core handles. Every call and every
@@ -51,8 +51,8 @@ namespace hetcomm {
 //
 // Upcalls are not marked HETCOMM_UNDER_BATON here: core calls a transport only under the baton, so
 // a transport needs no annotations inside. Core's overrides are marked. ReceiptSource::receipt() is
-// the exception: a transport must protect the data that this call shares with the transport's
-// threads by other means.
+// the exception: any thread may call it, so a transport must protect the data that it reads with a
+// lock.
 class EndpointHandler {
  public:
   // Reports that a message has arrived. |payload| is contiguous.
@@ -102,13 +102,13 @@ class Endpoint {
   // messages. Both are copied before the return. kWouldBlock: there is no room, nothing was sent,
   // and on_writable follows.
   virtual Code send(const MessageHeader& header, const ExtentView& payload) HETCOMM_UNDER_BATON = 0;
-  // Whether all accepted data has been sent.
+  // Returns whether all accepted data has been sent.
   virtual bool flushed() const HETCOMM_UNDER_BATON = 0;
   // Returns the bytes of messages and puts that count as sent but whose arrival at the peer's host
   // is unconfirmed.
   virtual uint64_t unsent_bytes() const HETCOMM_UNDER_BATON { return 0; }
-  // Returns the fate of the data, also after on_failed. A connection that loses nothing while the
-  // peer lives need not override this.
+  // Returns whether data that was sent over this connection has arrived. May be called after
+  // on_failed, too. A connection that loses nothing while the peer lives need not override this.
   virtual Passage passage() const HETCOMM_UNDER_BATON { return Passage::kNothing; }
   // Explains to users why sent data has not arrived, as far as the transport knows. Empty: no
   // reason is known. May make system calls.
@@ -136,7 +136,7 @@ struct BoundNic {
   std::string interface;  // e.g. "eth0"; empty if it has no name
   std::string rdma_port;  // e.g. "mlx5_0:1"; empty if it has none
   bool has_address = false;
-  // Whether another interface in use is in the same subnet, so routes do not distinguish the two.
+  // Another interface in use is in the same subnet, so routes do not distinguish the two.
   bool shares_subnet = false;
   // The nearest NUMA node, by the kernel's number.
   int numa_node = kAnyNumaNode;
@@ -205,11 +205,12 @@ class Transport {
   virtual int progress() HETCOMM_UNDER_BATON = 0;
   // Arranges that every arrival wakes the context, which is about to sleep on the poller. Returns
   // false if there is work already, so the context must not sleep. finish_sleep() follows in both
-  // cases. Until then no one takes events from the poller, since these events may have to wake the
-  // sleeping thread.
+  // cases. Until then no other thread takes events from the poller, since these events may have to
+  // wake the sleeping thread.
   virtual bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON = 0;
-  // Whether the sleeping thread is also woken for operations that endpoint calls have begun since
-  // prepare_sleep() returned true. If false, a thread has to finish the sleep and call progress().
+  // Returns whether the poller also wakes the sleeping thread for operations that were started
+  // since prepare_sleep() returned true. If not, a thread has to finish the sleep and call
+  // progress().
   virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
   // Ends prepare_sleep(), whether or not the context slept.
   virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
@@ -227,13 +228,13 @@ class TransportFactory {
   // Returns whether the transport can be used on this machine. The text explains why not or, with
   // kOk, describes what was found.
   virtual Status probe(const Config& config) const = 0;
-  // Whether a transport can be bound to |nic| and the user has not excluded that. If several
-  // interfaces qualify, each gets its own transport, and the transports share the load.
+  // Returns whether a transport can be bound to |nic| and the user has not excluded that. If
+  // several interfaces qualify, each gets its own transport, and the transports share the load.
   virtual bool can_use(const Config& /*config*/, const BoundNic& /*nic*/) const { return false; }
-  // Whether the transport's connections follow IP routes.
+  // Returns whether the transport's connections follow IP routes.
   virtual bool follows_routes() const { return false; }
-  // Returns the number of transports for one job if no interfaces are known by name: as many as are
-  // fit to share the load, by the transport's judgement.
+  // Returns how many transports a job should create if no interfaces are known by name. The
+  // transports share the load.
   virtual size_t instances(const Config& /*config*/) const { return 1; }
   // Creates a transport, with or without a preceding probe(). If probe() fails, create() fails for
   // the same reason.

@@ -36,7 +36,7 @@ struct ExtentView {
 // 0: no key. A transport treats a key from the wire as hostile.
 struct RemoteKey {
   std::array<uint64_t, 3> words{};
-  // Compares word by word, since the array's own comparison is a call.
+  // Compares word by word, since the comparison of std::array compiles to a function call.
   bool operator==(const RemoteKey& other) const {
     return words[0] == other.words[0] && words[1] == other.words[1] && words[2] == other.words[2];
   }
@@ -55,13 +55,13 @@ struct Region {
   bool readable = false;
   // Members that have mapped it may use the processor's atomic instructions on it.
   bool atomic = false;
-  // File of which |address| is a mapping and which other processes may also map. -1: there is none.
+  // The file that is mapped at |address| and that other processes may map too. -1: there is none.
   // The file stays open until withdraw() is called.
   int file = -1;
   uint64_t file_offset = 0;
-  // Whether each rank may access the region. A transport that hands memory to individual peers
-  // checks this first. A transport whose keys work for all peers alike relies on core, which gives
-  // the key to members only.
+  // One entry per rank: whether it may access the region. A transport that hands memory to
+  // individual peers checks this first. A transport whose keys work for all peers alike relies on
+  // core, which gives the key to members only.
   std::vector<bool> members;
 
   bool is_for(int rank) const {
@@ -147,15 +147,15 @@ struct Bulk {
   std::array<uint64_t, 4> scratch{};
 };
 
-// The fate of the data that this side has sent over a connection, or requested by get, after its
-// first message. Messages and bulk data count separately.
+// Says whether data of a connection has arrived: the data that this side sent, or requested by get,
+// after its first message. Messages and bulk data are judged separately.
 enum class Passage : uint8_t {
-  kNothing,  // no such data
-  kPassed,   // some has arrived at the peer's host, which acknowledged it
-  kBlocked,  // no message, or no bulk data, is known to have arrived
+  kNothing,  // there was no data after the first message
+  kPassed,   // some data has arrived: the peer's host has acknowledged it
+  kBlocked,  // data was sent, but none of its kind is known to have arrived
 };
 
-// Identifies one stream of a connection. Both sides use the same name.
+// Identifies one stream of a connection. Both sides use the same value.
 struct StreamId {
   std::array<std::byte, 16> connection{};
   uint8_t index = 0;
@@ -163,12 +163,12 @@ struct StreamId {
 };
 // The amount of data that has arrived at a stream's receiving end.
 struct PathReceipt {
-  // Time of the request, on the clock of the requesting rank. The answer is considered as old as
-  // that.
+  // Time of the request, on the clock of the requesting rank. The requesting rank takes the answer
+  // to be as old as its request.
   uint64_t asked_ns = 0;
   // Bytes that the kernel has received on the stream since it was opened.
   uint64_t received_bytes = 0;
-  // Whether the kernel accepts no more data because the process leaves bytes unread.
+  // True if the kernel accepts no more data because the process leaves bytes unread.
   bool full = false;
 };
 

@@ -1,4 +1,4 @@
-// Variables: transports, used by several layers.
+// Configuration variables of transports that several layers use.
 #pragma once
 
 #include "src/system/variable.h"

@@ -1,11 +1,11 @@
-"""The part of hetcomm_bench in Python: peers of a comparison, and pictures.
+"""The Python part of hetcomm_bench, which finds and runs the peers of a comparison, and draws pictures.
 
 hetcomm_bench runs this folder as a program:
 
-  check compare|plot     prints "python", and what is missing for that; status 2 if something is
-  peers                  reads a question from standard input, answers with the peers that are there (peers.py)
-  plot FILE              draws the JSON of hetcomm_bench on standard input (plot.py)
-  iperf3, perftest ...   measures as a rank does: prints measurement lines (pairs.py)
+  check compare|plot     prints "python", then what is missing for that option; status 2 if anything is missing
+  peers                  reads a Question from standard input and prints which peers there are (peers.py)
+  plot FILE              draws the JSON of hetcomm_bench from standard input into FILE (plot.py)
+  iperf3, perftest ...   measures a peer and prints measurement lines, as a rank does (pairs.py)
 
 The standard library suffices for all but plot. Every process that is started here ends with this one.
 """
@@ -20,7 +20,7 @@ OLDEST_MATPLOTLIB = (3, 6)
 
 
 def lack_of(need):
-    """What this interpreter lacks for an option; "" if nothing."""
+    """Returns what this interpreter lacks for an option, or "" if it lacks nothing."""
     if sys.version_info < OLDEST_PYTHON:
         return "--%s needs Python %d.%d, and %s is older" % (need, *OLDEST_PYTHON, sys.executable)
     if need != "plot":
@@ -38,7 +38,7 @@ def lack_of(need):
 
 
 def check(need):
-    """Prints "python", so that hetcomm_bench knows that this interpreter runs, and what it lacks."""
+    """Prints "python", which tells hetcomm_bench that this interpreter runs, and then what it lacks."""
     print("python")
     lack = lack_of(need)
     if lack:
@@ -47,7 +47,8 @@ def check(need):
 
 
 def main(arguments):
-    # hetcomm_bench put this process into a group of its own. If hetcomm_bench is gone, nobody else ends the group.
+    # hetcomm_bench has put this process into a process group of its own. If hetcomm_bench is gone, only this process
+    # can end the group.
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     command, *rest = arguments
     if command == "check":

@@ -1,6 +1,6 @@
-"""Peers that are a server and a client of their own: iperf3, and the tools of perftest.
+"""Measures with peers that have a server and a client of their own: iperf3, and the tools of perftest.
 
-A process that runs this is to hetcomm_bench what a rank is: it prints measurement lines (bench/loops/workload.h).
+For hetcomm_bench, a process that runs this is like a rank: it prints measurement lines (bench/loops/workload.h).
 """
 
 import contextlib
@@ -28,11 +28,11 @@ PERFTEST = {
 
 
 class Failed(Exception):
-    """Why there is no measurement."""
+    """Raised with the reason why there is no measurement."""
 
 
 def line_of(size, window, iterations, messages, total_us, **times):
-    """A measurement line."""
+    """Returns a measurement line."""
     fields = {"bytes": size, "window": window, "iterations": iterations, "messages": messages, "wrong": -1,
               "total_us": total_us, **times}
     return "R " + " ".join(f"{name}={value!r}" for name, value in fields.items())
@@ -47,7 +47,8 @@ def free_port():
 
 
 def is_listening(port):
-    """Reads /proc, since the server would mistake a test connection for the client."""
+    """Returns whether a process listens on the port. Reads /proc, since the server would mistake a test connection
+    for the client."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError), open(table) as lines:
             for line in lines:
@@ -68,7 +69,8 @@ def end(process):
 
 
 def await_listener(server, port, seconds=10):
-    """A server that neither listens nor ends leaves it to its client to say so."""
+    """Waits until the server listens. Raises Failed if the server ends first. Returns after `seconds` in any case:
+    the client then reports the failure."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not is_listening(port):
         if server.poll() is not None:
@@ -77,7 +79,8 @@ def await_listener(server, port, seconds=10):
 
 
 def output_of_client(server_command, client_command, port, cpus):
-    """What the client prints. |cpus| are those of the client and the server; -1: any."""
+    """Runs a server and its client, and returns what the client prints. |cpus| are the cores of client and server,
+    or -1 for any core."""
     with contextlib.ExitStack() as ended:
         server = start(server_command, cpus[1], subprocess.DEVNULL)
         ended.callback(end, server)
@@ -98,7 +101,7 @@ def output_of_client(server_command, client_command, port, cpus):
         return output
 
 
-# --- iperf3: one stream, without messages, so one figure is that of every size --------------------
+# --- iperf3: one stream without messages, so one measurement serves all sizes ---------------------
 
 def iperf3_lines(output, points):
     document = json.loads(output)
@@ -124,19 +127,19 @@ def iperf3(program, work):
 def perftest_command(program, work, size, window, port):
     command = [program, *PERFTEST[work["test"]].split()[1:], *work["device"], "-F", "-p", str(port)]
     latency = work["test"].endswith("latency")
-    # Atomics have a fixed size of one word.
+    # The size of atomics is fixed to one word.
     if not work["test"].startswith("fetch_add_"):
         command += ["-s", str(size)]
     if not latency:
         command += ["-t", str(window)]
-    # The tool runs by count instead of by time. By time it would count only what has completed by
-    # then, which may be no long message at all. 256 MiB take a moment on an adapter and seconds in emulation.
+    # Runs the tool for a number of messages. In a given time it might complete no long message at all. 256 MiB take a
+    # moment on an adapter and seconds in emulation.
     count = work["iterations"] or (1000 if latency else min(max((256 << 20) // max(size, 1), 2 * window), 5000))
     return [*command, "-n", str(max(count, 5))]
 
 
 def perftest_line(line, test, size, window):
-    """The measurement line of a line of the tool's table; None for other lines."""
+    """Returns the measurement line for a line of the tool's table, or None for other lines."""
     try:
         numbers = [float(word) for word in line.split()]
     except ValueError:
@@ -150,8 +153,8 @@ def perftest_line(line, test, size, window):
         return line_of(size, window, count, count, mean * count, min_us=least, max_us=most, p50_us=median,
                        stdev_us=deviation, p99_us=p99, p999_us=p999)
     messages = count * (2 if test == "bibandwidth" else 1)
-    # The tool prints units of 2^20 bytes per second to a hundredth and messages per us to a
-    # millionth. The more precise one depends on the size.
+    # The tool prints units of 2^20 bytes per second with two decimals, and messages per us with six. This takes the
+    # more precise one of both, which depends on the size.
     by_bytes = numbers[3] / 1e-2 > numbers[4] / 1e-6
     per_us = numbers[3] * 1.048576 / size if by_bytes else numbers[4]
     return line_of(size, window, count, messages, messages / per_us) if per_us > 0 else None
@@ -176,6 +179,6 @@ def measure(peer, program, work):
 
 
 def version_in(text):
-    """The version in what a tool prints of itself."""
+    """Returns the version from the text that a tool prints about itself."""
     found = re.search(r"ersion\D*(\S+)", text)
     return found.group(1) if found else "unknown"

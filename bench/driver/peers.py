@@ -1,10 +1,12 @@
 """Finds the libraries to compare with, and says how each is launched.
 
-The question has "works" (test, transport, ranks, bind, iterations, points, words), "with" (names), "folder" (of
-installed peers, may be ""), "paths" (name and path of installations to take instead of those found) and "program"
-(hetcomm_bench). The answer has "implementations", "complaints" and "scratch", a temporary folder that is to be removed
-in the end, or "". An implementation has for each work "refusal", or "processes": command, environment and core. In a command "{meeting}" stands for a name
-that is fresh in each launch.
+hetcomm_bench sends a Question in JSON. It has "works" (test, transport, ranks, bind, iterations, points, words),
+"with" (names of peers), "folder" (of installed peers, may be ""), "paths" (name and path of installations to take
+instead of those found) and "program" (hetcomm_bench itself).
+
+The reply has "implementations", "complaints" (the reason for each peer that cannot be used) and "scratch" (a temporary
+folder that hetcomm_bench removes in the end, or ""). For each work, an implementation has a "refusal", or "processes"
+with command, environment and core. In a command "{meeting}" stands for a name that is new in each launch.
 """
 
 import json
@@ -30,7 +32,7 @@ class Implementation:
     origin: str
     refusal: Callable
     processes: Callable
-    transport: str = ""  # the only one that the library supports; "": the one asked for
+    transport: str = ""  # the only one that the peer supports; "" for the work's
 
 
 @dataclass
@@ -53,7 +55,7 @@ def process(command, environment=None, cpu=-1):
 
 
 def cpu_of_rank(work, rank):
-    """As hetcomm's own ranks are bound."""
+    """Returns the core to which hetcomm would bind the rank, or -1 if to none."""
     cpus = sorted(os.sched_getaffinity(0))
     return cpus[rank] if work["bind"] and work["ranks"] <= len(cpus) else -1
 
@@ -81,13 +83,14 @@ def refuse_one_sided(work):
 
 
 def two_ranks(runner, work, environment, bound):
-    """The processes of a runner that meets by itself (bench/peers/meeting.h)."""
+    """Returns the two processes of a runner, which find each other by themselves (bench/peers/meeting.h)."""
     return [process([runner, f"rank={rank}", "meeting={meeting}", *work["words"]], environment,
                     cpu_of_rank(work, rank) if bound else -1) for rank in range(2)]
 
 
 def nic():
-    """The first NIC that hetcomm's rdma transport would use, as "mlx5_0" or "mlx5_0:1"."""
+    """Returns the first NIC that hetcomm's rdma transport would use, as "mlx5_0" or "mlx5_0:1", or "" if none is
+    set."""
     return os.environ.get("HETCOMM_RDMA_NIC", "").partition(",")[0]
 
 
@@ -104,7 +107,7 @@ def ucx_prefix(question):
             raise Missing(f"{given} has no {header}")
         return given
     if question.folder:
-        # Where the Python package puts it.
+        # The Python package has UCX in this folder.
         for found in sorted(Path(question.folder).glob(f"ucx/lib/*/site-packages/libucx/{header}")):
             return str(found)[:-len(header) - 1]
     if Path("/usr", header).exists():
@@ -120,7 +123,7 @@ def find_ucx(question):
         lib = f"{prefix}/lib"
         command.append(f"-I{prefix}/include")
         libraries = [f"-L{lib}", f"-Wl,-rpath,{lib},--disable-new-dtags", *libraries]
-        # The modules are next to the library, and its tools would otherwise load the system's UCX.
+        # UCX's modules are next to the library. Without this, the tools of this UCX would load the system's.
         environment = {"UCX_MODULE_DIR": f"{lib}/ucx", "LD_LIBRARY_PATH": lib}
     told = re.search(r"(?:Library version: |# Version )(\S+)",
                      capture(f"{prefix}/bin/ucx_info", "-v", environment=environment))
@@ -152,8 +155,8 @@ def ucx_environment(transports, over):
     return environment
 
 
-# --- MPI: Open MPI 4 and 5, Intel MPI, MPICH. With their defaults, and without single copy (cross
-# memory attach), which is slower on some machines -------------------------------------------------
+# --- MPI: Open MPI 4 and 5, Intel MPI, MPICH. Each is measured with its defaults, and also without
+# single copy (cross-memory attach), which is slower on some machines ------------------------------
 
 @dataclass
 class Mpi:
@@ -170,7 +173,7 @@ class Mpi:
         return self.version.startswith("4.")
 
     def variants(self):
-        """Suffix of the name, options, environment, and whether it is the variant over TCP."""
+        """Returns the variants: suffix of the name, options, environment, and whether it is the variant over TCP."""
         if self.kind == "intelmpi":
             shm = {"I_MPI_FABRICS": "shm"}
             return [("", [], shm, False), ("/no-cma", [], {**shm, "I_MPI_SHM_CMA": "0"}, False),
@@ -182,16 +185,16 @@ class Mpi:
         return [("", [], {}, False), ("/no-cma", ["--mca", *no_cma], {}, False), ("/tcp", tcp, {}, True)]
 
     def placement(self, work):
-        """Options and environment that bind the ranks as hetcomm's are."""
+        """Returns options and environment that bind the ranks as hetcomm binds its own."""
         crowded = is_crowded(work)
         bound = work["bind"] and not crowded
         if self.kind == "openmpi":
             options = []
             if crowded:
-                # With more ranks than cores a waiting rank must yield to others.
+                # If there are more ranks than cores, a waiting rank must yield to others.
                 options = ["--mca", "mpi_yield_when_idle", "1",
                            *(["--oversubscribe"] if self.is_old() else ["--map-by", ":OVERSUBSCRIBE"])]
-            # Open MPI otherwise refuses to run as root.
+            # Without these variables Open MPI refuses to run as root.
             return ([*options, "--bind-to", "core" if bound else "none"],
                     {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
         if self.kind == "mpich":
@@ -209,7 +212,7 @@ class Mpi:
                         {**environment, **more})]
 
     def build(self, builder):
-        # The packaged wrapper of Intel MPI names the machine that built it.
+        # The packaged mpicc of Intel MPI refers to the machine that built it, so this calls the compiler itself.
         if self.kind == "intelmpi":
             return builder.build("runner_mpi", [compiler(), f"-I{self.prefix}/include"],
                                  [f"-L{self.prefix}/lib", "-lmpi",
@@ -223,7 +226,7 @@ MPI_MARKS = (("openmpi", r"\(Open(?: MPI|RTE)\)\s*([^\s,)]+)", r"Open MPI|OpenRT
 
 
 def identify_mpi(path):
-    """The MPI at |path|: a prefix, a folder with programs, or an mpicc."""
+    """Returns the MPI at |path|: a prefix, a folder with programs, or an mpicc."""
     mpicc = Path(path)
     if mpicc.is_dir():
         mpicc = mpicc / ("bin/mpicc" if (mpicc / "bin/mpicc").exists() else "mpicc")
@@ -275,7 +278,7 @@ def find_gloo(question):
             raise Missing("no Gloo found: its headers and library (libgloo-dev) are not installed") from missing
         raise
     version = capture("dpkg-query", "-W", "-f", "${Version}\n", "libgloo-dev").partition("\n")[0] or "unknown"
-    # The date of the source that the distribution packaged.
+    # The distribution's version contains the date of the source, which serves as Gloo's version.
     dated = re.search(r"git(.{1,8})", version)
     # The processes are not bound, because each has a separate thread for the network.
     yield Implementation(f"gloo-{dated.group(1) if dated else version}", version, "libgloo-dev", refuse_gloo,
@@ -293,7 +296,7 @@ def refuse_gloo(work):
 # --- programs without a runner ---------------------------------------------------------------------
 
 def pair(peer, program, work, **more):
-    """A process that runs a server and a client (pairs.py)."""
+    """Returns a process that runs a server and a client (pairs.py)."""
     told = {"test": work["test"], "points": work["points"], "iterations": work["iterations"],
             "cpus": [cpu_of_rank(work, rank) for rank in range(2)], **more}
     return [process([sys.executable, "-B", os.path.dirname(os.path.abspath(__file__)), peer, program,
@@ -317,7 +320,7 @@ def find_perftest(_):
     devices = Path("/sys/class/infiniband")
     if not devices.is_dir() or not any(devices.iterdir()):
         raise Missing("no RDMA device here: /sys/class/infiniband is empty")
-    # It prints its version and ends with status 1.
+    # The tool ends with status 1 after it has printed its version, but capture() expects 0.
     version = pairs.version_in(capture("/bin/sh", "-c", '"$0" --version; exit 0', program))
     yield Implementation(f"perftest-{version}", version, program, refuse_perftest,
                          lambda work: pair("perftest", shutil.which(perftest_tool(work)), work,
@@ -365,7 +368,7 @@ def describe(implementation, works):
 
 
 def find(document):
-    """The answer to a question."""
+    """Returns the reply to a Question, in the form that this file's first comment describes."""
     names = document.pop("with")
     question = Question(**document)
     implementations, complaints = [], {}

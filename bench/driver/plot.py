@@ -1,8 +1,8 @@
 """Draws the JSON of hetcomm_bench with matplotlib: medians by size, or box plots of a resharding.
 
-By size there is one panel for each test with logarithmic axes, and one line for each implementation, transport and
-setting. The colour shows the implementation, the dashes the transport, and the marker the setting. hetcomm's lines
-are thick. What is drawn is decided without matplotlib (panels_of, look_of).
+Medians by size have one panel for each test with logarithmic axes, and one line for each implementation, transport
+and setting. The colour shows the implementation, the dashes the transport, and the marker the setting. hetcomm's
+lines are thick. panels_of() and looks_of() decide without matplotlib what is drawn.
 """
 
 import json
@@ -33,7 +33,7 @@ TITLES = {
 COLOURS = {"hetcomm": "#c1272d", "ucx": "#0072b2", "openmpi": "#e69f00", "mpich": "#009e73", "intelmpi": "#56b4e9",
            "gloo": "#7a3e9d", "iperf3": "#8c564b", "memcpy": "#444444", "perftest": "#b0a000"}
 OTHER_COLOURS = ("#d65f9e", "#5f7f00", "#00798c", "#a05a2c")
-# Settings of the only implementation. The first is drawn in the implementation's own colour.
+# Colours of settings, if only one implementation is drawn. Its first setting has the implementation's own colour.
 SETTING_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#7a3e9d", "#56b4e9", "#8c564b", "#444444", "#b0a000")
 DASHES = {"tcp": (0, (6, 3)), "rdma": (0, (1.5, 3))}
 MARKERS = ("o", "D", "s", "^")
@@ -47,7 +47,7 @@ class Series:
     implementation: str
     setting: str
     transport: str
-    spots: list = field(default_factory=list)  # size and value
+    spots: list = field(default_factory=list)  # pairs of size and value
 
     def ours(self):
         return self.implementation == "hetcomm"
@@ -69,7 +69,7 @@ def size_text(size):
 
 
 def implementation_of(name):
-    """"openmpi" for "openmpi-5.0.11/no-cma"."""
+    """Returns the name of the library alone: "openmpi" for "openmpi-5.0.11/no-cma"."""
     base = name.partition("/")[0]
     words = base.split("-")
     kept = next((i for i, word in enumerate(words) if i > 0 and word[:1].isdigit()), len(words))
@@ -77,7 +77,7 @@ def implementation_of(name):
 
 
 def setting_of(row):
-    """How a row differs from others of its implementation and transport; mostly ""."""
+    """Returns how a row differs from others of its implementation and transport. Mostly this is ""."""
     variant = row["impl"].partition("/")[2]
     ours = row["impl"] == "hetcomm"
     parts = [variant if variant != row["transport"] else "",
@@ -93,7 +93,7 @@ def setting_of(row):
 
 def name_of(row):
     setting = setting_of(row)
-    # "openmpi-5.0.11/no-cma": the setting shows the rest.
+    # Drops the part after "/", as in "openmpi-5.0.11/no-cma", which is in the setting.
     name = row["impl"].partition("/")[0]
     if row["transport"] not in row["impl"] or "/" in row["impl"]:
         name += f" {row['transport']}"
@@ -105,19 +105,19 @@ def is_time(test):
 
 
 def median_of_messages(row):
-    """None where no median was measured."""
+    """Returns the median of a row, or None if no median was measured."""
     if not row["p50_us"] or is_time(row["test"]):
         return row["p50_us"] or None
     if row["messages_per_s"] is None or row["avg_us"] is None:
         return None
-    # A message's share of the median window, over all senders.
+    # p50_us is a message's share of the median window. Each sender sends a message in this time.
     senders = round(row["messages_per_s"] * 1e-6 * row["avg_us"])
     per_us = senders / row["p50_us"]
     return per_us if row["test"] in RATES else per_us * row["bytes"]
 
 
 def average(row):
-    """None where it was not measured."""
+    """Returns the average of a row, or None if it was not measured."""
     if row["test"] in RATES:
         return None if row["messages_per_s"] is None else row["messages_per_s"] * 1e-6
     if row["test"] == "overlap":
@@ -138,7 +138,7 @@ def make_series(rows, rounds):
     has_medians = all(median_of_messages(row) is not None for row in rows)
     if not rounds and not has_medians:
         series.name += " (average)"
-    # The rows of a comparison are from the median round.
+    # The rows of a comparison are those of the median round, so their averages are drawn.
     value = average if rounds or not has_medians else median_of_messages
     for row in rows:
         # Zero has no logarithm.
@@ -161,8 +161,8 @@ def panels_of(document):
 
 
 def colour_of(series, panels):
-    """One colour for each implementation, the same in every picture. If only hetcomm is drawn, each of its settings has
-    its own."""
+    """Returns the colour of the series' implementation, which is the same in every picture. If only one
+    implementation is drawn, each of its settings has a colour of its own."""
     drawn = [each for panel in panels for each in panel.series]
     settings = list(dict.fromkeys(each.setting for each in drawn))
     others = list(dict.fromkeys(each.implementation for each in drawn if each.implementation not in COLOURS))
@@ -175,8 +175,8 @@ def colour_of(series, panels):
 
 
 def looks_of(panels):
-    """Maps the name of each series to colour and marker: one look in all panels. Series of one colour and transport
-    have different markers."""
+    """Maps the name of each series to its colour and marker, which are the same in all panels. Series of one
+    colour and transport have different markers."""
     looks, taken = {}, {}
     for panel in panels:
         for series in panel.series:
@@ -264,7 +264,7 @@ def draw(source, path):
     import matplotlib
     document = json.load(source)
     kind = os.path.splitext(path)[1][1:].lower()
-    # Letters stay letters, and the same figures make the same file.
+    # Text stays text in an SVG, and equal data make equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hetcomm"}):
         figure = box_plots(document) if isinstance(document, list) else by_size(document)
         kind = kind if kind in ("png", "pdf") else "svg"

@@ -1,7 +1,7 @@
 """Compiles runners: programs that need the headers of a library that hetcomm does not depend on.
 
-The result is kept in the folder of the peers, under a name that depends on source and command. Without that folder
-it is in a temporary one, which hetcomm_bench removes.
+A runner is kept in the folder of the peers, under a name that depends on source and command. Without that folder it
+is in a temporary one, which hetcomm_bench removes.
 """
 
 import hashlib
@@ -11,16 +11,16 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-# Holds bench/loops and bench/peers, in the source tree and after an installation alike.
+# The folder that holds bench/loops and bench/peers, in the source tree and in an installation.
 ROOT = Path(os.path.abspath(__file__)).parents[2]
 
 
 class Missing(Exception):
-    """Why there is no runner, or no peer."""
+    """Raised with the reason why there is no runner, or no peer."""
 
 
 def capture(*command, environment=None):
-    """The standard output of a command; "" if it fails."""
+    """Returns the standard output of a command, or "" if it fails."""
     try:
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace",
                               check=True, timeout=30, stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
@@ -37,7 +37,7 @@ def compiler():
 
 
 def first_error(text):
-    """A line that says why a runner cannot be compiled, from a compiler's output."""
+    """Returns a line of a compiler's output that says why a runner cannot be compiled."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "error:" in line or "undefined reference" in line]
     line = (told[:1] or lines[-1:] or ["the compiler says nothing"])[0]
@@ -45,7 +45,7 @@ def first_error(text):
 
 
 def drop_unfinished(folder):
-    """Removes what compilers left that were killed. Its name ends with the number of a process."""
+    """Removes the files of compilers that were killed. Such a file's name ends with the number of a process."""
     for path in folder.glob("runner_*.*"):
         number = path.suffix[1:]
         if number.isdigit() and not os.path.exists(f"/proc/{number}"):
@@ -54,7 +54,7 @@ def drop_unfinished(folder):
 
 class Builder:
     def __init__(self, peers_folder):
-        self.scratch = ""  # the temporary folder, once there is one
+        self.scratch = ""  # the temporary folder, or "" before there is one
         self.kept = None
         if not peers_folder or not os.path.isdir(peers_folder):
             return
@@ -65,7 +65,7 @@ class Builder:
                 self.kept = kept
                 drop_unfinished(kept)
         except OSError:
-            pass  # others may remove files there, too
+            pass  # another hetcomm_bench may remove files there at the same time
 
     def folder(self):
         if self.kept:
@@ -85,7 +85,7 @@ class Builder:
         program = self.folder() / f"{runner}-{state.hexdigest()[:16]}"
         if os.access(program, os.X_OK):
             return str(program)
-        # Compiled under another name, so that a second hetcomm_bench never runs a part of a program.
+        # Compiles under another name, so that a second hetcomm_bench never runs an unfinished program.
         unfinished = f"{program}.{os.getpid()}"
         try:
             done = subprocess.run([*command, "-o", unfinished], capture_output=True, text=True, errors="replace",

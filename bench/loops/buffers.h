@@ -12,7 +12,8 @@
 
 namespace bench {
 
-// Returns a word of the pattern: byte |i| of message |seed| is byte i % 8 of word i / 8.
+// Returns word |index| of the pattern of message |seed|. Byte i of the message is byte i % 8 of
+// word i / 8.
 inline uint64_t pattern_word(uint64_t index, uint64_t seed) {
   return (index + seed * 0x100000001b3U + 1) * 0x9e3779b97f4a7c15U;
 }
@@ -24,7 +25,7 @@ inline void fill_pattern(uint8_t* bytes, uint64_t size, uint64_t seed) {
   }
 }
 
-// Returns the number of wrong bytes.
+// Returns the number of bytes that differ from the pattern of |seed|.
 inline int64_t count_wrong(const uint8_t* bytes, uint64_t size, uint64_t seed) {
   int64_t wrong = 0;
   for (uint64_t at = 0; at < size; at += 8) {
@@ -54,11 +55,12 @@ class SlotMemory {
 
   uint8_t* slot(int index) const { return memory_ + static_cast<uint64_t>(index) * stride_; }
 
-  // Returns the distance between two slots. size() returns the size of all slots together.
+  // Returns the bytes from the start of one slot to the start of the next.
   static uint64_t stride(uint64_t bytes) {
     const uint64_t unit = bytes < kPage ? 64 : kPage;
     return std::max<uint64_t>((bytes + unit - 1) / unit * unit, unit);
   }
+  // Returns the bytes of all slots together.
   static uint64_t size(uint64_t bytes, int slots) {
     const uint64_t used = stride(bytes) * static_cast<uint64_t>(slots);
     return (used + kPage - 1) / kPage * kPage;
@@ -106,7 +108,8 @@ class HostBuffers {
     send_ = SlotMemory(bytes, slots);
     receive_ = SlotMemory(bytes, slots);
   }
-  // Prepares the |exposed| buffers in |memory| of SlotMemory::size() bytes.
+  // Prepares the buffers of both directions. The |exposed| ones lie in |memory|, which has
+  // SlotMemory::size() bytes.
   void prepare(uint64_t bytes, int slots, Exposed exposed, void* memory) {
     give_back();
     bytes_ = bytes;
@@ -130,8 +133,8 @@ class HostBuffers {
   int64_t wrong(int slot, uint64_t seed) const {
     return count_wrong(receive_slot(slot), bytes_, seed);
   }
-  // Returns the receive buffer while another core or the kernel may be filling it, or nullptr if
-  // the CPU cannot read it.
+  // Returns the receive buffer, which another core or the kernel may be filling. A back end whose
+  // receive buffers the CPU cannot read returns nullptr.
   volatile uint8_t* watch(int slot) const { return receive_slot(slot); }
 
  private:

@@ -6,9 +6,10 @@
 //   prepare_collective(operation, bytes)   |bytes| on the larger side, see sizes below
 //   run_collective(in_place)               blocking
 //
-// Elements are float32, the reduction is a sum, the root is rank 0. |bytes| is the size in
-// nccl-tests, of the whole buffer: the receive buffer for allgather, the send buffer for
-// reduce_scatter, and both for alltoall. The other side, and each part, is an n-th of it.
+// Elements are float32, the reduction is a sum, the root is rank 0. |bytes| is the size as
+// nccl-tests counts it, that of the whole buffer: the receive buffer for allgather, the send buffer
+// for reduce_scatter, and both for alltoall. With n ranks, the other buffer of allgather and
+// reduce_scatter, and each rank's part, has 1/n of that size.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ struct CollectiveInfo {
   Collective operation;
   bool sums;
   bool has_root;
-  bool has_parts;  // each an n-th of the buffer
+  bool has_parts;  // the buffer has one equal part per rank
   bool in_place;
 };
 inline constexpr CollectiveInfo kCollectiveInfos[] = {
@@ -55,7 +56,8 @@ inline const CollectiveInfo* find_collective(std::string_view test) {
   return nullptr;
 }
 
-// Returns the factor of the bus bandwidth: bytes over the busiest link per byte of the size.
+// Returns how many bytes cross the busiest link per byte of the size. nccl-tests computes the bus
+// bandwidth with this factor.
 inline double bus_factor(Collective operation, int ranks) {
   const double n = ranks;
   switch (operation) {
@@ -76,7 +78,8 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
   CollectiveLoops(Backend& backend, const Workload& workload)
       : Shared(backend, workload), info_(*find_collective(workload.test)) {}
 
-  // Measures like Loops::measure. The size may be slightly smaller: whole elements in whole parts.
+  // Measures one point, as Loops::measure() does. Rounds the size down to whole elements in equal
+  // parts.
   Measurement measure(const Point& point) {
     point_ = point;
     point_.window = 1;
@@ -134,7 +137,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     std::memcpy(&value, bytes + index * sizeof(float), sizeof value);
     return value;
   }
-  // Returns the start of this rank's input. receive_side() returns the start of its result.
+  // Returns the start of this rank's input.
   uint8_t* send_side() const {
     if (info_.operation == Collective::kBroadcast) return backend_.receive_slot(0);
     if (in_place_ && info_.operation == Collective::kAllgather) {
@@ -143,6 +146,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     return in_place_ && info_.operation == Collective::kAllreduce ? backend_.receive_slot(0)
                                                                   : backend_.send_slot(0);
   }
+  // Returns the start of this rank's result.
   const uint8_t* receive_side() const {
     if (in_place_ && info_.operation == Collective::kReduceScatter) {
       return backend_.send_slot(0) + rank_part() * sizeof(float);

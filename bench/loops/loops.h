@@ -7,16 +7,16 @@
 //   send(peer, slot), receive(peer, slot)       blocking
 //   start_send(peer, slot), start_receive(...)  then wait_all()
 //   send_word(peer, double), receive_word(peer) blocking; a small message next to the data
-//   fill, clear, wrong, watch                   as HostBuffers
-//   std::string path()                          how the last point's bytes went; may be ""
-// and ends the process, with a text, when anything fails: no loop looks at a result.
+//   fill, clear, wrong, watch                   as in HostBuffers
+//   std::string path()                          path of the last point's bytes; may be ""
+// A back end ends the process with a message when a call fails, so the loops check no results.
 //
-//   latency      0 sends, 1 sends back
-//   bandwidth    0 sends |window| messages, 1 acknowledges them with a word; window 1: blocking
-//                sends back to back, one word at the end
-//   bibandwidth  the same in both directions at once
+//   latency      rank 0 sends, rank 1 sends back
+//   bandwidth    rank 0 sends |window| messages, and rank 1 acknowledges them with a word. With
+//                window 1, rank 0 sends back to back, and rank 1 sends one word at the end
+//   bibandwidth  |window| messages in both directions at once, then a word in each direction
 //   msgrate      every rank sends |window| messages to every other and receives as many from each
-//   overlap      1 posts a receive, tells 0 to send, and computes during the transfer
+//   overlap      rank 1 posts a receive, tells rank 0 to send, and computes during the transfer
 //
 // Ranks beyond the first two wait in tests of two ranks. Rank 0 holds the results.
 #pragma once
@@ -163,7 +163,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     if (backend_.rank() != 0) backend_.send_word(peer, 0);
   }
 
-  // Runs |iterations| messages, counted as those that one rank sends to all others together.
+  // Exchanges messages among all ranks. |iterations| is how many one rank sends in total.
   template <class Clock>
   void message_rate_pass(int64_t iterations, Clock& clock) {
     const int others = backend_.ranks() - 1;
@@ -213,7 +213,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     if (backend_.rank() == 1) {
       Overlap<Backend>(backend_, workload_, point_.bytes).receive(measurement);
     } else if (backend_.rank() == 0) {
-      // The receiver watches for these bytes.
+      // The receiver waits until it sees the bytes of this pattern.
       backend_.fill(0, kWatchedSeed);
       while (backend_.receive_word(1) > 0) backend_.send(1, 0);
     }
@@ -226,13 +226,11 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     }
   }
 
-  // --- verification
-  // -------------------------------------------------------------------------------
+  // --- verification ------------------------------------------------------------------------------
 
   static constexpr uint64_t kExtraPatterns = 3;
 
-  // Returns the seed for |sender|'s messages in |slot|, different for each. The first message has
-  // seed kWatchedSeed.
+  // Returns a seed that differs for each round, sender and slot. The first one is kWatchedSeed.
   static uint64_t seed_of(uint64_t round, int sender, int slot) {
     return (round * 1024 + static_cast<uint64_t>(sender)) * 65536 + static_cast<uint64_t>(slot);
   }

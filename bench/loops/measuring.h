@@ -2,8 +2,8 @@
 //
 // A |Derived| has
 //   pass(iterations, clock)      one pass; clock.start() and stop() around each step
-//   int step()                   iterations that belong together: the least that a pass does
-//   double agreed(seconds)       the time of a pass, the same on every rank
+//   int step()                   iterations that belong together; a pass runs whole steps
+//   double agreed(seconds)       turns the ranks' own times of a pass into one for all ranks
 #pragma once
 
 #include <algorithm>
@@ -37,6 +37,7 @@ class Measuring {
   double sum(double value) {
     return combine(value, [](double a, double b) { return a + b; });
   }
+  // Returns the largest value of all ranks, on every rank.
   double longest(double value) {
     return combine(value, [](double a, double b) { return std::max(a, b); });
   }
@@ -58,8 +59,9 @@ class Measuring {
     return self().agreed(static_cast<double>(now_ns() - started) * 1e-9);
   }
 
-  // Measures iterations, total time, and with workload.samples the times of single messages. A step
-  // has |parts| messages or directions. An iteration has |directions|, one after the other.
+  // Fills in the iterations, the total time, and with workload.samples the times of single
+  // messages. Divides the total time by |directions|, which is 2 for round trips. Divides the time
+  // of a step by |parts|, the number of its messages or directions.
   void measure_passes(int parts, int directions, Measurement* measurement) {
     const int64_t iterations = choose_iterations();
     measurement->iterations = measurement->messages = iterations;
@@ -97,7 +99,7 @@ class Measuring {
     return share(value);
   }
 
-  // Warms up, and finds the number of iterations that fills |workload_.seconds|.
+  // Warms up. Returns the requested number of iterations, or as many as fill |workload_.seconds|.
   int64_t choose_iterations() {
     const int step = self().step();
     if (workload_.warmup > 0) timed(whole_steps(static_cast<double>(workload_.warmup) + step - 1));
@@ -108,7 +110,7 @@ class Measuring {
     for (int64_t iterations = step;;
          iterations = whole_steps(static_cast<double>(iterations) * 4)) {
       double seconds = timed(iterations);
-      // Repeat the pass: an interrupted one looks long enough.
+      // Takes the faster of two passes, since an interrupted one would look long enough.
       if (seconds >= workload_.seconds / 8) seconds = std::min(seconds, timed(iterations));
       if (seconds >= workload_.seconds / 8 || iterations * 4 > kMaxIterations) {
         return whole_steps(workload_.seconds / std::max(seconds, 1e-9) *

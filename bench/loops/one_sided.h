@@ -3,7 +3,7 @@
 //
 // In addition to the functions of loops.h, a back end has
 //   static constexpr bool kOneSided = true
-//   expose(bytes, slots, exposed)     instead of prepare: the peer reaches one side's buffers
+//   expose(bytes, slots, exposed)     replaces prepare(); the peer can access the |exposed| buffers
 //   put(slot)                         starts a put without waiting
 //   start_put(slot), start_get(slot)  starts one of several concurrent puts or gets
 //   start_add(slot)                   adds 1 to the word of the slot
@@ -15,10 +15,10 @@
 // and, if kNotifies,
 //   start_notified_put(slot), take_notification()
 //
-//   put_latency           puts to and fro; the target looks at the last byte in its memory
+//   put_latency           puts to and fro; the target polls the last byte of its memory
 //   put_notify_latency    notified puts to and fro; the target waits for the notification
 //   put_notify_bandwidth  |window| notified puts at a time, all taken by the owner
-//   *_latency, *_bandwidth, fetch_add_rate: |window| operations at a time, until they have happened
+//   other tests           |window| operations at a time (latency: one) until they have taken effect
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     ping_pong_ = is_latency(workload.test) && (kind_ == Kind::kPut || kind_ == Kind::kNotifiedPut);
   }
 
-  // Measures like Loops::measure.
+  // Measures one point, as Loops::measure() does.
   Measurement measure(const Point& point) {
     point_ = point;
     if (is_latency(workload_.test)) point_.window = 1;
@@ -175,13 +175,13 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
 
   static constexpr uint64_t kExtraPatterns = 3;
 
-  // Returns the seed for |source|'s data in |slot|, different for each.
+  // Returns a seed that differs for each round, source rank and slot.
   static uint64_t seed_of(uint64_t round, int source, int slot) {
     return (round * 2 + static_cast<uint64_t>(source)) * 65536 + static_cast<uint64_t>(slot);
   }
 
-  // Writes fresh patterns, so that old bytes cannot pass for new ones. Words for additions start at
-  // 0.
+  // Writes fresh patterns, so that old bytes cannot pass for new ones. Sets the words of fetch_add
+  // to 0 in round 0.
   void write_patterns(uint64_t round) {
     if (backend_.rank() > 1 || (!workload_.check && kind_ != Kind::kAdd)) return;
     for (int slot = 0; slot < point_.window; ++slot) {

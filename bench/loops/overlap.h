@@ -15,7 +15,7 @@
 
 namespace bench {
 
-// Pattern of the messages whose arrival is watched.
+// Seed of the pattern whose arrival the receiver watches.
 inline constexpr uint64_t kWatchedSeed = 0;
 
 template <class Backend>
@@ -24,7 +24,8 @@ class Overlap {
   Overlap(Backend& backend, const Workload& workload, uint64_t bytes)
       : backend_(backend), workload_(workload), bytes_(bytes) {}
 
-  // Answers as rank 0: sends once for every positive word that it receives, and stops at 0.
+  // Runs the test on rank 1. Rank 0 must send once for each positive word that it receives, and
+  // stop at 0.
   void receive(Measurement* measurement) {
     measurement->idle_us = idle_us();
     const double target_us = std::max(kMinComputeUs, kComputeOverTransfer * measurement->idle_us);
@@ -55,13 +56,14 @@ class Overlap {
   static constexpr int kIdleTransfers = 20;
   static constexpr int kWarmupTransfers = 10;
 
-  // Durations from the start word until the data has arrived, and until everything is done.
+  // Durations from the word that starts the transfer: until the data has arrived, and until the
+  // computation and the receive have ended.
   struct Transfer {
     double done_us;
     double overall_us;
   };
 
-  // Returns the duration of a transfer to a waiting rank.
+  // Returns the median duration of a transfer while this rank only waits.
   double idle_us() {
     Samples samples(kIdleTransfers, 1);
     for (int i = 0; i < kWarmupTransfers; ++i) receive_while_computing(0);
@@ -84,8 +86,8 @@ class Overlap {
     return static_cast<int64_t>(target_us / (compute_us(kTrial) / kTrial)) + 1;
   }
 
-  // Returns the number of repetitions that fill the time. Each computes alone, then computes while
-  // receiving.
+  // Returns how many repetitions fill the time of the pass. Each repetition computes alone, then
+  // computes while receiving.
   int64_t fitting(double target_us) const {
     return std::clamp<int64_t>(static_cast<int64_t>(workload_.seconds * 1e6 / (2.3 * target_us)), 5,
                                1000);

@@ -18,13 +18,14 @@ inline int64_t now_ns() {
   return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
 }
 
-// A replacement for a clock in passes without one: everything compiles to nothing.
+// Replaces Samples in passes that time no single message. Its calls compile to nothing.
 struct NoSamples {
   void start() {}
   void stop() {}
 };
 
-// Stores the time between start and stop, divided by |parts| messages or directions.
+// Times of single messages. One time from start() to stop() covers |parts| messages or directions
+// and is divided by them.
 class Samples {
  public:
   Samples(int64_t capacity, int parts) : scale_(1e-3 / parts) {
@@ -53,8 +54,8 @@ class Samples {
   }
 
  private:
-  // Returns the sample at the nearest rank: the smallest one that at least |fraction| of all do not
-  // exceed.
+  // Returns the percentile by the nearest-rank method: the smallest sample that is not below
+  // |fraction| of all samples.
   double percentile(double fraction) const {
     const double rank = std::ceil(fraction * static_cast<double>(times_us_.size()));
     return times_us_[static_cast<size_t>(std::max(rank, 1.0)) - 1];

@@ -1,8 +1,8 @@
 // A workload defines what a benchmark process measures, and the process answers with measurement
 // lines. The words of a workload are on the command line, and every measured point is one line of
 // standard output. hetcomm's own ranks and the runners of the other libraries use the same format,
-// so that one driver can interleave them. Standard library only: a runner is compiled where the
-// other library is found.
+// so that one driver can interleave them. This file needs only the standard library, since a runner
+// is compiled where the other library is found.
 //
 //   words  test=latency iterations=0 warmup=-1 seconds=0.05 check=1 samples=1 points=8:1,64:1
 //   line   R bytes=8 window=1 iterations=200000 messages=400000 total_us=13600.5 wrong=0 ...
@@ -29,7 +29,7 @@ struct Point {
 struct Workload {
   std::string test;        // latency, bandwidth, put_latency, ...
   int64_t iterations = 0;  // 0: as many as fill |seconds|
-  int64_t warmup = -1;     // -1: only the warm-up for choosing the number of iterations
+  int64_t warmup = -1;     // -1: a tenth of |iterations|, or the search for their number
   double seconds = 0.05;   // time for one pass over one point
   bool check = false;      // compare every byte
   bool samples = true;     // a second pass with a clock around every message, for percentiles
@@ -37,9 +37,9 @@ struct Workload {
 };
 
 // The results of one point. Times are for one message in one direction, in microseconds, except
-// total_us. kUnknown: not measured. |iterations| counts the messages from one sender, |messages|
-// those from all senders. total_us is the time until all messages were delivered (latency: halved,
-// so that it counts one direction).
+// total_us. kUnknown means not measured. |iterations| counts the messages from one sender,
+// |messages| those from all senders. total_us is the time until all messages were delivered
+// (latency: halved, so that it counts one direction).
 struct Measurement {
   Point point;
   int64_t iterations = 0;
@@ -57,7 +57,7 @@ struct Measurement {
   double overall_us = kUnknown;      // overlap: transfer and computing together
   double copy_us = kUnknown;         // staging: copying alone on the slower side
   double wire_us = kUnknown;         // staging: the same message from host to host
-  double processor_us = kUnknown;    // staging: both stages alone, all threads of both ranks
+  double processor_us = kUnknown;    // staging: processor time of both stages alone, on both ranks
   double chunk_bytes = kUnknown;     // average size of the staged chunks
   double in_place_us = kUnknown;     // collective operations: one operation in place
   double in_place_wrong = kUnknown;  // collective operations: wrong elements of that operation
@@ -66,7 +66,7 @@ struct Measurement {
 
 // --- kinds of tests, by their names --------------------------------------------------------------
 
-// Whether the test has one message or operation at a time and is judged by its duration.
+// Returns whether the test has one message or operation at a time and is judged by its duration.
 inline bool is_latency(std::string_view test) {
   constexpr std::string_view kEnd = "latency";
   return test.size() >= kEnd.size() && test.substr(test.size() - kEnd.size()) == kEnd;
@@ -157,7 +157,7 @@ inline bool decode_workload_word(std::string_view word, Workload* workload) {
 
 // --- measurement --------------------------------------------------------------------------------
 
-// Names and members of the plain number fields, for encoding and decoding.
+// The name of a number field in a measurement line, and the member that holds it.
 struct MeasurementField {
   const char* name;
   double Measurement::*member;

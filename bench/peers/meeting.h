@@ -1,5 +1,5 @@
-// The two processes of a runner meet at a local socket with an abstract name from hetcomm_bench.
-// Rank 0 listens, and rank 1 retries until it connects.
+// Connects the two processes of a runner by a Unix socket. hetcomm_bench chooses its name in the
+// abstract namespace. Rank 0 listens, and rank 1 retries until it connects.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,7 +1,6 @@
-// main() of the runners: small programs, one per library, that run the loops over that library and
-// print their measurements. hetcomm_bench contains their sources. It compiles them where it finds
-// the library, with the compiler driver that the library needs. Nothing of it is linked into
-// hetcomm.
+// The common part of the runners. A runner is a small program that runs the loops over one other
+// library and prints the measurements. hetcomm_bench compiles it where it finds the library, with
+// the compiler driver that the library needs. No runner is linked into hetcomm.
 #pragma once
 
 #include <cstdarg>
@@ -23,7 +22,7 @@ namespace bench {
   std::_Exit(1);
 }
 
-// Runs the loops. Passes words that belong to no workload to Backend::take_word.
+// Runs the loops over |backend|. Passes words that belong to no workload to backend.take_word().
 template <class Backend>
 int run_backend(Backend& backend, int count, char** words) {
   Workload workload;

@@ -1,5 +1,7 @@
 // The loops over MPI. MPI's launcher starts this program, and sets rank and placement.
-// Some releases still have C++ bindings, which need an additional library.
+//
+// The next two lines leave out MPI's C++ bindings, which some releases still have. They need an
+// additional library.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>

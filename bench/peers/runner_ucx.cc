@@ -79,7 +79,7 @@ class UcxBackend : public HostBuffers {
   static constexpr bool kOneSided = true;
   static constexpr bool kNotifies = false;
 
-  // Uses memory that UCX allocates, so that peers on this host map it.
+  // Uses memory that UCX allocates, so that peers on this host can map it.
   void expose(uint64_t bytes, int slots, Exposed exposed) {
     hide();
     ucp_mem_map_params_t parameters{};
@@ -180,7 +180,7 @@ class UcxBackend : public HostBuffers {
     return ucp_tag_recv_nbx(worker_, data, static_cast<size_t>(length), tag, kAllBits, &plain);
   }
 
-  // Keeps a request. nullptr: the operation completed immediately, without a request.
+  // Keeps |request| for wait_all(). A null request belongs to an operation that has completed.
   void keep(void* request) {
     if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "operation");
     if (request != nullptr) requests_.push_back(request);

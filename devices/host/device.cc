@@ -1,8 +1,8 @@
 // The host as a device: the CPU's own memory behind the same table as every accelerator.
 //
 // Each allocation is a mapping of its own file, so that other processes on the host can map it. The
-// files may use only a part of the descriptors that the process may have. Further allocations come
-// from the heap. A file above the file size limit is refused with an explanatory text.
+// files may use only a part of the process's file descriptors. Further allocations come from the
+// heap. A file above the file size limit is refused with an explanatory text.
 //
 // A copy is complete when the call that starts it returns. So a stream has no state and an event is
 // complete from the start: both handles are the device itself, and nothing is allocated for them.
@@ -30,13 +30,14 @@
 namespace hetcomm {
 namespace {
 
-// A cache line, and the widest vector register. Reductions and copies never straddle one.
+// Size of a cache line and of the widest vector register. Memory is aligned to it, so that vector
+// operations in reductions and copies do not straddle lines.
 constexpr uint64_t kAlignment = 64;
 // Memory of at least this size starts on a page, so that registering it includes no neighbour.
 constexpr uint64_t kPageAlignedFrom = 1u << 20;
 constexpr uint64_t kPage = 4096;
-// Larger than any address space here. Larger sizes are refused before rounding up could wrap
-// around.
+// Limit that exceeds every address space here. Larger sizes are refused, since rounding them up
+// could overflow.
 constexpr uint64_t kLargest = uint64_t{1} << 47;
 
 struct HostDevice {
@@ -52,7 +53,7 @@ struct HostDevice {
 
 uint64_t whole_pages(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
-// Whether |size_bytes| should be allocated from a file instead of the heap.
+// Returns whether |size_bytes| should be allocated from a file instead of the heap.
 bool shall_share(const HostDevice& device, uint64_t size_bytes) {
   return size_bytes > 0 && size_bytes <= device.most_bytes &&
          device.shared.size() < device.most_files;
@@ -78,10 +79,12 @@ void* map_new_file(HostDevice& device, uint64_t size) {
   return address;
 }
 
-// Why this thread's last allocation was refused. Ok: not refused, or only out of memory.
+// The reason why this thread's last allocation was refused. kOk: it was not refused, or only for
+// lack of memory.
 thread_local Status kept_refusal;
 
-// Allocates from a file. Returns null if refused (kept_refusal is set) or if the heap must be used.
+// Allocates from a file. Returns null if the size is refused (kept_refusal is set), or if the heap
+// must be used.
 void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
   const std::lock_guard lock(device.mutex);
   kept_refusal = {};

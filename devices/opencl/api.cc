@@ -20,8 +20,8 @@ struct Opened {
   Status status;
 };
 
-// Finds an OpenCL loader that this process has loaded under another name, such as a Python wheel's
-// libOpenCL-1a2b3c.so.1.0.0. Returns its path in |out_path|, or "" if there is none.
+// Callback of dl_iterate_phdr(). Stores the path of an OpenCL loader that this process has loaded
+// under another name, such as a Python wheel's libOpenCL-1a2b3c.so.1.0.0.
 int note_loader(dl_phdr_info* info, size_t /*size*/, void* out_path) {
   const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
   if (!path.substr(path.rfind('/') + 1).starts_with("libOpenCL")) return 0;
@@ -38,7 +38,7 @@ void* open_loaded() {
 
 Opened load() {
   Opened opened;
-  // Prefer a library that the process has already loaded.
+  // Prefers a library that the process has already loaded.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) library = open_loaded();
   if (library == nullptr) library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -14,7 +14,7 @@
 
 namespace hetcomm::opencl {
 
-// names of functions, without "cl"
+// Names of the functions, without the prefix "cl".
 #define HETCOMM_OPENCL_FUNCTIONS(X)         \
   X(BuildProgram)                           \
   X(CreateBuffer)                           \

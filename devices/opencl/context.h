@@ -58,8 +58,8 @@ class Context {
   Notices& notices() { return notices_; }
   Reductions& reductions() { return reductions_; }
 
-  // The next four functions accept any kind of memory name. [any-thread]
-  // Finds the allocation that contains |address|, which may be any number.
+  // Finds the allocation that contains |address|, which may be any number. This function and the
+  // next three take both kinds of memory names. [any-thread]
   Code find(const void* address, void** out_base, uint64_t* out_size);
   // Retains memory that the library has not allocated. buffers().release() releases it.
   Code retain(void* address, uint64_t size);

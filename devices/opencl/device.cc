@@ -55,8 +55,8 @@ Result<std::vector<cl_platform_id>> find_platforms(const Api& api) {
   return platforms;
 }
 
-// Returns all devices that |options| may mean, sorted by their numbers. A platform without devices
-// is skipped without an error.
+// Returns the devices of all platforms that match |options|, in the order that options.index
+// counts. A platform without devices is skipped without an error.
 Result<std::vector<cl_device_id>> find_devices(const Api& api, const Options& options) {
   Result<std::vector<cl_platform_id>> platforms = find_platforms(api);
   if (!platforms.ok()) return platforms.status();
@@ -184,8 +184,9 @@ namespace {
 
 bool is_one_row(const DeviceRows& rows) { return rows.extents[0] == 1 && rows.extents[1] == 1; }
 
-// Whether the rows are in consecutive pictures of the same size. No row may cross the end of its
-// line, and no line the end of its picture.
+// Returns whether the rows lie in consecutive two-dimensional pictures of one size, as OpenCL's
+// rectangle copies require. No row may cross the end of its line, and no line the end of its
+// picture.
 bool are_pictures(const DeviceRows& rows) {
   const uint64_t pitch = rows.strides[1];
   const uint64_t slice = rows.extents[0] > 1 ? rows.strides[0] : pitch * rows.extents[1];
@@ -204,8 +205,9 @@ DeviceRows part_of(const DeviceRows& rows, uint64_t i, uint64_t j,
   return part;
 }
 
-// Copies |extents| of rows by calls to copy(i, j, extents of the part that begins there), until one
-// fails. Copies everything at once if it is one plane, else plane by plane, else row by row.
+// Copies |extents| rows by calls to copy(i, j, extents of the part that begins at row (i, j)),
+// until one fails. Copies everything at once if it is one plane. Otherwise copies each plane at
+// once if possible, and each remaining row by itself.
 template <typename IsPlane, typename Copy>
 Code copy_in_parts(const uint64_t (&extents)[2], IsPlane&& is_plane, Copy&& copy) {
   const std::array<uint64_t, 2> whole = {extents[0], extents[1]};
@@ -248,8 +250,8 @@ Code OpenClDevice::copy_row(Stream& stream, const Place& place, uint64_t size, s
 
 namespace {
 
-// Rows in consecutive pictures, in OpenCL's terms. The inner distance locates a row in its picture,
-// the outer one locates a picture.
+// The parameters of OpenCL's rectangle copies for rows in consecutive pictures. |pitch| is the
+// distance between lines, and |slice| the distance between pictures.
 struct Pictures {
   explicit Pictures(const DeviceRows& rows)
       : pitch(rows.strides[1]),
@@ -284,7 +286,8 @@ Code OpenClDevice::copy_plane(Stream& stream, const Place& place, const DeviceRo
   return code_of(status);
 }
 
-// Does the same as copy_plane() between two places that are named in the same way.
+// Copies one row or a part of pictures between two places. Both are in buffers, or both are named
+// by pointers.
 Code OpenClDevice::copy_plane_between(Stream& stream, const Place& from,
                                       const DeviceRows& from_rows, const Place& to,
                                       const DeviceRows& to_rows) {
@@ -505,7 +508,7 @@ hetcomm_status_t find(void* device, const void* address, void** out_base, uint64
                             : HETCOMM_NOT_FOUND;
 }
 
-// Locates a pointer. Each context is queried, since a vendor answers for one context only.
+// Locates a pointer. Asks each context, since a vendor answers for one context only.
 hetcomm_status_t locate(void* const* devices, uint64_t count, const void* address,
                         hetcomm_device_place_t* out_place) {
   const bool may_be_buffer = Buffers::may_be_known(address);
@@ -608,7 +611,7 @@ void free_host(void* device, void* host) {
 hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_stream) {
   if (native == nullptr || out_user_stream == nullptr) return HETCOMM_INVALID_ARGUMENT;
   Context* const context = of(device).context();
-  if (context == nullptr) return HETCOMM_INVALID_ARGUMENT;  // without a context it has no queue
+  if (context == nullptr) return HETCOMM_INVALID_ARGUMENT;  // no context, so no queue
   UserQueue* queue = nullptr;
   const Code code = UserQueue::open(of(device).api(), context->get(), native, &queue);
   if (code == Code::kOk) *out_user_stream = queue;

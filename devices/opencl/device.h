@@ -1,5 +1,5 @@
-// An OpenCL device from any vendor: a context with one device. Its buffers are the memory, its
-// queues the streams. The context is made on first use.
+// An OpenCL device from any vendor: a context with one device. Its buffers are the device's memory,
+// and its queues are the streams. The context is made on first use.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace hetcomm::opencl {
 
-// A stream: a queue, and the events of the copies that no event of the stream covers yet.
+// A stream: a queue, and the events of copies that were submitted since the last event_record().
 struct Stream {
   cl_command_queue queue;
   std::vector<cl_event> copies;
@@ -46,7 +46,7 @@ class OpenClDevice {
   // Makes the context if there is none yet.
   Code open(Context** out_context);
 
-  // Creates a Stream as the stream. An event is a native OpenCL event.
+  // Creates a Stream, which is the stream handle. An event handle is a cl_event.
   Code stream_create(void** out_stream);
   void stream_destroy(void* stream);
   // May throw std::bad_alloc.

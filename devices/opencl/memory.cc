@@ -101,7 +101,7 @@ Code Buffers::check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole,
   if (type != CL_MEM_OBJECT_BUFFER) {
     return refuse(Code::kInvalidArgument, "the cl_mem is an image or a pipe, and no buffer");
   }
-  // Such memory cannot be copied to and from the host.
+  // Memory with these flags cannot be copied both to and from the host.
   cl_mem_flags flags = 0;
   constexpr cl_mem_flags kClosed =
       CL_MEM_HOST_NO_ACCESS | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY;

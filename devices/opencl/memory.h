@@ -34,7 +34,7 @@ class Buffers {
   Code retain(void* name, uint64_t size);
   void release(void* name);
   Code find(const void* name, uint64_t* out_size);
-  // Whether a context of this process may know a buffer |name|. Costs one load.
+  // Returns whether |name| may be a buffer that a context of this process knows. Costs one load.
   static bool may_be_known(const void* name) {
     return names_[place_of(name)].load(std::memory_order_acquire) != 0;
   }
@@ -50,7 +50,7 @@ class Buffers {
   };
   Code touch(cl_mem buffer, uint64_t size);
   Code check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole, const char** out_rule) const;
-  // Size of |names_|. Each entry counts the known names in one place.
+  // Size of |names_|. Each entry counts the known names that place_of() maps to it.
   static constexpr size_t kPlaces = 4096;
   static size_t place_of(const void* name) {
     return (reinterpret_cast<uintptr_t>(name) >> 4) * 0x9e3779b97f4a7c15u >> 52;

@@ -21,8 +21,8 @@ __attribute__((no_sanitize("address", "thread"))) uintptr_t word_at(const void* 
   return *static_cast<const volatile uintptr_t*>(address);
 }
 
-// Whether |address| is readable. Asks the kernel by a call that no sandbox forbids. The kernel
-// reads the set of signals before it refuses the invalid operation.
+// Returns whether |address| is readable. Asks the kernel by a call that no sandbox forbids. The
+// kernel reads the set of signals before it refuses the invalid operation.
 bool is_readable(const void* address) {
   constexpr int kNothingKnown = -1;
   constexpr size_t kSetBytes = 8;

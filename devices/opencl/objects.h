@@ -1,17 +1,17 @@
 // Recognizes OpenCL objects: each begins with the address of its vendor's table of functions
-// (cl_khr_icd). OpenCL dereferences any handle without checking it. So a name is passed to it only
-// if it looks like an object.
+// (cl_khr_icd). OpenCL dereferences any handle without checking it. So a name is passed to OpenCL
+// only if it looks like an object.
 #pragma once
 
 namespace hetcomm::opencl {
 
-// Whether |name|, which may be any number, looks like an object of the vendor of |known|.
+// Returns whether |name|, which may be any number, looks like an object of the vendor of |known|.
 bool are_of_one_vendor(const void* known, const void* name);
 
 // Registers the vendor of the object |known| for looks_like_object().
 void note_vendor(const void* known);
 
-// Whether |name|, which may be any number, looks like an object of a registered vendor.
+// Returns whether |name|, which may be any number, looks like an object of a registered vendor.
 // |name| must not be memory of a device. [any-thread]
 bool looks_like_object(const void* name);
 

@@ -11,12 +11,12 @@ namespace hetcomm::opencl {
 
 struct Options {
   std::string platform;  // part of the platform's name, case-insensitive; empty: all platforms
-  uint32_t index = 0;    // index among the devices of the matching platforms
+  uint32_t index = 0;    // index of the device among those of all matching platforms
 };
 
 // Parses "1", "platform=pocl" or "platform=intel:1"; "" is the first device of all.
 Result<Options> parse_options(std::string_view text);
-// Whether |name| contains |part|, case-insensitive.
+// Returns whether |name| contains |part|, case-insensitive.
 bool contains_word(std::string_view name, std::string_view part);
 
 }  // namespace hetcomm::opencl

@@ -1,6 +1,6 @@
 // Context memory that is named by pointers: "unified shared memory" (USM), where the vendor has the
-// extension cl_intel_unified_shared_memory. The allocator still owns it. Host USM and USM that host
-// and devices share count as host memory here: the CPU may touch them.
+// extension cl_intel_unified_shared_memory. The party that allocated it still owns it. Host USM and
+// USM that host and devices share count as host memory here: the CPU may touch them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Pointers {
   // |context| contains |device| and must outlive this object.
   Pointers(const Api& api, cl_context context, cl_device_id device);
 
-  // Whether the vendor supports USM.
+  // Returns whether the vendor supports USM.
   bool exist() const { return get_info_ != nullptr; }
   // Finds the device's allocation that contains |pointer|, which may be any number. kNotFound:
   // there is none. Another code: the vendor's call failed. The vendor may still report a freed
@@ -27,7 +27,7 @@ class Pointers {
     return copy_(queue, CL_FALSE, to, from, size, 0, nullptr, out_event);
   }
 
-  // Whether kernels accept pointers as arguments.
+  // Returns whether kernels accept pointers as arguments.
   bool are_arguments() const { return set_argument_ != nullptr; }
   // Passes |pointer| as an argument of a kernel. Requires are_arguments() and a USM allocation.
   cl_int set_argument(cl_kernel kernel, cl_uint index, const void* pointer) const {

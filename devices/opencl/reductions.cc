@@ -14,7 +14,7 @@
 namespace hetcomm::opencl {
 namespace {
 
-// How kernels read and write the elements of a type, and in which type they calculate.
+// Describes how kernels read and write the elements of a type, and in which type they calculate.
 struct Element {
   std::string_view memory;  // type of an element in memory
   std::string_view number;  // type for calculation
@@ -25,8 +25,8 @@ struct Element {
 constexpr std::string_view kPlainLoad = "p[i]";
 constexpr std::string_view kPlainStore = "p[i] = v";
 
-// Returns the element for |type|. Integers are calculated unsigned and wrap around. |memory| is
-// empty if there is no kernel.
+// Returns the element for |type|. Integers are calculated unsigned and wrap around. If there is no
+// kernel for the type, |memory| is empty.
 Element element_of(int32_t type, int32_t reduction) {
   const bool compares = reduction == HETCOMM_REDUCE_MIN || reduction == HETCOMM_REDUCE_MAX;
   const auto integer = [&](std::string_view with_sign, std::string_view without, bool has_sign,
@@ -69,7 +69,7 @@ Element element_of(int32_t type, int32_t reduction) {
     case HETCOMM_FLOAT64:
       return real({"double", "double", kPlainLoad, kPlainStore});
     default:
-      return {};  // calculated on the host
+      return {};  // the host calculates such elements
   }
 }
 
@@ -140,7 +140,7 @@ Reductions::Variant Reductions::variant_of(const DeviceReduction& what) {
   return {what.datatype, what.reduction, what.first_datatype, what.out_datatype, division};
 }
 
-// Whether the device's results are exactly those of the host.
+// Returns whether the device's results are exactly those of the host.
 bool Reductions::can_calculate(const Variant& variant) const {
   const auto& [type, reduction, first, out, division] = variant;
   const Element element = element_of(type, reduction);
@@ -236,8 +236,8 @@ void Reductions::run_compiler() {
   compiling_ = false;
 }
 
-// Starts the compiler thread. Must be called with the mutex held. Returns false if no thread can be
-// started now.
+// Starts the compiler thread unless it runs. Call with the mutex held. Returns false if no thread
+// can be started now.
 bool Reductions::start_compiler() {
   if (compiling_) return true;
   if (compiler_.joinable()) compiler_.join();  // it has no work left
@@ -251,7 +251,7 @@ bool Reductions::start_compiler() {
   return true;
 }
 
-// Whether kernels can read the operands and write the result.
+// Returns whether kernels can read the operands and write the result.
 bool Reductions::are_usable(const DeviceReduction& what, const Places& places) const {
   const std::array<uint64_t, 3> sizes = sizes_at(what);
   for (size_t i = 0; i < places.size(); ++i) {
@@ -261,7 +261,7 @@ bool Reductions::are_usable(const DeviceReduction& what, const Places& places) c
       if (!pointers_.are_arguments()) return false;
       continue;
     }
-    // The caller may have forbidden kernels to access it.
+    // The caller may have created the buffer so that kernels may not access it.
     const bool is_out = i + 1 == places.size();
     const cl_mem_flags forbids = is_out ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY;
     cl_mem_flags flags = 0;
@@ -302,7 +302,7 @@ cl_int Reductions::set_argument(cl_kernel kernel, cl_uint index, const Place& pl
 
 cl_int Reductions::start(cl_command_queue queue, const DeviceReduction& what, const Places& places,
                          cl_event* out_event) {
-  constexpr size_t kGroup = 64;  // the vendor chooses groups, and has a number that can be divided
+  constexpr size_t kGroup = 64;  // items are a multiple of this, so that vendors can form groups
   const std::array<uint64_t, 3> sizes = sizes_at(what);
   const cl_ulong elements = what.elements;
   const cl_float divisor = is_power_of_two(what.divisor) ? 1.0F / static_cast<float>(what.divisor)

@@ -32,8 +32,8 @@ class Reductions {
   // The places of the first operand, the second operand and the result.
   using Places = std::array<Place, 3>;
 
-  // Checks whether |what|, a consistent reduction, can be performed. kUnsupported: not at all, or
-  // not yet. May throw std::bad_alloc.
+  // Checks whether |what|, which sizes_of() has accepted, can be performed. kUnsupported: it
+  // cannot, or its kernel is not compiled yet. May throw std::bad_alloc.
   Code prepare(const DeviceReduction& what, const Places& places);
   // Starts a reduction that prepare() has accepted.
   cl_int start(cl_command_queue queue, const DeviceReduction& what, const Places& places,
@@ -41,7 +41,8 @@ class Reductions {
 
  private:
   enum class Division : uint8_t { kNone, kByFactor, kByQuotient };
-  // A kernel depends on type, operator, types of the first operand and of the result, and division.
+  // The properties that select a kernel: type, operator, type of the first operand, type of the
+  // result, and division.
   using Variant = std::tuple<int32_t, int32_t, int32_t, int32_t, Division>;
   enum class State : uint8_t { kCompiling, kReady, kNever };
   struct Kernel {

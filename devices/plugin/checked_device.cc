@@ -14,8 +14,8 @@
 namespace hetcomm {
 namespace {
 
-// The functions whose results are checked, and the statuses that each may return in addition to OK
-// and kAlways.
+// The functions whose results are checked, and the statuses that each may return in addition to
+// kAlways.
 #define HETCOMM_CHECKED_FUNCTIONS(X)                                        \
   X(allocate, kOfRanges)                                                    \
   X(find, bit(HETCOMM_NOT_FOUND) | bit(HETCOMM_STALE_HANDLE))               \
@@ -152,7 +152,8 @@ hetcomm_status_t allocate(void* device, uint64_t size, void** out_address) {
   return HETCOMM_OK;
 }
 
-// Copies between devices. Devices from two tables share this function.
+// Copies between two checked devices. UNSUPPORTED: their own tables have different functions for
+// it.
 hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const DeviceRows* from_rows, void* to_device, void* to,
                                    const DeviceRows* to_rows) {
@@ -197,7 +198,7 @@ void CheckedDevice::take() {
   if (inner_.*kEntry != nullptr) table_.*kEntry = Through<kEntry, kFunction>::call;
 }
 
-// A table entry for |Entry|, a function that returns no status.
+// Sets entry |kEntry| of |table|, a function that returns no status, if |inner| has it.
 template <auto kEntry>
 void pass(const DeviceTable& inner, DeviceTable& table) {
   if (inner.*kEntry != nullptr) table.*kEntry = Pass<kEntry>::call;
@@ -250,7 +251,7 @@ CheckedDevice::CheckedDevice(const DeviceTable& inner, void* instance)
   };
 }
 
-// Writes the broken promise first: the vendor's text may be older.
+// Writes the broken promise first, since the vendor's text may be older.
 void CheckedDevice::write_error(char* text, uint64_t size) const {
   if (size == 0) return;
   text[0] = '\0';

@@ -1,5 +1,5 @@
-// Wraps a device whose table comes from another party, so that its functions return only what the
-// table promises. A status that a function must not return would mislead the caller. CANCELLED is
+// Wraps a device whose table comes from another party, so that its functions return only statuses
+// that the table's header allows. Others would mislead the caller. CANCELLED, for example, is
 // reserved for the caller, and PENDING would make callers wait.
 #pragma once
 
@@ -16,7 +16,7 @@ Result<Device> make_checked_device(const Device& given);
 // Destroys the wrapper that make_checked_device() made, but not the wrapped device.
 void drop_wall(const Device& checked);
 
-// Whether a plug-in that makes no device may report that by |status|.
+// Returns whether a plug-in that fails to make a device may return |status|.
 bool may_fail_with(hetcomm_status_t status);
 
 }  // namespace hetcomm

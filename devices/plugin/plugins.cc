@@ -14,7 +14,7 @@
 namespace hetcomm {
 namespace {
 
-// The first version has both fields.
+// Size of the struct's first version, which ends with create().
 constexpr uint64_t kMinPluginBytes =
     offsetof(hetcomm_device_plugin_t, create) + sizeof(hetcomm_device_plugin_t::create);
 

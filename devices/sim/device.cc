@@ -121,7 +121,7 @@ Code SimDevice::copy_rows_between(void* stream, const void* from, const DeviceRo
 
 namespace {
 
-// Reduces with exactly the host's results.
+// Reduces on the CPU, with exactly the results of a reduction in host memory.
 void run(const DeviceReduction& what, const std::byte* first, const std::byte* second,
          std::byte* out) {
   const auto type = static_cast<reduce::Type>(what.datatype);
@@ -178,7 +178,7 @@ Code SimDevice::copy_to_host(void* stream, void* host, const void* address, uint
 
 Code SimDevice::copy_from_host(void* stream, void* address, uint64_t offset, const void* host,
                                uint64_t size) {
-  // The copy only reads it.
+  // The copy only reads |host|, so the cast is safe.
   auto* const bytes = const_cast<std::byte*>(static_cast<const std::byte*>(host));
   return submit(stream, address, one_row(offset, size), bytes, false);
 }
@@ -346,7 +346,7 @@ hetcomm_status_t locate(void* const* devices, uint64_t count, const void* addres
     void* base = nullptr;
     uint64_t size = 0;
     const Code code = of(devices[i]).memory().find(address, &base, &size);
-    // The number of a handle is never reused, but an address may be.
+    // A handle is not reused, so it identifies its allocation. An address may be reused.
     const uint64_t id = HandleMemory::is_handle(base) ? reinterpret_cast<uintptr_t>(base) : 0;
     if (code == Code::kOk) {
       *out_place = {.device = i, .base = base, .size = size, .allocation_id = id};
@@ -483,7 +483,7 @@ int32_t names_handle(void*, const void* address) {
 
 struct SimTraits {
   bool by_handle;
-  bool reachable;    // by network interfaces
+  bool reachable;    // network interfaces can reach the memory
   bool copies_rows;  // its copy engines copy rows
   bool reduces;
   bool allocates_host;  // allocates host memory instead of pinning it

@@ -39,7 +39,7 @@ class SimDevice final {
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
   int numa_node() const { return numa_node_; }  // -1: unknown
-  bool unified() const { return unified_; }     // whether it reports that any host memory suffices
+  bool unified() const { return unified_; }     // true: it reports that any host memory suffices
   SimMemory& memory() { return *memory_; }
 
   Code stream_create(void** out_stream);
@@ -63,15 +63,16 @@ class SimDevice final {
   void event_release(void* event);
   static Code event_notify(void* event, int file);
 
-  // Pins host memory; a region that is pinned twice must be unpinned twice. A device that pins
+  // Pins host memory. A region that is pinned twice must be unpinned twice. A device that pins
   // reads unpinned host memory when a copy is submitted, like vendors that stage it in their own
   // memory.
   Code pin_host(const void* host, uint64_t size);
   void unpin_host(const void* host);
   size_t pinned_regions();
 
-  // Opens one of this device's streams as a user stream. While one is open, calls that change the
-  // device's host memory and calls that free its memory wait for the stream, as with many vendors.
+  // Opens one of this device's streams as a user stream. While one is open, calls that pin, unpin,
+  // allocate or free host memory, and calls that free device memory, wait for the stream, as with
+  // many vendors.
   Code user_stream_open(void* native, void** out_user_stream);
   void user_stream_close(void* user_stream);
   static Code user_stream_hold(void* user_stream, void** out_hold);

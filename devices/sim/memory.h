@@ -26,8 +26,7 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
 
-  // Reserves address space only, with |protection| as for mmap(2); pages are allocated on first
-  // touch.
+  // Reserves address space with |protection| as for mmap(2). Pages are allocated on first touch.
   static Result<Mapping> create(uint64_t size, int protection);
   // Maps a new in-memory file for reading and writing.
   static Result<Mapping> create_file(uint64_t size);
@@ -42,7 +41,7 @@ class Mapping {
   uint64_t size_ = 0;
 };
 
-// The bytes of one device, handed out as ranges. Not thread-safe: its owner locks.
+// The bytes of one device, handed out as ranges. Not thread-safe: its owner holds a lock.
 class Arena {
  public:
   static Result<Arena> create(uint64_t capacity);
@@ -69,7 +68,7 @@ class Arena {
   std::map<uint64_t, uint64_t> free_;  // offset -> size; adjacent ranges are merged
 };
 
-// Memory whose names look like a vendor's.
+// Memory whose names look like those of a vendor.
 class SimMemory {
  public:
   virtual ~SimMemory() = default;
@@ -79,7 +78,7 @@ class SimMemory {
   virtual void free(void* name) = 0;
   // Finds the allocation that contains |name|. kNotFound: this device has none.
   virtual Code find(const void* name, void** out_base, uint64_t* out_size) = 0;
-  // Whether |name| may belong to this device. Costs a comparison.
+  // Returns whether |name| may belong to this device. Costs only a comparison.
   virtual bool may_name(const void* name) const = 0;
   // Finds the real bytes of [name + offset, + size). kInvalidArgument: not a name of this device.
   // kStaleHandle: it was freed before. kOutOfRange: the bytes exceed one allocation.
@@ -93,8 +92,8 @@ class SimMemory {
 //   63      56 55        40 39        20 19         0
 //   [ 0xd5    ][ instance  ][ generation ][ slot      ]
 //
-// The first byte makes it non-canonical, so that touching it always faults. The instance tells
-// devices apart. The generation changes each time a slot is freed.
+// The first byte makes the number a non-canonical address, so that a CPU access always faults. The
+// instance tells devices apart. The generation changes each time a slot is freed.
 class HandleMemory final : public SimMemory {
  public:
   static Result<std::unique_ptr<SimMemory>> create(uint64_t capacity);
@@ -106,7 +105,7 @@ class HandleMemory final : public SimMemory {
   bool may_name(const void* name) const override;
   Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
   int file_of(const std::byte* bytes, uint64_t* out_offset) const override;
-  // Whether |name| looks like a name from any device of this kind.
+  // Returns whether |name| looks like a name from any device of this kind.
   static bool is_handle(const void* name);
 
  private:

@@ -179,7 +179,7 @@ void SimStream::grow() {
 
 void SimStream::run() {
   pthread_setname_np(pthread_self(), "hetcomm-sim");
-  // Otherwise the kernel adds 50 us to each sleep in order to batch wake-ups.
+  // By default the kernel may delay each wake-up by 50 us in order to batch wake-ups.
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   std::unique_lock lock(mutex_);
   while (true) {
@@ -202,7 +202,7 @@ void SimStream::execute(const SimCopy& copy) {
   }
   uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
   const uint64_t size = copy.extents[0] * copy.extents[1] * copy.row_bytes;
-  // A bus without a limit needs no sharing, and one large copy is the fastest.
+  // A bus without a limit needs no sharing, and one large copy is fastest.
   const uint64_t slice = copy.bus->limited() ? kSlice : std::max<uint64_t>(size, 1);
   for (uint64_t done = 0; done < size; done += slice) {
     const uint64_t length = std::min(slice, size - done);

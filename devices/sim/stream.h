@@ -85,8 +85,8 @@ struct SimCopy {
   uint64_t extents[2];
   SimBus* bus;
   uint64_t submitted_ns;
-  std::function<void()> work{};          // a call instead of a copy, if set
-  std::shared_ptr<std::byte[]> early{};  // buffer of |from| if it was read at submission
+  std::function<void()> work{};          // called instead of copying, if set
+  std::shared_ptr<std::byte[]> early{};  // the bytes of |from|, if they were read at submission
 };
 
 class SimStream final {
@@ -98,7 +98,7 @@ class SimStream final {
   SimStream(const SimStream&) = delete;
   SimStream& operator=(const SimStream&) = delete;
 
-  // Submits a copy. Both sides must stay valid until it is done. Thread-safe.
+  // Submits a copy. The memory on both sides must stay valid until the copy is done. Thread-safe.
   void submit(SimCopy copy);
   // Returns the number of copies submitted so far. An event that is recorded now waits for this
   // count.

@@ -11,32 +11,34 @@ extern "C" {
 
 typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 
-/* Makes a bootstrap of the variables that a launcher sets. It takes rank and size from RANK and
- * WORLD_SIZE (torchrun's names), else from Open MPI, PMI, PMIx or Slurm, and the host and port of
- * rank 0 from MASTER_ADDR and MASTER_PORT, which may be missing in a step of Slurm. There are at
- * most 65536 ranks. HETCOMM_JOB names the job, else TORCHELASTIC_RUN_ID or the launcher's id of the
- * job does; jobs with different names never meet. The name that Slurm gives has SLURM_RESTART_COUNT
- * in it.
+/* Makes a bootstrap from the variables that a launcher sets. It takes rank and size from RANK and
+ * WORLD_SIZE (torchrun's names), or otherwise from the variables of Open MPI, PMI, PMIx or Slurm.
+ * It takes the host and port of rank 0 from MASTER_ADDR and MASTER_PORT, which may be missing in a
+ * step of Slurm. There are at most 65536 ranks. The job's name is HETCOMM_JOB, or
+ * TORCHELASTIC_RUN_ID, or the launcher's id of the job, in this order. Jobs with different names
+ * never connect to each other. A name from Slurm includes SLURM_RESTART_COUNT.
  *
- * Rank 0 hosts a small TCP store, on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free,
- * else on the first free one of the next 16 ports. The others find it by handshake. The store
- * listens on the addresses of MASTER_ADDR that rank 0's host has, else on those of
- * HETCOMM_INTERFACE, else on all. Where no port is free rank 0 tries again until its time is over.
- * Ranks pass over the store of an earlier start of the job. The store lives until rank 0 destroys
- * its bootstrap. Communicators that exist do not need it. After its end none can be created or
- * rebuilt with the bootstrap: such calls end with BOOTSTRAP_FAILED within seconds.
+ * Rank 0 hosts a small TCP store. Its port is HETCOMM_STORE_PORT if that is set. Otherwise it is
+ * MASTER_PORT, or, if that is taken, the first free one of the next 16 ports. The other ranks find
+ * the store by a handshake. The store listens on the addresses of MASTER_ADDR that rank 0's host
+ * has, or on those of HETCOMM_INTERFACE if it has none of them, or on all if that is not set. If no
+ * port is free, rank 0 tries again until its time is over. Ranks ignore the store of an earlier
+ * start of the job. The store lives until rank 0 destroys its bootstrap. Existing communicators do
+ * not need the store. After its end no communicator can be created or rebuilt with the bootstrap:
+ * such calls end with BOOTSTRAP_FAILED within seconds.
  *
- * The job secret is HETCOMM_SECRET, or the contents of HETCOMM_SECRET_FILE. Without one the store
- * hands out a random key, which keeps strays out and no more, and rank 0 warns of it.
+ * The job secret is HETCOMM_SECRET, or the contents of HETCOMM_SECRET_FILE. Without a secret the
+ * store hands out a random key, and rank 0 warns: the key keeps out processes that connect by
+ * mistake, but not attackers.
  *
- * Rank 0's store needs a descriptor for each rank. The soft limit of open files (RLIMIT_NOFILE) is
- * raised if it is too low for that, to what is needed and 256 more, unless HETCOMM_RAISE_LIMITS is
- * off; it is never lowered.
+ * Rank 0's store needs a descriptor for each rank. If the soft limit of open files (RLIMIT_NOFILE)
+ * is too low for that, the library raises it to the number needed plus 256, unless
+ * HETCOMM_RAISE_LIMITS is off. It never lowers the limit.
  *
- * The call waits until this rank has reached the store, for up to HETCOMM_BOOTSTRAP_TIMEOUT. A rank
- * that a store with another secret has turned away waits only until every port has given a result
- * twice, 5 s apart. A rank 0 that fails tells the others why, which takes it up to 2 s; they end
- * with its status.
+ * The call waits until this rank has reached the store, for up to HETCOMM_BOOTSTRAP_TIMEOUT. If a
+ * store with another secret refuses this rank, the rank gives up sooner: once it has twice got a
+ * result from every port, 5 s apart. If rank 0 fails, it takes up to 2 s to tell the other ranks
+ * why, and they end with its status.
  *   BOOTSTRAP_FAILED   A variable is missing or has no valid value, rank 0 cannot listen, or the
  *                      store was not reached in time; the text says which.
  *   PERMISSION_DENIED  The store refused the secret of this rank, another process has joined as
@@ -50,17 +52,18 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_environment(
     hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
-/* The functions below are the caller's. The library calls them inside hetcomm_communicator_create
- * and hetcomm_communicator_rebuild, on the thread that makes that call. They return a status. If
- * put, get or allgather fails, creation ends with BOOTSTRAP_FAILED; TIMED_OUT of put or allgather
- * stays TIMED_OUT. |user_data| has to live until the bootstrap is destroyed. Keys are text of at
- * most 256 bytes, closed by NUL. Arguments are valid during the call only. */
+/* The caller provides the functions below. The library calls them inside
+ * hetcomm_communicator_create and hetcomm_communicator_rebuild, on the thread that makes that call.
+ * They return a status. If put, get or allgather fails, creation ends with BOOTSTRAP_FAILED, or
+ * with TIMED_OUT if put or allgather returned that. |user_data| has to live until the bootstrap is
+ * destroyed. Keys are text of at most 256 bytes, closed by NUL. Arguments are valid during the call
+ * only. */
 
-/* Stores |size| bytes under |key|, for all ranks to see. A bootstrap puts a key once. */
+/* Stores |size| bytes under |key|, for all ranks to read. A bootstrap stores each key only once. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_put_t)(void* user_data, const char* key,
                                                     const void* value, size_t size);
 
-/* Waits up to |timeout_ns| until somebody has put |key|, and gives its value. |*inout_size| is the
+/* Waits up to |timeout_ns| until a rank has put |key|, and gives its value. |*inout_size| is the
  * room in |value| on entry, and the size of the value on return. When the room is too small the
  * function copies nothing and returns OK with the size that is needed. It returns TIMED_OUT when
  * the key did not appear. */
@@ -80,8 +83,8 @@ typedef hetcomm_status_t (*hetcomm_bootstrap_get_many_t)(void* user_data, size_t
 typedef hetcomm_status_t (*hetcomm_bootstrap_delete_key_t)(void* user_data, const char* key);
 
 /* Gathers |size| bytes of every rank, in rank order, into |out_values|, which has room for |size|
- * times the number of ranks. All ranks call it in the same order, with the same |size|. It has its
- * own time limit: that of the communicator's creation does not reach it. */
+ * times the number of ranks. All ranks call it in the same order, with the same |size|. The
+ * function needs a time limit of its own, since the library does not pass one to it. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_allgather_t)(void* user_data, const void* value,
                                                           size_t size, void* out_values);
 
@@ -92,44 +95,46 @@ typedef struct hetcomm_bootstrap_options {
   int32_t rank;
   /* Number of ranks, from 1 to 65536. */
   int32_t size;
-  /* Stores a value. It comes together with |get|. NULL: |allgather| is given, or |size| is 1. */
+  /* Stores a value. Set both |put| and |get|, or neither. They may be NULL if |allgather| is set,
+   * or if |size| is 1. */
   hetcomm_bootstrap_put_t put;
-  /* Reads a value. It comes together with |put|. */
+  /* Reads a value. NULL if |put| is NULL. */
   hetcomm_bootstrap_get_t get;
-  /* Gathers values; it is used instead of |put| and |get| when all are given. NULL: |put| and |get|
-   * are given, or |size| is 1. */
+  /* Gathers values. If it is set, the library uses it instead of |put| and |get|. It may be NULL if
+   * |put| and |get| are set, or if |size| is 1. */
   hetcomm_bootstrap_allgather_t allgather;
   /* Passed to all the functions. */
   void* user_data;
-  /* Job secret, of |secret_size| bytes. Copied. NULL: HETCOMM_SECRET or HETCOMM_SECRET_FILE, else a
-   * random key that rank 0 hands out through |put| or |allgather|, which is as safe as they are. */
+  /* Job secret, of |secret_size| bytes. Copied. NULL: the secret is HETCOMM_SECRET or
+   * HETCOMM_SECRET_FILE. If neither is set, rank 0 hands out a random key through |put| or
+   * |allgather|, which is only as safe as these functions. */
   const void* secret;
   /* Length of |secret| in bytes; 0 with a NULL |secret|. */
   size_t secret_size;
   /* Reads several values at once, which saves round trips where |put| and |get| are used. NULL:
    * |get| reads them one by one. */
   hetcomm_bootstrap_get_many_t get_many;
-  /* Removes the random key once all ranks have it; rank 0 calls it, where |put| and |get| are used.
-   * NULL: the key stays in the store. */
+  /* Removes the random key once all ranks have it. Only rank 0 calls it, and only if |put| and
+   * |get| are used. NULL: the key stays in the store. */
   hetcomm_bootstrap_delete_key_t delete_key;
 } hetcomm_bootstrap_options_t;
 
-/* Makes a bootstrap of the caller's own functions. |options| must not be NULL. No function is
- * called yet.
- *   INVALID_ARGUMENT   |rank| or |size| is out of its range, |put| and |get| do not come together,
- *                      there are several ranks and no way to exchange, |secret| and |secret_size|
- *                      do not fit together, or the secret file is empty.
+/* Makes a bootstrap from the caller's own functions. |options| must not be NULL. The call does not
+ * call these functions yet.
+ *   INVALID_ARGUMENT   |rank| or |size| is out of its range, only one of |put| and |get| is set,
+ *                      there are several ranks and no function to exchange values, |secret| and
+ *                      |secret_size| do not fit together, or the secret file is empty.
  *   PERMISSION_DENIED  There are several ranks and no secret, and HETCOMM_REQUIRE_SECRET or
- *                      HETCOMM_REQUIRE_TLS is on: the library does not protect what goes through
- *                      the functions. Or the secret file may not be read.
+ *                      HETCOMM_REQUIRE_TLS is on: the library cannot protect what goes through the
+ *                      functions. Or the secret file may not be read.
  *   NOT_FOUND          The secret file does not exist.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_callbacks(
     hetcomm_context_t* context, const hetcomm_bootstrap_options_t* options,
     hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
-/* Gives this process's rank and the number of ranks: those of the launch, until a rebuild with
- * shrink leaves some out. It must not run beside such a rebuild. [any-thread] */
+/* Gives this process's rank and the number of ranks. They are those of the launch, until a rebuild
+ * with shrink leaves some ranks out. The call must not run beside such a rebuild. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_rank(
     const hetcomm_bootstrap_t* bootstrap, int32_t* out_rank, int32_t* out_size) HETCOMM_NOEXCEPT;
 

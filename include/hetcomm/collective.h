@@ -2,16 +2,16 @@
  *
  * Every rank of the communicator (or of the list in the options) calls the same operations with the
  * same arguments in the same order. Operations on different lists, and on different communicators,
- * are not ordered with each other. All are asynchronous: the buffers belong to the operation until
- * its request has completed. Any operation may wait for all of its ranks. The order in which
- * elements are reduced depends on ranks, size and algorithm only, so that all ranks get the same
- * bits, in every run.
+ * are not ordered with each other. All operations are asynchronous: the buffers belong to the
+ * operation until its request has completed. Any operation may wait for all of its ranks. The order
+ * in which elements are reduced depends only on ranks, size and algorithm. So all ranks get the
+ * same bits, in every run.
  *
- * Shapes. n is the number of ranks that take part, r is this rank's place among them, and |x| is
- * the length of buffer x, a whole number of elements. A buffer that has one part for each rank has
- * them in the order of the ranks. In place means that two buffers may be one. A call whose buffers
- * to send and to receive into overlap in another way gets INVALID_ARGUMENT, where they are in
- * memory that the host reaches or in one memory handle.
+ * Shapes. n is the number of ranks that take part, r is this rank's index among them, and |x| is
+ * the length of buffer x, which is a whole number of elements. A buffer with one part for each rank
+ * has the parts in the order of the ranks. The column "in place" says which two buffers may be the
+ * same. If send and receive buffers overlap in another way, the call returns INVALID_ARGUMENT. It
+ * compares buffers in memory that the host can access, and buffers in one memory handle.
  *
  *   operation        lengths                                 in place
  *   broadcast        |buffer| alike on all ranks
@@ -23,38 +23,40 @@
  *   gather           at the root |recv| = n * |send|         at the root, send is part r of recv
  *   scatter          at the root |send| = n * |recv|         at the root, recv is part r of send
  *
- * The forms with "v" take an array of n buffers, of any lengths, instead of the one with parts. The
- * buffer of this rank in it is as long as its counterpart: |recvs[r]| = |send| where recvs is an
- * array, |sends[r]| = |recv| where sends is one, and |recvs[r]| = |sends[r]| in alltoallv. In place
- * is as above, with buffer r for part r. Arrays are copied. Buffers may lie on any devices,
- * different ones on different ranks.
+ * The functions with "v" at the end of their names take an array of n buffers, of any lengths,
+ * instead of the buffer with parts. This rank's buffer in the array is as long as its counterpart:
+ * |recvs[r]| = |send| where recvs is an array, |sends[r]| = |recv| where sends is one, and
+ * |recvs[r]| = |sends[r]| in alltoallv. The rule for "in place" is as above, with buffer r for part
+ * r. Arrays are copied. Buffers may lie on any devices, different ones on different ranks.
  *
- * Mismatches. A rank whose own lengths do not fit together gets INVALID_ARGUMENT from the call,
- * which then does not count: it may call again, and the others wait for that, or until
+ * Mismatches. If a rank's own lengths do not fit together, its call returns INVALID_ARGUMENT and
+ * does not count. The rank may call again. The others wait for that, or until
  * hetcomm_collective_refuse tells them. Ranks whose arguments differ from each other (operation,
  * order, size, type, operator, factor, root, algorithm, flags, lengths of parts) get the outcome
  * MISMATCH, with a text that says which rank differs in what. In alltoallv, gatherv and scatterv a
- * receiver compares the length of each part with what the sender sends. HETCOMM_COLLECTIVE_CHECK=0,
- * set on all ranks, turns the comparison of arguments off; then a mismatch has no defined result.
+ * receiver compares the length of each part with the length that the sender sends.
+ * HETCOMM_COLLECTIVE_CHECK=0, set on all ranks, turns the comparison of arguments off; then a
+ * mismatch has no defined result.
  *
- * A rank that does not wait for the others in an operation may end it with OK before they have made
- * their calls, and so where they make other ones. That is the root of a broadcast or scatter, a
- * rank that is not the root of a reduce or gather, and a rank between them in a tree. A rank takes
- * data only from ranks that have made the same calls so far. So after calls that differ, the next
- * operation that waits for all ranks (barrier, allreduce, allgather, reduce_scatter, alltoall,
- * split of a communicator) ends with MISMATCH on every rank. The ranks that find the difference
- * fail the collective operations on all ranks, without waiting for a further call. The length of a
- * part of alltoallv, gatherv or scatterv is known to two ranks, and a difference comes out with its
- * data: what was called before that may end with OK. Where no call follows, the log says what was
- * found when the communicator is destroyed.
+ * Some ranks do not wait for all others in an operation: the root of a broadcast or scatter, the
+ * other ranks of a reduce or gather, and ranks between root and leaves in a tree. Such a rank may
+ * end the operation with OK before the others have made their calls, even if these turn out to be
+ * different. A rank takes data only from ranks that have made the same calls so far. After calls
+ * that differ, the next operation that waits for all ranks (barrier, allreduce, allgather,
+ * reduce_scatter, alltoall, split of a communicator) therefore ends with MISMATCH on every rank.
+ * The ranks that find the difference fail the collective operations on all ranks, without waiting
+ * for a further call. In alltoallv, gatherv and scatterv only two ranks know the length of a part.
+ * They find a difference when the data arrives, and operations that were called earlier may end
+ * with OK. If no call follows, the log reports the difference when the communicator is destroyed.
  *
- * Failures. An operation that fails on one rank, by a mismatch, its deadline, the loss of a rank, a
- * cancel or for want of memory, fails the collective operations of the communicator on all ranks:
- * those under way end, and later ones end at once, with a text that names operation, rank, status
- * and reason. The operation has its own status on the rank where it failed first. All others have
- * MISMATCH or PEER_LOST where that is the reason, and ABORTED where it is another one. Messages and
- * one-sided operations go on. What an operation that failed has left in its receive buffers is not
- * defined, and in place that holds for what it was to send.                                      */
+ * Failures. If an operation fails on one rank, because of a mismatch, its deadline, the loss of a
+ * rank, a cancel or a lack of memory, all ranks are affected. The collective operations of the
+ * communicator fail on all of them. Pending ones end, and later ones end at once, with a text that
+ * names operation, rank, status and reason. On the rank where it failed first, the operation has
+ * its own status. All others end with MISMATCH or PEER_LOST if that is the reason, and otherwise
+ * with ABORTED. Messages and one-sided operations continue. After a failed operation the contents
+ * of its receive buffers are undefined. If it was in place, the data to send is undefined as
+ * well. */
 #ifndef HETCOMM_COLLECTIVE_H_
 #define HETCOMM_COLLECTIVE_H_
 
@@ -69,20 +71,20 @@ extern "C" {
 enum {
   /* Scan only: excludes this rank's elements. |recv| of the first rank is unchanged. */
   HETCOMM_COLLECTIVE_EXCLUSIVE = 1,
-  /* Barrier only: at the deadline the first rank says who is missing. */
+  /* Barrier only: if the deadline passes, the first rank's text names a missing rank. */
   HETCOMM_COLLECTIVE_MONITORED = 2,
-  /* Barrier only, together with MONITORED: all missing ranks are named and not one alone. */
+  /* Barrier only, together with MONITORED: the text names all missing ranks. */
   HETCOMM_COLLECTIVE_WAIT_ALL = 4
 };
 
 typedef struct hetcomm_collective_options {
   /* The caller sets it to sizeof(hetcomm_collective_options_t). */
   size_t struct_size;
-  /* Deadline of the operation, counted from its submission. 0: HETCOMM_TIMEOUT, which is 30 minutes
+  /* Time limit of the operation, from its submission. 0: HETCOMM_TIMEOUT, which is 30 minutes
    * unless set. */
   uint64_t timeout_ns;
-  /* Ranks of the communicator that take part, this one among them, each once. Roots and parts are
-   * counted by the place in this list. NULL: all ranks take part, in their order. */
+  /* Ranks of the communicator that take part, each once, this rank included. Roots and parts are
+   * numbered by the position in this list. NULL: all ranks take part, in their order. */
   const int32_t* ranks;
   /* Length of |ranks|; 0 where that is NULL. */
   size_t rank_count;
@@ -91,14 +93,14 @@ typedef struct hetcomm_collective_options {
   const char* algorithm;
   /* Factor of PREMUL_SUM; other operators ignore it. */
   double factor;
-  /* HETCOMM_COLLECTIVE_*. */
+  /* Any of HETCOMM_COLLECTIVE_*, combined by or. */
   uint32_t flags;
   /* Has to be 0. */
   uint32_t reserved;
   /* The operation starts when this group is started. NULL: it starts at once. */
   hetcomm_group_t* group;
-  /* The operation starts after what this stream holds, and the stream waits for it
-   * (hetcomm/stream.h). NULL: it is in no stream's order. */
+  /* The operation starts after the work that this stream holds, and later work in the stream waits
+   * for it (hetcomm/stream.h). NULL: the operation is not in a stream. */
   hetcomm_stream_t* stream;
 } hetcomm_collective_options_t;
 
@@ -114,12 +116,14 @@ typedef struct hetcomm_collective_options {
  *                     longer than 2^64 - 1 bytes.
  *   UNSUPPORTED       The operation has no such algorithm (the text names those that it has), or
  *                     the operator is not defined for the type.
- * All else is the status in the completion record: OK, MISMATCH, TIMED_OUT, CANCELLED, PEER_LOST,
- * UNREACHABLE, ABORTED, OUT_OF_MEMORY, UNSUPPORTED (this list of ranks cannot be told from another
- * one that was used before), or that of a device that failed.
+ * All other outcomes are in the status of the completion record: OK, MISMATCH, TIMED_OUT,
+ * CANCELLED, PEER_LOST, UNREACHABLE, ABORTED, OUT_OF_MEMORY, or the status of a device that failed.
+ * UNSUPPORTED there means that the library cannot tell this list of ranks from another one that was
+ * used before.
  *
- * Threads may call them at once on different communicators and lists; on one, the calls of all
- * ranks have to come in one order, which is the caller's to see to. [any-thread] */
+ * Several threads may call these functions at once on different communicators and lists. For one
+ * communicator and list, the caller has to make the calls in the same order on all ranks.
+ * [any-thread] */
 
 /* Starts a barrier, which completes when all ranks have called it. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
@@ -147,7 +151,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_allreduce(
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts to copy |send| of every rank into its part of |recv| on all ranks. |recv| is n times as
- * long as |send|, and |send| is as long on all ranks. [any-thread] */
+ * long as |send|, and |send| has the same length on all ranks. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_allgather(
     hetcomm_communicator_t* communicator, hetcomm_buffer_t send, hetcomm_buffer_t recv,
     hetcomm_datatype_t datatype, const hetcomm_collective_options_t* options,
@@ -161,7 +165,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_allgatherv(
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts to reduce |send| of all ranks, element by element; part i of the result goes to |recv| of
- * rank i. |send| is n times as long as |recv|, and |recv| is as long on all ranks. [any-thread] */
+ * rank i. |send| is n times as long as |recv|, and |recv| has the same length on all ranks.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reduce_scatter(
     hetcomm_communicator_t* communicator, hetcomm_buffer_t send, hetcomm_buffer_t recv,
     hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
@@ -175,7 +180,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reduce_scatterv(
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts to copy part i of |send| of rank j into part j of |recv| of rank i, for each i and j.
- * |recv| is as long as |send|, on all ranks, and both have n parts of whole elements.
+ * |recv| and |send| have one length, the same on all ranks, and n equal parts of whole elements.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send, hetcomm_buffer_t recv,
@@ -183,15 +188,16 @@ hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send, he
                  hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts to copy |sends|[i] of rank j into |recvs|[j] of rank i, for each i and j. Both arrays have
- * n buffers. The buffer that one rank sends to another is as long as the one that the other
- * receives it into. [any-thread] */
+ * n buffers. Each buffer that a rank sends is as long as the buffer into which the other rank
+ * receives it. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_alltoallv(
     hetcomm_communicator_t* communicator, const hetcomm_buffer_t* sends,
     const hetcomm_buffer_t* recvs, hetcomm_datatype_t datatype,
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Starts to copy |send| of every rank into its part of |recv| of |root|. There |recv| is n times as
- * long as |send|, which is as long on all ranks. |recv| is ignored on other ranks. [any-thread] */
+/* Starts to copy |send| of every rank into its part of |recv| of |root|. |send| has the same length
+ * on all ranks, and |recv| of the root is n times as long. |recv| is ignored on other ranks.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_gather(
     hetcomm_communicator_t* communicator, int32_t root, hetcomm_buffer_t send,
     hetcomm_buffer_t recv, hetcomm_datatype_t datatype, const hetcomm_collective_options_t* options,
@@ -205,8 +211,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_gatherv(
     const hetcomm_buffer_t* recvs, hetcomm_datatype_t datatype,
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Starts to copy part i of |send| of |root| into |recv| of rank i, for each i. At the root |send|
- * is n times as long as |recv|, which is as long on all ranks. |send| is ignored on other ranks.
+/* Starts to copy part i of |send| of |root| into |recv| of rank i, for each i. |recv| has the same
+ * length on all ranks, and |send| of the root is n times as long. |send| is ignored on other ranks.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_scatter(
     hetcomm_communicator_t* communicator, int32_t root, hetcomm_buffer_t send,
@@ -221,21 +227,22 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_scatterv(
     hetcomm_buffer_t recv, hetcomm_datatype_t datatype, const hetcomm_collective_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Starts to reduce |send| of the ranks up to this one, this one included, element by element, into
- * |recv|. With HETCOMM_COLLECTIVE_EXCLUSIVE this rank's elements are left out. [any-thread] */
+/* Starts to reduce |send| of all ranks from the first up to and including this one, element by
+ * element, into |recv|. HETCOMM_COLLECTIVE_EXCLUSIVE leaves out this rank's elements.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_scan(
     hetcomm_communicator_t* communicator, hetcomm_buffer_t send, hetcomm_buffer_t recv,
     hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Tells the other ranks of the communicator that this rank refuses one collective call of all
- * ranks, for callers that check arguments before they call: the one that the others make next, or
- * have made and this rank has not. On them that call fails with MISMATCH and |reason|, of which 400
- * bytes are told and which may be NULL, and the collective operations of the communicator fail with
- * it. So nobody waits for the deadline. If all ranks refuse the same call, and go on with the same
- * one, nothing fails. Does not wait. A call that the library itself has rejected is not told to
- * anybody, since it may be made again. The function does nothing once the collective operations
- * have failed or the communicator was aborted. [any-thread] */
+/* Tells the other ranks of the communicator that this rank refuses one collective call, for callers
+ * that check arguments before they call. It is the next call that the others make, or one that they
+ * have made and this rank has not. On the other ranks that call fails with MISMATCH and |reason|,
+ * and so do the collective operations of the communicator, so that no rank waits for the deadline.
+ * |reason| may be NULL; at most 400 bytes of it are sent. If all ranks refuse the same call, and
+ * make the same call next, nothing fails. Does not wait. The library does not report a call that it
+ * has rejected itself, since that call may be made again. The function does nothing once the
+ * collective operations have failed or the communicator was aborted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_collective_refuse(
     hetcomm_communicator_t* communicator, const char* reason) HETCOMM_NOEXCEPT;
 

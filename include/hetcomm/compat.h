@@ -1,7 +1,7 @@
-/* Names that functions had before, and functions that libhetcomm_plan has taken over. A program
- * that uses them includes this header after <hetcomm/hetcomm.h>; it is not part of that one. The
- * library still exports them, so that a program that was linked with them runs. All go with version
- * 1.0. */
+/* Former names of functions, and functions that libhetcomm_plan has taken over. A program that uses
+ * them includes this header after <hetcomm/hetcomm.h>, which does not include it. The library still
+ * exports the functions, so that programs that were linked with them run. Version 1.0 removes all
+ * of them. */
 #ifndef HETCOMM_COMPAT_H_
 #define HETCOMM_COMPAT_H_
 
@@ -9,7 +9,8 @@
 
 #include <hetcomm/hetcomm.h>
 
-/* Before 0.2: every handle now ends with *_destroy, and no query has "get" in its name. */
+/* Names before version 0.2. Now every handle ends with *_destroy, and no query has "get" in its
+ * name. */
 #define hetcomm_device_get_info hetcomm_device_info
 #define hetcomm_memory_free hetcomm_memory_destroy
 #define hetcomm_remote_memory_get_info hetcomm_remote_memory_info
@@ -22,12 +23,12 @@
 extern "C" {
 #endif
 
-/* Now hetcomm_links_infer(), with one of HETCOMM_TOPOLOGY_* as |format|. [any-thread] */
+/* Replaced by hetcomm_links_infer(). |format| is one of HETCOMM_TOPOLOGY_*. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_link_model_infer(const char* measurements, int32_t format, size_t capacity, char* out_text,
                          size_t* out_size) HETCOMM_NOEXCEPT;
 
-/* Now hetcomm_links_rates(). [any-thread] */
+/* Replaced by hetcomm_links_rates(). [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_link_model_rates(const char* model, size_t count, const hetcomm_link_ends_t* transfers,
                          uint64_t* out_bytes_per_s) HETCOMM_NOEXCEPT;
@@ -40,15 +41,15 @@ typedef struct hetcomm_reshard_links {
   const char* model;
   /* The host of each rank in the model. */
   const char* const* hosts;
-  /* The NIC of each rank; NULL: the first of its host. */
+  /* The NIC of each rank. NULL: each rank has the first NIC of its host. */
   const char* const* nics;
   size_t rank_count;
 } hetcomm_reshard_links_t;
 
-/* Now hetcomm_draft_reshard(), which takes JSON. Makes a reshard plan without a communicator, and
- * writes it as hetcomm_reshard_describe() does. |links| NULL: nothing is known of the links; then
- * there is no forecast, and AUTO is BSR, or DIRECT for sums. |options| may be NULL; only strategy,
- * outer, slice_bytes and prove are looked at.
+/* Replaced by hetcomm_draft_reshard(), which takes JSON. Makes a reshard plan without a
+ * communicator, and writes it as hetcomm_reshard_describe() does. |links| NULL: the links are
+ * unknown. Then there is no forecast, and AUTO means BSR, or DIRECT for sums. |options| may be
+ * NULL; the function uses only strategy, outer, slice_bytes and prove.
  *   INVALID_ARGUMENT  As for hetcomm_reshard_create(), or the model is not a valid one.
  *   NOT_FOUND         The model lacks a host or a NIC of a rank.
  *   UNSUPPORTED       As for hetcomm_reshard_create().

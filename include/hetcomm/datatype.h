@@ -32,8 +32,8 @@ extern "C" {
   X(COMPLEX64, 15, 8)           \
   X(COMPLEX128, 16, 16)
 
-/* HETCOMM_BOOL to HETCOMM_COMPLEX128. The type has a fixed width, since the size of an enum is no
- * part of an ABI. */
+/* Holds HETCOMM_BOOL to HETCOMM_COMPLEX128. A fixed-width type, because the size of an enum may
+ * differ between compilers. */
 typedef int32_t hetcomm_datatype_t;
 enum {
 #define HETCOMM_DATATYPE_ENUM_(name, value, bytes) HETCOMM_##name = (value),
@@ -44,19 +44,19 @@ enum {
 
 /* Operators: X(name, value).
  *
- * SUM, PRODUCT     Sums and products of integers wrap around.
- * MIN, MAX         They give a NaN where an element is one. They are not defined for complex types.
- * AND, OR, XOR     They are defined for integers, bit by bit, and for BOOL.
- * AVERAGE          The sum divided by the number of ranks, of integers towards zero. It is not
+ * SUM, PRODUCT     Integers wrap around.
+ * MIN, MAX         The result is NaN if an element is. Not defined for complex types.
+ * AND, OR, XOR     Defined for integers, bit by bit, and for BOOL.
+ * AVERAGE          The sum divided by the number of ranks. Integers are rounded towards zero. Not
  *                  defined for BOOL.
- * PREMUL_SUM       The sum of options->factor times each rank's elements. It is not defined for
- *                  BOOL.
+ * PREMUL_SUM       The sum of options->factor times each rank's elements. Not defined for BOOL.
  *
  * In a collective operation all ranks get the same bits. SUM, PRODUCT, AVERAGE and PREMUL_SUM of
  * FLOAT16, BFLOAT16 and the FLOAT8 types are calculated in float32, in the order of ranks, and
  * rounded once: every algorithm, size and transport gives the same bits. The order in which FLOAT32
- * and wider types are summed depends on the algorithm. Which NaN a result is, and which of two
- * zeros, may depend on where it was calculated (HETCOMM_DEVICE_SUMS), alike on all ranks. */
+ * and wider types are summed depends on the algorithm. The host and the devices may give NaNs with
+ * different bits, and may choose differently between two zeros (HETCOMM_DEVICE_SUMS). All ranks get
+ * the same ones. */
 #define HETCOMM_REDUCTION_MAP(X) \
   X(SUM, 0)                      \
   X(PRODUCT, 1)                  \
@@ -68,7 +68,7 @@ enum {
   X(AVERAGE, 7)                  \
   X(PREMUL_SUM, 8)
 
-/* HETCOMM_REDUCE_SUM to HETCOMM_REDUCE_PREMUL_SUM. */
+/* Holds HETCOMM_REDUCE_SUM to HETCOMM_REDUCE_PREMUL_SUM. */
 typedef int32_t hetcomm_reduction_t;
 enum {
 #define HETCOMM_REDUCTION_ENUM_(name, value) HETCOMM_REDUCE_##name = (value),

@@ -8,11 +8,11 @@
  *
  * Errors     Every function that returns a status may return these. Comments name them only where
  *            they mean more than this.
- *              INVALID_ARGUMENT  A required pointer is NULL, a handle was destroyed or is no such
- *                                handle, a value is not one of its enumeration, or struct_size is
- *                                no size of the structure.
- *              UNSUPPORTED       An options structure sets a field that this library, an older
- *                                one, does not know.
+ *              INVALID_ARGUMENT  A required pointer is NULL, a handle is invalid or was destroyed,
+ *                                a value is not one of its enumeration, or struct_size is not the
+ *                                structure's size in any version.
+ *              UNSUPPORTED       An options structure sets a field that this library is too old to
+ *                                know.
  *              OUT_OF_MEMORY     Host memory is exhausted.
  *              FORKED            The handle belongs to the parent process.
  *              INTERNAL          The library has a bug.
@@ -33,19 +33,20 @@
  *
  * Queries    A query takes the object, then an index or a name, then its outputs. It does not
  *            communicate with other ranks.
- *              values      One output argument holds each value.
+ *              values      Each value has an output argument of its own.
  *              structures  The caller sets struct_size to the sizeof the structure. The library
  *                          writes that many bytes: fields that an older caller lacks are left out,
  *                          and fields that an older library lacks become 0.
- *              lists       The caller passes |capacity|, the entries that its array has room for,
- *                          and sets struct_size in the first entry, which counts for all. The
- *                          library writes at most |capacity| entries, then how many there are. A
- *                          NULL array with a |capacity| of 0 asks for the number alone.
+ *              lists       The caller passes |capacity|, the number of entries that its array has
+ *                          room for, and sets struct_size in the first entry, which counts for all.
+ *                          The library writes at most |capacity| entries, then their total number.
+ *                          A NULL array with a |capacity| of 0 asks only for the number.
  *              texts       |capacity| counts bytes with the closing NUL. The library cuts a longer
  *                          text, closes it, and writes the size that the whole text needs. A NULL
- *                          array with a |capacity| of 0 asks for the size alone.
- *              indices     Objects that a query numbers start at 0. OUT_OF_RANGE ends the list.
- *            hetcomm_memory_export alone does not cut: cut bytes would be of no use.
+ *                          array with a |capacity| of 0 asks only for the size.
+ *              indices     Objects are numbered from 0. A query of a number past the last object
+ *                          returns OUT_OF_RANGE.
+ *            hetcomm_memory_export never cuts its bytes, since cut bytes would be useless.
  *
  * Strings    Strings are UTF-8 and end with NUL. The library copies them before the call returns.
  *
@@ -65,7 +66,7 @@
  *            |user_data| has to live.
  *
  * Fork       A forked child may not use handles of its parent. Calls return FORKED, void functions
- *            do nothing, and a query that only reads what the handle holds may still answer.
+ *            do nothing, and a query that only reads what the handle holds may still succeed.
  *
  * C++        No exception crosses this boundary. */
 #ifndef HETCOMM_HETCOMM_H_

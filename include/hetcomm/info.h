@@ -14,11 +14,13 @@ extern "C" {
 /* Version of the binary interface. It changes only when an existing binary would stop working. */
 #define HETCOMM_ABI_VERSION 0
 
-/* Gives the version of the loaded library, such as "0.2.0". Static storage. [any-thread] */
+/* Returns the version of the loaded library, such as "0.2.0". The text is in static storage.
+ * [any-thread] */
 HETCOMM_API const char* hetcomm_version_string(void) HETCOMM_NOEXCEPT;
-/* Gives the HETCOMM_ABI_VERSION that the loaded library was built with. [any-thread] */
+/* Returns the HETCOMM_ABI_VERSION that the loaded library was built with. [any-thread] */
 HETCOMM_API uint32_t hetcomm_abi_version(void) HETCOMM_NOEXCEPT;
-/* Describes compiler, build type and sanitizers in one line. Static storage. [any-thread] */
+/* Describes compiler, build type and sanitizers in one line. The text is in static storage.
+ * [any-thread] */
 HETCOMM_API const char* hetcomm_build_string(void) HETCOMM_NOEXCEPT;
 
 /* A variable that configures hetcomm. Its texts are in static storage. */
@@ -29,7 +31,7 @@ typedef struct hetcomm_variable_info {
   const char* name;
   /* Default value as it would be written in the environment. */
   const char* default_value;
-  /* Meaning in one sentence, and the values that are allowed where that is a list or a range. */
+  /* Meaning in one sentence, followed by the allowed values if they are a list or a range. */
   const char* meaning;
 } hetcomm_variable_info_t;
 
@@ -37,9 +39,9 @@ typedef struct hetcomm_variable_info {
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_variable_describe(size_t index, hetcomm_variable_info_t* out_info) HETCOMM_NOEXCEPT;
 
-/* Gives the value that the variable |name|, with its prefix, has in |context|, as text. The value
- * of a secret is shown as "(set)". |*out_value| lives as long as the context. NOT_FOUND: there is
- * no such variable. [any-thread] */
+/* Gives the value, as text, that |context| uses for the variable |name|, which includes the prefix.
+ * The value of a secret is shown as "(set)". |*out_value| lives as long as the context. NOT_FOUND:
+ * there is no such variable. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_variable(
     hetcomm_context_t* context, const char* name, const char** out_value) HETCOMM_NOEXCEPT;
 
@@ -50,12 +52,12 @@ typedef struct hetcomm_transport_info {
   char name[16];
   /* 1: the transport can be used on this machine. 0: it cannot. */
   int32_t usable;
-  /* Reason why the transport cannot be used, or what it has found. Cut to fit, closed by NUL. */
+  /* Reason why the transport cannot be used, or a description of what the probe found. Cut to fit,
+   * closed by NUL. */
   char reason[200];
 } hetcomm_transport_info_t;
 
-/* Describes transport |index|, which is probed by the call. OUT_OF_RANGE: there is no such
- * transport. [any-thread] */
+/* Probes and describes transport |index|. OUT_OF_RANGE: there is no such transport. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_transport(
     hetcomm_context_t* context, size_t index, hetcomm_transport_info_t* out_info) HETCOMM_NOEXCEPT;
 

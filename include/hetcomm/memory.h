@@ -4,12 +4,12 @@
  * is a part of a memory, passed by value; every data call takes buffers.
  *
  * The library takes a plain pointer, in a buffer or as any other argument, for host memory. The CPU
- * may not touch the memory of most devices (host_accessible). Where the library would touch it
- * through a plain pointer it returns INVALID_ARGUMENT: name it with hetcomm_buffer_memory, or let
- * hetcomm_buffer_pointer find out where it lies. The library recognizes pointers into the memories
- * that were allocated or wrapped through the context, until they are freed. It does not know of
- * other device memory, so wrap that before its pointer gets to a data call. In a context without
- * device memory the check costs one comparison.                                                  */
+ * may not touch the memory of most devices (host_accessible). A call that would touch such memory
+ * through a plain pointer returns INVALID_ARGUMENT. Name such memory with hetcomm_buffer_memory, or
+ * let hetcomm_buffer_pointer find out where the pointer leads. The library recognizes pointers into
+ * memories that were allocated or wrapped through the context, until they are freed. It does not
+ * recognize other device memory, so wrap that before its pointer gets to a data call. In a context
+ * without device memory the check costs one comparison. */
 #ifndef HETCOMM_MEMORY_H_
 #define HETCOMM_MEMORY_H_
 
@@ -37,11 +37,10 @@ typedef struct hetcomm_device_info_t {
   char kind[16];
   /* Name for people, cut to fit, closed by NUL. */
   char name[64];
-  /* PCI address, such as "0000:3b:00.0", closed by NUL; empty where the device has none or does not
-   * tell. */
+  /* PCI address, such as "0000:3b:00.0", closed by NUL. Empty: the device has none or does not
+   * report it. */
   char pci_address[16];
-  /* NUMA node of the host near which the device says that it is, by the kernel's number; -1
-   * where it does not tell. */
+  /* Host NUMA node near the device, by the kernel's number. -1: the device does not report one. */
   int32_t numa_node;
   int32_t reserved; /* 0 */
 } hetcomm_device_info_t;
@@ -54,17 +53,20 @@ hetcomm_device_count(hetcomm_context_t* context, int32_t* out_count) HETCOMM_NOE
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_info(
     hetcomm_context_t* context, int32_t index, hetcomm_device_info_t* out_info) HETCOMM_NOEXCEPT;
 
-/* Adds a device for what a framework works with already, so that memory of it can be wrapped.
- * |native| is the framework's own object: for the kind "opencl" a cl_context, of which the first
- * device counts, and whose buffers are then the device's; for a kind that a plug-in brings what the
- * plug-in says. Gives the number of the device, which is there until the context is destroyed; the
- * same |native| gives the same number again. It may be called at any time, also while communicators
- * exist. What the library makes is its own, and nothing of the caller's changes. A cl_context is
- * retained; anything else that |native| is has to stay until the context is destroyed. Such a
- * device is equal to those of HETCOMM_DEVICES, but that a communicator chooses network interfaces
- * when it is created, by the devices of that moment: create it after the device.
- *   INVALID_ARGUMENT   |native| is NULL or no object of this kind. Not every vendor's OpenCL tells
- *                      a cl_context from its other objects: it may crash for one of these.
+/* Adds a device for an object that a framework already uses, so that memory of the device can be
+ * wrapped. |native| is that object. For the kind "opencl" it is a cl_context: the device is the
+ * context's first one, and the context's buffers are the device's memory. For a plug-in's kind the
+ * plug-in defines what |native| is. The call gives the number of the device, which exists until the
+ * context is destroyed. Another call with the same |native| gives the same number. The call may be
+ * made at any time, also while communicators exist. The library makes its own objects and changes
+ * none of the caller's. It retains a cl_context. The caller keeps any other |native| until the
+ * context is destroyed.
+ *
+ * Such a device works like those of HETCOMM_DEVICES, with one difference. A communicator chooses
+ * network interfaces by the devices that exist when it is created, so create it after the device.
+ *   INVALID_ARGUMENT   |native| is NULL or no object of this kind. Not every vendor's OpenCL can
+ *                      tell a cl_context from its other objects: it may crash when it is given one
+ *                      of these.
  *   NOT_FOUND          There is no such |kind|, or its run-time cannot be loaded.
  *   UNSUPPORTED        Devices of this kind are made from HETCOMM_DEVICES only.
  *   OUT_OF_RESOURCES   The context has HETCOMM_MAX_DEVICES devices.
@@ -75,11 +77,12 @@ hetcomm_device_from_native(hetcomm_context_t* context, const char* kind, void* n
 
 struct hetcomm_device;
 
-/* Adds a device that the caller brings: table and instance of hetcomm/device_plugin.h, whose
- * entries it fills as a plug-in does. Gives the number of the device, which is there until the
- * context is destroyed; that destroys the instance, too. After a failure it is still the caller's.
- * It may be called at any time, also while communicators exist. As with hetcomm_device_from_native,
- * it counts in the choice of network interfaces of communicators that are created later.
+/* Adds a device that the caller implements. |device| has a table and an instance
+ * (hetcomm/device_plugin.h), which the caller fills as a plug-in does. The call gives the number of
+ * the device. The device exists until the context is destroyed, which also destroys the instance.
+ * If the call fails, the instance still belongs to the caller. The call may be made at any time,
+ * also while communicators exist. Only communicators that are created later consider the device
+ * when they choose network interfaces.
  *   INVALID_ARGUMENT   The table's kind is one of the library's own.
  *   UNSUPPORTED        The table is of another version, or lacks an entry; the text says which.
  *   OUT_OF_RESOURCES   The context has HETCOMM_MAX_DEVICES devices.
@@ -88,68 +91,71 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_device_add(hetcomm_context_t* context, const struct hetcomm_device* device,
                    int32_t* out_device) HETCOMM_NOEXCEPT;
 
-/* Gives device |device| up, which hangs: its copies do not end, so that no operation that needs
- * them does. A deadline or a cancel does not end these either. |reason|, or NULL, stands in texts.
+/* Gives up device |device|, which hangs: its copies do not end, and neither do operations that need
+ * them. A deadline or a cancel does not end these operations either. |reason|, which may be NULL,
+ * appears in error texts.
  *
  * All pending operations that name memory of the device, or that wait for a stream of it, end with
- * DEVICE_LOST, soon after this call, and so do calls that wait for its copies. Other ranks hear of
- * it. Later calls that name the device are refused with DEVICE_LOST, but for collective operations
- * and redistributions, which other ranks count on: these end so. Other devices, and memory of the
- * host, go on. It cannot be taken back.
+ * DEVICE_LOST soon after this call. Calls that wait for its copies end the same way. Other ranks
+ * are told of these failures. Later calls that name the device are refused with DEVICE_LOST. Only
+ * collective operations and redistributions are accepted, since other ranks count on them, and then
+ * end with DEVICE_LOST. Other devices and host memory continue to work. The call cannot be undone.
  *
- * Copies that have begun may go on, and this is the one case in which the memory of an operation is
- * not quiet when it has ended:
+ * Copies that have begun may continue. This is the only case in which the memory of an operation
+ * may still be read or written after the operation has ended:
  *   - Memory of the device that the operation names must not be read, written or given back to the
- *     vendor until the process ends; nor memory of other devices of the vendor's to which this one
- *     copies. hetcomm_memory_destroy is called for it all the same, and gives the handle back.
- *   - Memory of the host is quiet, as after every operation: copies of devices go through the
- *     library's own, which is not used again before the copy has ended.
- * What a copy uses stays until it ends, if it ever does: memory of the library, allocations that
- * hetcomm_memory_destroy has got back already, vendors' objects, streams. If it has not ended when
- * the context is destroyed, that stays as long as the process, and so does the device.
+ *     vendor until the process ends. This also holds for memory of the vendor's other devices to
+ *     which this device copies. Call hetcomm_memory_destroy for it all the same, to give the handle
+ *     back.
+ *   - Host memory of the operation is safe to use, as after every operation. Devices copy from and
+ *     to host memory of the library only, which is not reused before the copy has ended.
+ * The library keeps everything that a copy uses until the copy ends: its own memory, allocations
+ * that hetcomm_memory_destroy has already taken back, vendors' objects, and streams. If the copy
+ * has not ended when the context is destroyed, these and the device stay until the process ends.
  *
- * A call of a vendor that does not return holds its thread, and cannot be ended by this.
- *   INVALID_ARGUMENT   The CPU touches the device's memory itself, as it does that of the host.
+ * If a function of the vendor does not return, its thread stays blocked: this call cannot end it.
+ *   INVALID_ARGUMENT   The CPU may touch the device's memory, as it may touch that of the host.
  *   OUT_OF_RANGE       There is no such device.
- * HETCOMM_DEVICE_TIMEOUT says when the log reports that a device hangs;
- * HETCOMM_DEVICE_TIMEOUT_ABANDON=on gives it up then. [any-thread] */
+ * HETCOMM_DEVICE_TIMEOUT sets the time after which the log reports that a device hangs.
+ * HETCOMM_DEVICE_TIMEOUT_ABANDON=on also gives up the device at that time. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_abandon(
     hetcomm_context_t* context, int32_t device, const char* reason) HETCOMM_NOEXCEPT;
 
-/* Most devices of a context, the host included. */
+/* Largest number of devices of a context, the host included. */
 #define HETCOMM_MAX_DEVICES 256
 
-/* Allocates |size_bytes| on device |device|. The contents are undefined. Host memory of this kind
- * is shared: a forked child sees what its parent writes, and the parent what the child writes.
- * With many vendors the call waits for streams that operations hold back (hetcomm/stream.h).
- * OUT_OF_RANGE: there is no such device. INVALID_ARGUMENT: |size_bytes| is 0. OUT_OF_MEMORY: the
- * device has no room. OUT_OF_RESOURCES: host memory of this kind is a file to the kernel, and the
- * process may not have such large ones (ulimit -f); hetcomm_memory_wrap takes memory of the
- * caller's own. [any-thread] */
+/* Allocates |size_bytes| on device |device|. The contents are undefined. Host memory from this
+ * call is shared with forked children: parent and child see what the other one writes. With many
+ * vendors the call waits for streams that operations hold back (hetcomm/stream.h). OUT_OF_RANGE:
+ * there is no such device. INVALID_ARGUMENT: |size_bytes| is 0. OUT_OF_MEMORY: the device has no
+ * room. OUT_OF_RESOURCES: host memory from this call is a file to the kernel, and the process may
+ * not have files of this size (ulimit -f). hetcomm_memory_wrap can then take memory of the caller's
+ * own. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t size_bytes,
                         hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
-/* Makes a memory of the |size_bytes| from |address| on, which is a host pointer, or an address or
- * handle of the device's vendor. The region stays the caller's: hetcomm_memory_destroy does not
- * free it, and it has to exist until then. A cl_mem is retained until then.
+/* Makes a memory of the |size_bytes| that begin at |address|, which is a host pointer, or an
+ * address or handle of the device's vendor. The region still belongs to the caller: it has to exist
+ * until hetcomm_memory_destroy, which does not free it. A cl_mem is retained until then.
  *   INVALID_ARGUMENT  |address| is NULL, |size_bytes| is 0, the device does not know the address,
  *                     or |device| is the host and the address is memory of another device. The text
- *                     names the rule.
+ *                     names the rule that the address breaks.
  *   UNSUPPORTED       The CPU may not read or write this memory, such as a cl_mem with
  *                     CL_MEM_HOST_NO_ACCESS.
  *   OUT_OF_RANGE      There is no such device, or the region ends past its allocation, or past the
  *                     address space.
- *   STALE_HANDLE      The memory was freed, where its device can tell.
+ *   STALE_HANDLE      The memory was freed. Not every device can tell.
  *   DEVICE_LOST, ...  The device failed.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address, uint64_t size_bytes,
                     hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
-/* Destroys the handle, and frees the region if hetcomm_memory_allocate gave it. It may wait, as
- * hetcomm_memory_allocate may. BUSY: a pending operation uses the memory, a prepared request names
- * it, or it is registered; then nothing has changed. NULL is accepted. [exclusive] */
+/* Destroys the handle, and frees the region if hetcomm_memory_allocate gave it. With many vendors
+ * the call waits for streams that operations hold back. BUSY: a pending operation uses the memory,
+ * a prepared request names it, or it is registered; then nothing has changed. NULL is accepted.
+ * [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_memory_destroy(hetcomm_memory_t* memory)
     HETCOMM_NOEXCEPT;
 
@@ -162,32 +168,32 @@ hetcomm_memory_size(const hetcomm_memory_t* memory, uint64_t* out_size_bytes) HE
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_address(const hetcomm_memory_t* memory, void** out_address) HETCOMM_NOEXCEPT;
 
-/* Copies |size_bytes| from host memory at |source| into |memory| at |offset|, and waits until that
- * is done; with some vendors also for streams that operations hold back. The call does not look for
- * operations on the range; the caller keeps them apart.
+/* Copies |size_bytes| from host memory at |source| into |memory| at |offset|, and waits until the
+ * copy has ended. With some vendors it also waits for streams that operations hold back. The call
+ * does not check whether operations use the range: the caller has to make sure that none does.
  * OUT_OF_RANGE: the range ends past the memory. INVALID_ARGUMENT: |source| is NULL, or is memory of
- * a device that the CPU may not touch. Another status: the device failed. [any-thread] */
+ * a device that the CPU may not touch. Another status: the device failed, and a part may have been
+ * copied. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset, const void* source,
                      uint64_t size_bytes) HETCOMM_NOEXCEPT;
 
-/* Copies |size_bytes| of |memory| at |offset| into host memory at |destination|, and waits until
- * that is done, as hetcomm_memory_write() does. OUT_OF_RANGE: the range ends past the memory.
- * INVALID_ARGUMENT: |destination| is NULL, or is memory of a device that the CPU may not touch.
- * Another status: the device failed, and a part may have been copied, as in
- * hetcomm_memory_write(). [any-thread] */
+/* Copies |size_bytes| of |memory| at |offset| into host memory at |destination|, and waits as
+ * hetcomm_memory_write() does. OUT_OF_RANGE: the range ends past the memory. INVALID_ARGUMENT:
+ * |destination| is NULL, or is memory of a device that the CPU may not touch. Another status: the
+ * device failed, and a part may have been copied. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
                     uint64_t size_bytes) HETCOMM_NOEXCEPT;
 
-/* A part of a memory. A call that takes buffers checks them: it returns OUT_OF_RANGE where one ends
- * past its memory, and INVALID_ARGUMENT where |memory| was freed or a plain pointer is NULL or
- * leads to memory of a device. A |length| of 0 is allowed, with any pointer. Frozen layout: it has
- * no struct_size and never grows. */
+/* A part of a memory. A call that takes buffers checks them. It returns OUT_OF_RANGE if a buffer
+ * ends past its memory. It returns INVALID_ARGUMENT if |memory| was freed, or if a plain pointer is
+ * NULL or leads to memory of a device. A |length| of 0 is allowed, with any pointer. Frozen layout:
+ * it has no struct_size and never grows. */
 typedef struct hetcomm_buffer {
-  /* The memory that the buffer is a part of. NULL: ordinary host memory. */
+  /* Memory that contains the buffer. NULL: ordinary host memory. */
   hetcomm_memory_t* memory;
-  /* Where the buffer begins in |memory|, in bytes. Its address, where |memory| is NULL. */
+  /* Offset of the buffer in |memory|, in bytes. If |memory| is NULL: the buffer's address. */
   uint64_t offset;
   /* Length in bytes. */
   uint64_t length;
@@ -196,9 +202,9 @@ typedef struct hetcomm_buffer {
 /* Makes a buffer of |length| bytes of ordinary host memory from |pointer| on. It costs nothing and
  * registers nothing. [any-thread]
  *
- * GCC hands a structure of this size on in 16-byte moves. If it were written member by member just
- * before, it would have to reach the cache before it can be read again, behind every store of an
- * earlier send. So GCC is given the first 16 bytes as one. */
+ * GCC passes a structure of this size in 16-byte moves. Such a move cannot read two separate 8-byte
+ * stores from the store buffer: it would wait until they, and all earlier stores, have reached the
+ * cache. So GCC is made to write the first 16 bytes with one store. */
 static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t length) {
   hetcomm_buffer_t buffer;
 #ifdef __cplusplus
@@ -218,20 +224,22 @@ static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t
   return buffer;
 }
 
-/* Makes a buffer of |length| bytes from |pointer| on, wherever that leads: into an allocation of
- * one of the context's devices, the library's or another's, or else to host memory, which is taken
- * for granted. Each kind of devices is asked once, however many devices it has; in a context
- * without other devices than the host that costs nothing. The buffer is good until the allocation
- * is freed, and belongs to nobody. Its data goes through the host; hetcomm_memory_wrap names memory
- * that network interfaces may reach. A handle such as a cl_mem counts as the pointer to its first
- * byte while a memory names it; before hetcomm_memory_wrap it is refused, as is any other object of
- * OpenCL's.
+/* Makes a buffer of |length| bytes from |pointer| on, and finds out to which memory |pointer|
+ * leads. It may lead into any allocation of one of the context's devices, even if the library did
+ * not make it. A pointer that belongs to no device is taken for host memory without a further
+ * check. The library queries each kind of device once, however many devices it has. In a context
+ * whose only device is the host the call costs nothing.
+ *
+ * The buffer is valid until the allocation is freed, and needs no release. Its data goes through
+ * the host: use hetcomm_memory_wrap for memory that network interfaces may reach directly. A handle
+ * such as a cl_mem counts as the pointer to its first byte while a memory names it. The call
+ * refuses other handles, and any other object of OpenCL.
  *   INVALID_ARGUMENT  |pointer| is NULL and |length| is not 0, or it is a vendor's handle that no
  *                     memory names.
  *   OUT_OF_RANGE      The range ends past its allocation, or past the address space.
- *   STALE_HANDLE      The memory was freed, where its device can tell.
- *   DEVICE_LOST, ...  A device cannot tell whether the pointer is its own; the text says which, and
- *                     why.
+ *   STALE_HANDLE      The memory was freed. Not every device can tell.
+ *   DEVICE_LOST, ...  A device cannot tell whether the pointer is its own; the text names the
+ *                     device and the reason.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_buffer_pointer(hetcomm_context_t* context, const void* pointer, uint64_t length,

@@ -19,45 +19,45 @@
 extern "C" {
 #endif
 
-/* An opaque handle: a slot and a generation, not an address to follow. A destroyed one is
- * recognized, so all functions below return STALE_HANDLE for it, however often its slot is used
- * again. */
+/* An opaque handle that encodes a slot and a generation; it is not an address. The library
+ * recognizes a destroyed handle: all functions below return STALE_HANDLE for it, however often its
+ * slot is reused. */
 typedef struct hetcomm_request hetcomm_request_t;
 
-/* Time limits are nanoseconds from the call. Each function says which default 0 means. */
+/* Time limits are in nanoseconds from the call. Each function says what 0 means. */
 #define HETCOMM_TIMEOUT_DEFAULT UINT64_C(0)
 /* The call drives communication once and does not wait. */
 #define HETCOMM_TIMEOUT_POLL UINT64_C(1)
 #define HETCOMM_TIMEOUT_INFINITE UINT64_C(0xffffffffffffffff)
 
-/* How an operation ended. Frozen layout: it has no struct_size and never grows. */
+/* Record of how an operation ended. Frozen layout: it has no struct_size and never grows. */
 typedef struct hetcomm_completion {
   /* OK, TRUNCATED, TIMED_OUT, CANCELLED, PEER_LOST, ABORTED and others; the functions that start
    * operations say which. */
   hetcomm_status_t status;
-  /* Rank of the sender, for a receive; -1 when no message was matched. This rank, for a send, a put
-   * and a collective operation. Not meaningful for a get and an atomic. */
+  /* Receive: rank of the sender, or -1 if no message was matched. Send, put and collective
+   * operation: this rank. Get and atomic: not meaningful. */
   int32_t source;
-  /* Tag of the message, for a send and a receive. 0 for other operations. */
+  /* Send and receive: tag of the message. Other operations: 0. */
   uint64_t tag;
-  /* Bytes that the sender sent, for a send and a receive. Bytes that were moved, for a one-sided
-   * operation. Length of all send buffers of this rank, for a collective operation. Not meaningful
-   * when the operation failed, but for TRUNCATED. */
+  /* Send and receive: bytes that the sender sent. One-sided operation: bytes that were moved.
+   * Collective operation: length of all send buffers of this rank. Not meaningful when the
+   * operation failed, except with TRUNCATED. */
   uint64_t bytes_sent;
-  /* Bytes that were delivered into the receive buffer, for a receive. Equal to bytes_sent, for a
-   * send and a one-sided operation. Length of all receive buffers of this rank, for a collective
-   * operation. Not meaningful when the operation failed, but for TRUNCATED. */
+  /* Receive: bytes that were written to the receive buffer. Send and one-sided operation: equal to
+   * bytes_sent. Collective operation: length of all receive buffers of this rank. Not meaningful
+   * when the operation failed, except with TRUNCATED. */
   uint64_t bytes_received;
-  /* Says what went wrong: operation, peer, transport and reason. "" when there is nothing to say.
-   * Borrowed until this thread's next hetcomm call. */
+  /* Text about what went wrong: operation, peer, transport and reason; "" if nothing did. Borrowed
+   * until this thread's next hetcomm call. */
   const char* text;
 } hetcomm_completion_t;
 
 /* Drives communication once and reports whether the operation has ended. PENDING: it still runs.
- * OK: it has ended, |*out_completion| says how, and the request is destroyed; a prepared one is
- * idle again. |out_completion| may be NULL. STALE_HANDLE: the request was destroyed, perhaps
- * because another thread has just reported it. INVALID_ARGUMENT: |request| is NULL, or was
- * prepared and not started. [any-thread] */
+ * OK: it has ended, and |*out_completion| says how. The request is then destroyed, or idle again if
+ * it was prepared. |out_completion| may be NULL. STALE_HANDLE: the request was destroyed, perhaps
+ * because another thread has just reported it. INVALID_ARGUMENT: |request| is NULL, or was prepared
+ * and not started. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_test(
     hetcomm_request_t* request, hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
@@ -71,13 +71,15 @@ hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
                      hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
 /* Waits until one of |count| requests has ended, reports it as hetcomm_request_test does, and
- * writes its place in the array to |*out_index|. Of several that have ended it reports any one. The
- * array is not changed: the caller replaces the reported entry, by NULL or by another request,
- * before it waits again. NULL entries are passed over. |out_completion| may be NULL. |timeout_ns|
- * is as for hetcomm_request_wait. A call that has to sleep looks at all |count| entries first, and
- * again when operations have ended that are not in the array. So to wait in this way for each of
- * many requests may take time that grows with the square of their number. hetcomm_request_wait for
- * one after the other does not, where the order does not matter.
+ * writes its place in the array to |*out_index|. If several have ended it reports any one of them.
+ * The array is not changed: the caller replaces the reported entry, by NULL or by another request,
+ * before it waits again. NULL entries are skipped. |out_completion| may be NULL. |timeout_ns| is as
+ * for hetcomm_request_wait.
+ *
+ * A call that has to sleep looks at all |count| entries first. It looks at them again whenever
+ * operations that are not in the array have ended. So the time to wait for many requests, one call
+ * for each, may grow with the square of their number. If the order does not matter, call
+ * hetcomm_request_wait for one request after the other: its cost does not grow this way.
  *   TIMED_OUT         None has ended; all requests stay valid.
  *   STALE_HANDLE      An entry was destroyed, such as the one that was reported last. The call may
  *                     report another entry instead, if one has ended.
@@ -91,9 +93,9 @@ hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests, uint6
                          size_t* out_index, hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
 /* Asks to end the operation with CANCELLED. It still completes exactly once, perhaps with its
- * normal outcome. Its memory is quiet when it has completed. A request that is complete, or idle,
- * is left as it is, and the call returns OK. STALE_HANDLE: the request was
- * destroyed. [any-thread] */
+ * normal outcome. Once it has completed, nothing uses its memory any more. The call changes nothing
+ * if the request is complete or idle, and returns OK. STALE_HANDLE: the request was destroyed.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 
@@ -104,9 +106,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_cancel(hetcomm_re
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 
-/* Gives the handle back without waiting. A running operation goes on and ends unseen; its buffers
- * stay in use until then. An operation that waits for its group is cancelled. STALE_HANDLE: the
- * request was destroyed before. NULL is accepted. [any-thread] */
+/* Destroys the request without waiting. A running operation continues, and its outcome is not
+ * reported; its buffers stay in use until it has ended. An operation that waits for its group is
+ * cancelled. STALE_HANDLE: the request was destroyed before. NULL is accepted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_destroy(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 

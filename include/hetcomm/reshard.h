@@ -11,13 +11,13 @@
  * and shapes have the slowest dimension first. A rank may be in the source, in the destination, in
  * both, or in neither.
  *
- * All ranks that are in a layout of a reshard plan create it alike, and start as many executions of
- * it. No rank waits for another when it creates one. An execution is asynchronous. It completes on
- * each rank when that rank's share is done: its destinations are there, and its sources may be
- * written again. Without the progress thread (hetcomm/context.h) nothing moves between this rank's
- * calls. An execution then goes on only while the rank is in a call of the library, and the ranks
- * that need it wait until the next call. When one of them has waited for a second, the log says so
- * once, at level info.
+ * All ranks that are in a layout of a reshard plan create the plan with the same arguments (some
+ * options may differ), and start the same number of executions of it. No rank waits for another
+ * when it creates a plan. An execution is asynchronous. It completes on each rank when that rank's
+ * share is done: its destinations are there, and its sources may be written again. Without the
+ * progress thread (hetcomm/context.h) nothing moves between this rank's calls. An execution then
+ * goes on only while the rank is in a call of the library, and the ranks that need it wait until
+ * the next call. When one of them has waited for a second, the log says so once, at level info.
  *
  * Order.
  *   - Executions of one reshard plan start in the order of their calls on every rank, whatever
@@ -34,30 +34,31 @@
  *     one held stream need a group.
  *
  * Differences. A reshard plan is made of integers only, and the same on all ranks and processors,
- * so the ranks do not exchange it. With the first execution a rank tells the ranks that it
- * exchanges messages with the tag, a number, and a hash of layouts, types and options. The number
- * counts the reshard plans that the two ranks have made with that tag. Where the other rank has
- * made another one in its place, both end with MISMATCH, and so do later executions. Where the
- * other rank has made none that fits, the rank waits, since it may still come. Reports of stalls,
- * and the text at the deadline, then say which ones the other rank has, and the status at the
- * deadline is MISMATCH.
+ * so the ranks do not exchange it. With its first execution of a plan, a rank tells each rank with
+ * which it exchanges messages the tag, a number, and a hash of layouts, types and options. The
+ * number counts the reshard plans that the two ranks have made with that tag. If the other rank has
+ * made a different plan in its place, both plans end with MISMATCH, and so do later executions. If
+ * the other rank has no plan that fits, the rank waits, since the plan may still come. Reports of
+ * stalls, and the text at the deadline, then list the plans that the other rank has, and the status
+ * at the deadline is MISMATCH.
  *
  * Labels. An execution may carry a label (step and micro_batch in its options), which the ranks
- * compare before data moves between them. Where two labels differ, both ranks end with MISMATCH,
- * the text has both labels, and the reshard plan ends. An execution without a label has the label
- * 0, 0. A rank does not tell that label, but compares it with the labels that it is told.
+ * compare before data moves between them. If two labels differ, both ranks end with MISMATCH, the
+ * text has both labels, and the reshard plan ends. An execution without a label has the label 0, 0.
+ * A rank does not send that label, but compares it with the labels that it receives.
  *
- * Failures. An execution that is refused, cancelled or late before any rank has sent data of it
- * ends alone, on all ranks that have a share in it: on this rank with its reason, on the others
- * with ABORTED, or MISMATCH where it was refused. The reshard plan goes on with the next execution;
- * after 8192 in a row that ended so it ends, too. Any other failure also ends the reshard plan: a
- * deadline or a cancel after data has moved, the loss of a rank, or a lack of memory. The execution
- * then fails on the ranks that have a share in it, with PEER_LOST or MISMATCH where that is the
- * reason, else with ABORTED. A rank whose own reshard plan is not one of two that differ gets
- * ABORTED, too. The text names the rank where it began, its status and its reason. Other executions
- * that are under way end with that reason, and later ones end at once. To go on, all ranks destroy
- * it and create another one. Where ranks were lost, hetcomm_reshard_rebuild() makes it again for
- * those that are left. */
+ * Failures. If an execution is refused, cancelled or late before any rank has sent data of it, only
+ * this execution ends, on all ranks that take part in it. It ends on this rank with its reason, and
+ * on the others with ABORTED, or with MISMATCH if it was refused. The reshard plan goes on with the
+ * next execution. After 8192 such executions in a row the plan ends, too.
+ *
+ * Any other failure also ends the reshard plan: a deadline or a cancel after data has moved, the
+ * loss of a rank, or a lack of memory. The execution then fails on the ranks that take part in it,
+ * with PEER_LOST or MISMATCH if that is the reason, and otherwise with ABORTED. If the plans of two
+ * ranks differ, the other ranks get ABORTED. The text names the rank where the failure began, its
+ * status and its reason. Other pending executions end with that reason, and later ones end at once.
+ * To go on, all ranks destroy the plan and create another one. After a loss of ranks,
+ * hetcomm_reshard_rebuild() makes the plan again for those that are left. */
 #ifndef HETCOMM_RESHARD_H_
 #define HETCOMM_RESHARD_H_
 
@@ -71,62 +72,66 @@ extern "C" {
 
 /* --- layouts ------------------------------------------------------------------------------- */
 
-/* The most dimensions of a tensor. */
+/* Largest number of dimensions of a tensor. */
 #define HETCOMM_MAX_DIMENSIONS 8
 
 /* A layout says which rank holds which boxes of a tensor, and where in its memory. It never
  * changes. */
 typedef struct hetcomm_layout hetcomm_layout_t;
 
-/* A box of the tensor that one rank holds, empty only where the tensor has no elements. Element i
- * (one index for each dimension, counted from the box's beginning) lies
- * offset + sum(i[d] * strides[d]) elements after the beginning of the rank's buffer. */
+/* A box of the tensor that one rank holds. It is empty only if the tensor has no elements. Element
+ * i (one index for each dimension, counted from the box's beginning) lies offset + sum(i[d] *
+ * strides[d]) elements after the beginning of the rank's buffer. */
 typedef struct hetcomm_part {
   int32_t rank;
-  /* The number of the replica. All parts with one number hold the tensor once. */
+  /* The number of the replica. Replica 0 holds the whole tensor; others may hold parts of it. No
+   * replica holds an element twice. */
   uint32_t copy;
-  /* The number of the term, where the tensor is a sum (hetcomm_reshard_tensor_t); else 0. */
+  /* The number of the term, if the tensor is a sum (hetcomm_reshard_tensor_t); otherwise 0. */
   uint32_t term;
   /* Has to be 0. */
   uint32_t reserved;
   uint64_t begin[HETCOMM_MAX_DIMENSIONS];
-  uint64_t end[HETCOMM_MAX_DIMENSIONS]; /* the first index beyond */
+  uint64_t end[HETCOMM_MAX_DIMENSIONS]; /* one past the last index */
   uint64_t offset;
   /* All 0: the box is dense and in C order. */
   uint64_t strides[HETCOMM_MAX_DIMENSIONS];
 } hetcomm_part_t;
 
-/* How one axis of a mesh of ranks cuts a tensor, as PyTorch's placements do. Axes act from the
- * first to the last. */
+/* How one axis of a mesh of ranks cuts a tensor, as PyTorch's placements do. The axes are applied
+ * from the first to the last. */
 enum {
-  /* All ranks along the axis hold the same. */
+  /* All ranks along the axis hold the same elements. */
   HETCOMM_PLACEMENT_REPLICATE = 0,
   /* Rank i along the axis holds piece i of the dimension. */
   HETCOMM_PLACEMENT_SHARD = 1,
-  /* The dimension is cut in twice as many pieces as ranks, and rank i holds piece i from the
-   * beginning and piece i from the end: context parallelism with causal attention. */
+  /* The dimension is cut into twice as many pieces as ranks. Rank i holds piece i from the
+   * beginning and piece i from the end, as for context parallelism with causal attention. */
   HETCOMM_PLACEMENT_ZIGZAG = 2,
-  /* The dimension is cut in |split| pieces and each of these in as many as there are ranks; rank
-   * i holds piece i of each. That is as if a later axis with |split| ranks had cut the dimension
-   * first (_StridedShard of PyTorch). */
+  /* The dimension is cut into |split| pieces, and each of these into as many as there are ranks;
+   * rank i holds piece i of each. The result is as if a later axis with |split| ranks had cut the
+   * dimension first (_StridedShard of PyTorch). */
   HETCOMM_PLACEMENT_STRIDED_SHARD = 3,
-  /* The tensor is the sum of what the ranks along the axis hold. */
+  /* The tensor is the sum of the tensors that the ranks along the axis hold. */
   HETCOMM_PLACEMENT_PARTIAL = 4,
-  /* The tensor is that sum divided by the number of ranks along the axis. */
+  /* The tensor is the average of the tensors that the ranks along the axis hold. */
   HETCOMM_PLACEMENT_AVERAGE = 5
 };
 typedef struct hetcomm_placement {
   int32_t kind; /* one of HETCOMM_PLACEMENT_* */
   uint32_t dimension;
   uint64_t split; /* STRIDED_SHARD: at least 1; other kinds ignore it */
-  /* SHARD: elements of each rank along the axis, which may be 0; NULL: equal pieces. */
+  /* SHARD: the number of elements of each rank along the axis, which may be 0. NULL: equal
+   * pieces. */
   const uint64_t* sizes;
 } hetcomm_placement_t;
 
-/* How a dimension is cut that the pieces do not divide, where no sizes are given. */
+/* How a dimension is cut if its length is not a multiple of the number of pieces, and no sizes are
+ * given. */
 enum {
   HETCOMM_UNEVEN_REFUSE = 0,
-  /* Pieces of the quotient rounded up while there are elements, then empty ones (torch.chunk). */
+  /* Each piece has the quotient rounded up, as long as elements are left. The last pieces may be
+   * shorter or empty (torch.chunk). */
   HETCOMM_UNEVEN_CEIL = 1
 };
 
@@ -163,7 +168,7 @@ typedef struct hetcomm_degrees {
   /* The order in which the ranks are numbered, slowest first: a permutation of "dct". NULL: "dct".
    */
   const char* order;
-  /* 1: context parallelism by pairs of pieces, for causal attention. */
+  /* 1: context parallelism by pairs of pieces, for causal attention (HETCOMM_PLACEMENT_ZIGZAG). */
   int32_t zigzag;
   /* Has to be 0. */
   uint32_t reserved;
@@ -171,20 +176,20 @@ typedef struct hetcomm_degrees {
 
 /* Makes a layout of a tensor of |dimensions| dimensions and |shape| from boxes. A single number has
  * 0 dimensions, and is treated as one dimension of one element. A tensor with a dimension of 0
- * needs no boxes. The arrays are copied. |options| may be NULL. Boxes of one rank may lie over each
- * other in its memory: such a layout can be a source, and is refused as a destination.
- *   INVALID_ARGUMENT  The parts make no sense; the text names the first rank and box that does not
- *                     fit: a hole, an overlap, a box outside of the tensor, a rank that holds an
- *                     element twice, strides that let two elements of a box lie at one place.
+ * needs no boxes. The arrays are copied. |options| may be NULL. Boxes of one rank may overlap in
+ * its memory: such a layout can be a source, but not a destination.
+ *   INVALID_ARGUMENT  The parts are inconsistent. The text names the first rank and box that does
+ *                     not fit: a hole, an overlap, a box outside of the tensor, a rank that holds
+ *                     an element twice, or strides that put two elements of a box at one place.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_parts(
     size_t dimensions, const uint64_t* shape, const hetcomm_part_t* parts, size_t part_count,
     const hetcomm_layout_options_t* options, hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
 
-/* Makes a layout from a mesh with |axis_count| axes of |axes|[i] ranks, which |ranks| lists with
- * the last axis fastest, and a placement for each axis. The arrays are copied. |options| may be
- * NULL.
- *   INVALID_ARGUMENT  A rank is there twice, an axis has no ranks, a dimension does not exist or
+/* Makes a layout from a mesh of ranks, with one placement for each axis. The mesh has |axis_count|
+ * axes of |axes|[i] ranks. |ranks| lists its ranks, with the last axis fastest. The arrays are
+ * copied. |options| may be NULL.
+ *   INVALID_ARGUMENT  A rank is there twice, an axis has no ranks, or a dimension does not exist or
  *                     cannot be cut; the text names the axis.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_mesh(
@@ -192,9 +197,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_mesh(
     const int32_t* ranks, const hetcomm_placement_t* placements,
     const hetcomm_layout_options_t* options, hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
 
-/* Makes a layout of activations of |batch| samples, |sequence| tokens and |hidden| features on
- * data * context * tensor |ranks|. INVALID_ARGUMENT: |rank_count| is another number, or a degree
- * does not divide. [any-thread] */
+/* Makes a layout of activations of |batch| samples, |sequence| tokens and |hidden| features. There
+ * are data times context times tensor |ranks|. INVALID_ARGUMENT: |rank_count| is not that product,
+ * or a degree does not divide its dimension. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_degrees(
     uint64_t batch, uint64_t sequence, uint64_t hidden, const hetcomm_degrees_t* degrees,
     const int32_t* ranks, size_t rank_count, hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
@@ -205,24 +210,25 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_elements(
     const hetcomm_layout_t* layout, int32_t rank, uint64_t* out_elements) HETCOMM_NOEXCEPT;
 
 /* Makes the layout that is left when ranks were lost and the others have new numbers. |ranks|[r] is
- * the number that rank r has from now on, or -1: it is lost. Every rank that is left holds what it
- * held, in the same places; replicas stand in for what was lost.
+ * the new number of rank r, or -1 if it is lost. Every rank that is left holds what it held, in the
+ * same places. Replicas replace what was lost.
  *   PEER_LOST         Only lost ranks held some box; the text names the first one, and its rank.
- *   INVALID_ARGUMENT  A rank of the layout is not below |rank_count|; a number is below -1, or
- *                     there twice.
+ *   INVALID_ARGUMENT  A rank of the layout is not below |rank_count|, or a new number is below -1
+ *                     or there twice.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_layout_after_loss(const hetcomm_layout_t* layout, const int32_t* ranks, size_t rank_count,
                           hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
 
-/* Writes up to |capacity| of the parts that |rank| holds, or of all where |rank| is -1, to
- * |out_parts|, and their number to |*out_count|. [any-thread] */
+/* Writes up to |capacity| of the parts that |rank| holds, or of all parts if |rank| is -1, to
+ * |out_parts|, and their total number to |*out_count|. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_layout_parts(const hetcomm_layout_t* layout, int32_t rank, size_t capacity,
                      hetcomm_part_t* out_parts, size_t* out_count) HETCOMM_NOEXCEPT;
 
-/* Writes the layout as a table for people: a line for each part. |capacity| bytes of |out_text| are
- * used, with a closing NUL; |*out_size| becomes the size that all of it needs. [any-thread] */
+/* Writes the layout as a table for people, with one line for each part. Writes at most |capacity|
+ * bytes with the closing NUL to |out_text|, and the size that the whole text needs to |*out_size|.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_layout_describe(const hetcomm_layout_t* layout, size_t capacity, char* out_text,
                         size_t* out_size) HETCOMM_NOEXCEPT;
@@ -233,7 +239,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_layout_json(const hetcomm_layout_t* layout, size_t capacity, char* out_text,
                     size_t* out_size) HETCOMM_NOEXCEPT;
 
-/* Destroys the handle. Reshard plans that were made of the layout keep it. NULL is accepted.
+/* Destroys the handle. Reshard plans that were made from the layout keep it. NULL is accepted.
  * [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_destroy(hetcomm_layout_t* layout)
     HETCOMM_NOEXCEPT;
@@ -245,40 +251,46 @@ typedef struct hetcomm_reshard hetcomm_reshard_t;
 
 /* Strategies: how a tensor is moved. */
 enum {
-  /* The quickest of all by the link model of the communicator, which sends at most one copy over a
-   * link between clusters wherever that is possible. */
+  /* The strategy that is quickest by the link model of the communicator. It sends at most one copy
+   * over a link between clusters wherever that is possible. */
   HETCOMM_STRATEGY_AUTO = 0,
-  /* A message from each rank that holds something to each that needs it (HetAuto, strategy 1). */
+  /* Each rank that holds elements sends one message to each rank that needs them (HetAuto, strategy
+   * 1). */
   HETCOMM_STRATEGY_DIRECT = 1,
-  /* One rank of each side collects and hands out (HetAuto, strategy 2). */
+  /* One rank of the source collects the tensor, and one rank of the destination distributes it
+   * (HetAuto, strategy 2). */
   HETCOMM_STRATEGY_LEADER = 2,
-  /* Groups of ranks gather, exchange one by one and scatter (HetAuto, strategy 3). */
+  /* Groups of source ranks gather. One rank of each group sends to one rank of the destination,
+   * which scatters the data in its own group (HetAuto, strategy 3). */
   HETCOMM_STRATEGY_GATHER_P2P_SCATTER = 3,
-  /* Each receiver gets a piece of its own from another sender, and the receivers gather the rest
-   * among themselves (H2, section 5). */
+  /* Receivers that need the same data each get a different piece of it, and gather the rest among
+   * themselves (H2, section 5). */
   HETCOMM_STRATEGY_SENDRECV_ALLGATHER = 4,
-  /* Each piece from the best of those that hold it, balanced over all tensors (Hetu v2, 4.2). */
+  /* Each piece comes from the best of the ranks that hold it, balanced over all tensors (Hetu v2,
+   * 4.2). */
   HETCOMM_STRATEGY_BSR = 5
 };
 
-/* Conversions of numbers that are too large for FLOAT8_E4M3FN, which has no infinity. In other
- * types such a number becomes infinity. */
+/* Results of converting a number that is too large for FLOAT8_E4M3FN, which has no infinity. In
+ * other types such a number becomes infinity. */
 enum {
-  /* The largest number of its sign, infinities too, as in PyTorch 2.13. */
+  /* The largest number with the same sign. Infinities become that number, too, as in PyTorch
+   * 2.13. */
   HETCOMM_OVERFLOW_SATURATE = 0,
   /* NaN, as in collective operations. */
   HETCOMM_OVERFLOW_NAN = 1
 };
 
-/* A tensor that is to be moved. Elements are converted by the sender where the types differ:
- * between FLOAT32, FLOAT16, BFLOAT16 and FLOAT8_*, and between FLOAT64 and FLOAT32.
+/* A tensor that is to be moved. If the types differ, the sender converts the elements: between
+ * FLOAT32, FLOAT16, BFLOAT16 and FLOAT8_*, and between FLOAT64 and FLOAT32.
  *
- * A tensor with several terms becomes their sum where the destination has one term. The terms are
- * sent in the source's type and added in the order of their numbers: in FLOAT64 where one of both
- * types is that, in FLOAT32 where they are other floating-point types, and in their own type
- * otherwise. Integers wrap around, and BOOL is true where a term is. The sum is divided, if it is
- * an average, and rounded to the destination's type once. So strategies, slices and transports do
- * not change it. A sum that keeps its type overflows as in collective operations. */
+ * A tensor with several terms becomes their sum if the destination has one term. The terms are sent
+ * in the source's type and added in the order of their numbers. They are added in FLOAT64 if the
+ * source or destination type is FLOAT64, in FLOAT32 for other floating-point types, and otherwise
+ * in their own type. Integers wrap around, and BOOL is true if any term is. If the tensor is an
+ * average, the sum is divided. It is rounded to the destination's type once, so strategies, slices
+ * and transports do not change the result. A sum that keeps its type overflows as in collective
+ * operations. */
 typedef struct hetcomm_reshard_tensor {
   const hetcomm_layout_t* source;
   const hetcomm_layout_t* destination;
@@ -291,32 +303,34 @@ typedef struct hetcomm_reshard_options {
   size_t struct_size;
   /* One of HETCOMM_STRATEGY_*. */
   int32_t strategy;
-  /* Executions that can be under way at a time; 0: 1. */
+  /* Largest number of executions that are under way at a time. 0: 1. */
   uint32_t in_flight;
-  /* Tells reshard plans between the same ranks apart. Those with the same tag are joined in the
+  /* Distinguishes reshard plans between the same ranks. Those with the same tag are paired in the
    * order in which each rank created them. */
   uint64_t tag;
-  /* The number of bytes that messages have, about. A long tensor is cut in slices, which gather,
-   * travel and scatter one behind the other, and short tensors go together. 0: the library chooses.
- */
+  /* Approximate size of messages in bytes. A long tensor is cut into slices, which are gathered,
+   * sent and scattered one behind the other. Short tensors share messages. 0: the library
+   * chooses. */
   uint64_t slice_bytes;
-  /* GATHER_P2P_SCATTER: slabs of the first dimension; 0: the greatest common divisor of both sides'
-   * (HetAuto, section 5.2). */
+  /* GATHER_P2P_SCATTER: the number of slabs into which the first dimension is cut. 0: the greatest
+   * common divisor of the numbers of pieces into which the two layouts cut it (HetAuto, section
+   * 5.2). */
   uint64_t outer;
-  /* Host memory, in bytes, for messages that are packed or wait until they can be unpacked (in each
-   * direction), and for the sums of one slice before they are rounded. 0: 64 MiB. More is used only
-   * if a single message or slice needs it. Ranks may differ in this option. */
+  /* Host memory in bytes, in each direction, for messages that are packed or wait to be unpacked.
+   * It also bounds the memory for the sums of one slice before they are rounded. 0: 64 MiB. More is
+   * used only if a single message or slice needs it. Ranks may differ in this option. */
   uint64_t landing_bytes;
   /* 1: this rank proves the reshard plan of all ranks: every element of the destination is written
-   * once, from the right place. That takes as long as making it. The proof does not cover that the
-   * ranks never wait for each other in a ring: they cannot, since all of them make the moves in one
-   * order. Ranks may differ in this option. */
+   * once, from the right place. The proof takes as long as making the plan. It does not cover
+   * deadlocks, in which ranks wait for each other in a ring. They cannot happen, since all ranks
+   * make the moves in one order. Ranks may differ in this option. */
   int32_t prove;
   /* One of HETCOMM_OVERFLOW_*, for conversions of elements. */
   int32_t overflow;
   /* The weight with which this rank's sends share a network interface with queues and with other
-   * reshard plans that have a weight (hetcomm/queue.h). 0: they take no part in that sharing. At
-   * most HETCOMM_QUEUE_MAX_WEIGHT. Ranks may differ in this option. */
+   * reshard plans that have a weight (hetcomm/queue.h). 0: the sends take no part in that sharing,
+   * or have a weight of 1 if max_bytes_per_second is not 0. At most HETCOMM_QUEUE_MAX_WEIGHT. Ranks
+   * may differ in this option. */
   uint32_t weight;
   /* The highest rate at which this rank sends, in bytes per second. The ranks that it sends to get
    * shares of the rate in proportion to their bytes. 0: there is no limit. Ranks may differ in this
@@ -330,7 +344,8 @@ typedef struct hetcomm_reshard_options {
  *   INVALID_ARGUMENT  There are no tensors, shapes differ, types cannot be converted, the strategy
  *                     has no valid value, or two boxes of a destination overlap in the memory of a
  *                     rank (boxes that only interleave do not).
- *   OUT_OF_RANGE      A rank of a layout is not in the communicator; in_flight is above 1024.
+ *   OUT_OF_RANGE      A rank of a layout is not in the communicator, in_flight is above 1024, or
+ *                     the weight is above HETCOMM_QUEUE_MAX_WEIGHT.
  *   UNSUPPORTED       The strategy does not cover the layouts, BOOL would be averaged, or source
  *                     and destination keep several terms and divide by different numbers.
  * The text names the tensor, and the first rank and box that does not fit. [any-thread] */
@@ -353,19 +368,21 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
     size_t rank_count, hetcomm_reshard_t** out_reshard) HETCOMM_NOEXCEPT;
 
 /* Starts to move the tensors from |sources| to |destinations|, which have a buffer for each tensor,
- * in host or device memory. The buffer of a tensor of which this rank holds no part is ignored. An
- * array may be NULL where this rank holds no part at all. The buffers belong to the execution until
- * the request has completed. |options| may be NULL; the value of a notification is ignored. A call
- * that was rejected does not count, and no other rank hears of it: the caller may make it again, or
- * tell the others by hetcomm_reshard_refuse().
+ * in host or device memory. If this rank holds no part of a tensor, the tensor's buffer is ignored.
+ * If it holds no part of any tensor on one side, that array may be NULL. The buffers belong to the
+ * execution until the request has completed. |options| may be NULL; the value of a notification is
+ * ignored. A call that was rejected does not count, and no other rank is told: the caller may make
+ * it again, or tell the others by hetcomm_reshard_refuse().
  *
  * Sources may share memory. No element of a destination may lie where another element of a
  * destination, or an element of a source, lies. That holds within this execution, and between it
  * and other executions of |reshard| that are under way, unless both are in the order of one stream.
  * Elements count, not buffers: tensors may interleave in one buffer. An element that a rank has
- * before and after may stay in its place, unless it is converted or summed. Buffers are compared in
- * memory that the host reaches, and in one allocation of a device; memories that were wrapped count
- * as parts of theirs, but not buffers of OpenCL that are parts of others.
+ * before and after may stay in its place, unless it is converted or summed.
+ *
+ * The library compares buffers in memory that the host can access, and buffers in one allocation of
+ * a device. A wrapped memory counts as a part of its allocation. An OpenCL buffer that is a part of
+ * another one is not compared with that one.
  *   BUSY              |in_flight| executions are under way.
  *   INVALID_ARGUMENT  An array is missing, the options have flags, or a destination overlaps
  *                     another one or a source. The text names the tensors.
@@ -378,51 +395,53 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_start(
 
 /* Tells the other ranks that this rank refuses the next execution that it would start. It is for
  * callers that check arguments before they call. On the other ranks that execution ends with
- * MISMATCH and |reason|, of which 400 bytes are told and which may be NULL. On this rank it counts
- * as started. If all ranks refuse the same one, nothing fails. The call does not wait: without the
- * progress thread the others hear of it at this rank's next call that makes progress. It does
- * nothing once the reshard plan has ended. [any-thread] */
+ * MISMATCH and |reason|, which may be NULL and of which at most 400 bytes are sent. On this rank it
+ * counts as started. If all ranks refuse the same one, nothing fails. The call does not wait:
+ * without the progress thread the others hear of it at this rank's next call that makes progress.
+ * It does nothing once the reshard plan has ended. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_reshard_refuse(hetcomm_reshard_t* reshard, const char* reason) HETCOMM_NOEXCEPT;
 
-/* Gives the number of executions under way on this rank: those that are collected in a group, that
- * wait behind a stream, or that have started. [any-thread] */
+/* Gives the number of executions under way on this rank: those that are in a group, that wait for a
+ * stream, or that have started. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_reshard_pending(hetcomm_reshard_t* reshard, uint32_t* out_count) HETCOMM_NOEXCEPT;
 
-/* Waits until no execution is under way on this rank. Their requests still have to be waited for or
- * destroyed. |timeout_ns| 0: HETCOMM_TIMEOUT. TIMED_OUT: some are still under way. [any-thread] */
+/* Waits until no execution is under way on this rank. The caller still has to wait for their
+ * requests or destroy them. |timeout_ns| 0: HETCOMM_TIMEOUT. TIMED_OUT: some are still under way.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_reshard_drain(hetcomm_reshard_t* reshard, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
-/* Asks to end all executions under way on this rank with CANCELLED, as hetcomm_request_cancel.
- * Those of which no rank has sent data end alone. [any-thread] */
+/* Asks to end all executions under way on this rank with CANCELLED, as hetcomm_request_cancel does.
+ * If no rank has sent data of an execution, its end does not end the reshard plan. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_cancel(hetcomm_reshard_t* reshard)
     HETCOMM_NOEXCEPT;
 
-/* A reshard plan in numbers. */
+/* Figures of a reshard plan. */
 typedef struct hetcomm_reshard_facts_t {
   /* The caller sets it to sizeof(hetcomm_reshard_facts_t). */
   size_t struct_size;
-  /* How the first tensor is moved: one of HETCOMM_STRATEGY_* but AUTO. */
+  /* Strategy by which the first tensor is moved: one of HETCOMM_STRATEGY_* but AUTO. */
   int32_t strategy;
-  /* 1: all tensors are moved by this strategy. */
+  /* 1: all tensors are moved by |strategy|. */
   int32_t is_strategy_of_all;
-  /* The time of an execution over all ranks by the communicator's link model: the sum of the
-   * tensors' forecasts. 0: there is no model. */
+  /* Forecast of an execution's duration over all ranks, by the communicator's link model: the sum
+   * of the tensors' forecasts. 0: there is no model. */
   uint64_t forecast_ns;
   /* Bytes and messages that this rank sends and receives in an execution. */
   uint64_t bytes_sent;
   uint64_t bytes_received;
   uint64_t messages_sent;
   uint64_t messages_received;
-  /* Host memory of this rank that an execution needs besides landing_bytes, between hops. */
+  /* Host memory of this rank, in bytes, that an execution needs between hops, in addition to
+   * landing_bytes. */
   uint64_t scratch_bytes;
 } hetcomm_reshard_facts_t;
 
-/* Writes the facts of |reshard| to |*out_facts|, as many as struct_size has room for. It makes
- * the forecast anew if there is a link model.
- * INVALID_ARGUMENT: struct_size is 0 or not a size that this version knows. [any-thread] */
+/* Writes the facts of |reshard| to |*out_facts|, as many as struct_size has room for. If there is a
+ * link model, the call computes the forecast anew. INVALID_ARGUMENT: struct_size is 0 or not a size
+ * that this version knows. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_facts(
     hetcomm_reshard_t* reshard, hetcomm_reshard_facts_t* out_facts) HETCOMM_NOEXCEPT;
 
@@ -431,13 +450,13 @@ enum {
   HETCOMM_RESHARD_TEXT = 0, /* tables for people */
   HETCOMM_RESHARD_JSON = 1, /* steps, bytes, forecast and the strategies that were considered; an
                                array where there are several tensors */
-  /* A picture of who sends what to whom; for one tensor only. It goes with version 1.0:
-   * libhetcomm_plan draws it from the JSON. */
+  /* A picture of the ranks and the data that each sends to others, for one tensor only. Version 1.0
+   * removes this format: libhetcomm_plan draws the picture from the JSON. */
   HETCOMM_RESHARD_SVG = 2
 };
 
-/* Writes the reshard plan of all ranks in |format|, as hetcomm_layout_describe() writes a layout.
- * The call plans anew for that. [any-thread] */
+/* Writes the reshard plan of all ranks in |format|. |capacity|, |out_text| and |*out_size| are as
+ * for hetcomm_layout_describe(). The call makes the plan anew for all ranks. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_reshard_describe(hetcomm_reshard_t* reshard, int32_t format, size_t capacity,
                          char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;

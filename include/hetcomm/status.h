@@ -62,7 +62,7 @@ extern "C" {
   X(DEVICE_LOST, -60, "an accelerator or a network interface failed")                       \
   X(CONTEXT_FAILED, -80, "the context is unusable")
 
-/* The type has a fixed width, since the size of an enum is no part of an ABI. */
+/* A fixed-width type, because the size of an enum may differ between compilers. */
 typedef int32_t hetcomm_status_t;
 
 enum {
@@ -72,16 +72,17 @@ enum {
       HETCOMM_STATUS_FORCE_INT_ = 0x7fffffff
 };
 
-/* Gives the name of a status without its prefix, such as "PEER_LOST", and "UNKNOWN" for a value
- * that is none. Static storage. [any-thread] */
+/* Returns the name of a status without its prefix, such as "PEER_LOST". Returns "UNKNOWN" for a
+ * value that is not a status code. The text is in static storage. [any-thread] */
 HETCOMM_API const char* hetcomm_status_name(hetcomm_status_t status) HETCOMM_NOEXCEPT;
 
-/* Gives a one-line text for a status, such as "the deadline passed". Static
+/* Returns a one-line text for a status, such as "the deadline passed". The text is in static
  * storage. [any-thread] */
 HETCOMM_API const char* hetcomm_status_text(hetcomm_status_t status) HETCOMM_NOEXCEPT;
 
-/* Gives the text of the last call on this thread that failed, "" if there was none. A call that
- * succeeds leaves it as it is. Borrowed until this thread's next hetcomm call. [any-thread] */
+/* Returns the error text of this thread's last failed call, or "" if no call has failed. A call
+ * that succeeds does not change the text. Borrowed until this thread's next hetcomm call.
+ * [any-thread] */
 HETCOMM_API const char* hetcomm_last_error(void) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -11,19 +11,20 @@
 extern "C" {
 #endif
 
-/* Forms in which a function writes its answer. */
+/* Formats in which a function writes its result. */
 enum {
   HETCOMM_PLAN_TEXT = 0, /* lines of UTF-8 for people */
   HETCOMM_PLAN_JSON = 1, /* a JSON document for programs */
   HETCOMM_PLAN_SVG = 2   /* a picture: an SVG document */
 };
 
-/* Gives the version of the loaded library, such as "0.2.0". Static storage. [any-thread] */
+/* Returns the version of the loaded library, such as "0.2.0". The text is in static storage.
+ * [any-thread] */
 HETCOMM_API const char* hetcomm_plan_version_string(void) HETCOMM_NOEXCEPT;
 
-/* Gives the text of the last call of this library on this thread that failed, "" if there was none.
- * A call that succeeds leaves it as it is. Borrowed until this thread's next call of this library.
- * [any-thread] */
+/* Returns the error text of this thread's last failed call of this library, or "" if no call has
+ * failed. A call that succeeds does not change the text. Borrowed until this thread's next call of
+ * this library. [any-thread] */
 HETCOMM_API const char* hetcomm_plan_last_error(void) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus

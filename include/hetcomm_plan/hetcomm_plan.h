@@ -1,25 +1,25 @@
-/* hetcomm_plan: answers questions about links, layouts and reshard plans without a job.
+/* hetcomm_plan: analyses and draws machines, links, layouts and reshard plans, without a job.
  *
- * The library reads no file, no clock and no environment, and keeps nothing between two calls:
- * the same input gives the same bytes on every machine. It does not need libhetcomm. What
- * libhetcomm knows comes here as JSON: a machine (hetcomm_context_topology), a link model
- * (hetcomm_communicator_link_model), a layout (hetcomm_layout_json), a reshard plan
+ * The library reads no file, no clock and no environment, and keeps nothing between two calls: the
+ * same input gives the same bytes on every machine. It does not need libhetcomm. It takes as JSON
+ * what libhetcomm knows: a machine (hetcomm_context_topology), a link model
+ * (hetcomm_communicator_link_model), a layout (hetcomm_layout_json), or a reshard plan
  * (hetcomm_reshard_describe).
  *
- * Documents. Each says its "format" and "version". A document of another version is refused with
- * UNSUPPORTED, and a field that this version does not know with INVALID_ARGUMENT. The text names
- * the line of a syntax error, or the path of a wrong entry, such as "layouts.before.parts[2].rank".
- * Where a name is there twice in an object, the last one counts.
+ * Documents. Each document has a "format" and a "version". A document of another version is refused
+ * with UNSUPPORTED, and a field that this version does not know with INVALID_ARGUMENT. The text
+ * names the line of a syntax error, or the path of a wrong entry, such as
+ * "layouts.before.parts[2].rank". If an object has a name twice, the last entry counts.
  *
  * Texts. A function that writes a text uses |capacity| bytes of |out_text|, with the closing NUL.
  * |*out_size| becomes the size that the whole text needs, with its NUL. |out_text| may be NULL when
  * |capacity| is 0.
  *
- * Cost. A document of n entries may take time that grows with the square of n where it is made to,
- * and the moves of a plan are as many as its layouts make them. A service that takes documents of
- * strangers bounds their size, and the memory and time of the call.
+ * Cost. The time for a document of n entries may grow with the square of n if the document is made
+ * for that purpose. The number of moves of a plan depends on its layouts. A service that takes
+ * documents from strangers has to limit their size, and the memory and time of each call.
  *
- * All functions may be called by any thread. Errors are status codes, as in libhetcomm;
+ * Any thread may call any function. Errors are status codes, as in libhetcomm;
  * hetcomm_plan_last_error() gives the text. Every function may return OUT_OF_MEMORY. While the
  * version is 0.x, a minor version may change functions and documents. */
 #ifndef HETCOMM_PLAN_HETCOMM_PLAN_H_

@@ -1,4 +1,4 @@
-/* Machines: accelerators, NICs, and what lies between them. topology/README.md describes the
+/* Machines: accelerators, NICs, and the links between them. topology/README.md describes the
  * document. */
 #ifndef HETCOMM_PLAN_MACHINE_H_
 #define HETCOMM_PLAN_MACHINE_H_
@@ -9,12 +9,12 @@
 extern "C" {
 #endif
 
-/* Writes |machine|, a JSON document of at most 16 MiB such as hetcomm_context_topology() gives, in
- * |form|: a tree, a matrix of distances and a legend as TEXT, the document in order as JSON, the
- * tree as SVG. The NICs of accelerators and NUMA nodes are those that the document names. Where it
- * names none, they are chosen as libhetcomm does where no variable says otherwise.
- * INVALID_ARGUMENT: there is no such form, or the document is malformed. UNSUPPORTED: it is of
- * another version. [any-thread] */
+/* Writes |machine| in |form|. |machine| is a JSON document of at most 16 MiB, such as
+ * hetcomm_context_topology() gives. TEXT gives a tree, a matrix of distances and a legend. JSON
+ * gives the document in a fixed order. SVG gives the tree. The NICs of accelerators and NUMA nodes
+ * are those that the document names. If it names none, they are chosen as libhetcomm chooses
+ * without any variables set. INVALID_ARGUMENT: there is no such form, or the document is malformed.
+ * UNSUPPORTED: it is of another version. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_machine_draw(const char* machine, int32_t form, size_t capacity, char* out_text,
                      size_t* out_size) HETCOMM_NOEXCEPT;

@@ -5,7 +5,7 @@
     request = world.recv(array, source=0)                     # NumPy, DLPack, torch, bytearray
     print(request.wait().bytes_received)
 
-All operations give a :class:`Request`; what failed raises :class:`Error` with the reason.
+Each operation returns a :class:`Request`. A call that fails raises :class:`Error` with the reason.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["Communicator", "Completion", "Context", "Error", "Queue", "Request",
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: torch imports this package whenever it is imported itself, and must not
-    # fail, nor wait, for what nobody uses.
+    # The extension module is loaded on first use. torch imports this package whenever torch itself
+    # is imported, and that import must not fail or wait for a module that nobody uses.
     if name in __all__:
         from hetcomm import _core
 

@@ -1,7 +1,7 @@
-"""What torch calls when it is imported.
+"""Registers the backend when torch is imported: torch calls register().
 
-``hetcomm.torch`` imports torch. Whoever imports it first comes here before it is complete; it
-registers the backend itself at its end.
+``hetcomm.torch`` imports torch. If a program imports ``hetcomm.torch`` first, torch calls
+register() before that module is complete. The module then registers the backend itself, at its end.
 """
 
 import sys

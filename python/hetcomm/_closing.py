@@ -1,4 +1,5 @@
-"""Functions that are called before a communicator closes, by those who lend it."""
+"""Keeps the functions that are called before a communicator closes, such as those that close its
+plans."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ _functions: list[Callable[[Any], None]] = []
 
 
 def register(function: Callable[[Any], None]) -> None:
-    """``function(communicator)`` is called before each communicator closes. Modules call this once."""
+    """Adds ``function``, which is called with each communicator before it closes. A module calls
+    this once."""
     _functions.append(function)
 
 
 def closing(communicator: Any) -> None:
-    """Calls all functions. For whoever closes a communicator that users may have plans of."""
+    """Calls all functions. Must be called before a communicator closes that users may have plans
+    of."""
     for function in _functions:
         function(communicator)

@@ -2,7 +2,8 @@
 
 
 class Error(RuntimeError):
-    """A call or an operation failed. ``status`` is the name of the reason, as "PEER_LOST"."""
+    """Raised when a call or an operation fails. ``status`` names the reason, such as
+    "PEER_LOST"."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(f"{text} [{status}]")

@@ -1,15 +1,18 @@
-"""Times operations of torch.distributed, hetcomm beside other backends, on one host.
+"""Times operations of torch.distributed with hetcomm and with other backends, on one host.
 
     python -m hetcomm.bench --ranks 2 --compare gloo --op allreduce --op send
 
-The ranks are forked. For every size the backends take turns, round by round, so that a change of the
-machine's speed meets all of them; a figure is the median of the rounds. The time of an operation is
-that of rank 0, which all ranks enter together. HETCOMM_TRANSPORTS chooses hetcomm's transports.
+The program forks the ranks. For each size the backends take turns, round by round, so that a change
+of the machine's speed affects all of them. A figure is the median of the rounds. The time of an
+operation is that of rank 0. All ranks enter the operation together. HETCOMM_TRANSPORTS chooses
+hetcomm's transports.
 
-Of "overlap" it is that of an asynchronous allreduce and of arithmetic beside it, which takes as long
-as hetcomm's allreduce alone. "ddp" is a training step of a model with so many bytes of parameters.
-With --device the tensors are on an accelerator, and other backends get copies in host memory, which
-is pinned: gradients as soon as there are some ("ddp"), or all of them afterwards ("ddp_after"). --json has the form of hetcomm_bench's, with what was measured here.
+"overlap" times an asynchronous allreduce with arithmetic beside it. The arithmetic takes as long as
+hetcomm's allreduce alone. "ddp" times a training step of a model whose parameters have the given
+size. With --device the tensors are on an accelerator, and other backends work on copies in host
+memory. "ddp" copies gradients to pinned memory as soon as a bucket is full, "ddp_after" copies them
+after the backward pass. --json prints a document in the form of hetcomm_bench's, with the figures
+that this program measures.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ WARM_UPS = 3
 LIMIT = timedelta(seconds=120)  # for one operation
 
 
-Zeros = Callable[[int], torch.Tensor]  # makes a tensor of so many elements
+Zeros = Callable[[int], torch.Tensor]  # makes a tensor of zeros, given the number of elements
 
 
 class Call:
@@ -66,7 +69,7 @@ def _broadcast(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
 def _allgather(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
     part = zeros(max(size // 4, 1))
     whole = zeros(part.numel() * ranks)
-    # Newer versions of torch have another name for it.
+    # Newer versions of torch have this function under another name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     return Call(lambda: gather(whole, part, group=group), [part], [whole])
 
@@ -89,7 +92,7 @@ def _barrier(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
 
 
 def _send(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
-    """There and back between ranks 0 and 1; the others wait for the next round."""
+    """Sends a tensor from rank 0 to rank 1 and back. The other ranks wait for the next round."""
     tensor = zeros(max(size // 4, 1))
     rank = dist.get_rank()
 
@@ -105,8 +108,8 @@ def _send(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
 
 
 def _redistribute(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
-    """A matrix from rows to columns, as DTensor.redistribute: hetcomm by a plan, others by an all to
-    all of packed pieces."""
+    """Moves a matrix from rows to columns, as DTensor.redistribute does: hetcomm by a plan,
+    others by an all-to-all of packed pieces."""
     edge = max(int((size / 4) ** 0.5) // ranks, 1) * ranks
     rows = zeros(edge * edge // ranks).reshape(edge // ranks, edge)
     columns = zeros(edge * edge // ranks).reshape(edge, edge // ranks)
@@ -124,8 +127,9 @@ def _redistribute(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
 
 
 def _by_hand(make: Callable[[Zeros], Call], device: str) -> Callable[[], Any]:
-    """For a backend that takes tensors in host memory only: |make| makes the operation there, in pinned
-    memory, and each call copies what it reads from the device, and back what it writes."""
+    """Returns an operation for a backend that takes tensors in host memory only. |make| makes it
+    with pinned memory. Each call copies its inputs from the device first, and its results to the
+    device afterwards."""
     call = make(lambda count: torch.zeros(count, device="cpu", pin_memory=True))
     reads = [(own, torch.zeros_like(own, device=device)) for own in call.reads]
     writes = [(own, torch.zeros_like(own, device=device)) for own in call.writes]
@@ -141,7 +145,7 @@ def _by_hand(make: Callable[[Zeros], Call], device: str) -> Callable[[], Any]:
 
 
 def _run_on(device: str, name: str, make: Callable[[Zeros], Call]) -> Callable[[], Any]:
-    """The operation that |make| makes for the backend |name|, with tensors of |device|."""
+    """Returns the operation that |make| makes for the backend |name|, with tensors on |device|."""
     if device != "cpu" and name != "hetcomm":
         return _by_hand(make, device)
     return make(lambda count: torch.zeros(count, device=device)).run
@@ -161,9 +165,10 @@ OPERATIONS: dict[str, Callable[[Zeros, Any, int, int], Call]] = {
 
 def _training_step(operation: str, device: str, name: str, group: Any,
                    size: int) -> Callable[[], None]:
-    """Forward, backward and update of a model with |size| bytes of parameters, by DDP. For a backend
-    that takes tensors in host memory only, gradients are copied there and back by hand: by a hook as
-    soon as a bucket is full ("ddp"), or one by one after the backward pass ("ddp_after")."""
+    """Returns a training step by DDP: forward pass, backward pass and update of a model with
+    |size| bytes of parameters. For a backend that takes tensors in host memory only, gradients
+    are copied there and back. "ddp" copies them by a hook as soon as a bucket is full,
+    "ddp_after" one by one after the backward pass."""
     width = 1024
     layers = max(1, size // (4 * width * width))
     torch.manual_seed(0)
@@ -200,7 +205,8 @@ def _average_on_host(group: Any, gradient: torch.Tensor) -> None:
 
 
 def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
-    """A hook of DDP's that sums a bucket with |group|, whose backend takes tensors in host memory."""
+    """Averages a bucket over |group|, whose backend takes tensors in host memory only. A hook
+    for DDP."""
     there = bucket.buffer().div_(dist.get_world_size(group))
     pinned = _PINNED.get(bucket.index())
     if pinned is None or pinned.numel() != there.numel():
@@ -210,7 +216,7 @@ def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch reads 
     return work.get_future().then(lambda _: there.copy_(pinned))
 
 
-_PINNED: dict[int, torch.Tensor] = {}  # by number of the bucket
+_PINNED: dict[int, torch.Tensor] = {}  # by the bucket's number
 
 
 OTHERS = ("overlap", "ddp", "ddp_after", "init", "group")
@@ -224,20 +230,20 @@ def _repeat(call: Callable[[], None], count: int) -> float:
 
 
 def _agree(value: float) -> float:
-    """The value of rank 0."""
+    """Returns rank 0's value on all ranks."""
     tensor = torch.tensor([value], dtype=torch.float64)
     dist.broadcast(tensor, 0)
     return float(tensor[0])
 
 
 class Result:
-    """One operation of one size: what each round took, in us, by backend."""
+    """The times of one operation of one size: the microseconds of each round, by backend."""
 
     def __init__(self, test: str, size: int, backends: list[str]) -> None:
         self.test, self.size = test, size
         self.us: dict[str, list[float]] = {name: [] for name in backends}
         self.iterations = dict.fromkeys(backends, 1)
-        # Of "overlap": the operation alone, and the arithmetic alone.
+        # For "overlap" only: the times of the operation alone, and of the arithmetic alone.
         self.idle_us: dict[str, list[float]] = {name: [] for name in backends}
         self.compute_us: dict[str, list[float]] = {name: [] for name in backends}
 
@@ -331,7 +337,8 @@ def _print(result: Result, backends: list[str]) -> None:
 
 
 def _document(results: list[Result], arguments: argparse.Namespace) -> dict[str, Any]:
-    """As hetcomm_bench --format json; null is what this program does not measure."""
+    """Returns a document as from hetcomm_bench --format json. A field is null if it is not
+    measured here."""
     transport = os.environ.get("HETCOMM_TRANSPORTS") or "all"
     rows, ratios = [], []
     for result in results:
@@ -384,7 +391,7 @@ def _median_or_none(values: list[float]) -> float | None:
 
 
 def _time_init(arguments: argparse.Namespace, rank: int) -> Result:
-    """init_process_group over one TCP store, each backend in turn."""
+    """Times init_process_group over one TCP store. The backends take turns."""
     store = dist.TCPStore("127.0.0.1", arguments.port, arguments.ranks,
                           rank == 0, timeout=LIMIT)
     result = Result("init", 0, arguments.backends)
@@ -404,7 +411,7 @@ def _time_init(arguments: argparse.Namespace, rank: int) -> Result:
 
 
 def _time_group(arguments: argparse.Namespace, rank: int) -> Result:
-    """new_group over all ranks and its first operation; groups stay until all are timed."""
+    """Times new_group over all ranks with the first operation. Groups stay until all are timed."""
     store = dist.TCPStore("127.0.0.1", arguments.port, arguments.ranks,
                           rank == 0, timeout=LIMIT)
     result = Result("group", 0, arguments.backends)
@@ -434,7 +441,8 @@ def _main(rank: int, arguments: argparse.Namespace, folder: str, pipe: Any) -> N
         results.append(_time_group(arguments, rank))
     arguments.op = [name for name in arguments.op if name not in ("init", "group")]
     if arguments.op:
-        # Gloo's own barriers between rounds are the same for all.
+        # The default group is Gloo's, so that the barriers between rounds are the same for all
+        # backends.
         dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, "store"), -1),
                                 rank=rank, world_size=arguments.ranks, timeout=LIMIT)
         results += _measure(arguments, rank)

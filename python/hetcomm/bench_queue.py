@@ -1,12 +1,13 @@
-"""Times what a queue hides behind matrix multiplications: a stage of a pipeline that computes and
-pushes, and one that pulls and computes.
+"""Measures how much of its transfers a queue hides behind matrix multiplications. One pipeline stage
+computes and pushes, the other one pulls and computes.
 
     python -m hetcomm.bench_queue                        # two processes on this host
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_queue      # and RANK=1
 
-Each item is computed by torch.mm, in chains that take --ratios times as long as an item is under way.
-The baseline sends an item when it was made, and receives where one is needed; both take turns, round by
-round, and figures are medians. The columns are those of OSU's non-blocking tests, and the baseline.
+Each stage computes on an item by a chain of torch.mm, which takes --ratios times as long as the
+transfer of an item. The baseline sends an item when it is made, and receives one when it is needed.
+Queue and baseline take turns, round by round, and figures are medians. The columns are those of OSU's
+non-blocking tests, followed by the baseline.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Bench:
         self._communicator.close()
 
     def agree(self, value: float) -> float:
-        """The larger of both ranks' values."""
+        """Returns the larger of both ranks' values."""
         both = self._torch.zeros(2, dtype=self._torch.float64)
         own = self._torch.tensor([value], dtype=self._torch.float64)
         self._communicator.allgather(own, both).wait()
@@ -95,7 +96,7 @@ class _Bench:
                 self.compute(products)
 
     def time_us(self, way: Callable[[int], None], products: int) -> float:
-        """Microseconds of one item at the slower rank."""
+        """Returns the microseconds per item at the slower rank."""
         self._communicator.barrier().wait()
         start = time.perf_counter()
         way(products)

@@ -1,13 +1,17 @@
-"""Times the refresh of an inference engine's weights by a trainer, beside what people use for it.
+"""Times how a trainer refreshes the weights of an inference engine, by hetcomm and by two usual ways.
 
     python -m hetcomm.bench_weights                      # 4 trainer ranks, 2 engine ranks, 1 GiB
     python -m hetcomm.bench_weights --mib 256 --rounds 5
     RANK=0 WORLD_SIZE=6 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_weights --ways hetcomm
 
-The trainer holds each weight in rows (FSDP2), the engine in columns (tensor-parallel). Three ways, in
-turns: hetcomm.reshard; gather on the first trainer and broadcast to the engine, by Gloo; a checkpoint of
-torch.distributed.checkpoint in memory-backed files (/dev/shm), which the engine loads. "memory" is the
-most that a rank has used beyond its weights.
+The trainer holds each weight in rows (FSDP2), the engine in columns (tensor-parallel). Three ways take
+turns:
+
+    hetcomm      hetcomm.reshard
+    gloo         gathers on the first trainer rank and broadcasts to the engine, by Gloo
+    checkpoint   saves by torch.distributed.checkpoint in /dev/shm, and loads in the engine
+
+The column "memory" is the most memory that a rank has used beyond its weights.
 """
 
 from __future__ import annotations
@@ -27,25 +31,25 @@ WAYS = ("hetcomm", "gloo", "checkpoint")
 
 
 def _weights(mib: int) -> list[tuple[int, int]]:
-    """Shapes of float32 weights, 16 MiB each."""
+    """Returns the shapes of float32 weights of 16 MiB each."""
     return [(2048, 2048)] * max(1, mib // 16)
 
 
 def _values(rows: int, columns: int, number: int) -> Any:
-    """What weight ``number`` holds: no two elements near each other are alike."""
+    """Returns the contents of weight ``number``, in which elements near each other differ."""
     import torch
 
     return (torch.arange(rows * columns, dtype=torch.float32) % 65521 + number).reshape(rows, columns)
 
 
 def _peak_mib() -> float:
-    """The most memory that this process has had since _forget_peak(), without what it shares."""
+    """Returns the peak of this process's resident memory since _forget_peak(), in MiB."""
     with open("/proc/self/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
 
 
 def _forget_peak() -> float:
-    """Returns what this process has now."""
+    """Resets the peak of this process's resident memory, and returns its current size in MiB."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as clear:
         clear.write("5")
     return _peak_mib()
@@ -136,7 +140,7 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str | None) -> None:
             way()
             dist.barrier()
             grown[name] = max(grown[name], _peak_mib() - before)
-            if round_ > 0:  # the first one makes connections
+            if round_ > 0:  # round 0 makes connections
                 times[name].append(time.perf_counter() - start)
             for i, tensor in enumerate(target.values()):
                 share = shapes[i][1] // ENGINES

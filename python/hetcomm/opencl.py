@@ -1,10 +1,11 @@
-"""Arrays and buffers of pyopencl, as they are, in any call that takes arrays.
+"""Passes arrays and buffers of pyopencl, as they are, to any call that takes arrays.
 
     world.allreduce(array, into).wait()      # pyopencl.array.Array, pyopencl.Buffer
 
-An operation on an array starts when the array's queue has come to it, if the context was created with
-``thread=True``; else the queue is finished first. The queue does not wait for the operation: wait for the
-request before the queue uses the data. A buffer has no queue: finish what uses it first.
+If the context was created with ``thread=True``, an operation on an array starts when the array's queue
+has reached it. Otherwise the call finishes the queue first. The queue does not wait for the operation:
+wait for the request before the queue uses the data. A buffer has no queue: finish the work that uses it
+before the call.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
 
 _lock = threading.Lock()
-# Those that some array uses now, which keeps them and their contexts: by context and queue.
+# The streams that some array uses now, by context and queue. The array keeps its stream and
+# context.
 _streams: weakref.WeakValueDictionary[tuple[int, int], Stream] = weakref.WeakValueDictionary()
 
 
 def _order_of(context: Context, device: int, queue: Any) -> Stream | None:
-    """The stream of a queue; None: there is nothing left in the queue."""
+    """Returns the stream of a queue, or None if the queue has no work left."""
     if queue is None:
         return None
     address = queue.int_ptr
@@ -37,14 +39,15 @@ def _order_of(context: Context, device: int, queue: Any) -> Stream | None:
                 _streams[id(context), address] = stream
             return stream
     except Error as error:
-        if error.status != "UNSUPPORTED":  # the context has no thread
+        if error.status != "UNSUPPORTED":  # UNSUPPORTED: the context has no thread
             raise
     queue.finish()
     return None
 
 
 def array_of(owner: Any, given: Any) -> DeviceArray:
-    """``given``, of pyopencl, for a call of ``owner``: a communicator or a queue."""
+    """Returns an array of the pyopencl object ``given`` for a call of ``owner``, a communicator
+    or a queue."""
     context = getattr(owner, "_context", None)
     buffer = getattr(given, "base_data", given)
     if context is None or not hasattr(buffer, "int_ptr") or not hasattr(buffer, "context"):

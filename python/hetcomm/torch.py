@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 BACKEND = "hetcomm"
-# Types of devices whose tensors the backend takes, if torch has them: "privateuseone" is whatever an
-# extension has renamed that to, such as "npu".
+# Types of devices whose tensors the backend takes, if torch has them. An extension renames
+# "privateuseone", for example to "npu".
 DEVICES = ("cpu", "cuda", "xpu", "hpu", "mtia", "privateuseone")
 
 _module: Any = None
@@ -37,7 +37,8 @@ def _version() -> tuple[int, int]:
 
 
 def _load() -> Any:
-    """The extension module for this torch; raises ImportError with what to do without one."""
+    """Returns the extension module for this torch. If there is none, raises ImportError with
+    instructions."""
     global _module
     if _module is None:
         major, minor = _version()
@@ -51,7 +52,8 @@ def _load() -> Any:
                 f"this hetcomm was not built for torch {torch.__version__}: install it again "
                 "where this torch is installed (pip install --force-reinstall --no-cache-dir)"
             ) from None
-        # Callbacks of what is pending can still run; later, Python ends every thread that tries.
+        # At this point callbacks of pending operations can still run. Later, Python ends every
+        # thread that tries to run one.
         atexit.register(_close_all)
     return _module
 
@@ -61,7 +63,8 @@ def _close_all() -> None:
 
 
 def _unhandled_exception() -> str:
-    """What other ranks read that wait for this one, if its script ends by an exception; or ""."""
+    """Returns what other ranks that wait for this one are told if an exception ends its script,
+    or ""."""
     kind = getattr(sys, "last_type", None)
     if kind is None or hasattr(sys, "ps1"):  # an interactive session goes on after an exception
         return ""
@@ -97,37 +100,39 @@ def _create(options: Any, backend_options: Any = None) -> Any:
 
 
 def _attach_flight_recorder(options: Any, backend: Any) -> None:
-    """torch 2.14 has a flight recorder for any backend, and attaches it to none. It is attached here
-    where it is asked for: it costs more than a small operation. Later versions attach it."""
+    """Attaches torch 2.14's flight recorder, if the user has enabled it: recording costs more
+    than a small operation. torch 2.14 has this recorder for any backend, but does not attach it.
+    Later versions attach it themselves."""
     if _version() != (2, 14):
         return
     hook = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
     size = os.environ.get("TORCH_FR_BUFFER_SIZE", os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", ""))
     if hook is not None and size.isdigit() and int(size) > 0:
-        # It holds the process group until it is removed and gone.
+        # The hook keeps the process group until it is removed and released.
         backend._set_hooks(lambda: hook.attach(options.process_group).remove)
 
 
 def _forget_failed_default_group() -> None:
-    """torch numbers groups, and counts those that failed: without this, the next default group would
-    look in the store under another name than that of a process which was started in the meantime.
-    """
+    """Resets torch's count of groups. torch also counts groups that failed. The next default
+    group would therefore use another name in the store than a process that was started after the
+    failure."""
     if not dist.is_initialized():
         dist.distributed_c10d._world.group_count = 0
 
 
 def register() -> None:
-    """Makes "hetcomm" known to torch.distributed. Any number of times; never raises."""
+    """Registers "hetcomm" with torch.distributed. May be called any number of times. Never
+    raises."""
     global _failure
     try:
         if not dist.is_available() or BACKEND in dist.Backend.backend_list:
             return
         defaults = dict(dist.Backend.default_device_backend_map)
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(DEVICES))
-        # Who names no backend gets what torch would have taken without this one.
+        # A program that names no backend gets the one that torch would have taken without hetcomm.
         dist.Backend.default_device_backend_map.clear()
         dist.Backend.default_device_backend_map.update(defaults)
-    except Exception as error:  # import torch must go on
+    except Exception as error:  # the import of torch must not fail
         _failure = error
         warnings.warn(f"hetcomm could not be registered with torch.distributed: {error}", stacklevel=2)
 
@@ -137,11 +142,11 @@ def monitored_barrier(
     timeout: timedelta | float | None = None,
     wait_all_ranks: bool = False,
 ) -> None:
-    """As torch.distributed.monitored_barrier, which takes no backend but Gloo.
+    """Works like torch.distributed.monitored_barrier, which supports no backend but Gloo.
 
-    Rank 0 raises an error that names the first rank, or with ``wait_all_ranks`` all ranks, that did
-    not come within ``timeout`` (seconds if it is a number; the group's if there is none). Does nothing
-    where this process is no member of the group.
+    Rank 0 raises an error if ranks do not come within ``timeout``. It names the first of them, or
+    all with ``wait_all_ranks``. A number as ``timeout`` means seconds, and None the group's
+    timeout. Does nothing if this process is no member of the group.
     """
     group = dist.group.WORLD if group is None else group
     if group is dist.GroupMember.NON_GROUP_MEMBER:
@@ -159,10 +164,11 @@ _communicators: weakref.WeakKeyDictionary[dist.ProcessGroup, Any] = weakref.Weak
 
 
 def communicator(group: dist.ProcessGroup | None = None) -> Any:
-    """The :class:`hetcomm.Communicator` under a process group, with the ranks of the group.
+    """Returns the :class:`hetcomm.Communicator` of a process group, with the ranks of the group.
 
-    Of a group whose backend for the CPU is hetcomm it is the group's own, and ends with it. Of another
-    group it is made from the group's store, which all its ranks do together, once.
+    If the group's backend for the CPU is hetcomm, this is the group's own communicator, which ends
+    with the group. For another group, all its ranks make a communicator together, in the first
+    call, by torch's default store.
     """
     group = dist.group.WORLD if group is None else group
     if group is None or group is dist.GroupMember.NON_GROUP_MEMBER:
@@ -178,7 +184,8 @@ _ranks: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDiction
 
 
 def ranks_of(communicator: Any) -> tuple[int, ...] | None:
-    """The ranks in torch's default group of a communicator that :func:`communicator` has given."""
+    """Returns the ranks of a communicator in torch's default group, or None if it is not from
+    :func:`communicator`."""
     return _ranks.get(communicator)
 
 
@@ -204,7 +211,8 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
         _contexts[lent] = backend._context()
         return lent
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    # A store may outlive a group, and another group of the same name come: all ranks make as many.
+    # The store may outlive the group, and another group of the same name may follow. The number
+    # tells them apart. All ranks count alike.
     number = _made[group.group_name] = _made.get(group.group_name, -1) + 1
     store = dist.PrefixStore(
         f"hetcomm/{group.group_name}/{number}", dist.distributed_c10d._get_default_store()
@@ -228,24 +236,26 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
     )
     if shared is not None:
         _contexts[made] = shared
-    # Plans that redistribute() keeps would keep it for ever.
+    # Closes the communicator when the group is gone, because plans that redistribute() keeps would
+    # keep it for ever.
     weakref.finalize(group, _close, made).atexit = False
     return made
 
 
 _made: dict[str, int] = {}
 
-# By communicator: the context in which tensors on devices are named for it.
+# For each communicator, the context with which tensors on devices are registered for its calls.
 _contexts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 def device_array(array: Any, communicator: Any) -> Any:
-    """A contiguous array on a device of torch's, for calls of ``communicator``, which
-    :func:`communicator` has given, and of its queues and plans.
+    """Wraps a contiguous array on a torch device for calls of ``communicator``, its queues and
+    plans. ``communicator`` must come from :func:`communicator`.
 
-    It is a tensor, or what another library gives by DLPack or ``__cuda_array_interface__``. On other
-    devices than those of CUDA and ROCm torch does not ask that library for its stream: wait for it.
-    Operations on it start when the stream that is current for its device has come to this call; use
-    the data after their requests have ended. It keeps the array.
+    ``array`` is a tensor, or an array of another library with DLPack or
+    ``__cuda_array_interface__``. On CUDA and ROCm torch asks that library for its stream. On other
+    devices, wait for the array's contents before this call. Operations on the array start when the
+    current stream of its device has reached this call. Use the data after their requests have
+    ended. The result keeps the array alive.
     """
     import hetcomm
 
@@ -258,15 +268,15 @@ def device_array(array: Any, communicator: Any) -> Any:
     if tensor.requires_grad:
         raise BufferError("the tensor requires gradients: use detach()")
     if tensor.numel() == 0:
-        return torch.empty(0, dtype=tensor.dtype, device="cpu")  # it has no memory to be named
+        return torch.empty(0, dtype=tensor.dtype, device="cpu")  # it has no memory to register
     named = context.name(tensor)
     type_name = str(tensor.dtype).removeprefix("torch.")
     return hetcomm._core.DeviceArray(named.memory, named.bytes, type_name, named.stream, named)
 
 
 def _tensor_of(array: Any) -> torch.Tensor:
-    """The memory of another library's array. The current stream waits for what makes its contents where
-    that library tells torch of its stream, as with CUDA and ROCm."""
+    """Returns a tensor of another library's memory. The current stream waits for the work that
+    makes the contents, if that library tells torch its stream, as with CUDA and ROCm."""
     if hasattr(array, "__dlpack__"):
         return torch.from_dlpack(array)
     interface = getattr(array, "__cuda_array_interface__", None)
@@ -285,12 +295,12 @@ def _tensor_of(array: Any) -> torch.Tensor:
 def _close(communicator: Any) -> None:
     try:
         communicator.close()
-    except Exception as error:  # nobody is there to hear of it
+    except Exception as error:  # no caller can handle it
         warnings.warn(f"a communicator of a group that has gone was not closed: {error}", stacklevel=1)
 
 
 def __getattr__(name: str) -> Any:
-    # Only who uses them needs the module for this torch.
+    # Loads the module for this torch only when a program uses these classes.
     if name in ("Options", "ProcessGroupHetcomm"):
         return getattr(_load(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -127,7 +127,7 @@ hetcomm_datatype_t common_type(const std::vector<Array>& arrays) {
   return datatype_of(arrays[0].dtype());
 }
 
-// Raises the exception class, which is made in Python so that it can be read there.
+// Raises a StatusError as an exception of class |type|, which is defined in Python (_error.py).
 void translate(const std::exception_ptr& pointer, void* type) {
   try {
     std::rethrow_exception(pointer);
@@ -440,7 +440,7 @@ void bind_collectives(nb::class_<Communicator>& type) {
           "One buffer for each rank, of any length.");
 }
 
-// Operations with one send buffer and one receive buffer.
+// Binds an operation with one send buffer and one receive buffer.
 template <typename Function>
 void bind_move(nb::class_<Communicator>& type, const char* name, Function function,
                const char* text) {

@@ -59,8 +59,8 @@ class Stream {
   }
   ~Stream() {
     const nb::gil_scoped_release unlocked;
-    // The stream's operations have ended. The vendor may report slightly later that the stream has
-    // reached them.
+    // All operations in the stream have ended, but the vendor may report slightly later that the
+    // stream has reached them. Until then the call returns BUSY.
     constexpr int kTries = 1000;
     for (int i = 0; i < kTries && hetcomm_stream_destroy(stream_) == HETCOMM_BUSY; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -99,7 +99,7 @@ DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t 
   }
   check(status);
   nb::capsule freed(memory, free_memory);
-  // A tuple releases its last element first.
+  // The memory is freed first, because a tuple releases its last element first.
   nb::object kept =
       nb::make_tuple(std::move(context), std::move(owner), std::move(stream), std::move(freed));
   return {memory, size, dtype, in_order_of, std::move(kept), offset};

@@ -1,4 +1,4 @@
-// Devices for Python: vendor memory and streams, named by their addresses.
+// Gives Python programs devices: memory and streams of vendors, named by their addresses.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Classes that all parts of the Python module share: arrays, errors, contexts, requests,
+// Defines what all parts of the Python module share: arrays, errors, contexts, requests,
 // communicators.
 //
 // A buffer is any contiguous object in host memory with DLPack or Python's buffer protocol, or
@@ -131,7 +131,7 @@ using Output = AnyArray<nb::ndarray<nb::c_contig, nb::device::cpu>>;
 // Only a versioned capsule says whether memory is read-only. Older versions of nanobind reject it.
 inline constexpr bool kVersionedCapsules = NB_VERSION_MAJOR >= 3;
 
-// Interns a name that is never freed.
+// Returns an interned string, which is never freed.
 inline nb::handle interned(const char* name) { return PyUnicode_InternFromString(name); }
 
 // Returns the attribute, or an empty object if |object| lacks it.
@@ -141,7 +141,8 @@ inline nb::object find_attribute(nb::handle object, nb::handle name) {
   return found;
 }
 
-// Calls |dlpack|. Returns an empty object if an exception is pending.
+// Calls the method |dlpack|, with a version if |versioned|. On failure, returns an empty object
+// with a Python exception pending.
 inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   if (!versioned) return nb::steal(PyObject_CallNoArgs(dlpack.ptr()));
   static const nb::handle kNames = nb::make_tuple(interned("max_version")).release();
@@ -150,8 +151,8 @@ inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   return nb::steal(PyObject_Vectorcall(dlpack.ptr(), arguments, 0, kNames.ptr()));
 }
 
-// Calls an object's __dlpack__ method. An object that does not support versions is called without
-// one. An object with read-only memory may be exportable only with a version.
+// Calls an object's __dlpack__ method, first with a version if |writable|, then the other way. An
+// object may not support versions, or may export read-only memory only with a version.
 inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   const bool versioned = kVersionedCapsules && writable;
   nb::object capsule = call_dlpack(dlpack, versioned);
@@ -166,15 +167,15 @@ inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   return capsule;
 }
 
-// Whether |object| is a pyopencl array or buffer.
+// Returns whether |object| is a pyopencl array or buffer.
 inline bool is_pyopencls(nb::handle object) {
   static const nb::handle kNames[] = {interned("base_data"), interned("int_ptr")};
   return find_attribute(object, kNames[0]).is_valid() ||
          find_attribute(object, kNames[1]).is_valid();
 }
 
-// Makes an array from |given| for a call on |self|. Returns an empty object if an exception is
-// pending.
+// Makes a DeviceArray of the pyopencl object |given|, for a call on |self|. On failure, returns an
+// empty object with a Python exception pending.
 inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
   const nb::object module = nb::steal(PyImport_ImportModule("hetcomm.opencl"));
   if (!module.is_valid()) return {};
@@ -182,8 +183,8 @@ inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
   return nb::steal(PyObject_CallMethod(module.ptr(), "array_of", "OO", owner, given.ptr()));
 }
 
-// Whether the memory of |exporter| holds its values: torch exports tensors with the negative bit as
-// if the bit were not set. Returns false if an exception is pending.
+// Returns whether the memory of |exporter| holds its values. torch exports a tensor with the
+// negative bit as if the bit were not set. Returns false if an exception is pending.
 inline bool holds_its_values(nb::handle exporter) {
   static const nb::handle kIsNegative = interned("is_neg");
   const nb::object method = find_attribute(exporter, kIsNegative);
@@ -202,7 +203,7 @@ inline bool holds_its_values(nb::handle exporter) {
 
 // Converts an argument. If an object refuses DLPack, nanobind tries other protocols. The buffer
 // protocol describes the memory correctly, but torch's function to_dlpack ignores conjugation and
-// gradients. So objects without the buffer protocol are exported here.
+// gradients. Objects without the buffer protocol are therefore exported here.
 template <typename Array>
 struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
   using AnyArray = hetcomm_python::AnyArray<Array>;
@@ -263,7 +264,7 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
 
 namespace hetcomm_python {
 
-// Policy of functions that return a request: the communicator outlives the request.
+// Policy for functions that return a request: the communicator outlives the request.
 inline constexpr nb::keep_alive<0, 1> kKeepsCommunicator;
 
 struct StatusError {
@@ -280,7 +281,7 @@ inline void check(hetcomm_status_t status) {
   if (status != HETCOMM_OK) fail(status);
 }
 
-// Converts seconds to nanoseconds for the C ABI. None: the default; infinity: no limit.
+// Converts seconds to nanoseconds for the C ABI. None means the default, and infinity no limit.
 inline uint64_t nanoseconds(std::optional<double> seconds) {
   if (!seconds) return HETCOMM_TIMEOUT_DEFAULT;
   if (!(*seconds < 1e9)) return HETCOMM_TIMEOUT_INFINITE;
@@ -304,13 +305,14 @@ std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Array>& arrays) {
   return buffers;
 }
 
-// Returns the stream of the buffers on devices, or null if all are in host memory.
+// Returns whichever stream is not null, or null. Throws if both are set and differ.
 inline hetcomm_stream_t* common_stream(hetcomm_stream_t* one, hetcomm_stream_t* other) {
   if (one != nullptr && other != nullptr && one != other) {
     throw nb::value_error("arrays of one call are in the order of different streams");
   }
   return one != nullptr ? one : other;
 }
+// Returns the stream of the arrays on devices, or null if all are in host memory.
 template <typename Array>
 hetcomm_stream_t* stream_of(const Array& array) {
   return array.on_device() != nullptr ? array.on_device()->stream() : nullptr;
@@ -332,7 +334,7 @@ hetcomm_stream_t* stream_of(const First& first, const Second& second) {
 
 inline hetcomm_datatype_t datatype_of(nb::dlpack::dtype type) {
   using Code = nb::dlpack::dtype_code;
-  // DLPack 1.1 defines these; the header of nanobind may be older.
+  // Codes of DLPack 1.1, which the header of nanobind may lack.
   constexpr uint8_t kFloat8E4m3fn = 10;
   constexpr uint8_t kFloat8E5m2 = 12;
   const auto by_size = [&](hetcomm_datatype_t one, hetcomm_datatype_t two, hetcomm_datatype_t four,
@@ -461,8 +463,8 @@ class Request {
 
  private:
   // Completes the request with the result of |call|. Returns false if the request is still pending.
-  // The library reports to one thread only. The other threads wait for that thread, which needs the
-  // GIL to share the report.
+  // The library reports the result to one thread only. The other threads wait for that thread,
+  // which needs the GIL to share it.
   template <typename Call>
   bool ask(Call&& call) {
     hetcomm_completion_t completion{};
@@ -506,19 +508,19 @@ class Request {
 
   hetcomm_request_t* const handle_;
   nb::object kept_;
-  // Guarded by the GIL, which is also held when changes_ is incremented. So a thread that decides
-  // to sleep cannot miss the change that wakes it.
+  // The GIL guards the members below, and is held when changes_ is incremented. A thread that
+  // decides to sleep therefore cannot miss the change that wakes it.
   bool done_ = false;
   int asking_ = 0;  // threads that are waiting for, or still storing, the library's report
   int sleeping_ = 0;
   hetcomm_status_t status_ = HETCOMM_OK;
   Completion completion_{};
-  std::atomic<uint32_t> changes_{0};  // changes to the members above while a thread sleeps
+  std::atomic<uint32_t> changes_{0};  // counts changes while a thread sleeps
 };
 
 using RequestPtr = std::unique_ptr<Request>;
 
-// The caller's functions by which ranks find each other. They are called on the thread that makes
+// Calls the caller's functions by which ranks find each other. They run on the thread that makes
 // the communicator. That thread raises their exceptions.
 class StoreCallbacks {
  public:
@@ -554,7 +556,7 @@ class StoreCallbacks {
                                    uint64_t timeout_ns) {
     auto& own = *static_cast<StoreCallbacks*>(self);
     const nb::gil_scoped_acquire locked;
-    // An interrupted rank notifies the others by put and waits for no rank.
+    // An interrupted rank waits for no rank, but still notifies the others by put().
     if (own.interrupted()) return HETCOMM_BOOTSTRAP_FAILED;
     try {
       const nb::object found = own.get_(nb::str(key), static_cast<double>(timeout_ns) * 1e-9);
@@ -598,7 +600,7 @@ class StoreCallbacks {
     return HETCOMM_BOOTSTRAP_FAILED;
   }
 
-  // Whether the exception is KeyboardInterrupt, SystemExit or similar.
+  // Returns whether the exception is KeyboardInterrupt, SystemExit or similar.
   static bool stops_program(const nb::object& exception) {
     return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_Exception) == 0;
   }

@@ -31,7 +31,8 @@ int32_t number_of(const char* const* names, size_t count, const std::string& nam
   throw nb::value_error(("there is no " + std::string(what) + " '" + name + "'").c_str());
 }
 
-// Calls write(capacity, text, &size), a function of the C ABI, until the whole text fits.
+// Calls write(capacity, text, &size), a function of the C ABI, until the whole text fits. Returns
+// the text.
 template <typename Write>
 std::string text_of(Write&& write, const char* (*last_error)() = hetcomm_last_error) {
   std::string text(4096, '\0');
@@ -64,7 +65,7 @@ class Layout {
 };
 using LayoutPtr = std::unique_ptr<Layout>;
 
-// rank, begin, end, offset, strides (None: dense), copy, term
+// One part of a layout: rank, begin, end, offset, strides (None: dense), copy, term.
 using PartTuple =
     std::tuple<int32_t, Sizes, Sizes, uint64_t, std::optional<Sizes>, uint32_t, uint32_t>;
 
@@ -126,7 +127,7 @@ std::vector<PartTuple> parts_of(const Layout& layout, int32_t rank, size_t dimen
   return result;
 }
 
-// kind, dimension, split, sizes
+// The placement along one axis: kind, dimension, split, sizes.
 using PlacementTuple = std::tuple<std::string, uint32_t, uint64_t, std::optional<Sizes>>;
 
 LayoutPtr layout_from_mesh(const Sizes& shape, const Sizes& axes, const std::vector<int32_t>& ranks,
@@ -188,14 +189,15 @@ LayoutPtr layout_from_degrees(uint64_t batch, uint64_t sequence, uint64_t hidden
   return std::make_unique<Layout>(handle, 3);
 }
 
-// Returns the remaining layout. |ranks|[r] is the new rank of the former rank r, or -1.
+// Returns the layout of the remaining ranks. |ranks|[r] is the new rank of the former rank r, or -1
+// if it was lost.
 LayoutPtr after_loss(const Layout& layout, const std::vector<int32_t>& ranks) {
   hetcomm_layout_t* handle = nullptr;
   check(hetcomm_layout_after_loss(layout.handle(), ranks.data(), ranks.size(), &handle));
   return std::make_unique<Layout>(handle, layout.dimensions());
 }
 
-// source, destination, data type of the source, data type of the destination
+// A tensor to move: source, destination, data type of the source, data type of the destination.
 using TensorTuple = std::tuple<const Layout*, const Layout*, std::string, std::string>;
 
 constexpr const char* kStrategies[] = {
@@ -240,7 +242,8 @@ class Plan {
       types_.push_back({tensor.source_type, tensor.destination_type});
     }
   }
-  // Rebuilds the plan in |communicator|. |ranks|[r] is the new rank of the former rank r.
+  // Rebuilds the plan in |communicator|. |ranks|[r] is the new rank of the former rank r, or -1 if
+  // it was lost.
   std::unique_ptr<Plan> rebuild(const Communicator& communicator,
                                 const std::vector<int32_t>& ranks) const {
     hetcomm_communicator_t* const other = communicator.handle();
@@ -270,7 +273,8 @@ class Plan {
   }
   size_t tensors() const { return types_.size(); }
 
-  // Returns the buffers of |arrays|, or none if the list is empty. |side|: 0 for the source.
+  // Returns the buffers of |arrays|, or none if the list is empty. |side| is 0 for the source and 1
+  // for the destination.
   template <typename Array>
   std::vector<hetcomm_buffer_t> buffers(const std::vector<std::optional<Array>>& arrays,
                                         size_t side) const {

@@ -1,4 +1,4 @@
-// Layouts and plans of resharding for Python. hetcomm/reshard/ wraps them for users.
+// Gives Python programs the layouts and plans of resharding. hetcomm/reshard/ wraps them for users.
 #pragma once
 
 #include <nanobind/nanobind.h>

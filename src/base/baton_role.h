@@ -1,9 +1,9 @@
-// The baton of a context, as clang's thread-safety analysis knows it.
+// BatonRole stands for a context's baton in clang's thread-safety analysis.
 //
-// Only the holder of a context's baton touches the state of core and of transports, except for what
-// a transport shares with its own threads. One role stands for the batons of all contexts: clang
-// cannot tell that two expressions name the same engine, and no thread holds two batons. The lock
-// itself is BatonLock in src/core/progress.
+// The thread that holds a context's baton alone touches the state of core and of transports. State
+// that a transport shares with its own threads is an exception. One role stands for the batons of
+// all contexts, because clang cannot tell that two expressions name the same engine. No thread
+// holds two batons. The lock itself is BatonLock in src/core/progress.
 #pragma once
 
 #include "src/base/thread_safety.h"

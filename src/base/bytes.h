@@ -1,6 +1,6 @@
-// Encoding of set-up data (descriptors, hellos, store messages): little endian, lengths before
-// strings. The reader treats its input as hostile: it never reads past the end, and after the first
-// failure every further read fails too, so that one check at the end is enough.
+// Encodes set-up data (descriptors, hellos, store messages). Integers are little endian, and a
+// string follows its length. The reader treats its input as hostile: it never reads past the end,
+// and after the first failure every further read fails too, so that one check at the end is enough.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class ByteReader {
  public:
   explicit ByteReader(ConstByteSpan bytes) : rest_(bytes) {}
 
-  // Returns 0 after a failure.
+  // Reads an integer. Returns 0 after a failure.
   template <typename T>
   requires std::is_integral_v<T> T read() {
     const ConstByteSpan raw = read_raw(sizeof(T));
@@ -53,8 +53,8 @@ class ByteReader {
     for (size_t i = 0; i < raw.size(); ++i) value |= std::to_integer<uint64_t>(raw[i]) << (8 * i);
     return static_cast<T>(value);
   }
-  // Returns bytes borrowed from the input; empty after a failure. Fails when their number exceeds
-  // |limit|.
+  // Reads a length and that many bytes. Fails if the length exceeds |limit|. The result points into
+  // the input, and is empty after a failure.
   ConstByteSpan read_bytes(size_t limit) {
     const uint32_t length = read<uint32_t>();
     if (length > limit) {
@@ -67,20 +67,20 @@ class ByteReader {
     const ConstByteSpan bytes = read_bytes(limit);
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  // Leaves |out| unchanged after a failure.
+  // Fills |out| from the input. Leaves it unchanged after a failure.
   template <size_t kSize>
   void read_into(std::array<std::byte, kSize>& out) {
     const ConstByteSpan bytes = read_raw(kSize);
     std::copy(bytes.begin(), bytes.end(), out.begin());
   }
-  // Reads the number of elements that follow, each of at least |bytes_each| bytes. Fails when the
-  // number exceeds |limit| or the rest of the input, so that a caller may reserve room for that
-  // many.
+  // Reads the number of elements that follow. Each of them takes at least |bytes_each| bytes. Fails
+  // if the number exceeds |limit|, or if that many elements do not fit into the rest of the input.
+  // A caller may therefore reserve room for the result.
   template <typename T>
   requires std::is_integral_v<T> size_t read_count(size_t limit, size_t bytes_each = 1) {
     return check_count(read<T>(), limit, bytes_each);
   }
-  // Returns |count|, or fails and returns 0, as read_count() does.
+  // Returns |count| if it passes the checks of read_count(). Otherwise fails and returns 0.
   size_t check_count(uint64_t count, size_t limit, size_t bytes_each = 1) {
     if (!failed_ && count <= limit && count <= left() / bytes_each) return count;
     fail();
@@ -100,7 +100,7 @@ class ByteReader {
   // Returns whether all reads succeeded and consumed the whole input.
   bool finished() const { return !failed_ && rest_.empty(); }
   size_t left() const { return rest_.size(); }
-  // Fails the reader. Call this on finding a wrong value in the input.
+  // Makes the reader fail. Callers use this when a value in the input is wrong.
   void fail() {
     failed_ = true;
     rest_ = {};

@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// Copies whole lines to a target that starts at a line. The first three variants bypass the caches.
+// Copies whole cache lines to |target|, which starts at a cache line. Of the variants below, the
+// first three bypass the caches.
 using CopyLines = void (*)(std::byte* target, const std::byte* source, size_t length);
 
 __attribute__((target("avx512f"))) void copy_lines_512(std::byte* target, const std::byte* source,
@@ -58,8 +59,8 @@ void copy_cached_lines_128(std::byte* target, const std::byte* source, size_t le
   }
 }
 
-// Copies the bytes before the first line of |target| and after the last one, and leaves the rest to
-// |copy_lines|.
+// Copies the whole cache lines of |target| with |copy_lines|, and the bytes before and after them
+// with memcpy.
 void copy_with(CopyLines copy_lines, std::byte* target, const std::byte* source, size_t length) {
   const size_t head = (kLine - reinterpret_cast<uintptr_t>(target) % kLine) % kLine;
   if (length < head + kLine) {
@@ -83,7 +84,7 @@ CopyLines best_copy_lines() {
 void copy_streaming(std::byte* target, const std::byte* source, size_t length) {
   static const CopyLines copy_lines = best_copy_lines();
   copy_with(copy_lines, target, source, length);
-  // Streaming stores are not ordered with the stores that tell other threads of the data.
+  // Streaming stores are not ordered before the later stores that tell other threads of the data.
   _mm_sfence();
 }
 

@@ -7,13 +7,14 @@
 
 namespace hetcomm {
 
-// Copies line by line. copy_long() calls this where memcpy is slow.
+// Copies one cache line at a time. copy_long() calls this where memcpy is slow.
 void copy_by_lines(std::byte* target, const std::byte* source, size_t length);
 
-// Returns whether memcpy of |length| bytes may be slow. It copies more than some KiB by one
-// processor instruction, which on AMD's Zen 3 and 4 takes twenty times as long if the target lies
-// less than a line after the source, modulo the page size. Arrays from NumPy and malloc() begin 16
-// bytes after a page boundary, and source buffers begin at one.
+// Returns whether memcpy of |length| bytes may be slow. memcpy copies more than some KiB with one
+// processor instruction. On AMD's Zen 3 and 4 this instruction takes twenty times as long if the
+// target lies less than a cache line after the source, modulo the page size. The case is common:
+// large arrays from NumPy and malloc() begin 16 bytes after a page boundary, and source buffers
+// begin at a page boundary.
 inline bool may_be_slow(const std::byte* target, const std::byte* source, size_t length) {
   constexpr size_t kLong = 2048;
   constexpr uintptr_t kPage = 4096;
@@ -32,8 +33,8 @@ inline void copy_long(std::byte* target, const std::byte* source, size_t length)
   std::memcpy(target, source, length);
 }
 
-// Copies like memcpy, but without fetching the target. On return the copy is complete for every
-// thread that this thread notifies.
+// Copies like memcpy, but does not load the target into the caches. Any thread that this thread
+// notifies afterwards sees the complete copy.
 void copy_streaming(std::byte* target, const std::byte* source, size_t length);
 
 }  // namespace hetcomm

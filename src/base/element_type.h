@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// Values as in the C ABI.
+// The values are those of the C ABI.
 enum class ElementType : int32_t {
   kBool = HETCOMM_BOOL,
   kInt8 = HETCOMM_INT8,

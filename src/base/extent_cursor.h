@@ -1,5 +1,5 @@
-// A position in an extent list. Keeping it between calls means that walking a list in many pieces
-// costs one pass over the list, however long it is.
+// A position in an extent list. A caller that keeps the cursor between calls walks a list piece by
+// piece in one pass.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct ExtentCursor {
   }
   // Returns the next piece, of 1 to |most| bytes, and moves past it. The list must have bytes left.
   iovec next(Extents extents, uint64_t most) {
-    advance(extents, 0);  // past empty extents
+    advance(extents, 0);  // skips empty extents
     const iovec& extent = extents[index];
     const size_t length = static_cast<size_t>(std::min<uint64_t>(extent.iov_len - within, most));
     const iovec piece{static_cast<std::byte*>(extent.iov_base) + within, length};
@@ -50,13 +50,14 @@ struct ExtentCursor {
   }
 };
 
-// Pieces of a list for one system call.
+// The number and total size of the pieces that collect() has found.
 struct Pieces {
   size_t count = 0;
   uint64_t bytes = 0;
 };
 
-// Fills |out| with the pieces of at most |length| bytes, starting at |cursor|.
+// Fills |out| with the pieces of the next |length| bytes from |cursor|. Stops early if |out| is
+// full or the list ends.
 inline Pieces collect(Extents extents, const ExtentCursor& cursor, uint64_t length,
                       std::span<iovec> out) {
   Pieces pieces;

@@ -1,4 +1,4 @@
-// Tables that reuse their entries: a list of the free indices accompanies each table.
+// Finds free entries in tables. Each table is accompanied by a list of its free indices.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace hetcomm {
 
-// Returns the last index in |free|. The index stays there until the caller has acquired everything
-// it needs and removes the index. If |free| is empty, an entry is added at the end of |table|.
-// |free| has room for every entry of the table, so returning an index never fails.
+// Returns the last index in |free|. The caller removes the index from |free| once it has acquired
+// everything else that it needs. If |free| is empty, adds an entry at the end of |table|. |free|
+// has room for every entry of the table, so giving an index back never fails.
 template <typename Table>
 uint32_t next_free_index(Table& table, std::vector<uint32_t>& free) {
   if (free.empty()) {

@@ -1,5 +1,5 @@
-// A host id identifies the host on which this process runs. Each boot of a kernel has its own
-// number, which all containers and network namespaces of one machine share.
+// A host id identifies the host on which a process runs. The id is new at each boot. All containers
+// and network namespaces of one machine share it.
 #pragma once
 
 #include <array>

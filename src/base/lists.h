@@ -1,4 +1,4 @@
-// Lists as people write them: "shm, tcp".
+// Splits lists that people write, such as "shm, tcp".
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,8 @@ namespace hetcomm {
 // Returns |text| without leading and trailing spaces.
 std::string_view trimmed(std::string_view text);
 
-// Returns the elements between commas, without surrounding blanks and without empty elements.
+// Returns the elements between the commas of |list|. Leaves out empty elements, and the spaces and
+// tabs around elements.
 std::vector<std::string_view> split_list(std::string_view list);
 
 }  // namespace hetcomm

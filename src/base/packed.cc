@@ -7,11 +7,11 @@ namespace {
 
 constexpr unsigned kBitsOfByte = 7;
 constexpr uint8_t kMore = 1U << kBitsOfByte;
-// Forms of a column.
+// The first byte of a column says in which of two forms its numbers follow.
 constexpr uint8_t kRuns = 0;
 constexpr uint8_t kPlain = 1;
-// Both lengths of a text share a byte. A length that does not fit is stored as this value, and the
-// excess follows.
+// A text begins with a byte that holds two 4-bit lengths. A length of 15 or more is stored as 15,
+// and the rest of the length follows.
 constexpr uint64_t kLongLength = 15;
 
 // Maps 0, -1, 1, -2, ... to 0, 1, 2, 3, ...

@@ -16,7 +16,7 @@ class ProcessorSet {
   static constexpr size_t kMax = 1 << 16;
 
   ProcessorSet() = default;
-  // One bit for each processor, starting at the lowest bit of the first word.
+  // |words| have one bit for each processor, starting at the lowest bit of the first word.
   explicit ProcessorSet(std::vector<uint64_t> words) : words_(std::move(words)) { drop_zeros(); }
   // Parses the kernel's format, such as "0-31,64,80-95". Returns nothing if |list| is malformed or
   // has numbers of kMax or more.

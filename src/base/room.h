@@ -6,8 +6,9 @@
 
 namespace hetcomm {
 
-// Makes room for |more| elements at the end of the vector |list|. The amortized cost of one element
-// is constant: std::vector::reserve() alone would move all elements for each one that is added.
+// Makes room for |more| elements at the end of the vector |list|. Grows the list geometrically, so
+// that the amortized cost of one element is constant. std::vector::reserve() alone would move all
+// elements for each new one.
 template <typename List>
 void make_room(List& list, size_t more = 1) {
   if (list.capacity() - list.size() >= more) return;

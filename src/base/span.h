@@ -44,8 +44,8 @@ inline void copy_bytes(void* target, const void* source, size_t length) {
   }
 }
 
-// Stores two words so that a 16-byte load right after them need not wait until they and all earlier
-// stores have left the processor.
+// Stores two words with one 16-byte store. A 16-byte load of them right afterwards then need not
+// wait until they and all earlier stores have left the processor.
 inline void store_two_words(void* target, uint64_t first, uint64_t second) {
   using TwoWords [[gnu::vector_size(16)]] = uint64_t;
   const TwoWords words = {first, second};
@@ -86,7 +86,8 @@ inline void scatter(Extents extents, uint64_t offset, ConstByteSpan source) {
   });
 }
 
-// Returns the start of [offset, offset + length) if it lies in the first piece, else null.
+// Returns the address of byte |offset| if [offset, offset + length) lies in the first piece.
+// Returns null otherwise.
 inline std::byte* single_piece(Extents extents, uint64_t offset, uint64_t length) {
   if (extents.empty() || offset > extents[0].iov_len || length > extents[0].iov_len - offset) {
     return nullptr;

@@ -61,7 +61,7 @@ Status status_from_errno(int error, std::string_view what) {
     case EADDRINUSE:
       code = Code::kInvalidArgument;
       break;
-    // This concerns a file or device that a user named. Sockets do not fail this way.
+    // These errors concern a file or device that a user has named. Sockets do not fail with them.
     case ENOENT:
     case ENOTDIR:
       code = Code::kNotFound;

@@ -1,7 +1,7 @@
 // Status and Result: how functions report failure inside the library.
 //
-// The first error sticks. The code that detects an error writes its text. Outputs exist only on
-// success. On the data path functions return a bare Code, which never allocates.
+// The code that detects an error writes its text. Functions set their outputs only on success.
+// Functions on the data path return a bare Code, which never allocates.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,8 @@ enum class [[nodiscard]] Code : int32_t{
     kWouldBlock = 1000,
 };
 
-// Return the name without prefix ("PEER_LOST") and the one-line text, in static storage.
+// Return the name of |code| without its prefix ("PEER_LOST"), and its one-line text. Both are in
+// static storage.
 const char* code_name(Code code);
 const char* code_text(Code code);
 
@@ -92,14 +93,15 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// Returns whether a retry may succeed later: memory or other resources were exhausted.
+// Returns whether a later retry may succeed, because memory or other resources were exhausted.
 inline bool may_pass(const Status& status) {
   return status.code() == Code::kOutOfMemory || status.code() == Code::kOutOfResources;
 }
 
-// Returns "what: strerror(error)" with the code that fits the errno (descriptors, memory, ...).
+// Returns the text "what: strerror(error)" with the code that fits the errno |error|.
 Status status_from_errno(int error, std::string_view what);
-// Returns the failure to start the thread |name|, with the limit that may be the reason.
+// Returns the failure to start the thread |name|. The text names the limit to raise if a limit may
+// be the reason.
 Status status_of_no_thread(std::string_view name, const std::system_error& error);
 
 #define HETCOMM_RETURN_IF_ERROR(expression)                        \

@@ -1,5 +1,5 @@
-// Texts that accompany an outcome, which are useful but not worth failing for, and texts from
-// peers, made harmless.
+// Makes texts that explain an outcome, or leaves them out if memory runs out. Makes texts from
+// peers harmless.
 #pragma once
 
 #include <cstddef>
@@ -36,14 +36,15 @@ Status status_or_code(Code code, Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_
   }
 }
 
-// Returns the decimal number at the start of |text|, in any locale, or 0 if there is none.
+// Returns the decimal number at the start of |text|, or 0 if there is none. Does not depend on the
+// locale.
 double leading_number(std::string_view text);
 
 // Formats |ns| as people write it: "3 s", "500 ms", "2.5 s", "40 us".
 std::string duration_text(uint64_t ns);
 
-// Makes |text| from any source safe for terminals and logs. Control characters and bytes that are
-// not UTF-8 are written as \xNN, so that none of them can control a terminal or fake a log line.
+// Returns |text| with control characters, and bytes that are not UTF-8, written as \xNN. The result
+// cannot control a terminal or fake a log line, whatever its source.
 std::string printable(std::string_view text);
 // Returns the beginning of printable(text) that fits |most_bytes| and ends with a whole character.
 std::string printable_beginning(std::string_view text, size_t most_bytes);

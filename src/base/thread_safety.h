@@ -33,5 +33,5 @@
 // macro without arguments.
 #define HETCOMM_RELEASE(...) HETCOMM_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 
-// Excludes the function's body from the analysis. A comment next to the macro gives the reason.
+// Excludes the function's body from the analysis. A comment at each use gives the reason.
 #define HETCOMM_NO_THREAD_SAFETY_ANALYSIS HETCOMM_THREAD_ATTRIBUTE(no_thread_safety_analysis)

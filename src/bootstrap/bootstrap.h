@@ -31,38 +31,38 @@ class Bootstrap {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Returns the local address of the connection to rank 0's store, which leads to the other ranks.
-  // Family AF_UNSPEC if there is no such connection.
+  // Returns the local address of the connection to rank 0's store. Its interface leads to the other
+  // ranks. The family is AF_UNSPEC if there is no such connection.
   virtual Address local_address() const = 0;
   // Returns whether all ranks are known to run on this host.
   virtual bool stays_on_host() const { return false; }
-  // Sets the user's time limit for the following calls, which failures name. A call still ends at
-  // its deadline.
+  // Sets the user's time limit, which the texts of later failures name. The limit ends no call:
+  // each call ends at its own deadline.
   virtual void set_time_limit(uint64_t limit_ns) = 0;
   // Returns the job's key: a digest of the configured secret, or, without one, the random key that
   // the job's store (or rank 0, through the exchange) handed out. If ranks have different secrets,
   // this call or the next allgather fails on all of them with kPermissionDenied.
   virtual Result<Secret> secret(uint64_t deadline_ns) = 0;
-  // Returns the key immediately if a secret is configured here, and nothing if the key is handed
-  // out.
+  // Returns the job's key without waiting if a secret is configured in this process. Returns
+  // nothing otherwise.
   virtual std::optional<Secret> configured_key() const = 0;
-  // Returns rank 0's |mine| on all ranks. Values from other ranks are ignored. |scope| as for
-  // allgather().
+  // Returns rank 0's |mine| on all ranks. Values from other ranks are ignored. |scope| is as for
+  // allgather(). Collective.
   virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
                                                    uint64_t deadline_ns) = 0;
-  // Gathers each rank's |mine| (at most 64 KiB), in rank order. |scope| names the exchange
-  // ("world/epoch 0"), unique per job. Collective. Fails with kBootstrapFailed naming the ranks
-  // that did not join by |deadline_ns|.
+  // Gathers each rank's |mine| (at most 64 KiB), in rank order. |scope| names the exchange, for
+  // example "world/epoch 0". Collective. If some ranks do not join by |deadline_ns|, fails with
+  // kBootstrapFailed and names them.
   virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
                                                                 ConstByteSpan mine,
                                                                 uint64_t deadline_ns) = 0;
-  // Returns whether groups of ranks can exchange values. If not, every exchange is between all
-  // ranks (an allgather callback), and the two calls below fail with kUnsupported.
+  // Returns whether groups of ranks can exchange values. If not, as with an allgather callback,
+  // allgather_among() and broadcast_among() fail with kUnsupported.
   virtual bool exchanges_by_groups() const = 0;
-  // Gathers |mine| from the members of |group|, which include this rank, in rank order. Every rank
-  // is in one of the groups that exchange values in |scope|. Or, if |group| has a step, each member
-  // has already received values from all ranks up to the next member. All ranks then see a failure
-  // to agree on the secret.
+  // Gathers |mine| from the members of |group|, in rank order. This rank is a member. With step 1,
+  // every rank is in one of the groups that exchange values in |scope|. With a larger step, only
+  // the members of |group| call this. Each of them has first exchanged values with all ranks up to
+  // the next member. Either way, all ranks notice if they disagree on the secret.
   virtual Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
                                                                       const RankGroup& group,
                                                                       ConstByteSpan mine,
@@ -71,23 +71,25 @@ class Bootstrap {
   virtual Result<std::vector<std::byte>> broadcast_among(const std::string& scope,
                                                          const RankGroup& group, ConstByteSpan mine,
                                                          uint64_t deadline_ns) = 0;
-  // Returns the relay, which passes a large job's values on to other ranks (digest_exchange.h).
+  // Returns this rank's relay. In a large job it passes values on to other ranks
+  // (digest_exchange.h).
   virtual Relay& relay() = 0;
-  // Null if the caller named the ranks; the caller must then name them anew when some are lost.
+  // Returns the object that finds the ranks that are left when some are lost. Null for a bootstrap
+  // from callbacks: its caller has to make a new one of the ranks that are left.
   virtual SurvivorFinder* survivor_finder() = 0;
 };
 
-// Determines which ranks of a bootstrap are left.
+// Determines which ranks of a bootstrap are left after some were lost.
 class SurvivorFinder {
  public:
-  // Returns the ranks of the bootstrap that are now known to be lost.
+  // Returns for each rank of the bootstrap whether it is now known to be lost.
   using FindLost = std::function<std::vector<bool>()>;
 
-  // Returns a bootstrap of the ranks that are left, in their order: those that call this, as soon
-  // as one of them knows all others to be lost. |find_lost| is called repeatedly, on this thread.
-  // |scope| as for allgather(). This bootstrap remains unchanged. Fails with kBootstrapFailed on
-  // all ranks if a rank has neither called nor been lost by |deadline_ns|, and immediately if rank
-  // 0 is lost.
+  // Returns a bootstrap of the ranks that are left, in their old order. Each of them calls this.
+  // The result is ready once every rank has called, or is known to be lost to a rank that has
+  // called. |find_lost| is called repeatedly, on this thread. |scope| is as for allgather(). This
+  // bootstrap remains unchanged. Fails with kBootstrapFailed on all ranks if a rank has neither
+  // called nor been lost by |deadline_ns|, and immediately if rank 0 is lost.
   virtual Result<std::unique_ptr<Bootstrap>> survivors(const std::string& scope,
                                                        const FindLost& find_lost,
                                                        uint64_t deadline_ns) = 0;

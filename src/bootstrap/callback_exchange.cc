@@ -49,7 +49,7 @@ class AllgatherExchange final : public CallbackExchange {
     return std::move(all->front());
   }
 
-  // Nothing was stored.
+  // An allgather callback stores nothing, so there is nothing to drop.
   Status forget(const std::string& /*scope*/) override { return {}; }
 
   // The caller's callback has its own time limit.
@@ -119,8 +119,8 @@ class PutGetExchange final : public CallbackExchange {
     return value.ok() ? std::move(value) : explain(scope, members, value.status());
   }
 
-  // Each value carries a token, by which a rank checks that its own value was the one that was
-  // used.
+  // Each value carries a random token. By it a rank checks that its own value was used, and not
+  // that of another process with the same rank.
   Result<Values> allgather(const std::string& scope, const Members& members, ConstByteSpan mine,
                            uint64_t deadline_ns) override {
     std::array<std::byte, kTokenBytes> token{};
@@ -157,8 +157,8 @@ class PutGetExchange final : public CallbackExchange {
   }
 
  private:
-  // One allgather: the keys and the owners of its values. Blocks share the names of an exchange of
-  // all ranks, so that ranks that disagree read each other's values.
+  // Names the keys of one allgather. Blocks use the keys that an exchange of all ranks uses, so
+  // that ranks that disagree on the form read each other's values.
   struct Place {
     Place(const std::string& name, const Members& of)
         : scope(name),
@@ -166,7 +166,8 @@ class PutGetExchange final : public CallbackExchange {
           prefix(reads_alone() ? fmt::format("hetcomm/{}/+{}/", scope, members.group.step)
                                : fmt::format("hetcomm/{}/", scope)) {}
 
-    // Members other than the first read all values themselves.
+    // Returns whether each member reads all values itself. Otherwise the first member collects them
+    // for all.
     bool reads_alone() const { return members.group.step > 1; }
     std::string key_of(int rank) const { return prefix + std::to_string(rank); }
     std::string all() const {
@@ -191,8 +192,8 @@ class PutGetExchange final : public CallbackExchange {
     return reply.size() >= kFrameHeaderBytes && decode_reply(reply.subspan(kFrameHeaderBytes)).ok();
   }
 
-  // Returns |failure|, or rank 0's failure for an exchange of all ranks, which says that the ranks
-  // disagree on the form.
+  // Returns |failure|. If an exchange by groups has failed and rank 0 has put a failure of an
+  // exchange of all ranks, returns that one: it says that the ranks disagree on the form.
   Status explain(const std::string& scope, const Members& members, const Status& failure) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =
@@ -212,10 +213,11 @@ class PutGetExchange final : public CallbackExchange {
         mine == ExchangeForm::kWhole ? ExchangeForm::kGroups : ExchangeForm::kWhole);
   }
 
-  // Returns a reply like the store's, with all values or the reason why there are none. The
-  // collector hands it out. |mine| is empty in a member that reads its own value back.
+  // Reads the values of all members. Returns them as a reply like the store's, or the reason why
+  // there are none. If |mine|, this rank's value, is empty, the rank reads its own value back too.
   Frame collect(const Place& place, std::vector<std::byte> mine, uint64_t deadline_ns) {
-    // The collector stops a little earlier, so that its reason reaches the other ranks in time.
+    // Collecting stops a little before the deadline, so that the reason reaches the other ranks in
+    // time.
     const uint64_t now = now_ns();
     const uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
     const uint64_t own_deadline = deadline_ns == kForever
@@ -258,7 +260,7 @@ class PutGetExchange final : public CallbackExchange {
     std::vector<std::byte> values;
     std::vector<size_t> sizes;  // empty: the call fetched nothing
 
-    // Returns nothing if the rank has to be asked alone.
+    // Returns the value of |member|, or nothing if it has to be fetched alone.
     std::optional<ConstByteSpan> value(int member) const {
       const auto index = static_cast<size_t>(member - first);
       if (index >= sizes.size() || sizes[index] > kManyRoom) return std::nullopt;
@@ -266,8 +268,8 @@ class PutGetExchange final : public CallbackExchange {
     }
   };
 
-  // Fetches by one call. A failure recurs when the ranks are asked one by one, which shows the
-  // rank.
+  // Fetches the members' values by one call. Ignores a failure: it recurs when the values are
+  // fetched one by one, which shows whose value is missing.
   Fetched fetch_from(const Place& place, size_t first, uint64_t deadline_ns) {
     const RankGroup& group = place.members.group;
     const auto count = static_cast<size_t>(group.count) - first;

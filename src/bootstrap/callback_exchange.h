@@ -1,8 +1,8 @@
 // Exchanges values among ranks through the caller's functions. With allgather, each exchange takes
 // two calls: sizes, and then values padded to the largest. With put and get, rank r puts <scope>/r,
 // and the lowest rank collects these values and puts <scope>/all, so that n ranks cost O(n) calls.
-// Each value indicates whether its rank exchanges with all others or by groups, so that ranks that
-// disagree see this in each other's values.
+// A value that is put also says whether its rank exchanges values with all others or by groups.
+// Ranks that disagree notice this in each other's values.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace hetcomm {
 // The largest value of an exchange: the caller's value and its header.
 inline constexpr size_t kMaxExchangeValue = 64 * 1024 + 128;
 
-// An exchange brings values from rank to rank.
+// Exchanges values among ranks through one kind of callbacks.
 class CallbackExchange {
  public:
   using Values = std::vector<std::vector<std::byte>>;
@@ -41,7 +41,8 @@ class CallbackExchange {
   virtual Status forget(const std::string& scope) = 0;
 };
 
-// Returns null if |options| have no functions, as in a job of one rank. |options| are copied.
+// Makes an exchange through the functions in |options|, which are copied. Returns null if |options|
+// have no functions, as in a job of one rank.
 std::unique_ptr<CallbackExchange> make_callback_exchange(
     const hetcomm_bootstrap_options_t& options);
 

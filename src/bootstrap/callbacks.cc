@@ -1,10 +1,10 @@
 // Bootstrap by the caller's functions.
 //
-// Rank 0 broadcasts the secret to all, so the ranks need not wait for each other. The next exchange
-// shows whether they agree on the secret: in it each rank's value carries a mark of its secret.
-// Others may read the exchanged values. So the mark of a configured secret is salted by rank 0 and
-// slow to compute, and a random key is deleted once that exchange has ended: by then all ranks have
-// the key.
+// Rank 0 broadcasts the secret to all, so the ranks need not wait for each other. In the next
+// exchange each rank's value carries a mark of its secret, which shows whether all agree. Strangers
+// may be able to read the exchanged values. Therefore the mark of a configured secret is salted by
+// rank 0 and slow to compute. A random key is deleted once that exchange has ended: by then all
+// ranks have the key.
 #include <algorithm>
 #include <optional>
 
@@ -29,8 +29,10 @@ namespace {
 
 using Values = std::vector<std::vector<std::byte>>;
 
-constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;  // the broadcast from rank 0
-constexpr size_t kMarkBytes = 2 * kSecretBytes - 1;             // with a digest of the job's name
+// Rank 0's broadcast is a flag, and a salt or a key.
+constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;
+// A mark is a flag, a digest of the secret, and a digest of the job's name.
+constexpr size_t kMarkBytes = 2 * kSecretBytes - 1;
 static_assert(kMaxStoreValue + kMarkBytes <= kMaxExchangeValue);
 
 class CallbackBootstrap final : public Bootstrap {
@@ -149,9 +151,9 @@ class CallbackBootstrap final : public Bootstrap {
     return exchange_->broadcast(scopes_.next(scope, kind), members, mine, deadline_ns);
   }
 
-  // Each value carries its rank's mark. The members of a group compare marks each time. Blocks and
-  // then their leaders together compare all marks, although no rank knows when the last one has
-  // done so.
+  // Gathers values that carry their ranks' marks, and compares the marks. Groups do so in every
+  // exchange: first blocks and then their leaders compare all marks, but no rank knows when the
+  // last one has done so.
   Result<Values> marked_allgather(const std::string& scope, const Members& members,
                                   ConstByteSpan mine, uint64_t deadline_ns) {
     HETCOMM_RETURN_IF_ERROR(check_length(mine));
@@ -161,7 +163,8 @@ class CallbackBootstrap final : public Bootstrap {
     const ExchangeKind kind = is_whole(members) ? ExchangeKind::kAll : kind_of(members.group);
     Result<Values> all =
         exchange_->allgather(scopes_.next(scope, kind), members, marked, deadline_ns);
-    // An exchange of a block proves nothing about other blocks. One of leaders covers all.
+    // After an exchange within a block, ranks of other blocks may still need the key. After an
+    // exchange of leaders, all ranks have it.
     if (kind != ExchangeKind::kBlocks) delete_key();
     if (!all.ok()) return all;
     HETCOMM_RETURN_IF_ERROR(check_agreement(members.group, all.value()));
@@ -185,7 +188,8 @@ class CallbackBootstrap final : public Bootstrap {
     return {};
   }
 
-  // Deletes the key. The exchange has ended, successfully or not, so no rank waits for the key.
+  // Deletes the random key that this rank has published. The marked exchange has ended,
+  // successfully or not, so no rank still waits for the key.
   void delete_key() {
     if (key_scope_.empty()) return;
     if (Status status = exchange_->forget(key_scope_); !status.ok()) {
@@ -194,7 +198,7 @@ class CallbackBootstrap final : public Bootstrap {
     key_scope_.clear();
   }
 
-  // Checks the marks with which the values begin.
+  // Checks that the marks with which the values begin equal this rank's mark.
   Status check_agreement(const RankGroup& group, const Values& all) const {
     if (mark_.empty()) return {};
     const std::vector<std::byte>& mine = mark_;
@@ -244,9 +248,9 @@ class CallbackBootstrap final : public Bootstrap {
   const std::unique_ptr<CallbackExchange> exchange_;
   const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
-  std::vector<std::byte> mark_;  // of this rank's secret
+  std::vector<std::byte> mark_;  // the mark of this rank's secret
   std::string key_scope_;        // rank 0: the scope of a published key that is not deleted yet
-  bool compare_next_ = false;    // the ranks have not compared their secrets yet
+  bool compare_next_ = false;    // true until the ranks have compared their secrets
   ScopeNames scopes_;
   Relay relay_;
 };

@@ -17,7 +17,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr size_t kPieceBytes = 60 * 1024;  // piece of a value that rank 0 broadcasts
-constexpr size_t kInlineBytes = 256;       // a value sent together with its size
+constexpr size_t kInlineBytes = 256;       // up to this, a value is sent together with its size
 constexpr uint64_t kMarginNs = 1'000'000'000;
 
 bool is_large(Bootstrap& bootstrap) {
@@ -50,10 +50,10 @@ Status too_large(uint64_t size) {
                 fmt::format("{} bytes are too many to be handed down to all ranks", size));
 }
 
-// One large exchange, on one rank.
+// Carries out this rank's part of an exchange in a large job.
 class LargeExchange {
  public:
-  // |maker| is null if rank 0's |mine| is handed down.
+  // Makes the digest of |maker|, or hands down rank 0's |mine| if |maker| is null.
   LargeExchange(Bootstrap& bootstrap, const std::string& scope, const DigestMaker* maker,
                 ConstByteSpan mine, uint64_t deadline_ns)
       : bootstrap_(bootstrap),
@@ -78,7 +78,8 @@ class LargeExchange {
     if (!secret.ok()) return secret.status();
     relay_.start(secret.value(), rank_, bootstrap_.local_address());
     meet_block(card);
-    // A failed rank still takes part in the next steps: the others would wait for it.
+    // After a failure this rank still takes part in the next steps, because the others would wait
+    // for it.
     if (leads()) meet_leaders();
     Bytes verdict;
     if (rank_ == 0) verdict = make_verdict();
@@ -124,7 +125,8 @@ class LargeExchange {
     }
   }
 
-  // Makes the part of this block, or the reason why there is none, short enough for an exchange.
+  // Returns the encoded part of this block, or the reason why there is none, in at most |room|
+  // bytes.
   Bytes make_part(size_t room) const {
     Result<Bytes> part = Bytes();
     if (!failure_.ok()) {
@@ -177,7 +179,8 @@ class LargeExchange {
         "leaders of blocks of {} ranks, each of which may wait for its block", leaders_.step));
   }
 
-  // Returns what rank 0 tells all ranks: the value that is handed down, or why there is none.
+  // Returns what rank 0 tells all ranks: the size and hash of the value that is handed down, or why
+  // there is none.
   Bytes make_verdict() {
     if (failure_.ok() && value_->size() > kMaxHandout) failure_ = too_large(value_->size());
     if (!failure_.ok()) return encode_result(failure_);
@@ -232,7 +235,7 @@ class LargeExchange {
   uint64_t margin_ns_ = 0;
   RankGroup block_;
   RankGroup leaders_;
-  Status failure_;  // why this rank has no value; ok: no failure
+  Status failure_;  // why this rank has no value; OK if nothing has failed
   std::vector<Bytes> cards_;
   std::vector<RelaySource> sources_;  // the nearest one first
   std::optional<Bytes> value_;        // set on ranks that need not pull it

@@ -1,13 +1,14 @@
-// Gathers the cards of all ranks into one digest, which all ranks get.
+// Gathers the cards of all ranks into one digest, which all ranks get. A card is what one rank says
+// of itself.
 //
-// In a small job every rank receives every card. In a large one that would be n x n cards in one
-// place:
-//   1. the ranks of a block (about sqrt(n)/2 of them) exchange their cards;
-//   2. the leaders of the blocks exchange the parts that they make of the cards, and put the same
-//      digest together;
-//   3. rank 0 tells all that there is a digest, and its hash, or why there is none;
-//   4. in each block the digest goes from rank to rank (relay_chain.h).
-// No place sends more than about n x sqrt(n) cards, and a rank sends the digest once.
+// In a small job every rank receives every card. In a large job of n ranks, one process would have
+// to send n x n cards, so the exchange has four steps:
+//   1. The ranks of a block (about sqrt(n)/2 of them) exchange their cards.
+//   2. The leader of each block makes a part from the block's cards. The leaders exchange the
+//      parts, and each of them makes the same digest from them.
+//   3. Rank 0 tells all ranks the size and the hash of the digest, or why there is none.
+//   4. In each block the digest goes from rank to rank (relay_chain.h).
+// No process sends more than about n x sqrt(n) cards, and each rank sends the digest once.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ namespace hetcomm {
 class DigestMaker {
  public:
   virtual ~DigestMaker() = default;
-  // Makes the part of a block: ranks |first|, |first| + 1, ... with |cards|.
+  // Makes the part of a block from |cards|, which belong to ranks |first|, |first| + 1, ...
   virtual Result<std::vector<std::byte>> part(
       int first, const std::vector<std::vector<std::byte>>& cards) const = 0;
   // Makes the digest of all ranks from the parts of all blocks, in the order of their ranks.
@@ -36,17 +37,19 @@ class DigestMaker {
 
 // Gathers |card| from every rank and returns the digest of all cards, the same bytes on each rank.
 // Collective. A failure of |maker|, or a rank that does not join by |deadline_ns|, fails the call
-// on all ranks with that text. A rank that gets no digest after all others have joined fails alone.
+// on all ranks with the same text. A rank that gets no digest after all others have joined fails
+// alone.
 Result<std::vector<std::byte>> exchange_digest(Bootstrap& bootstrap, const std::string& scope,
                                                ConstByteSpan card, const DigestMaker& maker,
                                                uint64_t deadline_ns);
-// Distributes rank 0's |mine| (64 MiB at most) to all ranks. In a large job the leaders of blocks
-// pass it to each other, and then each leader passes it to its block. Collective. Fails like
+// Distributes rank 0's |mine| (64 MiB at most) to all ranks. In a large job it goes from leader to
+// leader of the blocks, and from each leader through its block. Collective. Fails like
 // exchange_digest().
 Result<std::vector<std::byte>> hand_down(Bootstrap& bootstrap, const std::string& scope,
                                          ConstByteSpan mine, uint64_t deadline_ns);
 
-// Returns why this rank last dropped another rank's connection to its relay; ok if it dropped none.
+// Returns why this rank last dropped another rank's connection to its relay; OK if it has dropped
+// none.
 Status last_refused_reader(Bootstrap& bootstrap);
 
 // Returns the ranks per block in a large job of |size| ranks: a power of two near sqrt(size)/2.

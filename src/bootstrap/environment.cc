@@ -1,5 +1,6 @@
-// Bootstrap by the launcher's variables (launch.h): rank 0 hosts the store next to MASTER_PORT,
-// since a launcher's own service may hold that port. The others find it there by handshake.
+// Makes a bootstrap from the launcher's variables (launch.h). Rank 0 hosts the store at MASTER_PORT
+// or, if a service of the launcher holds that port, at one of the next ports. The other ranks find
+// the store there by handshakes.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -38,17 +39,18 @@ constexpr size_t kExtraSessions = 64;
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
 // Descriptors of rank 0's store in addition to one per client: poller, event, spare descriptors.
 constexpr uint64_t kStoreDescriptors = 8;
-// When rank 0 fails, it tells all ranks that connect within this time.
+// When rank 0 fails, it tells the reason to all ranks that connect within this time.
 constexpr uint64_t kAnswerFailureNs = 2'000'000'000;
-// Pause between two attempts to listen; doubles.
+// Pause between two attempts to listen. It doubles from the first value to the last.
 constexpr uint64_t kFirstListenPauseNs = 50'000'000;
 constexpr uint64_t kLastListenPauseNs = 1'000'000'000;
-// Pause between two questions about survivors; doubles.
+// Pause between two questions about survivors. It doubles from the first value to the last.
 constexpr uint64_t kFirstPauseNs = 1'000'000;
 constexpr uint64_t kLastPauseNs = 100'000'000;
-// The store may take this long for an answer for which it need not wait.
+// Time limit for an answer that the store can give at once.
 constexpr uint64_t kAnswerNs = 10'000'000'000;
-constexpr uint64_t kLastQuestionNs = 500'000'000;  // before the deadline
+// The last question about survivors is sent this long before the deadline.
+constexpr uint64_t kLastQuestionNs = 500'000'000;
 constexpr std::string_view kAdvice =
     "to go on without rank 0, set RANK, WORLD_SIZE and MASTER_ADDR for the ranks that are left and "
     "make a new bootstrap from the environment";
@@ -107,9 +109,10 @@ bool names_loopback(const std::string& name) {
   return name == "localhost" || (numeric.ok() && numeric->is_loopback());
 }
 
-// Returns the addresses at which the other ranks look for the store, and no others: those of
-// MASTER_ADDR that this host has. If it has none (address translation; a host name that means
-// loopback here; 0.0.0.0), they are those of HETCOMM_INTERFACE, and without that variable all.
+// Returns the addresses at which the other ranks look for the store, and no others. These are the
+// addresses of MASTER_ADDR that this host has. The host may have none of them (address translation,
+// a host name that means loopback here, 0.0.0.0). Then they are the addresses of HETCOMM_INTERFACE,
+// or all addresses without that variable.
 Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, const Launch& launch,
                                              const std::vector<Address>& masters) {
   const bool loopback = names_loopback(launch.master_address);
@@ -161,8 +164,9 @@ class StoreSite {
   StoreSite(const Config& config, Log& log, const Launch& launch)
       : config_(config), log_(log), launch_(launch) {}
 
-  // Retries until |deadline_ns| if every port is taken, but not if none is allowed. It may listen
-  // even after a failure, for answer().
+  // Listens at the first free port. If every port is taken, retries until |deadline_ns|. Does not
+  // retry if this process may use none of the ports. After a failure it may listen nevertheless,
+  // for answer().
   Status listen(uint64_t deadline_ns);
   const std::vector<uint16_t>& ports() const { return ports_; }
   StoreListeners take() { return std::exchange(listeners_, {}); }
@@ -277,15 +281,15 @@ class LaunchedJob {
     return configured_ ? std::optional(secret_of_job(*configured_, launch_.job.name))
                        : std::nullopt;
   }
-  // Gathers as |rank| among |members|.
+  // Gathers the values of |members|. This process takes part as |rank|, one of them.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank,
                                                      const Members& members, ConstByteSpan mine,
                                                      uint64_t deadline_ns);
   Result<std::vector<std::byte>> broadcast(const std::string& scope, int rank,
                                            const Members& members, ConstByteSpan mine,
                                            uint64_t deadline_ns);
-  // Returns which ranks of the job are left. |find_lost| covers all ranks. |*round| gets a name for
-  // the result, which is the same on all ranks that got it.
+  // Returns which ranks of the job are left. |find_lost| returns an entry for every rank of the
+  // job. Sets |*round| to a name of the round, which is the same on all ranks that get its result.
   Result<std::vector<bool>> survivors(const std::string& scope,
                                       const SurvivorFinder::FindLost& find_lost,
                                       uint64_t deadline_ns, std::string* round);

@@ -1,4 +1,4 @@
-// Names of exchanges and lists of ranks, shared by the ways to bootstrap.
+// Makes names of exchanges and texts of lists of ranks, for all kinds of bootstraps.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ constexpr ExchangeKind kind_of(const RankGroup& group) {
 
 // Gives each use of a scope its own name, so that a repeated exchange (a communicator made again
 // after a failure) never reads leftovers of an earlier one. Ranks agree on the names, because
-// exchanges are collective. Exchanges in which only some ranks of a scope take part are counted by
-// |kind|. Long scopes are shortened by a hash.
+// exchanges are collective. Uses are counted for each |kind| of exchange, because some ranks take
+// no part in some kinds. Long scopes are shortened by a hash.
 class ScopeNames {
  public:
   std::string next(const std::string& scope, ExchangeKind kind = ExchangeKind::kAll);

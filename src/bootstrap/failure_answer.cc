@@ -23,15 +23,15 @@ constexpr size_t kMaxVisitors = 64;
 constexpr uint64_t kVisitNs = 250'000'000;
 constexpr int kPauseMs = 10;
 
-// One connection. The peer is sent the reason once it has sent anything, and kept until it
-// disconnects.
+// A connection from one peer. The peer gets the reason once it has sent anything. The connection is
+// kept until the peer closes it.
 class Visitor {
  public:
   Visitor(UniqueFd socket, uint64_t now) : socket_(std::move(socket)), begun_ns_(now) {}
 
   int fd() const { return socket_.get(); }
   uint64_t begun_ns() const { return begun_ns_; }
-  // Returns the rank that the peer claims, set once the peer has been sent the reason.
+  // Returns the rank that the peer claims to be. Set only after the peer was sent the reason.
   std::optional<int32_t> told() const { return told_; }
 
   // Returns false if the peer has disconnected or accepts no data.
@@ -86,7 +86,8 @@ void accept_some(const StoreListeners& listeners, std::deque<Visitor>* visitors)
 void wait_for_events(const StoreListeners& listeners, const std::deque<Visitor>& visitors,
                      uint64_t until_ns) {
   std::vector<pollfd> polled;
-  // Listeners that cannot be served now would end each wait immediately.
+  // Without room for another visitor, the listeners are left out: they would end each wait
+  // immediately.
   if (visitors.size() < kMaxVisitors) {
     for (const UniqueFd& listener : listeners.sockets) {
       polled.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
@@ -119,7 +120,7 @@ void answer_with_failure(const StoreListeners& listeners, const Identity& identi
       visitor = stays ? visitor + 1 : visitors.erase(visitor);
     }
     wait_for_events(listeners, visitors, end_ns);
-    // Without a descriptor the listeners stay readable.
+    // Without a free descriptor the listeners stay readable, so the wait above ends at once.
     if (is_short) ::poll(nullptr, 0, kPauseMs);
   }
 }

@@ -1,5 +1,5 @@
-// Tells the other ranks why rank 0 failed before its store could serve, at the place where they
-// look for the store.
+// If rank 0 fails before its store can serve, it tells the other ranks why, at the addresses where
+// they look for the store.
 #pragma once
 
 #include <cstdint>

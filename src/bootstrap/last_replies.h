@@ -1,6 +1,6 @@
-// The last reply to each rank. If a connection ends before the rank has read the reply, the rank
-// sends its request again on another connection. A rank that sends a different request has read the
-// reply.
+// Keeps the last reply to each rank, so that the store can repeat it. If a connection ends before
+// the rank has read the reply, the rank sends its request again on another connection. A rank that
+// sends a different request has read the reply.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class LastReplies {
   const size_t max_bytes_;
   size_t bytes_ = 0;
   std::unordered_map<int32_t, Reply> replies_;  // by rank
-  std::map<Frame, size_t> ranks_of_;            // the number of ranks for which a reply is kept
+  std::map<Frame, size_t> ranks_of_;  // by reply: the number of ranks for which it is kept
 };
 
 }  // namespace hetcomm

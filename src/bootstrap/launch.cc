@@ -14,7 +14,8 @@ namespace hetcomm {
 namespace {
 
 constexpr int kDefaultMasterPort = 29500;
-// Ports for jobs whose launcher names none: below those that the kernel hands out automatically.
+// The ports for jobs whose launcher names none. They lie below those that the kernel hands out
+// automatically.
 constexpr uint64_t kFirstDerivedPort = 15'000;
 constexpr uint64_t kDerivedPorts = 16'384;
 
@@ -26,7 +27,7 @@ struct Names {
   Launcher launcher;
 };
 
-// The innermost launcher first: an mpirun inside a Slurm step also sees Slurm's variables.
+// The innermost launcher comes first: an mpirun inside a Slurm step also sees Slurm's variables.
 constexpr Names kNames[] = {
     {"RANK", "WORLD_SIZE", Names::Launcher::kTorch},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", Names::Launcher::kMpi},
@@ -44,10 +45,11 @@ std::string_view variable(const char* name) {
 
 bool is_set(const char* name) { return !variable(name).empty(); }
 
-// A batch script has a rank and a number of tasks too, but is not a task: only steps have nodes.
+// Slurm gives a batch script a rank and a number of tasks too, although it is no task. Only a step
+// has these variables.
 bool in_slurm_step() { return is_set("SLURM_STEP_NODELIST") || is_set("SLURM_STEP_NUM_TASKS"); }
 
-// Returns torchrun's names if no launcher's are set: the error then reports those.
+// Returns torchrun's names if no launcher's variables are set, so that the error names torchrun's.
 const Names& choose_names() {
   if (is_set("RANK") || is_set("WORLD_SIZE")) return kNames[0];
   for (const Names& names : kNames) {
@@ -77,8 +79,8 @@ Result<int> number(const char* name, int low, int high, std::optional<int> fallb
   return value;
 }
 
-// Appends Slurm's count of restarts. Leftovers of an earlier start have the same ids but are
-// another job. The first start has no count.
+// Appends Slurm's count of restarts to the job's name. Processes left over from an earlier start
+// have the same ids, but belong to another job. The first start has no count.
 JobName of_slurm_start(std::string name, std::string source) {
   const std::string_view count = variable("SLURM_RESTART_COUNT");
   if (count.empty() || count == "0") return {std::move(name), std::move(source)};
@@ -128,7 +130,8 @@ int derived_port() {
   };
   if (!read(variable("SLURM_JOB_ID"), &id)) return kDefaultMasterPort;
   read(variable("SLURM_STEP_ID"), &step);
-  // The ports of neighbouring jobs are beyond the reach of the store's search for a free one.
+  // Jobs with neighbouring ids get ports 32 apart. A store searches fewer ports than that for a
+  // free one.
   return static_cast<int>(kFirstDerivedPort + (id * 32 + step) % kDerivedPorts);
 }
 

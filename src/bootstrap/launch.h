@@ -15,7 +15,7 @@ namespace hetcomm {
 
 // The name of a job, on which all its ranks agree and which distinguishes jobs.
 struct JobName {
-  std::string name;    // "": unknown
+  std::string name;    // empty if unknown
   std::string source;  // the variable that gives it
 };
 
@@ -30,8 +30,8 @@ struct Launch {
 
 // Reads the launcher's variables. The job's name is HETCOMM_JOB, else torchrun's run id, else the
 // launcher's job id. Slurm's name contains SLURM_RESTART_COUNT. TORCHELASTIC_RESTART_COUNT is not
-// part of a name, because each torchrun agent has its own count. BOOTSTRAP_FAILED names the
-// variable that is missing or malformed.
+// part of a name, because each torchrun agent has its own count. Fails with BOOTSTRAP_FAILED, and
+// names the variable, if one is missing or malformed.
 Result<Launch> read_launch(const Config& config);
 
 // Returns this process's rank according to the launcher, if known.

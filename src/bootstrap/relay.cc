@@ -11,8 +11,8 @@
 namespace hetcomm {
 namespace {
 
-// The next rank is seldom more than a moment behind. The relay waits no longer than this for a next
-// rank that has died.
+// The longest time that a relay waits for its readers before it ends. A reader is seldom more than
+// a moment behind, but it may have died.
 constexpr uint64_t kLingerNs = 1'000'000'000;
 
 Credentials credentials_of(const RelayContact& contact, const Secret& secret) {

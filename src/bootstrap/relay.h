@@ -26,7 +26,8 @@
 
 namespace hetcomm {
 
-// The address of a rank's relay, and data that tells the relay from another process there.
+// The addresses of a rank's relay, and a random number that distinguishes it from another process
+// there.
 struct RelayContact {
   ListeningPlace place;  // no addresses: the rank has no relay
   std::array<std::byte, 16> instance{};
@@ -40,30 +41,32 @@ struct RelayContact {
 // A rank's relay, used by one thread at a time.
 class Relay {
  public:
-  // |config| is copied; |log| outlives this.
+  // Copies |config|. |log| must outlive the relay.
   Relay(const Config& config, Log& log);
-  // Waits a little for the ranks that are expected to ask.
+  // Waits for the ranks that expect_readers() has announced, for up to one second.
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  // Returns the size of the largest job in which every rank receives each rank's value.
+  // Returns the size of the largest job that is small, which means that it uses no relays
+  // (HETCOMM_SMALL_JOB).
   int small_job() const;
-  // Starts listening as |rank|; only the first call has an effect. |route| as in NetworkListener. A
-  // rank that cannot listen logs the reason and has no relay.
+  // Starts listening as |rank|. Only the first call has an effect. |route| is as in
+  // NetworkListener. A rank that cannot listen logs the reason and has no relay.
   void start(const Secret& secret, int rank, const Address& route);
   const RelayContact& contact() const { return contact_; }
 
-  // Serves |value| to others until |until_ns|, and until the next call of keep().
+  // Serves |value| to others until |until_ns|. The first call of keep() after that time drops it.
   void keep(std::string key, std::vector<std::byte> value, uint64_t until_ns);
-  // Announces that |count| ranks will ask for |key|, and for nothing after it.
+  // Announces that |count| ranks will ask for |key|, and that this is the last value that they
+  // need.
   void expect_readers(std::string key, size_t count);
   // Returns a client for the relay of |rank| at |contact|. Fails if |rank| has no relay that this
   // rank can reach.
   Result<std::unique_ptr<StoreClient>> client_of(int rank, const RelayContact& contact) const;
   // Returns the number of bytes sent to others.
   uint64_t sent_bytes() const { return server_ ? server_->sent_bytes() : 0; }
-  // Returns why this relay last dropped another rank's connection; ok if it dropped none.
+  // Returns why this relay last dropped another rank's connection; OK if it has dropped none.
   Status last_rejection() const { return server_ ? server_->last_rejection() : Status(); }
 
  private:
@@ -77,7 +80,7 @@ class Relay {
   Secret secret_;
   std::shared_ptr<const TlsContext> tls_;
   RelayContact contact_;
-  std::map<std::string, uint64_t> kept_;  // when each key may be forgotten
+  std::map<std::string, uint64_t> kept_;  // by key: when its value may be dropped
   uint64_t next_expiry_ns_ = kForever;
   std::unique_ptr<StoreServer> server_;
 };

@@ -13,7 +13,8 @@
 namespace hetcomm {
 namespace {
 
-// Short pieces travel through a chain of ranks in parallel; long ones cost fewer requests.
+// With short pieces, all ranks of a chain soon send at the same time. Long pieces need fewer
+// requests.
 constexpr size_t kShortPiece = 8 * 1024;
 constexpr size_t kLongPiece = 60 * 1024;
 constexpr uint64_t kShortValue = 256 * 1024;  // a longer value has long pieces
@@ -21,11 +22,11 @@ static_assert((kMaxHandout / kLongPiece + 1) * sizeof(Digest) <= kMaxStoreValue)
 
 // A relay has this time for each answer, but at most an eighth of the total time.
 constexpr uint64_t kPatienceNs = 3'000'000'000;
-constexpr uint64_t kWaitNs = 500'000'000;  // to wait for a piece that the relay does not have yet
+constexpr uint64_t kWaitNs = 500'000'000;  // a relay waits this long for a piece that it lacks
 // Pause between two rounds through all sources.
 constexpr uint64_t kFirstRoundPauseNs = 10'000'000;
 constexpr uint64_t kLastRoundPauseNs = 500'000'000;
-constexpr size_t kMaxTold = 6;  // sources that a failure names
+constexpr size_t kMaxTold = 6;  // number of sources that a failure names
 
 uint64_t time_left(uint64_t deadline_ns) {
   if (deadline_ns == kForever) return kForever;
@@ -112,7 +113,7 @@ class Puller {
         source.why = "it has sent something else";
         return;
       }
-      // The source answered that it has no more yet.
+      // The source has answered that it does not have the piece yet.
       if (piece.status().code() == Code::kTimedOut && client.connected()) continue;
       source.is_out = piece.status().code() == Code::kPermissionDenied;
       source.why = client.connected() ? "it has ended" : std::string(piece.status().text());

@@ -2,8 +2,8 @@
 // from the previous one and passes each piece on as soon as it arrives.
 //
 // All ranks know, through the store, the size of the value and a hash of the list of its pieces'
-// hashes. The list is sent first, so that each piece is checked before it is passed on. A forged
-// piece thus reaches only the ranks that ask its forger.
+// hashes. The list of hashes is sent first, so that a rank can check each piece before it passes
+// the piece on. A forged piece reaches only the ranks that ask the rank that forged it.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@
 
 namespace hetcomm {
 
-// A value that is handed down the chain.
+// Identifies a value that is handed down the chain: by its size, and by the hash of the list of its
+// pieces' hashes.
 struct Handout {
   uint64_t size = 0;
   Digest list_hash{};
 
   bool operator==(const Handout&) const = default;
   void encode(ByteWriter& writer) const;
-  // Fails for a size greater than kMaxHandout.
+  // Decodes a handout. Fails if its size is greater than kMaxHandout.
   static Result<Handout> decode(ByteReader& reader);
 };
 
@@ -34,23 +35,24 @@ inline constexpr uint64_t kMaxHandout = 64u << 20;
 
 Handout handout_of(ConstByteSpan value);
 
-// Return the relay keys of a handout: for the list, for piece |index|, and for the last request.
+// Return the keys under which relays serve a handout: its list of hashes, its piece |index|, and
+// the value that a reader asks for last.
 std::string list_key(const Handout& handout);
 std::string piece_key(const Handout& handout, size_t index);
 std::string last_key(const Handout& handout);
 
-// A rank that may have the value and will pass it on.
+// A rank that may have the value, and its relay.
 struct RelaySource {
   int rank = 0;
   RelayContact contact;
 };
 
-// Keeps |value| in |relay| for others until |until_ns|.
+// Serves |value| to other ranks through |relay| until |until_ns|.
 void offer(Relay& relay, ConstByteSpan value, uint64_t until_ns);
-// Gets the value from the first of |sources| that has it, and passes each piece on. If a source is
-// gone, silent, or slower than a third of the time, the next source is asked. A source that sends
-// wrong data is not asked again. Fails at |deadline_ns|, or as soon as no source is left. The text
-// gives the reason for each source.
+// Gets the value from the first of |sources| that has it, and passes each piece on. Asks the next
+// source if a source is gone or silent, or has not sent everything within a third of the time. A
+// source that sends wrong data is not asked again. Fails at |deadline_ns|, or as soon as no source
+// is left. The text gives the reason for each source.
 Result<std::vector<std::byte>> pull(Relay& relay, const Handout& handout,
                                     const std::vector<RelaySource>& sources, uint64_t deadline_ns);
 

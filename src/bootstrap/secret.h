@@ -21,9 +21,9 @@ enum class KeyChannel : uint8_t {
   kStore,     // the library's own store, protected by TLS where that is on
   kCallbacks  // the caller's functions, whose channel the library cannot protect
 };
-// Returns whether a job of |size| ranks may continue without a configured secret: PERMISSION_DENIED
-// if HETCOMM_REQUIRE_SECRET or HETCOMM_REQUIRE_TLS forbids it. Rank 0 warns of the missing secret
-// once per process, unless TLS protects the key.
+// Returns OK if a job of |size| ranks may continue without a configured secret. Fails with
+// PERMISSION_DENIED if HETCOMM_REQUIRE_SECRET or HETCOMM_REQUIRE_TLS forbids it. Rank 0 warns of
+// the missing secret once per process, unless TLS protects the key.
 Status allow_without_secret(const Config& config, Log& log, int rank, int size, KeyChannel channel);
 
 }  // namespace hetcomm

@@ -2,14 +2,14 @@
 // client.
 //
 // Every connection proves a key first: that of the configured secret, or else a publicly known one,
-// which keeps accidental strays out. The identity is that of the job's MASTER_PORT, so that two
-// jobs whose port ranges overlap do not take each other's store for their own. TLS, if on, wraps
-// all of this, and the certificates decide who may connect. An allgather over n ranks is n requests
-// and n replies that share one buffer.
+// which keeps accidental strays out. Both sides also compare an identity made of the job's
+// MASTER_PORT and name. It keeps jobs whose port ranges overlap from using each other's store. With
+// TLS on, all of this goes through TLS, and the certificates decide who may connect. An allgather
+// over n ranks is n requests and n replies that share one buffer.
 //
-// A client that proved a publicly known key may be a stranger. Such sessions are bounded in number,
-// and in time while no reply is owed to them (Bounds). Honest clients connect again when they need
-// to.
+// A client that proved a publicly known key may be a stranger. Bounds limits the number of such
+// sessions, and the time for which they may stay without waiting for a reply. Honest clients
+// connect again when they need to.
 #pragma once
 
 #include <cstdint>
@@ -41,20 +41,20 @@ class StoreServer {
  public:
   // Bounds apply to sessions whose proof is worthless, because the key is publicly known.
   struct Bounds {
-    size_t sessions = 0;               // at a time; with more, the longest quiet one is closed
+    size_t sessions = 0;               // limit; a further session ends the longest quiet one
     uint64_t quiet_ns = 3 * kQuietNs;  // a session to which no reply is owed ends after this time
     uint64_t wait_ns = kForever;       // the longest that a request may wait
   };
   struct Options {
     Credentials credentials;
     Secret job_key{};              // the key sent in reply to kJobKey
-    std::vector<Address> hosts;    // all of them are listened on, at one port
+    std::vector<Address> hosts;    // the server listens on all of them, at one port
     std::vector<uint16_t> ports;   // the first that is free on all hosts is used
-    std::optional<Bounds> bounds;  // set: the key in |credentials| is publicly known
+    std::optional<Bounds> bounds;  // set if the key in |credentials| is publicly known
     std::shared_ptr<const TlsContext> tls{};
-    int ranks = 0;  // of the job; 0: unknown
-    // If set, the answer to clients when the process has no descriptors left. The store then keeps
-    // a spare descriptor.
+    int ranks = 0;  // number of ranks in the job; 0: unknown
+    // If set, clients get this answer when the process has no descriptors left. The store keeps a
+    // spare descriptor for that.
     std::optional<Status> exhausted{};
     // If set, this is the relay (relay.h) of |rank|. Clients can only get values. The relay listens
     // where transports do, according to |config|, and not at |hosts|.
@@ -66,7 +66,7 @@ class StoreServer {
     std::optional<Relay> relay{};
   };
   static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options);
-  // Starts with sockets that already listen; |options.hosts| is ignored.
+  // Starts a server with sockets that already listen. Ignores |options.hosts|.
   static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options,
                                                     StoreListeners listeners);
   ~StoreServer();
@@ -80,11 +80,11 @@ class StoreServer {
   void forget(std::string key);
   // Tells wait_for_readers() how many clients will ask for |key|.
   void expect_readers(std::string key, size_t count);
-  // Waits until those clients have asked, for |time_ns| at most.
+  // Waits until the clients of expect_readers() have asked, for at most |time_ns|.
   void wait_for_readers(uint64_t time_ns);
   // Returns the number of bytes in all sent replies.
   uint64_t sent_bytes() const;
-  // Returns why a relay last dropped a connection; ok if it dropped none. [any-thread]
+  // Returns why a relay last dropped a connection; OK if it has dropped none. [any-thread]
   Status last_rejection() const;
 
  private:
@@ -111,11 +111,11 @@ class StoreClient {
     // If set, the client is for the relay of this rank, not for rank 0's store. A relay listens
     // already, so a refusal ends the search.
     std::optional<int32_t> relay{};
-    // A ticket shown to the store, which rejects a different process that claims an already served
-    // rank.
+    // The client shows this ticket to the store. After the store has served a rank, it rejects a
+    // process that claims the same rank with another ticket.
     std::optional<StoreTicket> ticket{};
 
-    // Returns the name of the service that the client looks for: "rank 0's store".
+    // Returns a name for texts of the service that the client looks for, such as "rank 0's store".
     std::string service() const;
   };
   StoreClient(Log& log, Options options);
@@ -136,18 +136,18 @@ class StoreClient {
                                                      ConstByteSpan mine, uint64_t deadline_ns) {
     return gather(scope, options_.rank, Members::all(size), mine, deadline_ns);
   }
-  // Gathers as |rank| among |members|.
+  // Gathers the values of |members|, one of which is |rank|. This client takes part as |rank|.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank,
                                                      const Members& members, ConstByteSpan mine,
                                                      uint64_t deadline_ns);
-  // Returns the value of the first of |members|, which include |rank|. Their other values are
-  // ignored. Fails if ranks do not join, as a gather does.
+  // Returns the value of the first of |members|. This client takes part as |rank|, one of them.
+  // Values of other members are ignored. Fails if ranks do not join, as gather() does.
   Result<std::vector<std::byte>> broadcast(const std::string& scope, int rank,
                                            const Members& members, ConstByteSpan mine,
                                            uint64_t deadline_ns);
-  // Asks once in a round (SurvivorRounds), on behalf of a rank that has lost the ranks |lost|.
-  // Returns the ranks that are left; empty while that is undecided. With |last|, the round fails if
-  // it is still undecided.
+  // Asks the store once which ranks are left, in the round that |scope| names (SurvivorRounds).
+  // Reports the ranks |lost|, which are lost to this rank. The result is empty while the round is
+  // undecided. With |last|, an undecided round fails.
   Result<std::vector<bool>> survivors(const std::string& scope, const std::vector<bool>& lost,
                                       bool last, uint64_t deadline_ns);
   Result<Secret> job_key(uint64_t deadline_ns);
@@ -178,9 +178,9 @@ class StoreClient {
   uint64_t requests_ = 0;
   std::string peer_;
   Address local_;
-  uint64_t limit_ns_ = 0;  // 0: unknown
+  uint64_t limit_ns_ = 0;  // the time limit that failures name; 0: unknown
   bool found_ = false;     // the store has been found once
-  StoreId id_{};           // of the store that was found
+  StoreId id_{};           // id of the store that was found
   uint64_t used_ns_ = 0;   // when the connection was last used
 };
 

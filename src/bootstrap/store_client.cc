@@ -32,7 +32,7 @@ uint64_t time_for_store(uint64_t deadline_ns) {
   return left - std::min<uint64_t>(left / 8, 500'000'000);
 }
 
-// Returns " within 3 s".
+// Returns the end of a failure text, such as " within 3 s".
 std::string within(uint64_t limit_ns) {
   return limit_ns == 0 || limit_ns == kForever ? " in time" : " within " + duration_text(limit_ns);
 }
@@ -69,7 +69,7 @@ Status StoreClient::connect(uint64_t deadline_ns) {
     local_ = local->with_port(0);
   }
   if (Result<Address> remote = connected_address(socket_.get()); remote.ok()) {
-    // A different store of the same name may be on another port.
+    // Keeps only the port of the store: another store of the same name may be on another port.
     std::erase_if(options_.addresses,
                   [&](const Address& each) { return each.port() != remote->port(); });
   }
@@ -216,7 +216,7 @@ Result<std::vector<std::byte>> StoreClient::call(StoreRequest request, size_t re
   Result<std::vector<std::byte>> body =
       exchange_again(std::move(request), reply_limit + kReplyOverhead, deadline_ns);
   if (!body.ok()) {
-    // A late reply must not be taken for the reply to the next request.
+    // Closes the connection, so that a late reply is not taken for the reply to the next request.
     socket_.reset();
     if (options_.relay) return body.status();
     if (body.status().code() == Code::kPeerLost) {
@@ -238,7 +238,7 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
   if (!socket_.valid() || options_.quiet_ns == kForever) return {};
   const uint64_t now = now_ns();
   char byte = 0;
-  // Without a request only the end of the connection can arrive.
+  // No request is pending, so only the end of the connection can arrive.
   const bool ended = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
                      (errno != EAGAIN && errno != EINTR);
   if (!ended && now < deadline_after(used_ns_, options_.quiet_ns)) return {};
@@ -246,9 +246,9 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
   return connect(deadline_ns);
 }
 
-// Repeats the request on another connection. A connection may end between two requests: the store
-// has ended a quiet one, or the network has forgotten it. Every request may be sent again: the
-// store recognizes the repetition and repeats the reply to a finished exchange.
+// Sends a request, and repeats it on another connection if its connection has ended. A store may
+// have closed a quiet connection, or a network device may have dropped it. Every request may be
+// repeated: the store recognizes the repetition, and repeats the reply to a finished exchange.
 Result<std::vector<std::byte>> StoreClient::exchange_again(StoreRequest request, size_t reply_limit,
                                                            uint64_t deadline_ns) {
   for (int i = 0;; ++i) {

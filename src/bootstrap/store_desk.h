@@ -1,5 +1,5 @@
-// The desk of a store: other threads leave words here for its thread, and ask what it has seen.
-// [any-thread]
+// StoreDesk connects a store's thread with other threads. They leave values for the store (words),
+// and learn from it which clients have asked and why it has rejected one. [any-thread]
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ class StoreDesk {
     const std::lock_guard lock(mutex_);
     words_.push_back(std::move(word));
   }
-  // Takes all words, oldest first.
+  // Removes all words and returns them, oldest first.
   std::vector<StoreTable::Word> take_words() {
     const std::lock_guard lock(mutex_);
     return std::exchange(words_, {});

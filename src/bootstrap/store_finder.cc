@@ -28,7 +28,7 @@ constexpr uint64_t kForeignPauseNs = 3 * kSecond;
 constexpr uint64_t kReportNs = 10 * kSecond;
 
 constexpr uint64_t kConfirmNs = 5 * kSecond;
-constexpr uint64_t kSilentNs = kSecond;  // an attempt that takes longer has met no service
+constexpr uint64_t kSilentNs = kSecond;  // after this time an attempt counts as unanswered
 constexpr uint64_t kLookNs = kSecond / 10;
 
 // The outcome of an attempt at one address.
@@ -42,8 +42,8 @@ enum class Verdict : uint8_t {
   kEnded     // rank 0 has failed, and says why
 };
 
-// One address: an attempt in progress, or a pause until the next. An attempt makes a connection,
-// proves the secret on it, and reads the store's greeting.
+// Tries one address again and again, with pauses. An attempt makes a connection, proves the secret
+// on it, and reads the store's greeting.
 class Target final : public ConnectHandler, public Watcher {
  public:
   Target(Log& log, const StoreClient::Options& options, Poller& poller, const Address& address)
@@ -63,10 +63,10 @@ class Target final : public ConnectHandler, public Watcher {
   const Status& reason() const { return reason_; }
   bool found() const { return greeted_; }
   bool closed() const { return closed_; }
-  // Returns whether the last decision about this rank was made at |since_ns| or later.
+  // Returns whether an attempt gave the current verdict() at |since_ns| or later.
   bool has_answered_since(uint64_t since_ns) const { return answer_ns_ >= since_ns; }
   bool has_failed() const { return !error_.empty() && connector_ == nullptr && !socket_.valid(); }
-  // Returns whether the target has given a result at |since_ns| or later, or does not answer.
+  // Returns whether an attempt has ended at |since_ns| or later, or is unanswered for kSilentNs.
   bool has_result_since(uint64_t since_ns, uint64_t now) const {
     const bool tries = connector_ != nullptr || socket_.valid();
     return result_ns_ >= since_ns || (tries && now >= begun_ns_ + kSilentNs);
@@ -133,7 +133,8 @@ class Target final : public ConnectHandler, public Watcher {
                                    std::move(hello), attempt_end_ns_, *this, options_.tls);
   }
 
-  // Waits for a store that has proved itself: it may be busy with thousands of clients.
+  // Waits for the greeting without a time limit: the store has proved itself, but may be busy with
+  // thousands of clients.
   void wait_for_greeting(StreamSocket socket) {
     socket_ = std::move(socket);
     in_.clear();
@@ -195,7 +196,8 @@ class Target final : public ConnectHandler, public Watcher {
     socket_.reset();
   }
 
-  // Records a verdict. An answer that decides about this rank stays until the next such answer.
+  // Records a verdict. kSecret and kEnded stay until another service answers: silence and a closed
+  // port do not replace them.
   void note(Verdict verdict, const Status& why) {
     const uint64_t now = now_ns();
     result_ns_ = now;
@@ -217,7 +219,8 @@ class Target final : public ConnectHandler, public Watcher {
     remember(std::string(why.text()));
   }
 
-  // Keeps the text without the address, which the connector adds and by which the report groups.
+  // Keeps the text without the address that the connector has added. describe() groups addresses
+  // with equal texts.
   void remember(std::string text) {
     const std::string name = address_.to_string() + ": ";
     if (const size_t at = text.find(name); at != std::string::npos) text.erase(0, at + name.size());
@@ -245,7 +248,7 @@ class Target final : public ConnectHandler, public Watcher {
   uint64_t begun_ns_ = 0;
   uint64_t attempt_end_ns_ = 0;
   uint64_t next_attempt_ns_ = 0;
-  uint64_t result_ns_ = 0;  // 0: none yet
+  uint64_t result_ns_ = 0;  // when the last attempt ended; 0: none has ended
   uint64_t answer_ns_ = 0;  // time at which |verdict_| was last given
 };
 
@@ -263,8 +266,8 @@ bool all_have_results_since(const Targets& targets, uint64_t since_ns, uint64_t 
                      [&](const auto& target) { return target->has_result_since(since_ns, now); });
 }
 
-// Decides whether this rank was turned away permanently. Looks twice, kConfirmNs apart: the first
-// answer may come from the remains of an earlier job.
+// Decides whether this rank was turned away for good. Waits for a second answer after kConfirmNs,
+// since the first may come from the remains of an earlier job.
 class Confirmation {
  public:
   explicit Confirmation(Log& log) : log_(log) {}
@@ -291,8 +294,9 @@ class Confirmation {
   }
 
  private:
-  // A failed rank 0 may be gone by now. If a store of another job is gone, its port is free for
-  // this job's store.
+  // The answer of a failed rank 0 stands, although rank 0 may have ended since. A store with
+  // another secret must have answered again: if it has ended, its port is free for this job's
+  // store.
   bool is_confirmed(const Targets& targets) const {
     return std::any_of(targets.begin(), targets.end(), [&](const auto& target) {
       return target->verdict() == Verdict::kEnded ||
@@ -304,7 +308,7 @@ class Confirmation {
   uint64_t confirm_ns_ = kForever;
 };
 
-// Returns "29500, 29502-29516".
+// Returns a list of port ranges, such as "29500, 29502-29516".
 std::string ranges(const std::set<int>& ports) {
   std::string text;
   for (auto port = ports.begin(); port != ports.end();) {
@@ -317,10 +321,11 @@ std::string ranges(const std::set<int>& ports) {
   return text;
 }
 
-// Returns "10.0.0.1:29500: not a hetcomm peer; 10.0.0.1:29501-29516: Connection refused". Services
-// that answered and refused come first: they are likely to be the store.
+// Returns the last error of each address, such as "10.0.0.1:29500: not a hetcomm peer;
+// 10.0.0.1:29501-29516: Connection refused". Services that have refused this rank come first,
+// because the store is likely among them.
 std::string describe(const Targets& targets) {
-  using Error = std::pair<bool, std::string>;  // not denied, text
+  using Error = std::pair<bool, std::string>;  // false if a service refused; text
   std::map<Error, std::map<std::string, std::set<int>>> places;
   for (const auto& target : targets) {
     const std::string name = target->address().to_string();
@@ -338,8 +343,8 @@ std::string describe(const Targets& targets) {
   return text;
 }
 
-// Returns the failure of the search. A foreign service on one port proves nothing, since the store
-// may only be late. But if nothing else answered, a failed proof is the likely reason.
+// Returns the failure of the search. A foreign service on some ports is not the reason, since the
+// store may only be late. If all addresses refuse this rank, a failed proof is the likely reason.
 Status failure_of(const Targets& targets, const StoreClient::Options& options,
                   std::string_view within) {
   const bool all_denied = std::all_of(targets.begin(), targets.end(),

@@ -17,16 +17,15 @@ struct FoundStore {
 // are retried seldom, so that they are not disturbed.
 //
 // The search ends before the deadline
-//  * when a store with another secret has turned this rank away, every address has given its
-//    result, and 5 s later each has given one again without a match, and that store the same one;
-//  * when rank 0 has said that it has failed, and the addresses are as above. Rank 0 need not
-//    answer a second time: it may have ended;
-//  * when |was_found|, once no process listens at any address: the store does not come back.
+//  * if a store with another secret turns this rank away, and does so again at least 5 s later.
+//    Every address must have given a result before the pause and again after it;
+//  * if rank 0 says that it has failed, and every address has given its results as above. Rank 0
+//    need not answer again after the pause, since it may have ended;
+//  * if |was_found|, once no process listens at any address. A store does not come back.
 //
-// The failure lists every address with its last error, and |limit_ns| as the time that it took (0:
-// unknown). It is PERMISSION_DENIED if a store has turned this rank away for its secret or because
-// another process is this rank, whatever the other addresses say. It is rank 0's code if rank 0 has
-// failed.
+// The failure lists every address with its last error, and names |limit_ns| as the time limit (0:
+// unknown). Its code is rank 0's if rank 0 has failed. Otherwise it is PERMISSION_DENIED if a store
+// has turned this rank away, because of its secret or because another process is this rank.
 Result<FoundStore> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns,
                               uint64_t limit_ns = 0, bool was_found = false);
 

@@ -16,8 +16,9 @@ struct StoreListeners {
   std::vector<UniqueFd> sockets;
 };
 
-// Listens on all |hosts| at the first of |ports| that is free on all of them. Fails with the error
-// of the last port, or with PERMISSION_DENIED if this process may listen at none of them.
+// Listens on all |hosts| at the first of |ports| that is free on all of them. Fails with
+// PERMISSION_DENIED if this process may listen at none of the ports, and otherwise with the last
+// other error.
 Result<StoreListeners> listen_for_store(const std::vector<Address>& hosts,
                                         const std::vector<uint16_t>& ports);
 

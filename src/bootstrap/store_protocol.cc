@@ -52,7 +52,7 @@ bool is_valid(const StoreRequest& request) {
   return false;
 }
 
-// Returns the code for |value|, so that the decoder yields only codes in this table.
+// Returns the code for |value|. Codes that a store does not send become kBootstrapFailed.
 Code known_code(int32_t value) {
   switch (static_cast<Code>(value)) {
     case Code::kTimedOut:

@@ -1,5 +1,6 @@
-// Store and clients exchange frames after the handshake: a 32-bit length and a body, little endian.
-// A client has one request at a time, and each gets one reply. The decoders treat input as hostile.
+// After the handshake, a store and its clients exchange frames: a 32-bit length and a body, little
+// endian. A client has one request at a time, and each request gets one reply. The decoders treat
+// input as hostile.
 #pragma once
 
 #include <array>
@@ -24,12 +25,12 @@ inline constexpr size_t kFrameHeaderBytes = 4;
 inline constexpr size_t kMaxRequestBytes = 64 + kMaxStoreKey + kMaxStoreValue;
 inline constexpr size_t kMaxReplyText = 4096;
 
-// A process that looks for the store shows its ticket with its claim (Hello::extra). Ranks draw a
-// ticket for each bootstrap, so that the store recognizes the processes that it has served before.
-// The store answers each proved connection with a greeting before any request: its id, or the
-// reason why it does not serve this client.
+// A process that connects to the store claims a rank and shows a ticket (Hello::extra). It draws a
+// random ticket for each bootstrap, by which the store recognizes it later. On each proved
+// connection the store first sends a greeting: its id, or the reason why it does not serve this
+// client.
 using StoreTicket = std::array<std::byte, 16>;
-// Drawn by each store, so that a reconnecting client recognizes its previous store.
+// The random id of a store, by which a client that reconnects recognizes it.
 using StoreId = std::array<std::byte, 16>;
 
 enum class StoreOperation : uint8_t {
@@ -41,18 +42,19 @@ enum class StoreOperation : uint8_t {
   kBroadcast = 6  // a gather that returns only the first member's value
 };
 
-// Whether an exchange is between all ranks or within groups of them. Ranks that disagree about it
-// in one scope would wait for each other.
+// An exchange takes place between all ranks, or within groups of them. If ranks disagreed on the
+// form in one scope, they would wait for each other.
 enum class ExchangeForm : uint8_t { kWhole = 0, kGroups = 1 };
 
 // The ranks that exchange values.
 struct Members {
   RankGroup group;
-  int ranks = 0;  // in the job
+  int ranks = 0;  // number of ranks in the job
   ExchangeForm form = ExchangeForm::kWhole;
 
   static Members all(int ranks) { return {.group = {.count = ranks}, .ranks = ranks}; }
-  // Returns |group| as some of |ranks| ranks. Other groups exchange values in the same scope.
+  // Returns the members |group| of a job of |ranks| ranks. Other groups of the job exchange values
+  // in the same scope.
   static Members of(const RankGroup& group, int ranks) {
     return {.group = group, .ranks = ranks, .form = ExchangeForm::kGroups};
   }
@@ -64,7 +66,7 @@ Status disagreement_on_form(std::string_view rank, std::string_view scope, Excha
 
 struct StoreRequest {
   StoreOperation operation = StoreOperation::kGet;
-  uint64_t number = 0;      // per client; a request that is sent again keeps it
+  uint64_t number = 0;      // counts a client's requests; a repeated request keeps it
   int32_t rank = 0;         // kSurvivors: the rank. kGather, kBroadcast: its place in the group
   int32_t size = 0;         // kSurvivors: number of ranks. kGather, kBroadcast: of members
   uint64_t timeout_ns = 0;  // kGet, kGather: limit of the reply. kSurvivors: 0 ends the round
@@ -92,7 +94,7 @@ std::vector<bool> decode_ranks(ConstByteSpan bytes, int32_t size);
 using Frame = std::shared_ptr<const std::vector<std::byte>>;
 
 std::vector<std::byte> encode_request(const StoreRequest& request);
-// |body| is a frame without its length.
+// Decodes |body|, which is a frame without its length.
 Result<StoreRequest> decode_request(ConstByteSpan body);
 
 Frame encode_success(ConstByteSpan payload);

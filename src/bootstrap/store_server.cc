@@ -37,8 +37,8 @@ constexpr uint64_t kSweepNs = 1'000'000'000;
 // A session that was quiet for less time is not closed to make room: its client may be about to
 // send a request.
 constexpr uint64_t kYoungNs = 1'000'000'000;
-// Limit on the reasons for rejections that are logged immediately, counted per host. The acceptor
-// logs further reasons at debug.
+// The largest number of rejections that are logged as warnings. Rejections of one host for one
+// reason count once. The acceptor logs further ones at debug.
 constexpr size_t kMaxReasons = 64;
 // Total size of the replies that are kept for ranks that may not have read them.
 constexpr size_t kMaxLastReplies = 64u << 20;
@@ -46,8 +46,8 @@ constexpr size_t kMaxLastReplies = 64u << 20;
 // Returns "10.0.0.1:4000" without its port, which differs for each attempt.
 std::string host_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
-// Returns the part of |request| that is the same when its rank sends it again: everything but its
-// times. The value is left out, because it is large and the rest identifies the exchange.
+// Returns |request| without the times, which differ when its rank sends it again, and without the
+// value. The value is large, and the rest identifies the exchange.
 std::vector<std::byte> exchange_of(const StoreRequest& request) {
   StoreRequest same = request;
   same.timeout_ns = 0;
@@ -120,7 +120,7 @@ class StoreServer::Loop final : public AcceptHandler,
   void note_rejection();
   void wake() {
     const uint64_t one = 1;
-    // Cannot fail: the counter of the eventfd is far from its limit.
+    // This cannot fail, since the counter of the eventfd is far from its limit.
     [[maybe_unused]] const ssize_t written = ::write(wake_event_.get(), &one, sizeof(one));
   }
   Status listen_as_relay(const Options& options);
@@ -147,13 +147,13 @@ class StoreServer::Loop final : public AcceptHandler,
   StoreId id_{};
   std::optional<Status> exhausted_;
   StoreTable table_;
-  std::unordered_map<ClientId, KnownClient> known_;     // sessions of processes that are known
+  std::unordered_map<ClientId, KnownClient> known_;     // the sessions whose process is known
   std::map<Process, std::set<ClientId>> connections_;   // the sessions of each process
-  std::unordered_map<int32_t, StoreTicket> exchanged_;  // ranks that have received all values
+  std::unordered_map<int32_t, StoreTicket> exchanged_;  // by rank: ticket of the served process
   LastReplies last_replies_{kMaxLastReplies};           // replies to the processes in exchanged_
   std::set<std::string> reasons_;                       // logged reasons of rejections
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
-  std::unique_ptr<NetworkListener> network_;  // used by a relay instead
+  std::unique_ptr<NetworkListener> network_;  // used by a relay instead of acceptors_
   std::unordered_map<ClientId, std::unique_ptr<StoreSession>> sessions_;
   std::vector<ClientId> closed_;
   ClientId next_client_ = 1;
@@ -230,7 +230,7 @@ void StoreServer::Loop::take_words() {
   }
 }
 
-// Starts the thread without signals: they belong to the program.
+// Starts the thread with all signals blocked, because signals belong to the program's threads.
 Status StoreServer::Loop::start_thread() {
   const SignalsBlocked blocked;
   try {
@@ -251,7 +251,8 @@ void StoreServer::Loop::run() {
   } catch (const std::exception& error) {
     log_.error("store: {}", error.what());
   }
-  // Done after a failure too: waiting clients have to learn that this store is gone.
+  // Closes all connections, even after a failure: waiting clients have to learn that the store is
+  // gone.
   sessions_.clear();
   acceptors_.clear();
   network_.reset();
@@ -349,10 +350,11 @@ bool StoreServer::Loop::make_room() {
   return true;
 }
 
-// Returns why |peer| is not served.
+// Decides whether to serve |peer|, and records its process. Fails with the reason why it is not
+// served.
 Status StoreServer::Loop::admit(ClientId client, const Hello& peer) {
   StoreTicket ticket{};
-  // The first exchange tells ranks if they disagree on their number.
+  // A rank beyond the job's number of ranks is served: its first exchange reports the disagreement.
   const bool is_rank = peer.source >= 0 && peer.source < ranks_;
   if (!is_rank || peer.extra.size() != ticket.size()) return {};
   std::copy(peer.extra.begin(), peer.extra.end(), ticket.begin());
@@ -390,7 +392,8 @@ void StoreServer::Loop::drop_older(ClientId client, const Process& process) {
   }
 }
 
-// Returns the reply to |request| if the process of |client| has received it before.
+// Records |request|. If the store has already replied to it on another connection of the client's
+// process, returns that reply.
 Frame StoreServer::Loop::begin_request(ClientId client, const StoreRequest& request) {
   const auto found = known_.find(client);
   if (found == known_.end()) return nullptr;
@@ -429,7 +432,7 @@ void StoreServer::Loop::on_rejection(const Rejection& rejection) {
       reasons_.size() < kMaxReasons &&
       reasons_.insert(host_of(rejection.peer) + "\n" + std::string(rejection.why.text())).second;
   if (is_new) log_.warn("store: rejected {}: {}", who, rejection.why.text());
-  // A rank of a neighbouring job learns that this is another job, and continues its search.
+  // A rank of another job is not recorded: it learns that this is not its store, and searches on.
   if (!rejection.claimed_rank || rejection.denial == Denial::kIdentity) return;
   if (ranks_ > 0 && *rejection.claimed_rank >= ranks_) return;
   table_.note_turned_away(*rejection.claimed_rank, rejection.peer, rejection.why);
@@ -521,7 +524,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options&
       std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), options);
   HETCOMM_RETURN_IF_ERROR(loop->listen(options, std::move(listeners)));
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
-  // Done before the thread runs: from then on the loop belongs to it.
+  // The server has already read its addresses from the loop. Once the thread runs, the loop belongs
+  // to the thread.
   if (Status status = server->loop_->start_thread(); !status.ok()) return status;
   return server;
 }
@@ -547,7 +551,8 @@ StoreServer::~StoreServer() {
   if (getpid() == owner_pid_) {
     loop_->stop();
   } else {
-    // A forked child: the loop's sockets are shared with the parent and the thread is the parent's.
+    // In a forked child the loop is leaked: its sockets are shared with the parent, and its thread
+    // runs only there.
     loop_->abandon();
     [[maybe_unused]] Loop* leaked = loop_.release();
   }

@@ -23,8 +23,8 @@ StoreSession::StoreSession(Owner& owner, Poller& poller, ClientId id, StreamSock
       quiet_since_ns_(now_ns()) {}
 
 Status StoreSession::watch() {
-  // No event announces data that came with the end of a TLS handshake, but the socket is writable
-  // immediately.
+  // No EPOLLIN announces data that came with the end of a TLS handshake. The session therefore
+  // waits for EPOLLOUT, which comes at once, and then reads.
   writing_ = !socket_.flushed() || socket_.buffered();
   return poller_.add(socket_.get(), wanted_events(), *this);
 }
@@ -62,7 +62,8 @@ void StoreSession::read_some() {
   while (!closed_ && in_.size() - used >= kFrameHeaderBytes) {
     const ConstByteSpan rest = ConstByteSpan(in_).subspan(used);
     const auto length = ByteReader(rest).read<uint32_t>();
-    // A client sends one request at a time and reads its replies. Other clients are dropped.
+    // A client must read the reply to one request before it sends the next. Clients that do not are
+    // dropped.
     if (length > kMaxRequestBytes || !out_.empty()) {
       close("the client broke the protocol");
       return;

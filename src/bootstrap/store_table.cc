@@ -116,7 +116,8 @@ void StoreTable::get(ClientId client, const StoreRequest& request, uint64_t now_
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
 }
 
-// Tells all clients in the scope if the form of |request| differs from theirs.
+// Returns whether |request| has the form of the other requests in its scope. If not, fails it and
+// all of them.
 bool StoreTable::agree_on_form(ClientId client, const std::string& who,
                                const StoreRequest& request) {
   const auto found = scopes_.find(request.key);

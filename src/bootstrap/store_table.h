@@ -46,10 +46,11 @@ class StoreTable {
   struct Limits {
     size_t keys = 1 << 16;  // values and running gathers
     size_t bytes = 256u << 20;
-    size_t ended = 1 << 15;  // gathers that are remembered
+    size_t ended = 1 << 15;  // ended gathers that are remembered
   };
 
-  // A key and its value from the store's own process. No value: the key is dropped.
+  // An update from the store's own process: a key with its new value, or a key to drop if there is
+  // no value.
   struct Word {
     std::string key;
     std::optional<std::vector<std::byte>> value;
@@ -58,10 +59,10 @@ class StoreTable {
   StoreTable(const Secret& job_key, ReplySink& sink);
   StoreTable(const Secret& job_key, ReplySink& sink, Limits limits);
 
-  // Puts a value from the store's own process, or forgets the key.
+  // Applies |word|, an update from the store's own process.
   Status take(Word word);
-  // Returns false if |client| has broken the protocol (a request while another waits) and must be
-  // dropped. |name| identifies it to users.
+  // Handles |request|. Returns false if |client| has broken the protocol (a request while another
+  // waits) and must be dropped. |name| identifies the client to users.
   [[nodiscard]] bool handle(ClientId client, const std::string& name, StoreRequest request,
                             uint64_t now_ns);
   void disconnect(ClientId client);
@@ -70,13 +71,13 @@ class StoreTable {
   // Returns texts on the ranks that gathers still wait for: one line for each gather after
   // kFirstReportNs, again after twice that time, and so on.
   std::vector<std::string> take_reports(uint64_t now_ns);
-  // Sets the hint, which ends every text on ranks that did not join.
+  // Sets a hint that is appended to every text about ranks that did not join.
   void set_hint(std::string hint) { hint_ = std::move(hint); }
 
   static constexpr uint64_t kFirstReportNs = 10'000'000'000;
-  // Records that a process claiming to be |rank| of all ranks was turned away at its address |who|.
-  // The failure of an exchange that it did not join reports this, with the code of |why| if that is
-  // PERMISSION_DENIED or UNSUPPORTED.
+  // Records that a process with address |who|, which claims to be |rank| of the job, was turned
+  // away. An exchange that fails because |rank| did not join reports this, with the code of |why|
+  // if that is PERMISSION_DENIED or UNSUPPORTED.
   void note_turned_away(int32_t rank, std::string who, Status why);
   // Fails all waiting requests.
   void fail_all(const Status& why);
@@ -91,7 +92,7 @@ class StoreTable {
   struct Gather {
     std::string scope;
     RankGroup group;
-    int32_t ranks = 0;  // of the job
+    int32_t ranks = 0;  // number of ranks in the job
     StoreOperation operation = StoreOperation::kGather;
     uint64_t begun_ns = 0;
     uint64_t report_ns = 0;
@@ -107,7 +108,7 @@ class StoreTable {
     std::string key;
     bool in_gather = false;
     int32_t place = 0;      // in the gather's group
-    uint64_t limit_ns = 0;  // named by failures
+    uint64_t limit_ns = 0;  // the time limit that failures name
     uint64_t deadline_ns = 0;
   };
 
@@ -147,7 +148,7 @@ class StoreTable {
     std::string scope;
     std::string reason;
   };
-  std::unordered_map<std::string, Ended> ended_;  // by name
+  std::unordered_map<std::string, Ended> ended_;  // by gather_name()
   std::deque<std::string> ended_order_;
   size_t bytes_ = 0;
   SurvivorRounds survivors_;

@@ -1,4 +1,4 @@
-// Rounds in which the store and the ranks that ask it determine which ranks of a job are left.
+// In a round, the store and the ranks that ask it determine which ranks of a job are left.
 //
 // A round has a name. Every live rank asks repeatedly and reports which others it knows to be lost.
 // Once each rank has asked or was reported lost by one that asked, the round is decided: the ranks
@@ -20,11 +20,11 @@ namespace hetcomm {
 
 class SurvivorRounds {
  public:
-  // Rounds that are remembered; the oldest is forgotten first.
+  // Number of rounds that are remembered. The oldest is forgotten first.
   static constexpr size_t kRounds = 64;
 
-  // Handles a kSurvivors request. Returns the set of ranks that are left; nothing while that is
-  // undecided.
+  // Handles a kSurvivors request. Returns the encoded set of ranks that are left, or an empty list
+  // while the round is undecided.
   Result<std::vector<std::byte>> ask(const StoreRequest& request);
 
  private:

@@ -32,7 +32,7 @@ Status check_options(const hetcomm_collective_options_t& options, Communicator& 
   return as_status(capi::check_stream(options.stream, &own));
 }
 
-// The buffers of |arguments| that this rank uses.
+// Says which buffers of a call this rank uses.
 struct Used {
   uint64_t index = 0;  // this rank's index among the participants
   bool sends = true;
@@ -78,8 +78,8 @@ Range range_of(const hetcomm_buffer_t& buffer) {
   return {nullptr, base + buffer.offset, buffer.length};
 }
 
-// Checks that an all-to-all's buffers are apart: parts arrive in any order, possibly before others
-// are sent.
+// Checks that the send buffers of an all-to-all do not overlap its receive buffers. Parts arrive in
+// any order, and could overwrite data that was not sent yet.
 Status check_apart(const Arguments& arguments) {
   const Status refusal(Code::kInvalidArgument,
                        "send buffers overlap receive buffers; use separate memory");
@@ -104,7 +104,7 @@ Status check_apart(const Arguments& arguments) {
   add(receives, true);
   std::sort(uses.begin(), uses.end(),
             [](const Use& one, const Use& other) { return one.range.before(other.range); });
-  const Use* last[2] = {nullptr, nullptr};  // the use that reaches furthest: sent, received
+  const Use* last[2] = {nullptr, nullptr};  // the use that ends last, of sends and of receives
   for (const Use& use : uses) {
     const Use* const other = last[use.is_receive ? 0 : 1];
     if (other != nullptr && other->range.overlaps(use.range)) return refusal;
@@ -116,9 +116,9 @@ Status check_apart(const Arguments& arguments) {
   return {};
 }
 
-// Checks buffers used in place. Each matches its counterpart: all of it, this rank's part of it, or
-// this rank's buffer of an array. Buffers may not overlap in any other way. Other checks refuse
-// lengths that do not match.
+// Checks that send and receive buffers overlap only where the operation works in place. A buffer
+// that is used in place has to be exactly its counterpart: the whole other buffer, this rank's part
+// of it, or this rank's buffer in an array. Other checks refuse lengths that do not match.
 Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) {
   const bool sends_whole = arguments.send_count == 1 && arguments.kind != Kind::kReduceScatter &&
                            arguments.kind != Kind::kScatter;
@@ -140,7 +140,8 @@ Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) 
   return {};
 }
 
-// Posts a collective operation, whose kind determines how many buffers there are.
+// Checks a call and posts the collective operation. The kind of operation determines how many
+// buffers there are.
 Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
                 const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) {
   HETCOMM_REQUIRE_HANDLE(communicator);
@@ -170,7 +171,8 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
     arguments.receive_count = ranks;
   }
   const hetcomm::DeviceSet& devices = own.context().devices();
-  // The length of the list is checked before the arrays that depend on it are read.
+  // The arrays of buffers have as many entries as the list of ranks, so its length is checked
+  // first.
   if (ranks > static_cast<size_t>(own.size())) {
     return Status(Code::kInvalidArgument,
                   fmt::format("options: ranks lists {} ranks, but the communicator has {}", ranks,

@@ -1,5 +1,5 @@
-// Former function names (hetcomm/compat.h), for programs that were linked with them. They will be
-// removed in version 1.0.
+// Defines former names of functions (hetcomm/compat.h), for programs that were linked with them.
+// Version 1.0 will remove these names.
 #include <hetcomm/hetcomm.h>
 
 extern "C" {

@@ -37,7 +37,7 @@ using hetcomm::Status;
 namespace variable = hetcomm::variable;
 namespace capi = hetcomm::capi;
 
-// Returns the transports of this build: registration is explicit.
+// Returns the transports of this build. They do not register themselves.
 std::vector<std::unique_ptr<hetcomm::TransportFactory>> all_transports() {
   std::vector<std::unique_ptr<hetcomm::TransportFactory>> factories;
   factories.push_back(hetcomm::make_self_factory());
@@ -100,7 +100,7 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   return {};
 }
 
-// Checks an |address| that the CPU will access.
+// Checks that the CPU may access |address|.
 Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
   const Code code = devices.check_plain(reinterpret_cast<uintptr_t>(address));
   if (code == Code::kOk) return {};
@@ -108,7 +108,8 @@ Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
 }
 
 // Checks, as far as possible, that |size| bytes starting at |address| can be memory of device
-// |index|. |*allocation| is the beginning of the allocation that contains them.
+// |index|. Sets |*allocation| to the beginning of the allocation that contains them, or to
+// |address| if the host can access the device's memory.
 Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void* address,
                      uint64_t size, const void** allocation) {
   *allocation = address;
@@ -148,7 +149,8 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
   return {};
 }
 
-// A device's use of caller-named memory; a Memory may later take over the duty to end the use.
+// Lets a device retain memory that a caller has named (DeviceTable::retain). Releases it again,
+// unless hand_over() has left that to a Memory.
 class Retained {
  public:
   Retained(const Device& device, void* address) : device_(device), address_(address) {}
@@ -168,7 +170,8 @@ class Retained {
   void hand_over() { held_ = false; }
 
  private:
-  // Returns the rule by which the device refuses, if the device reports it.
+  // Returns why the device refuses the memory. This is the rule that the device reports, if it
+  // reports one.
   std::string why(hetcomm_status_t status, uint64_t size) const {
     const char* const kind = device_.table->kind;
     std::array<char, 256> rule{};

@@ -1,6 +1,7 @@
-// Detects that processes on one host use the same device: most often all ranks were given the first
-// device. A device is identified by its PCI address; devices without one have no claim. A claim is
-// a socket that is visible only on this host, and ends with the process.
+// Detects that two processes on one host use the same device, most often because every rank was
+// given the first device. A process claims a device by a socket that is visible only on this host.
+// The claim ends with the process. Devices are told apart by their PCI addresses, so a device
+// without one is never claimed.
 #pragma once
 
 #include <mutex>
@@ -14,13 +15,13 @@ namespace hetcomm::capi {
 
 class DeviceClaims {
  public:
-  // Warns if another process has claimed |device|, and claims it otherwise. Errors while claiming
-  // are ignored. [any-thread]
+  // Claims |device|, or warns if another process has claimed it. Errors while claiming are ignored.
+  // [any-thread]
   void claim(const Device& device, Log& log);
 
  private:
   std::mutex mutex_;
-  std::vector<UniqueFd> claims_;  // under |mutex_|
+  std::vector<UniqueFd> claims_;  // guarded by |mutex_|
 };
 
 }  // namespace hetcomm::capi

@@ -33,7 +33,8 @@ Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
                                   printable(kind), fmt::join(known, ", ")));
 }
 
-// Wraps a plug-in's device in the checks for plug-ins.
+// Wraps the device |made|, which comes from a plug-in, in checks of its calls. Destroys the device
+// on failure.
 Result<Device> checked(Result<Device> made) {
   if (!made.ok()) return made;
   Result<Device> device = make_checked_device(*made);

@@ -1,4 +1,4 @@
-// The devices that HETCOMM_DEVICES names, before a context takes ownership of them.
+// Makes the devices that HETCOMM_DEVICES names. A context takes ownership of them later.
 #pragma once
 
 #include <string_view>
@@ -20,7 +20,8 @@ class DeviceList {
   DeviceList& operator=(const DeviceList&) = delete;
   ~DeviceList();
 
-  // Adds the host, and the devices that HETCOMM_DEVICES and HETCOMM_DEVICE_PLUGINS request.
+  // Adds the host, and the devices that HETCOMM_DEVICES names. Plug-ins of HETCOMM_DEVICE_PLUGINS
+  // may provide their kinds.
   Status make(const Config& config, Log& log);
   // Transfers ownership of the devices to the caller, which destroys them.
   std::vector<Device> take() { return std::exchange(devices_, {}); }
@@ -29,10 +30,10 @@ class DeviceList {
   std::vector<Device> devices_;
 };
 
-// Whether the library itself provides devices of |kind|.
+// Returns whether the library itself provides devices of |kind|.
 bool is_own_kind(std::string_view kind);
 
-// Wraps an object of |kind| that a framework already uses as a device.
+// Makes a device from |native|, an object of |kind| that a framework already uses.
 Result<Device> make_native_device(std::string_view kind, void* native, const Config& config,
                                   Log& log);
 

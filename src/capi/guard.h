@@ -1,4 +1,4 @@
-// Code shared by every entry point of the C ABI: the handle types and their checks.
+// Defines the handle types of the C ABI, and the checks of handles that every entry point makes.
 #pragma once
 
 #include <cstring>
@@ -22,9 +22,9 @@
 
 namespace hetcomm::capi {
 
-// First word of every handle's object. It distinguishes a valid handle from one that was destroyed
-// or never was a handle. In debug builds destroyed objects stay readable for this; in release
-// builds the check finds most mistakes.
+// Each handle's object holds the tag of its type. A check of the tag detects handles that were
+// destroyed, and pointers that never were such a handle. In debug builds destroyed objects stay
+// readable for this check. In release builds the check finds most mistakes.
 enum class Tag : uint64_t {
   kContext = 0x6865746361637478,
   kMemory = 0x686574636d656d6f,
@@ -38,7 +38,8 @@ enum class Tag : uint64_t {
   kStream = 0x6865746373747265,
 };
 
-// The memories for allocations that callers have specified by plain pointers. [any-thread]
+// Holds a memory for each device allocation into which callers have passed plain pointers.
+// [any-thread]
 class PointerMemories {
  public:
   PointerMemories();
@@ -46,7 +47,7 @@ class PointerMemories {
   PointerMemories& operator=(const PointerMemories&) = delete;
   ~PointerMemories();
 
-  // Returns the memory for the allocation at |place|.
+  // Returns the memory for the allocation at |place|. Makes it if there is none.
   hetcomm_memory* find(Context& context, const DeviceKinds::Place& place);
 
  private:
@@ -63,7 +64,8 @@ struct hetcomm_memory : hetcomm::Memory {
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, owned), context(owner) {
     context.add_object();
   }
-  // Represents a caller's allocation, and does not count as an object of the context.
+  // Makes a memory for an allocation of the caller's. It does not count as an object of the
+  // context.
   hetcomm_memory(hetcomm::Context& owner, size_t device_index, void* base, uint64_t bytes,
                  Unowned unowned)
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, unowned), context(owner) {}
@@ -120,7 +122,7 @@ struct hetcomm_group {
 
 namespace hetcomm::capi {
 
-// Stores the text of a completion until this thread's next one, and returns it.
+// Stores the text of a completion until this thread's next call, and returns the stored text.
 const char* keep_text(const std::string& text) noexcept;
 inline Status check_alive(const Context& context) {
   if (context.alive()) [[likely]]
@@ -153,8 +155,8 @@ inline Status bad_handle(const char* name) {
   return Status(Code::kInvalidArgument, std::string(name) + " was destroyed, or is no such handle");
 }
 
-// Keeps the memory of a destroyed handle readable until thousands of others were destroyed. Debug
-// builds only; |memory| comes from operator new.
+// Keeps the memory of a destroyed handle readable until thousands of other handles were destroyed.
+// Only debug builds use it. |memory| comes from operator new.
 void quarantine(void* memory, size_t size) noexcept;
 
 template <typename Handle>

@@ -15,8 +15,8 @@ void copy_text(std::string_view from, char* to, size_t capacity) {
   to[size] = '\0';
 }
 
-// Returns the meaning and the allowed values of each variable. The texts live as long as the
-// process.
+// Returns a text for each variable, with its meaning and its allowed values. The texts live as long
+// as the process.
 const std::vector<std::string>& meanings() {
   static const auto* const texts = [] {
     auto* made = new std::vector<std::string>();

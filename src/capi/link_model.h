@@ -9,7 +9,7 @@
 
 namespace hetcomm::capi {
 
-// Returns |model| as text. INVALID_ARGUMENT if the format does not exist.
+// Returns |model| as text. Fails with INVALID_ARGUMENT if there is no such format.
 Result<std::string> write_link_model(const topology::LinkModel& model, int32_t format);
 
 }  // namespace hetcomm::capi

@@ -28,9 +28,10 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
   return HETCOMM_OK;
 }
 
-// Handles the common call, without options and with one plain |buffer| for a put or get. act(there)
-// performs it over mapped memory and accesses |plain|, an address of the caller. Returns false for
-// all other calls, which post_access() handles.
+// Handles a call without options on the fast path. |buffer| is the host memory of a put or get, and
+// null for an atomic operation. If the remote memory is mapped, act(there) performs the operation.
+// Otherwise a put or get is started. |plain| is the caller's address that the operation accesses.
+// Returns false for all other calls, which post_access() handles.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain(hetcomm_remote_memory_t* remote, uint64_t offset,
                                               uint64_t length, const hetcomm_buffer_t* buffer,
@@ -60,7 +61,8 @@ bool is_plain_host(const hetcomm_buffer_t& buffer) {
   return buffer.memory == nullptr && buffer.offset != 0;
 }
 
-// Handles an atomic on one word on the fast path. Returns false if the call does not qualify.
+// Handles an atomic operation on the fast path. Returns false for calls that post_access() has to
+// handle.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain_atomic(hetcomm_remote_memory_t* remote,
                                                      uint64_t offset, uint64_t* out_previous,
@@ -207,7 +209,7 @@ hetcomm_status_t hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset,
     return HETCOMM_OK;
   }
   AccessArguments access{.offset = offset};
-  // Read here because it travels with the operation's other operands.
+  // The value is read here and not with the other options, because it is an operand of the put.
   if (options != nullptr &&
       options->struct_size >=
           offsetof(hetcomm_operation_options_t, notify_value) + sizeof(options->notify_value)) {

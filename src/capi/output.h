@@ -1,5 +1,5 @@
-// Structures that the library fills in and that may grow: the caller's version may be older or
-// newer than the library's.
+// Fills in callers' structures. Later releases may add members, so the caller's structure may be
+// shorter or longer than the library's.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace hetcomm::capi {
 
-// Sizes of the structures when they were first released, which never change.
+// The size of each structure in its first release. These numbers never change.
 template <typename Output>
 inline constexpr size_t kFirstSize = 0;
 template <>
@@ -37,7 +37,7 @@ template <typename Output>
 Status check_output(const Output& output) {
   constexpr size_t least = kFirstSize<Output>;
   static_assert(least > sizeof(size_t) && least <= sizeof(Output));
-  constexpr size_t kMax = 4096;  // a larger size means uninitialized memory
+  constexpr size_t kMax = 4096;  // only uninitialized memory has a larger size
   const size_t size = output.struct_size;
   if (size >= least && size <= kMax) return {};
   return Status(Code::kInvalidArgument, size == 0 ? "the output's struct_size is not set"

@@ -76,8 +76,8 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   out->text = "";
 }
 
-// Reports an operation. Returns whether the caller must release the slot, because the operation is
-// not a prepared one.
+// Writes the outcome of |operation| to |out|, unless that is null. Returns whether the caller must
+// release the operation's slot. A prepared operation keeps its slot.
 [[gnu::always_inline]] inline bool report(Operation& operation, hetcomm_completion_t* out) {
   if (out != nullptr) {
     fill_completion(operation, out);
@@ -90,7 +90,8 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   return false;
 }
 
-// Reports a complete operation and releases the slot. False when another thread was faster.
+// Reports a complete operation and releases its slot. Returns false if another thread has already
+// reported it.
 [[gnu::always_inline]] inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
   Operation& operation = *ref.operation;
   Engine& engine = *operation.slot.engine;
@@ -127,7 +128,7 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
   return hetcomm::deadline_after(hetcomm::now_ns(), timeout_ns);
 }
 
-// Waits for a request that is not complete yet, or reports one that cannot be used.
+// Waits for a request that is not complete yet. Fails for a handle that cannot be used.
 [[gnu::noinline]] hetcomm_status_t wait_slowly(hetcomm_request_t* request, uint64_t timeout_ns,
                                                hetcomm_completion_t* out_completion) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
@@ -151,14 +152,14 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
 using Requests = std::span<hetcomm_request_t* const>;
 
 struct Found {
-  OperationRef ref;  // null: no operation
+  OperationRef ref;  // null: no request was found
   size_t index = 0;
 };
 
-// Finds a request in |all| that an earlier call has marked and that has completed recently. If it
-// returns no request, the caller must check all of them.
+// Finds a request in |all| that has completed recently, by the index that find_or_mark() has stored
+// in an earlier call. If it finds none, the caller must check all requests.
 Found find_recent(Requests all) {
-  // Callers set ended requests to null, mostly from the front or from the back.
+  // Skips requests at both ends that callers have set to null, as they do with ended requests.
   size_t front = 0;
   size_t back = all.size();
   while (front < back && all[front] == nullptr && all[back - 1] == nullptr) ++front, --back;
@@ -168,7 +169,9 @@ Found find_recent(Requests all) {
   if (any.operation == nullptr) return {};
   Found found;
   any.operation->slot.engine->completions().find([&](Operation& operation) {
-    constexpr size_t kNear = 16;  // lists refilled from the back have shifted it
+    // The request may be this many places further forward, if the caller has refilled its list at
+    // the back.
+    constexpr size_t kNear = 16;
     size_t place = operation.wait_index.load(std::memory_order_relaxed);
     const size_t first_place = place > kNear ? place - kNear : 0;
     for (place = std::min(place, all.size()); place > first_place; --place) {
@@ -182,12 +185,12 @@ Found find_recent(Requests all) {
   return found;
 }
 
-// Index at which this thread's last call found a request. Earlier requests have usually ended
-// before.
+// The index at which this thread's last call found a request. Searches begin there, because the
+// requests before it have usually ended.
 thread_local size_t last_found = 0;
 
-// Finds a request that has ended. If there is none, all requests can be waited for, and each
-// operation stores its index in the list.
+// Finds a request that has ended. If there is none, stores in each operation its index in the list,
+// for find_recent(). Fails if a request cannot be waited for.
 Status find_or_mark(Requests all, Engine** engine, Found* found) {
   if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "more than 2^32 - 2 requests");
   const size_t first = last_found < all.size() ? last_found : 0;
@@ -395,7 +398,7 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
       HETCOMM_RETURN_IF_ERROR(find_or_mark(all, &engine, &found));
     }
     if (found.ref.operation == nullptr) {
-      uint64_t seen = 0;  // the first check covers all requests
+      uint64_t seen = 0;  // 0 makes the first look() check all requests
       const auto look = [&] {
         const uint64_t ends = engine->ends() + 1;
         if (ends != std::exchange(seen, ends)) found = find_done(all);
@@ -457,7 +460,8 @@ hetcomm_status_t hetcomm_request_destroy(hetcomm_request_t* request) noexcept {
       Communicator::of(operation).release(operation);
       return {};
     }
-    // Complete, or prepared and idle. Otherwise another thread is reporting the operation.
+    // The request can be destroyed if it is complete, or prepared and not started. Otherwise
+    // another thread is reporting the operation.
     const bool ours = operation.claim(ref.generation) ||
                       (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);

@@ -1,4 +1,4 @@
-// Buffers given as plain pointers into device memory.
+// Makes buffers from plain pointers into device memory.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -17,13 +17,14 @@ struct PointerMemories::Table {
     uint64_t allocation_id = 0;
   };
   std::mutex mutex;
-  // Guarded by |mutex|. |known|: by device and first byte. |gone|: memories whose allocations no
-  // longer exist but that operations still use.
+  // Memories by device and first byte. Guarded by |mutex|.
   std::map<std::pair<size_t, void*>, Known> known;
+  // Memories whose allocations no longer exist, but which operations still use. Guarded by |mutex|.
   std::vector<std::unique_ptr<hetcomm_memory>> gone;
-  size_t sweep_at = 1;  // |gone| is swept when it reaches this size
+  size_t sweep_at = 1;  // at this size of |gone|, keep() frees its unused memories
 
-  // Stores a memory at amortized constant cost.
+  // Moves |memory| to |gone|. Frees memories there that are no longer used, at amortized constant
+  // cost.
   void keep(std::unique_ptr<hetcomm_memory>& memory) {
     gone.push_back(std::move(memory));
     if (gone.size() < sweep_at) return;
@@ -58,8 +59,8 @@ Status check_range(uint64_t before, uint64_t length, uint64_t size) {
                 "the range ends past the allocation's " + std::to_string(size) + " bytes");
 }
 
-// Returns the refusal for a pointer that may or may not be host memory, or for device memory for
-// which device |index| has answered |code|.
+// Returns the failure for a pointer about which device |index| has returned |code|. Either its
+// device memory was freed, or the device cannot tell whether the pointer is its memory.
 Status refusal(const DeviceSet& devices, Code code, size_t index) {
   const Device& device = devices.device(index);
   const char* const kind = device.table->kind;

@@ -17,7 +17,7 @@ Code reject_if(const Refusal& refusal) {
   return reject(refusal.code, refusal.text);
 }
 
-// Checks everything that can be checked before anything is modified.
+// Checks the arguments, but not the options. Modifies nothing.
 Code check_post(Communicator& communicator, const PostArguments& arguments,
                 hetcomm_request_t** out_request) {
   if (out_request == nullptr) return reject(Code::kInvalidArgument, "out_request is null");

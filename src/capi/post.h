@@ -5,7 +5,8 @@
 
 namespace hetcomm::capi {
 
-// Why a call cannot be carried out. The text is a literal, so that the check costs nothing.
+// The reason why a call is refused. The code is kOk if it is not refused. The text is a literal, so
+// that the checks allocate no memory.
 struct Refusal {
   Code code = Code::kOk;
   std::string_view text;
@@ -13,13 +14,13 @@ struct Refusal {
 inline constexpr std::string_view kForbiddenText =
     "a plain pointer leads to memory of a device, which only its hetcomm_memory_t names: "
     "hetcomm_buffer_memory() makes a buffer of it, hetcomm_memory_wrap() a memory";
-// Returns why a plain pointer was refused with |code| (DeviceSet::check_plain).
+// Returns the text for a plain pointer that DeviceSet::check_plain() has refused with |code|.
 inline std::string_view text_of_plain(Code code) {
   return code == Code::kInvalidArgument
              ? kForbiddenText
              : "a device failed, and cannot tell whether a plain pointer leads to its memory";
 }
-// Checks |buffers| for a call on an object of the context that has |devices|.
+// Checks |buffers|, which a call has passed. |devices| are those of the call's context.
 inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* buffers,
                              size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -65,7 +66,7 @@ inline Refusal check_stream(const hetcomm_stream_t* stream, Communicator* commun
 // Checks |arguments|, reads their options, and posts (or only prepares) the operation.
 hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool prepared,
                       hetcomm_request_t** out_request) noexcept;
-// Posts an operation on a handle that has not been checked.
+// Checks the handle |communicator|, and posts the operation.
 inline hetcomm_status_t post(hetcomm_communicator_t* communicator, const PostArguments& arguments,
                              bool prepared, hetcomm_request_t** out_request) noexcept {
   if (communicator == nullptr) return fail(Code::kInvalidArgument, "communicator is null");

@@ -1,4 +1,4 @@
-// Queues.
+// The C ABI of queues (hetcomm/queue.h).
 #include "src/queue/queue.h"
 
 #include "src/capi/guard.h"

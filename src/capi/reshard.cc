@@ -58,7 +58,7 @@ std::vector<uint64_t> copy_of(size_t count, const uint64_t* numbers) {
   return {numbers, numbers + count};
 }
 
-// Returns the shape. A scalar is a tensor with one dimension of one element.
+// Returns a copy of |shape|. A scalar becomes a tensor with one dimension of one element.
 std::vector<uint64_t> shape_of(size_t dimensions, const uint64_t* shape) {
   return dimensions == 0 ? std::vector<uint64_t>{1} : copy_of(dimensions, shape);
 }
@@ -112,7 +112,7 @@ hetcomm_part_t given_of(const Part& part) {
   return given;
 }
 
-// Converts a placement. |ranks|: number of ranks along the axis.
+// Converts the placement on mesh axis |axis|, along which there are |ranks| ranks.
 Result<Placement> placement_of(const hetcomm_placement_t& given, uint64_t ranks, size_t axis) {
   if (given.kind < HETCOMM_PLACEMENT_REPLICATE || given.kind > HETCOMM_PLACEMENT_AVERAGE) {
     return Status(Code::kInvalidArgument,
@@ -162,7 +162,7 @@ reshard::OrderOptions order_options(const hetcomm_reshard_options_t& known) {
           .in_flight = std::max(known.in_flight, 1u),
           .overflow = static_cast<reshard::Overflow>(known.overflow),
           .landing_bytes = known.landing_bytes,
-          // A reshard plan with a rate takes part in sharing.
+          // A plan with a rate limit shares links by weight, so its weight is at least 1.
           .weight = known.max_bytes_per_second > 0 ? std::max(known.weight, 1u) : known.weight,
           .bytes_per_second = known.max_bytes_per_second};
 }
@@ -243,7 +243,7 @@ Status make_reshard(hetcomm::Communicator& communicator, std::vector<reshard::Te
   return {};
 }
 
-// Checks memory handles, if this rank uses the buffers at all.
+// Checks those of |buffers| in which this rank has data.
 Status check_buffers(const hetcomm::DeviceSet& devices, const hetcomm_buffer_t* buffers,
                      const std::vector<reshard::ProgramSide>& sides) {
   if (buffers == nullptr) return {};

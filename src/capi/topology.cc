@@ -37,7 +37,7 @@ Result<std::string> write(const topology::HostView& view, int32_t format) {
   }
 }
 
-// Checks the length of a caller's string, so that a longer one is refused before it is copied.
+// Refuses a caller's string that is too long before it is copied.
 Status check_length(const char* text) {
   if (strnlen(text, topology::kMaxLinkModelBytes + 1) <= topology::kMaxLinkModelBytes) return {};
   return {Code::kInvalidArgument, "the document is longer than 8 MiB"};

@@ -1,4 +1,5 @@
-// All variables, as hetcomm_info shows them, grouped by layer.
+// Lists all environment variables of the library, grouped by layer. hetcomm_info shows them in this
+// order.
 #pragma once
 
 #include <array>

@@ -16,18 +16,19 @@ class AddressBook {
   // The largest number of addresses kept for one rank.
   static constexpr size_t kMaxAddresses = 8;
 
-  // |places| are addresses without ports; a rank's own has the index |place_of[rank]|.
+  // |places| are addresses without ports. Rank r listens at places[place_of[r]], port ports[r].
   AddressBook(std::vector<Address> places, std::vector<uint32_t> place_of,
               std::vector<uint16_t> ports)
       : places_(std::move(places)), place_of_(std::move(place_of)), ports_(std::move(ports)) {}
   AddressBook() = default;
 
-  // Returns all addresses that |rank| has sent, or else the one from the digest.
+  // Returns all addresses that |rank| has sent, or the one from the digest if it has sent none.
   std::vector<Address> find(int rank) const;
   // Records that |rank| listens at |addresses|, which are all that it has.
   void learn(int rank, std::vector<Address> addresses);
 
-  // Encodes the addresses of |rank| for learn_text() on another rank; empty if only one is known.
+  // Encodes the addresses of |rank| for learn_text() on another rank. Returns "" if only the one
+  // from the digest is known.
   std::string text(int rank) const;
   // Records the addresses in |text|. Returns false, and records nothing, if |text| is malformed.
   bool learn_text(int rank, const std::string& text);
@@ -38,7 +39,9 @@ class AddressBook {
   std::vector<uint16_t> ports_;
   const std::vector<Address>* learned(int rank) const;
 
-  std::vector<std::vector<Address>> learned_;  // by rank; empty, or ends early: not learned
+  // Addresses that ranks have sent, by rank. An entry that is empty or beyond the end was not
+  // learned.
+  std::vector<std::vector<Address>> learned_;
 };
 
 void encode_addresses(const std::vector<Address>& addresses, ByteWriter& writer);

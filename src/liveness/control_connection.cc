@@ -124,7 +124,7 @@ void ControlConnection::write_out() {
     out_.erase(out_.begin(), out_.begin() + put);
   }
   (void)socket_.flush();
-  // The poller reports a broken connection.
+  // A broken connection waits for EPOLLOUT, so that on_events() reports it.
   const bool want = !out_.empty() || !socket_.flushed() || !broken_.empty();
   if (want == wants_write_) return;
   wants_write_ = want;
@@ -141,7 +141,7 @@ void ControlConnection::on_events(uint32_t events) {
     }
   }
   if (!ended_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) {
-    // The poller returns for more after other connections had their turn.
+    // Bytes that are left raise another event, after other connections have had their turn.
     constexpr size_t kMaxPasses = 16;
     read_in(kMaxPasses);
   }

@@ -24,7 +24,7 @@ namespace hetcomm::liveness {
 class ControlConnection;
 
 // Upcalls come from the poller or from read_out(), never from inside send() or close(). A handler
-// that is told of the end of a connection destroys it only after the upcall has returned.
+// must not destroy a connection inside on_ended() or on_closed(), only after their return.
 class ControlConnectionHandler {
  public:
   virtual void on_frame(ControlConnection& connection, Frame& frame) = 0;
@@ -90,9 +90,9 @@ class ControlConnection final : private Watcher {
   Address peer_address_;
   std::vector<std::byte> out_;
   std::vector<std::byte> in_;
-  std::string broken_;  // failure of a write, which the next event reports
+  std::string broken_;  // text of a failed write; the next event reports it
   bool local_ = false;
-  bool awaits_process_ = false;  // the peer's descriptor arrives with the first byte
+  bool awaits_process_ = false;  // the first byte, with the peer's descriptor, has not arrived
   bool wants_write_ = false;
   bool wants_room_ = false;
   bool closing_ = false;

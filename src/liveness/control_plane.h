@@ -31,7 +31,7 @@ class ControlPlane {
   // Makes a listening control plane. Waits for the control thread.
   static Result<std::unique_ptr<ControlPlane>> create(ControlThread& thread, Log& log,
                                                       const Config& config, Setup setup);
-  // Says goodbye, which continues in the background.
+  // Begins the goodbye, which the control thread completes in the background.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
@@ -50,7 +50,7 @@ class ControlPlane {
   // Neighbours that are not connected, and why.
   struct Missing {
     std::vector<int> ranks;
-    std::string failure;  // of the last attempt to connect to the first of them; empty: none ended
+    std::string failure;  // why the last attempt to reach ranks[0] failed; empty: none has ended
     Status
         last_rejection;  // why this rank last dropped an incoming connection; ok: it dropped none
   };
@@ -70,8 +70,8 @@ class ControlPlane {
   void give_up(int rank, const Status& why);
   // Tells |rank| that this rank has called a collective operation of |communicator|.
   void tell_call(int rank, uint32_t communicator, ConstByteSpan note);
-  // Asks the witness of |rank|. Its control thread answers, and the answer arrives as kAnswer with
-  // |value|. A question replaces an equal one that is still queued.
+  // Asks the witness of |rank|. The control thread of |rank| answers, and the answer arrives as
+  // kAnswer mail with |value|. A question replaces an equal one that is still queued.
   void ask(int rank, ConstByteSpan question, uint64_t value);
   // Sends this rank's profile to |rank|, which answers with its own. The answer arrives as
   // kProfile. If it does not arrive, ask again.

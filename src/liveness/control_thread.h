@@ -38,7 +38,8 @@ class ControlThread {
 
   // Runs |command| on the control thread, soon and in order. [any-thread]
   void post(std::function<void()> command);
-  // Runs |command| on the control thread and waits for its end. Other threads only. [any-thread]
+  // Runs |command| on the control thread and waits for its end. The control thread itself must not
+  // call this. [any-thread]
   void call(const std::function<void()>& command);
 
   // The control thread alone calls these two.

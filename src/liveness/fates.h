@@ -1,7 +1,7 @@
 // The fates of all ranks, as far as this rank knows them.
 //
 // A fate holds for everybody and is told as news, or it is a death that holds for this rank only.
-// Fates only go forward: alive, dead, left. Facts of another incarnation are not taken.
+// Fates only go forward: alive, dead, left. The fate of another incarnation is not valid.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace hetcomm::liveness {
 
 class Fates {
  public:
-  // |incarnations|: one for each rank. Fates that hold for everybody are added to |news|.
+  // |incarnations| has one for each rank. Fates that hold for everybody are added to |news|.
   Fates(std::shared_ptr<const std::vector<uint64_t>> incarnations, News& news)
       : incarnations_(std::move(incarnations)),
         news_(news),
@@ -51,7 +51,7 @@ class Fates {
   const std::shared_ptr<const std::vector<uint64_t>> incarnations_;
   News& news_;
   std::vector<Fate> fates_;
-  std::map<int, std::string> dead_here_;  // why
+  std::map<int, std::string> dead_here_;  // reasons of deaths that hold here only, by rank
 };
 
 }  // namespace hetcomm::liveness

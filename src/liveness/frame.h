@@ -13,18 +13,18 @@ namespace hetcomm::liveness {
 enum class Fate : uint8_t { kAlive = 0, kDead = 1, kLeft = 2 };
 
 enum class FrameType : uint8_t {
-  kBeat = 1,  // the sender's control thread runs
-  kFate,      // |subject| of incarnation |value| is dead or has left (|code| is a Fate)
-  kAborted,   // |subject| has aborted communicator |number|
-  kFailed,    // collective operations of communicator |number| failed on |subject|: |code|
-  kSuspect,   // who has heard of |subject|? |number| counts the questions about it
-  kVouch,     // an answer: |subject| gave a sign of life |value| nanoseconds ago; |text|: where it
-              // listens, if the answering rank knows more than all do
-  kLetter,    // a message for the receiver alone; |number| counts, |code| is a LetterType
-  kLetterTaken,   // the sender has received letters up to |number|
+  kBeat = 1,     // the sender's control thread runs
+  kFate,         // |subject| of incarnation |value| is dead or has left (|code| is a Fate)
+  kAborted,      // |subject| has aborted communicator |number|
+  kFailed,       // collective operations of communicator |number| failed on |subject|: |code|
+  kSuspect,      // asks who has heard from |subject|; |number| counts the questions about it
+  kVouch,        // answers kSuspect: |subject| gave a sign of life |value| nanoseconds ago; |text|:
+                 // where it listens, if the sender knows more addresses than the digest has
+  kLetter,       // a message for the receiver alone; |number| counts, |code| is a LetterType
+  kLetterTaken,  // the sender has received letters up to |number|
   kGoodbyeTaken,  // acknowledges the receiver's goodbye
   kRelease,       // the sender no longer needs the connection; with |code| 1 it agrees and closes
-  kHere,          // |text|: where the sender listens, in a job that does not tell it to all
+  kHere,          // |text|: where the sender listens; sent only if ranks do not all know that
 };
 inline constexpr auto kLastFrameType = FrameType::kHere;
 
@@ -54,7 +54,7 @@ struct Frame {
 
 inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kMaxFrameText = 400;
-inline constexpr size_t kMaxProfileText = 16 * 1024;  // of a kProfile letter
+inline constexpr size_t kMaxProfileText = 16 * 1024;  // limit for the text of a kProfile letter
 
 // Appends |frame|, with its text cut at the longest that its type may have.
 void encode(const Frame& frame, std::vector<std::byte>& out);

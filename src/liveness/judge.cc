@@ -159,11 +159,12 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   }
 }
 
-// Records that a process listens where the rank was proved: neither a sign of life nor silence.
+// Postpones a verdict of silence, because a process listens where the rank was proved. That is no
+// sign of life either.
 void Judge::on_reached(int rank, uint64_t now) {
   Peer* const one = peers_.find(rank);
   if (one == nullptr || !one->proved) return;
-  // A process that was stopped for a while answers later. After this time it counts as silent.
+  // A stopped process may go on later. After this many detection times it counts as silent.
   constexpr uint64_t kLongest = 20;
   if (one->is_suspected() && now > one->suspect_ns + kLongest * setup_.timing.detection_ns) {
     return;
@@ -177,7 +178,7 @@ void Judge::on_data(int rank, uint64_t now) {
   if (one == nullptr || over()) return;
   one->own_life_ns = one->life_ns = now;
   last_heard_ns_ = now;
-  // Without a connection the suspicion stays, so that the rank is connected again.
+  // Without a connection the suspicion stays, so that pursue() connects to the rank again.
   if (one->is_connected()) peers_.trust(*one);
 }
 
@@ -248,7 +249,7 @@ void Judge::released(ConnectionId id, Peer& one, const Frame& frame, uint64_t no
   if (!neighbourhood_.release(id, frame, now)) return;
   peers_.detach(id);
   network_.close(id);
-  post_office_.send(one, now);  // the answers to these letters were to come over this connection
+  post_office_.send(one, now);  // resends letters that were not acknowledged over |id|
 }
 
 // --- news -----------------------------------------------------------------------
@@ -265,8 +266,8 @@ void Judge::pump_all() {
   for (auto& [id, connection] : peers_.connections()) pump(id, connection);
 }
 
-// The upcall comes first, because it may fail: the sender repeats the notice over its next
-// connection.
+// Calls the observer before it adds the notice. If the observer runs out of memory, the notice
+// stays unknown, and the sender repeats it over its next connection.
 void Judge::learn_notice(const Frame& frame, int from) {
   if (news_.knows(frame)) return;
   if (!leaving_) observer_.on_notice(frame);
@@ -302,7 +303,7 @@ void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
   conclude(rank, now);
 }
 
-// Acts upon the fate of |rank|. If out of memory, tick() does so later.
+// Acts upon the fate of |rank|. If memory runs out, tick() does so later (behind_).
 void Judge::conclude(int rank, uint64_t now) {
   const bool others = std::exchange(behind_, true);
   settle(rank, now);
@@ -411,7 +412,8 @@ void Judge::pursue(Peer& one, uint64_t now) {
   if (now >= one.next_connect_ns && one.connecting < kMaxAttempts) {
     peers_.connect(one, now);
     observer_.on_suspect(one.rank);
-    // The others reach the rank, so only the path is missing, perhaps for a long time.
+    // After a detection time without a verdict, other ranks still reach this one. Only the path
+    // from here is missing, perhaps for a long time.
     if (now >= one.suspect_ns + timing.detection_ns) {
       one.next_connect_ns = now + timing.detection_ns / 2;
     }
@@ -450,7 +452,7 @@ void Judge::judge(const Peer& one, bool publish, uint64_t now) {
 }
 
 // Declares ranks dead if others have long asked about them without an answer and this rank has no
-// connection with them. The ranks that ask may be too cut off to publish a death.
+// connection with them. The ranks that ask may have lost too many connections to publish a death.
 void Judge::believe_silence(uint64_t now) {
   // A watcher begins to ask after T/3 of silence, and asks with every beat.
   const uint64_t patience = setup_.timing.detection_ns / 4 * 3;

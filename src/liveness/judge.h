@@ -10,18 +10,18 @@
 //     +-------+ <-------------------------------------------- +-----------+
 //        |         a sign of life, its own or a vouch of others     |
 //        |                                                          | nobody has heard of it for T;
-//        | its goodbye                                              | its process has exited; its
-//        v                                                          v address refuses, or is
-//        another's
+//        | its goodbye                                              | its process has exited;
+//        |                                                          | its address refuses;
+//        v                                                          v another process has its place
 //     +------+   left wins over dead when both are told          +------+
 //     | left | <------------------------------------------------ | dead |
 //     +------+                                                   +------+
 //
 // Dead and left are final. They spread as news, which every pair of ranks that connects exchanges.
 //
-// The judge turns what it hears into suspicions and verdicts. It leaves to its parts whom this rank
-// knows (peers.h), whom it connects to (neighbourhood.h), what the others are asked
-// (questions.h), which letters go (post_office.h), and what is known for good (fates.h).
+// The judge itself decides on suspicions and deaths. Its parts keep the ranks that this one deals
+// with (peers.h), choose connections (neighbourhood.h), ask other ranks (questions.h), send letters
+// (post_office.h), and keep the fates (fates.h).
 #pragma once
 
 #include <cstddef>
@@ -134,7 +134,7 @@ class Judge {
   Questions questions_;
   PostOffice post_office_;
   std::vector<bool> concluded_;  // by rank: conclude() has run
-  bool behind_ = false;          // some fate may not be concluded yet
+  bool behind_ = false;          // conclude() may have failed for some rank; tick() repeats it
   uint64_t last_tick_ns_ = kNever;
   uint64_t last_heard_ns_ = 0;  // time of the last sign of life of any rank
   bool leaving_ = false;

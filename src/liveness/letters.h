@@ -55,7 +55,7 @@ class Letters {
   }
   void received(uint32_t number) { numbers_.received = number; }
 
-  // The last numbers of both directions. Letters constructed with them continue from there.
+  // The last numbers of both directions. go_on_from() restores them.
   struct Numbers {
     uint32_t sent = 0;
     uint32_t received = 0;

@@ -118,7 +118,8 @@ void Neighbourhood::offer_release(ConnectionId id, Connection& connection, uint6
   (void)network_.send(id, Frame{.type = FrameType::kRelease});
 }
 
-// Besides those that nobody needs, connections end that only showed that the peer can be reached.
+// Offers to end connections that this rank does not need. It also offers to end a second connection
+// that only showed that the lower rank can be reached.
 void Neighbourhood::release_idle(uint64_t now) {
   for (auto& [id, connection] : peers_.connections()) {
     if (!connection.initiated || now < connection.next_release_ns) continue;
@@ -128,12 +129,12 @@ void Neighbourhood::release_idle(uint64_t now) {
   }
 }
 
-// Most ranks that introduced themselves have nothing more to say by a control connection. Those
-// that have said something else keep it.
+// Offers to end a connection that was only made to exchange profiles. A connection that has carried
+// other letters stays.
 void Neighbourhood::introduced(ConnectionId id, Peer& one, bool asked, uint64_t now) {
   one.introduced_ns = 0;
   if (asked) return;
-  one.letters.drop(LetterType::kProfile);  // the peer has it, since this is the answer
+  one.letters.drop(LetterType::kProfile);  // the peer has it, since it has answered
   Connection& connection = *peers_.find_connection(id);
   if (connection.initiated && !needs(one, now)) offer_release(id, connection, now);
 }

@@ -1,9 +1,9 @@
 // Decides which connections this rank makes and keeps.
 //
-// It keeps those to its neighbours on the ring. It seeks further ranks while too few answer, since
-// its neighbours may be stopped or lost with their host. It offers to end each connection that it
-// made and does not need: one for a letter, to a further rank, or for an introduction. A connection
-// ends when both ends agree.
+// This rank keeps those to its neighbours on the ring. It seeks further ranks while too few answer,
+// since its neighbours may be stopped or lost with their host. It makes other connections for
+// letters and introductions. It offers to end each connection that it made and no longer needs. The
+// connection ends when both ends agree.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Neighbourhood {
 
   // Chooses the neighbours and connects to them.
   void start(uint64_t now);
-  // Records that a rank is gone. The graph is repaired after a while.
+  // Records that a rank is gone. repair() chooses neighbours anew after Timing::repair_ns().
   void note_loss(uint64_t now);
   // Chooses neighbours anew after a loss, and connects to those that are missing.
   void repair(uint64_t now);
@@ -41,20 +41,20 @@ class Neighbourhood {
 
   // Returns the neighbours that are not connected yet.
   std::vector<int> missing() const;
-  // Whether all neighbours were connected once.
+  // Returns whether all neighbours have been connected, at the same time, at least once.
   bool is_ready() const { return ready_; }
   void set_ready() { ready_ = true; }
-  // Returns whether most ranks to which this one was connected are silent, or would be with |more|
-  // silent ranks. This rank may then be the one that is cut off.
+  // Returns whether most ranks to which this one was connected are silent, or would be if |more|
+  // further ranks were. This rank may then be the one that is cut off.
   bool mostly_silent(int more = 0) const;
 
   // Offers to end the connections that this rank made and does not need.
   void release_idle(uint64_t now);
-  // Handles a profile exchange between two ranks that talk for the first time. The rank that was
-  // |asked| lets the other one offer the end of the connection.
+  // Handles the arrival of the peer's profile. If this rank was |asked| for its own, it leaves the
+  // offer to end the connection to the peer.
   void introduced(ConnectionId id, Peer& peer, bool asked, uint64_t now);
-  // Returns whether a connection that the other end offers to end, or agrees to end, ends now.
-  // Agrees by |network| in the first case.
+  // Handles a kRelease frame, by which the other end offers to end the connection or agrees to end
+  // it. Returns whether the connection ends now. Sends this rank's agreement to an offer.
   bool release(ConnectionId id, const Frame& frame, uint64_t now);
 
  private:

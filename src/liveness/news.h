@@ -48,7 +48,7 @@ class News {
  private:
   using Key = std::tuple<uint8_t, uint8_t, int32_t, uint32_t>;
   static Key key(const Frame& frame) {
-    // A rank can be reported dead first and left later. Of other facts the first report counts.
+    // A rank can be reported dead first and left later. For other facts, the first report counts.
     const bool fate = frame.type == FrameType::kFate;
     return {static_cast<uint8_t>(frame.type), fate ? frame.code : uint8_t{0}, frame.subject,
             fate ? 0 : frame.number};

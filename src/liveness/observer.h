@@ -21,8 +21,8 @@ class Observer {
   virtual void on_letter(int from, const Frame& letter) = 0;
   // Reports, after inquire(), that others have recently heard from |rank|.
   virtual void on_vouch(int rank) = 0;
-  // Called repeatedly while |rank| is suspected, so that the owner can report its data by
-  // on_data().
+  // Reports, repeatedly, that |rank| is suspected. If data has arrived from |rank|, the owner calls
+  // Judge::on_data() later.
   virtual void on_suspect(int rank) = 0;
 
  protected:

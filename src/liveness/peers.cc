@@ -37,7 +37,7 @@ std::vector<int> Peers::ranks() const {
   return ranks;
 }
 
-// Returns whether rules need no more of |one| than a Resting keeps.
+// Returns whether |one| has been idle for a detection time, so that a Resting is enough for it.
 bool Peers::may_rest(const Peer& one, uint64_t now) const {
   const bool idle = !one.is_connected() && one.connecting == 0 && !one.wanted &&
                     !one.is_suspected() && one.letters.waiting().empty();

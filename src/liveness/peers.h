@@ -1,9 +1,10 @@
 // The ranks with which this one has a connection, wants one or had one recently, and all of its
 // connections.
 //
-// A rank with which nothing has happened for a detection time rests: it costs nothing, and keeps
-// only what must not be forgotten. These invariants hold: each connection belongs to a peer, a peer
-// lists its connections with the newest last, and suspected() are the peers under suspicion.
+// A rank with which nothing has happened for a detection time rests: no tick looks at it, and only
+// the state that must not be forgotten is kept. These invariants hold: each connection belongs to a
+// peer, a peer lists its connections with the newest last, and suspected() are the peers under
+// suspicion.
 #pragma once
 
 #include <cstddef>
@@ -40,11 +41,11 @@ struct Peer {
   bool wanted = false;                    // it is a neighbour
   bool reached = false;                   // a connection that this rank made was up once
   int connecting = 0;
-  int answers_due = 0;           // answers to questions of this rank
+  int answers_due = 0;           // number of answers that this rank awaits from the peer
   uint64_t heard_ns = 0;         // time of its last frame
   uint64_t own_life_ns = 0;      // its last sign of life to this rank
   uint64_t reached_ns = 0;       // time at which its kernel took a connection without a proof
-  uint64_t life_ns = 0;          // the newest of these two and of the vouches from others
+  uint64_t life_ns = 0;          // newest of own_life_ns, reached_ns and the vouches from others
   uint64_t suspect_ns = kNever;  // start of the suspicion
   uint64_t wanted_ns = 0;
   uint64_t next_connect_ns = 0;
@@ -52,7 +53,7 @@ struct Peer {
   uint64_t next_question_ns = 0;
   uint64_t inquiry_end_ns = 0;
   uint64_t used_ns = 0;          // time of the last letter other than a profile
-  uint64_t introduced_ns = 0;    // time from which a connection may be for an introduction
+  uint64_t introduced_ns = 0;    // time of the last connection; 0 once profiles were exchanged
   uint64_t next_letters_ns = 0;  // time to resend letters that were not acknowledged
   std::string why;               // reason for which the last connection ended or failed
   Letters letters;
@@ -62,7 +63,7 @@ class Peers {
  public:
   Peers(Timing timing, Network& network) : timing_(timing), network_(network) {}
 
-  // Returns the peer |rank|, which stops resting or is new.
+  // Returns the peer |rank|. Makes it if it is unknown, and ends its rest if it rests.
   Peer& meet(int rank, uint64_t now);
   // Returns nullptr if |rank| rests or is unknown.
   Peer* find(int rank);

@@ -104,7 +104,7 @@ Status Plane::listen(const Config& config) {
     if (acceptors_.size() == kMaxInterfaces) break;
     if (used.count(candidate.interface) != 0) continue;  // its best address came first
     if (Status status = listen_at(candidate.address); !status.ok()) {
-      // One interface is enough, since an address may just have gone.
+      // One interface is enough: an address may have gone since the interfaces were listed.
       if (&candidate == &setup_.interfaces.back() && acceptors_.empty()) return status;
       log_.info("control plane cannot listen on {}: {}", candidate.interface, status.text());
       continue;
@@ -213,7 +213,8 @@ uint64_t Plane::next_timer_ns() const {
 
 // --- connections ----------------------------------------------------------------
 
-// Rotates the addresses for each attempt, because the path to the first one may be broken.
+// Returns the addresses to try for |rank|. Each attempt starts at another address, because the path
+// to the first one may be broken.
 std::vector<Address> Plane::candidates(int rank) {
   const bool near =
       members_.hosts[static_cast<size_t>(rank)] == members_.hosts[static_cast<size_t>(setup_.rank)];
@@ -244,7 +245,7 @@ std::vector<Address> Plane::candidates(int rank) {
 
 void Plane::connect(int rank) {
   const uint64_t deadline = now_ns() + setup_.detection_ns / 3;
-  done_.reserve(done_.size() + attempts_.size() + 1);  // attempt_ended() needs no memory
+  done_.reserve(done_.size() + attempts_.size() + 1);  // attempt_ended() then needs no memory
   attempts_.push_back(std::make_unique<ConnectAttempt>(*this, rank, candidates(rank), deadline));
 }
 
@@ -287,7 +288,7 @@ void Plane::introduce(ConnectionId id, int rank, bool initiated) {
     judge_->on_connection_up(id, rank, initiated, now_ns());
   } catch (const std::bad_alloc&) {
     connections_.erase(id);
-    // The judge may know half of the connection.
+    // The judge may have recorded the connection in part.
     judge_->on_connection_down(id, "this rank had no memory for the connection", now_ns());
   }
 }
@@ -341,7 +342,7 @@ uint64_t Plane::last_acknowledged_ns(ConnectionId id) {
 }
 
 void Plane::on_frame(ControlConnection& connection, Frame& frame) {
-  // Logs and errors show all other texts.
+  // Logs and error texts show every text that is not binary.
   if (!holds_bytes(frame) && !frame.text.empty()) frame.text = printable(frame.text);
   judge_->on_frame(connection.id(), frame, now_ns());
 }
@@ -367,7 +368,7 @@ void Plane::on_closed(ControlConnection& connection) {
 // the connection is the only evidence. A peer that sends another process's descriptor harms only
 // itself. This rank refuses a descriptor that stands for no running process.
 void Plane::on_process(ControlConnection& connection, UniqueFd process) {
-  if (connection.is_of_this_process()) return;  // its rank ends with it
+  if (connection.is_of_this_process()) return;  // the peer ends with this process
   if (!is_running_process(process.get())) {
     log_.warn(
         "rank {} handed over a descriptor that is no running process; its exit is noticed by "

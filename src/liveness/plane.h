@@ -116,19 +116,19 @@ class Plane final : public Resident,
   std::shared_ptr<ProfileBook> profiles_;
   std::shared_ptr<const TlsContext> tls_;  // null: TLS is off
   std::unique_ptr<Judge> judge_;           // null before start()
-  uint32_t link_local_scope_ = 0;          // of all link-local IPv6 addresses received from peers
+  uint32_t link_local_scope_ = 0;          // scope of link-local IPv6 addresses that peers send
   PortRange ports_;
-  const UniqueFd own_process_ = describe_own_process();  // for peers on this host
+  const UniqueFd own_process_ = describe_own_process();  // sent to peers on this host
   bool same_user_ = true;  // the local socket accepts only peers of this user
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   Membership members_;
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;
   std::vector<Closing> closing_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
-  ProcessWatches processes_;  // of this host's ranks
-  ProvedPlaces proved_;       // at which ranks have accepted connections
-  std::vector<std::unique_ptr<ControlConnection>> garbage_;  // ended in one of their upcalls
-  std::vector<std::unique_ptr<ConnectAttempt>> done_;        // ended in one of their upcalls
+  ProcessWatches processes_;  // the processes of the ranks on this host
+  ProvedPlaces proved_;       // the places where ranks have accepted connections
+  std::vector<std::unique_ptr<ControlConnection>> garbage_;  // destroyed by the next tick()
+  std::vector<std::unique_ptr<ConnectAttempt>> done_;        // destroyed by the next tick()
   ConnectionId next_connection_id_ = 1;
   size_t attempts_made_ = 0;
   uint64_t leave_by_ns_ = kForever;

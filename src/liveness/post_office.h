@@ -1,7 +1,7 @@
 // Sends the letters of this rank, and takes those of others (letters.h).
 //
-// Letters to a rank without a connection make one. Only some connections are made for letters at
-// once; further ranks wait for their turn.
+// A letter to a rank without a connection starts an attempt to connect. While kMaxConnections
+// attempts are in progress, other ranks wait for their turn.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class PostOffice {
   void take(const Frame& letter, ConnectionId from, Peer& sender, uint64_t now);
   // Records that |receiver| has acknowledged its letters up to |number|.
   void taken(Peer& receiver, uint32_t number, uint64_t now);
-  // Ends the upcalls and the turns. Letters that still come are acknowledged.
+  // Ends upcalls and send_next(). Letters that still arrive are acknowledged.
   void close() { closed_ = true; }
 
  private:

@@ -1,5 +1,5 @@
 // Watches the processes of other ranks on this host. A process stays watched after its connection
-// has broken. On the control thread.
+// has broken. Only the control thread uses it.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace hetcomm::liveness {
 class ProcessHandler {
  public:
   // Handles the exit of |rank|'s process. The kernel closes the files of a process before it
-  // reports the exit, so everything that the process sent is here.
+  // reports the exit, so everything that the process sent has arrived.
   virtual void on_exit(int rank) = 0;
 
  protected:
@@ -23,7 +23,7 @@ class ProcessHandler {
 
 class ProcessWatches {
  public:
-  // Both outlive this.
+  // |poller| and |handler| outlive this object.
   ProcessWatches(Poller& poller, ProcessHandler& handler);
   ~ProcessWatches();
   ProcessWatches(const ProcessWatches&) = delete;
@@ -34,7 +34,7 @@ class ProcessWatches {
   void watch(int rank, UniqueFd process);
   // Stops watching |rank|'s process. Safe inside ProcessHandler::on_exit().
   void forget(int rank);
-  // Destroys what was forgotten. Not called inside of ProcessHandler::on_exit().
+  // Destroys forgotten watches. Must not be called inside ProcessHandler::on_exit().
   void sweep();
   bool has_to_sweep() const { return !forgotten_.empty(); }
 

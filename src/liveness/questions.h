@@ -1,7 +1,8 @@
 // Questions about ranks that this rank or another one suspects, and the vouches that answer them.
 //
-// The questions of all ranks about one rank are numbered in one row. Each rank passes a question
-// and a vouch on once, so that all hear it, and a vouch answers all questions up to its number.
+// The questions of all ranks about one rank share one numbering. Each rank passes every question
+// and every vouch on once, so that all ranks receive it. A vouch answers all questions up to its
+// number.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +23,13 @@ class Questions {
 
   // Asks all ranks about |peer|.
   void ask(Peer& peer, uint64_t now);
-  // Asks about |peer| for one detection time. Returns true if nobody need be asked, because it is
-  // connected.
+  // Asks about |peer| for one detection time. Returns true if this rank need not ask at present,
+  // because |peer| is connected and not suspected.
   bool inquire(Peer& peer, uint64_t now);
-  // Passes on the question of another rank about a living rank, and vouches for it if this rank
-  // has recently heard from it.
+  // Passes on the question of another rank about a living rank. Vouches for the living rank if this
+  // rank has recently heard from it.
   void question(const Frame& frame, ConnectionId from, uint64_t now);
-  // Passes on a vouch for another living rank. Returns true if this rank has inquired about it.
+  // Passes on a vouch for another living rank. Returns true if it answers an inquiry of this rank.
   bool answer(const Frame& frame, ConnectionId from, uint64_t now);
   // Returns the ranks about which others have asked for |patience_ns| without an answer, and still
   // ask.

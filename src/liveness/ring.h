@@ -15,7 +15,7 @@ namespace hetcomm::liveness {
 
 class Ring {
  public:
-  // |hosts|: the number of each rank's host, by rank.
+  // |hosts| has the number of each rank's host.
   explicit Ring(const std::vector<uint32_t>& hosts);
 
   int size() const { return static_cast<int>(order_.size()); }
@@ -23,8 +23,8 @@ class Ring {
     return host_[static_cast<size_t>(one)] == host_[static_cast<size_t>(other)];
   }
 
-  // Returns the ranks that |rank| watches, which also watch it. It skips ranks for which |gone| is
-  // true.
+  // Returns the ranks with which |rank| keeps a connection, so that the two watch each other. Skips
+  // ranks for which |gone| returns true.
   std::vector<int> neighbours(int rank, const std::function<bool(int)>& gone) const;
   // Returns the |n|-th rank after |rank|; n is from 1 to size() - 1.
   int after(int rank, int n) const;

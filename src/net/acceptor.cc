@@ -158,7 +158,7 @@ bool Acceptor::make_room(uint64_t now) {
     return false;
   }
   if (drop_silent(now)) return true;
-  // All old enough connections have sent something, which this round of events handles.
+  // Every connection that is old enough has sent something. This round of events handles it.
   pause(now + kExhaustedPauseNs);
   return false;
 }
@@ -167,7 +167,8 @@ uint64_t Acceptor::min_pending_ns() const {
   return std::clamp(kSlownessAllowed * slowest_ns_, kMinPendingNs, kMaxMinPendingNs);
 }
 
-// Drops the oldest connection that had its time and has no unread input.
+// Drops the oldest connection that has had min_pending_ns() and has no unread input. Returns false
+// if there is none.
 bool Acceptor::drop_silent(uint64_t now) {
   const uint64_t least_ns = min_pending_ns();
   for (auto at = pending_.begin(); at != pending_.end(); ++at) {
@@ -194,7 +195,7 @@ void Acceptor::note_no_shortage() {
 
 // Pauses accepting. The waiting connection keeps the listen queue readable, so polling would spin.
 void Acceptor::note_shortage(int error, uint64_t now) {
-  // The kernel looks for a free descriptor first and for a connection afterwards.
+  // accept4() fails for lack of a descriptor even if no connection waits.
   if (!someone_waits()) return note_no_shortage();
   if (exhausted_since_ns_ == kForever) exhausted_since_ns_ = now;
   if (now >= next_warning_ns_) {
@@ -210,7 +211,8 @@ void Acceptor::note_shortage(int error, uint64_t now) {
   pause(now + kExhaustedPauseNs);
 }
 
-// Answers one connection after another, using the spare descriptor.
+// Accepts waiting connections one after another on the spare descriptor. Sends each the answer
+// Options::exhausted, and closes it.
 void Acceptor::turn_away() {
   const std::vector<std::byte> answer =
       encode_end(options_.credentials.identity, *options_.exhausted);
@@ -219,7 +221,7 @@ void Acceptor::turn_away() {
     const UniqueFd socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) break;
-    // Closing with unread bytes would reset the connection.
+    // Closing with unread bytes would reset the connection, and the answer could be lost.
     std::array<std::byte, 1024> unread;
     [[maybe_unused]] ssize_t ignored =
         ::recv(socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
@@ -262,7 +264,7 @@ void Acceptor::pause(uint64_t until) {
 
 void Acceptor::resume() {
   if (resume_ns_ == kForever) return;
-  // A shortage during which no client waited is over, whatever comes later.
+  // A shortage counts only as long as a client waits.
   if (!someone_waits()) note_no_shortage();
   if (poller_.modify(listener_.get(), EPOLLIN, *this).ok()) {
     resume_ns_ = kForever;
@@ -287,8 +289,7 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
   handler_.on_accept(owned->take_socket(), owned->handshake().peer());
 }
 
-// Reports a connection that the caller drops. A stranger that connects and sends nothing (a port
-// scan, a health check, a peer that gave up) is not worth a warning.
+// Reports a connection that the caller drops.
 void Acceptor::reject(const Pending& pending, const Status& why) {
   const Handshake& handshake = pending.handshake();
   report_rejection({.peer = pending.name(),
@@ -300,7 +301,8 @@ void Acceptor::reject(const Pending& pending, const Status& why) {
                     .spoke = handshake.peer_spoke()});
 }
 
-// Logs each stranger at debug, and one line a minute at warn.
+// Logs each rejection at debug, and at most one line a minute at warn. A stranger that sends
+// nothing (a port scan, a health check) is not worth a warning.
 void Acceptor::report_rejection(const Rejection& rejection) {
   const std::string& name = rejection.peer;
   const Status& why = rejection.why;
@@ -310,7 +312,7 @@ void Acceptor::report_rejection(const Rejection& rejection) {
     options_.rejections->on_rejection(rejection);
     return;
   }
-  // A peer that gave up has sent nothing wrong.
+  // A peer that gave up (kPeerLost) is not worth a warning either.
   if (!rejection.spoke || why.code() == Code::kPeerLost) return;
   ++unreported_;
   const uint64_t now = now_ns();

@@ -24,11 +24,12 @@
 namespace hetcomm {
 
 inline constexpr size_t kMaxPending = 128;
-// With more than kMaxPending connections the oldest is dropped, but not before it had this time. A
-// burst of honest peers waits in the listen queue instead of pushing each other out.
+// When kMaxPending connections are pending, the acceptor drops the oldest, but not before it has
+// had this time. A burst of honest peers waits in the listen queue instead of pushing each other
+// out.
 inline constexpr uint64_t kMinPendingNs = 250'000'000;
-// On a busy machine honest peers need longer. Each gets several times what the slowest recent peer
-// needed, up to this time.
+// On a busy machine honest peers need longer. Each connection gets several times as long as the
+// slowest recent proof took, up to this time.
 inline constexpr uint64_t kMaxMinPendingNs = 2'000'000'000;
 // An acceptor that found no free descriptor stops listening for this time.
 inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
@@ -103,8 +104,8 @@ class Acceptor final : public Watcher {
   uint64_t next_timer_ns() const;
   // Returns why the last dropped connection was dropped; ok if none was.
   const Status& last_rejection() const { return last_rejection_; }
-  // Returns whether no descriptor has been free for kExhaustedLimitNs while a client waited for
-  // one, and recent clients received that answer.
+  // Returns whether clients receive Options::exhausted at present, because no descriptor has been
+  // free for kExhaustedLimitNs.
   bool exhausted() const { return turning_away_; }
 
   void on_events(uint32_t events) override;
@@ -123,7 +124,8 @@ class Acceptor final : public Watcher {
   void admit(UniqueFd socket, uint64_t now);
   void pause(uint64_t until);
   void resume();
-  // Removes |pending| and hands its socket over, or closes it. An upcall calls this last.
+  // Removes |pending| and hands its socket over, or closes it. The caller returns at once, because
+  // the handler may have destroyed this acceptor.
   void finish(Pending& pending, const Status& outcome);
   void reject(const Pending& pending, const Status& why);
   void report_rejection(const Rejection& rejection);
@@ -137,7 +139,7 @@ class Acceptor final : public Watcher {
   Address address_;
   std::deque<std::unique_ptr<Pending>> pending_;  // oldest first
   uint64_t resume_ns_ = kForever;                 // end of the pause; kForever: not paused
-  uint64_t slowest_ns_ = 0;                       // slowest recent proof; decays
+  uint64_t slowest_ns_ = 0;                       // duration of the slowest recent proof; decays
   uint64_t exhausted_since_ns_ = kForever;
   bool turning_away_ = false;
   uint64_t next_warning_ns_ = 0;

@@ -20,8 +20,8 @@ class Address {
  public:
   Address() = default;
   static Address from_sockaddr(const sockaddr* address, socklen_t length);
-  // Returns an abstract local address: no file; scoped to the network namespace. At most 106 bytes;
-  // a longer name gives an address that nothing can be bound or connected to.
+  // Returns an abstract local address, which has no file and is valid in this network namespace.
+  // The name may have at most 106 bytes. A name that does not fit gives an address of no family.
   static Address local(std::string_view abstract_name);
   // Parses a numeric address: "10.0.0.1", "::1".
   static Result<Address> parse_numeric(std::string_view text, uint16_t port);
@@ -72,11 +72,11 @@ struct InterfaceAddress {
 using ChosenInterfaces = Result<std::vector<InterfaceAddress>>;
 
 // Chooses the addresses of this host that fit HETCOMM_INTERFACE and HETCOMM_FAMILY, best first:
-// named order, then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last. When
-// nothing is named, loopback is kept, so that single-host jobs work without a network. Fails,
-// listing what exists, when nothing fits. |route| is an address that is known to lead to the other
-// ranks, if there is one. When nothing is named, |route| is chosen even if its interface has no
-// carrier yet.
+// named order, then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last.
+// |route| is an address that is known to lead to the other ranks, if there is one. If
+// HETCOMM_INTERFACE is empty, loopback is kept, so that single-host jobs work without a network,
+// and |route| is chosen even if its interface has no carrier yet. Fails if no address fits; the
+// text lists those that exist.
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route = {});
 
 // Returns the scope of all link-local IPv6 addresses that ranks send each other. If the first
@@ -97,7 +97,7 @@ struct PortRange {
   uint16_t first = 0;  // 0: the kernel picks one
   uint16_t last = 0;
 };
-// Parses HETCOMM_PORTS: "20000-20999" or "20000"; INVALID_ARGUMENT for anything else.
+// Parses HETCOMM_PORTS: "20000-20999", "20000" or "". Fails with INVALID_ARGUMENT otherwise.
 Result<PortRange> port_range(const Config& config);
 
 }  // namespace hetcomm

@@ -102,7 +102,8 @@ Status Connector::bind_local_end(const Address& to) {
     if (nearer) nearest = &from;
   }
   if (nearest == nullptr) return {};
-  // The kernel chooses the port once it knows the other end: more ports are free then.
+  // Leaves the choice of the port to connect(). The kernel can then take a port that connections to
+  // other ends use already.
   HETCOMM_RETURN_IF_ERROR(set_socket_option(socket_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1,
                                             "IP_BIND_ADDRESS_NO_PORT"));
   if (::bind(socket_.get(), nearest->get(), nearest->length()) != 0) {

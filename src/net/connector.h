@@ -20,15 +20,15 @@ namespace hetcomm {
 
 class ConnectHandler {
  public:
-  // Delivers the proved, non-blocking |socket|, or the failure: each address that was tried, with
-  // its error.
+  // Receives the proved, non-blocking |socket|, or a failure whose text has each address that was
+  // tried, with its error.
   virtual void on_connect(Result<StreamSocket> socket) = 0;
 
  protected:
   ~ConnectHandler() = default;
 };
 
-// The local end of connections. Without entries, routing decides.
+// The local end of connections. The kernel's routing chooses what is left empty.
 struct LocalEnd {
   std::vector<Address> addresses;  // with port 0; the one most similar to the peer's is used
   std::string device;              // the interface; empty: any that has the address
@@ -36,11 +36,11 @@ struct LocalEnd {
 
 // Makes its connection by TLS only, if |tls| is given.
 //
-// Tries |candidates| in order, each with its share of the remaining time. on_connect() is called
-// once, from the poller or expire(), never from create(). Destroying the Connector before that
-// cancels the attempt. It may be destroyed inside on_connect(). The failure's code is
-// PERMISSION_DENIED or UNSUPPORTED if a candidate said so, OUT_OF_RESOURCES if this process lacks a
-// resource, else PEER_LOST.
+// Tries |candidates| in order, each with its share of the remaining time. Calls on_connect() once,
+// from the poller or expire(), never from create(). Destroying the Connector before on_connect()
+// cancels the attempt. It may be destroyed inside on_connect(). The code of a failure is
+// PERMISSION_DENIED or UNSUPPORTED if an attempt failed with it, OUT_OF_RESOURCES or OUT_OF_MEMORY
+// if this process lacks a resource, and PEER_LOST otherwise.
 class Connector final : public Watcher {
  public:
   static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,
@@ -58,8 +58,8 @@ class Connector final : public Watcher {
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
 
-  // The last process that has proved itself at another process's address: with the job's secret,
-  // but not the expected incarnation. The expected process no longer listens there.
+  // The last acceptor that has proved the job's secret with another incarnation than the expected
+  // one. The expected process no longer listens at |address|.
   struct OtherProcess {
     Address address;
     uint64_t incarnation = 0;
@@ -71,7 +71,7 @@ class Connector final : public Watcher {
   Denial denial() const { return denial_; }
   const Status& denial_reason() const { return denial_reason_; }
   // Returns the candidate whose kernel has accepted the connection or has a full queue, but whose
-  // process has not answered yet. Null: there is none.
+  // process has not answered yet. Returns null if there is none.
   const Address* reached() const {
     const bool taken = handshake_.has_value() || retry_ns_ != kForever;
     return taken && next_candidate_ < candidates_.size() ? &candidates_[next_candidate_] : nullptr;
@@ -89,7 +89,8 @@ class Connector final : public Watcher {
   void attempt_failed(const Status& why);
   void close_socket();
   uint64_t attempt_share(uint64_t now) const;
-  // Delivers |result|. An upcall calls this last.
+  // Delivers |result|. The caller returns at once, because the handler may have destroyed this
+  // Connector.
   void report(Result<StreamSocket> result);
   void report_failure();
 
@@ -106,7 +107,7 @@ class Connector final : public Watcher {
   std::shared_ptr<const TlsContext> tls_;
   LocalEnd from_;
   StreamSocket socket_;
-  std::optional<Handshake> handshake_;  // once connected
+  std::optional<Handshake> handshake_;  // set once connected
   std::optional<OtherProcess> other_process_;
   std::vector<Address> refused_;
   Denial denial_ = Denial::kNone;

@@ -11,9 +11,10 @@
 
 namespace hetcomm {
 
-// One generation of one job. |job| is a hash of the job's and the communicator's name, so it recurs
-// when the job does. |instance| never recurs: rank 0 draws it at random each time that the ranks
-// come together. It is zero where there is no control plane, as on connections to the store.
+// One generation of one job. |job| is a hash of the job's and the communicator's name, so every
+// launch of the job has the same one. |instance| never recurs: rank 0 draws it at random each time
+// that the ranks come together. It is zero where there is no control plane, as on connections to
+// the store.
 struct Identity {
   std::array<std::byte, 16> job{};
   uint32_t epoch = 0;

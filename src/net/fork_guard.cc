@@ -22,7 +22,7 @@ struct Guarded {
   std::vector<Entry> entries;
 };
 
-// Never destroyed: a child may be forked while the process ends.
+// Returns the list. It is never destroyed, because a child may be forked while the process ends.
 Guarded& guarded() {
   static auto* const instance = new Guarded();
   return *instance;

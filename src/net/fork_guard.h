@@ -1,7 +1,7 @@
 // A forked child (a data loader, say) inherits every descriptor. While it lives, the kernel keeps
-// the connections of a parent that died, and peers would not learn of the death. So the child
-// closes the connections, without sending anything. It also closes descriptors through which the
-// kernel waits for this process.
+// the connections of a parent that died, and peers would not learn of the death. The child
+// therefore closes the connections, without sending anything. It also closes descriptors through
+// which the kernel waits for this process.
 #pragma once
 
 namespace hetcomm {
@@ -12,9 +12,10 @@ void close_in_forked_children(int fd);
 // Stops closing |fd| in forked children. [any-thread]
 void forget_in_forked_children(int fd);
 
-// While a NoFork exists, no other thread forks (through the C library). So no child inherits a
-// descriptor that is open but not yet registered, or that is no longer registered but not yet
-// closed. A thread that holds a NoFork neither forks nor calls the functions above.
+// While a NoFork exists, no other thread forks (through the C library). Under a NoFork, a
+// descriptor can be opened and registered, or unregistered and closed, without a child that
+// inherits it in between. A thread that holds a NoFork must not fork and must not call the
+// functions above.
 class NoFork {
  public:
   NoFork();

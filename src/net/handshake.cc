@@ -38,8 +38,8 @@ constexpr size_t kAnswerBytes = 8 + kNonceBytes;
 constexpr size_t kEndBytes = kIdentityBytes + sizeof(int32_t);
 
 constexpr uint16_t kLowestVersion = 5;
-// A bit of the upper half is required by the peer that sets it. A bit of the lower half is an
-// offer.
+// A process that sets a bit of the upper half requires that feature of its peer. A bit of the lower
+// half offers a feature.
 constexpr uint32_t kFeatures = 0;
 constexpr uint32_t kInsistedFeatures = 0xffff0000u;
 constexpr uint8_t kByteOrder = std::endian::native == std::endian::little ? 1 : 2;
@@ -382,8 +382,8 @@ Status Handshake::failure(int error, std::string_view what) const {
 }
 
 // Answers a foreign peer, perhaps a process of the job that has TLS switched on. A message of the
-// plain protocol, which that process recognizes, tells it the reason. Its bytes are read first, as
-// for a refusal.
+// plain protocol, which that process recognizes, tells it the reason. Its bytes are read first, for
+// the reason given at finish_refusal().
 bool Handshake::refuse_foreign_peer() {
   if (tls_ != nullptr || !is_tls_record(in_)) {
     return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",
@@ -473,8 +473,8 @@ Handshake::Refusal Handshake::judge_claim() const {
   return Refusal::kNone;
 }
 
-// Reads the rest of a hello that it could not understand before it closes: closing with unread
-// bytes would reset the connection, and the initiator might not see the reason.
+// Reads the rest of a hello that was not understood, and then fails. Closing with unread bytes
+// would reset the connection, and the initiator might not see the reason.
 bool Handshake::finish_refusal() {
   std::array<std::byte, kClaimBytes + kMaxHelloExtra> unread;
   [[maybe_unused]] const ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -505,7 +505,8 @@ bool Handshake::read_challenge_prefix() {
   if (!starts_like(in_, kChallengeMagic)) return refuse_foreign_peer();
   if (!complete) return false;
   const Prefix prefix = read_prefix(in_);
-  // The end may have a different layout in another release too.
+  // The message of encode_end() may have another layout in another version, so the check comes
+  // first.
   if (Status status = check_protocol(prefix); !status.ok()) {
     denial_ = Denial::kOther;
     return fail(std::move(status)) != Step::kFailed;
@@ -535,7 +536,8 @@ bool Handshake::read_end() {
                    Denial::kEnded);
 }
 
-// Sends zeros, which reveal nothing of the secret. If they are lost, the acceptor knows less.
+// Sends zeros in place of the proof. They reveal nothing of the secret. If they are lost, the
+// acceptor only does not learn the reason.
 bool Handshake::leave_unconvinced() {
   constexpr std::array<std::byte, kProofBytes> kNotConvinced{};
   [[maybe_unused]] const ssize_t sent = send_some(kNotConvinced.data(), kNotConvinced.size());

@@ -120,11 +120,11 @@ class Handshake {
  private:
   enum class State : uint8_t {
     kSendHello,      // initiator
-    kReadPrefix,     // initiator: the start of every version of the challenge
+    kReadPrefix,     // initiator: the part of a challenge that every version has
     kReadChallenge,  // initiator
-    kReadEnd,        // initiator: why the other side cannot take part
+    kReadEnd,        // initiator: the rest of a message from encode_end()
     kSendProof,      // initiator
-    kReadHello,      // acceptor: the start of every version of the hello
+    kReadHello,      // acceptor: the part of a hello that every version has
     kReadClaim,      // acceptor
     kSendChallenge,  // acceptor
     kSendRefusal,    // acceptor

@@ -14,7 +14,8 @@ using Digest = std::array<std::byte, 32>;
 Digest sha256(ConstByteSpan bytes);
 Digest hmac_sha256(ConstByteSpan key, ConstByteSpan bytes);
 // Returns a digest of |key| that takes some 16 MiB and 50 ms to compute (scrypt), for places where
-// others can read it. Each guess at a weak key costs as much. OUT_OF_MEMORY if there is no room.
+// others can read it. Each guess at a weak key costs as much. Fails with OUT_OF_MEMORY if there
+// is no room.
 Result<Digest> slow_digest(ConstByteSpan key, ConstByteSpan salt);
 // Overwrites a key that is no longer needed. The compiler does not optimise this away.
 void wipe(ByteSpan bytes);

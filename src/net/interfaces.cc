@@ -205,7 +205,8 @@ ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
     return family == (entry.address.family() == AF_INET6 ? "ipv4" : "ipv6");
   });
   if (patterns->empty()) drop_bridges(has_route ? route : Address(), &candidates);
-  // The elements are: pattern, not the route, link-local, loopback, IPv6, kernel's order.
+  // The sort key: index of the pattern, is not the route, is link-local, is loopback, is IPv6,
+  // place in the kernel's order.
   using Rank = std::tuple<size_t, bool, bool, bool, bool, size_t>;
   std::vector<Rank> chosen;
   for (size_t i = 0; i < candidates.size(); ++i) {

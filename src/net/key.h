@@ -14,7 +14,8 @@ namespace hetcomm {
 // Returns the key of a user's secret: SHA-256 under its own label.
 Secret secret_from(ConstByteSpan user_secret);
 Result<Secret> random_secret();
-// Returns the key that ranks of job |name| prove, so that another job with this secret fails.
+// Returns the key that ranks of job |name| prove. Ranks of another job that has the same |secret|
+// cannot prove it.
 Secret secret_of_job(const Secret& secret, std::string_view name);
 
 // Returns the identity of communicator |communicator_name| of job |job_name| in generation |epoch|.

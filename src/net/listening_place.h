@@ -29,7 +29,8 @@ struct ListeningPlace {
 // also listens on. Excluded are the loopback of another host, and addresses that both hosts have,
 // as in private networks of containers. A link-local IPv6 address in |theirs| gets the scope of the
 // one in |mine|, since both belong to the link that leads to rank 0. If |mine| has none, the
-// address cannot be tried. UNSUPPORTED when no address is left; the text gives the reason for each.
+// address cannot be tried. Fails with UNSUPPORTED if no address is left; the text gives the reason
+// for each.
 Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
                                               const ListeningPlace& theirs);
 

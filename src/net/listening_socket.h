@@ -10,8 +10,9 @@
 namespace hetcomm {
 
 // Creates a non-blocking, close-on-exec listener. Port 0 picks a free port (see bound_address),
-// from |ports| if given; OUT_OF_RESOURCES if none of them is free. The IPv6 "any" address accepts
-// IPv4 connections as well. |device| is the interface that connections arrive over; empty: any.
+// from |ports| if given. Fails with OUT_OF_RESOURCES if none of |ports| is free. The IPv6 "any"
+// address accepts IPv4 connections as well. |device| is the interface that connections arrive over;
+// empty: any.
 Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {},
                            const std::string& device = {});
 Result<Address> bound_address(int fd);

@@ -70,7 +70,8 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
   }
   if (listener->place_.addresses.empty()) return failure;
   if (!options.device.empty()) {
-    // Ranks of the same host do not connect over the interface.
+    // Connections of ranks on this host arrive over loopback, not over the interface to which the
+    // other acceptors are bound.
     options.device.clear();
     Result<Address> loopback = Address::parse_numeric("127.0.0.1", 0);
     Result<std::unique_ptr<Acceptor>> acceptor =

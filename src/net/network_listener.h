@@ -19,10 +19,10 @@ namespace hetcomm {
 
 class NetworkListener final {
  public:
-  // Applies |options| to each Acceptor: held, and with the ports of HETCOMM_PORTS. |interface| is
-  // the only one of |chosen| to listen on; empty: all of them. |name| starts the texts. A family
-  // that cannot be listened on is logged and left out. Fails when no family is left or none was
-  // chosen.
+  // Creates each Acceptor with |options|, but held and with the ports of HETCOMM_PORTS. |interface|
+  // is the only one of |chosen| to listen on; empty: all of them. Error texts start with |name|. A
+  // family on which listening fails is logged and left out. Fails when no family is left or none
+  // was chosen.
   static Result<std::unique_ptr<NetworkListener>> create(
       Poller& poller, Log& log, const Config& config, const ChosenInterfaces& chosen,
       std::string_view interface, std::string_view name, Acceptor::Options options,

@@ -16,7 +16,7 @@ std::string peer_name(int fd);
 // connected or listened.
 struct LocalPeer {
   pid_t process = 0;  // 0: in another PID namespace
-  uid_t user = 0;     // effective; users unknown to this namespace look the same
+  uid_t user = 0;     // effective user id; all users unknown to this user namespace have the same
 };
 Result<LocalPeer> local_peer(int fd);
 // Returns kPermissionDenied, with process and user, when the other end of local socket |fd| belongs

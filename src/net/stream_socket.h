@@ -67,8 +67,8 @@ class StreamSocket {
 
   bool buffered() const { return tls_ != nullptr && tls_->buffered(); }
   bool flushed() const { return tls_ == nullptr || tls_->flushed(); }
-  // Returns false if there is no room yet, and true for a broken connection, which receive()
-  // reports.
+  // Sends bytes that have not left yet. Returns false while the kernel has no room for all of them.
+  // Returns true for a broken connection, because receive() reports that.
   bool flush() { return tls_ == nullptr || tls_->flush(); }
   // Tells the peer that the end that follows is intended. Best effort; nothing is sent afterwards.
   void say_goodbye() {

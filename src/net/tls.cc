@@ -140,7 +140,8 @@ Status TlsContext::load_certificate(const std::string& path, Log& /*log*/) {
     }
   }
   ERR_clear_error();
-  // The peers will refuse the certificate, so report it early.
+  // Peers would refuse an expired certificate. A failure here is reported earlier and names the
+  // file.
   if (X509_cmp_current_time(X509_get0_notAfter(own.get())) < 0) {
     return Status(Code::kPermissionDenied, fmt::format("{}: the certificate has expired", what));
   }

@@ -1,19 +1,20 @@
 // TLS 1.3 with certificates on both sides, on non-blocking sockets.
 //
-// A TlsContext holds this process's key and certificate and the authority that signs all of them. A
-// TlsSession is the state of one connection: first shake_hands() until it is done, then receive()
-// and send() with the meaning of the system calls. The socket's owner polls and closes it.
+// A TlsContext holds this process's key and certificate and the authority that signs all
+// certificates. A TlsSession is the state of one connection: first shake_hands() until it is done,
+// then receive() and send() with the meaning of the system calls. The socket's owner polls and
+// closes it.
 //
-//   * Records are written to the socket immediately. The part that the kernel does not take is kept
-//     (one record at most, as nothing more is accepted until it has left). So bytes that send() has
-//     accepted are encrypted and gone from the caller's memory, and the caller is free to choose
+//   * Records are written to the socket immediately. The session keeps the part that the kernel
+//     does not take (some 128 KiB at most), and accepts nothing more until that has left. Bytes
+//     that send() has accepted are encrypted, and their memory is free. The caller may choose anew
 //     what it sends next.
 //   * A socket that can no longer be written can still be read: what the peer sent before its end
 //     counts.
-//   * Bytes that were taken from the kernel and not yet received are known (buffered()), and so is
-//     an end that was found after bytes.
-//   * The peer's end counts as one only if it was announced inside TLS. A connection that just
-//     stops is an error: anybody on the path can cut it.
+//   * buffered() reports bytes, or an end behind them, that the session has taken from the kernel
+//     and the caller has not received yet.
+//   * The end of the stream is clean only if the peer has announced it inside TLS. A connection
+//     that just stops is an error: anybody on the path can cut it.
 //   * No renegotiation (TLS 1.3 has none), no tickets, no resumption, no early data.
 //
 // A first byte that belongs to the plain protocol is recognized on both sides, so that a process
@@ -98,7 +99,7 @@ class TlsSession {
   ssize_t send(const iovec* pieces, size_t count);
   bool buffered() const;
   bool flushed() const { return out_.size() == out_done_; }
-  // Returns false with EAGAIN, else true.
+  // See StreamSocket. Returns false with EAGAIN in errno.
   bool flush();
   void say_goodbye();
   // Reads what the kernel has, beyond the current record, to save system calls.
@@ -131,7 +132,7 @@ class TlsSession {
   bool received_ = false;  // data was received
   bool peer_spoke_ = false;
   bool plain_peer_ = false;
-  bool drained_ = true;    // the last read found nothing or left nothing
+  bool drained_ = true;    // the last read found nothing, or there was none yet
   bool took_all_ = false;  // the kernel filled the last request: there may be more
   bool kernel_end_ = false;
   bool goodbye_said_ = false;

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 // Records of one send() that go to the kernel together.
 constexpr size_t kBatchBytes = 128u << 10;
-// Far more than one call can leave unsent: the records of a handshake, or one record of data.
+// Far more than one call can leave unsent: the records of a handshake, or kBatchBytes and a record.
 constexpr size_t kMaxKept = 1u << 20;
 // Every message of the plain protocol starts with this byte (handshake.cc); no TLS record does.
 constexpr char kFirstOfPlain = '\x89';
@@ -124,9 +124,9 @@ bool TlsSession::flush() {
   return true;
 }
 
-// Returns whether a failed write counts as an error: not before data was received. A peer that
-// refuses this side's certificate says why and disconnects, perhaps before this side has sent its
-// first bytes. The next receive() then reports the refusal, and data sent until then is lost.
+// Returns whether a failed write counts as an error, which it does once data has been received.
+// Before that, the peer may have refused this side's certificate and disconnected. The next
+// receive() then reports the refusal, and data sent until then is lost.
 bool TlsSession::is_broken() const { return write_error_ != 0 && received_; }
 
 // --- the handshake -----------------------------------------------------------------------------
@@ -141,7 +141,7 @@ TlsSession::Step TlsSession::shake_hands() {
       if (plain_peer_) {
         refuse_plain_peer();
       } else {
-        (void)flush();  // the alert that says why
+        (void)flush();  // sends the alert that tells the peer the reason
       }
       return Step::kFailed;
     }
@@ -150,8 +150,8 @@ TlsSession::Step TlsSession::shake_hands() {
   return established_ ? Step::kDone : Step::kWantRead;
 }
 
-// Tells the peer in a form that it understands. The peer's bytes are read first: closing with
-// unread bytes would reset the connection, and the answer might be lost.
+// Tells a peer without TLS the reason, by an alert that it recognizes. The peer's bytes are read
+// first: closing with unread bytes would reset the connection, and the alert might be lost.
 void TlsSession::refuse_plain_peer() {
   std::array<char, 1024> unread;
   [[maybe_unused]] ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -194,8 +194,8 @@ ssize_t TlsSession::receive(const iovec* pieces, size_t count) {
   return -1;
 }
 
-// Returns true also if only part of a record is here. The next attempt then finds that the rest is
-// missing, whose arrival the kernel announces.
+// Returns true also if only part of a record is here. The next receive() then finds that the rest
+// is missing. The kernel announces the rest by an event.
 bool TlsSession::buffered() const {
   return end_ != End::kNone || (!drained_ && SSL_has_pending(ssl_) != 0);
 }
@@ -290,7 +290,7 @@ std::string TlsSession::describe() const {
 
 // --- failure -----------------------------------------------------------------------------------
 
-// Returns true if |result| of a call means an end, and false if the call waits for the peer.
+// Returns true if |result| of a call ends the session, and false if the call waits for the peer.
 bool TlsSession::note_failure(int result) {
   const int kind = SSL_get_error(ssl_, result);
   if (kind == SSL_ERROR_WANT_READ) return false;

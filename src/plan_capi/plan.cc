@@ -1,4 +1,4 @@
-// The C ABI of libhetcomm_plan: documents in, texts and pictures out.
+// The C ABI of libhetcomm_plan, which turns documents into texts and pictures.
 #include <algorithm>
 #include <cstring>
 #include <hetcomm_plan/hetcomm_plan.h>
@@ -36,7 +36,7 @@ namespace topology = hetcomm::topology;
 constexpr size_t kMaxMachineBytes = size_t{16} << 20;
 constexpr size_t kMaxPlanBytes = size_t{1} << 30;
 
-// Returns the caller's text, which is refused before it is copied if it is too long.
+// Returns the caller's |text| without a copy. Fails if it is null or longer than |most| bytes.
 Result<std::string_view> document(const char* text, const char* name, size_t most) {
   if (text == nullptr) return capi::null_argument(name);
   const size_t size = strnlen(text, most + 1);
@@ -156,7 +156,7 @@ Result<std::vector<uint64_t>> rates_of(const char* given,
   return topology::rates(model.value(), routes);
 }
 
-// Writes what |make| returns.
+// Passes the text that |make| returns to the caller, by capi::write_text().
 template <typename Make>
 hetcomm_status_t give_text(Make&& make, size_t capacity, char* out_text,
                            size_t* out_size) noexcept {

@@ -12,7 +12,8 @@ Result<Json> parse_json(std::string_view text, int most_nesting) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    // The library's text has the line after a prefix for programmers.
+    // Leaves out nlohmann's prefix for programmers, which ends with "] ". The line of the fault
+    // follows it.
     const std::string_view what = error.what();
     const size_t prefix = what.find("] ");
     return Status(Code::kInvalidArgument,

@@ -1,4 +1,4 @@
-// Strict reading of JSON files: the first fault is reported with its path, and an unknown field is
+// Reads JSON files strictly: reports the first fault with its path, and takes an unknown field as
 // an error.
 #pragma once
 
@@ -21,21 +21,21 @@
 
 namespace hetcomm::present {
 
-// A type whose objects find members fast.
+// JSON whose objects find members fast, unlike nlohmann::ordered_json.
 using Json = nlohmann::json;
 
 // Reads an object of a file, field by field. Keeps the first fault, with its path. Every later
 // field reads as absent.
 class Fields {
  public:
-  static constexpr size_t kMaxElements = 4096;  // of a list, unless its reader says otherwise
+  static constexpr size_t kMaxElements = 4096;  // default limit of a list
 
   Fields(const Json& json, std::string path, Status& failure)
       : json_(json), path_(std::move(path)), failure_(failure) {
     if (!json_.is_object()) fail("", "is no object");
   }
 
-  // Reports any other field name as an error.
+  // Reports a field whose name is not in |names| as an error.
   void allow_only(std::initializer_list<std::string_view> names) {
     if (!json_.is_object()) return;
     for (const auto& [name, value] : json_.items()) {
@@ -45,10 +45,10 @@ class Fields {
     }
   }
 
-  // Checks the fields "format" and "version". Another version is UNSUPPORTED.
+  // Checks the fields "format" and "version". Fails with UNSUPPORTED for another version.
   void check_version(std::string_view format, uint64_t version);
 
-  // Returns the field's value, or null if there is none, and after a failure.
+  // Returns the field's value, or null if there is no such field or an earlier one has failed.
   const Json* find(const char* name) const {
     if (!failure_.ok() || !json_.is_object()) return nullptr;
     const auto found = json_.find(name);
@@ -81,7 +81,7 @@ class Fields {
     return false;
   }
 
-  // Returns the index of the field's text in |words|; |absent| if there is no such field.
+  // Returns the index of the field's text in |words|, or |absent| if there is no such field.
   template <typename Enum, size_t kCount>
   Enum word(const char* name, const char* const (&words)[kCount], Enum absent) {
     if (!has(name)) return absent;
@@ -107,7 +107,8 @@ class Fields {
     return 0;
   }
 
-  // Calls |read| with each element of a list of at most |most|, and its path.
+  // Calls |read| with each element of a list and the element's path. A list with more than |most|
+  // elements is an error.
   void each(const char* name, const std::function<void(const Json&, const std::string&)>& read,
             size_t most = kMaxElements) {
     const Json* field = find(name);
@@ -124,7 +125,8 @@ class Fields {
   uint64_t number_of(const Json& value, const std::string& name, uint64_t most) {
     return number_at(value, path_of(name), most);
   }
-  // Does the same for an element of a list, whose whole path is known.
+  // Returns the number in |value|, an element of a list, whose whole path is |path|. A number above
+  // |most| is an error.
   uint64_t number_at(const Json& value, const std::string& path, uint64_t most) {
     if (value.is_number_unsigned() && value.get<uint64_t>() <= most) return value.get<uint64_t>();
     fail_at(path, fmt::format("is no whole number up to {}", most));
@@ -150,12 +152,13 @@ class Fields {
   Status& failure_;
 };
 
-// Parses JSON whose brackets are nested at most |most_nesting| deep. INVALID_ARGUMENT with the line
-// of a syntax error.
+// Parses JSON whose brackets are nested at most |most_nesting| deep. Fails with INVALID_ARGUMENT,
+// and tells the line of a syntax error.
 Result<Json> parse_json(std::string_view text, int most_nesting);
 
-// Returns the document if its syntax, "format" and "version" are right. INVALID_ARGUMENT with the
-// line of a syntax error; UNSUPPORTED for another version.
+// Returns the document if its syntax, "format" and "version" are right. Fails with
+// INVALID_ARGUMENT, and tells the line of a syntax error. Fails with UNSUPPORTED for another
+// version.
 Result<Json> parse_document(std::string_view text, std::string_view format, uint64_t version,
                             int most_nesting);
 

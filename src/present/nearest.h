@@ -9,11 +9,12 @@
 namespace hetcomm::present {
 
 // Returns the number of letters to insert, delete, replace, or swap with their neighbour to turn
-// |a| into |b|, or |bound| if it is not less. Texts whose lengths differ by |bound| cost nothing.
+// |a| into |b|, or |bound| if it is not less. Returns at once if the lengths differ by |bound| or
+// more.
 size_t distance_below(size_t bound, std::string_view a, std::string_view b);
 
-// Returns the nearest of |known|, or "" if more than a third of the letters, and more than two,
-// differ.
+// Returns the nearest of |known|, or "" if none is near. At most two letters, or a third of all
+// letters, differ in a near word.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 // Returns "; did you mean 'word'?", or "" if no word is near.

@@ -1,14 +1,14 @@
-// Statistics of many measurements.
+// Computes statistics of many measurements.
 #pragma once
 
 #include <vector>
 
 namespace hetcomm::present {
 
-// Returns the middle value, or the mean of the two middle values; NaN if there are no |values|.
+// Returns the middle value, or the mean of the two middle values, or NaN if |values| is empty.
 double median(std::vector<double> values);
 
-// Returns the geometric mean of positive |values|; NaN if there are none.
+// Returns the geometric mean of |values|, which are positive, or NaN if there are none.
 double geometric_mean(const std::vector<double>& values);
 
 }  // namespace hetcomm::present

@@ -8,9 +8,9 @@ namespace hetcomm::present {
 
 // A picture in SVG 1.1 on a white background. Later elements cover earlier ones.
 //
-// Lengths are in pixels and y grows downwards; they are written with one decimal at most.
-// |attributes| are written unchanged: R"(fill="#555")". Text and hints may have any characters. A
-// hint is shown when the pointer is over the element, and over text that lies on the element.
+// Lengths are in pixels, written with one decimal at most. y grows downwards. |attributes|, such as
+// R"(fill="#555")", are written unchanged. Text and hints may have any characters. A viewer shows a
+// hint when the pointer is over the element, or over text that lies on the element.
 class Svg {
  public:
   Svg(double width, double height, int font_size, std::string_view title);

@@ -16,15 +16,15 @@ class Queue {
   static constexpr uint32_t kDefaultDepth = 4;
   static constexpr uint32_t kMaxWeight = 1000;
 
-  // Opens one end. |peer|: the other rank of |communicator|, which exists. |share| applies to a
-  // pushing end; a weight of 0 means 1. Fails if |terms| or |share| are out of range or the context
-  // has no progress thread. May throw std::bad_alloc.
+  // Opens one end. |peer| is the rank at the other end and must be one of |communicator|. |share|
+  // applies to a pushing end; a weight of 0 means 1. Fails if |terms| or |share| are out of range
+  // or the context has no progress thread. May throw std::bad_alloc.
   static Result<std::unique_ptr<Queue>> create(Communicator& communicator, int32_t peer,
                                                Track::End end, const TrackTerms& terms,
                                                TrackShare share);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  // closed() must be true.
+  // close() must have succeeded.
   ~Queue();
 
   // [any-thread]
@@ -32,12 +32,14 @@ class Queue {
   Track& track() { return track_; }
   int32_t peer() const { return peer_; }
   bool pushes() const { return track_.is_sending(); }
-  // Returns the reason for refusing an item with room for |bytes|.
+  // Returns ok if this end may push (|pushes|) or pull an item of |bytes|, or the reason why not.
   Status check(bool pushes, uint64_t bytes) const;
-  // Waits for pending items. False: some are still pending after |timeout_ns|; 0: HETCOMM_TIMEOUT.
+  // Waits for pending items, for at most |timeout_ns| (0: HETCOMM_TIMEOUT). Returns false if some
+  // are still pending.
   bool drain(uint64_t timeout_ns);
   void cancel();
-  // Closes the end, unless items are pending: kBusy. No function may be called afterwards.
+  // Closes the end. Fails with kBusy while items are pending. Once it has succeeded, only the
+  // destructor may be called.
   Status close();
 
  private:

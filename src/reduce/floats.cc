@@ -1,4 +1,4 @@
-// float32, float64 and their complex numbers.
+// Kernels for float32, float64 and their complex numbers.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace hetcomm::reduce::HWY_NAMESPACE {
 
-// (a + bi)(c + di) = (ac - bd) + (ad + bc)i, of pairs of lanes.
+// Multiplies complex numbers, each a pair of lanes: (a + bi)(c + di) = (ac - bd) + (ad + bc)i.
 struct ComplexProduct {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> x, hn::Vec<D> y) {

@@ -1,4 +1,4 @@
-// Integers and truth values.
+// Kernels for integers and truth values.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -45,8 +45,8 @@ struct Max {
     return hn::Max(a, b);
   }
 };
-// No processor multiplies vectors of bytes. Even and odd bytes are multiplied separately, in lanes
-// of 16 bits.
+// No processor multiplies vectors of bytes, so ByteProduct multiplies even and odd bytes
+// separately, in lanes of 16 bits.
 struct ByteProduct {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
@@ -59,7 +59,7 @@ struct ByteProduct {
   }
 };
 
-// Any byte but 0 is read as 1.
+// The codec of bool. It reads any byte but 0 as 1.
 struct Bool : Native<uint8_t> {
   template <class D>
   static HWY_INLINE Parts<hn::Vec<D>, 1> decode(D d, hn::Vec<D> raw) {
@@ -79,7 +79,7 @@ T saturate(double value) {
 template <class T>
 void scale(std::byte* out, const std::byte* in, size_t bytes, double factor) {
   if (factor == std::trunc(factor) && std::abs(factor) < 0x1p63) {
-    // The unsigned type of at least 32 bits wraps around without overflow.
+    // Products of unsigned numbers of at least 32 bits wrap around. They cannot overflow as int.
     using Wide = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
     const auto whole = static_cast<Wide>(static_cast<int64_t>(factor));
     for (size_t offset = 0; offset < bytes; offset += sizeof(T)) {
@@ -94,7 +94,8 @@ void scale(std::byte* out, const std::byte* in, size_t bytes, double factor) {
   }
 }
 
-// A quotient of floats that hold both numbers exactly is never rounded up to the next whole number.
+// Divides integers of up to 32 bits as float64, which holds both numbers exactly. Their quotient is
+// then never rounded up to the next whole number.
 template <class T>
 void divide(std::byte* out, const std::byte* in, size_t bytes, double divisor) {
   using Wide =

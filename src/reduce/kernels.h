@@ -1,5 +1,5 @@
-// The functions of one SIMD target, by type and operator. reduce.cc calls those of the best target
-// of the processor; tests make and call all of them.
+// The functions of one SIMD target, by type and operator. reduce.cc calls those of the processor's
+// best target. Tests make and call those of every target.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@ namespace hetcomm::reduce {
 inline constexpr size_t kTypes = 17;
 inline constexpr size_t kOperators = 9;
 
-// Null if the operator is not defined for the type. Lengths are in bytes of |out|, or of |in| if
-// that is the narrow one.
+// A function is null if it is not defined for the type. |bytes| is the length of |out| and of each
+// input.
 struct Kernels {
   using Combine = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes);
   using Average = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes,
@@ -22,17 +22,17 @@ struct Kernels {
 
   const char* target = nullptr;
   std::array<std::array<Combine, kOperators>, kTypes> combine{};
-  std::array<Average, kTypes> average{};  // for types that round: divides the sum, then rounds
+  std::array<Average, kTypes> average{};  // only for types that round; divides before it rounds
   std::array<Map, kTypes> scale{};
-  std::array<Map, kTypes> divide{};  // by a whole number, at least 1
+  std::array<Map, kTypes> divide{};  // divides by a whole number of at least 1
   std::array<Widen, kTypes> widen{};
   std::array<Narrow, kTypes> narrow{};
 };
 
-// The kernels are those of the SIMD target that Highway has chosen.
+// Returns the kernels of the SIMD target that Highway has chosen.
 Kernels make_kernels();
 
-// Fill in parts of the kernels, each in the file of its name.
+// Each function adds the kernels of its types. add_integers() is in integers.cc, and so on.
 void add_integers(Kernels& kernels);
 void add_floats(Kernels& kernels);
 void add_narrow_floats(Kernels& kernels);

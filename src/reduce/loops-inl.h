@@ -1,9 +1,9 @@
-// The loops over memory, once for each SIMD target.
+// The loops over memory. They are compiled once for each SIMD target.
 //
-// A codec converts bytes to vectors of the lanes used in calculations, and back: one vector for
-// types that are their own lanes, several for narrow ones. Lanes need not keep their order in
-// between. A block is read completely before any of it is written, so the output may be an input.
-// Nothing outside of the given bytes is touched.
+// A codec converts bytes to vectors of the lanes used in calculations, and back. A type that
+// needs no conversion gives one vector, and a narrow type gives several. Lanes need not
+// keep their order in between. The loops read a block completely before they write any of it, so
+// the output may be an input. They touch nothing outside of the given bytes.
 #if defined(HETCOMM_REDUCE_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HETCOMM_REDUCE_LOOPS_INL_H_
 #undef HETCOMM_REDUCE_LOOPS_INL_H_
@@ -35,7 +35,7 @@ struct Parts {
   V part[kCount];
 };
 
-// Types that are their own lanes.
+// The codec of types that need no conversion for calculations.
 template <class T>
 struct Native {
   static constexpr size_t kParts = 1;
@@ -66,7 +66,7 @@ HWY_INLINE void store_scalar(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-// Loads fewer than eight bytes, with zeros above them.
+// Loads fewer than eight bytes into the low bytes of a word. The others are 0.
 HWY_INLINE uint64_t load_few(const std::byte* from, size_t bytes) {
   if (bytes >= 4) {
     return load_scalar<uint32_t>(from) | uint64_t{load_scalar<uint32_t>(from + bytes - 4)}
@@ -93,7 +93,7 @@ HWY_INLINE void store_few(std::byte* to, uint64_t value, size_t bytes) {
 
 using Words = hn::Repartition<uint64_t, SmallBytes>;
 
-// Loads fewer than 16 bytes.
+// Loads fewer than 16 bytes into the low bytes of a vector. The others are 0.
 HWY_INLINE hn::Vec<SmallBytes> load_partial(const std::byte* from, size_t bytes) {
   uint64_t low = 0;
   uint64_t high = 0;
@@ -125,8 +125,8 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, std::byte* to) {
   hn::StoreU(vector, d, reinterpret_cast<uint8_t*>(to));
 }
 
-// Covers |bytes| with blocks of several vectors, of one, of 16 bytes, and a rest:
-// body.block<kVectors>(d, offset) and body.rest(offset, bytes).
+// Covers |bytes| with blocks of kVectors vectors, then of one vector, then of 16 bytes, and a rest.
+// Calls body.block<vectors>(d, offset) for each block and body.rest(offset, bytes) for the rest.
 template <size_t kVectors, class Body>
 HWY_INLINE void for_each_block(size_t bytes, const Body& body) {
   constexpr size_t kVector = hn::MaxLanes(Bytes());
@@ -145,7 +145,7 @@ HWY_INLINE void for_each_block(size_t bytes, const Body& body) {
   if (offset < bytes) body.rest(offset, bytes - offset);
 }
 
-// A sum is stored unchanged or divided first.
+// Finishes a sum before it is stored: Undivided leaves it as it is, DividedBy divides it.
 struct Undivided {
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D, hn::Vec<D> sum) const {
@@ -216,14 +216,14 @@ class Combination {
   Finish finish_;
 };
 
-// Kernels::Combine
+// Implements Kernels::Combine.
 template <class Codec, class Op>
 void combine(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes) {
   for_each_block<(Codec::kParts < 4 ? 4 / Codec::kParts : 1)>(
       bytes, Combination<Codec, Op>(out, in, inputs));
 }
 
-// Kernels::Average
+// Implements Kernels::Average.
 template <class Codec>
 void average(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes, float ranks) {
   for_each_block<(Codec::kParts < 4 ? 4 / Codec::kParts : 1)>(
@@ -262,7 +262,7 @@ class Mapping {
   Lane operand_;
 };
 
-// Kernels::Map
+// Implements Kernels::Map.
 template <class Codec, class Op>
 void map(std::byte* out, const std::byte* in, size_t bytes, double operand) {
   const auto lane = static_cast<typename Codec::Lane>(operand);

@@ -1,4 +1,4 @@
-// float16, bfloat16 and float8: all calculations are in float32.
+// Kernels for float16, bfloat16 and float8. All calculations are in float32.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,9 +27,9 @@ constexpr int32_t kFloatInfinity = 0x7f800000;
 constexpr int32_t kFloatNan = 0x7fc00000;
 
 // A format with a sign, an exponent of |kE| bits and a mantissa of |kM| bits. With kIeee, all
-// patterns with the largest exponent are infinities and NaNs. Otherwise only the one with the
-// largest mantissa is a NaN. expand() reads the number from the high bits of a lane, compress()
-// leaves it in the low ones.
+// patterns with the largest exponent are infinities and NaNs. Otherwise only the pattern with the
+// largest exponent and mantissa is a NaN. expand() reads a number from the high bits of a lane, and
+// compress() leaves it in the low bits.
 template <int kE, int kM, bool kIeee>
 struct Format {
   static constexpr int kBits = 1 + kE + kM;
@@ -38,8 +38,8 @@ struct Format {
   static constexpr int32_t kNan =
       kIeee ? kInfinity | (kM > 2 ? 1 << (kM - 1) : (1 << kM) - 1) : (1 << (kE + kM)) - 1;
 
-  // After the shift to its place in a float32 the number, subnormal or not, is too small by a power
-  // of two.
+  // Shifts the number to its place in a float32. There it is too small by a power of two, even if
+  // it is subnormal, and a multiplication corrects that.
   template <class D>
   static HWY_INLINE hn::Vec<D> expand(D d, hn::Vec<hn::RebindToSigned<D>> high) {
     const hn::RebindToSigned<D> di;
@@ -63,11 +63,11 @@ struct Format {
     constexpr int32_t kRebias = (127 - kBias) << 23;
     const auto bits = hn::BitCast(di, value);
     const auto magnitude = hn::And(bits, hn::Set(di, kMagnitude));
-    // Half of the last place, minus one if the digit before is even: ties go to even.
+    // Adds half of the last place, less one if the last kept bit is even, so that ties go to even.
     const auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
     const auto half = hn::Set(di, (1 << (kShift - 1)) - 1 - kRebias);
     const auto normal = hn::ShiftRight<kShift>(hn::Add(magnitude, hn::Add(half, odd)));
-    // The processor rounds when it adds a number whose last place is the smallest subnormal.
+    // Adds a number whose last place is the smallest subnormal, so that the processor rounds there.
     const auto magic = hn::Set(di, (127 + 1 - kBias + 23 - kM) << 23);
     const auto rounded = hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, magic));
     const auto subnormal = hn::Sub(hn::BitCast(di, rounded), magic);
@@ -81,7 +81,7 @@ struct Format {
   }
 };
 
-// The upper half of a float32.
+// bfloat16, the upper half of a float32.
 struct BrainFormat {
   static constexpr int kBits = 16;
   template <class D>
@@ -101,7 +101,8 @@ struct BrainFormat {
   }
 };
 
-// Part p has every second or fourth value, so that nothing has to cross lanes.
+// The codec of a narrow format |F|. Each part has every second or fourth value, so that no value
+// has to cross lanes.
 template <class F>
 struct Interleaved {
   static constexpr size_t kParts = 32 / F::kBits;
@@ -145,7 +146,7 @@ struct Interleaved {
 };
 
 #if HETCOMM_REDUCE_HALF_INSTRUCTIONS
-// Part p is a half of the vector.
+// The codec of float16 by the processor's instructions. Each part is a half of the vector.
 struct Half {
   static constexpr size_t kParts = 2;
   using Lane = float;
@@ -178,7 +179,7 @@ struct Half {
 using Half = Interleaved<Format<5, 10, true>>;
 #endif
 
-// A Conversion takes as many values as a vector of float32 holds; it touches no others.
+// Converts as many values as a vector of float32 holds, and touches no others.
 template <class F>
 class Conversion {
  public:
@@ -200,7 +201,7 @@ class Conversion {
   }
 };
 
-// Kernels::Widen
+// Implements Kernels::Widen.
 template <class F>
 void widen(float* out, const std::byte* in, size_t elements) {
   constexpr size_t kLanes = Conversion<F>::kLanes;
@@ -215,7 +216,7 @@ void widen(float* out, const std::byte* in, size_t elements) {
   std::memcpy(out + i, wide, (elements - i) * sizeof(float));
 }
 
-// Kernels::Narrow
+// Implements Kernels::Narrow.
 template <class F>
 void narrow(std::byte* out, const float* in, size_t elements) {
   constexpr size_t kLanes = Conversion<F>::kLanes;

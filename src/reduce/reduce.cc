@@ -20,7 +20,8 @@ bool is_narrow(Type type) { return type >= Type::kFloat16 && type <= Type::kFloa
 
 std::byte* bytes_of(float* numbers) { return reinterpret_cast<std::byte*>(numbers); }
 
-// Computes |sum| = |sum| op in[0] op in[1] ...; if not |begun|, |sum| has no value yet.
+// Computes |sum| = |sum| op in[0] op in[1] ... If not |begun|, |sum| has no value yet and starts
+// with in[0].
 void add_block(const Reduction& reduction, float* sum, const std::byte* const* in, size_t inputs,
                size_t at_byte, size_t elements, bool begun) {
   std::array<float, kBlockElements> wide;
@@ -51,7 +52,7 @@ void reduce_rounding(const Reduction& reduction, std::byte* out, const std::byte
   }
 }
 
-// Combines more inputs than one kernel call can.
+// Combines more than kMaxInputs inputs, by several kernel calls per block.
 void combine_many(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
                   size_t elements) {
   const size_t size = size_of(type);

@@ -17,7 +17,7 @@ namespace hetcomm::reduce {
 using Type = ElementType;
 using hetcomm::size_of;
 
-// Values as in the C ABI.
+// The values are those of the C ABI.
 enum class Operator : int32_t {
   kSum = 0,
   kProduct,
@@ -40,21 +40,22 @@ bool is_defined(Type type, Operator op);
 // Computes out[i] = in[0][i] op in[1][i] op ..., left to right, for 1 to kMaxInputs inputs. Treats
 // AVERAGE and PREMUL_SUM as SUM.
 //
-// bool: any byte but 0 is true, the result is 0 or 1; SUM and MAX are OR, PRODUCT and MIN are AND.
-// Integers wrap around. MIN and MAX are NaN if an element is. float16, bfloat16 and float8 are
-// accumulated in float32 and rounded once.
+// For bool, any byte but 0 is true and the result is 0 or 1. SUM and MAX are OR, PRODUCT and MIN
+// are AND. Integers wrap around. MIN and MAX are NaN if an element is. float16, bfloat16 and float8
+// are accumulated in float32 and rounded once.
 void combine(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
              size_t elements);
 
 // Scales inputs before PREMUL_SUM sums them: out = in * factor. float32 and narrower are multiplied
 // by the float32 next to |factor|. Integers are multiplied by a whole factor exactly and wrap
-// around; the product with another factor is rounded to float64, then towards zero, and saturates.
+// around. Their product with any other factor is rounded to float64, then towards zero, and
+// saturates.
 void scale(Type type, std::byte* out, const std::byte* in, size_t elements, double factor);
 
 // Divides after AVERAGE has summed: out = in / ranks. Integers round towards zero.
 void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks);
 
-// A Reduction says how the inputs of several ranks become one result.
+// The rule by which the inputs of several ranks become one result.
 struct Reduction {
   Type type = Type::kUint8;
   Operator op = Operator::kSum;
@@ -62,24 +63,26 @@ struct Reduction {
   double factor = 1;   // PREMUL_SUM of types that round: the factor of each input
 };
 
-// Returns whether a step of the operator rounds to less than float32: sums and products of float16,
-// bfloat16 and float8. Their results do not depend on where steps are taken if the intermediate
-// values are float32.
+// Returns whether a step of |op| rounds to less than float32, as sums and products of float16,
+// bfloat16 and float8 do. With intermediate values in float32, their results do not depend on where
+// steps are taken.
 bool rounds(Type type, Operator op);
 
-// Computes out = in[0] op in[1] op ..., left to right, for any number of inputs; AVERAGE divides.
-// |out| may be one of the inputs but must not overlap them in any other way. Types that round are
-// multiplied, summed and divided in float32 and rounded once. |before|, if not null, is the result
-// of the inputs before these (reduce_wide), only for types that round.
+// Computes out = in[0] op in[1] op ..., left to right, for any number of inputs. Divides for
+// AVERAGE. |out| may be one of the inputs but must not overlap them in any other way. Types that
+// round are multiplied, summed and divided in float32 and rounded once. |before|, only for types
+// that round, is null or the result of reduce_wide() for the inputs before these.
 void reduce(const Reduction& reduction, std::byte* out, const std::byte* const* in, size_t inputs,
             size_t elements, const float* before = nullptr);
-// Reduces without dividing or rounding. Only for types that round. |out| may be |before|.
+// Reduces like reduce(), but neither divides nor rounds. Only for types that round. |out| may be
+// |before|.
 void reduce_wide(const Reduction& reduction, float* out, const std::byte* const* in, size_t inputs,
                  size_t elements, const float* before = nullptr);
 
-// These two serve results that are rounded once after several steps. They convert float16, bfloat16
-// and float8 to float32 and back; narrow() rounds to nearest, ties to even. A number that is too
-// large becomes infinity, or NaN in float8_e4m3fn, which has no infinity.
+// widen() converts float16, bfloat16 and float8 to float32, and narrow() converts back. Callers use
+// them to round a result once after several steps. narrow() rounds to nearest, ties to even. It
+// turns a number that is too large into infinity, or into NaN for float8_e4m3fn, which has no
+// infinity.
 void widen(Type type, float* out, const std::byte* in, size_t elements);
 void narrow(Type type, std::byte* out, const float* in, size_t elements);
 

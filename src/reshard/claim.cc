@@ -82,7 +82,8 @@ const Footprint& Claim::boxes_of(const Use& use) const {
   return (use.is_destination ? program_.destinations : program_.sources)[use.tensor].boxes;
 }
 
-// Whether the two uses overlap. One of them is a destination.
+// Returns whether two uses overlap, of which at least one is a destination. Elements that stay in
+// their place may be in the source and in the destination of one tensor.
 Meeting Claim::find_meeting(const Use& one, const Use& other) const {
   const bool may_stay = one.tensor == other.tensor && one.is_destination != other.is_destination &&
                         program_.sources[one.tensor].stays;
@@ -124,7 +125,7 @@ bool Claim::is_apart_from(const Claim& other, std::string* text) const {
   const auto place_of = [](const Use& use) {
     return std::tie(use.base.device, use.base.allocation);
   };
-  auto first = other.uses_.begin();  // earlier uses end before |use| and all later uses begin
+  auto first = other.uses_.begin();  // uses before it end before |use| and all later ones begin
   for (const Use& use : uses_) {
     const auto is_before = [&](const Use& each) {
       return place_of(each) < place_of(use) ||

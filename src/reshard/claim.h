@@ -29,12 +29,13 @@ class Claim {
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;
 
-  // Sets the buffers of all tensors, which are long enough. |stream|: the stream that orders the
-  // execution, if there is one. kInvalidArgument with |*text|: they overlap.
+  // Sets the buffers of all tensors. The caller has checked that they are long enough. |stream| is
+  // the stream that orders the execution; null: none does. Fails with kInvalidArgument and sets
+  // |*text| if the buffers overlap.
   Code place(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const UserStream* stream, std::string* text);
-  // Whether this execution and that of |other| can run concurrently. If not, |*text| describes the
-  // overlap.
+  // Returns whether this execution and that of |other| can run concurrently. If not, |*text|
+  // describes the overlap.
   bool is_apart_from(const Claim& other, std::string* text) const;
 
  private:
@@ -53,7 +54,7 @@ class Claim {
     uint32_t tensor = 0;
     bool is_destination = false;
   };
-  // Uses whose ranges may still overlap later ones.
+  // Uses whose ranges may still overlap uses behind them in memory order.
   using Open = std::vector<const Use*>;
 
   static Base base_of(const hetcomm_buffer_t& buffer);
@@ -78,8 +79,8 @@ class Claims {
   // May throw std::bad_alloc; the other functions do not.
   explicit Claims(size_t most) { claims_.reserve(most); }
 
-  // Adds |claim|. kInvalidArgument with |*text|: it overlaps another claim, and is not added. There
-  // are fewer than |most| claims. |claim| stays valid until leave().
+  // Adds |claim|, which stays valid until leave(). There must be fewer than |most| claims. If
+  // |claim| overlaps another one, fails with kInvalidArgument, sets |*text|, and does not add it.
   Code enter(const Claim& claim, std::string* text);
   // Removes |claim|, if it was added.
   void leave(const Claim& claim);

@@ -1,5 +1,5 @@
 // Device copies: copies of one execution between device memory and host memory, and between device
-// memories, in jobs of many rows. Jobs are reused. Under the baton.
+// memories, in jobs of many rows. Jobs are reused. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -20,21 +20,21 @@ namespace hetcomm::reshard {
 // The purpose of a job.
 struct DeviceCopyUse {
   enum class Kind : uint8_t {
-    kPack,      // packs message |index| to send
-    kUnpack,    // unpacks the arrivals [index, end), or arrivals from this rank's own memory
-    kFetchOwn,  // fetches the sources of arrivals from this rank's own memory
+    kPack,      // copies the data of message |index|, which is to be sent, to host memory
+    kUnpack,    // copies the arrivals [index, end) to device memory
+    kFetchOwn,  // copies to host memory those arrivals [index, end) that this rank's devices hold
   };
   Kind kind{};
   uint32_t phase = 0;
   uint32_t index = 0;
   uint32_t end = 0;
-  std::byte* memory = nullptr;  // memory that only this job uses
+  std::byte* memory = nullptr;  // host memory that only this job uses; null: none
 };
 
 class DeviceCopyHandler {
  public:
   virtual void on_device_copied(DeviceCopyUse use, const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Describes the execution, for people.
+  // Describes the execution, for log lines and errors.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -51,8 +51,8 @@ class DeviceCopies {
 
   // Returns the number of device copies that |region| of |side| takes.
   static uint64_t count(const SideMemory& side, const Region& region);
-  // Adds |region| of |side|, which is staged, to the next job in this direction, with the host
-  // memory that holds its rows contiguously. May throw std::bad_alloc.
+  // Adds |region| of |side|, which is staged, to the next job in |direction|. |host| is the memory
+  // that holds its rows contiguously. May throw std::bad_alloc.
   void add(StreamDirection direction, const SideMemory& side, const Region& region,
            std::byte* host) HETCOMM_UNDER_BATON;
   // Adds a copy of |from| in |source| to |to| in |target| to the next job between devices. The
@@ -84,7 +84,7 @@ class DeviceCopies {
   std::array<std::vector<StagedRows>, 2> rows_;  // rows of the next job in each direction
   std::vector<RowsBetween> between_;             // rows of the next job between devices
   std::vector<std::unique_ptr<Job>> jobs_;
-  std::vector<Job*> spare_;  // has room for all jobs
+  std::vector<Job*> spare_;  // jobs that are not in progress; has capacity for all jobs
 };
 
 }  // namespace hetcomm::reshard

@@ -238,7 +238,7 @@ void Execution::stop(const Status& why, std::string text) {
   // The first failure determines the reason for all others, here and on other ranks.
   const Status told = reason_for_others(shared_.own_rank, why);
   for (MessageState& state : messages_) {
-    // Some messages end immediately.
+    // Only a message in flight has an operation.
     if (state.operation == nullptr) continue;
     const Status own = owner_.told_to(track_of(*state.operation).peer(), told);
     shared_.communicator.end(*state.operation, own.code(), own.text());
@@ -297,7 +297,7 @@ void Execution::compare_labels() {
   if (state_ == State::kEnding || state_ == State::kOver) return;
   const auto* const other = shared_.talk.find_other(number_, label_);
   if (other == nullptr) return;
-  // A rank without a label has not told the others so yet.
+  // A rank that has no label has told the others nothing about it yet.
   if (!label_.is_set()) shared_.talk.tell(number_, label_);
   const Label theirs = other->second;
   const int32_t rank = shared_.communicator.rank_of(other->first.second);
@@ -309,8 +309,8 @@ void Execution::compare_labels() {
        }));
 }
 
-// Whether data may be sent. If this rank has a label, none is sent before the receiver's label is
-// known. On a closed track no data is sent, and the message ends.
+// Returns whether a message to send may start. If this rank has a label, none starts before the
+// receiver's label is known. On a closed track a message may start, since it ends without data.
 bool Execution::may_send_to(Track& track) const {
   return !label_.is_set() || shared_.talk.told(track.peer(), number_) != nullptr ||
          !track.closed().ok();
@@ -373,7 +373,8 @@ void Execution::post_sends(size_t index, bool oldest) {
   }
 }
 
-// Posts a message. False: its turn has not come, or there is no room. |must|: see Landing.
+// Posts a message. Returns false if its turn has not come or there is no room. |must| is explained
+// at Landing::take().
 bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const ProgramPhase& phase = shared_.program.phases[phase_index];
   const ProgramMessage& message = sends ? phase.sends[index] : phase.receives[index];
@@ -384,7 +385,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   // Device data may be fetched before the message's turn.
   const bool has_turn = shared_.turns.has_turn(message.track, number_, message.place) &&
                         (!sends || may_send_to(track));
-  if (state_ != State::kMoving) return false;  // out of memory while skipping messages
+  if (state_ != State::kMoving) return false;  // has_turn() may run out of memory
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
     if (!take_memory(message, state, sends, must)) {
@@ -439,7 +440,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   ++under_way_;
   TrackTurns& turns = shared_.turns;
   const size_t index_of_track = message.track;
-  // This execution may be over afterwards.
+  // start_internal() may end this execution.
   shared_.communicator.starter().start_internal(*operation);
   turns.settle(index_of_track);
   return true;
@@ -457,7 +458,8 @@ void Execution::list_buffers(const ProgramMessage& message) {
   }
 }
 
-// Allocates the memory for |message|. False: there is no room. |must|: see Landing.
+// Allocates the memory for |message|. Returns false if there is no room. |must| is explained at
+// Landing::take().
 bool Execution::take_memory(const ProgramMessage& message, MessageState& state, bool sends,
                             bool must) {
   Landing& landing = sends ? shared_.packed : shared_.landed;
@@ -556,7 +558,7 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
     const bool staged = memory_.staged_side_of(region) != nullptr;
     const Region packed = flat(at, memory_.packed_bytes(region));
     at += packed.row_bytes;
-    if (staged && !memory_.converts(region)) continue;  // already copied there
+    if (staged && !memory_.converts(region)) continue;  // the device has copied it there
     const Conversion& conversion = shared_.program.tensors[region.tensor];
     const CopySide to{state.landing, &packed, conversion.sent_type(region.memory)};
     if (!staged) {
@@ -585,7 +587,7 @@ uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   return copies * kBytesOfACopy + arrival.to.bytes();
 }
 
-// Puts the arrivals of phase |index| in place, in order. |must|: see Landing.
+// Puts the arrivals of phase |index| in place, in order. |must| is explained at Landing::take().
 void Execution::arrive(size_t index, bool must) {
   const ProgramPhase& phase = shared_.program.phases[index];
   PhaseState& state = phases_[index];
@@ -612,7 +614,7 @@ void Execution::arrive(size_t index, bool must) {
 }
 
 // Processes the arrivals before |end|. Device data that stays on this rank passes through the host
-// unless the device can copy it directly. False: there is no room for it in host memory.
+// unless the device can copy it directly. Returns false if host memory has no room for it.
 bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   const std::vector<ProgramArrival>& arrivals = shared_.program.phases[phase_index].arrivals;
   const size_t begin = phases_[phase_index].next_arrival;
@@ -657,7 +659,7 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
       device_copies_.add(StreamDirection::kFromHost, *to, arrival.to, next_stored);
       next_stored += room;
     } else if (room > 0) {
-      // Placed at the end of the arrival's memory, so that it can be converted in place.
+      // The data goes to the end of the arrival's memory, so that it can be converted in place.
       device_copies_.add(StreamDirection::kToHost, *from, arrival.from,
                          next_fetched + room - arrival.from.bytes());
       next_fetched += room;
@@ -700,8 +702,8 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
   arrival.adds ? add(from, to) : copy(from, to);
 }
 
-// Puts an arrival from this rank's own memory, which the processor can access, in place. If it is a
-// sum, it is complete, and is divided before it is rounded.
+// Puts an arrival from this rank's own memory, which the processor can access, in place. A sum is
+// complete by now. It is divided before it is rounded.
 void Execution::put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) {
   const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
   const CopySide from = memory_.copy_side_of(arrival.from, sums);

@@ -5,7 +5,7 @@
 //
 // Phases run concurrently, each as soon as its input has arrived. Messages of a track start in
 // order. Objects are reused, so that an execution allocates nothing once enough objects exist.
-// Under the baton, except bind().
+// Callers hold the baton, except where a function is marked [any-thread].
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ class ExecutionOwner {
   virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
   virtual void withdraw(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   virtual Status known_end(const Execution& execution) const HETCOMM_UNDER_BATON = 0;
-  // Ends |execution|, of which this rank has moved no data, for |why|. True: no other execution
-  // ends, and the other ranks have been told.
+  // Tells the other ranks that |execution|, of which this rank has moved no data, ends for |why|.
+  // Returns true if no other execution has to end.
   virtual bool give_up(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   // Records that an execution has work to do.
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
@@ -92,9 +92,9 @@ class Execution final : public CompositeOperation,
 
   // Gives this execution a permit, which reset() or the destructor returns. [any-thread]
   void own_place() { has_place_ = true; }
-  // Claims the memory of a fresh execution. |stream|: the stream that orders it, if there is one.
-  // The claim ends when the execution is over. kInvalidArgument with |*text|: the memory overlaps.
-  // [any-thread]
+  // Claims the memory of a fresh execution. |stream| is the stream that orders it; null: none does.
+  // The claim ends when the execution is over. Fails with kInvalidArgument and sets |*text| if the
+  // memory overlaps. [any-thread]
   Code claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const UserStream* stream, std::string* text);
   // Stores the buffers of all tensors, which have been checked, in a fresh execution. Afterwards
@@ -102,7 +102,7 @@ class Execution final : public CompositeOperation,
   // [any-thread]
   void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
             const Label& label, Operation& operation);
-  // Returns the number among all executions, which is valid once the execution is called.
+  // Returns the execution's number within its redistribution. Valid if has_number().
   uint64_t number() const HETCOMM_UNDER_BATON { return number_; }
   bool has_number() const HETCOMM_UNDER_BATON { return has_number_; }
   void set_number(uint64_t number) HETCOMM_UNDER_BATON {
@@ -125,8 +125,8 @@ class Execution final : public CompositeOperation,
   }
   // Begins the execution, which already has a number.
   void start() HETCOMM_UNDER_BATON;
-  // Does all work that is possible now. |oldest|: this is the oldest pending execution. Returns
-  // whether there is more work.
+  // Does the work that is possible now. The |oldest| pending execution may exceed the bound of
+  // Landing. Returns whether there is more work.
   bool advance(bool oldest) HETCOMM_UNDER_BATON;
   // Fails the execution, and the redistribution with it.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
@@ -136,9 +136,9 @@ class Execution final : public CompositeOperation,
   // Ends only this execution: another rank has given it up, and this rank has moved none of its
   // data.
   void end_alone(const Status& why) HETCOMM_UNDER_BATON;
-  // Whether some of the data has left this rank or arrived here, or may have.
+  // Returns whether some of the data has left this rank or arrived here, or may have.
   bool has_moved() const HETCOMM_UNDER_BATON;
-  // Compares labels, after a peer's label may have arrived.
+  // Fails the execution if a peer's label for it differs from this rank's.
   void compare_labels() HETCOMM_UNDER_BATON;
   bool is_over() const HETCOMM_UNDER_BATON { return state_ == State::kOver; }
   bool has_succeeded() const HETCOMM_UNDER_BATON { return is_over() && code_ == Code::kOk; }
@@ -146,7 +146,8 @@ class Execution final : public CompositeOperation,
   void reset() HETCOMM_UNDER_BATON;
 
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
-  // Always false: the tracks to a lost rank are closed, and the redistribution is told.
+  // Returns false: the tracks to a lost rank are closed, and track_closed() then ends the
+  // execution.
   bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
     return false;
   }
@@ -154,7 +155,8 @@ class Execution final : public CompositeOperation,
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
   std::string remark() const override HETCOMM_UNDER_BATON { return shared_.talk.lacking(); }
-  // Returns the code for an expired deadline: the awaited peers may have no such plan.
+  // Returns the code for an expired deadline: kMismatch if some peer has reported that it has no
+  // such plan.
   Code code_at_deadline() const override HETCOMM_UNDER_BATON {
     return shared_.talk.is_lacking() ? Code::kMismatch : Code::kTimedOut;
   }
@@ -243,7 +245,7 @@ class Execution final : public CompositeOperation,
   uint32_t under_way_ = 0;  // messages in flight
   uint32_t copies_ = 0;     // device copies in progress
   uint64_t budget_ = 0;     // bytes that may still be copied
-  bool no_room_ = false;    // whether a message whose turn has come is waiting for memory
+  bool no_room_ = false;    // a send waits for memory, so none is taken before a message's turn
   Code code_ = Code::kOk;
   std::string text_;
 };

@@ -1,5 +1,5 @@
 // The memory of one execution: the buffers of all tensors on this rank, and scratch memory. It
-// knows how data moves from one region to another.
+// determines how data moves from one region to another.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace hetcomm::reshard {
 
-// Whether the first region, in |one|, and the second, in |other|, are the same bytes.
+// Returns whether the |first| region, in |one|, and the |second|, in |other|, are the same bytes.
 bool is_same_place(const SideMemory& one, const Region& first, const SideMemory& other,
                    const Region& second);
 
@@ -42,15 +42,17 @@ class ExecutionMemory {
   // Returns the staged memory of |region|; null if the processor can access the region.
   const SideMemory* staged_side_of(const Region& region) const;
   std::byte* scratch() const { return scratch_.memory.get(); }
-  // Returns |region| as a side of a copy. |sums|: the phase's memory for sums, if it has any.
+  // Returns |region| as a side of a copy. |sums| is the phase's memory for sums; null: it has none.
   CopySide copy_side_of(const Region& region, std::byte* sums = nullptr) const;
   bool converts(const Region& region) const;
   // Returns the bytes of |region| in a message.
   uint64_t packed_bytes(const Region& region) const;
-  // Whether an arrival from this rank's own memory bypasses the host. |*rows|: the rows to copy.
+  // Returns whether this rank's devices copy |arrival| directly from its source. If so, sets
+  // |*rows| to the rows to copy.
   bool stays_on_device(const ProgramArrival& arrival, CommonRows* rows) const;
   // Returns the bytes of host memory that an arrival from this rank's own memory needs, before and
-  // after conversion. 0: none of the arrival is on a device, or it is already in place.
+  // after conversion. Returns 0 if none of it is on a device, if it is already in place, or if
+  // stays_on_device().
   uint64_t room_of(const ProgramArrival& arrival) const;
 
  private:

@@ -1,5 +1,5 @@
 // Landing: host memory of bounded size in which messages of one direction are packed or received.
-// Under the baton.
+// Callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ class Landing {
   Landing(const Landing&) = delete;
   Landing& operator=(const Landing&) = delete;
 
-  // Returns memory of |bytes|; null if the bound does not allow it now. |must|: ignores the bound,
-  // so that the oldest work can always continue. Throws std::bad_alloc.
+  // Returns memory of |bytes|, or null if the bound does not allow it now. With |must|, ignores the
+  // bound, so that the oldest work can always continue. May throw std::bad_alloc.
   std::byte* take(uint64_t bytes, bool must) HETCOMM_UNDER_BATON {
     if (used_bytes_ + bytes > most_bytes_ && !must) return nullptr;
     make_room(used_);

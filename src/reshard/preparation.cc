@@ -104,7 +104,7 @@ Status Order::make_plans() {
 uint64_t Order::hash() const {
   Mixer mixer;
   mixer.add(orders_.size());
-  // Many tensors of a model have the same layouts.
+  // Many tensors of a model share their layouts, so each layout is hashed once.
   std::map<const Layout*, uint64_t> known;
   const auto hash_of = [&](const Layout& layout) {
     const auto [found, added] = known.try_emplace(&layout, 0);

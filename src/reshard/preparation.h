@@ -25,7 +25,7 @@ struct OrderOptions {
   uint32_t in_flight = 1;
   Overflow overflow = Overflow::kSaturates;
   // Specific to this rank:
-  uint64_t landing_bytes = 0;     // 0: chosen
+  uint64_t landing_bytes = 0;     // bound of Landing in each direction; 0: the default
   uint32_t weight = 0;            // weight in sharing network interfaces; 0: does not take part
   uint64_t bytes_per_second = 0;  // 0: unlimited
 };
@@ -34,16 +34,17 @@ struct OrderOptions {
 struct Facts {
   Strategy strategy = Strategy::kAuto;  // strategy of the first tensor
   bool is_of_all = true;                // whether all other tensors have the same strategy
-  uint64_t forecast_ns = 0;             // for all tensors; 0: if the links are unknown
+  uint64_t forecast_ns = 0;             // forecast for all tensors; 0: the links are unknown
 };
 
 // The order of all ranks: tensors, layouts and options.
 class Order {
  public:
-  // Makes and proves the plans. |communicator| outlives this object. INVALID_ARGUMENT, OUT_OF_RANGE
-  // or UNSUPPORTED with a text that names the tensor: ranks that do not exist, shapes that differ,
-  // types that cannot be converted, or a strategy that does not cover the layouts. INTERNAL: the
-  // proof fails. Sends nothing to other ranks. May throw std::bad_alloc.
+  // Makes the plans, and proves them if |options| say so. |communicator| outlives this object.
+  // Fails with INVALID_ARGUMENT, OUT_OF_RANGE or UNSUPPORTED for ranks that do not exist, shapes
+  // that differ, types that cannot be converted, or a strategy that does not cover the layouts; the
+  // text names the tensor. Fails with INTERNAL if the proof fails. Sends nothing to other ranks.
+  // May throw std::bad_alloc.
   static Result<std::unique_ptr<Order>> create(Communicator& communicator,
                                                std::vector<TensorOrder> tensors,
                                                const OrderOptions& options);

@@ -68,10 +68,10 @@ class Compiler {
     std::map<int, ProgramMessage> sends;     // by peer
     std::map<int, ProgramMessage> receives;  // by peer
     std::map<int, bool> puts;  // receives that the processor adds to existing data, or converts
-    std::vector<std::pair<int, ProgramArrival>> arrivals;  // with the peer; -1: this rank itself
+    std::vector<std::pair<int, ProgramArrival>> arrivals;  // with their peers; -1: this rank
   };
 
-  // Returns the region. |sum_base|: where the tensor's sums begin in the phase's memory.
+  // Returns the region of |box|. |sum_base| is where the tensor's sums begin in the phase's memory.
   Region region(const StridedBox& box, uint32_t tensor, uint64_t sum_base = 0) const {
     const uint64_t base = box.memory == Space::kScratch ? scratch_base_
                           : box.memory == Space::kSum   ? sum_base

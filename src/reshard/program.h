@@ -22,10 +22,10 @@ struct ProgramMessage {
   uint32_t track = 0;  // index of the track
   uint32_t place = 0;  // position among the messages of the track
   uint64_t bytes = 0;
-  // Memory to send from or receive into. Empty for a received message if any of its elements are
-  // added.
+  // Memory to send from or receive into. Empty for a received message if the processor adds or
+  // converts any of its elements.
   std::vector<Region> regions;
-  // Few and long rows that are neither converted nor added, so the transports can use them in
+  // The rows are few and long, and are neither converted nor added. The transports can use them in
   // place.
   bool is_direct = false;
 };
@@ -66,7 +66,7 @@ struct ProgramSide {
   bool is_added = false;    // the processor adds this data, or adds to it
   uint64_t used_bytes = 0;  // total bytes of all regions
   uint64_t rows = 0;        // total rows of all regions
-  uint64_t planes = 0;      // planes with two row dimensions, which a device may copy at once
+  uint64_t planes = 0;      // total planes of all regions; a device may copy a plane at once
   Footprint boxes{};        // boxes of this rank
   bool stays = false;       // elements with the same place in source and destination are not moved
 };
@@ -90,7 +90,7 @@ struct Conversion {
     return memory == Space::kSource && is_sum ? types.source : types.destination;
   }
   bool converts(Space memory) const { return type_of(memory) != sent_type(memory); }
-  // Whether sums need separate memory, because they are rounded or divided once complete.
+  // Returns whether sums need separate memory, because they are rounded or divided once complete.
   bool rounds() const { return is_sum && (sum_type != types.destination || divisor > 1); }
 };
 Conversion conversion_of(const MovePlan& plan, const TypePair& types);
@@ -116,8 +116,8 @@ struct ProgramOptions {
   int rank = 0;
   // Approximate bytes of one bundle's tensors, over all ranks. All ranks specify the same value.
   uint64_t bundle_bytes = 0;
-  // Rows of at least this many bytes are sent without packing: the first holds for messages between
-  // ranks of one host, the second for messages between hosts.
+  // Rows with on average at least this many bytes are sent without packing, to |near| ranks and to
+  // all others.
   uint64_t least_row_near = 4u << 10;
   uint64_t least_row_far = 32u << 10;
   std::vector<bool> near;  // by rank: whether it is on this host

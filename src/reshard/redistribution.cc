@@ -14,9 +14,9 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Maximum number of consecutive executions given up: a slow rank holds a note for each.
+// Maximum number of consecutive executions that may be given up. A slow rank holds a note for each.
 constexpr size_t kMaxInRow = 1u << 13;
-constexpr size_t kMaxGivenUp = 1u << 16;  // maximum remembered: notes about them may still arrive
+constexpr size_t kMaxGivenUp = 1u << 16;  // maximum remembered, since notes may arrive late
 constexpr size_t kMaxReason = 400;        // maximum bytes of a refusal's text
 
 // Returns the job ranks to which |program| has tracks.
@@ -79,7 +79,7 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
   return made;
 }
 
-// Adds the plan to its board and adds its tracks; on failure it is on no board and has no tracks.
+// Adds the plan to its board, and adds its tracks. If this throws, the plan is not on the board.
 void Redistribution::add_tracks(const RedistributionTerms& terms) {
   const Program& own = shared_.program;
   shared_.talk.enter();
@@ -173,7 +173,7 @@ Code Redistribution::check(const hetcomm_buffer_t* buffers, const std::vector<Pr
   return Code::kOk;
 }
 
-// Acquires a permit. False: the maximum number of executions is in progress.
+// Acquires a permit. Returns false if the maximum number of executions is in progress.
 bool Redistribution::take_permit() {
   uint32_t taken = under_way_.load(std::memory_order_relaxed);
   while (taken < in_flight_) {
@@ -182,7 +182,7 @@ bool Redistribution::take_permit() {
   return false;
 }
 
-// Returns a fresh execution that has a permit; null: no permit is left.
+// Returns a fresh execution that has a permit, or null if no permit is left.
 std::unique_ptr<Execution> Redistribution::take() {
   std::unique_ptr<Execution> execution;
   {
@@ -277,7 +277,7 @@ void Redistribution::call(Execution& execution) {
 void Redistribution::lined_up(Execution& execution) {
   call(execution);
   execution.set_lined_up(true);
-  lined_up_.push_back(&execution);  // reserved for the maximum number in progress
+  lined_up_.push_back(&execution);  // create() has reserved room for all executions
 }
 
 void Redistribution::leave_line(Execution& execution) {
@@ -298,7 +298,7 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
     active_.reserve(active_.size() + 1);
     set_busy(true);
   } catch (const std::bad_alloc&) {
-    // The other ranks expect this execution.
+    // The other ranks expect this execution, so no later one can begin without it.
     break_off_and_sweep(Code::kOutOfMemory);
     return Code::kOutOfMemory;
   }
@@ -321,11 +321,11 @@ void Redistribution::withdraw(Execution& execution, const Status& why) {
   break_off_and_sweep(why);
 }
 
-// Returns how |execution| is known to end, if so. Another rank's report about it has precedence
-// over the end of the plan. No rank ends its part of an execution that takes place before this rank
-// has begun its own part. So a peer that has closed a track takes no part in executions that wait
-// for a stream. They end once no other execution is in progress, since an active execution may not
-// need that peer.
+// Returns the status with which |execution|, which waits for a stream, is bound to end; ok if it
+// may still begin. Another rank's report about |execution| has precedence over the end of the plan.
+// No rank completes its part of an execution before this rank has begun its own. A peer that has
+// closed a track therefore takes no part in executions that still wait. They end as soon as no
+// execution is active. An active one may not need that peer.
 Status Redistribution::known_end(const Execution& execution) const {
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
     return found->second.status();
@@ -362,8 +362,8 @@ bool Redistribution::give_up(Execution& execution, const Status& why) {
   }
 }
 
-// Records |given_up|, and tells the other ranks before any of its messages end here. |from|: the
-// job rank that reported it; -1: this rank gives it up. False: there is no room for the record.
+// Records |given_up|, and tells the other ranks before any of its messages end here. |from| is the
+// job rank that reported it; -1: this rank gives it up. Returns false if there is no room for it.
 bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   if (in_row_ >= kMaxInRow) return false;
   try {
@@ -400,7 +400,7 @@ void Redistribution::refuse(std::string_view why) {
   }));
 }
 
-// Counts only executions after |execution|, which has succeeded, as consecutive.
+// Restarts the count of consecutive executions given up after |execution|, which has succeeded.
 void Redistribution::begin_row(uint64_t execution) {
   if (in_row_ == 0) return;
   in_row_ = static_cast<size_t>(std::distance(given_up_.upper_bound(execution), given_up_.end()));
@@ -501,8 +501,8 @@ void Redistribution::end_lined_up() {
   }
 }
 
-// Records that a track was closed, so that executions whose turn on it has not come do not wait for
-// ranks that are not told of the closing.
+// Records that a track was closed. Executions that still have to start a message on it then end, in
+// progress(). Otherwise they would wait for ranks that do not learn of the closing.
 void Redistribution::track_closed() {
   has_closed_track_ = is_track_closed_ = true;
   note_ready();
@@ -525,7 +525,8 @@ void Redistribution::sweep_over() {
   }
   std::erase(active_, nullptr);
   if (active_.size() != before && !active_.empty()) note_ready();
-  // Device copies, and messages with one rank, may continue without delaying other ranks.
+  // Closes tracks now, so that their ranks need not wait for device copies or for messages with
+  // other ranks.
   if (!broken_.ok()) close_tracks(broken_);
   if (active_.empty()) set_busy(false);
   if (active_.empty() && has_closed_track_) end_lined_up();

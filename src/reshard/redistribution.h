@@ -22,7 +22,7 @@
 
 namespace hetcomm::reshard {
 
-// All ranks specify the same values.
+// Terms of a redistribution. All ranks give the same values, apart from those at the end.
 struct RedistributionTerms {
   uint64_t tag = 0;        // distinguishes redistributions between the same ranks, as for queues
   uint64_t content = 0;    // hash of everything that the ranks must agree on
@@ -67,13 +67,13 @@ class Redistribution final : private QuietTask,
   void refuse(std::string_view why);
   // Returns the number of pending executions.
   uint32_t pending() const { return pending_.load(std::memory_order_acquire); }
-  // Waits for the pending executions. False: some are still pending after |timeout_ns|; 0:
-  // HETCOMM_TIMEOUT.
+  // Waits for the pending executions, for at most |timeout_ns| (0: HETCOMM_TIMEOUT). Returns false
+  // if some are still pending.
   bool drain(uint64_t timeout_ns);
   // Ends the pending executions with kCancelled.
   void cancel();
-  // Closes the redistribution, unless executions are in progress: kBusy. No function may be called
-  // afterwards.
+  // Closes the redistribution. Fails with kBusy while executions are in progress. Once it has
+  // succeeded, only the destructor may be called.
   Status close();
 
  private:
@@ -122,7 +122,7 @@ class Redistribution final : private QuietTask,
   Communicator& communicator_;
   ExecutionCommons shared_;
   const uint32_t in_flight_;
-  std::atomic<uint32_t> under_way_{0};  // executions that are bound
+  std::atomic<uint32_t> under_way_{0};  // executions that have a permit
   std::atomic<uint32_t> pending_{0};    // executions that have not ended
   uint64_t next_number_ = 0;            // number of the next execution that is called
   Status broken_;                       // why no execution can continue
@@ -133,9 +133,9 @@ class Redistribution final : private QuietTask,
   bool is_track_closed_ = false;  // whether pending executions must be told that a track was closed
   bool ready_ = false;
   bool busy_ = false;
-  uint64_t quiet_until_ = 0;              // earlier executions were logged as paused, or are over
-  std::map<uint64_t, GivenUp> given_up_;  // the latest abandoned executions, by number
-  size_t in_row_ = 0;                     // number given up since the last successful execution
+  uint64_t quiet_until_ = 0;              // note_pause() logs no execution with a lower number
+  std::map<uint64_t, GivenUp> given_up_;  // the latest executions that were given up, by number
+  size_t in_row_ = 0;                     // executions given up since the last successful one
   std::vector<Execution*> lined_up_;      // called, and waiting for a stream
   std::vector<std::unique_ptr<Execution>> active_;  // in ascending order
   std::vector<std::unique_ptr<Execution>> spare_;

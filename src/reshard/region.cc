@@ -149,7 +149,7 @@ class Levels {
 
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out) {
   CommonRows rows{.row_bytes = 1};
-  // Inner rows are found first.
+  // The loop finds the innermost dimension first. The order is reversed at the end.
   size_t& count = rows.dimensions;
   Levels source(from);
   Levels target(to);

@@ -39,8 +39,8 @@ struct Region {
   }
 };
 
-// Returns the region of |box| of |tensor|, whose elements have |element_bytes| bytes. |base|:
-// bytes from the beginning of its memory to offset 0 of |box|.
+// Returns the region of |box| of |tensor|, whose elements have |element_bytes| bytes. |base| is the
+// number of bytes from the beginning of its memory to offset 0 of |box|.
 Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes, uint64_t base);
 
 // Iterates over the rows of a region, in order.
@@ -99,9 +99,9 @@ struct CommonRows {
   }
 };
 
-// Finds the longest rows into which |from| and |to|, which have the same number of bytes, can both
-// be cut, so that rows with the same index have the same bytes. False: none were found. Two regions
-// of the same tensor box always have common rows.
+// Finds the longest rows into which |from| and |to| can both be cut, so that rows with the same
+// index hold the same elements. |from| and |to| have the same number of bytes. Returns false if
+// there are no such rows. Two regions of the same tensor box always have common rows.
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out);
 
 // One side of a copy: a region in the memory that begins at |base|.

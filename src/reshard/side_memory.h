@@ -3,7 +3,7 @@
 // The processor accesses only host memory. Device memory is staged: data to pack, or data that has
 // arrived, is copied message by message. If staging does not suffice or would be slow, host memory
 // serves as a shadow of the device memory. The shadow is loaded before the execution or stored
-// after it. Under the baton.
+// after it. Callers hold the baton, except in bind().
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ class SideMemory {
 
   bool has_shadow() const { return shadowed_; }
   bool is_staged() const { return memory_ != nullptr && !shadowed_; }
-  // Whether the device copies many rows at regular distances in one call.
+  // Returns whether the device copies many rows at regular distances in one call.
   bool copies_rows() const { return memory_->device().table->copy_rows_to_host != nullptr; }
-  // Whether a device copies these rows one by one at almost full speed.
+  // Returns whether a device copies these rows one by one at almost full speed.
   static bool has_long_rows(const Region& region) { return region.row_bytes >= kLongRow; }
   // Returns the memory of the buffer, if it has a handle.
   Memory* named_memory() const { return reinterpret_cast<Memory*>(buffer_.memory); }
@@ -54,7 +54,8 @@ class SideMemory {
 
  private:
   static constexpr uint64_t kLongRow = 64u << 10;
-  // Minimum average bytes that justify a separate copy, or a place among the rows of a copy.
+  // Staging needs at least this many bytes on average for each plane (kMinCopyBytes), which is one
+  // device copy, and for each row (kMinRow).
   static constexpr uint64_t kMinCopyBytes = 4u << 10;
   static constexpr uint64_t kMinRow = 64;
   bool worth_staging() const;

@@ -7,7 +7,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr size_t kMaxLabels = 1u << 16;  // limits labels for executions not started here
+constexpr size_t kMaxLabels = 1u << 16;  // bounds labels for executions that never start here
 
 }  // namespace
 
@@ -125,7 +125,7 @@ void ReshardTalk::peer_says(int rank, const ReshardNote& note) {
                                 .text = note.text});
     return;
   }
-  if (labels_.size() >= kMaxLabels) return;  // limits labels for executions that never start here
+  if (labels_.size() >= kMaxLabels) return;
   labels_[{note.body.execution, rank}] = {note.body.step, note.body.micro_batch};
   client_.label_came(note.body.execution);
 }

@@ -1,6 +1,6 @@
 // ReshardTalk: the messages about a redistribution between this rank and the ranks to which it has
 // tracks. They report that the redistribution has started, executions that were given up, and
-// labels. Under the baton, except the constructor.
+// labels. Callers hold the baton, except in the constructor.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,11 @@ struct GivenUp {
 
 class ReshardTalkClient {
  public:
-  // Called when rank |rank| of the job has another plan.
+  // Handles the report that rank |rank| of the job has another plan.
   virtual void plan_differs(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
-  // Called when rank |from| of the job has reported |given_up|.
+  // Handles |given_up|, which rank |from| of the job has reported.
   virtual void peer_gave_up(int from, const GivenUp& given_up) HETCOMM_UNDER_BATON = 0;
-  // Called when a peer's label for |execution| has arrived.
+  // Handles the arrival of a peer's label for |execution|.
   virtual void label_came(uint64_t execution) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -51,8 +51,8 @@ class ReshardTalkClient {
 
 class ReshardTalk final : private BoardedReshard {
  public:
-  // |peers|: job ranks to which this rank has tracks, without duplicates. All arguments outlive
-  // this object.
+  // |peers| are the job ranks to which this rank has tracks, without duplicates. |communicator| and
+  // |client| outlive this object.
   ReshardTalk(Communicator& communicator, ReshardTalkClient& client, ReshardBoard::Terms terms,
               std::vector<int> peers);
   ReshardTalk(const ReshardTalk&) = delete;
@@ -67,24 +67,24 @@ class ReshardTalk final : private BoardedReshard {
   // Processes earlier reports from other ranks. May throw std::bad_alloc.
   void catch_up() HETCOMM_UNDER_BATON;
   void close() HETCOMM_UNDER_BATON;
-  // Tells the peers about the plan, unless they know it, because this rank calls an execution.
+  // Tells the peers that this rank has called an execution of the plan. Later calls do nothing.
   void introduce() HETCOMM_UNDER_BATON;
   // Reports |given_up| to all peers except |but|.
   void tell(const GivenUp& given_up, int but) HETCOMM_UNDER_BATON;
   void tell(uint64_t execution, const Label& label) HETCOMM_UNDER_BATON;
 
-  // Returns the label for |execution| that rank |rank| of the job has sent; null: none.
+  // Returns the label for |execution| that rank |rank| of the job has sent, or null.
   const Label* told(int rank, uint64_t execution) const HETCOMM_UNDER_BATON;
-  // Returns a peer whose label for |execution| differs from |own|, with that label; null: there is
-  // none.
+  // Returns an entry of |labels_|: a peer whose label for |execution| differs from |own|, with that
+  // label. Returns null if there is none.
   const std::pair<const std::pair<uint64_t, int>, Label>* find_other(
       uint64_t execution, const Label& own) const HETCOMM_UNDER_BATON;
   // Discards the labels for |execution|.
   void forget_labels(uint64_t execution) HETCOMM_UNDER_BATON;
-  // Whether the latest report from some peer is that it has no such plan.
+  // Returns whether the latest report from some peer is that it has no such plan.
   bool is_lacking() const HETCOMM_UNDER_BATON { return !lacking_.empty(); }
-  // Returns a text for users like "; rank 1 has no plan with tag 0 and rank 0; it has tag 1"; empty
-  // if no peer lacks the plan.
+  // Returns a text for users such as "; rank 1 has no plan with tag 0 and rank 0; it has tag 1".
+  // Returns "" if no peer lacks the plan.
   std::string lacking() const HETCOMM_UNDER_BATON;
 
  private:
@@ -101,7 +101,7 @@ class ReshardTalk final : private BoardedReshard {
   const ReshardBoard::Terms terms_;
   const std::vector<int> peers_;
   bool is_introduced_ = false;
-  std::map<int, std::string> lacking_;                // by rank: the plan it has instead
+  std::map<int, std::string> lacking_;                // by rank: text about its other plans
   std::map<std::pair<uint64_t, int>, Label> labels_;  // by execution and rank
 };
 

@@ -1,7 +1,7 @@
 // TrackTurns: the tracks of a redistribution, and the execution whose turn it is on each. All
 // executions send their messages on a track in an order that both ends know: execution by
-// execution, and by place within each execution. Both ends skip the messages of an abandoned
-// execution. Under the baton.
+// execution, and by place within each execution. Both ends skip the messages of an execution that
+// was given up. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,12 @@ class TrackTurns {
   size_t size() const { return tracks_.size(); }
   Track& track(size_t index) const { return tracks_[index]->track; }
 
-  // Whether the message at |place| of |execution| is the next one of track |index|.
+  // Returns whether the message at |place| of |execution| is the next one of track |index|, and the
+  // track has room for it.
   bool has_turn(size_t index, uint64_t execution, uint32_t place) HETCOMM_UNDER_BATON {
     Counted& counted = *tracks_[index];
     if (!skipped_.empty()) [[unlikely]]
-      settle(counted);  // the track may now have room for the message
+      settle(counted);  // skips messages for which the track had no room before
     return counted.started == execution * counted.messages + place && counted.track.has_room();
   }
   // Records that the next message of the track is about to start. Call settle() once that message
@@ -45,12 +46,13 @@ class TrackTurns {
     if (!skipped_.empty()) [[unlikely]]
       settle(*tracks_[index]);
   }
-  // Whether |execution|, which was not given up, still has to start a message on track |index|.
+  // Returns whether |execution|, which was not given up, still has to start a message on track
+  // |index|.
   bool has_yet_to_start(size_t index, uint64_t execution) const HETCOMM_UNDER_BATON {
     const Counted& counted = *tracks_[index];
     return counted.started < (execution + 1) * counted.messages;
   }
-  // Records that track |index| is about to be closed. False: it already was.
+  // Records that track |index| is about to be closed. Returns false if that was recorded before.
   bool take_closing(size_t index) HETCOMM_UNDER_BATON {
     return !std::exchange(tracks_[index]->is_closed, true);
   }

@@ -38,9 +38,9 @@ class BiasedLock {
   bool try_lock_as_user() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_new_user();
   }
-  // Takes the lock if that costs nothing, as it does for the sole user. After a failure no other
-  // thread can take the lock this way, but the sole user may still be inside, and others may have
-  // left work to this thread. [any-thread]
+  // Takes the lock if it is free and this thread is, or becomes, the sole user. A failure in any
+  // other thread ends the sole use, but the sole user may still be inside. After a failure, other
+  // threads may have left work to this thread. [any-thread]
   bool try_enter_as_user() {
     if (sole_.load(std::memory_order_relaxed) == self()) [[likely]]
       return enter();
@@ -97,8 +97,8 @@ class BiasedLock {
   AsymmetricFence fence_;
   alignas(64) std::atomic<uintptr_t> sole_{kShared};
   std::atomic<uint32_t> word_{0};
-  std::atomic<uint32_t> inside_{0};  // the sole user is inside or checks whether it may enter
-  bool entered_ = false;             // the holder is the sole user; under the lock
+  std::atomic<uint32_t> inside_{0};  // 1 while the sole user is inside or checks if it may enter
+  bool entered_ = false;             // the holder is the sole user; guarded by this lock
 };
 
 }  // namespace hetcomm

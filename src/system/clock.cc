@@ -15,7 +15,7 @@ uint64_t measure() {
 }  // namespace
 
 uint64_t ticks_per_us() {
-  // A constant of the machine, not state: measured once for all contexts.
+  // The rate is a constant of the machine, so all contexts share one measurement.
   static const uint64_t rate = measure();
   return rate;
 }

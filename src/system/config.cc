@@ -69,7 +69,8 @@ std::string written(VariableType type, uint64_t number) {
   return "0";
 }
 
-// Returns "64K to 1G", "0, or 4K and more", "" where there are no limits.
+// Returns the limits as text, such as "64K to 1G" or "0, or 4K and more". Returns "" if there are
+// none.
 std::string range_of(const Variable& info) {
   const auto& [least, most, zero] = info.limits;
   if (least == 0 && most == UINT64_MAX) return "";
@@ -92,8 +93,8 @@ bool is_choice(std::string_view choices, std::string_view text) {
   }
 }
 
-// Returns the choice that |text| means, in any case; "1", "yes" and "true" mean "on", and likewise
-// for "off". "" if |text| means none.
+// Returns the choice that |text| names, in upper or lower case. "1", "yes" and "true" name "on";
+// "0", "no" and "false" name "off". Returns "" if |text| names none.
 std::string find_choice(std::string_view choices, std::string_view text) {
   std::string word(text);
   for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -122,7 +123,8 @@ bool is_name(std::string_view name) {
   });
 }
 
-// Returns whether |name| belongs to other parts of the project or to launch scripts: no warning.
+// Returns whether other parts of the project or launch scripts use the variable |name|. load() does
+// not warn about it.
 bool is_foreign(std::string_view name) {
   return name == "HETCOMM_PYTHON" || name.starts_with("HETCOMM_TEST_");
 }
@@ -281,7 +283,9 @@ Result<Config> Config::load(Variables all, const char* const* environment,
                nearest.empty() ? "" : "?");
     }
   }
-  bool after_secret = false;  // a ';' in a secret ends it, and the rest looks like an entry
+  // Set after an entry with a secret. If a secret contains ';', its rest looks like another entry
+  // and must not be printed.
+  bool after_secret = false;
   for (int number = 1; !settings.empty(); ++number) {
     const size_t end = settings.find(';');
     const std::string_view entry = settings.substr(0, end);

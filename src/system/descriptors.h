@@ -12,8 +12,8 @@
 namespace hetcomm {
 
 // Returns whether few descriptors are left below the limit (RLIMIT_NOFILE): an eighth of it, at
-// most 64. Reads /proc, which takes microseconds (before Linux 6.2, as many as there are
-// descriptors). Returns false without /proc. [any-thread]
+// most 64. Reads /proc, which takes microseconds (before Linux 6.2, about one for each open
+// descriptor). Returns false without /proc. [any-thread]
 bool descriptors_run_short();
 
 // The soft limit is raised by this much beyond what is needed, for the rest of the program.
@@ -21,9 +21,9 @@ inline constexpr uint64_t kSpareDescriptors = 256;
 
 // Ensures that this process may open |count| more files for |purpose| ("rank 0's store of 100
 // ranks"). If necessary, raises the soft limit to what is needed plus kSpareDescriptors, up to the
-// hard limit, and logs that at info. Never lowers it. HETCOMM_RAISE_LIMITS=off forbids it. Returns
-// OUT_OF_RESOURCES, with the number for `ulimit -n`, if the limit stays below what is needed.
-// Without /proc it does not count open files. [any-thread]
+// hard limit, and logs that at info. Never lowers the limit. Does not raise it with
+// HETCOMM_RAISE_LIMITS=off. Returns OUT_OF_RESOURCES, with the number for `ulimit -n`, if the limit
+// stays below what is needed. Does not count open files without /proc. [any-thread]
 Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
                            std::string_view purpose);
 

@@ -10,7 +10,7 @@
 namespace hetcomm {
 namespace {
 
-// Parses the kernel's text, which has 32 hexadecimal digits with dashes between them.
+// Reads the kernel's boot id, a text of 32 hexadecimal digits with dashes between them.
 HostId read_boot_id() {
   HostId id{};
   const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));

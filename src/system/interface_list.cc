@@ -87,7 +87,8 @@ Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
     keep(&entry.ifr_addr, &listed.address);
     if (!complete(fd, &listed)) continue;
     ifreq request = named(listed.interface);
-    // If an interface has several addresses, the address selects the requested one.
+    // If an interface has several addresses, the address in the request selects whose mask the
+    // kernel returns.
     std::memcpy(&request.ifr_addr, &entry.ifr_addr, sizeof(request.ifr_addr));
     if (ioctl(fd, SIOCGIFNETMASK, &request) == 0) {
       request.ifr_netmask.sa_family = AF_INET;
@@ -98,8 +99,8 @@ Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
   return {};
 }
 
-// Adds all IPv6 addresses in /proc/net/if_inet6: address, index, prefix length, scope, flags and
-// name.
+// Adds all IPv6 addresses in /proc/net/if_inet6. Each of its lines has the address, index, prefix
+// length, scope, flags and name.
 void add_ipv6(int fd, std::vector<ListedAddress>* result) {
   constexpr const char* kList = "/proc/net/if_inet6";
   std::ifstream file(kList);

@@ -19,7 +19,7 @@ namespace hetcomm {
 struct ListedAddress {
   std::string interface;       // "eth0", or the address's label: "eth0:1"
   uint32_t flags = 0;          // IFF_*
-  uint32_t index = 0;          // of the interface; 0: unknown
+  uint32_t index = 0;          // the interface's index; 0: unknown
   sockaddr_storage address{};  // ss_family AF_UNSPEC: none
   sockaddr_storage netmask{};  // ss_family AF_UNSPEC: unknown
 };

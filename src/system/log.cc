@@ -26,7 +26,8 @@ std::string time_text() {
                      now.tv_nsec / 1'000'000);
 }
 
-// Usually uses one write, so that lines from several processes do not mix.
+// Writes |line| to standard error, usually in one call, so that lines of several processes do not
+// mix.
 void write_to_standard_error(std::string_view line) {
   while (!line.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());

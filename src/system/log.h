@@ -39,8 +39,8 @@ class Log {
   Log();
   void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   void set_sink(hetcomm_log_function_t function, void* user_data);
-  // Opens the file |name| (log_file.h). Earlier lines go to standard error. If the name needs the
-  // rank and |rank| is not set, lines also go there until the rank is known.
+  // Opens the file |name| (log_file.h). If the name needs the rank and |rank| is not set, lines go
+  // to standard error until set_rank().
   Status set_file(std::string_view name, std::optional<int> rank);
   void set_rank(int rank);
 

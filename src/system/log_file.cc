@@ -67,7 +67,7 @@ Status LogFile::open(std::optional<int> rank) {
   if (!name.ok()) return name.status();
   if (!name.value()) return {};
   const std::string& path = *name.value();
-  // A pipe without a reader would block this call.
+  // Without O_NONBLOCK, the call would block on a pipe without a reader.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY;
   fd_.reset(::open(path.c_str(), kFlags | O_NONBLOCK, 0644));
   if (fd_.valid()) {

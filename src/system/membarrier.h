@@ -1,6 +1,6 @@
-// Flag protocols of the kind "store mine, then look at yours", where both sides need a full fence
-// between store and load and one side runs far more often than the other: membarrier() lets the
-// rare side pay for both. The frequent side then needs a compiler fence only.
+// Fences for flag protocols of the kind "store mine, then look at yours", in which each side needs
+// a full fence between its store and its load. If one side runs far more often than the other, the
+// rare side can pay for both by membarrier(). The frequent side then needs a compiler fence only.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ class AsymmetricFence {
   bool asymmetric_ = false;
 };
 
-// Registers this process, so that barriers from other processes reach it, and tries one. Returns
-// false if barriers are not available here.
+// Registers this process, so that barriers from other processes reach it, and tries a barrier.
+// Returns false if barriers are not available here.
 bool register_global_membarrier();
 // Fences in full on all processors that run a registered process, this one included. Returns false
 // if the kernel refused.

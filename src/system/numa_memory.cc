@@ -14,7 +14,8 @@
 namespace hetcomm {
 namespace {
 
-// The kernel has at most this many nodes and refuses longer masks with more nodes.
+// The kernel supports at most this many nodes. It refuses a longer mask that has a bit set beyond
+// them.
 constexpr size_t kMaxNodes = 1024;
 constexpr size_t kBitsOfWord = sizeof(unsigned long) * CHAR_BIT;
 
@@ -62,7 +63,7 @@ void NumaFree::operator()(std::byte* memory) const {
   }
 }
 
-// Maps memory of a node anew, because the heap may return pages that were touched before.
+// Maps new memory for a node, because the heap may return pages that were touched before.
 NumaMemory allocate_near(size_t bytes, int node) {
   const size_t size = whole_pages(bytes);
   if (size < bytes) return {};  // exceeds the address space

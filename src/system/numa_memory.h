@@ -1,5 +1,5 @@
-// Memory near a NUMA node. The kernel is asked to take pages from that node while the node has free
-// ones, and from other nodes afterwards. Nothing depends on the answer. Kernels without NUMA,
+// Memory near a NUMA node. The library requests that the kernel take pages from that node while the
+// node has free ones, and from other nodes afterwards. A refusal is no error. Kernels without NUMA,
 // containers that forbid the system call, and full or absent nodes only make memory more distant.
 #pragma once
 

@@ -15,7 +15,7 @@ enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteg
 enum class Naming : uint8_t {
   kNoFile,
   kFile,   // a file or a library
-  kTrust,  // whom the process trusts, by a file or the value: guesses protect less
+  kTrust,  // decides whom the process trusts; loading fails where it is ignored
 };
 
 // The meaning of the number 0, if it is special.

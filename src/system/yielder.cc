@@ -19,8 +19,8 @@ bool Yielder::yield() {
   return true;
 }
 
-// Records a yield. If two threads are here at the same time, one's count may be lost. The verdict
-// is an estimate.
+// Records a yield. If two threads record one at the same time, one count may be lost. That is
+// harmless, because the counts only serve an estimate.
 void Yielder::yielded(uint64_t from, uint64_t until) {
   if (until - from >= kLateUs * ticks_per_us()) {
     came_late(until);

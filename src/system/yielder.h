@@ -1,4 +1,4 @@
-// Yields the processor to other threads, as long as it comes back promptly.
+// Yields the processor to other threads, as long as they give it back promptly.
 //
 // A waiting thread yields the processor to the thread that it waits for. If an unrelated
 // thread computes on the same processor, each yield costs a whole time slice (milliseconds), and
@@ -32,7 +32,7 @@ class Yielder {
 
   void came_late(uint64_t at);
 
-  std::atomic<uint64_t> silent_until_{0};  // ticks
+  std::atomic<uint64_t> silent_until_{0};  // in ticks; no yields before this time
   std::atomic<uint64_t> pause_us_{kFirstPauseUs};
   std::atomic<uint32_t> prompt_{0};  // prompt yields since the last late one
 };

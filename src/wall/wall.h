@@ -71,8 +71,8 @@ Status read_options(const Options* given, Options* options) {
   return {};
 }
 
-// Writes as much of |text| as fits in |capacity| bytes with a terminating NUL, and the size needed
-// for all of it.
+// Writes as much of |text| as fits in |capacity| bytes with a terminating NUL. |*out_size| receives
+// the size needed for all of it.
 inline Status write_text(std::string_view text, size_t capacity, char* out_text, size_t* out_size) {
   if (capacity > 0 && out_text == nullptr) {
     return {Code::kInvalidArgument, "out_text is NULL and capacity is not 0"};

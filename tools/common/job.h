@@ -1,5 +1,5 @@
-// Jobs of several ranks: detects the launcher of this process, makes the ranks meet, and starts
-// ranks of a tool on this host. Shared by hetcomm_bench and hetcomm_info.
+// Handles jobs of several ranks for hetcomm_bench and hetcomm_info: detects the launcher of this
+// process, makes the ranks meet, and starts ranks of a tool on this host.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace tools {
 
 // The program that started this process as one rank of several.
 enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
-// Reads the environment. Never returns kTwoHosts, which only the command line of hetcomm_bench
-// sets.
+// Returns the launcher that the environment shows. It is never kTwoHosts, which only the command
+// line of hetcomm_bench sets.
 Launcher detect_launcher();
 
 // Returns whether the environment variable |name| has a value.

@@ -28,7 +28,7 @@ namespace {
 constexpr double kGraceSeconds = 5;
 constexpr size_t kKeptErrorBytes = 8000;
 
-// Limit on running process groups, which the signal handler ends.
+// Limit on the process groups that the signal handler can end.
 constexpr size_t kMaxGroups = 256;
 std::array<std::atomic<pid_t>, kMaxGroups> running_groups;
 
@@ -114,7 +114,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   _exit(127);
 }
 
-// Opens a file from which a child reads |text|. Returns -1 if there is none.
+// Opens a file from which a child reads |text|. Returns -1 if that fails.
 int open_input(const std::string& text) {
   if (text.empty()) return open("/dev/null", O_RDONLY | O_CLOEXEC);
   const int fd = memfd_create("input", MFD_CLOEXEC);
@@ -150,8 +150,7 @@ pid_t start(const Process& process, int out_fd, int error_fd) {
   return child;
 }
 
-// --- all children of a launch
-// ---------------------------------------------------------------------
+// --- all children of a launch --------------------------------------------------------------------
 
 class Running {
  public:
@@ -195,7 +194,7 @@ class Running {
     return std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.alive; });
   }
 
-  // Processes output and limits once. Returns false when all processes have ended.
+  // Reads output and checks the time limits once. Returns false when all processes have ended.
   bool step(double silence_seconds) {
     read_some(50);
     reap();
@@ -212,7 +211,8 @@ class Running {
   }
 
   void reap() {
-    // A killed rank makes others fail, so among ranks that ended together it is the cause.
+    // A rank that a signal kills makes others fail. If several have ended, the killed one is the
+    // cause.
     size_t cause = 0;
     int cause_status = 0;
     for (size_t i = 0; i < children_.size(); ++i) {
@@ -291,7 +291,7 @@ class Running {
     return true;
   }
 
-  // Reads from |*fd|. A closed descriptor becomes -1, which poll ignores.
+  // Reads from |*fd|. At the end of the file closes it and sets |*fd| to -1, which poll() ignores.
   static ssize_t read_or_close(int* fd, char* buffer, size_t size) {
     const ssize_t count = read(*fd, buffer, size);
     if (count == 0) {

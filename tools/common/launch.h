@@ -19,14 +19,15 @@ struct Process {
 
 struct Launch {
   std::vector<Process> processes;
-  bool echo_errors = false;  // pass standard error on; else it is added to the failure's text
+  bool echo_errors = false;  // pass standard error on, in place of adding it to the failure's text
 };
 
 using LineFunction = std::function<void(std::string_view line)>;
 
 // Runs until all processes have ended. |on_line| receives every line of their standard output.
-// Returns "" or the error: a process failed (with its last output), or no line arrived for
-// |silence_seconds|.
+// Returns "", or the error: a process failed, or nothing arrived on standard output for
+// |silence_seconds|. The error has the end of the processes' standard error, unless that was passed
+// on.
 std::string run(const Launch& launch, double silence_seconds, const LineFunction& on_line);
 
 // Returns the path of |program| in PATH, or "" if there is none.

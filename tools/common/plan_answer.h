@@ -1,4 +1,4 @@
-// Answers of libhetcomm_plan as strings.
+// Calls functions of libhetcomm_plan and returns their texts as strings.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tools {
 
-// A question that libhetcomm_plan has refused.
+// Thrown if libhetcomm_plan refuses a document. what() is the library's error text.
 class PlanError : public std::runtime_error {
  public:
   explicit PlanError(hetcomm_status_t status)
@@ -19,7 +19,8 @@ class PlanError : public std::runtime_error {
   hetcomm_status_t status_;
 };
 
-// Returns the answer of |function| to |document| in a form of HETCOMM_PLAN_*. Throws PlanError.
+// Returns the text that |function| makes of |document|. |form| is one of HETCOMM_PLAN_*. Throws
+// PlanError if |function| fails.
 inline std::string plan_answer(hetcomm_status_t (*function)(const char*, int32_t, size_t, char*,
                                                             size_t*),
                                const std::string& document, int32_t form) {

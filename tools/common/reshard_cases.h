@@ -1,5 +1,5 @@
-// Cases of resharding: layouts as command line words, and handles for them. Shared by hetcomm_bench
-// and hetcomm_info.
+// Turns words of the command line into layouts for resharding, for hetcomm_bench and hetcomm_info.
+// A case is the layout of the source and the layout of the destination.
 //
 // A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] on D * S ranks whose batch is cut into
 // D pieces and whose sequence is cut into S pieces (HetAuto, appendix E). With R replicas, or as a
@@ -30,14 +30,14 @@ struct ReshardCase {
   ReshardSide destination;
 };
 
-// Parses one side. Returns "", or the error in |word|.
+// Parses the layout |word|. Returns "", or what is wrong with it.
 std::string parse_side(const std::string& word, ReshardSide* side);
-// Parses a case such as "4x1:1x4r2".
+// Parses a case such as "4x1:1x4r2". Returns "", or what is wrong with it.
 std::string parse_case(const std::string& word, ReshardCase* reshard_case);
 std::string word_of(const ReshardSide& side);
 std::string word_of(const ReshardCase& reshard_case);
 
-// Returns all pairs of different D and S with D * S = |ranks|.
+// Returns the cases of all pairs of different layouts DxS with D * S = |ranks|.
 std::vector<ReshardCase> all_cases(uint64_t ranks);
 
 inline constexpr const char* kStrategies[] = {
@@ -45,8 +45,8 @@ inline constexpr const char* kStrategies[] = {
 // Returns the number of the strategy called |name|, or -1 if there is none.
 int32_t strategy_number(const std::string& name);
 
-// Returns batch, sequence and hidden for about |bytes| bytes in float32. Sides with up to 16 ranks
-// can cut them.
+// Returns batch, sequence and hidden for about |bytes| bytes in float32. Batch and sequence are 16,
+// so that layouts can cut each of them into up to 16 pieces.
 std::vector<uint64_t> shape_for(uint64_t bytes);
 
 // Owns the handle of a layout.

@@ -38,7 +38,7 @@ std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
   return devices;
 }
 
-// Moves MASTER_PORT past the ports of earlier sessions. A store uses one of 16 ports, starting at
+// Moves MASTER_PORT past the ports of earlier sessions. A store uses one of 17 ports, starting at
 // MASTER_PORT.
 void move_master_port(int number) {
   constexpr int kPortsOfOneStore = 17;

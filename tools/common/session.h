@@ -1,5 +1,5 @@
-// One rank's hetcomm objects: context, bootstrap and communicator, from the environment or from
-// MPI. Any failure ends the process with a text, since a measurement has no fallback.
+// Makes one rank's context, bootstrap and communicators, from the environment or from MPI. Any
+// failure ends the process with a message, since a measurement has no fallback.
 #pragma once
 
 #include <string>
@@ -17,14 +17,15 @@ namespace tools {
 // Ends the process unless |status| is OK. |what| describes the call.
 void require(hetcomm_status_t status, const char* what);
 
-// Ends the process unless the operation has succeeded.
+// Prints why the operation has failed, and ends the process.
 [[noreturn]] void fail(const hetcomm_completion_t& completion);
+// Ends the process unless the operation has succeeded.
 inline void require(const hetcomm_completion_t& completion) {
   if (completion.status != HETCOMM_OK) [[unlikely]]
     fail(completion);
 }
 
-// Waits for |request|, whose operation has to succeed.
+// Waits for |request|. Ends the process unless its operation succeeds.
 inline hetcomm_completion_t wait(hetcomm_request_t* request) {
   hetcomm_completion_t completion;
   require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
@@ -33,9 +34,9 @@ inline hetcomm_completion_t wait(hetcomm_request_t* request) {
 }
 
 struct SessionOptions {
-  std::string progress;              // "caller", "thread"; "": HETCOMM_PROGRESS
+  std::string progress;              // "caller", "thread"; "": as HETCOMM_PROGRESS says
   std::vector<std::string> devices;  // each a kind or a device as in HETCOMM_DEVICES
-  std::string settings;              // additional ones: "NAME=value;NAME=value"
+  std::string settings;              // further variables to set: "NAME=value;NAME=value"
 };
 
 class Session {
@@ -50,12 +51,13 @@ class Session {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   hetcomm_context_t* context() const { return context_; }
-  // Returns the device called |name|, or the first one of the kind |name|. "host":
-  // HETCOMM_DEVICE_HOST. Ends the process if there is none.
+  // Returns the device called |name|, or the first one of the kind |name|, or HETCOMM_DEVICE_HOST
+  // for "host". Ends the process if there is no such device.
   int32_t find_device(const std::string& name) const;
 
-  // Creates a communicator, which the caller owns. Collective. |transport| "auto": every usable
-  // one. |timeout_ns| limits the wait for the other ranks; 0: the library's default.
+  // Creates a communicator, which the caller owns. Collective. With |transport| "auto" it may use
+  // every usable transport. |timeout_ns| limits the wait for the other ranks. 0 is the library's
+  // default.
   hetcomm_communicator_t* create_communicator(const std::string& name, const std::string& transport,
                                               uint64_t timeout_ns = 0);
   void destroy_communicator(hetcomm_communicator_t* communicator);
@@ -63,7 +65,7 @@ class Session {
  private:
   void start_bootstrap(Launcher launcher, int number);
 
-  std::vector<std::string> devices_;  // device 1 and later
+  std::vector<std::string> devices_;  // the context's devices from 1 on
   hetcomm_context_t* context_ = nullptr;
   hetcomm_bootstrap_t* bootstrap_ = nullptr;
   int rank_ = 0;

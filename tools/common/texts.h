@@ -7,11 +7,11 @@
 
 namespace tools {
 
-// Both functions block. A failure ends the process.
+// send_text() and receive_text() block. A failure ends the process.
 void send_text(hetcomm_communicator_t* communicator, int rank, std::string text);
 std::string receive_text(hetcomm_communicator_t* communicator, int rank);
 
-// Returns the label of this rank's host: HETCOMM_HOST_LABEL, else the host name.
+// Returns the label of this rank's host: HETCOMM_HOST_LABEL, or the host name if that is not set.
 std::string own_host_label();
 
 }  // namespace tools

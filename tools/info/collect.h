@@ -13,7 +13,8 @@ struct Sections {
   bool variables = false;
   bool devices = false;
   bool transports = false;
-  // No section was requested: prints the default page, or everything as JSON.
+  // Returns whether no section was requested. The output is then the default page, or everything as
+  // JSON.
   bool all() const { return !variables && !devices && !transports; }
 };
 
@@ -52,7 +53,8 @@ struct Report {
 void collect_library(Report& report);
 // Returns the variables without their current values. Needs no context.
 std::vector<VariableRow> describe_variables();
-// Collects everything else. If a call fails, prints the reason on standard error and returns false.
+// Collects variables, devices and transports. If a call fails, prints the reason on standard error
+// and returns false.
 bool collect_machine(hetcomm_context_t* context, Report& report);
 
 }  // namespace hetcomm_info

@@ -18,7 +18,7 @@
 namespace hetcomm_info {
 namespace {
 
-// Longer than the sum of the ranks' deadlines.
+// Limit on the time without output of the ranks. It is longer than the sum of their deadlines.
 constexpr double kSilenceSeconds = 180;
 constexpr uint64_t kPatienceNs = UINT64_C(30'000'000'000);
 
@@ -50,8 +50,8 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Calls |write|(capacity, text, size) until the text fits. The text may grow between two calls,
-// when a connection is made.
+// Calls |write|(capacity, text, size) until the text fits. The text may grow between two calls if a
+// connection is made.
 template <typename Write>
 hetcomm_status_t read_text(Write&& write, std::string* out_text) {
   size_t size = 0;
@@ -188,7 +188,7 @@ bool receive_view(hetcomm_communicator_t* communicator, int32_t rank,
   return !out_view->is_discarded();
 }
 
-// Rank 0 prints the views of all ranks in their order. The others send it their views.
+// Prints the views of all ranks in their order, on rank 0. Other ranks send it their views.
 bool print_views(hetcomm_communicator_t* communicator, const View& view, bool json) {
   if (view.rank != 0) return send_view(communicator, view, json);
   bool ok = true;
@@ -214,8 +214,8 @@ bool print_views(hetcomm_communicator_t* communicator, const View& view, bool js
 
 // --- one rank of a job
 
-// Joins the job of this rank. If the tool's MPI module is missing, mpirun's variables still give
-// rank and size.
+// Makes the bootstrap of this rank's job. If the tool's MPI module is missing, mpirun's variables
+// still give rank and size.
 std::string find_job(tools::Launcher launcher, hetcomm_context_t* context,
                      hetcomm_bootstrap_t** out_bootstrap) {
   std::string failure = tools::create_bootstrap(launcher, context, out_bootstrap);
@@ -225,7 +225,7 @@ std::string find_job(tools::Launcher launcher, hetcomm_context_t* context,
   return found ? "" : failure;
 }
 
-// Whether the context has |device|. Prints an error if it does not.
+// Returns whether the context has |device|. Prints an error if it does not.
 bool has_device(hetcomm_context_t* context, int32_t device) {
   int32_t count = 0;
   const hetcomm_status_t status = hetcomm_device_count(context, &count);
@@ -268,7 +268,7 @@ int join(tools::Launcher launcher, const Question& question) {
     return kFailure;
   }
   if (peer.has_value() && *peer >= view.size) {
-    // All ranks received the same question, so only one of them answers.
+    // All ranks have the same command line, so only rank 0 prints the error.
     if (view.rank == 0) {
       std::fprintf(stderr, "hetcomm_info: there is no rank %d: this job has ranks 0 to %d\n", *peer,
                    view.size - 1);
@@ -293,7 +293,7 @@ int launch(const Question& question) {
                  *peer);
     return kUsage;
   }
-  // This process reports an error in the environment once, so that not every rank does.
+  // Finds an error in the environment here, so that it is printed once and not by every rank.
   const Context context = create_context();
   if (context == nullptr) return kFailure;
   if (!has_device(context.get(), question.device)) return kUsage;
@@ -319,7 +319,7 @@ int explain(const Question& question) {
   const tools::Launcher launcher = tools::detect_launcher();
   if (launcher == tools::Launcher::kNone) return launch(question);
   const int status = join(launcher, question);
-  // Ending MPI waits for all ranks. After a failure the launcher ends them.
+  // mpi_finish() waits for all ranks. After a failure it is left out, and the launcher ends them.
   if (status != kFailure) tools::mpi_finish();
   return status;
 }

@@ -1,4 +1,4 @@
-// `hetcomm_info explain`: shows the path from here to another rank, and the reasons for it.
+// The command `explain`: shows the path from each rank to other ranks, and the reasons for it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace hetcomm_info {
 
 struct Question {
-  std::optional<int32_t> peer;  // none: all other ranks
+  std::optional<int32_t> peer;  // the rank to reach; none: all other ranks
   int32_t device = 0;           // device whose data is sent, as an index of the context's devices
   bool json = false;
 };

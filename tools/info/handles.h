@@ -1,4 +1,4 @@
-// Owners of the library's handles. They report this tool's failed calls in a uniform format.
+// Owns the library's handles, and reports failed calls in one format.
 #pragma once
 
 #include <cstdio>
@@ -19,7 +19,7 @@ inline void report_failure(const char* what, hetcomm_status_t status) {
                hetcomm_last_error());
 }
 
-// A failed goodbye is only reported: the goodbye was sent nevertheless.
+// Destroys a handle. A failure is printed and changes no exit status.
 struct Destroy {
   void operator()(hetcomm_context_t* context) const {
     const hetcomm_status_t status = hetcomm_context_destroy(context);
@@ -36,7 +36,8 @@ using Context = std::unique_ptr<hetcomm_context_t, Destroy>;
 using Bootstrap = std::unique_ptr<hetcomm_bootstrap_t, Destroy>;
 using Communicator = std::unique_ptr<hetcomm_communicator_t, Destroy>;
 
-// Returns null, and prints a line on standard error, if the environment or |settings| are rejected.
+// Creates a context. If the library rejects the environment or |settings|, prints the reason on
+// standard error and returns null.
 inline Context create_context(const char* settings = nullptr) {
   hetcomm_context_t* context = nullptr;
   hetcomm_context_options_t options{};

@@ -1,4 +1,4 @@
-// Prints the manual page.
+// Makes the text of the manual page.
 #pragma once
 
 #include <string>

@@ -57,7 +57,7 @@ std::string unknown_word(const std::string& word) {
                      hetcomm::present::did_you_mean(word, known));
 }
 
-// Returns the exit status if the command line is wrong, else nothing.
+// Parses the command line. If it is wrong, prints an error and returns the exit status.
 std::optional<int> parse(int argc, char** argv, Options& options) {
   CLI::App app;
   app.set_help_flag();  // help.cc prints the manual page

@@ -19,21 +19,21 @@ namespace {
 constexpr const char* kPlugins = "HETCOMM_DEVICE_PLUGINS";
 constexpr const char* kDevices = "HETCOMM_DEVICES";
 constexpr unsigned kMaxSeconds = 60;
-constexpr int kCameBack = 113;  // exit status if no plug-in ended the process
+constexpr int kCameBack = 113;  // the child's exit status if no plug-in has ended it
 
-// Returns the variable's value, except in a program with more rights than its caller, which must
-// load nothing that the caller names.
+// Returns the variable's value, or "" in a program with more rights than its caller. Such a program
+// must load nothing that the caller names.
 std::string value_of(const char* variable) {
   const char* const value = secure_getenv(variable);
   return value != nullptr ? value : "";
 }
 
-// Describes how a process ends while it makes a context with these settings, or returns "" if it
-// survives.
+// Makes a context with these settings in a child process. Returns how the child has ended while it
+// did that, or "" if it survived.
 std::string end_of(const std::string& plugins, const std::string& devices) {
   std::fflush(nullptr);
   const pid_t child = fork();
-  if (child < 0) return "";  // trial impossible
+  if (child < 0) return "";  // no trial is possible
   if (child == 0) {
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
@@ -79,7 +79,7 @@ bool probe_plugins() {
     well = false;
   }
   if (!well) {
-    // The kinds of the removed plug-ins may be missing now.
+    // HETCOMM_DEVICES goes too, since it may name kinds of the plug-ins.
     std::fprintf(stderr, "hetcomm_info: what follows is without %s and %s\n", kPlugins, kDevices);
     unsetenv(kPlugins);
     unsetenv(kDevices);

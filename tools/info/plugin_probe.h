@@ -3,10 +3,9 @@
 
 namespace hetcomm_info {
 
-// Tries the plug-ins and devices that HETCOMM_DEVICE_PLUGINS and HETCOMM_DEVICES name. An entry
-// that ends its process is reported on standard error and removed from the environment, so that the
-// rest can be shown. Returns false if an entry was removed. Must be called with one thread and
-// without a context.
+// Tries the plug-ins and devices that HETCOMM_DEVICE_PLUGINS and HETCOMM_DEVICES name. If one ends
+// its process, reports that on standard error, removes both variables from the environment, so that
+// the rest can be shown, and returns false. Must be called with one thread and without a context.
 bool probe_plugins();
 
 }  // namespace hetcomm_info

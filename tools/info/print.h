@@ -1,4 +1,4 @@
-// Prints text for people and JSON for programs.
+// Formats a report as text for people and as JSON for programs.
 #pragma once
 
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace hetcomm_info {
 
-// Returns the width of the terminal on standard output in columns, or 100.
+// Returns the columns of the terminal on standard output, or 100 if there is none or it is narrow.
 size_t output_width();
 
 // Splits |text| into lines of at most |width| columns, at spaces if possible.
 std::vector<std::string> wrap(std::string_view text, size_t width);
 
-// Formats rows as aligned columns, each line indented by two. The last column takes the rest of
-// |width| and is wrapped. The others are as wide as their contents, but wrapped at 24 columns.
+// Formats rows as aligned columns, each line indented by two. The first column is as wide as its
+// contents. The others are wrapped: the last one at the rest of |width|, those between at 24.
 std::string table(const std::vector<std::vector<std::string>>& rows, size_t width);
 
-// Returns one page with transports first and only variables with non-default values, or the
-// requested sections.
+// Returns the requested sections. Without any, returns one page that shows transports first, and
+// only those variables that are not at their default.
 std::string as_text(const Report& report, const Sections& sections, size_t width);
-// Returns everything, or the requested sections, as JSON.
+// Returns the requested sections as JSON, or all sections if none is requested.
 std::string as_json(const Report& report, const Sections& sections);
 
 }  // namespace hetcomm_info

@@ -30,11 +30,12 @@ std::string read_file(const std::string& name) {
   return text.str();
 }
 
-// Returns the links of |ranks| ranks, which fill one host of the model after the other.
+// Reads the link model and places |ranks| ranks on its hosts, one host after the other. Returns
+// both as the member "links" of a question.
 Json links_of(const ReshardQuestion& question, uint64_t ranks) {
   const std::string& name = question.model;
   const std::string text = read_file(name);
-  constexpr int kMaxNesting = 16;  // deeper brackets are no link model, and cost memory
+  constexpr int kMaxNesting = 16;  // no link model has deeper brackets, which cost memory
   Json model =
       present::nests_deeper_than(kMaxNesting, text) ? Json() : Json::parse(text, nullptr, false);
   std::vector<std::string> labels;

@@ -12,7 +12,7 @@ struct ReshardQuestion {
       layouts;  // source and destination, as words of tools/common/reshard_cases.h
   std::vector<uint64_t> shape = {16, 16, 65536};
   std::string strategy = "auto";
-  std::string model;        // a file with a link model; "": the links are unknown
+  std::string model;        // path of a link model; "": the links are unknown
   int ranks_per_host = 1;   // ranks fill the hosts of the model in its order
   bool same_ranks = false;  // both sides begin with rank 0
 };

@@ -34,8 +34,8 @@ std::string topology_of(hetcomm_context_t* context) {
   return text;
 }
 
-// Returns the context's device for the rank with index |local| on the host, or host memory if there
-// is no other. Sets |*address| to the device's PCI address if it has one.
+// Returns the context's device for the rank with index |local| on the host, or host memory if the
+// context has no other device. Sets |*address| to the device's PCI address if it has one.
 int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address) {
   int32_t count = 0;
   require(hetcomm_device_count(context, &count), "counting devices");
@@ -78,7 +78,8 @@ Choice decode_choice(const Json& json) {
   return choice;
 }
 
-// Sends |mine| to rank 0, which calls |answer|(all) and sends each rank its text.
+// Sends |mine| to rank 0, which calls |answer| with all ranks' values and sends each rank its
+// element of the result. Returns this rank's element.
 template <typename Answer>
 Json ask_first_rank(const Session& session, hetcomm_communicator_t* communicator, const Json& mine,
                     Answer&& answer) {
@@ -103,7 +104,7 @@ std::vector<std::string> texts_of(const std::vector<Json>& all, const char* memb
   return texts;
 }
 
-// One communicator for each configuration, and the measurements over them.
+// Has a communicator for each of the three configurations, and measures over them in turn.
 class Ways {
  public:
   Ways(Launcher launcher, const AffinityOptions& options, const Choice& choice, int32_t device)
@@ -128,7 +129,8 @@ class Ways {
     }
   }
 
-  // Returns [way][rate of each round] of the data that this rank has received.
+  // Returns a list for each configuration, of the rates at which this rank has received, one for
+  // each round.
   Json measure(const std::vector<RankPair>& pairs, const AffinityOptions& options,
                const std::function<void(const std::string&)>& progress) {
     const int own = sessions_[0]->rank();

@@ -17,8 +17,8 @@
 namespace tools {
 
 struct AffinityOptions {
-  std::string progress;            // "caller", "thread"; "": HETCOMM_PROGRESS
-  std::string transport = "auto";  // "auto": every usable one
+  std::string progress;            // "caller", "thread"; "": as HETCOMM_PROGRESS says
+  std::string transport = "auto";  // "auto": every usable transport
   double seconds = 0.5;            // duration of one round of transfers
   int rounds = 5;                  // rounds per configuration; results are medians
 };

@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns the index of the class of distance, nearest first.
+// Returns the class of |distance| as a number. The nearest class is 0, and unknown ones are
+// farthest.
 size_t class_of(const std::string& distance) {
   constexpr const char* kClasses[] = {"switch", "root complex", "NUMA node"};
   const auto* const found = std::find(std::begin(kClasses), std::end(kClasses), distance);

@@ -26,9 +26,9 @@ std::string value_of(const char* name) {
 
 // --- rounds ----------------------------------------------------------------------------------
 
-// One round, equal on all ranks: pairs of ranks, and whether latency or rate is measured.
+// One round of measurements. All ranks have the same rounds.
 struct Round {
-  bool latency = false;
+  bool latency = false;  // measure latencies; otherwise rates
   double seconds = 0;
   std::vector<RankPair> pairs;
   std::vector<double> values;  // one per pair: nanoseconds, or bytes per second
@@ -58,7 +58,7 @@ std::vector<Round> decode(const Json& json) {
   return rounds;
 }
 
-// Returns this rank's measurements in |round|: [index of the pair, value].
+// Runs this rank's part of |round|. Returns its measurements, each as [index of the pair, value].
 Json run_round(hetcomm_communicator_t* communicator, int own, const Round& round) {
   Json measured = Json::array();
   const auto index_of = [&](RankPair pair) {
@@ -102,8 +102,8 @@ struct Host {
   int second = -1;  // another rank on the host, or -1
 };
 
-// Groups the ranks by host. Contradictory labels end the process, since their model would be
-// useless.
+// Groups the ranks by host. Ends the process if their labels contradict each other, since the model
+// would be useless.
 std::vector<Host> hosts_of(const std::vector<std::pair<std::string, std::string>>& ranks) {
   std::vector<Host> hosts;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -168,8 +168,8 @@ class Survey {
     return {from.first, pair.first == pair.second ? from.second : host(pair.second).first};
   }
 
-  // Returns the hosts with two ranks, to measure transfers within each host: one at a time, or all
-  // at once if there are many.
+  // Returns rounds of transfers inside the hosts that have two ranks: one round for each host, or
+  // one for all of them if there are many hosts.
   std::vector<HostRound> insides() const {
     HostRound all;
     for (int i = 0; i < count(); ++i) {
@@ -182,7 +182,7 @@ class Survey {
   }
 
   std::vector<Round> measure(const char* what, std::vector<Round> rounds) {
-    if (rounds.empty()) return rounds;  // an empty plan marks the end
+    if (rounds.empty()) return rounds;  // an empty plan would end answer_survey()
     const std::string plan = encode(rounds).dump();
     for (int rank = 1; rank < ranks_; ++rank) send_text(communicator_, rank, plan);
     std::vector<Json> all = {run_rounds(communicator_, 0, rounds, [&](size_t i) {
@@ -229,7 +229,7 @@ class Survey {
   }
 
   std::vector<Round> transfer_rounds(const std::vector<HostRound>& pairs) const {
-    // A sender needs some round trips before its messages are long enough.
+    // Adds time for the round trips that a sender needs until its messages are long enough.
     const double seconds = options_.seconds + 40e-9 * static_cast<double>(most_latency_ns_);
     std::vector<Round> rounds;
     for (const HostRound& round : pairs) {
@@ -293,9 +293,9 @@ class Survey {
     return out;
   }
 
-  // Returns the declared clusters, or else those that the library infers from the measurements so
-  // far. A sample of pairs may lack a pair of two declared clusters, so the library may not be able
-  // to make a model yet.
+  // Returns the number of each host's cluster. Declared clusters are taken as they are: the library
+  // may not be able to make a model yet, since a sample of pairs may lack a pair of two clusters.
+  // If none are declared, the library infers the clusters from the measurements so far.
   std::vector<int> clusters() const {
     if (!hosts_.front().cluster.empty()) return declared_clusters();
     const Json model = Json::parse(infer_links(document().dump(), HETCOMM_PLAN_JSON));
@@ -397,10 +397,9 @@ class Survey {
   Json rounds_ = Json::array();
 };
 
-// Carries out the plans of rank 0 on another rank.
+// Carries out the plans of rank 0 on another rank, until an empty plan arrives.
 void answer_survey(hetcomm_communicator_t* communicator, int own) {
   send_text(communicator, 0, Json::array({own_host_label(), value_of("HETCOMM_CLUSTER")}).dump());
-  // An empty plan is the last one.
   for (;;) {
     const std::vector<Round> rounds = decode(Json::parse(receive_text(communicator, 0)));
     if (rounds.empty()) return;

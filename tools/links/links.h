@@ -17,16 +17,16 @@
 namespace tools {
 
 struct LinksOptions {
-  std::string progress;            // "caller", "thread"; "": HETCOMM_PROGRESS
-  std::string transport = "auto";  // "auto": every usable one
+  std::string progress;            // "caller", "thread"; "": as HETCOMM_PROGRESS says
+  std::string transport = "auto";  // "auto": every usable transport
   double seconds = 0.4;            // duration of one round of transfers
-  size_t check = 0;                // further rounds, which are compared with the model
+  size_t check = 0;                // number of further rounds that are compared with the model
   uint32_t seed = 0;               // seed for the choice of further rounds
 };
 
-// The measurements on rank 0. Empty on other ranks.
+// The result on rank 0. It is empty on other ranks.
 struct LinksResult {
-  std::string measurements;        // JSON
+  std::string measurements;        // JSON, for infer_links()
   std::vector<std::string> notes;  // human-readable: what was measured, and how
   // One line for each transfer of the further rounds, with the model's prediction.
   std::vector<std::string> comparison;
@@ -38,7 +38,8 @@ struct LinksResult {
 LinksResult measure_links(Launcher launcher, const LinksOptions& options,
                           const std::function<void(const std::string&)>& progress);
 
-// Returns the model of |measurements| in a form of HETCOMM_PLAN_*.
+// Returns the link model that the library infers from |measurements|. |form| is one of
+// HETCOMM_PLAN_*. Ends the process on failure.
 std::string infer_links(const std::string& measurements, int32_t form);
 
 }  // namespace tools

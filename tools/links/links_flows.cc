@@ -56,7 +56,8 @@ class MessageSize {
 };
 
 // Measures the rate in the second half of the time. All transfers of a round use the same time, so
-// that their sum is the load of a shared link. Bytes between two arrivals are spread evenly.
+// that their sum is the load of a shared link. A message counts as spread evenly over the time
+// since the message before.
 class Arrivals {
  public:
   Arrivals(int64_t started_ns, int64_t duration_ns)
@@ -80,7 +81,7 @@ class Arrivals {
   double bytes_ = 0;
 };
 
-// Memory of a rank's device.
+// A buffer in memory of a rank's device or of the host.
 class FlowBuffer {
  public:
   FlowBuffer() = default;
@@ -111,8 +112,8 @@ class FlowBuffer {
   uint64_t size_ = 0;
 };
 
-// The owner of a request. A sender's slot sends data, then a message of one byte, which ends the
-// transfer.
+// The place of one message in flight. A sender's slot sends data. Its last message has one byte and
+// tells a slot of the receiver that the transfer has ended.
 struct Slot {
   hetcomm_request_t* request = nullptr;
   size_t sender = SIZE_MAX;    // index of the sender; SIZE_MAX: the slot receives
@@ -159,7 +160,7 @@ class FlowRunner {
     MessageSize size;
   };
 
-  // Returns the largest message size, the same on all ranks in a round.
+  // Returns the largest message size of the round. All ranks compute the same one.
   static uint64_t most_bytes(const std::vector<RankPair>& pairs) {
     uint64_t bytes = kMaxBytes;
     for (const auto& [from, to] : pairs) {
@@ -205,7 +206,8 @@ class FlowRunner {
             "sending");
   }
 
-  // Waits for a slot. The first slot to be checked rotates, so that none is always served first.
+  // Waits until the request of a slot completes. Each call checks the slots from another one on, so
+  // that none is always served first.
   Slot& wait() {
     const size_t count = slots_.size();
     first_ = (first_ + 1) % count;
@@ -281,7 +283,7 @@ uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pai
   constexpr size_t kMin = 8;
   constexpr size_t kWarmUp = 3;
   constexpr int64_t kEnoughNs = 200'000'000;
-  // The word indicates whether another message follows.
+  // The word that is exchanged says whether another round trip follows.
   uint64_t more = 1;
   if (own == pair.second) {
     while (more != 0) {

@@ -1,5 +1,5 @@
-// Simultaneous transfers between ranks, and the round-trip time of a message: one rank's part of a
-// round of hetcomm_bench links or affinity.
+// Runs one rank's part of a round of hetcomm_bench links or affinity: measures simultaneous
+// transfers between ranks, or the round-trip time of a message.
 #pragma once
 
 #include <cstdint>

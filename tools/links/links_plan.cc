@@ -21,7 +21,8 @@ std::vector<std::vector<int>> clusters_of(const std::vector<int>& cluster_of) {
   return clusters;
 }
 
-// Pairs all of |from| with all of |to| if this gives at most |most| pairs, else one with one.
+// Pairs all of |from| with all of |to| if this gives at most |most| pairs. Otherwise pairs one host
+// with one, at most |most| times.
 HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, size_t most) {
   HostRound round;
   if (from.size() * to.size() <= most) {
@@ -74,8 +75,8 @@ void add_groups(const std::vector<int>& hosts, std::vector<std::vector<int>>& gr
   }
 }
 
-// Does the same as add_fans(), but the number of rounds does not grow with the hosts. Hosts form
-// groups within the clusters, and one host of each group has its turn in a round.
+// Adds rounds as add_fans() does, but their number does not grow with the hosts. Hosts form groups
+// within the clusters, and one host of each group has its turn in a round.
 void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
                         std::vector<HostRound>& rounds) {
   std::vector<std::vector<int>> groups;
@@ -96,7 +97,7 @@ void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
 }
 
 // Returns hosts from all clusters but |own|: the first of each, then the second of each and so on,
-// until there are |wanted|.
+// until there are at least |wanted|.
 std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
                                 const std::vector<int>& own, size_t wanted) {
   std::vector<int> others;
@@ -131,8 +132,8 @@ std::vector<HostRound> circle(int count) {
   return rounds;
 }
 
-// Measures one pair of hosts of each two clusters, and of each cluster. Disjoint pairs are measured
-// at the same time.
+// Adds rounds with one pair of hosts of each two clusters, and one pair inside each cluster.
+// Disjoint pairs share a round.
 void add_sampled_clusters(const std::vector<std::vector<int>>& clusters,
                           std::vector<HostRound>& rounds) {
   for (const HostRound& pairs : circle(static_cast<int>(clusters.size()))) {
@@ -166,7 +167,7 @@ std::vector<int> sampled_distances(int hosts) {
 std::vector<HostRound> tournament(int hosts) {
   std::vector<HostRound> rounds;
   if (hosts > kMaxTournament) {
-    // For each distance, pairs that begin at an even multiple of it come first.
+    // Splits the pairs of each distance into two rounds, in which no host occurs twice.
     for (const int distance : sampled_distances(hosts)) {
       for (const int parity : {0, 1}) {
         HostRound round;
@@ -219,7 +220,8 @@ std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of) {
   }
   if (clusters.size() < 3) return rounds;
   for (const std::vector<int>& cluster : clusters) {
-    // Enough hosts to fill the cluster's uplink: their own NICs must not limit it.
+    // Takes enough hosts to fill the cluster's uplink, so that the other hosts' NICs do not limit
+    // it.
     const std::vector<int> others =
         some_of_others(clusters, cluster, std::min(cluster.size(), kMaxAcross));
     const HostRound round = crossing(cluster, others, kMaxAcross);
@@ -244,7 +246,7 @@ std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed) {
       const int to = draw(hosts);
       if (from == to) continue;
       const bool there = std::find(round.begin(), round.end(), HostPair(from, to)) != round.end();
-      // Two hosts have only two pairs.
+      // Few hosts have fewer pairs than the round wants: two hosts have only two.
       if (there && static_cast<int>(round.size()) >= hosts * (hosts - 1)) break;
       if (!there) round.emplace_back(from, to);
     }

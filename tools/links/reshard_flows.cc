@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kMessageUs = 5;  // processor time of the sender
+constexpr double kMessageUs = 5;  // processor time of the sender for one message
 constexpr double kNearlyNothing = 1e-6;
 
 // The placement of ranks, and the resources that bytes cross between them.
@@ -34,7 +34,8 @@ class Network {
   }
   int hosts() const { return hosts_; }
   int hosts_of_cluster() const { return hosts_of_cluster_; }
-  // Resources: out and in of each host, its memory, and the trunk in two directions.
+  // Returns the numbers of the resources between two ranks. First come the NIC of each host, out
+  // and in, then the memory of each host, then the two directions of the trunk.
   std::vector<int> path(int from, int to) const {
     const int sender = host(from);
     const int receiver = host(to);
@@ -68,7 +69,7 @@ struct Track {
   int to;
   double slice_bytes;
   std::vector<int> path;
-  int next = 0;     // slice
+  int next = 0;     // the slice to send next
   double left = 0;  // remaining bytes of the slice
   double starts_us = kNever;
   bool moves = false;
@@ -93,7 +94,7 @@ class Simulation {
       }
       ++stage;
     }
-    // hetcomm makes the same number of slices.
+    // Computes the number of slices that hetcomm would make.
     const double whole = static_cast<double>(scenario.bytes);
     const double least = 262144.0 * scenario.ranks;
     slices_ = stage == 1 ? static_cast<int>(std::max(1.0, whole / (64 * least)))
@@ -139,8 +140,8 @@ class Simulation {
   }
 
  private:
-  // Offers the next message of |track|, which starts when its data has arrived and the sender is
-  // free.
+  // Schedules the next message of |track| if its data has arrived. The message starts when the
+  // sender is free.
   void offer(Track& track) {
     if (track.moves || track.next == slices_ || track.starts_us != kNever) return;
     if (track.stage > 0) {
@@ -163,8 +164,8 @@ class Simulation {
     ++track.next;
     offer(track);
   }
-  // Computes max-min fair shares: the resource with the least for each of its flows is shared out
-  // first.
+  // Computes the max-min fair rates of all flows. The resource with the lowest rate per flow is
+  // shared out first.
   void share() {
     std::vector<double> left(static_cast<size_t>(network_.resources()));
     std::vector<int> flows(left.size(), 0);
@@ -204,7 +205,7 @@ class Simulation {
   std::vector<Track> tracks_;
   double now_us_ = 0;
   std::map<int, double> free_us_;                     // when a rank can send again
-  std::map<std::tuple<int, int, int>, int> awaited_;  // messages, by slice, stage and receiver
+  std::map<std::tuple<int, int, int>, int> awaited_;  // messages to come, by slice, stage, receiver
   std::multimap<double, std::tuple<int, int, int>> arrivals_;  // slice, stage and receiver, by time
 };
 

@@ -1,6 +1,6 @@
 // Simulates the duration of a resharding plan on a link model. Every message is a flow. Flows that
-// share a link share its rate max-min fairly. A rank forwards a slice once all of it has arrived
-// there. The simulation does not use hetcomm's forecasts.
+// share a link share its rate max-min fairly. A rank forwards a slice once all of it has arrived at
+// the rank. The simulation does not use hetcomm's forecasts.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct Scenario {
 // tensors.
 std::vector<Scenario> scenarios(int ranks, uint64_t bytes);
 
-// Returns the plan as JSON, or "" with the reason in |*refused|. Throws std::runtime_error.
+// Returns the plan as JSON. If the library does not support the case, returns "" and sets
+// |*refused| to the reason. Throws std::runtime_error on any other failure.
 std::string draft(const Scenario& scenario, const LayoutHandle& source,
                   const LayoutHandle& destination, const std::string& strategy,
                   std::string* refused);

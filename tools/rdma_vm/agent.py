@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Starts commands in the second guest of a pair, for on-host, over the control network.
 
-  agent.py serve                 in the second guest: one connection, one command
-  agent.py wait                  in the first: until the second one serves
+  agent.py serve                 in the second guest: runs one command for each connection
+  agent.py wait                  in the first guest: waits until the second one serves
   agent.py call NAME=VALUE... -- COMMAND...
-                                 run COMMAND there, in the same folder and environment
+                                 in the first guest: runs COMMAND in the second one, in the same folder
+                                 and environment
 
-A request is one line of JSON; the answer is a sequence of frames: kind (1 output, 2 error output,
-0 exit status), length, content. When the connection ends, the command is killed.
+A request is one line of JSON. The server sends back a sequence of frames. A frame has a kind (1 output,
+2 error output, 0 exit status), a length and the content. When the connection ends, the server kills
+the command.
 """
 
 import json
@@ -30,7 +32,7 @@ def handle(connection):
         request = json.loads(incoming.readline())
         if not request["command"]:
             return
-        # Not the control network but the guest's own.
+        # Runs the command in the guest's own network, since this process is in the control network.
         command = ["nsenter", "--net=/proc/1/ns/net", *request["command"]]
         process = subprocess.Popen(
             command, cwd=request["folder"], env=request["environment"], stdin=subprocess.DEVNULL,
@@ -50,7 +52,8 @@ def relay(process, connection):
         selector.register(process.stderr, selectors.EVENT_READ, 2)
         selector.register(connection, selectors.EVENT_READ, 0)
         while len(selector.get_map()) > 1:
-            # What the command left running may keep its output open: its end is what counts.
+            # A process that the command has left running may keep the output open, so the loop ends when
+            # the command itself has ended.
             ready = selector.select(0.2)
             if not ready and process.poll() is not None:
                 break
@@ -97,7 +100,7 @@ def request(command, environment):
 
 
 def wait():
-    while True:  # ends with the machine, which has a limit on its boot
+    while True:  # if nothing serves, the limit on the machine's boot ends this
         try:
             request([], {}).close()
             return 0

@@ -8,10 +8,10 @@
 namespace hetcomm::topology {
 namespace {
 
-// The smallest factor of a jump between clusters.
+// The least factor between two successive shares that makes a jump.
 constexpr uint64_t kJump = 2;
 
-// Sets of hosts that can be joined.
+// Disjoint sets of hosts (union-find). A set is represented by its lowest host.
 class Sets {
  public:
   explicit Sets(size_t count) : parent_(count) {
@@ -21,7 +21,7 @@ class Sets {
     while (parent_[member] != member) member = parent_[member] = parent_[parent_[member]];
     return member;
   }
-  // Joins two sets, which the lower number then represents.
+  // Joins the sets that contain the two hosts.
   void join(size_t one, size_t other) {
     one = find(one);
     other = find(other);
@@ -38,8 +38,8 @@ struct PairShare {
   size_t other;
 };
 
-// Joins hosts whose pairs have at least |least|. Returns an empty list if a known pair within a
-// cluster has less than |least|.
+// Joins the hosts of each pair whose share is at least |least|. Returns the cluster of each host,
+// or an empty list if a known pair within a cluster has a lower share.
 std::vector<int> joined_at(size_t hosts, const std::vector<PairShare>& pairs, uint32_t least) {
   Sets sets(hosts);
   for (const PairShare& pair : pairs) {
@@ -83,7 +83,7 @@ std::vector<int> find_clusters(size_t hosts, const PairShares& shares) {
   for (size_t i = 1; i < pairs.size(); ++i) {
     const uint64_t high = pairs[i - 1].share;
     const uint64_t low = pairs[i].share;
-    // Later jumps leave fewer clusters.
+    // A later jump replaces an equal one, since it leaves fewer clusters.
     if (high < kJump * low || high * best_low < best_high * low) continue;
     std::vector<int> clusters = joined_at(hosts, pairs, pairs[i - 1].share);
     if (clusters.empty() || count_of(clusters) < 2) continue;

@@ -19,12 +19,13 @@ using Transfers = std::vector<MeasuredTransfer>;
 
 bool leaves_host(const MeasuredTransfer& transfer) { return transfer.from != transfer.to; }
 
-// Returns |part| of |whole|, both up to kMaxBytesPerS, in parts per million.
+// Returns |part| in parts per million of |whole|, at most a million. Both arguments are at most
+// kMaxBytesPerS.
 uint64_t share_of(uint64_t part, uint64_t whole) {
   return std::min<uint64_t>(part * 1000 / std::max<uint64_t>(whole / 1000, 1), kMillion);
 }
 
-// Whether |seen| is less than |expected| by more than noise: under 93 %.
+// Returns whether |seen| is below 93 % of |expected|. Noise makes a smaller difference.
 bool is_clearly_less(uint64_t seen, uint64_t expected) {
   return share_of(seen, expected) < 930'000;
 }
@@ -34,15 +35,15 @@ uint64_t median_of(std::vector<uint64_t> values) {
   return values[(values.size() - 1) / 2];
 }
 
-// Returns the capacity that carried |totals|: the mean of those within 5 % of the greatest. The
-// greatest alone would have the most noise.
+// Estimates a resource's capacity from the total rates that crossed it: the mean of the totals
+// within 5 % of the greatest one. The greatest total alone would include the most noise.
 uint64_t capacity_of(const std::vector<uint64_t>& totals) {
   const uint64_t most = *std::max_element(totals.begin(), totals.end());
   uint64_t sum = 0;
   uint64_t count = 0;
   for (const uint64_t total : totals) {
     if (total < most - most / 20) continue;
-    sum += total / 1000;  // avoids overflow of the sum
+    sum += total / 1000;  // the division avoids overflow
     ++count;
   }
   return std::clamp<uint64_t>(sum / count * 1000 + (count == 1 ? most % 1000 : 0), 1,
@@ -51,7 +52,8 @@ uint64_t capacity_of(const std::vector<uint64_t>& totals) {
 
 using Crosses = std::function<bool(const MeasuredTransfer&)>;
 
-// Returns the total rate across a resource in each round in which anything crosses it.
+// Returns the total rate across a resource, for each round in which a transfer crosses it.
+// |crosses| says which transfers do.
 std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Crosses& crosses) {
   std::vector<uint64_t> totals;
   for (const Transfers& round : rounds) {
@@ -64,7 +66,8 @@ std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Cros
   return totals;
 }
 
-// The rates at which each host can send and receive, from all rounds. 0: nothing was measured.
+// The rates at which each host can send, receive, and move data inside itself, estimated from all
+// rounds. 0: not measured.
 struct HostRates {
   explicit HostRates(const LinkMeasurements& measured)
       : out(measured.hosts.size()), in(measured.hosts.size()), inside(measured.hosts.size()) {
@@ -196,7 +199,7 @@ class Inference {
 
   Status add_path(int from, int to) {
     std::vector<uint64_t> alone;
-    uint64_t own = 0;  // the highest rate that the hosts of one of these transfers support
+    uint64_t own = 0;  // the highest rate that the NICs of one of these host pairs allow
     for (const Transfers& round : measured_.rounds) {
       if (round.size() != 1 || !crosses(round[0], from, to)) continue;
       alone.push_back(round[0].bytes_per_s);
@@ -204,8 +207,8 @@ class Inference {
     }
     const std::vector<uint64_t> totals = totals_of(
         measured_.rounds, [&](const MeasuredTransfer& each) { return crosses(each, from, to); });
-    // A sample of pairs need not include every pair of clusters that were found. An unknown path
-    // limits nothing.
+    // The measured pairs of hosts need not include every pair of inferred clusters. A path that was
+    // not measured limits nothing.
     if (totals.empty() && measured_.clusters.empty()) {
       model_.path(from, to) = {
           .exists = true, .latency_ns = 0, .resources = {}, .single_bytes_per_s = 0};
@@ -222,7 +225,8 @@ class Inference {
     const std::vector<uint64_t> latencies = latencies_of(
         [&](int a, int b) { return a != b && cluster_of(a) == from && cluster_of(b) == to; });
     if (!latencies.empty()) path.latency_ns = median_of(latencies);
-    // A trunk suffices if no concurrent transfers reached more than one alone.
+    // A limit on single transfers is needed only if several transfers together got more. Otherwise
+    // a trunk describes the path.
     if (alone.empty()) return {};
     const uint64_t single = capacity_of(alone);
     if (is_clearly_less(single, own) && is_clearly_less(single, capacity_of(totals))) {
@@ -231,7 +235,7 @@ class Inference {
     return {};
   }
 
-  // Returns the rates that the model predicts for each transfer in each round.
+  // Returns the rate that the model predicts for each transfer, by round.
   std::vector<std::vector<uint64_t>> promises() const {
     std::vector<std::vector<uint64_t>> result;
     for (const Transfers& round : measured_.rounds) {
@@ -242,7 +246,7 @@ class Inference {
     return result;
   }
 
-  // Returns the route of a transfer. The hosts are not sorted yet.
+  // Returns the route of a transfer. route() cannot find it, since the hosts are not sorted yet.
   Route route_of(const MeasuredTransfer& transfer) const {
     const LinkHost& from = model_.hosts[static_cast<size_t>(transfer.from)];
     const LinkHost& to = model_.hosts[static_cast<size_t>(transfer.to)];
@@ -256,8 +260,9 @@ class Inference {
     return route;
   }
 
-  // Returns the rate for the resource that |crosses| selects if the model predicted more for its
-  // transfers in some round than was ever observed. Otherwise returns 0.
+  // Returns the rate of the resource that |crosses| selects, or 0 if the model does not need it.
+  // The model needs it if in some round it promised these transfers clearly more than any round
+  // showed.
   uint64_t needed(const std::vector<std::vector<uint64_t>>& promised,
                   const Crosses& crosses) const {
     const std::vector<uint64_t> totals = totals_of(measured_.rounds, crosses);
@@ -274,7 +279,7 @@ class Inference {
     return is_clearly_less(seen, std::min(most, kMaxBytesPerS)) ? seen : 0;
   }
 
-  // Adds trunks. Each is compared with the model without any trunks.
+  // Adds the trunks that the model without any trunk needs.
   void add_trunks() {
     const int count = static_cast<int>(model_.clusters.size());
     const std::vector<std::vector<uint64_t>> promised = promises();

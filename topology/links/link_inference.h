@@ -5,12 +5,12 @@
 // a shared resource only if it would otherwise predict more than was observed:
 //
 //   NIC      each host has one resource for sending and one for receiving
-//   single   limit on one transfer between two clusters, if it is below the hosts' capacity and
-//            several transfers together are faster
-//   trunk    between two clusters, or the hosts of one, where disjoint pairs together get less than
-//            their hosts could do
-//   uplink   of a cluster, towards or from all others, where pairs with several clusters get less
-//            than the trunks would carry
+//   single   limits one transfer between two clusters; added if one transfer alone gets less than
+//            its hosts' NICs allow, and several transfers together get more
+//   trunk    joins two clusters, or the hosts of one cluster; added if transfers at the same time
+//            get less in total than their hosts' NICs allow
+//   uplink   joins a cluster to all others, in one direction; added if transfers with several
+//            clusters get less in total than the trunks allow
 #pragma once
 
 #include <cstdint>
@@ -40,28 +40,30 @@ struct MeasuredLatency {
 
 struct LinkMeasurements {
   std::string source;
-  std::vector<std::string> hosts;     // labels
-  std::vector<std::string> clusters;  // the cluster of each host; empty: inferred
+  std::vector<std::string> hosts;     // label of each host
+  std::vector<std::string> clusters;  // name of each host's cluster; empty: infer() finds clusters
   std::vector<MeasuredLatency> latencies;
-  // Transfers that were measured at the same time. A single transfer is a separate round.
+  // Each round holds the transfers that ran at the same time. A transfer that ran alone forms a
+  // round of its own.
   std::vector<std::vector<MeasuredTransfer>> rounds;
   bool operator==(const LinkMeasurements&) const = default;
 };
 
-// Above any real measurement, so that a hostile file costs little.
+// A limit above the size of any real measurement. It bounds the cost of reading a hostile file.
 inline constexpr size_t kMaxMeasuredTransfers = 1u << 20;
 
-// Checks measurements. A failure names the wrong object: a rate of 0, a duplicate host, a host that
-// no transfer leaves.
+// Checks measurements. The text of a failure names the fault, such as a rate of 0, a duplicate
+// host, or a host that no transfer leaves or reaches.
 Status check(const LinkMeasurements& measured);
 
 // Infers a normalized model. INVALID_ARGUMENT: check() fails, or clusters are declared and no
 // transfer was measured between two of them.
 Result<LinkModel> infer(const LinkMeasurements& measured);
 
-// Returns the best share of their own NICs' rate that each pair of hosts reached. Clusters are
-// found by shares instead of rates, so that a host with a slow NIC does not become a cluster. A
-// transfer counts only if its hosts had no concurrent transfer in the same direction.
+// Returns, for each pair of hosts, the highest share of its NICs' rate that a transfer reached.
+// Clusters are found by shares instead of rates, so that a host with a slow NIC does not become a
+// cluster. A transfer counts only if no other transfer of its round has the same sender or the
+// same receiver.
 PairShares pair_shares(const LinkMeasurements& measured);
 
 }  // namespace hetcomm::topology

@@ -20,7 +20,7 @@ Status check_count(size_t count, size_t most, const char* what) {
   return broken(fmt::format("there are {} {}; {} are the most", count, what, most));
 }
 
-// Checks a name, which will be printed in lines of text.
+// Checks that |name| can be printed in a line of text and is new, and adds it to |seen|.
 Status check_name(const std::string& name, const char* what, std::set<std::string>* seen) {
   if (name.empty()) return broken(fmt::format("a {} has no name", what));
   if (name.size() > kMaxLinkName) {
@@ -50,7 +50,8 @@ Status check_resources(const LinkModel& model) {
   return {};
 }
 
-// Checks indices. |whose| names the owner in the error text, such as "host 'a'".
+// Checks that |crossed| are indices in LinkModel::resources. |whose| names their owner in the error
+// text, such as "host 'a'".
 Status check_crossed(const LinkModel& model, const std::vector<int>& crossed,
                      const std::string& whose) {
   if (crossed.size() > kMaxCrossed) {
@@ -120,7 +121,7 @@ Status check_paths(const LinkModel& model) {
   return {};
 }
 
-// Sorts |objects| by |name|, and returns the new position of each.
+// Sorts |objects| by |name|. Returns the new index of each object, by its old index.
 template <typename Object, typename Name>
 std::vector<int> sort_by_name(std::vector<Object>& objects, Name name) {
   return sort_and_map(objects, [&](const Object& a, const Object& b) { return name(a) < name(b); });
@@ -130,7 +131,8 @@ void renumber(std::vector<int>& crossed, const std::vector<int>& place) {
   for (int& index : crossed) index = place[static_cast<size_t>(index)];
 }
 
-// Hashes numbers, and texts eight characters at a time, the low byte first.
+// Hashes numbers and texts. Each eight characters of a text become one number, with the first
+// character in its low byte. The hash is therefore the same on all processors.
 class Hash {
  public:
   void add(uint64_t number) { value_ = mix64(value_, number); }
@@ -272,20 +274,20 @@ Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& 
   return route;
 }
 
-// Raises all routes equally until a resource is full or a route reaches its own limit. The routes
-// that are limited there keep their rate, and the others continue to grow. Whole numbers round
-// down, by less than one byte per second in each round. Only crossed resources are examined: a
-// model has thousands of resources.
+// Raises the rates of all routes equally until a resource is full or a route reaches its own limit.
+// The routes that are limited there keep their rate, and the others continue to grow. Rounding down
+// to whole numbers loses less than one byte per second in each step. Only resources that some route
+// crosses are examined, since a model has thousands of resources.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes) {
-  std::vector<int> crossed;  // by any route, in order
+  std::vector<int> crossed;  // the resources that any route crosses, sorted
   for (const Route& route : routes) {
     crossed.insert(crossed.end(), route.resources.begin(), route.resources.end());
   }
   std::sort(crossed.begin(), crossed.end());
   crossed.erase(std::unique(crossed.begin(), crossed.end()), crossed.end());
-  std::vector<std::vector<size_t>> ways(routes.size());  // places in |crossed|
+  std::vector<std::vector<size_t>> ways(routes.size());  // by route: indices in |crossed|
   std::vector<uint64_t> left(crossed.size());
-  std::vector<uint64_t> crossings(crossed.size(), 0);  // by routes that still grow
+  std::vector<uint64_t> crossings(crossed.size(), 0);  // how often growing routes cross each
   for (size_t i = 0; i < crossed.size(); ++i) {
     left[i] = model.resources[static_cast<size_t>(crossed[i])].bytes_per_s;
   }
@@ -309,7 +311,7 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
     for (size_t i = 0; i < routes.size(); ++i) {
       if (!settled[i]) level = std::min(level, limit_of(routes[i]));
     }
-    // Collect them before any of them changes a resource.
+    // Find all routes that this level limits, before settling one of them changes a resource.
     std::vector<size_t> ending;
     for (size_t i = 0; i < routes.size(); ++i) {
       if (settled[i]) continue;

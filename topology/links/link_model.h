@@ -7,9 +7,9 @@
 // not reduce the rate of the other. A resource that both directions share, such as the memory of a
 // host, is in the lists of both.
 //
-// Plain data in whole nanoseconds and bytes per second: all ranks draw the same conclusions from
-// one model. A LinkModel from link_model_json.h or link_inference.h has passed check() and is
-// normalized.
+// Times are whole nanoseconds and rates whole bytes per second, so that all ranks compute the same
+// results from one model. A LinkModel from link_model_json.h or link_inference.h has passed check()
+// and is normalized.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace hetcomm::topology {
 
-// A resource that carries bytes and that several routes may share.
+// The kinds of resources. A resource carries bytes, and several routes may share it.
 enum class ResourceKind : uint8_t {
   kMemory,  // memory of a host
   kPcie,    // a link of the PCIe tree
@@ -38,8 +38,9 @@ struct LinkResource {
   bool operator==(const LinkResource&) const = default;
 };
 
-// A NIC of a host, with the resources that a byte crosses between memory and the network. |out| and
-// |in| are indices of LinkModel::resources, in the order in which a byte crosses them.
+// A NIC of a host, with the resources that a byte crosses from memory to the network (|out|) and
+// from the network to memory (|in|). They are indices in LinkModel::resources, in the order of
+// crossing.
 struct LinkNic {
   std::string name;  // unique on the host; may be empty
   std::vector<int> out;
@@ -49,24 +50,24 @@ struct LinkNic {
 
 struct LinkHost {
   std::string label;
-  int cluster = 0;            // index of LinkModel::clusters
+  int cluster = 0;            // index in LinkModel::clusters
   uint64_t latency_ns = 0;    // between two ranks of the host; 0: unknown
-  std::vector<int> inside;    // resources that a byte crosses between two ranks; empty: unknown
+  std::vector<int> inside;    // resources between two ranks of the host; empty: unknown
   std::vector<LinkNic> nics;  // the first one is used by default
   bool operator==(const LinkHost&) const = default;
 };
 
-// The route between two hosts in one or two clusters, excluding their NICs.
+// The part of a route that lies between the NICs of two hosts, in one cluster or in two.
 struct ClusterPath {
   bool exists = false;
-  uint64_t latency_ns = 0;          // from memory to memory
-  std::vector<int> resources;       // shared by all pairs of these hosts
+  uint64_t latency_ns = 0;          // from memory to memory, NICs included; 0: unknown
+  std::vector<int> resources;       // shared by all pairs of hosts on this path
   uint64_t single_bytes_per_s = 0;  // limit on a single transfer; 0: only |resources| limit it
   bool operator==(const ClusterPath&) const = default;
 };
 
 struct LinkModel {
-  std::string source;  // human-readable origin
+  std::string source;  // origin of the model, as text for people
   std::vector<LinkResource> resources;
   std::vector<std::string> clusters;
   std::vector<LinkHost> hosts;
@@ -84,7 +85,7 @@ struct LinkModel {
   bool operator==(const LinkModel&) const = default;
 };
 
-// Above any real job, so that a hostile file costs little.
+// Limits above the size of any real job. They bound the cost of reading a hostile file.
 inline constexpr size_t kMaxLinkHosts = 4096;
 inline constexpr size_t kMaxLinkClusters = 128;
 inline constexpr size_t kMaxLinkResources = 32768;
@@ -94,8 +95,8 @@ inline constexpr size_t kMaxLinkName = 127;  // bytes in a name or a label
 inline constexpr uint64_t kMaxLatencyNs = 3'600'000'000'000;
 inline constexpr uint64_t kMaxBytesPerS = 1'000'000'000'000'000;
 
-// Checks a model. A failure names the wrong object: a rate of 0, two hosts with one label, a pair
-// of clusters without a path, an invalid index, or too many objects.
+// Checks a model. The text of a failure names the fault: a rate of 0, two hosts with one label, a
+// pair of clusters without a path, an invalid index, or too many objects.
 Status check(const LinkModel& model);
 // Sorts hosts, clusters and resources by name. |model| must have passed check().
 void normalize(LinkModel& model);
@@ -103,7 +104,8 @@ void normalize(LinkModel& model);
 // on all processors.
 uint64_t hash_of(const LinkModel& model);
 
-// One end of a route: a host, and the NIC that its data uses. An empty name means the first NIC.
+// One end of a route: a host, and the NIC that its data uses. If |nic| is empty, the data uses the
+// host's first NIC.
 struct LinkEnd {
   std::string_view host;
   std::string_view nic;
@@ -116,14 +118,15 @@ struct Route {
   uint64_t single_bytes_per_s = 0;  // limit on a single transfer; 0: only |resources| limit it
 };
 
-// Computes the route. NOT_FOUND: the model lacks the host or the NIC that the text names.
+// Computes the route from one end to the other. NOT_FOUND: the model lacks a host or a NIC, which
+// the text names.
 Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& to);
 
-// Returns the rate of each of |routes| when all are used at the same time: max-min fair shares. The
-// rate of a route can grow only at the expense of a route whose rate is no greater. A route without
-// resources and without its own limit gets kMaxBytesPerS.
+// Returns the rate of each of |routes|, in bytes per second, when all are used at the same time.
+// The rates are max-min fair: a rate could grow only at the expense of one that is no greater. A
+// route without resources and without a limit of its own gets kMaxBytesPerS.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes);
-// Returns the rate of |route| when it is used alone.
+// Returns the rate of |route|, in bytes per second, when no other route is used.
 uint64_t rate_alone(const LinkModel& model, const Route& route);
 
 }  // namespace hetcomm::topology

@@ -37,7 +37,7 @@ const LinkHost& host_of(const LinkModel& model, int index) {
   return model.hosts[static_cast<size_t>(index)];
 }
 
-// Returns the rate of a pair alone; 0: unknown.
+// Returns the rate between two hosts when no other pair sends, in bytes per second. 0: unknown.
 uint64_t pair_rate(const LinkModel& model, int from, int to) {
   const Result<Route> found =
       route(model, {host_of(model, from).label, ""}, {host_of(model, to).label, ""});
@@ -108,7 +108,7 @@ struct Scale {
     low = low == 0 ? value : std::min(low, value);
     high = std::max(high, value);
   }
-  // Returns a colour from light yellow to dark blue. Unknown rates are grey.
+  // Returns a colour between light yellow (slow) and dark blue (fast). Unknown rates are grey.
   std::string colour(uint64_t rate) const {
     if (rate == 0) return "#eeeeee";
     const double at = high > low ? (std::log(static_cast<double>(rate)) - low) / (high - low) : 1;
@@ -126,7 +126,7 @@ struct Scale {
 
 std::string fill_of(const std::string& colour) { return fmt::format(R"(fill="{}")", colour); }
 
-// Draws the cells of a heat map with their names and the lines between clusters.
+// Draws a heat map with the names of hosts, lines between clusters, and a scale of colours.
 class HeatMap {
  public:
   explicit HeatMap(const LinkModel& model)

@@ -1,4 +1,4 @@
-// A LinkModel in readable form: tables of text, and a heat map of the pairs of hosts.
+// Draws a LinkModel for people: as text, and as a heat map of the rates between hosts.
 #pragma once
 
 #include <string>
@@ -7,13 +7,14 @@
 
 namespace hetcomm::topology {
 
-// Draws clusters with their hosts, hosts with their NICs, paths, and the rates of single pairs as a
-// matrix, as lines of UTF-8. With many hosts the matrix shows one host for each cluster.
+// Draws the model as lines of UTF-8: clusters, the NICs of each host, paths, and a matrix of the
+// rate that each pair of hosts has alone. With more than 16 hosts, the matrix shows one host of
+// each cluster.
 std::string draw_text(const LinkModel& model);
 
-// Draws the rate that each pair of hosts has alone as an SVG picture, sorted by cluster. Rows are
-// sending hosts and columns receiving ones. Darker is faster, on a logarithmic scale. It shows the
-// first 256 hosts.
+// Draws the rate that each pair of hosts has alone as an SVG picture. Hosts are sorted by cluster.
+// Rows are sending hosts and columns are receiving hosts. Darker cells are faster, on a logarithmic
+// scale. The picture shows the first 256 hosts only.
 std::string draw_svg(const LinkModel& model);
 
 }  // namespace hetcomm::topology

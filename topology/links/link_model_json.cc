@@ -11,10 +11,10 @@
 namespace hetcomm::topology {
 namespace {
 
-// Fields are written in the order of the README.
 using present::Fields;
 using present::Json;
 using present::parse_document;
+// Keeps the order in which fields are added, which is the order in topology/README.md.
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kModelFormat = "hetcomm link model";
@@ -137,7 +137,7 @@ class ModelReader {
     model_.resources.push_back(std::move(resource));
   }
 
-  // Reads the list of resources called |name|.
+  // Reads the field |name|, a list of names of resources. Returns their indices.
   std::vector<int> crossed(Fields& fields, const char* name) {
     std::vector<int> indices;
     fields.each(
@@ -295,7 +295,7 @@ std::string to_json(const LinkModel& model, bool compact) {
 
 bool claims_to_be_link_model(std::string_view json) {
   if (json.size() > kMaxLinkModelBytes) return false;
-  // Only link model files contain this value.
+  // Only a link model contains this string.
   return json.find(fmt::format("\"{}\"", kModelFormat)) != std::string_view::npos;
 }
 

@@ -1,5 +1,5 @@
-// A LinkModel as JSON, and the link measurements from which one is inferred. README.md describes
-// both formats.
+// Reads and writes a LinkModel, and the measurements from which one is inferred, as JSON.
+// topology/README.md describes both formats.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ inline constexpr size_t kMaxLinkModelBytes = 8u << 20;
 
 // Formats |model|, which must be normalized. With |compact| the result is one line.
 std::string to_json(const LinkModel& model, bool compact = false);
-// Whether |json| claims to be a link model, even if it cannot be parsed as one.
+// Returns whether |json| claims to be a link model. It may still be impossible to parse.
 bool claims_to_be_link_model(std::string_view json);
 // Parses a model that to_json() or a person has written, and normalizes it. INVALID_ARGUMENT: the
 // text names the line of a syntax error, the path of a wrong entry ("hosts[2].cluster"), or the

@@ -7,11 +7,11 @@
 namespace hetcomm::topology {
 namespace {
 
-// How a vendor's display controllers (class 03) are classified.
+// Says which of a vendor's display controllers (PCI class 03) are accelerators.
 enum class Display : uint8_t {
-  kConsole,      // of a management processor, or of a virtual machine
-  kAccelerator,  // all compute
-  kDiscrete,     // cards compute; display controllers in the processor are not counted
+  kConsole,      // none is: they show the console of a management processor or a virtual machine
+  kAccelerator,  // all are
+  kDiscrete,     // those on a card are, those inside the processor are not
 };
 
 struct Vendor {

@@ -7,14 +7,14 @@
 
 namespace hetcomm::topology {
 
-// Whether |node| is an accelerator. |on_root_bus|: there is no bridge between |node| and its root
-// complex, as with graphics in a processor.
+// Returns whether |node| is an accelerator. |on_root_bus|: there is no bridge between |node| and
+// its root complex, as with graphics that are part of a processor.
 bool is_accelerator(const PciNode& node, bool on_root_bus);
 
-// Returns a name such as "NVIDIA 10de:2330". The name of an unknown vendor is left out.
+// Returns a name such as "NVIDIA 10de:2330", or "10de:2330" if the vendor is unknown.
 std::string accelerator_name(const PciNode& node);
 
-// Adds an accelerator for each function of |machine| that is an accelerator and not yet listed.
+// Adds to Machine::accelerators each PCI function that is an accelerator and not yet listed there.
 void add_accelerators(Machine& machine);
 
 }  // namespace hetcomm::topology

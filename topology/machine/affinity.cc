@@ -6,18 +6,18 @@
 namespace hetcomm::topology {
 namespace {
 
-// A NIC that a user can still choose.
+// A NIC that a user does not have yet.
 struct Option {
   int nic = kNone;
   Distance distance = Distance::kOther;
 };
 
 struct User {
-  std::vector<Option> left;  // in the order of Machine::nics
+  std::vector<Option> left;  // NICs not in |order| yet, in the order of Machine::nics
   NicOrder order;
 };
 
-// The load that |users| put on a NIC, compared as a fraction of its rate.
+// The load of a NIC: the number of its users divided by its rate.
 struct Load {
   uint64_t users = 0;
   uint64_t mbit_per_s = 1;
@@ -26,13 +26,13 @@ struct Load {
   }
 };
 
-// Assigns one NIC of its nearest class to each user that has some left.
+// Assigns one more NIC to each user that has NICs left, from the user's nearest class.
 //
-// Users are served one after the other. Each gets the available NIC that then has the least load.
-// It may get another user's NIC of that round if that user can move to an equally suitable NIC.
-// Such a chain of moves changes only the load of its last NIC. By the theory of minimum-cost flows
-// the assignment is then the best one for any sum of convex costs of loads. So it has the least
-// highest load.
+// Users are served one after the other. Each user gets the NIC that then has the least load. It may
+// take the NIC that another user got in this round, if that user can move to another NIC of its own
+// nearest class. A chain of moves changes only the load of its last NIC. By the theory of
+// minimum-cost flows, the assignment then minimizes every sum of convex costs of the loads, and
+// therefore also the highest load.
 class Round {
  public:
   // |fastest_only|: users take only the fastest of the nearest NICs.
@@ -54,7 +54,7 @@ class Round {
   }
 
  private:
-  // Returns the NICs that |user| can get in this round.
+  // Returns the NICs that |user| can get in this round: the best ones that it does not have yet.
   std::vector<int> choices(size_t user) const {
     const std::vector<Option>& left = users_[user].left;
     const auto is_better = [this](const Option& a, const Option& b) {
@@ -70,8 +70,8 @@ class Round {
   }
 
   void deal(size_t first) {
-    // Breadth-first search over users that would have to move. |via| holds the user from which the
-    // search reached each NIC.
+    // This is a breadth-first search over the users that would have to move. |via| holds the user
+    // from which the search reached each NIC.
     std::vector<int> via(rates_.size(), kNone);
     std::deque<size_t> asked{first};
     std::vector<bool> seen(users_.size());
@@ -95,7 +95,7 @@ class Round {
     ++loads_[static_cast<size_t>(best)];
     for (int nic = best; nic != kNone;) {
       const auto user = static_cast<size_t>(via[static_cast<size_t>(nic)]);
-      std::swap(nic, dealt_[user]);  // the user moves; its NIC goes to the requester
+      std::swap(nic, dealt_[user]);  // |nic| is then the user's former NIC, which another user gets
     }
   }
 
@@ -114,9 +114,9 @@ class Round {
 
   std::vector<User>& users_;
   const std::vector<uint64_t>& rates_;  // by NIC
-  std::vector<uint64_t>& loads_;        // by NIC: users assigned so far, earlier rounds included
+  std::vector<uint64_t>& loads_;        // by NIC: users so far, those of earlier rounds included
   const bool fastest_only_;
-  std::vector<int> dealt_;  // by user, in this round
+  std::vector<int> dealt_;  // by user: its NIC of this round
 };
 
 std::vector<NicOrder> deal_all(const Machine& machine, std::vector<User> users) {

@@ -45,8 +45,8 @@ class AffinityReader {
   }
 
  private:
-  // Reads the lists of all users of a kind. |index_of|(entry) returns the user's index in the
-  // machine, below |count|, or -1 if it has no such user.
+  // Reads the NICs of all users of one kind. |index_of|(entry) returns the user's index in the
+  // machine, less than |count|, or -1 if the machine has no such user.
   template <typename IndexOf>
   std::vector<NicOrder> orders(present::Fields& fields, const char* name, const char* user,
                                size_t count, IndexOf&& index_of) {

@@ -1,4 +1,4 @@
-// A Machine with its affinity as JSON, for programs.
+// Writes a Machine with its affinity as JSON for other programs, and reads it.
 #pragma once
 
 #include <string>
@@ -14,8 +14,9 @@ namespace hetcomm::topology {
 // accepts it.
 std::string to_json(const Machine& machine, const Affinity& affinity);
 
-// Returns the affinity that such a document of |machine| has. Where it has none: assign_nics()
-// without rules. INVALID_ARGUMENT: the text names the path of a wrong entry.
+// Returns the affinity in |json|, a document of |machine|. If the document has none, returns the
+// result of assign_nics() without rules. INVALID_ARGUMENT: the text names the path of a wrong
+// entry.
 Result<Affinity> parse_affinity(std::string_view json, const Machine& machine);
 
 }  // namespace hetcomm::topology

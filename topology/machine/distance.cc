@@ -41,7 +41,8 @@ const std::vector<int>& numa_nodes_at(const Machine& machine, const Place& place
   return place.function == kNone ? place.numa_nodes : numa_nodes_of(machine, place.function);
 }
 
-// Whether two lists, both in ascending order, have a node in common.
+// Returns whether two lists in ascending order have a node in common. On a machine with one node
+// they always do.
 bool share_a_node(const Machine& machine, const std::vector<int>& a, const std::vector<int>& b) {
   if (machine.numa_nodes.size() == 1) return true;
   return std::any_of(a.begin(), a.end(),
@@ -91,7 +92,8 @@ const char* word_of(Distance distance) {
 }
 
 const char* matrix_word(const Machine& machine, const Place& from, const Nic& nic) {
-  // A switch has a port towards each device and one towards the root complex.
+  // Two devices below one switch meet at its upstream port. One bridge is below that port on each
+  // side: the switch's port towards the device.
   constexpr size_t kBridgesOfOneSwitch = 1;
   switch (distance(machine, from, nic)) {
     case Distance::kSameSwitch: {

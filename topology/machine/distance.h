@@ -1,4 +1,4 @@
-// Distance between two objects of one host. Pure.
+// Computes the distance between two objects of one host. The functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace hetcomm::topology {
 
 // Classes of distance, nearest first. They decide the affinity of NICs.
 enum class Distance : uint8_t {
-  kSameSwitch,       // bytes pass only PCIe switches or one root port
-  kSameRootComplex,  // bytes pass the root complex
+  kSameSwitch,       // bytes pass through PCIe switches only, or through one root port
+  kSameRootComplex,  // bytes pass through one root complex
   kSameNumaNode,     // bytes pass between root complexes of one NUMA node
   kOther,            // bytes pass between NUMA nodes, or the distance is unknown
 };
 
-// Location of an object on a host: at a PCI function, or else only near some NUMA nodes, or
-// unknown.
+// The location of an object on a host: its PCI function, or else the NUMA nodes near it. With
+// neither, the location is unknown.
 struct Place {
   int function = kNone;
   std::vector<int> numa_nodes;
@@ -37,8 +37,8 @@ Distance distance(const Machine& machine, const Place& from, const Nic& nic);
 // Returns "switch", "root complex", "NUMA node" or "other".
 const char* word_of(Distance distance);
 
-// Returns the word of `nvidia-smi topo -m`: "PIX" below one switch, "PXB" below several in a row,
-// "PHB", "NODE", "SYS".
+// Returns the distance as the word that `nvidia-smi topo -m` uses: "PIX" below one switch, "PXB"
+// below several switches in a row, "PHB", "NODE" or "SYS".
 const char* matrix_word(const Machine& machine, const Place& from, const Nic& nic);
 
 }  // namespace hetcomm::topology

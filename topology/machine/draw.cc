@@ -81,7 +81,7 @@ constexpr int kLeafHeight = 46;
 constexpr int kGap = 10;
 constexpr int kTitle = 22;
 
-// Position of an item in the picture.
+// The position and size of an item in the picture, in pixels.
 struct Box {
   int x = 0;
   int y = 0;
@@ -128,8 +128,8 @@ class Picture {
   }
 
  private:
-  // Places an item. Groups are side by side down to the root complexes, and below each other within
-  // them.
+  // Places an item and its children. The children of the host and of NUMA nodes are side by side.
+  // The children of root complexes and switches are below each other.
   Box place(const TreeItem& item, int x, int y) {
     Box box{x, y, kLeafWidth, kLeafHeight};
     const size_t at = frames_.size();
@@ -148,7 +148,7 @@ class Picture {
       box.width = right + kGap - x;
       box.height = bottom + kGap - y;
     }
-    // The frame is drawn below its content.
+    // The frame goes before those of its children, which are drawn later and cover it.
     frames_.insert(frames_.begin() + static_cast<std::ptrdiff_t>(at), {&item, box});
     remember(item, box);
     return box;

@@ -1,4 +1,4 @@
-// A Machine and its affinity in readable form: as text with a tree and the matrix of distances, and
+// Draws a Machine and its affinity for people: as text with a tree and a matrix of distances, and
 // as a picture.
 #pragma once
 

@@ -1,4 +1,4 @@
-// HETCOMM_FABRIC: assigns NICs to fabrics that cannot be derived from addresses.
+// HETCOMM_FABRIC assigns NICs to fabrics where addresses do not show which NICs are joined.
 //
 //   mlx5_0=rail0,mlx5_1=rail1   two fabrics that are not joined
 //   mlx5_*=ib,eth0=storage      a '*' at the end matches any ending

@@ -14,13 +14,13 @@ constexpr size_t kMaxNicName = 72;   // bytes
 constexpr size_t kMaxLinkText = 24;  // bytes of the name of a PCIe link
 constexpr uint8_t kAsBefore = 0xff;  // marks a list equal to the previous one
 
-// A link of the tree, with the NICs all of whose bytes cross it.
+// A link of the PCIe tree, with the NICs that send all of their bytes across it.
 struct TreeLink {
   uint64_t mbyte_per_s = 0;
-  std::vector<size_t> nics;  // in order
+  std::vector<size_t> nics;  // positions in the list of reported NICs, ascending
 };
 
-using TreeLinks = std::map<std::string, TreeLink>;  // by the address at the lower end
+using TreeLinks = std::map<std::string, TreeLink>;  // key: address of the object at the lower end
 
 // Returns the links between PCI function |index| and the root complex, with their rates.
 std::map<std::string, uint64_t> links_above(const Machine& machine, int index) {
@@ -63,8 +63,8 @@ TreeLinks find_links(const Machine& machine, const std::vector<int>& nics) {
   return links;
 }
 
-// Keeps the narrowest of the links that the same NICs cross. Links with many NICs come first, since
-// they are closer to memory.
+// Returns the narrowest link of each group of links that the same NICs cross. Links with more NICs
+// come first, since they are closer to memory.
 std::vector<std::pair<std::string, TreeLink>> narrowest(const TreeLinks& links) {
   std::map<std::vector<size_t>, std::pair<std::string, TreeLink>> by_nics;
   for (const auto& link : links) {
@@ -95,7 +95,7 @@ Status bad_links(const char* what) {
   return {Code::kInvalidArgument, std::string("the links of its host: ") + what};
 }
 
-// Reads |count| indices, each less than |end|.
+// Reads |count| indices. Returns false if one is not less than |end|, or is missing.
 bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint8_t>* result) {
   for (size_t i = 0; i < count; ++i) {
     const auto index = reader.read<uint8_t>();
@@ -105,8 +105,8 @@ bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint
   return !reader.failed();
 }
 
-// Reads a name. Fails unless the name has the form that host_links() produces. A name that grows by
-// escaping could exceed the limit of a link model.
+// Reads a name. |reader| fails unless the name is printable, as host_links() makes it. Escaping
+// an unprintable name later could lengthen it beyond the limit of a link model.
 std::string read_name(ByteReader& reader, size_t most_bytes) {
   std::string name = reader.read_string(most_bytes);
   if (printable(name) != name) reader.fail();
@@ -163,7 +163,7 @@ std::span<const uint8_t> HostLinks::nics_of(size_t device) const {
 
 HostLinks host_links(const Machine& machine, const std::vector<std::vector<int>>& devices,
                      const std::vector<int>& others) {
-  std::vector<int> told;  // NICs to report, as indices of Machine::nics
+  std::vector<int> told;  // indices in Machine::nics of the NICs to report
   const auto tell = [&](const std::vector<int>& nics) {
     for (const int nic : nics) {
       const bool is_new = std::find(told.begin(), told.end(), nic) == told.end();

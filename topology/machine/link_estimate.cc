@@ -14,13 +14,13 @@
 namespace hetcomm::topology {
 namespace {
 
-constexpr size_t kMaxPrefix = 64;            // bytes of a label in a resource name
-constexpr uint64_t kTypicalMessage = 65536;  // size whose duration ranks the transports
+constexpr size_t kMaxPrefix = 64;            // bytes of a host label in a resource name
+constexpr uint64_t kTypicalMessage = 65536;  // bytes; decides which transport is quickest
 
-// Makes |name| acceptable to a LinkModel: printable, and at most |most_bytes| long.
+// Returns |name| in a form that a LinkModel accepts: printable, and at most |most_bytes| long.
 std::string fitting(std::string_view name, size_t most_bytes) {
   std::string text(name.substr(0, most_bytes));
-  // The cut may have split a character.
+  // The cut may have split a UTF-8 character. Its remaining bytes are removed.
   for (int i = 0; i < 3 && name.size() > most_bytes && printable(text) != text; ++i) {
     text.pop_back();
   }
@@ -30,12 +30,12 @@ std::string fitting(std::string_view name, size_t most_bytes) {
   return text.empty() ? "unnamed" : text;
 }
 
-// Assigns distinct names.
+// Makes names distinct by appending numbers.
 class DistinctNames {
  public:
-  // Reserves |name|: no number is appended to another name so that it equals |name|.
+  // Reserves |name|: unique() does not make it from another name by appending a number.
   void reserve(std::string_view name) { reserved_.insert(fitting(name, kMaxLinkName)); }
-  // Returns |wanted| if it is unused, else |wanted| with a number appended.
+  // Returns |wanted| if it is unused. Otherwise appends a number to it.
   std::string unique(std::string_view wanted) {
     std::string name = fitting(wanted, kMaxLinkName);
     int& count = counts_[name];
@@ -53,21 +53,21 @@ class DistinctNames {
   std::map<std::string, int> counts_;  // how often each name was requested
 };
 
-// One host, as described by all of its ranks.
+// A host, as all of its ranks together describe it.
 struct Host {
   std::string_view label;
   int cluster = 0;
-  uint64_t transports = UINT64_MAX;  // common to all its ranks
+  uint64_t transports = UINT64_MAX;  // bits of the transports that all its ranks have
   std::vector<const HostLinks*> said;
   std::vector<PcieLink> pcie;
   std::vector<HostNic> nics;
 };
 
-// A cluster, as declared by the ranks.
+// A cluster that ranks have declared, or the one for all other hosts.
 struct Cluster {
-  std::string_view name;  // empty: none was declared
+  std::string_view name;  // empty: for hosts without a declared cluster
   int hosts = 0;
-  uint64_t transports = UINT64_MAX;  // common to all its ranks
+  uint64_t transports = UINT64_MAX;  // bits of the transports that all its ranks have
 };
 
 template <typename Named>
@@ -77,9 +77,9 @@ int find_named(const std::vector<Named>& all, std::string_view name) {
   return found != all.end() ? static_cast<int>(found - all.begin()) : -1;
 }
 
-// Adds the parts of |said| that |host| lacks.
+// Adds to |host| the links and NICs of |said| that it lacks.
 void merge(const HostLinks& said, Host* host) {
-  std::vector<uint8_t> places;  // in |host->pcie|
+  std::vector<uint8_t> places;  // of each link of |said|: its index in |host->pcie|
   for (const PcieLink& link : said.pcie) {
     int at = find_named(host->pcie, link.name);
     if (at < 0 && host->pcie.size() < UINT8_MAX) {
@@ -96,7 +96,7 @@ void merge(const HostLinks& said, Host* host) {
   }
 }
 
-// Whether the sum of the NICs' rates never exceeds that of the link.
+// Returns whether the link is at least as fast as all NICs behind it together.
 bool never_limits(const Host& host, size_t link) {
   uint64_t sum = 0;
   for (const HostNic& nic : host.nics) {
@@ -194,7 +194,8 @@ class Estimator {
     return count;
   }
 
-  // Returns the fastest of the transports in |numbers|, or null if there is none.
+  // Returns the quickest of the transports whose bits are set in |numbers|, or null if there is
+  // none.
   const EstimatedTransport* quickest(uint64_t numbers, bool between_hosts) const {
     const auto time_ns = [](const EstimatedTransport& each) {
       const uint64_t rate = std::max<uint64_t>(each.bytes_per_s, 1);
@@ -248,7 +249,7 @@ class Estimator {
   }
 
   void add_nics(const Host& host, const std::string& prefix, LinkHost* added) {
-    std::vector<std::pair<int, int>> pcie;  // pairs of outbound and inbound resources
+    std::vector<std::pair<int, int>> pcie;  // by PCIe link: its resources out and in
     for (const PcieLink& link : host.pcie) {
       const uint64_t rate = uint64_t{link.mbyte_per_s} * 1'000'000;
       pcie.emplace_back(
@@ -270,7 +271,7 @@ class Estimator {
       result.in.insert(result.in.begin(), add_resource(fmt::format("{} {} in", prefix, nic.name),
                                                        ResourceKind::kNic, rate));
     }
-    // The link by which other hosts reach this host is unknown and limits nothing.
+    // Other hosts reach this host through an unknown NIC, which limits nothing.
     if (added->nics.empty() && hosts_.size() > 1) added->nics.emplace_back();
   }
 
@@ -295,8 +296,8 @@ class Estimator {
   const std::span<const EstimatedTransport> transports_;
   std::vector<Host> hosts_;        // in the order of their first ranks
   std::vector<Cluster> clusters_;  // in the order of their first ranks
-  std::vector<size_t> host_of_;    // index of |hosts_|, by rank
-  DistinctNames names_;            // of resources
+  std::vector<size_t> host_of_;    // by rank: index in |hosts_|
+  DistinctNames names_;            // names of resources
   LinkModel model_;
 };
 

@@ -1,14 +1,14 @@
 // Makes a LinkModel from the ranks' descriptions of their hosts when there are no measurements.
 // Pure: the same descriptions give the same model on every rank.
 //
-//   host     the ranks with one host id, host label and cluster
-//   NIC      one resource for each direction, at the rate that the NIC has
-//   PCIe     one resource for each direction; NICs behind one link share it
-//   inside   latency and rate of the quickest transport that joins the ranks of the host
+//   host     the ranks with the same host id, host label and cluster
+//   NIC      one resource for each direction, with the NIC's rate
+//   PCIe     one resource for each direction of a link; NICs behind one link share it
+//   inside   latency and rate of the quickest transport that all ranks of the host have
 //   path     latency and rate of the quickest transport that all ranks of both clusters have
-//   cluster  those that were declared; the hosts of no declared cluster are one more
+//   cluster  the declared clusters, and one more for the hosts without a declared cluster
 //
-// A rate that is unknown becomes no resource.
+// The model has no resource for an unknown rate.
 #pragma once
 
 #include <cstdint>
@@ -23,28 +23,28 @@
 
 namespace hetcomm::topology {
 
-// A kind of transport that all ranks have agreed on.
+// Costs of one kind of transport, as all ranks have agreed on them.
 struct EstimatedTransport {
-  bool within_host = false;
+  bool within_host = false;  // joins only ranks of one host
   uint64_t latency_ns = 0;
   uint64_t bytes_per_s = 0;  // rate of one transfer; 0: unknown
 };
 
 inline constexpr size_t kMaxEstimatedTransports = 64;
 
-// The links of one rank's host, as described by the rank. Everything that it refers to must outlive
-// the call.
+// One rank's description of its host. Everything that it refers to must outlive the call of
+// estimate_links().
 struct RankLinks {
   HostId host{};
-  std::string_view label;            // label of the host; may be any text
+  std::string_view label;            // label of the host, which may be any text
   std::string_view cluster;          // empty: none was declared
-  uint64_t transports = 0;           // bits of the rank's transports, by number
+  uint64_t transports = 0;           // bit i: the rank has transport i of estimate_links()
   const HostLinks* links = nullptr;  // null: unknown
 };
 
 struct LinkEstimate {
   LinkModel model;           // checked and normalized
-  std::vector<int> host_of;  // index of LinkModel::hosts, by rank
+  std::vector<int> host_of;  // by rank: index in LinkModel::hosts
 };
 
 // Estimates the links. Different hosts with the same label get a number appended, in the order of

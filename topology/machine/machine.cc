@@ -17,7 +17,7 @@ bool is_index(int index, size_t size) {
   return index == kNone || (index >= 0 && static_cast<size_t>(index) < size);
 }
 
-// Whether |indices| are in ascending order and all are less than |size|.
+// Returns whether |indices| are in ascending order and all are less than |size|.
 bool are_indices(const std::vector<int>& indices, size_t size) {
   for (size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] == kNone || !is_index(indices[i], size)) return false;
@@ -163,8 +163,8 @@ void sort_numa_nodes(Machine& machine) {
   for (Accelerator& each : machine.accelerators) map_all(places, each.numa_nodes);
 }
 
-// The addresses and kinds from the root complex down to |node|. Sorting by this path puts the tree
-// in depth-first order.
+// The addresses and kinds of the objects from the root complex down to one object. Sorting by this
+// path puts the tree in depth-first order.
 using PciPath = std::vector<std::pair<PciAddress, PciKind>>;
 
 void sort_pci(Machine& machine) {
@@ -204,7 +204,7 @@ void sort_accelerators(Machine& machine) {
             });
 }
 
-// Sorts NICs: those in the PCIe tree first, by place, then NICs over other interfaces.
+// Sorts NICs by their place in the PCIe tree. NICs without a place in it come last.
 void sort_nics(Machine& machine) {
   const auto place = [](const Nic& nic) {
     return nic.functions.empty() ? INT32_MAX : nic.functions.front();
@@ -212,7 +212,7 @@ void sort_nics(Machine& machine) {
   std::stable_sort(machine.nics.begin(), machine.nics.end(), [&](const Nic& a, const Nic& b) {
     const int place_a = place(a);
     const int place_b = place(b);
-    const uint32_t port_a = a.rdma_port - 1;  // the greatest number if there is none
+    const uint32_t port_a = a.rdma_port - 1;  // wraps at 0, so that NICs without a port come last
     const uint32_t port_b = b.rdma_port - 1;
     return std::tie(place_a, port_a, a.rdma_device, a.interface) <
            std::tie(place_b, port_b, b.rdma_device, b.interface);

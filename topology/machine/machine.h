@@ -1,10 +1,10 @@
 // A Machine describes those parts of one host that affect how bytes travel: NUMA nodes, the PCIe
-// tree, network interfaces, accelerators and the links between accelerators. Plain data; every
-// decision in this folder is a pure function of it.
+// tree, network interfaces, accelerators and the links between accelerators. It is plain data, and
+// every decision in this folder is a pure function of it.
 //
 // A Machine comes from the live host (live.h), from an hwloc file (hwloc_reader.h) or from JSON
-// (machine_json.h). All of them return Machines that have passed check() and normalize(). So every
-// process that reads one source gets an equal Machine, object by object.
+// (machine_json.h). All of them return Machines that have passed check() and normalize(). Every
+// process that reads the same source therefore gets an equal Machine, object by object.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct NumaNode {
   int package = kNone;     // number of the processor package
   std::string processors;  // the kernel's list, such as "0-31,64-95"
   uint64_t memory_bytes = 0;
-  // The kernel's distance to each node, in the order of Machine::numa_nodes; empty: unknown.
+  // The kernel's distance to each node, in the order of Machine::numa_nodes. Empty: unknown.
   std::vector<uint32_t> distances;
   bool operator==(const NumaNode&) const = default;
 };
@@ -33,14 +33,14 @@ struct NumaNode {
 enum class PciKind : uint8_t {
   kRootComplex,  // a host bridge; |address| is the address of its first bus
   kBridge,       // a root port, or a port of a switch
-  kFunction,     // a device: NIC, accelerator, or another device
+  kFunction,     // a device, such as a NIC or an accelerator
 };
 
 struct PciNode {
   PciKind kind = PciKind::kFunction;
   PciAddress address;
-  int parent = kNone;  // index in Machine::pci, less than its own; kNone for root complexes only
-  // Indices in Machine::numa_nodes of the nodes near the object. Empty: those of its parent.
+  int parent = kNone;  // index in Machine::pci, less than this object's; kNone: a root complex
+  // Indices in Machine::numa_nodes of the nodes near the object. Empty: those near its parent.
   std::vector<int> numa_nodes;
   uint16_t vendor = 0;
   uint16_t device = 0;
@@ -52,40 +52,41 @@ struct PciNode {
 enum class NicState : uint8_t { kUp, kDown, kUnknown };
 enum class NicKind : uint8_t {
   kPhysical,  // a port of a card, or a bond or VLAN over such ports
-  kVirtual,   // leads out of the host otherwise: the veth of a container, a dummy
+  kVirtual,   // any other interface, such as the veth of a container, or a dummy
   kBridge,    // a bridge over nothing physical, or the tunnel of a VPN
 };
 
-inline constexpr size_t kMaxFabric = 63;  // characters
+inline constexpr size_t kMaxFabric = 63;  // length of Nic::fabric in bytes
 
 // One port to a network, under the names that sockets and verbs use for it.
 struct Nic {
-  std::string interface;    // "eth0"; empty: there is none
-  std::string rdma_device;  // "mlx5_0"; empty: there is none
-  uint32_t rdma_port = 0;   // from 1; 0: there is none
+  std::string interface;    // such as "eth0"; empty: there is none
+  std::string rdma_device;  // such as "mlx5_0"; empty: there is none
+  uint32_t rdma_port = 0;   // port of |rdma_device|, from 1; 0: there is none
   NicKind kind = NicKind::kPhysical;
   NicState state = NicState::kUnknown;
   uint64_t mbit_per_s = 0;  // 0: unknown
-  // Indices in Machine::pci of the functions whose links the NIC's bytes use: the functions under a
-  // bond, or the physical function of a virtual one. Empty: the host hides them, or there are none.
+  // Indices in Machine::pci of the functions whose links the NIC's bytes use. For a bond, these are
+  // the functions under it. For a virtual function, it is the physical function. Empty: the host
+  // hides them, or there are none.
   std::vector<int> functions;
   // Indices in Machine::numa_nodes of the nodes near a NIC without functions.
   std::vector<int> numa_nodes;
-  std::vector<std::string> subnets;  // "192.0.2.0/24", in order
+  std::vector<std::string> subnets;  // such as "192.0.2.0/24", sorted
   // The user's name for the fabric that joins NICs of several hosts. Empty: not set.
   std::string fabric;
   bool operator==(const Nic&) const = default;
 
   // Returns the name for users and options: "mlx5_0:1", or "eth0" for a NIC without an RDMA device.
   std::string name() const;
-  // Whether |word| is the interface, the RDMA device, or name().
+  // Returns whether |word| is the interface, the RDMA device, or name().
   bool is_called(std::string_view word) const;
 };
 
 struct Accelerator {
-  std::string name;  // human-readable: "NVIDIA 10de:2330"
+  std::string name;  // text for people, such as "NVIDIA 10de:2330"
   PciAddress address;
-  int function = kNone;  // index of Machine::pci
+  int function = kNone;  // index in Machine::pci; kNone: not in the PCIe tree
   // Indices in Machine::numa_nodes of the nodes near an accelerator without a function.
   std::vector<int> numa_nodes;
   bool operator==(const Accelerator&) const = default;
@@ -95,13 +96,13 @@ struct Accelerator {
 struct AcceleratorLink {
   int first = 0;             // lower index in Machine::accelerators
   int second = 0;            // higher index in Machine::accelerators
-  std::string kind;          // "NVLink", "xGMI", "HCCS"
-  uint64_t mbyte_per_s = 0;  // in one direction, over all tracks; 0: unknown
+  std::string kind;          // such as "NVLink", "xGMI" or "HCCS"
+  uint64_t mbyte_per_s = 0;  // in one direction, over all lanes; 0: unknown
   bool operator==(const AcceleratorLink&) const = default;
 };
 
 struct Machine {
-  std::string source;  // human-readable origin
+  std::string source;  // origin of the data, as text for people
   std::vector<NumaNode> numa_nodes;
   std::vector<PciNode> pci;
   std::vector<Nic> nics;
@@ -111,27 +112,28 @@ struct Machine {
   // Returns the index of the PCI object of |kind| at |address|, or kNone.
   int find_pci(const PciAddress& address, PciKind kind = PciKind::kFunction) const;
   // Returns the index of the NIC that |name| names by interface, RDMA device, "device:port" or PCI
-  // address.
+  // address, or kNone.
   int find_nic(std::string_view name) const;
   int find_accelerator(const PciAddress& address) const;
 };
 
-// Above any real host, so that a hostile file costs little.
-inline constexpr size_t kMaxObjects = 4096;  // of each kind without a limit below
+// Limits above the size of any real host. They bound the cost of reading a hostile file.
+inline constexpr size_t kMaxObjects = 4096;  // objects of each kind that has no limit below
 inline constexpr size_t kMaxNumaNodes = 256;
 inline constexpr size_t kMaxNics = 512;
 inline constexpr size_t kMaxAccelerators = 128;
 inline constexpr uint64_t kMaxMbitPerS = 1'000'000'000;
 
-// Checks a machine. A failure names the wrong object: an invalid index, a parent after its child,
-// two objects with one name, or too many objects.
+// Checks a machine. The text of a failure names the fault: an invalid index, a parent after its
+// child, two objects with one name, or too many objects.
 Status check(const Machine& machine);
 // Sorts everything into the order that all ranks share: NUMA nodes by number, the PCIe tree depth
-// first by address, NICs by place, accelerators by address. |machine| must have passed check().
+// first by address, NICs by place in that tree, accelerators by address. |machine| must have passed
+// check().
 void normalize(Machine& machine);
 
 // Returns the NUMA nodes near a PCI object: its own, or those of its nearest ancestor that has any.
-// Empty: unknown.
+// An empty list means that the nodes are unknown.
 const std::vector<int>& numa_nodes_of(const Machine& machine, int pci);
 
 }  // namespace hetcomm::topology

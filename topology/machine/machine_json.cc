@@ -10,10 +10,10 @@
 namespace hetcomm::topology {
 namespace {
 
-// Fields are written in the order of the README.
 using present::Fields;
 using present::Json;
 using present::parse_document;
+// Keeps the order in which fields are added, which is the order in topology/README.md.
 using OrderedJson = nlohmann::ordered_json;
 
 PciAddress address_of(Fields& fields, const Json& value, const std::string& name) {
@@ -114,7 +114,8 @@ OrderedJson write_link(const Machine& machine, const AcceleratorLink& link) {
 OrderedJson write_pci_tree(const Machine& machine) {
   std::vector<OrderedJson> nodes;
   for (const PciNode& node : machine.pci) nodes.push_back(write_pci(machine, node));
-  // A child follows its parent. Going backwards, each list is complete when its node is written.
+  // Children follow their parents in Machine::pci. The loop goes backwards, so that a node has all
+  // of its children before it is added to its own parent.
   std::vector<std::vector<OrderedJson>> children(nodes.size());
   OrderedJson roots = OrderedJson::array();
   for (size_t i = nodes.size(); i-- > 0;) {
@@ -228,7 +229,8 @@ class Reader {
     });
   }
 
-  // Finds the NIC that an entry describes, or adds a new one.
+  // Returns the NIC that an entry describes, and gives it the entry's names. Adds a NIC if there is
+  // none.
   Nic& nic_of(Fields& fields) {
     const std::string interface = fields.text("interface");
     const std::string rdma_device = fields.text("rdma_device");

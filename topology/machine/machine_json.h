@@ -1,5 +1,5 @@
-// A Machine as JSON. It is complete, so that the decisions of one host can be reproduced on
-// another. README.md describes the format.
+// Reads and writes a Machine as JSON. The JSON is complete, so that the decisions of one host can
+// be reproduced on another. topology/README.md describes the format.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace hetcomm::topology {
 
-// The deepest brackets of a file. check() allows 64 nested bridges, each of which takes an object
-// and a list.
+// The limit on nested brackets in a file. check() allows 64 nested bridges, and each takes two
+// brackets: an object and a list.
 inline constexpr int kMaxMachineNesting = 140;
 
 std::string to_json(const Machine& machine);
@@ -23,8 +23,8 @@ std::string to_json(const Machine& machine);
 Result<Machine> parse_machine(std::string_view json);
 
 // Adds NIC data that an hwloc file lacks. |json| has the same format, with "nics" only. An entry
-// that names a NIC of |machine| by "interface" or "rdma_device" changes the given fields. An entry
-// that names no existing NIC adds one, such as a bond "over" others.
+// that names a NIC of |machine| by "interface" or "rdma_device" changes the fields that it lists.
+// An entry that names no existing NIC adds one, such as a bond "over" others.
 Status add_nics(std::string_view json, Machine& machine);
 
 }  // namespace hetcomm::topology

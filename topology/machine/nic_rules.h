@@ -1,4 +1,4 @@
-// HETCOMM_NIC: says which NICs may be used.
+// HETCOMM_NIC says which NICs may be used.
 //
 //   mlx5_0,eth*                      only these
 //   ^eth3,docker*                    all but these
@@ -6,7 +6,8 @@
 //   0000:3b:00.0=^mlx5_1|numa0=eth0  rules for the accelerator at an address, and for host memory
 //
 // A NIC is named by interface, RDMA device, "device:port" or PCI address. A '*' at the end matches
-// any ending. A rule for one user replaces the general rule.
+// any ending. A rule for one user (an accelerator or a NUMA node) replaces the general rule for
+// that user.
 #pragma once
 
 #include <string>
@@ -24,27 +25,28 @@ struct NicRule {
   std::vector<std::string> names;
 };
 
-// Whether |name|, in the syntax of HETCOMM_NIC, matches |nic|.
+// Returns whether |name|, in the syntax of HETCOMM_NIC, matches |nic|.
 bool is_named(const Machine& machine, const std::string& name, const Nic& nic);
-// Returns the names of all NICs for texts, or "none" if there are none.
+// Returns the names of all NICs as a list for error texts, or "none".
 std::string list_nics(const Machine& machine);
 
 class NicRules {
  public:
-  // Parses rules. INVALID_ARGUMENT: a rule has no name, a user has a second rule, or a user has an
-  // unknown form. The text names the entry.
+  // Parses rules. INVALID_ARGUMENT: a rule names no NIC, a user has a second rule, or a user is
+  // named in an unknown form. The text names the entry.
   static Result<NicRules> parse(std::string_view text);
 
-  // Whether |nic| may be used for the accelerator, or the NUMA node, with that index. Without a
-  // rule, a NIC must be up and physical, or virtual if no physical NIC is up. A NIC that a rule
-  // names may be a bridge, but must be up as well.
+  // Returns whether |nic| may be used for the accelerator, or the NUMA node, with the given index.
+  // A NIC that is down may not. A rule that lists NICs allows those and no others. Otherwise a NIC
+  // that no rule excludes may be used if it is physical, or if it is virtual and no physical NIC is
+  // up.
   bool allows_accelerator(const Machine& machine, size_t accelerator, const Nic& nic) const;
   bool allows_numa_node(const Machine& machine, size_t numa_node, const Nic& nic) const;
 
-  // Whether there is a rule for users without their own rule.
+  // Returns whether there is a general rule: one for all users without a rule of their own.
   bool has_general() const { return find("") != nullptr; }
-  // Returns the NICs that all users may use, in the order of the general rule's list, else fastest
-  // first.
+  // Returns the indices in Machine::nics of the NICs that the general rule allows. They are in the
+  // order of the rule's list, then fastest first.
   std::vector<int> general(const Machine& machine) const;
 
   // Checks the rules. NOT_FOUND: a name matches no NIC, a user does not exist, or a list leaves a

@@ -8,7 +8,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// A minimum-cost maximum flow from the lower side's ports to the upper side's, by shortest
+// Computes a minimum-cost maximum flow from the lower side's ports to the upper side's, by shortest
 // augmenting paths. Capacities are the rates of the ports. Costs prefer ports that come first, and
 // pairs that are known to work.
 class Flow {
@@ -53,8 +53,9 @@ class Flow {
     int64_t cost = 0;
     uint64_t carried = 0;
   };
-  // A detour over any pairs that work costs less than one pair that may not work. The order of
-  // ports counts more than the order of pairs.
+  // The parts of a pair's cost. A pair that may not work costs kDoubt, more than a detour over any
+  // number of pairs that work. Each step of a port's position in its list costs kPlace, more than
+  // the difference between the positions of two ports.
   static constexpr int64_t kPlace = int64_t{1} << 16;
   static constexpr int64_t kDoubt = int64_t{1} << 40;
   static constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 4;
@@ -63,9 +64,10 @@ class Flow {
   Edge& at(size_t i, size_t j) { return pairs_[i * right_.size() + j]; }
   const Edge& at(size_t i, size_t j) const { return pairs_[i * right_.size() + j]; }
 
-  // Finds the cheapest path from a lower port with spare capacity to an upper one, by Bellman and
-  // Ford. The path goes from lower to upper along any pair, and back along a pair that carries
-  // data, whose load it reduces.
+  // Finds the cheapest path from a lower port with spare capacity to an upper port with
+  // spare capacity (Bellman-Ford), and sends data along it. The path goes from lower to upper ports
+  // along any pair. It goes back along pairs that carry data, whose load it reduces. Returns false
+  // if there is no path.
   bool augment() {
     std::vector<int64_t> left_cost(left_.size(), kFar);
     std::vector<int64_t> right_cost(right_.size(), kFar);
@@ -121,10 +123,11 @@ class Flow {
     }
   }
 
-  // If the pairs that carry data form a ring, moves the load of one pair to its neighbours in the
-  // ring, so that fewer pairs carry as much. Returns false if there is no ring.
+  // If some pairs that carry data form a ring, moves load along the ring until one of them carries
+  // nothing. Fewer pairs then carry as much in total. Returns false if there is no ring.
   bool open_a_ring() {
-    // One list of ports, the upper ones after the lower ones. Pairs are added to a forest.
+    // Ports have one numbering here, with upper ports after lower ports. The loop adds pairs to a
+    // forest until both ports of a pair are already connected: that pair closes a ring.
     std::vector<std::vector<size_t>> neighbours(left_.size() + right_.size());
     for (size_t i = 0; i < left_.size(); ++i) {
       for (size_t j = 0; j < right_.size(); ++j) {
@@ -142,7 +145,8 @@ class Flow {
     return false;
   }
 
-  // Finds the only path |from| -> |to| in a forest. |way| includes both ends.
+  // Finds the only path |from| -> |to| in a forest. |before|: the port visited just before |from|.
+  // |way| includes both ends. Returns false if there is no path.
   static bool find_way(const std::vector<std::vector<size_t>>& neighbours, size_t from, size_t to,
                        size_t before, std::vector<size_t>& way) {
     way.push_back(from);
@@ -154,8 +158,9 @@ class Flow {
     return false;
   }
 
-  // Moves load along |ring|: ports, each paired with the next one, and the last with the first.
-  // Every second pair loses as much as the other pairs gain, and the last pair loses.
+  // Moves load along |ring|, a list of ports. Each port is paired with the next one, and the last
+  // with the first. Every second pair, including the last one, loses an amount. The pairs between
+  // them gain that amount.
   void move_around(const std::vector<size_t>& ring) {
     const auto edge = [&](size_t k) -> Edge& {
       const size_t a = ring[k];
@@ -174,8 +179,8 @@ class Flow {
   std::vector<Edge> pairs_;
 };
 
-// Returns the rates, with the slowest known rate in place of unknown ones. If none is known, the
-// ports on one side share equally, and both sides carry equally much.
+// Returns the rates of |ports|, with |slowest| in place of unknown rates. If no rate is known, each
+// port gets the number of ports on the other side, so that both sides have the same total.
 std::vector<uint64_t> rates_of(const std::vector<Port>& ports, const std::vector<Port>& others,
                                uint64_t slowest) {
   const uint64_t unknown = slowest != 0 ? slowest : others.size();
@@ -184,7 +189,7 @@ std::vector<uint64_t> rates_of(const std::vector<Port>& ports, const std::vector
   return rates;
 }
 
-// Returns the slowest known rate. 0: no rate is known.
+// Returns the slowest known rate of both sides, or 0 if no rate is known.
 uint64_t slowest_of(const std::vector<Port>& lower, const std::vector<Port>& upper) {
   uint64_t slowest = UINT64_MAX;
   for (const std::vector<Port>* side : {&lower, &upper}) {
@@ -213,7 +218,8 @@ Reach reach(const Port& one, const Port& other) {
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach) {
   const uint64_t slowest = slowest_of(lower, upper);
-  // Without rates it is unknown whether a pair that may not work is needed.
+  // Without rates nothing shows that a pair that may not work is needed. Ports that reach some port
+  // for certain are not used for such pairs.
   const ReachFunction cautious = [&](size_t i, size_t j) {
     const Reach how = reach(i, j);
     if (how != Reach::kMaybe) return how;

@@ -16,7 +16,7 @@ struct PciAddress {
   uint8_t function = 0;  // 0 to 7
   auto operator<=>(const PciAddress&) const = default;
 
-  std::string text() const;  // "0000:3b:00.1"
+  std::string text() const;  // such as "0000:3b:00.1"
 };
 
 // Parses "0000:3b:00.1", or "3b:00.1" in domain 0, with hexadecimal digits in either case.

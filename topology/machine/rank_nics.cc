@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kMuchSlower = 4;
 
-// Whether peers that reach |one| also reach |other|.
+// Returns whether peers that reach |one| also reach |other|.
 bool are_joined(const Nic& one, const Nic& other) {
   if (!one.fabric.empty() && !other.fabric.empty()) return one.fabric == other.fabric;
   return share_a_subnet(one.subnets, other.subnets);
@@ -46,7 +46,7 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
       if (std::find(chosen.begin(), chosen.end(), nic) == chosen.end()) chosen.push_back(nic);
     }
   }
-  // A peer whose NICs are in other subnets needs an additional NIC.
+  // A peer may be reachable only in a subnet or fabric in which no NIC was chosen so far.
   for (const NicOrder* const order : orders) {
     for (const NicChoice& choice : *order) {
       const Nic& nic = machine.nics[static_cast<size_t>(choice.nic)];

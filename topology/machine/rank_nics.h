@@ -1,4 +1,4 @@
-// Selects the NICs of one rank. Pure.
+// Selects the NICs of one rank. The functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@ namespace hetcomm::topology {
 
 // The location of a rank's memory.
 struct RankPlace {
-  std::vector<int> accelerators;  // used accelerators, as indices of Machine::accelerators
-  std::vector<int> numa_nodes;    // usable nodes, as indices of Machine::numa_nodes
+  std::vector<int> accelerators;  // indices in Machine::accelerators of those that the rank uses
+  std::vector<int> numa_nodes;    // indices in Machine::numa_nodes of those where the rank may run
 };
 
 // Returns indices in Machine::nics: the first |most| NICs of each of the rank's accelerators. A
-// rank without accelerators uses its NUMA node instead (the first one if it may run on several).
-// The first choices of all users precede the second choices. One more NIC follows for each subnet
-// or fabric not yet covered, since a peer may be reachable only there. A NIC that is much slower
-// than the fastest is left out, since the other NICs would wait for it.
+// rank without accelerators gets the NICs of its NUMA node, or of the machine's first node unless
+// it has exactly one. The first choices of all accelerators precede the second choices. One more
+// NIC follows for each subnet or fabric not yet covered, since a peer may be reachable only there.
+// A NIC with less than a quarter of the fastest rate is left out, since the other NICs would wait
+// for it.
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
                               const RankPlace& place, size_t most);
 
-// Selects the NICs from |chosen| for a user of the rank whose preferences are |order|: the first
-// |most| in |order| that were chosen. Returns indices in |chosen|, or an empty list if none of its
-// NICs was chosen.
+// Selects the NICs for one accelerator or NUMA node of a rank: the first |most| of |order| that are
+// in |chosen|, the rank's NICs. Returns their indices in |chosen|.
 std::vector<size_t> nics_of_user(const NicOrder& order, const std::vector<int>& chosen,
                                  size_t most);
 
-// Returns indices of the NUMA nodes that contain some of |processors|.
+// Returns the indices in Machine::numa_nodes of the nodes that contain some of |processors|.
 std::vector<int> numa_nodes_of_processors(const Machine& machine, const ProcessorSet& processors);
 
 }  // namespace hetcomm::topology

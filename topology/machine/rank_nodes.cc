@@ -56,8 +56,8 @@ class Chooser {
     const Nodes nodes = nodes_near(machine_, machine_.nics[static_cast<size_t>(nic)]);
     return narrowed(narrowed(nodes, near_accelerators_), place_.numa_nodes);
   }
-  // Returns the nodes of memory that the rank's own processors read: near its accelerators, or else
-  // the node on which it runs if there is only one.
+  // Returns the nodes for memory that the rank's own processors read: those near its accelerators.
+  // Without such nodes, returns the node on which the rank may run, if it is the only one.
   Nodes of_rank() const {
     if (!near_accelerators_.empty()) return near_accelerators_;
     return place_.numa_nodes.size() == 1 ? place_.numa_nodes : Nodes();
@@ -73,7 +73,8 @@ class Chooser {
   Nodes near_accelerators_;
 };
 
-// Returns the nodes near the first-choice NICs of the rank's accelerators.
+// Returns the nodes near the first NIC of each of the rank's accelerators, or near the rank's first
+// NIC if it has no accelerators.
 Nodes nodes_of_first_nics(const Chooser& chooser, const Affinity& affinity, const RankPlace& place,
                           const std::vector<int>& nics) {
   Nodes nodes;

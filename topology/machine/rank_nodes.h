@@ -1,9 +1,10 @@
-// Selects the NUMA nodes near which the memory and the threads of one rank are placed. Pure.
+// Selects the NUMA nodes on which the memory and the threads of one rank are placed. The function
+// is pure.
 //
-// Data is buffered in memory near the device that moves it: a NIC's buffers are near the NIC,
-// staging memory is near the device. A device may be local to several nodes (a whole package, or a
-// bond over two cards). The nodes that it shares with the rank's accelerators are then preferred,
-// and among these the nodes on which the rank may run.
+// Data is buffered in memory near the device that moves it: a NIC's buffers are near the NIC, and
+// staging memory is near the accelerator. A device may be near several nodes, such as those of a
+// whole package, or of both cards of a bond. Of these, the nodes near the rank's accelerators are
+// preferred, and then the nodes on which the rank may run.
 #pragma once
 
 #include <vector>
@@ -15,19 +16,19 @@
 
 namespace hetcomm::topology {
 
-// Selected nodes, as the kernel's numbers. kNone: anywhere.
+// The selected nodes, by the kernel's numbers. kNone: any node.
 struct RankNodes {
-  std::vector<int> accelerators;  // staging memory of each of RankPlace::accelerators
-  std::vector<int> nics;          // buffers of each of the rank's NICs
-  int staging = kNone;            // staging memory of a device of unknown location
-  int inside = kNone;             // memory that the rank reads from others on its host
-  // The processors near the first NICs of the rank's accelerators, or near its first NIC. Empty:
-  // anywhere.
+  std::vector<int> accelerators;  // for staging memory of each of RankPlace::accelerators
+  std::vector<int> nics;          // for buffers of each of the rank's NICs
+  int staging = kNone;            // for staging memory of a device of unknown location
+  int inside = kNone;             // for memory that other ranks of the host fill for this rank
+  // The processors near the first NICs of the rank's accelerators. Without accelerators, those near
+  // the rank's first NIC. Empty: any processor.
   ProcessorSet processors;
 };
 
-// Selects the nodes for |nics|, the result of nics_of_rank(). On a machine with one node everything
-// may be placed anywhere.
+// Selects the nodes. |nics| is the result of nics_of_rank(). On a machine with fewer than two
+// nodes, every node in the result is kNone.
 RankNodes nodes_of_rank(const Machine& machine, const Affinity& affinity, const RankPlace& place,
                         const std::vector<int>& nics);
 

@@ -25,7 +25,7 @@ class TreeMaker {
       add_without_function({index}, node);
       host.children.push_back(std::move(node));
     }
-    // Some objects are near several nodes, or their nodes are unknown.
+    // Adds the objects that are near several nodes, or whose nodes are unknown.
     for (const std::vector<int>& nodes : other_node_sets()) {
       TreeItem group{TreeKind::kNumaNode, kNone, group_text(nodes), {}};
       add_roots(nodes, group);
@@ -62,7 +62,7 @@ class TreeMaker {
 
   const std::vector<int>& nodes_of_root(const PciNode& root) const {
     if (!root.numa_nodes.empty()) return or_the_only_one(root.numa_nodes);
-    // A kernel may report the node of a function but not that of the bridge above it.
+    // A kernel may report the node of a function but not that of the root complex above it.
     const auto index = static_cast<int>(&root - machine_.pci.data());
     for (const PciNode& node : machine_.pci) {
       if (!node.numa_nodes.empty() && root_of(node) == index)

@@ -1,4 +1,4 @@
-// The parts of a Machine that matter to affinity as one tree: NUMA nodes, and below them root
+// Makes a tree of the parts of a Machine that affect affinity: NUMA nodes, and below them root
 // complexes, switches, accelerators and NICs. Bridges with only one child are left out.
 #pragma once
 
@@ -13,7 +13,7 @@ enum class TreeKind : uint8_t { kHost, kNumaNode, kRootComplex, kSwitch, kAccele
 
 struct TreeItem {
   TreeKind kind = TreeKind::kHost;
-  int index = kNone;  // index of the NUMA node, PCI object, accelerator or NIC
+  int index = kNone;  // index in the Machine's list of such objects
   std::string text;
   std::vector<TreeItem> children;
 };

@@ -1,6 +1,6 @@
-// The machine that one context uses, and the NICs for its data. The machine is the live host or the
-// file in HETCOMM_TOPOLOGY, with the rules in HETCOMM_NIC and the fabrics in HETCOMM_FABRIC. It is
-// read on first use.
+// Provides the machine that one context uses, and the NICs for its data. The machine is the live
+// host or the one in the file that HETCOMM_TOPOLOGY names, with the rules in HETCOMM_NIC and the
+// fabrics in HETCOMM_FABRIC. It is read on first use.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace hetcomm::topology {
 
 struct HostView {
   Machine machine;
-  std::vector<int> own_accelerators;  // the context's, as indices of Machine::accelerators
+  std::vector<int> own_accelerators;  // indices in Machine::accelerators of the context's devices
   NicRules rules;
   Affinity affinity;
 };
@@ -34,33 +34,33 @@ class HostTopology {
   HostTopology(const HostTopology&) = delete;
   HostTopology& operator=(const HostTopology&) = delete;
 
-  // Registers a device of the context at a PCI address. The device then counts as an accelerator of
-  // the machine, even if its PCI class is another one, or the tree is hidden. Later calls of view()
-  // include it. [any-thread]
+  // Registers a device of the context at a PCI address. Later calls of view() show it as an
+  // accelerator, even if it has another PCI class, or the host hides the PCIe tree. [any-thread]
   void add_device(const PciAddress& address, std::string name);
 
-  // Returns the devices that view() includes although the tree does not show them as accelerators:
-  // those in this context and those from learn(). Other ranks on the host learn of them only from
-  // here. Sorted. [any-thread]
+  // Returns the sorted addresses of the devices that view() includes although the PCIe tree does
+  // not show them as accelerators: those of this context and those from learn(). Other ranks on the
+  // host know of them only if this rank tells them. [any-thread]
   std::vector<PciAddress> hidden_devices();
-  // Registers devices that ranks on this host have at |addresses|. Later calls of view() include
-  // them. Returns whether any of them is new. [any-thread]
+  // Registers devices at |addresses| that other ranks on this host have. Later calls of view()
+  // include them. Returns whether any of them is new. [any-thread]
   bool learn(const std::vector<PciAddress>& addresses);
 
-  // Returns the view, which lives as long as this object. The first call takes up to about 20 ms;
-  // later calls return the same result. A file that does not match the live host is reported in the
-  // log and ignored, unless HETCOMM_TOPOLOGY_TRUST is on. Fails if a file cannot be read, or if
-  // HETCOMM_NIC or HETCOMM_FABRIC names something that does not exist. [any-thread]
+  // Returns the view, which lives as long as this object. The first call takes up to about 20 ms.
+  // Later calls return the same view unless add_device() or learn() has registered a device. A file
+  // that does not match the live host is reported in the log and ignored, unless
+  // HETCOMM_TOPOLOGY_TRUST is on. Fails if a file cannot be read, or if HETCOMM_NIC or
+  // HETCOMM_FABRIC names something that does not exist. [any-thread]
   Result<const HostView*> view();
 
-  // Returns view(), except that a context without a choice (no device, and at most one NIC) gets no
-  // accelerators that it does not use and no NICs that are down. This takes a tenth of the time.
-  // [any-thread]
+  // Returns view(), or a smaller view for a context without a choice: it has no device, no variable
+  // describes the machine, and at most one NIC is up. The smaller view has no accelerators, and no
+  // NICs that are down. Reading it takes a tenth of the time. [any-thread]
   Result<const HostView*> own_view();
 
-  // Whether view() can affect communication between ranks on this host. False if no variable
-  // requests it, the context has no device at a known place, and the host is plain as defined in
-  // live.h. Reads two files. [any-thread]
+  // Returns whether view() can affect communication between ranks on this host. Returns false if no
+  // variable describes the machine, the context has no device at a known place, and
+  // is_live_host_plain() is true. Reads up to two files. [any-thread]
   bool matters_within_host() const;
 
  private:
@@ -75,17 +75,18 @@ class HostTopology {
   Log& log_;
   std::atomic<bool> has_devices_{false};
   std::mutex mutex_;
-  // Under |mutex_|:
-  std::vector<Accelerator> devices_;  // name and address
+  // Guarded by |mutex_|:
+  std::vector<Accelerator> devices_;  // devices of add_device(), with name and address only
   bool is_read_ = false;
   Status failure_;
-  Machine machine_;  // as read, without devices that the tree does not show
+  Machine machine_;  // as read, without the devices of add_device() and learn()
   std::set<PciAddress> learned_;
   std::set<PciAddress> hidden_;
-  std::deque<HostView> views_;  // the last one is current
+  std::deque<HostView> views_;  // the last one is current; callers may hold the others
+  // Written once, under |own_once_|:
   std::once_flag own_once_;
   bool has_only_nic_ = false;
-  HostView only_nic_;  // own_view(), if |has_only_nic_|
+  HostView only_nic_;  // result of own_view() if |has_only_nic_|
 };
 
 }  // namespace hetcomm::topology

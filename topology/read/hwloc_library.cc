@@ -18,8 +18,8 @@ struct Loaded {
   Status status;
 };
 
-// Returns the first hwloc variable in the environment, or null. These variables name files that
-// hwloc reads and plug-ins that it loads, whatever user started the program.
+// Returns the first hwloc variable in the environment, or null. hwloc reads the files and loads the
+// plug-ins that its variables name, even in a program that has rights its caller lacks.
 const char* hwloc_variable() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (std::string_view(*entry).starts_with("HWLOC_")) return *entry;

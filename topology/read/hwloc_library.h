@@ -1,5 +1,5 @@
-// The hwloc functions that this folder calls. hwloc is loaded when it first reads a topology, and
-// never on hosts for which sysfs is enough.
+// Loads hwloc, with the functions that this folder calls. hwloc is loaded when a topology is first
+// read through it, and never on hosts for which sysfs is enough.
 #pragma once
 
 #include <hwloc.h>
@@ -25,8 +25,9 @@ struct Hwloc {
   decltype(&hwloc_distances_release) distances_release = nullptr;
 };
 
-// Loads the installed library, which stays loaded. UNSUPPORTED: there is none (the text is the
-// loader's reason), or it has another ABI. [any-thread]
+// Loads the installed library, which stays loaded. UNSUPPORTED: it cannot be loaded (the text has
+// the loader's reason), it has another ABI, or the environment has an hwloc variable and this
+// program has rights that its caller lacks. [any-thread]
 Result<const Hwloc*> load_hwloc();
 
 }  // namespace hetcomm::topology

@@ -35,11 +35,11 @@ std::optional<uint32_t> number_info(hwloc_obj_t object, std::string_view name) {
   return number;
 }
 
-// The network ports of one PCI function, or the ports without a function.
+// The network ports of one PCI function, or those below one hwloc object that have no function.
 struct Ports {
   struct Interface {
     std::string name;
-    std::optional<uint32_t> port;  // of the card
+    std::optional<uint32_t> port;  // number of the port on its card
   };
   struct RdmaPort {
     std::string device;
@@ -121,7 +121,7 @@ class Conversion {
     hwloc_.distances_release(topology_, distances);
   }
 
-  // Visits processors and memory, then the attached objects.
+  // Visits the children of |object|, then the I/O objects that are attached to it.
   void walk(hwloc_obj_t object) {
     for (hwloc_obj_t child = object->first_child; child != nullptr; child = child->next_sibling) {
       walk(child);
@@ -134,21 +134,22 @@ class Conversion {
     add_nics(loose, kNone, nodes);
   }
 
-  // Whether there are several processor packages.
+  // Returns whether there are several processor packages.
   bool has_packages() const {
     return std::any_of(
         machine_.numa_nodes.begin(), machine_.numa_nodes.end(),
         [&](const NumaNode& node) { return node.package != machine_.numa_nodes[0].package; });
   }
 
-  // Returns the NUMA nodes near |object|. Empty if it is near all nodes of several packages.
+  // Returns the NUMA nodes near |object|. Returns an empty list if these are all nodes of a host
+  // with several packages.
   std::vector<int> local_nodes(hwloc_obj_t object) const {
     std::vector<int> nodes;
     if (object->nodeset == nullptr) return nodes;
     for (int number = hwloc_.bitmap_next(object->nodeset, -1); number >= 0;
          number = hwloc_.bitmap_next(object->nodeset, number)) {
       const int index = numa_index(static_cast<uint32_t>(number));
-      if (index == kNone) break;  // also ends an infinite set
+      if (index == kNone) break;  // the node is unknown, or the set is infinite
       nodes.push_back(index);
     }
     if (nodes.size() == machine_.numa_nodes.size() && has_packages()) nodes.clear();
@@ -196,7 +197,8 @@ class Conversion {
     PciNode node;
     node.kind = kind;
     node.address = {attributes.domain, attributes.bus, attributes.dev, attributes.func};
-    // Without host bridges it is unknown which functions share a root complex.
+    // Without host bridges it is unknown which functions share a root complex. Each function then
+    // gets a root complex of its own.
     node.parent = parent == kNone ? add_root(node.address, nodes) : parent;
     node.vendor = attributes.vendor_id;
     node.device = attributes.device_id;
@@ -226,8 +228,9 @@ class Conversion {
     if (ports.rdma.size() == before) ports.rdma.push_back({object->name, 1, NicState::kUnknown});
   }
 
-  // Adds NICs. An interface and an RDMA port with the same number are one port. The others are
-  // paired in order.
+  // Adds the NICs of |ports|. An RDMA port and the interface with the same port number are one NIC.
+  // An RDMA port without such an interface is joined with the first interface that has no number.
+  // If there is only one RDMA port, it may take any interface.
   void add_nics(Ports& ports, int function, const std::vector<int>& nodes) {
     for (Ports::RdmaPort& rdma : ports.rdma) {
       Nic nic = new_nic(function, nodes);
@@ -272,7 +275,7 @@ class Conversion {
   Machine machine_;
 };
 
-// Whether |xml| is nested too deeply: hwloc recurses once for each level.
+// Returns whether |xml| is nested too deeply for hwloc, which recurses once for each level.
 bool nests_too_deeply(std::string_view xml) {
   constexpr int kMax = 200;
   constexpr std::string_view kOpen = "<object";
@@ -299,14 +302,14 @@ Result<Machine> read(std::string_view xml) {
   if (hwloc.topology_init(&topology) != 0) return status_from_errno(errno, "hwloc");
   const std::unique_ptr<hwloc_topology, decltype(hwloc.topology_destroy)> owner(
       topology, hwloc.topology_destroy);
-  // The results of these components are not used, and opencl and gl take most of the time.
+  // Nothing uses the results of these hwloc components, and opencl and gl take most of the time.
   for (const char* component : {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
     (void)hwloc.topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                         component);
   }
   hwloc.topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (xml.empty()) {
-    // Processes on one host that may use different processors must see the same machine.
+    // All processes on a host must see the same machine, even if they may use different processors.
     hwloc.topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   } else {
     const std::string terminated(xml);

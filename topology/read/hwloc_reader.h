@@ -1,7 +1,7 @@
 // Reads a Machine through hwloc: the live host, or a file that lstopo has written.
 //
-// hwloc reports the PCIe tree, NUMA nodes, and which network interface and RDMA device belong to
-// which PCI function. It reports no addresses, and little about states and rates.
+// hwloc reports the PCIe tree, the NUMA nodes, and the network interfaces and RDMA devices of each
+// PCI function. It reports no network addresses, and little about states and rates.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ namespace hetcomm::topology {
 Result<Machine> read_live_by_hwloc();
 
 // Parses the contents of a file that `lstopo machine.xml` wrote. INVALID_ARGUMENT: hwloc cannot
-// read them.
+// read them. UNSUPPORTED: hwloc is not installed.
 Result<Machine> parse_hwloc_xml(std::string_view xml);
 
 }  // namespace hetcomm::topology

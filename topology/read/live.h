@@ -1,4 +1,4 @@
-// The Machine of the host that this process runs on.
+// Reads the Machine of the host that this process runs on.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,16 @@
 
 namespace hetcomm::topology {
 
-// Reads the host from the files below |sys|. hwloc is used only if there is a choice: an
-// accelerator, or several physical NICs that are up. Without hwloc only the files are used.
+// Reads the host from the files below |sys|. If there is a choice (an accelerator, or several
+// physical NICs that are up) and hwloc is installed, reads all but the NICs through hwloc instead.
 Result<Machine> read_live_machine(const std::string& sys = "/sys");
 
-// Whether the host offers only shared memory and loopback between its ranks: it has no RDMA device,
-// and one NUMA node.
+// Returns whether the host is plain: it has no RDMA device, and at most one NUMA node. Its ranks
+// can then reach each other only through shared memory and loopback.
 bool is_live_host_plain(const std::string& sys = "/sys");
 
-// Returns the host as far as read_only_nic() in sysfs.h reads it, or nothing if that does not
-// suffice.
+// Returns the result of read_only_nic() (sysfs.h) for this process's interfaces, checked and
+// normalized. Returns nothing if the host has to be read by read_live_machine().
 std::optional<Machine> read_live_nic(const std::string& sys = "/sys");
 
 }  // namespace hetcomm::topology

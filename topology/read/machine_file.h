@@ -8,13 +8,13 @@
 
 namespace hetcomm::topology {
 
-// Reads |path|: an hwloc file if it ends in ".xml", else this library's JSON. A file
+// Reads |path|: an hwloc file if it ends in ".xml", and this library's JSON otherwise. A file
 // machine.nics.json next to machine.xml may add NIC data that hwloc lacks (add_nics). The text of
 // an error names the file.
 Result<Machine> read_machine_file(const std::string& path);
 
-// Describes in a sentence the objects that only one of |file| and |live| has: NICs by name,
-// accelerators by address. Empty: they agree.
+// Describes the first object that only one of |file| and |live| has: a physical NIC by its name, or
+// an accelerator by its address. Returns an empty string if they agree.
 std::string disagreement(const Machine& file, const Machine& live);
 
 }  // namespace hetcomm::topology

@@ -30,8 +30,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the first 4 KiB of a file, or nothing if it cannot be read. Streams take ten times as
-// long, and all processes in a job read about twenty files at the same time.
+// Returns the first 4 KiB of a file, or an empty string if it cannot be read. C++ streams would
+// take ten times as long, and all processes of a job read about twenty files at the same time.
 std::string read_file(const fs::path& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char bytes[4096];
@@ -90,8 +90,8 @@ fs::path resolve(const fs::path& link) {
   return error ? fs::path() : target;
 }
 
-// Returns the folder of the physical function that carries the device behind |link|. The device may
-// belong to a virtual function. Empty if there is no physical function.
+// Returns the folder of the PCI function that carries the data of the device behind |link|. For a
+// virtual function, this is its physical function. Empty if there is none.
 fs::path carrier_folder(const fs::path& link) {
   const fs::path device = resolve(link);
   const fs::path physical = device.empty() ? fs::path() : resolve(device / "physfn");
@@ -107,7 +107,7 @@ std::optional<PciAddress> carrier_of(const fs::path& link) {
   return parse_pci_address(carrier_folder(link).filename().string());
 }
 
-// Returns the names of the interfaces below the one in |folder|.
+// Returns the names of the interfaces over which the one in |folder| is stacked, as a bond is.
 std::vector<std::string> lower_interfaces(const fs::path& folder) {
   constexpr std::string_view kLower = "lower_";
   std::vector<std::string> names;
@@ -119,8 +119,8 @@ std::vector<std::string> lower_interfaces(const fs::path& folder) {
 
 // --- PCIe tree -------------------------------------------------------------------------------
 
-// Returns the payload rate of one track by GT/s, in kB/s: 8b/10b up to 5 GT/s, 128b/130b up to 32,
-// flits above.
+// Returns the payload rate of one PCIe lane, in kB/s. The encoding is 8b/10b up to 5 GT/s,
+// 128b/130b up to 32 GT/s, and flits above.
 uint64_t track_kbyte_per_s(double gt_per_s) {
   if (gt_per_s <= 5.0) return static_cast<uint64_t>(gt_per_s * 100'000);
   if (gt_per_s <= 32.0) return static_cast<uint64_t>(gt_per_s * 1e6 / 8 * 128 / 130);
@@ -157,7 +157,7 @@ class PciTree {
   }
 
  private:
-  // Parses "pci0000:3a".
+  // Parses the name of a root complex's folder, such as "pci0000:3a".
   static std::optional<PciAddress> root_of(const std::string& name) {
     if (!name.starts_with("pci")) return std::nullopt;
     return parse_pci_address(name.substr(3) + ":00.0");
@@ -274,7 +274,7 @@ class NicReader {
     return is_there(folder / "bridge") ? NicKind::kBridge : NicKind::kVirtual;
   }
 
-  // Whether the kernel generates the interface's packets: tun, WireGuard, VXLAN and the like.
+  // Returns whether the interface is a tunnel: tun, WireGuard, VXLAN and the like.
   static bool is_tunnel(const fs::path& folder) {
     constexpr int64_t kEthernet = 1;
     constexpr int64_t kInfiniBand = 32;
@@ -285,23 +285,24 @@ class NicReader {
            device_type == "wireguard";
   }
 
-  // Whether the interface is the host's end of a virtual function ("pf0vf3", "c1pf0sf88"), which
-  // leads only there.
+  // Returns whether the interface is a representor ("pf0vf3", "c1pf0sf88"): the host's end of a
+  // virtual function, which leads only to that function.
   static bool is_representor(const fs::path& folder) {
     const std::string name = read_line(folder / "phys_port_name");
     return name.find("pf") != std::string::npos &&
            (name.find("vf") != std::string::npos || name.find("sf") != std::string::npos);
   }
 
-  // Whether the interface has joined a bond, a team or a bridge. Other masters, such as a VRF,
-  // carry no data themselves.
+  // Returns whether the interface has joined a bond, a team or a bridge. Other masters, such as a
+  // VRF, carry no data themselves.
   static bool is_member(const fs::path& folder) {
     const fs::path master = folder / "master";
     return is_there(master / "bonding") || is_there(master / "bridge") ||
            uevent(master, "DEVTYPE=") == "team";
   }
 
-  // Returns the value of |name| in the file in which the kernel describes a device.
+  // Returns the rest of the line that begins with |name| in the file `uevent` in |folder|, in which
+  // the kernel describes a device. Empty if there is none.
   static std::string uevent(const fs::path& folder, std::string_view name) {
     std::istringstream lines(read_file(folder / "uevent"));
     for (std::string line; std::getline(lines, line);) {
@@ -310,7 +311,8 @@ class NicReader {
     return {};
   }
 
-  // Adds the PCI functions that carry an interface: its own, or those of the interfaces below it.
+  // Adds the PCI functions that carry the data of an interface: its own, or those of the interfaces
+  // below it. Sets |is_physical| if one of these interfaces has a device.
   void add_carriers(const fs::path& folder, std::vector<int>& functions, bool& is_physical,
                     int depth = 0) const {
     constexpr int kDeepest = 8;
@@ -319,7 +321,8 @@ class NicReader {
       const std::optional<PciAddress> carrier = carrier_of(folder / "device");
       add_function(carrier, functions);
       if (carrier) return;
-      // A virtual machine's interface may pass its data to a virtual function below it.
+      // In a virtual machine, a device without a PCI function may pass its data to an interface
+      // below it, which is a virtual function.
     }
     if (depth == kDeepest) return;
     for (const std::string& name : lower_interfaces(folder)) {
@@ -346,10 +349,11 @@ class NicReader {
 
   void add_rdma_port(const fs::path& folder, const std::string& device, uint32_t port) {
     const fs::path files = folder / "ports" / std::to_string(port);
-    // The files contain "4: ACTIVE" and "100 Gb/sec (4X EDR)".
+    // The files contain, for example, "4: ACTIVE" and "100 Gb/sec (4X EDR)".
     const bool is_active = read_line(files / "state").starts_with("4:");
     const double gbit = leading_number(read_line(files / "rate"));
-    // Soft-RoCE runs over a network interface and invents a rate if that interface reports none.
+    // A Soft-RoCE device has no card but runs over a network interface. Its rate is not used, since
+    // it is invented if that interface reports none.
     const std::string parent = read_line(folder / "parent");
     const bool is_soft = !is_there(folder / "device");
     Nic& nic = is_soft ? nic_over(parent) : nic_at(folder, files, port);
@@ -376,9 +380,9 @@ class NicReader {
     return machine_.nics.back();
   }
 
-  // Returns the NIC that an RDMA port belongs to: an existing NIC on the same PCI functions whose
-  // interface is the one the port names (RoCE) or whose port number matches (InfiniBand). Otherwise
-  // adds a new NIC.
+  // Returns the NIC of an RDMA port on a card: an existing NIC with the card's PCI function, or
+  // else a new one. The existing NIC has the interface that the port names (RoCE). If the port
+  // names none (InfiniBand), it has the same port number.
   Nic& nic_at(const fs::path& folder, const fs::path& files, uint32_t port) {
     std::vector<int> functions;
     add_function(carrier_of(folder / "device"), functions);
@@ -396,8 +400,8 @@ class NicReader {
     return machine_.nics.back();
   }
 
-  // Returns the number of an interface's port on its card, from 1. 0: the interface is stacked over
-  // others.
+  // Returns the number of an interface's port on its card, from 1, or 0 if the interface has no
+  // card of its own.
   int64_t port_number(const std::string& interface) const {
     const fs::path folder = net_ / interface;
     if (!is_there(folder / "device")) return 0;
@@ -442,7 +446,7 @@ std::vector<Interface> list_interfaces() {
   for (const ListedAddress& entry : entries.value()) {
     if ((entry.flags & IFF_LOOPBACK) != 0) continue;
     constexpr unsigned int kRunning = IFF_UP | IFF_RUNNING;
-    // A labelled address has the label instead of the name: "eth0:1".
+    // An address with a label has the label ("eth0:1") in place of the interface's name.
     std::string name = entry.interface;
     name.resize(std::min(name.find(':'), name.size()));
     Interface& interface = found[name];
@@ -454,7 +458,7 @@ std::vector<Interface> list_interfaces() {
     const int family = address->sa_family;
     if (family == AF_INET6 &&
         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr)) {
-      continue;  // every interface has this address
+      continue;  // every interface has an address in this subnet
     }
     if (family == AF_INET || family == AF_INET6) {
       std::string subnet = subnet_of(address, reinterpret_cast<const sockaddr*>(&entry.netmask));

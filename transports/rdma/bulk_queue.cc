@@ -76,7 +76,7 @@ Result<MemoryRegion*> BulkQueue::acquire(Transfer& transfer, size_t index) {
   if (memory_regions.size() == memory_regions.capacity()) {
     memory_regions.reserve(std::max<size_t>(4, 2 * memory_regions.size()));
   }
-  // The bulk may be one of many chunks, which needs only a part of its first and last pieces.
+  // The bulk may be one of many chunks, and may need only a part of its first and last pieces.
   const ExtentView& local = transfer.bulk->local;
   ExtentCursor cursor = transfer.cursor;
   const iovec part = cursor.next(local.extents, local.offset + local.length - cursor.position);
@@ -119,8 +119,8 @@ std::pair<Bulk*, Code> BulkQueue::pop_completed() {
 bool BulkQueue::cancel(Bulk& bulk) {
   Transfer* transfer = of(bulk);
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
-  // A copied put no longer reads the memory. A copied get is written to memory only by the caller
-  // of fragment_completed(). But nothing at the peer fences a region: fragments in flight to it
+  // A copied put no longer reads the bulk's memory, and only the caller of fragment_completed()
+  // writes a copied get to it. But nothing at the peer fences a region: fragments in flight to it
   // could land after later puts over another connection.
   const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
   if (transfer->under_way > 0 && (transfer->direct || into_region)) return false;

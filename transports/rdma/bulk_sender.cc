@@ -9,7 +9,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Work requests and slots that bulks reserve for messages.
+// Numbers of work requests and send slots that bulks leave to messages.
 constexpr uint32_t kReservedRequests = QueuePair::kSendSlots + 4;
 constexpr uint32_t kReservedSlots = 8;
 // A put or get up to this size, or one whose pieces are smaller than kSmallPiece, goes through send
@@ -63,7 +63,7 @@ bool BulkSender::can_post(KeyKind kind, bool copied) const {
   ++transfer.under_way;
   in_flight_bytes_ += length;
   const bool last = transfer.begun == transfer.bulk->local.length || transfer.code != Code::kOk;
-  // A completion must have been requested before the limit is reached.
+  // A completion must be requested before the bytes in flight reach their limit.
   const bool fills = length * QueuePair::kSignalEvery > settings_.max_in_flight_bytes;
   pair_.add(work, pieces, record, last || fills);
   if (last && transfer.state == BulkState::kQueued) queue_.all_posted(transfer);
@@ -106,7 +106,8 @@ Code BulkSender::start(Bulk& bulk, bool get) {
   if (!allowed) return Code::kPermissionDenied;
   const bool small = length <= kCopiedBytes ||
                      length / std::max<size_t>(bulk.local.extents.size(), 1) < kSmallPiece;
-  // The head of a message is a separate piece.
+  // The head of a message is a piece of its own. If a request has one piece only, the data must be
+  // copied behind the head.
   const bool one_piece = key->kind == KeyKind::kCopiedTarget && pair_.max_pieces() == 1;
   const bool copied =
       (small || one_piece) && !port_.memory_regions().has_device(bulk.local.extents);
@@ -171,7 +172,7 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
   uint64_t taken = 0;
   const Extents extents = transfer.bulk->local.extents;
   while (taken < length && count < pair_.max_pieces()) {
-    transfer.cursor.advance(extents, 0);  // past empty extents
+    transfer.cursor.advance(extents, 0);  // skips empty extents
     Result<MemoryRegion*> region = queue_.memory_region(transfer, transfer.cursor.index);
     if (!region.ok()) {
       if (port_.memory_regions().may_copy(region.status(), extents)) {
@@ -202,7 +203,7 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
   post(transfer, taken, 0, std::span(pieces).first(count), in_message);
 }
 
-// Handles a copied get whose bytes have arrived in a send slot.
+// Copies the bytes of a get out of the send slot in which they have arrived.
 void BulkSender::copy_out(const SendRecord& record) {
   const Transfer& transfer = *record.transfer;
   if (!transfer.get || !record.slot || transfer.bulk == nullptr) return;

@@ -33,7 +33,7 @@ class BulkSender {
   void pump() {
     if (queue_.front() != nullptr) post_queued();
   }
-  // Whether pump() would post something.
+  // Returns whether pump() would post something.
   bool can_pump() const {
     const Transfer* transfer = queue_.front();
     return transfer != nullptr && can_post(transfer->key.kind, transfer->copied);
@@ -57,12 +57,12 @@ class BulkSender {
   // Drops all transfers. Call after the queue pair is destroyed.
   void drop_all() { queue_.drop_all(); }
   bool idle() const { return queue_.idle(); }
-  // Whether any fragment has completed.
+  // Returns whether any fragment has completed.
   bool some_passed() const { return some_passed_; }
 
  private:
-  // Whether a fragment for a key of |kind| may be posted now. |copied|: it goes through a send
-  // slot.
+  // Returns whether a fragment for a key of |kind| may be posted now. |copied|: it goes through a
+  // send slot.
   bool can_post(KeyKind kind, bool copied) const;
   bool put_at_once(Bulk& bulk, const Key& key);
   void post_queued();

@@ -41,7 +41,7 @@ class CompletionInbox {
     inbox_.clear();
     next_ = 0;
   }
-  // Whether take_all_of() has already taken |completion|.
+  // Returns whether take_all_of() has already taken |completion|.
   static bool is_taken(const ibv_wc& completion) { return completion.wr_id == kTaken; }
 
   // Returns the position of the oldest completion. It is valid until pop() or clear().

@@ -84,7 +84,8 @@ ConnectAttempt::~ConnectAttempt() {
   if (socket_.valid()) port_.poller().remove(socket_.get(), *this);
 }
 
-// After finish() in |upcall|, nothing fails.
+// Runs |upcall|, and ends the attempt if it runs out of memory. |upcall| must not fail after it has
+// called finish(), which destroys the attempt.
 template <typename Upcall>
 void ConnectAttempt::guarded(Upcall&& upcall) {
   try {
@@ -113,7 +114,7 @@ void ConnectAttempt::begin() {
     return;
   }
   pair_ = std::move(pair).value();
-  // Uses the real clock: the coarse clock has the time of the last progress(), which may be long
+  // Uses the real clock. The coarse clock has the time of the last progress(), which may be long
   // ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,
@@ -218,7 +219,7 @@ void ConnectAttempt::on_ended(const Status& why) {
 }
 
 void ConnectAttempt::complete() {
-  // Later address events reach the connection. Earlier ones are checked for here.
+  // A later loss of the address breaks the endpoint by an event. An earlier one is detected here.
   if (!pair_->has_address() || !port_.has_address(mine_)) {
     fail({Code::kPeerLost, kAddressGone});
     return;
@@ -289,7 +290,8 @@ Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
   const std::optional<Parameters> parameters = decode_parameters(hello);
   if (!parameters) return {Code::kPeerLost, "the peer sent malformed parameters"};
   peer_parameters_ = *parameters;
-  // The addresses may have changed since the port was found.
+  // Opens the port if it is closed, which reads its addresses. They may have changed since the port
+  // was found.
   HETCOMM_RETURN_IF_ERROR(port_.open());
   const std::vector<Gid>& gids = port_.nic().gids;
   const auto mine = std::find_if(gids.begin(), gids.end(), [&](const Gid& gid) {
@@ -333,7 +335,7 @@ void Arrival::take(std::unique_ptr<CmConnection> connection) {
   try {
     status = connect_and_accept();
   } catch (const std::bad_alloc&) {
-    // Handled like any other failure.
+    // |status| already says that memory ran out.
   }
   ready_ = status.ok();
   if (ready_) return;
@@ -362,7 +364,7 @@ void Arrival::on_events(uint32_t /*events*/) {
     owner_.finish(*this, nullptr);
     return;
   }
-  // Later address events reach the connection. Earlier ones are checked for here.
+  // A later loss of the address breaks the endpoint by an event. An earlier one is detected here.
   if (!pair_->has_address() || !port_.has_address(mine_)) {
     port_.log().info("rdma: a connection of rank {} was given up: {}", peer_, kAddressGone);
     owner_.finish(*this, nullptr);

@@ -69,7 +69,7 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   Gid mine_;
   GidBytes peer_gid_{};
   std::unique_ptr<QueuePair> pair_;
-  // Rounds over all addresses, as in the tcp transport.
+  // The state of the rounds over all addresses (transports/tcp/connect_attempt.h).
   uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
   uint32_t doublings_ = 0;
@@ -97,7 +97,7 @@ class Arrival final : public Watcher, public CmHandler {
     if (pair_) pair_->stop();
   }
   int peer() const { return peer_; }
-  // Whether the arrival waits for a connection by rdma_cm with |token|.
+  // Returns whether the arrival waits for a connection by rdma_cm with |token|.
   bool awaits(const CmToken& token) const;
   // Accepts the connection that the arrival has waited for.
   void take(std::unique_ptr<CmConnection> connection);
@@ -120,9 +120,9 @@ class Arrival final : public Watcher, public CmHandler {
   Parameters peer_parameters_;
   Gid mine_;  // this side's address, as named by the peer
   std::unique_ptr<QueuePair> pair_;
-  uint32_t number_ = 0;           // of the queue pair, even after its destruction
+  uint32_t number_ = 0;           // number of the queue pair, even after its destruction
   bool ready_ = false;            // the queue pair is connected
-  std::optional<CmToken> token_;  // until a peer has presented it
+  std::optional<CmToken> token_;  // set until a peer presents it by rdma_cm
   std::unique_ptr<CmConnection> cm_;
   uint64_t deadline_ns_ = 0;
 };

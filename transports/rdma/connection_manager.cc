@@ -45,7 +45,7 @@ std::string host_of(const Address& address) {
   return text.substr(0, text.rfind(':'));
 }
 
-// State with which both kinds of identifiers are created.
+// The state from which listeners and connections create their identifiers.
 struct Surroundings {
   const Cm& cm;
   const Device& device;
@@ -196,7 +196,8 @@ class Connection final : public CmConnection {
     return check(surroundings_.cm.connect(id_.get(), &parameters_),
                  "the connection cannot be asked for");
   }
-  // Each of these functions is the last call in an upcall.
+  // The handler may destroy this connection, so each of these functions must be the last call in an
+  // upcall.
   void end(std::string_view why) { end(failure(why)); }
   void end(const Status& why) {
     CmHandler* handler = std::exchange(handler_, nullptr);

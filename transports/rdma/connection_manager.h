@@ -54,10 +54,11 @@ class CmConnection {
   virtual void set_handler(CmHandler& handler) = 0;
   // Returns the path to the peer, which is known once the request or answer has arrived.
   virtual Result<Path> path() = 0;
-  // Accepts the peer's request. The side that was asked calls it when |pair| is connected.
+  // Accepts the peer's request. The side that received it calls this when |pair| is connected.
   virtual Status accept(const QueuePair& pair) = 0;
   virtual void refuse(std::string_view why) = 0;
-  // Confirms the connection. The side that asked calls it when its queue pair is connected.
+  // Confirms the connection. The side that sent the request calls this when its queue pair is
+  // connected.
   virtual Status confirm() = 0;
 };
 

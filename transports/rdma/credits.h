@@ -39,7 +39,7 @@ class Credits {
   void note_posted() { owed_ += std::exchange(used_, 0); }
   // Returns the credits that the head of the next message pays back, and clears the debt.
   uint16_t take_owed() { return static_cast<uint16_t>(std::exchange(owed_, 0)); }
-  // Whether a separate message should pay the debt and may be sent.
+  // Returns whether a separate message should pay the debt and may be sent.
   bool is_payment_due() const { return owed_ >= owned_ / 2 && sendable_ >= 1; }
 
  private:

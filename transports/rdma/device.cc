@@ -11,11 +11,12 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Receives in addition to those that credits represent.
+// Number of receives in addition to those that the peers' credits stand for.
 constexpr uint32_t kSpareReceives = 64;
 // Room for connections that are still closing while their successors start.
 constexpr uint32_t kSpareConnections = 8;
-// A device that can delay its wake-ups does so for this many completions or this long.
+// A device that supports it delays a completion event until this many completions have arrived, or
+// until this time has passed.
 constexpr uint16_t kModerationCount = 8;
 constexpr uint16_t kModerationUs = 4;
 

@@ -15,13 +15,13 @@ const char* way_name(DeviceWay way);
 
 struct Registered {
   ibv_mr* mr = nullptr;
-  uint64_t address = 0;  // of the first byte, in work requests and keys
+  uint64_t address = 0;  // address of the first byte in work requests and keys
 };
 
-// Returns kOk if the device and libibverbs have what |way| needs.
+// Returns kOk if the device and libibverbs provide what |way| needs.
 Status offers(const Verbs& verbs, DeviceWay way, const hetcomm::Device& device);
 
-// Registers [address + offset, + length) of |device|, which offers |way|. On failure the text is
+// Registers [address + offset, + length) of |device|, which offers |way|. On failure the text gives
 // only the reason.
 Result<Registered> register_device_memory(const Verbs& verbs, ibv_pd* pd, DeviceWay way,
                                           const hetcomm::Device& device, const void* address,

@@ -96,8 +96,8 @@ class Scratch {
   HangingCopy hanging_{};
 };
 
-// Two queue pairs of this process, connected to each other on a separately opened NIC, so that they
-// do not disturb the transport's work in flight.
+// Two queue pairs of this process that are connected to each other. They use a NIC that is opened
+// separately, so they do not disturb the transport's work in flight.
 class Loopback {
  public:
   static Result<std::unique_ptr<Loopback>> create(const Verbs& verbs, const Config& config,
@@ -124,7 +124,7 @@ class Loopback {
 
   const Verbs& verbs() const { return nic_->verbs(); }
   ibv_pd* pd() const { return nic_->pd(); }
-  // Return the pattern and the result buffer: kTrialBytes each of registered host memory.
+  // Both return kTrialBytes of registered host memory: the pattern, and the result buffer.
   std::byte* pattern() const { return host_.data(); }
   std::byte* result() const { return host_.data() + kTrialBytes; }
 
@@ -133,7 +133,8 @@ class Loopback {
     return write(reinterpret_cast<uint64_t>(pattern()), host_.lkey(), target.address,
                  target.mr->rkey);
   }
-  // Makes the NIC write |source| to the result buffer, which the peer may write to meanwhile.
+  // Makes the NIC write |source| to the result buffer. The buffer is registered for remote writes
+  // only during this call.
   Status write_from(const Registered& source) {
     ibv_mr* mr = verbs().reg_mr(pd(), result(), kTrialBytes,
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -205,7 +206,8 @@ void fill(std::byte* bytes, uint8_t seed) {
   }
 }
 
-// Proves that the bytes that return were moved by the NIC and were not there before.
+// Proves in both directions that the NIC moved the bytes. The destination holds other bytes
+// beforehand.
 Status prove(Loopback& loopback, const hetcomm::Device& device, Scratch& scratch,
              const Registered& registered) {
   std::array<std::byte, kTrialBytes> copy;

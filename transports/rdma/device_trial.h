@@ -30,9 +30,9 @@ struct DeviceVerdict {
 };
 // Transfers data to and from memory of the device's allocator, through separate queue pairs on port
 // |nic| ("mlx5_0:1"), which it opens for this purpose. Takes a few milliseconds. If the NIC does
-// not complete, it waits 0.1 s per method, in addition to the time of the device's own copies. The
-// wait is 0.5 s if HETCOMM_DEVICE_PATH=direct makes the operation fail otherwise. A device copy
-// that takes over 5 s ends the trial.
+// not complete the write, the trial waits 0.1 s per method, in addition to the time of the device's
+// own copies. It waits 0.5 s if HETCOMM_DEVICE_PATH=direct forbids staging. A device copy that
+// takes over 5 s ends the trial.
 DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::string& nic,
                          const ConnectionSettings& settings, const hetcomm::Device& device);
 

@@ -18,7 +18,8 @@ namespace {
 
 // Time for receiving data that arrived before the TCP connection ended.
 constexpr uint64_t kLingerNs = 2'000'000;
-// A longer time after rdma_cm has reported the end, since the peer's last data may arrive later.
+// Time for receiving data after rdma_cm has reported the end. It is longer, since the peer's last
+// data may arrive after that report.
 constexpr uint64_t kCmLingerNs = 20'000'000;
 // Time for which a connection is watched after a source was revoked.
 constexpr uint64_t kSuspectNs = 2'000'000'000;
@@ -106,9 +107,9 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
   Exposure* exposure = exposures_.find(key);
   if (exposure == nullptr) return;
   if (exposure->access == Access::kGetSource) {
-    // The peer cannot read memory without its memory region, so a peer that reads loses the
-    // connection. Soft-RoCE then puts this side's queue pair into the error state without informing
-    // either side.
+    // Without its memory region the peer cannot read the memory, and a read breaks the connection.
+    // Soft-RoCE then puts this side's queue pair into the error state without informing either
+    // side.
     if (exposures_.revoke(*exposure)) {
       suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
       table_.note_suspect();
@@ -118,7 +119,7 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
     exposures_.remove(*exposure);
     return;
   }
-  // A write may be in flight; destroying the queue pair stops it on any device. (Soft-RoCE holds a
+  // A write may be in flight. Destroying the queue pair stops it on any device. (Soft-RoCE holds a
   // memory region from a write's first packet to its last.)
   break_off("memory that the peer could still reach was revoked");
 }
@@ -234,7 +235,7 @@ int RdmaEndpoint::progress() {
     handler_->on_failed(why_);
     return 1;
   }
-  // A receive counts as owed once it is available to the peer again.
+  // A consumed receive counts as owed once it is posted again.
   if (port_.receives().unposted() == 0) credits_.note_posted();
   done += report();
   if (state_ != State::kOpen) return done + 1;
@@ -297,7 +298,7 @@ bool RdmaEndpoint::prepare_sleep() {
     pair_->nudge();
     flush_posts();
   }
-  // A closing endpoint has a timer.
+  // A closing endpoint may sleep: deadline_ns() ends the sleep.
   if (state_ == State::kClosing) return !bulks_.has_completed();
   return !has_urgent_work() && !has_silent_tail();
 }
@@ -330,7 +331,7 @@ void RdmaEndpoint::on_ended(const Status& why) {
 
 // Closes the connection after receiving data that has already arrived.
 void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
-  // Uses the real clock: the coarse clock may be stale.
+  // Uses the real clock, since the coarse clock may be stale.
   const uint64_t deadline = deadline_after(now_ns(), linger_ns);
   deadline_ns_ = state_ == State::kOpen ? deadline : std::min(deadline_ns_, deadline);
   if (state_ == State::kOpen) why_ = std::move(why);

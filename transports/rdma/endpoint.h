@@ -82,21 +82,21 @@ class RdmaEndpoint final : public Endpoint,
   // Breaks the connection. The next progress() that finds a handler calls on_failed. Makes no
   // upcalls. It never fails, and may be called at any time.
   void break_off(std::string_view reason) noexcept;
-  // Sends and reports as much as possible. Returns the number of actions.
+  // Sends as much as possible, and makes upcalls for what was sent. Returns the number of actions.
   int progress();
-  // Whether progress() must be called again immediately, without waiting for an event.
+  // Returns whether progress() must be called again immediately, without waiting for an event.
   bool has_urgent_work() const;
-  // Whether look_at_tail() must be called periodically.
+  // Returns whether look_at_tail() must be called periodically.
   bool has_silent_tail() const {
     return handler_ != nullptr && state_ == State::kOpen && pair_->has_silent_tail();
   }
   // Requests confirmation of unsignalled work if nothing was posted since the previous call.
   void look_at_tail();
-  // Prepares for sleep, so that every change is announced. Returns false if there is work to do at
-  // once.
+  // Prepares for sleep, so that every change causes an event. Returns false if there is work to do
+  // at once.
   bool prepare_sleep();
-  // Whether its queue pair may silently be in the error state until suspect_until_ns(); see
-  // revoke().
+  // Returns whether the queue pair may have stopped without a report; see revoke(). This is
+  // possible until suspect_until_ns().
   bool is_suspect() const { return pair_ != nullptr && suspect_until_ns_ != 0; }
   uint64_t suspect_until_ns() const { return suspect_until_ns_; }
   bool has_broken_in_silence() const { return pair_->is_in_error(); }
@@ -133,9 +133,9 @@ class RdmaEndpoint final : public Endpoint,
   bool want_writable_ = false;
   bool reported_ = false;
   bool watched_ = false;
-  uint64_t posted_before_ = 0;  // posted count at the last look at the silent tail
+  uint64_t posted_before_ = 0;  // requests posted at the last look_at_tail()
   uint64_t posted_at_probe_ = 0;
-  uint64_t opening_end_ = 0;             // requests posted during the opening; 0: none
+  uint64_t opening_end_ = 0;             // requests posted up to the first message; 0: none sent
   Passage passage_ = Passage::kNothing;  // valid once failed
   uint64_t deadline_ns_ = 0;
   uint64_t suspect_until_ns_ = 0;

@@ -5,7 +5,8 @@
 namespace hetcomm::rdma {
 
 void EndpointTable::add(RdmaEndpoint& endpoint) {
-  // Within one pass an endpoint may become active again after it has left the list.
+  // Within one pass an endpoint may become active again after it has left the list, so the list may
+  // need two entries for it.
   endpoints_.reserve(endpoints_.size() + 1);
   active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
   by_number_.insert_or_assign(endpoint.number(), &endpoint);
@@ -54,7 +55,7 @@ int EndpointTable::run_active() {
     active_[i] = nullptr;
   }
   urgent_ = urgent_ || urgent;
-  // Usually only the last endpoint, or none, has left.
+  // Handles the usual case first: only the last endpoint has left, or none.
   while (!active_.empty() && active_.back() == nullptr) active_.pop_back();
   if (active_.size() < 2) return done;
   size_t kept = 0;

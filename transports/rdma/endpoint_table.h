@@ -1,8 +1,9 @@
 // The endpoints of a transport, indexed by queue pair number, and a list of those that have work to
 // do.
 //
-// Some work concerns idle endpoints: a silent tail, a revocation that may have silently stopped a
-// queue pair, a cut path. The table does this work when the transport asks for it.
+// Some work concerns idle endpoints: unsignalled work that nothing will confirm (a silent tail), a
+// revocation that may have silently stopped a queue pair, and a cut path. The table does this work
+// when the transport asks for it.
 #pragma once
 
 #include <cstddef>
@@ -63,7 +64,7 @@ class EndpointTable {
   std::vector<RdmaEndpoint*> endpoints_;
   std::unordered_map<uint32_t, RdmaEndpoint*> by_number_;
   RdmaEndpoint* last_found_ = nullptr;
-  std::vector<RdmaEndpoint*> active_;  // null: left; run_active() closes the gap
+  std::vector<RdmaEndpoint*> active_;  // null: the endpoint has left; run_active() closes the gap
   bool urgent_ = false;                // an active endpoint has more work than a silent tail
   bool has_suspects_ = false;
 };

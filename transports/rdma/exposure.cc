@@ -56,7 +56,7 @@ uint32_t ExposureTable::reserve() {
   if (first_free_ != kNone && slots_.size() >= kFirst) return first_free_;
   if (slots_.size() < kMaxExposures) {
     slots_.emplace_back();
-    // The first list entry: it has never been used.
+    // A new slot was never used, so it goes to the front of the list.
     const auto fresh = static_cast<uint32_t>(slots_.size() - 1);
     slots_[fresh].next_free = std::exchange(first_free_, fresh);
     if (last_free_ == kNone) last_free_ = fresh;

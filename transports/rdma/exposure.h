@@ -14,11 +14,12 @@ namespace hetcomm::rdma {
 
 struct Exposure {
   MemoryRegion* memory_region = nullptr;  // null for empty memory and copied targets
-  // Target that could not be registered: fragments are copied to it. Null: the device writes.
+  // Address of a put target that could not be registered: the processor copies fragments to it.
+  // Null: the device writes to the memory itself.
   std::byte* copied_to = nullptr;
   uint64_t cookie = 0;
   uint64_t length = 0;
-  uint64_t arrived = 0;  // bytes reported
+  uint64_t arrived = 0;  // bytes reported by on_put
   uint32_t generation = 0;
   Access access = Access::kPutTarget;
   bool live = false;
@@ -51,8 +52,8 @@ class ExposureTable {
 
   MemoryRegionCache& cache_;
   std::vector<Exposure> slots_;
-  // Head of the list of unused slots; the slot unused for longest is taken first. The list is
-  // linked through the slots, so no slot is lost if memory runs out.
+  // Head and tail of the list of unused slots. The slot that was unused for longest is taken first.
+  // The list is linked through the slots, so no slot is lost if memory runs out.
   uint32_t first_free_ = kNone;
   uint32_t last_free_ = kNone;
 };

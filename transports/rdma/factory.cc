@@ -13,7 +13,7 @@ namespace {
 
 class RdmaFactory final : public TransportFactory {
  public:
-  // nullptr: the installed libraries, loaded on demand.
+  // Null |verbs| or |cm|: the installed library, which is loaded on demand.
   explicit RdmaFactory(const Verbs* verbs, const Cm* cm) : verbs_(verbs), cm_(cm) {}
 
   std::string_view name() const override { return "rdma"; }
@@ -30,7 +30,8 @@ class RdmaFactory final : public TransportFactory {
   }
 
   bool can_use(const Config& config, const BoundNic& nic) const override {
-    // A list set by the user also sets the order.
+    // HETCOMM_RDMA_NIC also sets the order of the ports. If it is set, no transport is bound to an
+    // interface.
     return !nic.rdma_port.empty() && config.text(variable::kRdmaNic).empty() && table().ok();
   }
 

@@ -80,8 +80,8 @@ struct Taker {
       (void)!mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     });
   }
-  // Whether the memory has been removed: write() then cannot read it and adds nothing to the
-  // eventfd |fd|.
+  // Waits until the memory is removed. Returns false if that takes longer than kTryMs. While the
+  // memory is readable, write() adds its contents to the eventfd |fd|. Afterwards write() fails.
   bool has_taken(int fd) const {
     const uint64_t deadline = deadline_after(now_ns(), uint64_t{kTryMs} * 1'000'000);
     while (write(fd, page, sizeof(uint64_t)) >= 0) {
@@ -251,9 +251,10 @@ Status MemoryEvents::try_out() {
   try {
     status = try_it();
   } catch (const std::bad_alloc&) {
-    // Handled like any other failure: threads that were started are not left behind.
+    // |status| already says that memory ran out. The threads that were started are joined below.
   }
-  // No thread waits for events of a closed descriptor.
+  // Closing the descriptor releases the threads that wait for their events to be read, so they can
+  // be joined.
   if (!status.ok()) close_events();
   for (Taker& taker : takers) {
     if (taker.thread.joinable()) taker.thread.join();
@@ -282,7 +283,7 @@ void MemoryEvents::run() {
   while (true) {
     std::array<pollfd, 2> waiting = {{{events_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
     if (poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) {
-      // A thread that unmaps memory waits for this thread, which continues whatever happens.
+      // A thread that unmaps memory waits for this thread, so this thread must not stop.
       const timespec pause = {.tv_sec = 0, .tv_nsec = 1'000'000};
       nanosleep(&pause, nullptr);
       waiting[0].revents = POLLIN;
@@ -291,8 +292,8 @@ void MemoryEvents::run() {
     if (waiting[1].revents != 0) break;
   }
   uint64_t count = 0;
-  (void)!read(stop_.get(), &count,
-              sizeof(count));  // everything before the request is visible here
+  // Reads the request to stop, so that everything before the request is visible here.
+  (void)!read(stop_.get(), &count, sizeof(count));
   // Releases every thread that waits for an event to be read. No thread can wait after this.
   events_.reset();
 }

@@ -30,12 +30,12 @@ class MemoryEvents {
   bool watch(const MemoryRange& range);
   void unwatch(const MemoryRange& range);
 
-  // Whether a call that has not returned may be removing, or may have removed, watched memory. If
-  // false, sequence() covers all memory removed so far.
+  // Returns whether a call that has not returned may be removing watched memory, or may have
+  // removed it. If not, sequence() covers all memory removed so far.
   bool changing() const;
 
-  // Returns a number that changes with every event. Odd while take() may not yet know an event that
-  // was read.
+  // Returns a number that changes with every event. It is odd while an event was read that take()
+  // may not report yet.
   uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
   // Reports the ranges lost since the count was |taken|, and sets |taken| to the current count.
   void take(uint64_t& taken, MemoryMonitor::Lost& out);

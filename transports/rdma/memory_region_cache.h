@@ -13,8 +13,8 @@
 // immediately copies pinned pages for the child (before Linux 5.12: ibv_fork_init).
 //
 // Device memory is named by its placeholder (DeviceRange). For this side's own use, one memory
-// region covers all of it while it is attached. Memory whose keys are given to peers is registered
-// exactly, and kept until detach(), before which it does not disappear.
+// region covers all of it while it is attached. If peers get a key, the region covers exactly the
+// requested range. It may be cached until detach(), since device memory does not disappear before.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class MemoryRegion {
   };
   Id id_;
   ibv_mr* mr_ = nullptr;
-  uint64_t shift_ = 0;  // modulo 2^64; 0 for host memory
+  uint64_t shift_ = 0;  // distance to addresses of this process, modulo 2^64; 0 for host memory
   uint32_t users_ = 0;
   bool cached_ = false;
   bool watched_ = false;
@@ -88,8 +88,8 @@ class MemoryRegionCache {
   // false if nothing was done, since the region has other users or the device does not release it.
   bool revoke(MemoryRegion* region);
 
-  // Whether the processor may copy the bytes of |extents|, which cannot be registered for the
-  // reason |why|. The first time is logged.
+  // Returns whether the processor may copy the bytes of |extents|, which could not be registered
+  // for the reason |why|. Logs the first such case.
   bool may_copy(const Status& why, Extents extents);
 
   // Creates a memory region that is not cached. The caller destroys it.
@@ -98,7 +98,7 @@ class MemoryRegionCache {
   Status attach(const DeviceRange& range, DeviceWay way);
   // Detaches device memory. None of it may be acquired.
   void detach(const std::byte* placeholder);
-  // Whether any of |extents| is device memory.
+  // Returns whether any of |extents| is device memory.
   bool has_device(Extents extents) const;
 
   size_t kept() const { return known_.size(); }
@@ -132,8 +132,8 @@ class MemoryRegionCache {
   bool told_of_copying_ = false;
   const uint64_t limit_bytes_;
   const bool strict_;
-  // Longest range that is tried for caching. The kernel has refused to register more at a time,
-  // even with nothing idle.
+  // Longest range that is still registered for caching. The kernel has refused a longer one, even
+  // when no region was idle.
   uint64_t most_bytes_ = UINT64_MAX;
   uint64_t cached_bytes_ = 0;
   List all_;   // in use or not cached

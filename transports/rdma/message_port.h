@@ -1,9 +1,9 @@
 // The messages of one connection in both directions: their heads, which are short because each is
 // encoded relative to the previous one (decode_head), and the credits that they carry.
 //
-// Sending does not check for room; the caller checks first. A posted message is sent immediately,
-// together with everything added to the queue pair before it. Sending is forced inline, since short
-// messages pay for every call.
+// Sending does not check for room, so the caller checks first. A posted message is sent
+// immediately, together with everything added to the queue pair before it. Sending is forced
+// inline, since short messages pay for every call.
 #pragma once
 
 #include <array>
@@ -29,11 +29,11 @@ class MessagePort {
         peer_slot_bytes_(peer_slot_bytes),
         slot_bytes_(slot_bytes) {}
 
-  // Whether the payload is short enough for a message on this connection.
+  // Returns whether the payload is short enough for a message on this connection.
   bool fits(uint64_t payload_bytes) const {
     return payload_bytes + kMaxHeadBytes <= peer_slot_bytes_;
   }
-  // Whether there is room for a message now.
+  // Returns whether there is room for a message now.
   bool can_send(uint64_t payload_bytes) const {
     if (!credits_.allow_message() || pair_.room() < 4) return false;
     return payload_bytes + kMaxHeadBytes <= pair_.max_inline() || pair_.free_slots() > 0;
@@ -50,7 +50,8 @@ class MessagePort {
     gather(payload.extents, payload.offset, {place + head, payload.length});
     return post(place, size, is_inline);
   }
-  // Whether a message that only pays back credits is due and there is room() for its request.
+  // Returns whether a message that only pays back credits is due and there is room() for its
+  // request.
   bool is_payment_due() const { return credits_.is_payment_due() && pair_.room() >= 2; }
   bool can_pay() const { return pair_.max_inline() > 0 || pair_.free_slots() > 0; }
   // Sends a message that only pays back credits. Returns false if the device refuses it.

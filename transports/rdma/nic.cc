@@ -125,7 +125,7 @@ Status read_gids(const PortSource& source, const Config& config, uint32_t length
   return {};
 }
 
-// Whether a port may be too small for HETCOMM_RDMA_MTU.
+// Returns whether HETCOMM_RDMA_MTU may exceed a port's active MTU.
 bool needs_mtu(const Config& config) {
   const std::string_view wanted = config.text(variable::kRdmaMtu);
   return wanted != "auto" && !wanted.empty() && wanted != std::to_string(mtu_bytes(IBV_MTU_256));
@@ -195,7 +195,7 @@ class DeviceList {
   int error_;
 };
 
-// Whether a search leaves the device of the chosen port open.
+// Says whether a search leaves the device of the chosen port open.
 enum class Then : uint8_t { kNothing, kOpen };
 
 class Search {
@@ -215,7 +215,7 @@ class Search {
     const DeviceList devices(verbs_);
     if (devices.count() == 0) {
       const bool missing = devices.error() == 0 || devices.error() == ENOSYS;
-      // libibverbs silently skips devices for which it has no descriptor.
+      // libibverbs silently skips devices for which no file descriptor is left.
       if (missing && then_ == Then::kOpen && !names_.empty()) {
         return Status(Code::kOutOfResources,
                       fmt::format("rdma: no device is listed, and {} was found before: it is gone, "
@@ -277,8 +277,8 @@ class Search {
                                   : "neither InfiniBand nor RoCE"));
       return;
     }
-    // Without permission to open the device, the attempt reports why. No file contains the active
-    // MTU.
+    // The kernel's files suffice unless the active MTU matters, which no file contains. Without
+    // permission the device is opened nevertheless, since the failure says why it cannot be used.
     if (then_ == Then::kNothing && !needs_mtu(config_) && verbs_.may_open(device)) {
       const PortFiles files(verbs_.files_of(device));
       if (files.ports() > 0) {

@@ -21,7 +21,7 @@ namespace hetcomm::rdma {
 
 using GidBytes = std::array<std::byte, 16>;
 
-// Best first. Two ports can reach each other only by GIDs of the same kind.
+// Kinds of GIDs, best first. Two ports can reach each other only by GIDs of the same kind.
 enum class GidKind : uint8_t {
   kRoceV2Ipv4 = 1,
   kRoceV2Ipv6 = 2,
@@ -35,7 +35,7 @@ std::string gid_text(const GidBytes& gid);
 struct Gid {
   GidBytes bytes{};
   GidKind kind = GidKind::kRoceV2Ipv4;
-  uint32_t index = 0;  // in this port's table; not sent to the peer
+  uint32_t index = 0;  // index in this port's table; not sent to the peer
 };
 
 struct Nic {
@@ -45,11 +45,13 @@ struct Nic {
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;  // MTU in use
   uint64_t rate_mbit = 0;
-  // Whether the device was open. If not, |mtu| and the two fields after this one are unknown.
+  // True if the device was open when it was examined. Otherwise |mtu| and the two fields after this
+  // one are unknown.
   bool was_open = false;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
-  // Whether this is Soft-RoCE, by its vendor id. Soft-RoCE is wrong after a retransmission.
+  // Returns whether the device is Soft-RoCE, by its vendor id. Soft-RoCE is unreliable after a
+  // retransmission (README.md).
   bool is_soft_roce() const { return limits.vendor_id == kSoftRoceVendor; }
   static constexpr uint32_t kSoftRoceVendor = 0xffffff;
   std::vector<Gid> gids;  // best first; empty if none is left

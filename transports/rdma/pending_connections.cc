@@ -15,7 +15,7 @@ PendingConnections::PendingConnections(Port& port, EndpointTable& endpoints)
     : port_(port), endpoints_(endpoints) {}
 
 PendingConnections::~PendingConnections() {
-  // Arrivals and attempts use the listener and the manager.
+  // Arrivals and attempts use the listener and the manager, so they are destroyed first.
   arrivals_.clear();
   attempts_.clear();
   listener_.reset();
@@ -108,7 +108,8 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
 }
 
 void PendingConnections::connect(const Destination& destination, ConstByteSpan contact) {
-  // The addresses may have changed since the port was found.
+  // Opens the port if it is closed, which reads its addresses. They may have changed since the port
+  // was found.
   const Status open = port_.broken().ok() ? port_.open() : port_.broken();
   Result<Way> way = open.ok() ? way_to(contact) : Result<Way>(open);
   attempts_.push_back(std::make_unique<ConnectAttempt>(*this, port_, destination, way.status()));
@@ -141,8 +142,8 @@ void PendingConnections::on_accept(StreamSocket socket, const Hello& hello) {
   const size_t before = arrivals_.size();
   bool started = false;
   try {
-    // A peer sends no more messages than its credits before the connection is complete. They are
-    // kept.
+    // Before the connection is complete, a peer sends at most as many messages as it has credits.
+    // They are put aside.
     port_.completions().reserve_aside((before + 1) * port_.settings().credits);
     arrivals_.push_back(
         std::make_unique<Arrival>(*this, port_, hello.source, std::move(socket).take_fd()));
@@ -187,8 +188,8 @@ size_t PendingConnections::queue_pairs() const {
 int PendingConnections::run_timers(uint64_t now) {
   listener_->expire(now);
   int done = 0;
-  // An upcall may start and cancel attempts, so the next due attempt is looked up until there is
-  // none.
+  // An upcall may start and cancel attempts. So the loop looks up the next due attempt until there
+  // is none.
   const auto run = [&](auto& list) {
     for (size_t left = list.size(); left > 0; --left) {
       const auto due = std::find_if(list.begin(), list.end(),

@@ -37,7 +37,7 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   // poller.
   void connect(const Destination& destination, ConstByteSpan contact);
   void cancel(const Destination& destination);
-  // Whether queue pair |number| belongs to a connection that is not yet complete.
+  // Returns whether queue pair |number| belongs to a connection that is not yet complete.
   bool owns(uint32_t number) const;
   // Returns the number of the transport's queue pairs, including those of endpoints.
   size_t queue_pairs() const;
@@ -65,7 +65,7 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   void finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) noexcept;
 
  private:
-  // The way to a peer.
+  // The addresses by which a peer is reached.
   struct Way {
     std::vector<Address> addresses;
     Gid mine;
@@ -73,7 +73,7 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   };
 
   Result<Way> way_to(ConstByteSpan contact) const;
-  // Whether connections can be made through this address of the port.
+  // Returns whether connections can be made through this address of the port.
   bool is_usable(const Gid& gid) const;
 
   Port& port_;
@@ -83,7 +83,7 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   std::unique_ptr<NetworkListener> listener_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
   std::vector<std::unique_ptr<Arrival>> arrivals_;
-  mutable bool warned_ = false;  // that a peer establishes connections in another way
+  mutable bool warned_ = false;  // has warned that a peer connects by another method
 };
 
 }  // namespace hetcomm::rdma

@@ -25,7 +25,7 @@ constexpr uint64_t kBetweenOpensNs = 100'000'000;
 }  // namespace
 
 Status Port::find(const Verbs& verbs) {
-  // Helps only before Linux 5.12, where it is too late after the first registration.
+  // Matters only before Linux 5.12, where it must come before the first registration.
   (void)verbs.fork_init();
   const BoundNic* const bound = environment_.nic;
   Result<FoundNic> nic = bound != nullptr

@@ -64,7 +64,8 @@ class Port {
   const Nic& nic() const { return is_open() ? device_->nic() : found_; }
   // These objects exist only while the port is open.
   Device& device() { return *device_; }
-  // Queries the device, regardless of events.
+  // Returns whether the port still has |gid|. Queries the device, since the event of a change may
+  // not have been read yet.
   bool has_address(const Gid& gid) const { return device_->gid_at(gid.index) == gid.bytes; }
   MemoryRegionCache& memory_regions() { return *memory_regions_; }
   ReceivePool& receives() { return *receives_; }
@@ -114,7 +115,7 @@ class Port {
   PortHandler& handler_;
   Status broken_;
   Status open_failure_;
-  uint64_t next_open_ns_ = 0;  // real clock
+  uint64_t next_open_ns_ = 0;  // earliest time of the next attempt to open, on the real clock
   bool armed_ = false;         // the next completion causes an event
   CompletionInbox completions_;
   std::unique_ptr<Device> device_;

@@ -21,7 +21,7 @@ struct PortState {
 
 class PortSource {
  public:
-  // Returns the number of ports, which are numbered from 1. 0: this source knows nothing.
+  // Returns the number of ports, which are numbered from 1. 0: this source has no information.
   virtual uint32_t ports() const = 0;
   virtual Result<PortState> read(uint8_t port) const = 0;
   // Returns bytes and type of a GID. All-zero bytes mean that there is no GID.
@@ -47,7 +47,7 @@ class OpenPorts final : public PortSource {
 
 class PortFiles final : public PortSource {
  public:
-  // |folder| is the device's folder below /sys. Empty: there is none.
+  // |folder| is the device's folder below /sys; empty if there is none.
   explicit PortFiles(std::string folder);
   uint32_t ports() const override { return ports_; }
   Result<PortState> read(uint8_t port) const override;

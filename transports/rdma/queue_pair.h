@@ -4,7 +4,8 @@
 // A request is signalled if the caller asks for it (large fragments, the end of a bulk). In
 // addition, every kSignalEvery-th request is signalled. There are more send slots and work requests
 // than that, so waiting for either always ends with a completion. When nothing more is sent,
-// nudge(), an empty write, confirms the unsignalled rest.
+// nudge() posts an empty signalled write. Its completion confirms the unsignalled requests before
+// it.
 #pragma once
 
 #include <array>
@@ -25,10 +26,10 @@ struct Transfer;
 // The purpose of one work request.
 struct SendRecord {
   Transfer* transfer = nullptr;
-  uint64_t offset = 0;  // of the fragment within its bulk
+  uint64_t offset = 0;  // offset of the fragment within its bulk
   uint32_t length = 0;
   bool slot = false;       // completion frees the oldest send slot
-  bool signalled = false;  // set by the queue pair
+  bool signalled = false;  // the request asks for a completion; set by the queue pair
   uint32_t slot_index = 0;
 };
 
@@ -47,7 +48,7 @@ struct Path {
   ibv_mtu mtu = IBV_MTU_1024;
   uint16_t partition = 0;  // index in the port's partition table
   uint32_t queue_pair = 0;
-  uint32_t send_sequence = 0;  // initial packet sequence numbers
+  uint32_t send_sequence = 0;  // first packet sequence number that this side sends
   uint32_t receive_sequence = 0;
 };
 
@@ -71,7 +72,7 @@ class QueuePair {
   uint32_t number() const { return qp_->qp_num; }
   uint32_t packet_sequence() const { return packet_sequence_; }
   uint8_t read_depth() const;
-  // Returns false if the port has lost this connection's address or the LID that the peer was told.
+  // Returns false if the port has lost this connection's address, or the LID that the peer knows.
   bool has_address() const;
   size_t max_inline() const { return max_inline_; }
   size_t max_pieces() const { return max_pieces_; }
@@ -82,7 +83,7 @@ class QueuePair {
   Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
   // Puts the queue pair into the error state: no new work begins, and all posted work is flushed.
   void stop();
-  // Whether the device has put the queue pair into the error state.
+  // Returns whether the device has put the queue pair into the error state.
   bool is_in_error() const;
 
   // --- posting
@@ -124,7 +125,7 @@ class QueuePair {
     if (chained_ > 0) chain_[chained_ - 1].next = &request;
     ++chained_;
   }
-  // Posts the chain. Returns false if the device refuses: the connection is then unusable.
+  // Posts the chain. Returns false if the device refuses it. The connection is then unusable.
   bool flush() {
     if (chained_ > 0 && !refused_) (void)post_chain();
     return !refused_;
@@ -134,15 +135,16 @@ class QueuePair {
     refused_ = false;
     return flush();
   }
-  // Whether unsignalled work has no signalled request after it or in flight.
+  // Returns whether unsignalled work is in flight that no signalled request will confirm.
   bool has_silent_tail() const { return signalled_ == 0 && posted_ != done_; }
   void nudge();
   bool idle() const { return posted_ == done_; }
   uint64_t posted() const { return posted_; }
-  // Whether everything posted before number |number| has completed.
+  // Returns whether everything posted before number |number| has completed.
   bool has_completed(uint64_t number) const { return done_ >= number; }
 
-  // Handles the completion with |id|: calls use(record) for that record and all earlier ones.
+  // Handles the completion with |id|. Calls use(record) for its record and all earlier ones that
+  // have not completed.
   template <typename Use>
   void retire(uint64_t id, Use&& use) {
     if (id - done_ >= posted_ - done_) return;  // not one of this queue pair's requests
@@ -179,7 +181,7 @@ class QueuePair {
   uint64_t slots_given_ = 0;
   uint32_t signalled_ = 0;  // signalled requests in flight
   uint32_t since_signal_ = 0;
-  bool refused_ = false;  // permanently, by the device
+  bool refused_ = false;  // the device has refused work, which makes the connection unusable
   size_t chained_ = 0;
   std::array<SendRecord, kSendDepth> records_;
   std::array<ibv_send_wr, kChain> chain_{};

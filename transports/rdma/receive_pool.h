@@ -42,18 +42,19 @@ class ReceivePool {
   // Adds slots when the device has run low although enough were posted: a broken queue pair may
   // have taken slots with it. Returns false if no slots can be added.
   bool replace_lost();
-  // Returns true if the device can have run low with |used| in flight only because slots were lost.
+  // Returns whether slots must have been lost: with only |used| slots in flight, the device would
+  // not have run low.
   bool has_lost(uint32_t used) const { return total_ > used + kFew; }
 
   const std::byte* slot(uint32_t index) const {
     return slabs_[index / kSlabSlots].data() + size_t{index % kSlabSlots} * slot_bytes_;
   }
   bool valid(uint64_t index) const { return index < total_; }
-  // Records that the slot's message has been used. The next flush() posts the slot. Space for the
-  // record is reserved.
+  // Records that the slot's message has been used. The next flush() posts the slot. Never fails,
+  // since space for the record is reserved.
   void recycle(uint32_t index) { recycled_.push_back(index); }
   size_t unposted() const { return recycled_.size(); }
-  // Posts recycled slots. Returns false if the device refuses: the transport is then unusable.
+  // Posts recycled slots. Returns false if the device refuses them. The transport is then unusable.
   bool flush() { return recycled_.empty() || post(); }
 
  private:

@@ -30,7 +30,7 @@ struct Settings {
 Settings read_settings(const Config& config);
 // Applies the limits of the chosen port.
 void fit_to(const Nic& nic, Settings& settings);
-// Whether rdma_cm establishes the connections.
+// Returns whether rdma_cm establishes the connections.
 bool by_cm(const Config& config);
 
 }  // namespace hetcomm::rdma

@@ -17,8 +17,8 @@ constexpr uint64_t kTimerIntervalNs = 10'000'000;
 // The number of probes of silent connections within the detection time.
 constexpr uint64_t kProbes = 4;
 constexpr int kMaxRounds = 4;
-// The number of used receives that are reposted together; fewer when nothing arrives. No wait for a
-// message depends on it.
+// Used receives are reposted in groups of this size. When nothing arrives, all are reposted, so no
+// message waits for a full group.
 constexpr size_t kPostTogether = 8;
 // Unsignalled work of otherwise idle connections is checked once in this many passes. A check costs
 // as much as a message, and should not delay the answer to a message.
@@ -49,7 +49,8 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
 }
 
 Status RdmaTransport::on_port_opened() {
-  // The poller ignores the removal of a watcher that was never added.
+  // Set before the first add(), since the poller ignores the removal of a watcher that was never
+  // added.
   watching_ = true;
   Status status = port_.poller().add(port_.device().channel()->fd, EPOLLIN, completion_watcher_);
   if (status.ok()) {
@@ -325,7 +326,7 @@ void RdmaTransport::check_addresses() {
   try {
     port_.device().refresh_addresses(port_.environment().config);
   } catch (const std::bad_alloc&) {
-    // There are as many addresses as were read.
+    // The port then has only the addresses that were read before memory ran out.
   }
   endpoints_.check_addresses();
 }

@@ -81,7 +81,7 @@ class RdmaTransport final : public Transport,
   EndpointTable endpoints_;
   PublishedRegions published_{port_};
   PendingConnections pending_{port_, endpoints_};
-  // The method for each device that was checked, by device instance.
+  // The method that works for each checked device, by device instance.
   std::vector<std::pair<const void*, DeviceWay>> device_ways_;
   EventWatcher completion_watcher_{*this, Events::kCompletions};
   EventWatcher async_watcher_{*this, Events::kAsync};

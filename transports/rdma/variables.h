@@ -1,4 +1,4 @@
-// Variables: RDMA.
+// Configuration variables of the rdma transport.
 #pragma once
 
 #include "src/system/variable.h"

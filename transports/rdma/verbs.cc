@@ -12,14 +12,14 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Library entries that are not in the table in this form.
+// Functions of the library that wrappers below call. The table has the wrappers instead.
 struct Raw {
   int (*query_port)(ibv_context*, uint8_t, _compat_ibv_port_attr*);
   int (*query_gid_ex)(ibv_context*, uint32_t, uint32_t, ibv_gid_entry*, uint32_t, size_t);
 };
 Raw raw;
 
-// --- what the header defines inline ----------------------------------------------------------
+// --- functions that the header defines inline ------------------------------------------------
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* out) {
   verbs_context* extended = verbs_get_ctx_op(context, query_port);
@@ -52,7 +52,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
   return qp->context->ops.post_send(qp, list, bad);
 }
 
-// --- what the library knows of a device that is not open ---------------------------------------
+// --- facts about a device that is not open -----------------------------------------------------
 
 bool may_open(ibv_device* device) {
   const std::string file = fmt::format("/dev/infiniband/{}", device->dev_name);

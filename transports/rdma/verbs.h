@@ -28,7 +28,7 @@ struct Verbs {
   ibv_pd* (*alloc_pd)(ibv_context* context);
   int (*dealloc_pd)(ibv_pd* pd);
   ibv_mr* (*reg_mr)(ibv_pd* pd, void* address, size_t length, int access);
-  // null in a library that lacks the function
+  // Null if the library lacks the function.
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                            int access);
   int (*dereg_mr)(ibv_mr* mr);

@@ -24,11 +24,11 @@ inline constexpr size_t kMaxGids = 8;
 
 // The contact describes how to reach a process.
 struct Contact {
-  ListeningPlace place;  // of the TCP listener
+  ListeningPlace place;  // where the TCP listener listens
   bool ethernet = true;
   bool by_cm = false;     // true: establishes connections by rdma_cm
   std::vector<Gid> gids;  // best first; without indices
-  std::string nic;        // for error texts
+  std::string nic;        // the port's name, for error texts
 };
 std::vector<std::byte> encode_contact(const Contact& contact);
 Result<Contact> decode_contact(ConstByteSpan bytes);
@@ -39,12 +39,12 @@ struct Parameters {
   uint32_t packet_sequence = 0;
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;
-  uint8_t read_depth = 0;   // reads that it serves concurrently
+  uint8_t read_depth = 0;   // reads of the peer that the sender serves at once
   uint16_t credits = 0;     // receives posted for the peer
   uint32_t slot_bytes = 0;  // size of each receive
   GidKind kind = GidKind::kRoceV2Ipv4;
-  GidBytes gid{};       // the sender's
-  GidBytes peer_gid{};  // the receiver's, as the sender knows it
+  GidBytes gid{};       // the sender's address
+  GidBytes peer_gid{};  // the receiver's address, as the sender knows it
 };
 inline constexpr size_t kParametersBytes = 52;
 std::vector<std::byte> encode_parameters(const Parameters& parameters);
@@ -58,7 +58,7 @@ struct CmInvitation {
   CmToken token{};
 };
 
-// The accepting side's answer, and the connecting side's final message, on the TCP connection.
+// The accepting side's answer on the TCP connection. The connecting side replies with kReadyByte.
 struct Answer {
   Parameters parameters;
   std::optional<CmInvitation> invitation;
@@ -76,8 +76,8 @@ inline constexpr std::byte kReadyByte{0x52};
 //   byte 0 type   1-2 credits   [3-6 mask   bytes of core's header   payload]
 //
 // Only the bytes of core's header that differ from the previous message on this connection are sent
-// (bit i of the mask: byte i), so both ends store the previous header. Most bytes do not differ, so
-// the packet of a short message is smaller: 64 B of payload with a head of 12 instead of 40.
+// (bit i of the mask: byte i), so both ends store the previous header. Few bytes differ as a rule,
+// so a typical head has 9 to 12 B.
 enum class HeadType : uint8_t { kMessage = 1, kCredits = 2, kFragment = 3 };
 inline constexpr size_t kCreditsHeadBytes = 3;
 inline constexpr size_t kMaxHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
@@ -87,7 +87,7 @@ size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header
                    MessageHeader& before);
 //   byte 0 type   1-2 credits   3-6 immediate   7-14 offset   bytes of a put
 //
-// A fragment of a put to memory that the device cannot write (KeyKind::kCopiedTarget).
+// The head of a fragment of a put to memory that the device cannot write (KeyKind::kCopiedTarget).
 inline constexpr size_t kFragmentHeadBytes = kCreditsHeadBytes + 4 + 8;
 struct FragmentHead {
   uint32_t immediate = 0;  // from the key

@@ -17,7 +17,7 @@ constexpr uint64_t kCopyBudget = 512 << 10;
 constexpr size_t kDone = 0;
 constexpr size_t kIsPut = 1;
 
-// Iterates over the pieces of one list, which is read or written from |offset| on.
+// Iterates over the pieces of an extent list, beginning at byte |offset|.
 class Walker {
  public:
   Walker(Extents extents, uint64_t offset) : extents_(extents), within_(offset) { skip(); }
@@ -39,7 +39,7 @@ class Walker {
   uint64_t within_;
 };
 
-// Copies |length| bytes between two lists, both of which are long enough.
+// Copies |length| bytes between two extent lists, both of which are long enough.
 void copy(Extents to, uint64_t to_offset, Extents from, uint64_t from_offset, uint64_t length) {
   Walker target(to, to_offset);
   Walker source(from, from_offset);
@@ -87,7 +87,7 @@ Result<RemoteKey> SelfEndpoint::expose(Extents extents, Access access, uint64_t 
   const uint32_t index = next_free_index(exposures_, free_);
   Exposure& exposure = exposures_[index];
   exposure.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // nothing fails after this
+  free_.pop_back();  // the slot is taken only now: nothing below can fail
   exposure.total = total_bytes(extents);
   exposure.cookie = cookie;
   exposure.access = access;
@@ -197,7 +197,7 @@ int SelfEndpoint::copy_bulks() {
   for (uint64_t left = kCopyBudget; left > 0 && has_bulks(); ++done) {
     Bulk& bulk = *(lists_[0].head != nullptr ? lists_[0].head : lists_[1].head);
     const uint64_t step = std::min(left, bulk.local.length - bulk.scratch[kDone]);
-    // An empty bulk also has a cost.
+    // Every step counts at least 4 KiB, so that many small bulks exhaust the budget, too.
     left -= std::min(left, std::max<uint64_t>(step, 4096));
     copy_step(bulk, step);
   }

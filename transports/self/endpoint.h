@@ -1,8 +1,8 @@
 // A rank's connection to itself: both ends in one object.
 //
 // Messages wait in a bounded queue of fixed slots. Puts and gets are copies between two extent
-// lists. progress() performs both in bounded steps, so a handler is never called from inside its
-// own call. The connection cannot fail.
+// lists. progress() delivers messages and copies bulk data in bounded steps, so send(), put() and
+// get() never call the handler. The connection cannot fail.
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ class SelfEndpoint final : public Endpoint,
     uint32_t length = 0;
     std::unique_ptr<std::byte[]> payload;  // max_payload_bytes, allocated at first use
   };
-  // Exposed memory; a key is {generation << 32 | index + 1, access}.
+  // Exposed memory. Its key is {generation << 32 | index + 1, access}.
   struct Exposure {
     std::vector<iovec> extents;
     uint64_t total = 0;

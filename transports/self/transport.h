@@ -18,7 +18,7 @@ class SelfTransport final : public Transport {
   std::vector<std::byte> contact() const override { return {}; }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
-  // |destination| is this rank. The endpoint is both ends, so on_accepted is not called.
+  // |destination| is this rank. The endpoint serves as both ends, so on_accepted is not called.
   void connect(const Destination& destination, ConstByteSpan contact) override;
   void cancel_connect(const Destination& destination) override;
   int progress() override;

@@ -39,7 +39,8 @@ int populate(std::byte* begin, uint64_t length) {
   return 0;
 }
 
-// Whether the kernel supports this advice. Otherwise it rejects the advice even for zero bytes.
+// Returns whether the kernel supports MADV_POPULATE_WRITE. A kernel without it rejects even a
+// request for zero bytes.
 bool can_populate() {
   static const bool can = madvise(nullptr, 0, MADV_POPULATE_WRITE) == 0;
   return can;
@@ -57,7 +58,7 @@ Result<uint64_t> sealed_size(const UniqueFd& file, int seals) {
   if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &info) != 0) {
     return status_from_errno(errno, "shm: fstat");
   }
-  // Huge pages can run out, and the process is then notified by a signal.
+  // Refuses huge pages: they can run out, and an access then raises SIGBUS.
   if (system.f_type != TMPFS_MAGIC || info.st_size < 0) {
     return Status(Code::kInvalidArgument, "shm: peer's memory is no memory file");
   }

@@ -13,7 +13,7 @@
 namespace hetcomm::shm {
 
 struct Contact {
-  std::string socket;       // abstract name
+  std::string socket;       // abstract name of its local socket
   uint64_t ring_bytes = 0;  // the largest ring that it accepts
   HostId host{};
   uint64_t network_namespace = 0;  // inode; 0 if unknown
@@ -23,8 +23,8 @@ struct Contact {
   static Result<Contact> decode(ConstByteSpan bytes);
 };
 
-// Returns kOk if the process with contact |own| can reach |peer|'s socket. Matching hints are
-// trusted. If they differ, an attempt decides, and the hints explain a failure.
+// Returns kOk if the process with contact |own| can reach |peer|'s socket. Assumes that it can if
+// the hints match. Otherwise tries to connect, and the hints explain a failure.
 Status try_reach(const Contact& own, const Contact& peer);
 
 }  // namespace hetcomm::shm

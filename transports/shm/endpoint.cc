@@ -240,8 +240,8 @@ int ShmEndpoint::progress() {
     return done;
   }
   if (regions_.waiting()) {
-    // After a failure the endpoint learns the rest from the socket's end. Until then the peer may
-    // map memory of this side.
+    // A failed socket ends the connection. The peer may map memory of this side until its end of
+    // the socket closes.
     regions_.flush();
     draining_ = draining_ || regions_.socket_failed();
   }
@@ -262,7 +262,7 @@ bool ShmEndpoint::has_work() {
   return !puts_.empty() && (producer_.has_room(next_piece_bytes()) || producer_.broken());
 }
 
-// Whether the sleep may continue. If the peer cleared the word, it has rung.
+// Returns whether the sleep may continue. If the peer cleared the word, it has rung.
 bool ShmEndpoint::may_sleep_on() {
   const uint32_t asleep = mine_.asleep.load(std::memory_order_relaxed);
   const bool room_is_announced = asleep == 0 || (asleep & kWakeOnRoom) != 0;
@@ -293,13 +293,13 @@ void ShmEndpoint::stop_watching() {
     transport_.environment().poller.remove(connection_.socket.get(), *this);
 }
 
-// Shuts down the socket, so the peer sees its end even if a forked child of this process also holds
-// it.
+// Closes the socket. Shuts it down first, so that the peer sees the end even if a forked child of
+// this process also holds it.
 void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();
   if (connection_.socket.valid() && regions_.shares_any()) {
-    // The peer still maps memory of this side. Its end of the socket shows when it no longer does.
+    // The peer still maps memory of this side. Its end of the socket closes when it no longer does.
     shutdown(connection_.socket.get(), SHUT_WR);
     transport_.add_orphans(std::move(connection_.socket), regions_.take_shared());
   }

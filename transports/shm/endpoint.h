@@ -46,11 +46,12 @@ class ShmEndpoint final : public Endpoint, private Watcher {
 
   // --- for ShmTransport
 
-  // Whether there is nothing to do. Costs one load of a word that the peer writes when it sends.
+  // Returns whether there is nothing to do. Costs one load of a word that the peer writes when it
+  // sends.
   bool idle() const { return !busy_ && !consumer_.ready(); }
   int progress();
-  // Asks the peer to ring. After the transport's fence, has_work() tells whether anything arrived
-  // earlier.
+  // Asks the peer to ring the bell when it publishes entries. After the transport's fence,
+  // has_work() tells whether an entry arrived before.
   void announce_sleep();
   bool has_work();
   bool may_sleep_on();
@@ -65,12 +66,12 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   // their turn. A message or piece counts as kEntryCost additional bytes.
   static constexpr int64_t kCopyBudget = 256 << 10;
   static constexpr int64_t kEntryCost = 4 << 10;
-  // A message of at least this size is the last of its progress(), so its receiver can post the
-  // next receive before later data is copied aside.
+  // progress() returns after it has delivered a message of at least this size. The receiver can
+  // then post its next receive before more data arrives, which avoids a copy.
   static constexpr uint32_t kLongMessage = 16 << 10;
-  // A side initially uses only kFirstRingBytes of its ring. It uses the whole ring if that is too
-  // small, or once kFewMessages messages have gone through it, since a stream is slower in a part
-  // of the ring.
+  // A side initially uses only kFirstRingBytes of its ring, or as much as its first message needs.
+  // It uses the whole ring once a message does not fit, or once kFewMessages messages have gone
+  // through the ring, since a fast sequence of messages is slower in a part of it.
   static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
 
@@ -136,7 +137,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool failed_ = false;
   bool draining_ = false;
   uint64_t read_now_ = 0;   // bytes that get_now() read while an entry is handled
-  bool want_room_ = false;  // a send or put was refused
+  bool want_room_ = false;  // a send was refused, so on_writable has to follow
   EndpointHandler* handler_ = nullptr;
   Producer producer_;
   Bell bell_;

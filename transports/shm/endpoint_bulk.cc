@@ -8,9 +8,10 @@
 namespace hetcomm::shm {
 namespace {
 
-// Uses copy_streaming() if the exposed memory has at least this size. The transfer will not stay in
-// the caches, and fetching its target only to overwrite it would cost a third of the memory
-// bandwidth. A small put into large memory may well be read soon.
+// copy_streaming() is used for a put of at least kStreamingPut into exposed memory of at least
+// kStreamingTarget. The data would not stay in the caches, and fetching the target only to
+// overwrite it would cost a third of the memory bandwidth. A small put into large memory may well
+// be read soon.
 constexpr uint64_t kStreamingTarget = 8 << 20;
 constexpr uint64_t kStreamingPut = 1 << 20;
 
@@ -46,7 +47,7 @@ uint64_t ShmEndpoint::next_piece_bytes() const {
 int ShmEndpoint::pump_puts() {
   int64_t budget = kCopyBudget;
   int done = 0;
-  // A message that was refused is sent first.
+  // Puts wait while a refused message waits for room.
   while (budget > 0 && !puts_.empty() && !want_room_) {
     const uint64_t length = next_piece_bytes();
     if (!producer_.has_room(length)) break;
@@ -120,7 +121,7 @@ Code ShmEndpoint::get(Bulk& bulk) {
 }
 
 Code ShmEndpoint::get_now(Bulk& bulk) {
-  if (failed_ || draining_) return Code::kPeerLost;  // another process may have the peer's id
+  if (failed_ || draining_) return Code::kPeerLost;  // the peer's process id may be reused
   const Code code = reader_.read_now(bulk);
   if (code != Code::kInvalidArgument) read_now_ += bulk.local.length;
   if (reader_.peer_is_gone()) {

@@ -1,4 +1,4 @@
-// The entry point of this folder for core's registry of transports.
+// Makes this folder's factory for the list of transports in src/capi/context.cc.
 #pragma once
 
 #include <memory>

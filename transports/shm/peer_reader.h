@@ -29,7 +29,7 @@ class PeerReader {
   // Removes |bulk| if it is queued here.
   void remove(Bulk& bulk) { gets_.remove(bulk); }
   void clear() { gets_.clear(); }
-  // Whether the peer was found to be gone after a get. If so, pump() no longer reads.
+  // Returns whether the peer was found to be gone after a get. If so, pump() no longer reads.
   bool peer_is_gone() const { return peer_is_gone_; }
 
  private:

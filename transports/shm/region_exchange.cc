@@ -32,7 +32,8 @@ Status RegionExchange::receive(EndpointHandler& handler) {
     Status status = port_.receive(!wanted_.empty(), &parcel, &file);
     if (status.code() == Code::kPending) return {};
     if (!status.ok()) return status;
-    // Most rings are followed by no other parcel. If a parcel follows, it is announced again.
+    // Most rings are followed by no other parcel. If a parcel follows, the poller reports the
+    // socket again.
     if (parcel.kind == ParcelKind::kRing) return {};
     HETCOMM_RETURN_IF_ERROR(take(parcel, file, handler));
   }
@@ -69,7 +70,7 @@ Status RegionExchange::take(const Parcel& parcel, const UniqueFd& file, Endpoint
                         Status(Code::kUnsupported, "shm: the owner does not share the memory"));
       return {};
     case ParcelKind::kLetGo:
-      // The owner was informed of a region that could not be mapped.
+      // This side has already told the owner by kGone that it could not map the region.
       if (!mappings_.contains(id)) return {};
       handler.on_unmap(key);
       mappings_.erase(id);

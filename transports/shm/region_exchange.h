@@ -62,7 +62,7 @@ class RegionExchange {
   // turn.
   static constexpr int kMaxParcels = 64;
   // The most requests for one side's regions that may be unanswered. The owner holds a descriptor
-  // for each answer that the peer has not read.
+  // for each answer that waits for room in the socket.
   static constexpr size_t kMaxWanted = 64;
 
   void ask();
@@ -78,8 +78,8 @@ class RegionExchange {
   ParcelPort port_;
   bool socket_failed_ = false;
   std::unordered_map<uint64_t, std::shared_ptr<const Mapping>> mappings_;  // the peer's regions
-  std::unordered_map<uint64_t, uint64_t> wanted_;     // pending requests: id, length
-  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // waiting for fewer pending requests
+  std::unordered_map<uint64_t, uint64_t> wanted_;     // requests sent but not answered: id, length
+  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // requests not sent yet: id, length
   SharedRegions shared_;
   std::array<bool, 3> refusals_noted_{};  // indexed by Refusal
 };

@@ -23,20 +23,20 @@ namespace hetcomm::shm {
 
 class Producer {
  public:
-  // Uses no part of the ring before grow().
+  // Makes a producer that uses no part of the ring before grow().
   Producer(Side& mine, const Side& peer, std::byte* ring, uint64_t ring_bytes)
       : slots_(mine.slots.data()), peer_(peer), ring_(ring), ring_bytes_(ring_bytes) {}
 
   bool has_slot() { return head_ - consumed_slots_ < kSlotCount || (refresh(), has_slot_now()); }
-  // Whether the whole ring has room for |length| contiguous bytes and a slot. The part in use has
-  // that room too unless fits() returns false.
+  // Returns whether there is a free slot, and room for |length| contiguous bytes in the whole ring.
+  // fits() says whether the part in use has that room, too.
   bool has_room(uint64_t length) {
     if (!has_slot()) return false;
     if (fits(length)) return true;
     refresh();
     return fits(length) || has_bytes_now(length, ring_bytes_);
   }
-  // Whether the part of the ring in use has room for |length| contiguous bytes.
+  // Returns whether the part of the ring in use has room for |length| contiguous bytes.
   bool fits(uint64_t length) const { return length <= used_ && has_bytes_now(length, used_); }
   // Extends the part in use to the first |bytes| of the ring. Call once memory is allocated for
   // them.
@@ -61,7 +61,7 @@ class Producer {
     head_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
     publish(slot(), kind, length);
   }
-  // Whether the peer has reported impossible values.
+  // Returns whether the peer has reported impossible values.
   bool broken() const { return broken_; }
 
  private:
@@ -94,7 +94,7 @@ class Producer {
   uint64_t used_ = 0;
   uint64_t head_ = 0;
   uint64_t head_bytes_ = 0;
-  uint64_t consumed_slots_ = 0;  // as read most recently
+  uint64_t consumed_slots_ = 0;  // the peer's counter as last read
   uint64_t consumed_bytes_ = 0;
   bool broken_ = false;
 };
@@ -113,7 +113,8 @@ class Consumer {
   }
   // Returns the next entry, which is valid while ready().
   const FifoSlot& slot() const { return *next_; }
-  // Prefetches the following entry while this entry is handled: in a stream it has already arrived.
+  // Prefetches the entry after this one while this one is handled. In a fast sequence of messages
+  // it has already arrived.
   void prefetch_following() const {
     const auto* line = reinterpret_cast<const std::byte*>(slots_ + (tail_ + 1) % kSlotCount);
     __builtin_prefetch(line);
@@ -137,7 +138,7 @@ class Consumer {
     next_ = slots_ + tail_ % kSlotCount;
   }
 
-  // Whether enough has been consumed to inform the producer.
+  // Returns whether enough has been consumed to inform the producer.
   bool should_publish() const {
     return tail_ - published_ >= kSlotCount / 4 ||
            tail_bytes_ - published_bytes_ >= ring_bytes_ / 4;

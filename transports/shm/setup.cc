@@ -114,7 +114,7 @@ Status Setup::send(const Status& outcome) {
   message.nonce = context_.nonce;
   const int memory = connection_.side == 0 ? connection_.memory.file() : -1;
   const Status sent = send_with(connection_.socket.get(), message.encode(), memory);
-  // The socket is new, so its buffer holds the whole message.
+  // The socket is new, so its buffer has room for the whole message.
   if (sent.code() != Code::kWouldBlock) return sent;
   return Status(Code::kOutOfResources, "shm: the local socket's buffer is too small");
 }
@@ -138,7 +138,7 @@ Status Setup::accept_message() {
 
 Status Setup::accept_offer(const Message& message) {
   if (!incoming_.descriptor.valid()) return invalid("sent no memory");
-  // This side allocates one of the two rings.
+  // This side allocates the memory of one of the two rings, so it limits their size.
   if (message.geometry.ring_bytes > context_.geometry.ring_bytes) {
     return invalid("wants rings that are larger than this side accepts (HETCOMM_SHM_RING_BYTES)");
   }
@@ -156,7 +156,8 @@ void Setup::on_events(uint32_t) {
   if (outcome.code() == Code::kPending) return;
   if (outcome.ok()) outcome = accept_message();
   if (connection_.side == 1 && outcome.code() != Code::kPeerLost) {
-    // The peer is told the reason if it still listens. This side's own reason takes precedence.
+    // Sends success, or the reason of the failure if the peer still listens. A failure of this side
+    // takes precedence over a failure to send.
     const Status sent = send(outcome);
     if (outcome.ok()) outcome = sent;
   }

@@ -5,8 +5,8 @@
 //                                                <--   answer (nonce), or why not
 //
 // Both messages have a fixed size. The offer carries one descriptor, the answer none. Each side has
-// one Setup per connection. A Setup never blocks, and it holds only the socket until the other
-// side's message has arrived.
+// one Setup per connection. A Setup never blocks. The acceptor's Setup holds only the socket until
+// the offer has arrived.
 #pragma once
 
 #include <sys/types.h>
@@ -25,12 +25,12 @@ namespace hetcomm::shm {
 // An established connection that has no endpoint yet.
 struct Connection {
   int side = 0;     // index in the mapped memory: 0 initiator, 1 acceptor
-  UniqueFd socket;  // ends when the peer is gone: forked children do not keep it
-  pid_t pid = 0;    // the peer's, as seen by this process; 0: not visible
-  uid_t user = 0;   // the peer's effective id
+  UniqueFd socket;  // its end shows that the peer has gone, even if forked children live
+  pid_t pid = 0;    // the peer's process id as this process sees it; 0: not visible
+  uid_t user = 0;   // the peer's effective user id
   ConnectionMemory memory;
-  bool fence = false;  // see Bell
-  Status reading;      // kOk: reading the peer's memory was proved to work
+  bool fence = false;  // the producer needs a fence of its own (wake.h)
+  Status reading;      // kOk: a test has read the peer's memory
 };
 
 // State shared by all setups of a transport. It outlives them.

@@ -42,13 +42,14 @@ Result<std::string> random_socket_name() {
 
 }  // namespace
 
-// A connection being established. Initiator: connects and proves its identity (Connector), then
-// sets up. Acceptor: sets up.
+// A connection being established. The initiator connects, proves its identity (Connector) and sends
+// an offer. The acceptor, whose Acceptor has checked the peer, waits for the offer.
 class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  public:
   Pending(ShmTransport& transport, const Destination& peer, bool initiator)
       : transport_(transport), peer_(peer), initiator_(initiator) {
-    // A busy peer answers when it next waits, so the time limit is that of an operation.
+    // A busy peer answers only when it next makes progress, so the time limit is that of an
+    // operation.
     deadline_ns_ = deadline_after(transport.environment_.now_ns,
                                   transport.environment_.config.number(variable::kTimeout));
   }

@@ -1,4 +1,4 @@
-// Establishes all shared-memory connections of one communicator, and polls them in turn.
+// Establishes all shared-memory connections of one job, and polls them in turn.
 #pragma once
 
 #include <memory>

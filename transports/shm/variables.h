@@ -1,4 +1,4 @@
-// Variables: shared memory.
+// Configuration variables of the shm transport.
 #pragma once
 
 #include "src/system/variable.h"

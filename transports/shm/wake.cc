@@ -16,8 +16,8 @@ void Bell::ring() {
   do {
     sent = send(socket_, &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  // A full socket (EAGAIN) has already been rung, and a peer that is gone needs no bell. If there
-  // is no memory for the parcel, the next store rings.
+  // A full socket (EAGAIN) wakes the peer in any case, and a peer that is gone need not be woken.
+  // If there is no memory for the parcel, the next store rings.
   if (sent < 0 && (errno == ENOBUFS || errno == ENOMEM)) {
     asleep_.fetch_or(taken, std::memory_order_relaxed);
   }

@@ -4,7 +4,7 @@
 // the word. Each must see the other's store, which requires a full fence between store and load on
 // both sides. The producer runs once per message and the sleeper runs rarely, so the sleeper pays
 // for both: membarrier() executes a fence on every processor that runs a registered process. The
-// producer fences itself if the kernel lacks membarrier() for either process (Bell::fence).
+// producer fences itself if the kernel lacks membarrier() for either process (Bell::fences()).
 //
 // Ringing never blocks, whatever the peer does. A ring is a parcel sent through this side's end of
 // the local socket with MSG_DONTWAIT. It depends on no flag that the peer can change, and writes to

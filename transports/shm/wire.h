@@ -1,5 +1,5 @@
-// The shared format of two processes: the layout of the mapped file, and the parcels on the local
-// socket.
+// The formats that the two processes of a connection share: the layout of the mapped file, and the
+// parcels on the local socket.
 //
 //   control    Side of the initiator, Side of the acceptor: allocated at connect
 //   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
@@ -47,7 +47,7 @@ enum class SlotKind : uint8_t {
   kPutLast = 4,  // the last piece of a put
 };
 
-// One entry of a FIFO. The first cache line holds all of a message of up to 24 bytes.
+// One entry of a FIFO. Its first 64 bytes, one cache line, hold a whole message of up to 24 bytes.
 struct alignas(kLineBytes) FifoSlot {
   std::atomic<uint32_t> sequence;  // entry number + 1, written last
   uint32_t kind_and_length;        // kind << 24 | payload bytes
@@ -62,7 +62,7 @@ using RingPosition = uint64_t;
 struct PutPiece {
   uint64_t token;         // words[0] of the target's key
   uint64_t offset;        // within the exposed memory
-  uint64_t total;         // bytes of the whole put, counted when its last piece arrives
+  uint64_t total;         // bytes of the whole put; checked when its last piece arrives
   RingPosition position;  // position of the piece's bytes
 };
 static_assert(sizeof(PutPiece) == kSlotHeaderBytes);
@@ -71,10 +71,10 @@ static_assert(sizeof(PutPiece) == kSlotHeaderBytes);
 inline constexpr uint32_t kWakeOnSlot = 1;
 inline constexpr uint32_t kWakeOnRoom = 2;
 
-// This side writes these fields, except |asleep|, which the other side clears.
+// The fields that one side of the connection writes. The other side only clears |asleep|.
 struct Side {
-  // Consumption of the other side's slots and ring, written by this side. The producer reads both
-  // counters only when it is out of room.
+  // Totals of slots and ring bytes that this side has consumed of the other side's output. The
+  // other side reads them only when it is out of room.
   alignas(kLineBytes) std::atomic<uint64_t> consumed_slots;
   std::atomic<uint64_t> consumed_bytes;
   alignas(kLineBytes) std::atomic<uint32_t> asleep;
@@ -91,15 +91,15 @@ inline constexpr uint64_t kControlBytes =
 static_assert(kControlBytes <= 32 << 10);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// Parcels sent over a connection's local socket after setup. A ring wakes a sleeping peer. The
-// other kinds transfer regions (mapping.h).
+// Parcels sent over a connection's local socket after setup. kRing wakes a sleeping peer. The other
+// kinds transfer regions (mapping.h).
 enum class ParcelKind : uint32_t { kWant = 1, kHere, kNone, kLetGo, kGone, kRing };
 
 struct Parcel {
   ParcelKind kind;
   uint32_t reserved;
   uint64_t region;
-  uint64_t length;  // kHere
+  uint64_t length;  // kHere: length of the region
   uint64_t offset;  // kHere: offset in the file
 };
 
@@ -108,8 +108,8 @@ constexpr bool valid_ring(uint64_t ring_bytes) {
          ring_bytes <= kMaxRingBytes;
 }
 
-// The sizes that the initiator chooses within the limits of both sides, and that the acceptor
-// checks.
+// The sizes of a connection's rings and chunks. The initiator chooses them within the limits of
+// both sides, and the acceptor checks them.
 struct Geometry {
   uint64_t ring_bytes = 256 << 10;  // power of two
   uint32_t chunk_bytes = 32 << 10;

@@ -27,7 +27,7 @@ struct PutFrame {
 class BulkQueue {
  public:
   void push(Bulk& bulk);
-  // Whether there is nothing left to frame.
+  // Returns whether there is nothing left to frame.
   bool empty() const { return high_.first == nullptr && normal_.first == nullptr; }
   bool has_completed() const { return completed_.first != nullptr; }
 
@@ -36,7 +36,7 @@ class BulkQueue {
   class Preview {
    public:
     explicit Preview(const BulkQueue& queue);
-    // Returns the next frame in |out|. Returns false if there is none.
+    // Stores the next frame in |out|. Returns false if there is none.
     bool next(uint32_t max_length, PutFrame& out);
 
    private:

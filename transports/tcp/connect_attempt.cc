@@ -25,7 +25,7 @@ ConnectAttempt::ConnectAttempt(Context context, ConnectAttemptHandler& handler,
 
 void ConnectAttempt::start() {
   if (!refused_.ok()) return;
-  // Uses the real clock: the coarse clock has the time of the last progress(), which may be long
+  // Uses the real clock. The coarse clock has the time of the last progress(), which may be long
   // ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,

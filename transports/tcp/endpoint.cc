@@ -25,7 +25,7 @@ Address address_of(int fd, NameOf name) {
   return Address::from_sockaddr(address, length);
 }
 
-// Whether the connection leaves the host. A connection from an address to itself does not.
+// Returns whether the connection leaves the host. A connection from an address to itself does not.
 bool leaves_host(int fd) {
   const Address local = address_of(fd, getsockname).with_port(0);
   const Address peer = address_of(fd, getpeername).with_port(0);
@@ -111,7 +111,7 @@ bool TcpEndpoint::cancel(Bulk& bulk) {
     // The rest of a partly sent frame cannot be stored, so the peer receives no more.
     break_off("out of memory");
   }
-  return false;  // puts access only exposed memory, which the peer revokes
+  return false;  // a put reaches only exposed memory, which the peer revokes
 }
 
 bool TcpEndpoint::flushed() const {
@@ -168,7 +168,7 @@ void TcpEndpoint::request_streams(size_t count) {
       if (streams_.lacks(index)) transport_.open_stream(*this, index);
     }
   } catch (const std::bad_alloc&) {
-    stream_unavailable(Code::kOutOfMemory);  // queued puts are sent without it
+    stream_unavailable(Code::kOutOfMemory);  // puts are sent without this stream
   }
 }
 
@@ -360,7 +360,7 @@ int TcpEndpoint::progress_closing() {
 void TcpEndpoint::fail() {
   state_ = State::kFailed;
   queue_.drop_unsent();
-  // Bytes that a path delivers after it was abandoned would be useless.
+  // Resets a path that is gone: bytes that it still delivered would be useless.
   streams_.for_each([&](TcpStream& stream) { gone_ ? stream.abort() : stream.close(); });
   transport_.cancel_streams(*this);
   report();

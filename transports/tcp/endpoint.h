@@ -84,9 +84,9 @@ class TcpEndpoint final : public Endpoint,
   // Breaks the connection. Called only from inside progress() or the poller.
   void fail_protocol(const char* error);
 
-  // Sends and reports as much as possible. Returns the number of actions.
+  // Sends as much as possible, and makes upcalls for what was sent. Returns the number of actions.
   int progress();
-  // Whether progress() must be called again without waiting for an event.
+  // Returns whether progress() must be called again without waiting for an event.
   bool has_work() const;
   // Prepares to rely on the poller for all events. Returns false if there is work to do at once.
   bool prepare_sleep();

@@ -27,7 +27,7 @@ Result<RemoteKey> ExposureTable::add(Extents extents, uint64_t cookie, NonceSour
   const uint32_t slot = next_free_index(slots_, free_);
   Exposure& exposure = slots_[slot];
   exposure.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // nothing fails after this
+  free_.pop_back();  // the slot is taken only now: nothing below can fail
   exposure.size_bytes = total_bytes(extents);
   exposure.cookie = cookie;
   exposure.nonce = nonce.value();

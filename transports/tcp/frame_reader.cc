@@ -115,8 +115,8 @@ const char* FrameReader::parse(ConstByteSpan bytes) {
   return nullptr;
 }
 
-// Starts the frame of a complete head. |bytes| follow the head; the payload bytes of a message are
-// taken from them.
+// Starts the frame of a complete head. |bytes| are the bytes after the head. The payload of a
+// message is taken from them.
 const char* FrameReader::begin(const std::byte* head, ConstByteSpan& bytes) {
   const FrameHead frame = decode_head(head, bulk_stream_);
   if (frame.error != nullptr) return frame.error;

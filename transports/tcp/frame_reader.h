@@ -25,7 +25,7 @@ class FrameSink {
  public:
   virtual void on_message_frame(const MessageHeader& header, ConstByteSpan payload) = 0;
   virtual void on_put_frame(uint64_t cookie, uint64_t length) = 0;
-  // Returns nullptr, or the reason why the peer must not send this.
+  // Returns nullptr, or the reason why the peer must not send |note|.
   virtual const char* on_streams_frame(const StreamsNote& note) = 0;
 
  protected:
@@ -48,9 +48,9 @@ class FrameReader {
   const char* accept(ConstByteSpan ahead, size_t received);
   // Stops writing to the memory of |slot|. The rest of an unfinished frame for it is dropped.
   void revoke(uint32_t slot);
-  // Whether the reader is between frames.
+  // Returns whether the reader is between frames.
   bool between_frames() const { return state_ == State::kHead && head_bytes_ == 0; }
-  // Whether the rest of a put is still to arrive.
+  // Returns whether the rest of a put is still to arrive.
   bool in_put() const { return state_ == State::kPut || state_ == State::kDrop; }
 
  private:
@@ -75,7 +75,7 @@ class FrameReader {
   const bool bulk_stream_;
   State state_ = State::kHead;
   uint32_t head_bytes_ = 0;
-  uint32_t length_ = 0;  // of the current frame
+  uint32_t length_ = 0;  // payload bytes of the current frame
   uint32_t left_ = 0;
   uint32_t slot_ = 0;  // kPut: target slot
   size_t direct_ = 0;  // bytes of the last next_io() that bypass |ahead|

@@ -39,7 +39,7 @@ class FrameWriter {
   FrameWriter(const FrameWriter&) = delete;
   FrameWriter& operator=(const FrameWriter&) = delete;
 
-  // Whether the writer is between frames.
+  // Returns whether the writer is between frames.
   bool idle() const { return rest_size_ == 0 && put_.bulk == nullptr; }
 
   // Collects the unfinished frame, then frames from |queue| (null: none) of at most |max_frame|

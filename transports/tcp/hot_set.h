@@ -32,7 +32,7 @@ class HotSet {
 
  private:
   static constexpr size_t kSize = 8;
-  // Corresponds to about a quarter of a millisecond of polling.
+  // About a quarter of a millisecond of polling.
   static constexpr uint32_t kMaxMisses = 1000;
 
   void move_to_front(Stream& stream);

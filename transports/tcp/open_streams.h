@@ -1,4 +1,4 @@
-// The sockets of all streams, for threads that ask what has arrived on them without holding the
+// The sockets of all streams. Threads use them to ask what has arrived, without holding the
 // progress baton. A stream is listed while its socket is open. The data path does not use this
 // list.
 #pragma once

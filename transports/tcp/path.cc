@@ -22,8 +22,8 @@ constexpr uint64_t kClockTickNs = 20 * kNsPerMs;
 // half a second.
 constexpr uint32_t kEnoughTries = 2;
 
-// A field in the kernel's struct tcp_info, by its offset. The kernel only appends fields and
-// returns those that it knows; the build machine's headers may know fewer.
+// A field in the kernel's struct tcp_info, by its offset. The kernel only appends fields, and
+// returns those that it knows. The headers of the build machine may know fewer.
 template <typename T>
 struct TcpField {
   size_t offset;
@@ -93,7 +93,8 @@ PathVerdict judge(const PathSample& sample, uint64_t detection_ns) {
   if (sample.answer == Answer::kFull) return PathVerdict::kNotReading;
   if (sample.silent_ns < detection_ns / 4 * 3) return PathVerdict::kUnsure;
   if (sample.tries >= kEnoughTries) return PathVerdict::kGone;
-  // The peer says that its window is open, but its packet that announced this has not arrived.
+  // The peer's control plane says that its window is open, but the packet that announces this has
+  // not arrived.
   const bool contradicted = sample.answer == Answer::kRoom && (closed || sample.tries > 0);
   return contradicted ? PathVerdict::kGone : PathVerdict::kUnsure;
 }
@@ -103,7 +104,8 @@ bool read_path(int fd, PathAccount& out) {
   if (!info.has(kBytesNotSent)) return false;
   const bool in_flight = info[kUnacknowledged] > 0;
   const bool held_back = info[kBytesNotSent] > 0;
-  // If the kernel does not report the window: everything is held back only if the window is closed.
+  // Older kernels do not report the window. It is then taken as closed if bytes are held back while
+  // none are in flight.
   const bool closed = info.has(kSendWindow) ? info[kSendWindow] == 0 : !in_flight && held_back;
   const uint32_t heard_ms = std::min(info[kLastAckReceivedMs], info[kLastDataReceivedMs]);
   out = {.in_flight = in_flight,
@@ -159,7 +161,8 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
   last_look_ns_ = now_ns;
   silent_ns_ = (first ? 0 : silent_ns_) + std::min(elapsed_ns, 2 * interval_ns(detection_ns));
   if (first || account.heard_ns + kClockTickNs < silent_ns_) {
-    // One timeout may have happened since. Further ones cannot be told apart from earlier ones.
+    // Something has arrived, or this is the first look. One timeout may have followed, so one
+    // retransmission counts as new. Further ones cannot be told apart from older ones.
     retransmitted_ = account.retransmitted - std::min<uint8_t>(account.timeouts, 1);
   }
   silent_ns_ = std::min(silent_ns_, account.heard_ns);
@@ -172,7 +175,7 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
     sample.tries = account.in_flight ? since : account.probes;
   } else {
     sample.waiting = PathSample::Waiting::kInFlight;
-    // Several segments may be retransmitted at the same time.
+    // One timeout may retransmit several segments, so the number of timeouts is the limit.
     sample.tries = std::min<uint32_t>(account.timeouts, since);
   }
   const uint64_t age_ns = asked_ns_ == 0 ? UINT64_MAX : now_ns - std::min(now_ns, asked_ns_);

@@ -20,7 +20,7 @@ enum class PathVerdict : uint8_t {
   kGone,        // nothing arrives any longer in at least one direction
 };
 
-// All inputs of the verdict.
+// The inputs of judge().
 struct PathSample {
   enum class Waiting : uint8_t {
     kNothing,       // all that was sent is acknowledged
@@ -29,8 +29,8 @@ struct PathSample {
   };
   enum class Answer : uint8_t {
     kNone,  // the peer's control plane has said nothing recently
-    kFull,  // its kernel has no room
-    kRoom,  // its kernel has room
+    kFull,  // the peer's kernel has no room
+    kRoom,  // the peer's kernel has room
   };
   Waiting waiting = Waiting::kNothing;
   uint64_t silent_ns = 0;  // time during which data waited and nothing arrived
@@ -46,7 +46,7 @@ struct PathAccount {
   bool held_back = false;      // a byte has not been sent
   bool window_closed = false;  // the peer has announced a window of zero
   uint8_t timeouts = 0;        // timeouts of the oldest segment since the last acknowledgement
-  uint8_t probes = 0;          // unanswered window probes
+  uint8_t probes = 0;          // window probes that the peer has not answered
   uint32_t retransmitted = 0;  // segments retransmitted since the socket was opened
   uint64_t heard_ns = 0;       // time since anything last arrived
 };
@@ -58,7 +58,7 @@ uint64_t acknowledged_bytes(int fd);
 bool read_receipt(int fd, PathReceipt& out);
 
 // Makes the kernel send probes at least every |limit_ns| (a second or more), if it supports that
-// (Linux 6.15). Otherwise it probes a closed window ever less often.
+// (Linux 6.15). Older kernels probe a closed window ever less often.
 void bound_probes(int fd, uint64_t limit_ns);
 // Enables probes of an idle connection, which cost nothing while it is in use. They reveal a cut
 // path before more data is sent. A stopped process's kernel still answers them.
@@ -76,12 +76,13 @@ class PathWatch {
     last_look_ns_ = 0;
     in_doubt_ = false;
   }
-  // Whether the last look() found waiting data.
+  // Returns whether the last look() found waiting data.
   bool waiting() const { return last_look_ns_ != 0; }
   uint64_t silent_ns() const { return silent_ns_; }
-  // Whether the peer should be asked, now and again after a quarter of the detection time. A reply
-  // that the peer's buffer is full is valid for half of the detection time. A reply that it has
-  // room, which the peer has also sent on this path, is valid until data arrives.
+  // Returns whether the peer's control plane should be asked now. It should be asked again after a
+  // quarter of the detection time. A reply that the peer's buffer is full is valid for half of the
+  // detection time. A reply that it has room is valid until anything arrives on this path, since
+  // the peer has announced the room on this path, too.
   bool in_doubt() const { return in_doubt_; }
   // Stores the reply of the peer's control plane.
   void answered(const PathReceipt& receipt) {
@@ -93,7 +94,7 @@ class PathWatch {
   uint64_t last_look_ns_ = 0;  // 0: no data is waiting
   uint64_t silent_ns_ = 0;
   uint32_t retransmitted_ = 0;  // retransmission count when data last arrived
-  uint64_t asked_ns_ = 0;       // time of the question last answered; 0: none
+  uint64_t asked_ns_ = 0;       // when the last answered question was asked; 0: no answer yet
   bool full_ = false;
   bool in_doubt_ = false;
 };

@@ -11,7 +11,7 @@ namespace hetcomm::tcp {
 
 struct Settings {
   size_t streams = 1;         // bulk streams opened initially
-  bool auto_streams = false;  // open more, depending on measurements
+  bool auto_streams = false;  // more bulk streams are opened, depending on measurements
   uint32_t chunk = 0;
   int socket_buffer = 0;  // 0: the kernel's choice
   uint64_t detection_ns = 0;

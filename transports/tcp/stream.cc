@@ -27,7 +27,7 @@ constexpr size_t kReadPieces = 64;
 // A message up to this size is copied next to its head, which is cheaper than a second piece for
 // the kernel.
 constexpr size_t kSmallBytes = 512;
-// A full socket is retried this often before the poller watches it.
+// A full socket is tried this many times before the poller watches it.
 constexpr uint8_t kMaxFull = 64;
 
 bool means_full(int error) { return error == EAGAIN || error == ENOBUFS || error == EINTR; }
@@ -232,7 +232,7 @@ Code TcpStream::finish_send(ssize_t sent, const HeadBytes& head, const ExtentVie
 
 void TcpStream::send_head(const HeadBytes& head) {
   if (finish_send(socket_.send(head.data(), kHeadBytes), head, {}) != Code::kOk) {
-    return;  // the stream's end is recorded
+    return;  // end_writing() has recorded the end of the stream
   }
 }
 

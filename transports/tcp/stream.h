@@ -43,7 +43,7 @@ class TcpStream final : public Watcher {
   // Receives a bounded amount of data. Makes upcalls. Returns the number of actions.
   int receive();
   bool read_ended() const { return read_ended_; }
-  // Whether receive() has data to take that no event will announce.
+  // Returns whether receive() has data to take that no event will announce.
   bool buffered() const { return watched_ && socket_.buffered(); }
   // Returns the reader, for revoke().
   FrameReader& reader() { return reader_; }
@@ -60,16 +60,17 @@ class TcpStream final : public Watcher {
   // Returns the number of bytes that the kernel has accepted but the peer's kernel has not
   // acknowledged.
   uint64_t unacknowledged_bytes() const;
-  // Whether the socket is full and the poller will report when it has room.
+  // Returns whether the socket is full and the poller will report when it has room.
   bool parked() const { return parked_; }
-  // Whether the socket was full when it was last tried.
+  // Returns whether the socket was full when it was last tried.
   bool full() const { return full_; }
   // Lets the poller report when the full socket has room. Call before sleeping.
   void park();
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();
 
-  // Records that a message was sent. The first message belongs to the opening of the connection.
+  // Records that a message was sent. The first one belongs to the opening of the connection, which
+  // passage() does not count.
   void note_message() {
     if (!opened_) [[unlikely]]
       end_opening();
@@ -83,7 +84,7 @@ class TcpStream final : public Watcher {
   // Judges by the kernel's statistics whether the path still works; see path.h.
   PathVerdict look(uint64_t now_ns, uint64_t detection_ns);
   bool awaits_acknowledgement() const { return path_.waiting(); }
-  // Whether the peer should be asked for a receipt.
+  // Returns whether the peer should be asked for a receipt.
   bool in_doubt() const { return path_.in_doubt(); }
   StreamId id() const;
   void resolve(const PathReceipt& receipt) { path_.answered(receipt); }
@@ -91,7 +92,7 @@ class TcpStream final : public Watcher {
 
   int fd() const { return socket_.get(); }
 
-  // Consecutive direct receives that found nothing; for the hot set.
+  // Number of consecutive direct receives that found nothing. HotSet owns it.
   uint32_t misses = 0;
 
  private:

@@ -30,7 +30,7 @@ class StreamCount {
  public:
   static constexpr uint64_t kReviewBytes = 64u << 20;
 
-  // Whether one more stream is worthwhile, given the changes since the last review.
+  // Returns whether one more stream is worthwhile, given the changes since the last review.
   bool review(const StreamAccount& account);
   // Adds |bytes| to the count. Returns true if enough was sent since the last review.
   bool due(uint64_t bytes) {

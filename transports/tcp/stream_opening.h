@@ -1,4 +1,5 @@
-// Decides when a connection opens bulk streams, and what its two sides tell each other about them.
+// Decides when a connection opens bulk streams, and which notes its two sides send each other about
+// them.
 //
 // The first put of either side opens the first streams. Only the initiator of the connection
 // connects: the other side asks for streams by a note, and the initiator answers by a note if it
@@ -23,31 +24,33 @@ class StreamOpening {
   StreamOpening(bool initiator, size_t least, bool grows)
       : initiator_(initiator), grows_(grows), least_(least) {}
 
-  // Whether bulk streams were requested before, by this side or by the peer.
+  // Returns whether bulk streams were requested before, by this side or by the peer.
   bool requested() const { return requested_; }
   // Requests the first |count| bulk streams. Returns how many of them this side connects: none if
   // it tells the peer by a note instead.
   [[nodiscard]] size_t request(size_t count);
-  // Takes a note from the peer; one that wants streams is followed by request(). Returns nullptr,
-  // or the reason why the peer must not send it.
+  // Takes a note from the peer. If the note wants streams, the caller then calls request(). Returns
+  // nullptr, or the reason why the peer must not send it.
   const char* take(const StreamsNote& note);
-  // Records that a stream cannot be opened. |others|: the connection has others, or opens them.
+  // Records that a stream cannot be opened. |others|: the connection has other bulk streams, or is
+  // opening them.
   void failed(bool others);
-  // Whether no bulk stream can be opened, so that puts use the message stream.
+  // Returns whether no bulk stream can be opened, so that puts use the message stream.
   bool unavailable() const { return unavailable_; }
 
-  // Whether the peer still has to be told something.
+  // Returns whether a note waits to be sent to the peer.
   bool has_note() const { return note_pending_; }
   StreamsNote take_note() {
     note_pending_ = false;
     return note_;
   }
 
-  // Adds |bytes| of puts to the count. Returns true if it is time to ask grow().
+  // Adds |bytes| of puts to the count. Returns true if it is time to call grow().
   bool review_due(uint64_t bytes) { return grows_ && count_.due(bytes); }
-  // Whether a connection with |count| bulk streams may get one more.
+  // Returns whether a connection with |count| bulk streams may get one more.
   bool may_grow(size_t count) const { return !enough_ && count < kMaxAutoStreams; }
-  // Whether one more is worthwhile, by the statistics of the first.
+  // Returns whether one more stream is worthwhile, judged by the statistics of the first bulk
+  // stream.
   bool grow(const StreamAccount& account) { return count_.review(account); }
 
  private:

@@ -1,7 +1,7 @@
 // The streams of one connection: its message stream, and the bulk streams that were added to it.
 //
-// The connection asks here what holds for its streams together: whether output is left, whether
-// data can be taken, and what blocks the path. The message stream always comes first.
+// The set answers for all streams together: whether output is left, whether data can be received,
+// and whether data has passed. The message stream always comes first.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@
 
 namespace hetcomm::tcp {
 
-// Stream is TcpStream. A function here that has the name of one of its functions asks all streams.
+// |Stream| is TcpStream. A function that has the name of one of TcpStream's functions applies to
+// all streams.
 template <class Stream>
 class StreamSet {
  public:
@@ -31,11 +32,11 @@ class StreamSet {
   size_t bulk_count() const { return bulk_count_; }
   // Returns bulk stream 1, or nullptr.
   const Stream* first_bulk() const { return bulk_[0].get(); }
-  // Whether there can be a bulk stream |index|, and it was not added yet.
+  // Returns whether |index| is the number of a bulk stream that was not added yet.
   bool lacks(size_t index) const {
     return index > 0 && index <= kMaxBulkStreams && bulk_[index - 1] == nullptr;
   }
-  // Adds a bulk stream. The set lacks(|index|).
+  // Adds bulk stream |index|. Requires lacks(|index|).
   void add(size_t index, std::unique_ptr<Stream> stream) {
     bulk_[index - 1] = std::move(stream);
     ++bulk_count_;
@@ -53,21 +54,21 @@ class StreamSet {
     }
   }
 
-  // Watches the streams up to the first that fails.
+  // Watches the streams, up to the first that fails. Returns its failure.
   Status watch();
   void unwatch() {
     for_each([](Stream& stream) { stream.unwatch(); });
   }
 
-  // Whether any stream holds bytes that no event will announce.
+  // Returns whether any stream holds bytes that no event will announce.
   bool buffered() const {
     return messages_.buffered() || any_bulk([](const Stream& stream) { return stream.buffered(); });
   }
-  // Receives on the streams that hold such bytes. Returns the number of actions.
+  // Receives on the streams that are buffered(). Returns the number of actions.
   int receive_buffered();
   // Receives on all streams. Returns the number of actions.
   int receive();
-  // Whether all streams have ended.
+  // Returns whether all streams have ended.
   bool read_ended() const {
     return messages_.read_ended() &&
            !any_bulk([](const Stream& stream) { return !stream.read_ended(); });
@@ -77,7 +78,7 @@ class StreamSet {
   // none always gets the first frame. Returns the number of actions.
   template <class Queue>
   int write_bulk(Queue& queue, uint32_t max_frame);
-  // Whether write_bulk() may send something; |queued|: puts wait for a stream.
+  // Returns whether write_bulk() may send something. |queued|: puts wait for a stream.
   bool can_write_bulk(bool queued) const {
     return any_bulk([queued](const Stream& stream) {
       return !stream.parked() && (!stream.output_idle() || queued);
@@ -95,9 +96,9 @@ class StreamSet {
 
   uint64_t unacknowledged_bytes() const;
   // Returns kPassed if data has arrived on any bulk stream, kBlocked if a bulk stream waits, and
-  // otherwise what holds for the message stream.
+  // otherwise passage() of the message stream.
   Passage passage() const;
-  // Returns the first trouble that a stream has.
+  // Returns trouble() of the first stream that has any.
   std::string trouble() const;
 
  private:

@@ -120,7 +120,7 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
 
 void TcpTransport::begin(const Destination& destination, const StreamName& name,
                          std::vector<Address> addresses, Status refused, TcpEndpoint* endpoint) {
-  // Data for this host does not use any interface.
+  // Data for this host uses no network interface.
   const bool same_host = environment_.nic != nullptr && !addresses.empty() &&
                          (addresses.front().is_loopback() || is_local(addresses.front()));
   connecting_.push_back({std::make_unique<ConnectAttempt>(
@@ -132,7 +132,7 @@ void TcpTransport::begin(const Destination& destination, const StreamName& name,
   try {
     connecting_.back().attempt->start();
   } catch (const std::bad_alloc&) {
-    connecting_.pop_back();  // an attempt that never began never ends
+    connecting_.pop_back();  // start() has failed, so the attempt will report nothing
     throw;
   }
 }
@@ -223,8 +223,8 @@ TcpEndpoint* TcpTransport::find(const ConnectionId& id, int peer) {
 }
 
 void TcpTransport::add_endpoint(TcpEndpoint& endpoint) {
-  // Room is reserved first, so that activate() cannot fail: within one pass an endpoint may become
-  // active again after it has left the list.
+  // Reserves room first, so that activate() cannot fail. Within one pass an endpoint may become
+  // active again after it has left the list, so the list may need two entries for it.
   active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
   endpoints_.push_back(&endpoint);
 }
@@ -277,8 +277,8 @@ int TcpTransport::run_timers() {
   listener_->expire(now);
   std::erase_if(early_, [now](const EarlyStream& early) { return now >= early.expires_ns; });
   watch_paths(now);
-  // An upcall may start and cancel attempts, so the next due attempt is looked up until there is
-  // none.
+  // An upcall may start and cancel attempts. So the loop looks up the next due attempt until there
+  // is none.
   int done = 0;
   for (size_t left = connecting_.size(); left > 0; --left) {
     const auto due =

@@ -80,12 +80,14 @@ class TcpTransport final : public Transport,
   void cancel_streams(const TcpEndpoint& endpoint);
 
  private:
-  // An attempt, and the endpoint whose further stream it connects; nullptr for a new connection.
+  // An attempt to connect one stream. |endpoint| is the connection that gets the stream; nullptr
+  // for the first stream of a new connection.
   struct Connecting {
     std::unique_ptr<ConnectAttempt> attempt;
     TcpEndpoint* endpoint = nullptr;
   };
-  // A bulk stream that arrived before its connection: the last packet of a proof may be late.
+  // A bulk stream that was accepted before the message stream of its connection, because the last
+  // packet of that stream's handshake is late.
   struct EarlyStream {
     StreamName name;
     int peer = 0;
@@ -97,7 +99,7 @@ class TcpTransport final : public Transport,
 
   TcpTransport(const TransportEnvironment& environment, std::shared_ptr<const TlsContext> tls);
   Status listen();
-  // Returns the addresses in |contact| that are meaningful from this host.
+  // Returns the addresses in |contact| that this host can use.
   Result<std::vector<Address>> reachable(ConstByteSpan contact) const;
   void begin(const Destination& destination, const StreamName& name, std::vector<Address> addresses,
              Status refused, TcpEndpoint* endpoint);
@@ -122,7 +124,7 @@ class TcpTransport final : public Transport,
   std::vector<Connecting> connecting_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
-  std::vector<TcpEndpoint*> active_;  // nullptr: left; run_active closes the gap
+  std::vector<TcpEndpoint*> active_;  // nullptr: the endpoint has left; run_active() closes the gap
   uint64_t timers_checked_ns_ = 0;
   bool watch_paths_ = false;         // data may be unacknowledged
   uint64_t watch_at_ns_ = kForever;  // kForever: the last look found no unacknowledged data

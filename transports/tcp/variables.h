@@ -1,4 +1,4 @@
-// Variables: TCP.
+// Configuration variables of the tcp transport.
 #pragma once
 
 #include "src/system/variable.h"

@@ -28,7 +28,8 @@ enum class FrameType : uint8_t { kMessage = 1, kPut = 2, kStreams = 3 };
 inline constexpr size_t kHeadPrefix = 8;
 inline constexpr size_t kHeadBytes = kHeadPrefix + kHeaderBytes;
 inline constexpr uint32_t kMaxMessageBytes = 64u << 10;
-// Largest put frame on a bulk stream, and on stream 0, where larger frames would delay messages.
+// Largest put frame on a bulk stream. The limit on stream 0 follows: larger frames would delay
+// messages there.
 inline constexpr uint32_t kMaxPutBytes = 64u << 20;
 inline constexpr uint32_t kMaxFragmentBytes = 64u << 10;
 // Stream 0 carries messages; 1 to kMaxBulkStreams carry puts.
@@ -58,15 +59,15 @@ void encode_message_head(HeadBytes& out, const MessageHeader& header, uint32_t l
 void encode_put_head(HeadBytes& out, const PutTarget& target, uint32_t length);
 void encode_streams_head(HeadBytes& out, const StreamsNote& note);
 
-// Type and length of a head that is valid on this kind of stream. Otherwise |error| describes the
-// fault.
+// The type and length in a decoded head. |error| is null if the head is valid on its kind of
+// stream, and otherwise describes the fault.
 struct FrameHead {
   FrameType type = FrameType::kMessage;
   uint32_t length = 0;
   const char* error = nullptr;
 };
 FrameHead decode_head(const std::byte* head, bool bulk_stream);
-// Decode the body of a head of that type; return nullopt if it is malformed.
+// Both decode the rest of a head of their type. They return nullopt if it is malformed.
 std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 

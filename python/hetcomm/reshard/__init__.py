@@ -7,10 +7,10 @@
     plan = reshard.Plan(world, [(source, target, "bfloat16")])                     # the same on all ranks
     plan.start([my_part], [None]).wait()                                           # as often as you like
 
-``redistribute`` does it for DTensors, also between meshes that share no rank. ``transfer_state`` moves
-whole state dicts. Ranks are those of the communicator; those of a DeviceMesh are translated where the
-communicator is a process group's. Arrays and tensors are contiguous, and in host memory; tensors of torch
-may be on devices where the communicator is hetcomm.torch.communicator()'s.
+``redistribute`` moves DTensors, also between meshes that share no rank. ``transfer_state`` moves whole
+state dicts. Ranks are those of the communicator. If it comes from hetcomm.torch.communicator(), ranks of
+a DeviceMesh are translated, and tensors may also be on devices. Otherwise arrays and tensors are in host
+memory. They are always contiguous.
 """
 
 from __future__ import annotations

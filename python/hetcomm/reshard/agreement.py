@@ -1,4 +1,4 @@
-"""What all ranks of a communicator say, and the first failure among them."""
+"""Lets all ranks of a communicator exchange messages, and raise the first failure among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetcomm.reshard.arrays import _bytes
 def _exchange(
     communicator: Communicator, said: dict[str, Any], timeout: float | None
 ) -> list[dict[str, Any]]:
-    """What all ranks say, by rank."""
+    """Sends ``said`` to all ranks. Returns the messages of all ranks, by rank."""
     text = json.dumps(said).encode()
     size = communicator.size
     lengths = _bytes(8 * size)
@@ -30,7 +30,8 @@ def _exchange(
 def _exchange_or_raise(
     communicator: Communicator, say: Callable[[], dict[str, Any]], timeout: float | None
 ) -> list[dict[str, Any]]:
-    """What all ranks say. Where saying it fails on one rank, all of them raise."""
+    """Exchanges the results of ``say()`` between all ranks. If it raises on one rank, all of
+    them raise."""
     failure: Exception | None = None
     try:
         said = say()
@@ -43,8 +44,9 @@ def _exchange_or_raise(
 
 
 def _agree(communicator: Communicator, failure: Exception | None, timeout: float | None) -> None:
-    """Raises the first reason on all ranks: that of the lowest rank whose failure is no consequence of
-    another's. The rank itself raises its exception. Waits for all of them."""
+    """Waits for all ranks, and raises on all of them if one has failed. The reason is that of
+    the lowest rank whose failure is no consequence of another rank's. That rank raises its own
+    exception."""
     said: dict[str, Any] = {}
     if failure is not None:
         said = {"error": _in_words(failure), "follows": _follows(failure)}
@@ -61,7 +63,7 @@ def _raise_first(told: list[dict[str, Any]], failure: Exception | None) -> None:
     failed = [said for said in told if "error" in said]
     if not failed:
         return
-    # A consequence of what no rank tells may be all that there is.
+    # All failures may be consequences of one that no rank reports. The first one counts then.
     first = next((said for said in failed if not said.get("follows", False)), failed[0])
     origin = next(rank for rank, said in enumerate(told) if said is first)
     if failure is not None and _in_words(failure) == first["error"]:
@@ -70,7 +72,7 @@ def _raise_first(told: list[dict[str, Any]], failure: Exception | None) -> None:
 
 
 def _follows(error: Exception) -> bool:
-    """Another rank has told of it."""
+    """Returns whether the failure is a consequence of one that another rank reports."""
     return isinstance(error, Error) and error.status in ("ABORTED", "PEER_LOST")
 
 

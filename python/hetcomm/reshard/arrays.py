@@ -1,4 +1,4 @@
-"""Arrays and tensors as plans take them, and memory in which buckets land."""
+"""Converts arrays and tensors for plans, and makes memory in which buckets land."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hetcomm._core import Communicator
 
 
 def _type_name(dtype: Any) -> str:
-    """The name of torch.bfloat16, numpy.float32 or numpy.dtype("float32"), or a name as it is."""
+    """Returns the name of torch.bfloat16, numpy.float32 or numpy.dtype("float32"). Returns a
+    string as it is."""
     if isinstance(dtype, str):
         return dtype
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
@@ -18,13 +19,14 @@ def _type_name(dtype: Any) -> str:
 
 
 def _plain(tensor: Any) -> Any:
-    """The tensor as it is moved: without its history, and after what is still under way for it."""
+    """Returns the tensor without its autograd history. Waits for an asynchronous collective
+    operation on it."""
     tensor = tensor.wait() if hasattr(tensor, "wait") else tensor  # AsyncCollectiveTensor
     return tensor.detach() if hasattr(tensor, "detach") else tensor
 
 
 def _array(array: Any, communicator: Communicator) -> Any:
-    """What the plans of |communicator| take for an array, or a tensor on a device."""
+    """Returns what plans of |communicator| take for |array|, which may be a tensor on a device."""
     if not _lies_on_a_device(array):
         return array
     from hetcomm.torch import device_array
@@ -37,7 +39,7 @@ def _lies_on_a_device(array: Any) -> bool:
     if isinstance(kind, str):  # a tensor
         return kind != "cpu"
     if hasattr(array, "__dlpack_device__"):
-        return array.__dlpack_device__()[0] != 1  # that of a CPU
+        return array.__dlpack_device__()[0] != 1  # DLPack's number for the CPU
     return hasattr(array, "__cuda_array_interface__")
 
 _ITEM_BYTES = {
@@ -62,7 +64,7 @@ _ITEM_BYTES = {
 
 
 def _count(array: Any) -> int | None:
-    """The elements of an array or a tensor; None where it does not say."""
+    """Returns the number of elements of an array or a tensor, or None if the array does not say."""
     count = array.numel() if hasattr(array, "numel") else getattr(array, "size", None)
     return count if isinstance(count, int) else None
 
@@ -75,14 +77,15 @@ def _elements(shape: Iterable[int]) -> int:
 
 
 def _bytes(size: int) -> Any:
-    """Bytes that NumPy, and torch where it is loaded, can look at in other types."""
+    """Returns an array of |size| bytes, which NumPy and torch can view in other types."""
     import numpy
 
     return numpy.empty(size, dtype=numpy.uint8)
 
 
 def _typed(room: Any, dtype: str) -> Any:
-    """|room| as an array of |dtype|: torch's where torch is loaded or NumPy has no such type."""
+    """Returns the bytes |room| as an array of |dtype|: torch's if torch is loaded or NumPy lacks
+    the type."""
     if "torch" in sys.modules or dtype.startswith(("bfloat", "float8")):
         import torch
 

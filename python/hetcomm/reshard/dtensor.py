@@ -1,4 +1,4 @@
-"""DTensors of torch, moved between meshes, with gradients."""
+"""Moves DTensors of torch between meshes, with gradients."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def redistribute(
     strategy: str = "auto",
     timeout: float | None = None,
 ) -> Any:
-    """A DTensor with the contents of ``tensor`` on ``mesh``, a DeviceMesh, which may share ranks with the
-    tensor's own mesh or not. ``placements``: torch's, or those of this module that torch has too.
+    """Returns a DTensor with the contents of ``tensor`` on ``mesh``, a DeviceMesh. The two meshes
+    may share ranks or not. ``placements`` are torch's, or those of this module that torch has too.
 
-    All ranks of the default group call it, or those of ``communicator``. Ranks outside of the tensor's
-    mesh give the DTensor with an empty part that torch makes there. Plans are kept, so that later calls
-    with the same layouts only move data.
+    All ranks of ``communicator``, or of torch's default group, call it. Ranks outside the tensor's
+    mesh pass the DTensor with an empty part that torch makes there. Plans are kept, so that later
+    calls with the same layouts only move data.
 
-    Gradients go back the same way: backward() moves them to the tensor's mesh, so that all ranks call
-    it, those whose part of the result is empty too. A sum that nobody had formed gets its gradient on
-    each of its ranks, as in torch.
+    backward() moves gradients to the tensor's mesh. All ranks call it, even those whose part of the
+    result is empty. If the tensor is a sum that was not formed yet (Partial), each of its ranks
+    gets the gradient of the sum, as in torch.
     """
     import torch
 
@@ -46,7 +46,7 @@ def redistribute(
 
 
 def _torch_placement(placement: Any) -> Any:
-    """torch's placement for one of this module, since a DTensor has no other."""
+    """Returns torch's placement for one of this module, since a DTensor takes no other."""
     from torch.distributed.tensor import placement_types
 
     if isinstance(placement, placement_types.Placement):
@@ -65,7 +65,8 @@ _gradient_function: Any = None
 
 
 def _with_gradient() -> Any:
-    """The autograd function, made where torch is there."""
+    """Returns the autograd function, which is made on first use because torch may not be
+    installed."""
     global _gradient_function
     if _gradient_function is not None:
         return _gradient_function
@@ -103,13 +104,13 @@ def _move(
 
     spec = tensor._spec
     shape = tuple(spec.shape)
-    # As torch lays out a tensor that is not a view.
+    # These are the strides that torch gives a tensor that is not a view.
     strides = torch.empty(shape, device="meta").stride()
     device = tensor.to_local().device
 
     def result(local: Any) -> Any:
         if mesh.get_coordinate() is None:
-            # from_local() would give it a part of one dimension, for which backward() fails.
+            # from_local() would make a local tensor of one dimension, for which backward() fails.
             meta = TensorMeta(torch.Size(shape), strides, tensor.dtype)
             return DTensor(local, DTensorSpec(mesh, placements, tensor_meta=meta), requires_grad=False)
         return DTensor.from_local(
@@ -148,9 +149,9 @@ def _move(
             )
         plan.start([own if held else None], [local if wanted else None], timeout).wait()
     except BaseException:
-        # It has ended, and others hear of it; the next call makes another one.
+        # Closing the plan tells the other ranks of the failure. The next call makes another plan.
         _caches.get(communicator, {}).pop(key, None)
-        with contextlib.suppress(Exception):  # the first failure is the one to tell
+        with contextlib.suppress(Exception):  # the caller gets the first failure
             plan.close()
         raise
     return result(local)
@@ -165,5 +166,5 @@ def _local_shape(shape: tuple[int, ...], mesh: Any, placements: Sequence[Any]) -
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if mesh.get_coordinate() is None:
-        return (0,) * max(len(shape), 1)  # with as many dimensions, so that backward() works there
+        return (0,) * max(len(shape), 1)  # with all dimensions, so that backward() works
     return tuple(compute_local_shape_and_global_offset(shape, mesh, placements)[0])

@@ -1,4 +1,4 @@
-"""Tensors as all ranks together describe them."""
+"""Joins the ranks' descriptions of each tensor into a layout."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def _spec_to_json(communicator: Communicator, spec: TensorSpec, meshes: list[Any
 
 @dataclass
 class _Joined:
-    """What all ranks say of one tensor."""
+    """One tensor, as all ranks together describe it."""
 
     shape: tuple[int, ...]
     dtype: str
     padded_shape: tuple[int, ...] | None
-    first: int  # the rank that said so first
-    meshes: dict[str, tuple[Any, list[Any], list[int]]]  # mesh, placements, the ranks that said it
+    first: int  # the first rank that described it
+    meshes: dict[str, tuple[Any, list[Any], list[int]]]  # mesh, placements, ranks that named them
     boxes: list[Box]
     layout: Layout = None  # type: ignore[assignment]
     terms: int = 1
@@ -145,8 +145,8 @@ class _Copy:
 
 
 def number_copies(boxes: list[Box]) -> list[Box]:
-    """Each box gets the first copy of its term in which nothing of it is held yet."""
-    first: dict[tuple[Any, ...], int] = {}  # copies before it have the same box
+    """Gives each box the number of the first copy of its term in which no box overlaps it yet."""
+    first: dict[tuple[Any, ...], int] = {}  # by box: all copies before this number hold it
     copies: dict[int, list[_Copy]] = {}  # by term
     result = []
     for box in boxes:
@@ -166,7 +166,7 @@ def number_copies(boxes: list[Box]) -> list[Box]:
 def _without_padding(
     name: str, boxes: list[Box], shape: tuple[int, ...], padded_shape: tuple[int, ...]
 ) -> list[Box]:
-    """The boxes as far as they are in the tensor, where they are in memory."""
+    """Cuts the padding off the boxes. Their elements keep their places in memory."""
     clipped = []
     for box in boxes:
         if any(end > most for end, most in zip(box.end, padded_shape)):

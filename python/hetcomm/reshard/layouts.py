@@ -1,4 +1,5 @@
-"""Layouts: which rank holds which boxes of a tensor, from placements, boxes or parallel degrees."""
+"""Makes layouts, which say which rank holds which boxes of a tensor, from placements, boxes or
+degrees."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from hetcomm.reshard.arrays import _elements
 
 @dataclass(frozen=True)
 class Replicate:
-    """All ranks along the axis hold the same."""
+    """All ranks along the axis hold the same data."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Rank i along the axis holds piece i of a dimension: equal pieces, or pieces of ``sizes``."""
+    """Rank i along the axis holds piece i of dimension ``dim``. Pieces are equal, or have
+    ``sizes``."""
 
     dim: int
     sizes: tuple[int, ...] | None = None
@@ -33,7 +35,8 @@ class Zigzag:
 
 @dataclass(frozen=True)
 class StridedShard:
-    """A later axis of ``split_factor`` ranks cuts the dimension first (torch's _StridedShard)."""
+    """A later axis of ``split_factor`` ranks cuts the dimension before this one, as in torch's
+    _StridedShard."""
 
     dim: int
     split_factor: int
@@ -41,7 +44,7 @@ class StridedShard:
 
 @dataclass(frozen=True)
 class Partial:
-    """The tensor is the sum of what the ranks along the axis hold, or with "avg" their average."""
+    """The tensor is the sum of the data along the axis, or with "avg" their average."""
 
     reduce_op: str = "sum"
 
@@ -50,8 +53,9 @@ class Partial:
 class Box:
     """A box that one rank holds: the elements with ``begin <= index < end``.
 
-    Its element i, counted from ``begin``, lies ``offset + sum(i * strides)`` elements after the beginning
-    of the rank's array; without ``strides`` the box is alone there, in C order.
+    Element i of the box, counted from ``begin``, is element ``offset + sum(i * strides)`` of the
+    rank's array. Without ``strides`` the elements of the box lie there one after another, in C
+    order.
     """
 
     rank: int
@@ -64,7 +68,8 @@ class Box:
 
 
 def _mesh_of(mesh: Any) -> tuple[list[int], list[int]]:
-    """Axes and ranks of nested lists of ranks, of an array of them, or of torch's DeviceMesh."""
+    """Returns axes and ranks of a mesh: nested lists of ranks, an array of them, or torch's
+    DeviceMesh."""
     ranks = getattr(mesh, "mesh", mesh)
     ranks = ranks.tolist() if hasattr(ranks, "tolist") else ranks
     axes: list[int] = []
@@ -79,7 +84,8 @@ def _mesh_of(mesh: Any) -> tuple[list[int], list[int]]:
 
 
 def _axes_and_ranks(mesh: Any, communicator: Communicator) -> tuple[list[int], list[int]]:
-    """The mesh by ranks of ``communicator``: a DeviceMesh has those of torch's default group."""
+    """Returns axes and ranks of a mesh. Translates a DeviceMesh, which has ranks of torch's
+    default group, to ranks of ``communicator``."""
     axes, ranks = _mesh_of(mesh)
     module = sys.modules.get("hetcomm.torch")
     known = module.ranks_of(communicator) if module is not None and hasattr(mesh, "mesh") else None
@@ -101,7 +107,7 @@ def _layout_on(
 
 
 def _placement_of(placement: Any, dimensions: int) -> tuple[str, int, int, list[int] | None]:
-    """As _core takes it; knows torch's placements by their names."""
+    """Returns the placement as _core takes it. Recognizes torch's placements by their names."""
     kind = type(placement).__name__
     if kind == "Replicate":
         return ("replicate", 0, 1, None)
@@ -134,11 +140,11 @@ def layout(
     offset: int = 0,
     strides: Sequence[int] | None = None,
 ) -> Layout:
-    """A layout from a mesh of ranks and a placement for each of its axes.
+    """Returns a layout from a mesh of ranks and a placement for each of its axes.
 
-    ``mesh``: nested lists of ranks, an array of them, or torch's DeviceMesh. ``placements``: of this
-    module or of torch. A dimension that its pieces do not divide is cut as torch.chunk does it.
-    ``offset`` and ``strides``, in elements: each rank's piece is a view of a larger array.
+    ``mesh`` is nested lists of ranks, an array of them, or torch's DeviceMesh. ``placements`` are
+    of this module or of torch. A dimension that cannot be cut equally is cut as by torch.chunk.
+    With ``offset`` and ``strides``, in elements, each rank's piece is a view of a larger array.
     """
     axes, ranks = _mesh_of(mesh)
     own = [_placement_of(each, len(shape)) for each in placements]
@@ -155,9 +161,10 @@ def layout_of_boxes(
     terms: int = 1,
     divisor: int = 1,
 ) -> Layout:
-    """A layout from boxes. They may reach beyond ``shape``, up to ``padded_shape``: what is there is
-    neither read nor written. The tensor is the sum of ``terms`` terms, divided by ``divisor``. Boxes
-    of one rank that lie over each other in its array can be a source, and no destination."""
+    """Returns a layout from boxes. Boxes may reach beyond ``shape``, up to ``padded_shape``: the
+    elements there are neither read nor written. The tensor is the sum of ``terms`` terms,
+    divided by ``divisor``. If boxes of one rank overlap in its array, the layout can be a
+    source, but no destination."""
     parts = [
         (
             box.rank,
@@ -187,7 +194,8 @@ def layout_of_degrees(
     order: str = "dct",
     zigzag: bool = False,
 ) -> Layout:
-    """Activations cut as [b / d, s / (c t), h]; ``order``: how ranks are numbered, slowest first."""
+    """Returns a layout of activations, cut as [batch / data, sequence / (context * tensor),
+    hidden]. ``order`` says how ranks are numbered: the first degree varies slowest."""
     return Layout.from_degrees(
         batch, sequence, hidden, list(ranks), data, context, tensor, order, zigzag
     )
@@ -203,7 +211,7 @@ def _volume(box: Box) -> int:
 
 
 def _dense(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
-    """The same boxes behind each other."""
+    """Returns the boxes, placed one after another in the array."""
     result, at = [], 0
     for box in boxes:
         result.append(replace(box, offset=at, strides=None))

@@ -1,4 +1,5 @@
-"""Plans: how tensors go from one layout to another, prepared once and executed any number of times."""
+"""Defines plans, which move tensors from one layout to another. A plan is prepared once and
+executed any number of times."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hetcomm._error import Error
 from hetcomm.reshard.agreement import _exchange
 from hetcomm.reshard.arrays import _array, _type_name
 
-# A call that raises one of these would raise again.
+# Statuses of errors that would be raised again if the call were repeated.
 _ARGUMENTS_ARE_WRONG = {"INVALID_ARGUMENT", "OUT_OF_RANGE", "UNSUPPORTED"}
 
 _plans: weakref.WeakKeyDictionary[Communicator, weakref.WeakSet[Plan]] = weakref.WeakKeyDictionary()
@@ -25,15 +26,15 @@ _MOST_CACHED = 64
 
 
 def close_plans(communicator: Communicator) -> None:
-    """Closes all plans of a communicator, those that :func:`redistribute` keeps too. The communicator's
-    close() calls it."""
+    """Closes all plans of a communicator, with those that :func:`redistribute` keeps. The
+    communicator's close() calls this."""
     _close_all(_plans.get(communicator, ()))
     _caches.pop(communicator, None)
     _plans.pop(communicator, None)
 
 
 def _close_all(plans: Iterable[Plan]) -> None:
-    """Closes all of them, and raises the first failure afterwards."""
+    """Closes all plans, and then raises the first failure."""
     failure: Exception | None = None
     for plan in list(plans):
         try:
@@ -45,17 +46,20 @@ def _close_all(plans: Iterable[Plan]) -> None:
 
 
 class Plan:
-    """How tensors go from one layout to another, prepared once and executed any number of times.
+    """Moves tensors from one layout to another. A plan is prepared once and executed any number of
+    times.
 
-    All ranks that are in a layout make it alike, and start as many executions of it. Each of
-    ``tensors`` is (source, destination, data type) or (source, destination, data type of the source, of
-    the destination): "float32", "bfloat16", torch.float16... Elements are converted by the sender.
-    ``strategy``: "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather" or "bsr".
-    ``overflow``: a number that float8_e4m3fn cannot hold becomes its largest one ("saturate", as in
-    torch) or NaN ("nan"). Sums are formed in float32, or float64, and rounded once.
+    All ranks that are in a layout make the plan alike, and start the same number of executions.
+    Each of ``tensors`` is (source, destination, data type), or (source, destination, data type of
+    the source, data type of the destination). Data types are "float32", "bfloat16",
+    torch.float16... The sender converts elements. ``strategy`` is "auto", "direct", "leader",
+    "gather_p2p_scatter", "sendrecv_allgather" or "bsr". ``overflow`` says what a number becomes
+    that float8_e4m3fn cannot hold: its largest number ("saturate", as in torch) or NaN ("nan").
+    Sums are formed in float32 or float64, and rounded once.
 
-    An array may be in several places of ``sources``. No element of a destination may lie where another
-    one, or one of a source, lies, but for what stays in its place.
+    An array may be in several places of ``sources``. An element of a destination must not lie where
+    another element of a destination or source lies. Elements that stay in their places are
+    excepted.
     """
 
     def __init__(
@@ -96,15 +100,18 @@ class Plan:
         _plans.setdefault(communicator, weakref.WeakSet()).add(self)
 
     def _count_elements(self) -> list[tuple[int, int]]:
-        """Of the source and of the destination, on this rank."""
+        """Returns, for each tensor, the numbers of elements of source and destination on this
+        rank."""
         return [(one.elements(self._rank), other.elements(self._rank)) for one, other in self._layouts]
 
     def rebuild(self, communicator: Communicator, ranks: Sequence[int] | None = None) -> Plan:
-        """The plan again after ranks were lost, in a communicator of those that are left: replicas stand
-        in for what was lost, and what only lost ranks held raises PEER_LOST with its box.
+        """Makes the plan again after ranks were lost, in a communicator of the ranks that are left.
+        Replicas replace lost data. If only lost ranks held a box, raises PEER_LOST and names the
+        box.
 
-        ``ranks``: what each old rank is from now on, or -1. Without it the ranks tell each other, for
-        which all ranks of ``communicator`` call this together, each with a plan of the same old one.
+        ``ranks[r]`` is the new rank of the old rank r, or -1. Without it, the ranks tell each other
+        their old ranks. Then all ranks of ``communicator`` call this together, each with its plan
+        from the same old communicator.
         """
         if ranks is None:
             told = _exchange(communicator, {"rank": self._rank, "size": self._size}, None)
@@ -133,11 +140,11 @@ class Plan:
         step: int = 0,
         micro_batch: int = 0,
     ) -> Request:
-        """Starts an execution: an array, or None where this rank holds nothing, for each tensor. They
-        may be left out where this rank holds nothing at all. ``step`` and ``micro_batch`` label it: ranks
-        with other labels for it raise MISMATCH. A call that raises for its arguments refuses the
-        execution, so that the other ranks raise too. One that raises BUSY or OUT_OF_MEMORY may be
-        made again."""
+        """Starts an execution. Each list has an array for each tensor, or None if this rank
+        holds nothing of it. A list may be left out if this rank holds nothing at all. ``step``
+        and ``micro_batch`` label the execution: ranks that give it different labels raise
+        MISMATCH. A call that raises because of its arguments refuses the execution, so that the
+        other ranks raise too. A call that raises BUSY or OUT_OF_MEMORY may be repeated."""
         try:
             return self._plan.start(
                 self._arrays(sources), self._arrays(destinations), timeout, step, micro_batch
@@ -149,8 +156,8 @@ class Plan:
             raise
 
     def refuse(self, reason: str) -> None:
-        """The next execution of this rank will not take place: it ends with MISMATCH and ``reason`` on
-        the other ranks. For callers that check what they move."""
+        """Refuses the next execution on this rank. On the other ranks it ends with MISMATCH and
+        ``reason``. For callers that check the data which they move."""
         self._plan.refuse(reason)
 
     @property
@@ -167,15 +174,16 @@ class Plan:
         self._plan.cancel()
 
     def facts(self) -> dict[str, Any]:
-        """Strategy, forecast in seconds (0: there is no link model), and what this rank sends and
-        receives in an execution."""
+        """Returns the strategy, the forecast in seconds (0 without a link model), and what this
+        rank sends and receives in an execution."""
         return self._plan.facts()
 
     def _arrays(self, arrays: Sequence[Any]) -> list[Any]:
         return [_array(array, self._communicator()) for array in arrays]
 
     def describe(self, format: str = "text") -> str:
-        """The plan of all ranks as "text", "json" (steps, bytes, forecast, reasons) or "svg"."""
+        """Returns the plan of all ranks as "text", "json" (steps, bytes, forecast, reasons) or
+        "svg"."""
         return self._plan.describe(format)
 
     def _repr_svg_(self) -> str:
@@ -185,12 +193,13 @@ class Plan:
         return len(self._plan)
 
     def close(self) -> None:
-        """Executions of others that need this rank end with ABORTED."""
+        """Closes the plan. Executions of other ranks that need this rank end with ABORTED."""
         self._plan.close()
 
 
 def _cached_plan(communicator: Communicator, key: Any, make: Callable[[], Plan]) -> Plan:
-    """All ranks ask for the same plans in the same order, so they keep and forget the same ones."""
+    """Returns the plan for ``key``, made on first use. All ranks use the same plans in the same
+    order, so that they keep and drop the same ones."""
     cache = _caches.setdefault(communicator, {})
     plan = cache.pop(key, None)
     if plan is None:

@@ -12,9 +12,10 @@ from hetcomm.reshard.layouts import Box
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a rank says of one tensor: the boxes that it holds of it, or a mesh that this rank is in, and
-    its placements. Ranks may say different meshes, which share no rank: each of them holds the tensor.
-    ``rank`` and ``copy`` of a box are ignored; boxes of different ``term`` are terms of a sum."""
+    """One rank's description of a tensor: its boxes, or a mesh that contains the rank, with
+    placements. Ranks may name different meshes, which share no rank. Each mesh then holds the
+    whole tensor. ``rank`` and ``copy`` of a box are ignored. Boxes of different ``term`` are
+    terms of a sum."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -25,27 +26,28 @@ class TensorSpec:
 
 
 class Adapter(Protocol):
-    """What :func:`transfer_state` asks a framework for."""
+    """The functions of a framework that :func:`transfer_state` calls."""
 
     def describe(self) -> Mapping[str, TensorSpec]:
-        """The tensors of which this rank holds something."""
+        """Returns the tensors of which this rank holds a part."""
 
     def view(self, name: str) -> Any:
-        """The array in which the boxes of the tensor lie. None at the destination: the tensor lands in a
-        bucket, and is handed over by load()."""
+        """Returns the array in which the boxes of the tensor lie. At the destination, None means
+        that the tensor lands in a bucket, from which load() receives it."""
 
     def load(self, name: str, box: Box, array: Any) -> None:
-        """A box of a tensor, without its padding, has landed in a bucket; ``array`` is only lent."""
+        """Receives a box of a tensor, without its padding, that has landed in a bucket.
+        ``array`` is valid only during the call."""
 
     def loaded(self, names: Sequence[str]) -> None:
-        """These tensors are complete."""
+        """Called when all boxes of these tensors have landed."""
 
 
 class StateDict:
     """A state dict of tensors and DTensors as an :class:`Adapter`.
 
-    At the destination tensors land where they are, or, if ``load`` is given, in buckets of which each
-    box is handed to ``load(name, box, array)``.
+    At the destination, tensors land in their own memory. If ``load`` is given, they land in
+    buckets, and each box is passed to ``load(name, box, array)``.
     """
 
     def __init__(
@@ -73,7 +75,8 @@ class StateDict:
         return TensorSpec(shape, tensor.dtype, mesh=spec.mesh, placements=tuple(spec.placements))
 
     def _check_memory(self, name: str, tensor: Any) -> None:
-        """Buckets take what fits nowhere else."""
+        """Raises ValueError if the tensor is not contiguous. With ``load`` checks nothing,
+        because the tensor lands in a bucket."""
         if self._load is not None:
             return
         local = tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,4 +1,4 @@
-"""Whole models, from a trainer to an inference engine."""
+"""Moves whole models from a trainer to an inference engine."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class _Entry:
     shape: tuple[int, ...]
     layouts: tuple[Layout, Layout]
     types: tuple[str, str]
-    boxes: tuple[Box, ...]  # of this rank, at the destination
-    lands: bool  # in a bucket, on this rank
+    boxes: tuple[Box, ...]  # of this rank at the destination
+    lands: bool  # true if it lands in a bucket on this rank
 
     def bytes_of(self) -> int:
         return _elements(self.shape) * _ITEM_BYTES[self.types[1]]
 
-# Of each of the two buckets that are under way.
+# The limit of landing memory for each of the two buckets that are moved at once.
 _LANDING_BYTES = 32 << 20
 
 
 class StateTransfer:
-    """A model on its way from some ranks to others, prepared once; ``run()`` moves it.
+    """Moves a model from some ranks to others. It is prepared once. Each ``run()`` moves the model.
 
-    All ranks of the communicator make it, and call ``run`` together. ``source`` and ``destination`` are
-    state dicts or adapters, or None on ranks that are not on that side. ``names`` maps names of the
-    destination to names of the source; tensors that only one side has are an error, unless ``strict`` is
-    False. Types may differ: the sender converts. Buckets have ``bucket_bytes`` of the model, over all
-    ranks; one of them lands while the one before is loaded.
+    All ranks of the communicator make it, and call ``run`` together. ``source`` and ``destination``
+    are state dicts or adapters, or None on ranks that are not on that side. ``names`` maps names of
+    the destination to names of the source. A tensor that only one side has is an error, unless
+    ``strict`` is False. Types may differ: the sender converts. A bucket holds ``bucket_bytes`` of
+    the model, over all ranks. One bucket lands while the previous one is loaded.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class StateTransfer:
                     landing_bytes=_LANDING_BYTES,
                 )
             except Error as error:
-                # A plan numbers its tensors, where it has several.
+                # If the plan has several tensors, the error's text gives the number of the tensor.
                 known = re.match(r"tensor (\d+): ", str(error))
                 name = bucket[int(known[1]) if known else 0].destination
                 text = str(error).removesuffix(f" [{error.status}]")
@@ -109,7 +109,8 @@ class StateTransfer:
             self._plans.append(plan)
 
     def _check_views(self) -> None:
-        """An array that is too short is told by its tensor's name, before anything moves."""
+        """Raises ValueError with the name of the tensor if an array is too short, before data
+        moves."""
         for entry in (entry for bucket in self._buckets for entry in bucket):
             views = [("source", self._source, entry.source, entry.layouts[0])]
             if not entry.lands:
@@ -130,7 +131,7 @@ class StateTransfer:
         _close_all(self._plans)
 
     def run(self) -> None:
-        """Moves the model once. Raises what went wrong; then it has to be made anew, on all ranks."""
+        """Moves the model once. If it raises, all ranks have to make a new StateTransfer."""
         under_way: list[tuple[int, Request]] = []
         try:
             for index in range(len(self._plans)):
@@ -140,18 +141,19 @@ class StateTransfer:
             while under_way:
                 self._finish(*under_way.pop(0))
         except BaseException:
-            # Nothing is under way when the caller hears of it, and others do not wait for this rank.
+            # Ends all executions before the caller gets the exception, and closes the plans, so
+            # that no other rank waits for this one.
             for _, request in under_way:
-                with contextlib.suppress(Exception):  # the first failure is the one to tell
+                with contextlib.suppress(Exception):  # the caller gets the first failure
                     request.cancel()
                     request.wait()
             with contextlib.suppress(Exception):
                 self.close()
             raise
 
-    # What this rank tells the others.
+    # Returns what this rank tells the others of its tensors.
     def _say(self, communicator: Communicator, names: Mapping[str, str] | None) -> dict[str, Any]:
-        meshes: list[Any] = []  # each once
+        meshes: list[Any] = []  # each mesh once
         said: dict[str, Any] = {"names": dict(names) if names is not None else None, "meshes": meshes}
         for side, adapter in (("source", self._source), ("destination", self._destination)):
             if adapter is None:
@@ -192,7 +194,8 @@ class StateTransfer:
             boxes = tuple(_box_of(part) for part in target.parts(self._rank))
             lands = bool(boxes) and self._destination.view(name) is None
             if lands:
-                # Each rank alone knows where a box lies in its memory.
+                # The place of a box in memory matters to its own rank only, so the other ranks need
+                # not know that it changes.
                 boxes = _dense(boxes)
                 own = iter(boxes)
                 target = layout_of_boxes(
@@ -239,7 +242,8 @@ class StateTransfer:
             raise
 
     def _raise_named(self, index: int, error: Exception) -> None:
-        """Raises ``error`` with the name of the tensor that it tells the number of, if it does."""
+        """If the text of ``error`` has the number of a tensor, raises the error with its name
+        instead."""
         found = re.search(r"\btensor (\d+)\b", str(error))
         if found is None or int(found[1]) >= len(self._buckets[index]):
             return
@@ -250,7 +254,7 @@ class StateTransfer:
             raise Error(error.status, text.removesuffix(f" [{error.status}]")) from error
         raise type(error)(text) from error
 
-    # Memory in which a bucket lands. Two of them take turns.
+    # Returns the memory in which a bucket lands. The buckets use two of them in turn.
     def _room(self, index: int) -> Any:
         needed = 0
         for entry in self._buckets[index]:
@@ -294,8 +298,9 @@ def transfer_state(
     communicator: Communicator | None = None,
     **options: Any,
 ) -> None:
-    """Moves a model once, as :class:`StateTransfer`, whose options it takes. Make one of those to move it
-    again and again. Without a communicator, between the ranks of torch's default group."""
+    """Moves a model once, with the options of :class:`StateTransfer`. To move it again and
+    again, make a StateTransfer. Without a communicator, the ranks are those of torch's default
+    group."""
     if communicator is None:
         from hetcomm.torch import communicator as communicator_of
 
@@ -309,5 +314,5 @@ def transfer_state(
     finally:
         with contextlib.suppress(Exception):
             transfer.close()
-    # Nobody goes on before all have the model, or know that one has not.
+    # All ranks wait here until each has the model, or until all know that one has failed.
     _agree(communicator, failure, options.get("timeout"))

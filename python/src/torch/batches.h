@@ -1,5 +1,5 @@
-// Batches of operations that start together: those between a thread's startCoalescing and
-// endCoalescing. A thread has at most one.
+// A batch holds the operations that a thread posts between startCoalescing and endCoalescing. They
+// start together. A thread has at most one open batch.
 #pragma once
 
 #include <atomic>
@@ -23,13 +23,13 @@ struct Batch {
 
 class Batches {
  public:
-  // Opens a batch for this thread, which has none.
+  // Opens a batch for this thread, which must not have one.
   void open();
   // Returns this thread's batch, or null.
   Batch* here();
-  // Removes this thread's batch from the list.
+  // Removes this thread's batch from the list and returns it, or nullopt if there is none.
   std::optional<Batch> take();
-  // Forgets the groups of all batches, because their owner has dropped them.
+  // Sets the groups of all batches to null. Called after their owner has destroyed the groups.
   void forget_groups();
 
  private:

@@ -1,4 +1,4 @@
-// The collective operations of a process group.
+// Implements the collective operations of a process group.
 #include <ATen/DeviceAccelerator.h>
 #include <algorithm>
 #include <c10/util/Exception.h>
@@ -15,7 +15,7 @@ using c10d::OpType;
 using Buffers = std::vector<hetcomm_buffer_t>;
 using Tensors = Operations::Tensors;
 
-// Short names for the arguments that start_collective passes to a collective operation.
+// Short names for arguments of the functions that start_collective() and start_many() call.
 using Communicator = hetcomm_communicator_t*;
 using CollectiveOptions = hetcomm_collective_options_t;
 
@@ -29,7 +29,7 @@ void check_parts(const char* name, const Tensors& list, size_t size, const at::T
   }
 }
 
-// Throws unless |list| has |size| tensors like |model|.
+// Throws unless |list| has |size| tensors with the type and length of |model|.
 void check_list(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
   check_parts(name, list, size, model);
   for (const at::Tensor& tensor : list) check_same(name, tensor, model);
@@ -62,7 +62,8 @@ void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& pa
                     " elements are not ", parts, " times ", part.numel());
 }
 
-// Splits |packed| along its first dimension by |splits|, or equally if |splits| is empty.
+// Splits |packed| along its first dimension by |splits|, or into |parts| equal parts if |splits| is
+// empty.
 Buffers split_buffers(const char* name, const at::Tensor& tensor, const Packed& packed,
                       const std::vector<int64_t>& splits, int parts) {
   const int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
@@ -98,7 +99,8 @@ std::optional<c10::Device> Operations::device_of(const c10d::BarrierOptions& opt
   return device;
 }
 
-// Each operation reports its exceptions to the other ranks, which wait for this one.
+// Operations that check tensors report their exceptions to the other ranks, which wait for this
+// one.
 
 Operations::Ref Operations::barrier(const c10d::BarrierOptions& options) {
   const WorkRef work = poster_.make_work({.type = OpType::BARRIER,
@@ -542,7 +544,7 @@ Operations::Ref Operations::alltoall_base(at::Tensor& output, at::Tensor& input,
   const Packed packed_out = packed_output(*work, output, false);
   const Packed packed_in = apart_from(*work, packed_input(*work, input), {packed_out});
   const hetcomm_datatype_t datatype = datatype_to_move(input);
-  // Ranks may differ in whether they pass splits, so all of them use the operation with splits.
+  // Some ranks may pass splits and others not, so all of them use the operation with splits.
   const Buffers sends = split_buffers("alltoall", input, packed_in, input_splits, size_);
   const Buffers recvs = split_buffers("alltoall", output, packed_out, output_splits, size_);
   return poster_.start_collective(

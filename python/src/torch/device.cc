@@ -26,26 +26,27 @@ constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
 DeviceState& of(void* device) { return *static_cast<DeviceState*>(device); }
 const c10::Stream& stream_of(void* stream) { return *static_cast<const c10::Stream*>(stream); }
-// An event that is shared with its watchers.
+// An event that the event watch may share.
 using Event = std::shared_ptr<const c10::Event>;
 
-// A library stream. Users may have the same torch stream and enqueue work that waits for the
-// library. So only copies are waited for.
+// A stream in which the library copies. A user may get the same torch stream and enqueue work there
+// that waits for the library. stream_destroy() therefore does not wait for the stream unless copies
+// followed the latest event.
 struct CopyStream {
   c10::Stream stream;
   Event latest;         // the latest recorded event
-  bool copies = false;  // whether there were copies since |latest|
+  bool copies = false;  // true if copies followed |latest|
 };
 CopyStream& copies_of(void* stream) { return *static_cast<CopyStream*>(stream); }
 
 const Event& event_of(void* event) { return *static_cast<const Event*>(event); }
 
-// Returns the result of |call|, a function without arguments. A torch exception means that |device|
-// has failed.
+// Returns the status that |call| returns. If it throws, stores the text of the exception in
+// |device| and returns OUT_OF_MEMORY or DEVICE_LOST.
 template <typename Call>
 hetcomm_status_t guarded(void* device, Call&& call) noexcept {
   hetcomm_status_t status = HETCOMM_DEVICE_LOST;
-  std::string why;  // "": only the status is known
+  std::string why;  // empty if only the status is known
   try {
     try {
       return call();
@@ -121,13 +122,13 @@ void stream_destroy(void* device, void* stream) {
   delete &copies_of(stream);
 }
 
-// Runs |call|, which works on tensors without tracking, in |stream|. |stream| is the current stream
-// during the call. On a synchronous device the work is complete on return.
+// Runs |call| with |stream| as the current stream, and without autograd. On a synchronous device,
+// runs it in the caller's current stream and waits for the work.
 template <typename Call>
 hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
   return guarded(device, [&] {
-    // Inference tensors can be written only in inference mode. Other tensors can also be written in
-    // it.
+    // Inference tensors can be written only in inference mode, in which other tensors can be
+    // written, too.
     const c10::InferenceMode mode;
     if (of(device).is_synchronous()) {
       call();
@@ -136,14 +137,13 @@ hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
     }
     const c10::StreamGuard there(copies_of(stream).stream);
     call();
-    // Set only after success: after a failed copy, the stream's end must not wait for a user's
-    // work.
+    // Not set after a failed copy: stream_destroy() must not wait for a user's work then.
     copies_of(stream).copies = true;
     return HETCOMM_OK;
   });
 }
 
-// Copies by |copy(part, host)|, whose arguments are tensors of the two ranges.
+// Copies a range by copy(part, host), whose arguments are tensors of the range and of |host|.
 template <typename Copy>
 hetcomm_status_t copy_range(void* device, void* stream, void* host, const void* address,
                             uint64_t offset, uint64_t size, Copy&& copy) {
@@ -176,7 +176,7 @@ hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint6
                     });
 }
 
-// Copies rows by |copy(rows, host)|, whose arguments are tensors of both sides.
+// Copies rows by copy(rows, host), whose arguments are tensors of the rows and of |host|.
 template <typename Copy>
 hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* address,
                            const Rows* rows, Copy&& copy) {
@@ -195,7 +195,7 @@ hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* a
   });
 }
 
-// Copies row by row by |copy(offset, host)|, until one fails.
+// Calls copy(offset, host) for one row after another, until a call fails.
 template <typename Copy>
 hetcomm_status_t for_each_row(const Rows& rows, std::byte* host, Copy&& copy) {
   hetcomm_status_t status = HETCOMM_OK;
@@ -208,7 +208,8 @@ hetcomm_status_t for_each_row(const Rows& rows, std::byte* host, Copy&& copy) {
   return status;
 }
 
-// Copies rows to the host. torch first gathers the rows on the device, if it has enough memory.
+// Copies rows to the host. torch gathers the rows on the device first. If that needs more memory
+// than there is, copies row by row.
 hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
                                    const Rows* rows) {
   const hetcomm_status_t status = copy_rows(device, stream, host, address, rows,
@@ -234,8 +235,8 @@ hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address, 
   });
 }
 
-// Copies rows within a device. A copy to another device would also wait for that device's current
-// stream.
+// Copies rows within a device. Returns UNSUPPORTED for another device, because torch's copy would
+// also wait for that device's current stream.
 hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const Rows* from_rows, void* to_device, void* to,
                                    const Rows* to_rows) {
@@ -356,7 +357,7 @@ void free_host(void* device, void* host) { of(device).free_host(host); }
 hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_stream) {
   const c10::Stream* const stream = of(device).stream(native);
   if (stream == nullptr || out_user_stream == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  // The device keeps the name as long as it lives.
+  // The device keeps the stream as long as it lives, so there is nothing to open.
   *out_user_stream = const_cast<c10::Stream*>(stream);
   return HETCOMM_OK;
 }
@@ -389,8 +390,8 @@ void error_text(void* device, char* text, uint64_t size) {
   }
 }
 
-// Returns a table without streams, for devices without events: their copies are complete when the
-// call returns, and the host does the reductions.
+// Returns a table without streams, for synchronous devices: their copies are complete when the call
+// returns, and the host does the reductions.
 hetcomm_device_table_t without_streams(hetcomm_device_table_t all) {
   all.stream_create = nullptr;
   all.stream_destroy = nullptr;
@@ -460,7 +461,7 @@ hetcomm_device_t make_device(c10::Device device) {
 bool is_synchronous(void* instance) { return of(instance).is_synchronous(); }
 
 void* name_memory(void* instance, const at::Tensor& packed) {
-  // The version counter of |packed| itself stays unchanged.
+  // Writes through variable_data() leave the version counter of |packed| unchanged.
   return of(instance).add(packed.variable_data().view({-1}).view(at::kByte));
 }
 

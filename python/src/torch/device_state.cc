@@ -40,10 +40,10 @@ void* DeviceState::add(at::Tensor bytes) {
   return name;
 }
 
-// Allocates memory that no stream uses. torch reuses freed memory for later work in the same stream
-// while the stream still uses it. The library copies in other streams. So the stream must be idle.
-// Streams come from a pool that users and the library's copies share, so if one is busy, the next
-// one is tried.
+// Allocates in an idle stream. torch may return memory that earlier work in the same stream still
+// uses, which is safe for later work in that stream only. The library copies in other streams.
+// Streams come from a pool that users and the library's copies share. If one is busy, the next one
+// is tried.
 void* DeviceState::allocate(size_t size) {
   constexpr int kTries = 32;  // back-ends have pools of about this size
   const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
@@ -76,7 +76,7 @@ void* DeviceState::allocate(size_t size) {
 }
 
 void DeviceState::drop(const void* name) {
-  std::unique_ptr<at::Tensor> memory;  // destroyed after the lock
+  std::unique_ptr<at::Tensor> memory;  // destroyed after the lock is released
   const std::scoped_lock lock(mutex_);
   const auto found = memory_.find(name);
   if (found == memory_.end()) return;
@@ -114,7 +114,7 @@ void* DeviceState::allocate_host(size_t size) {
 }
 
 void DeviceState::free_host(void* host) {
-  c10::DataPtr data;  // destroyed after the lock
+  c10::DataPtr data;  // destroyed after the lock is released
   const std::scoped_lock lock(mutex_);
   const auto found = host_memory_.find(host);
   if (found == host_memory_.end()) return;

@@ -1,5 +1,5 @@
-// The library's state of a torch device: names of memory and streams, host memory, and torch's last
-// error. Names serve as the addresses and streams in the device table.
+// Holds the library's state for one torch device: names of memory and streams, host memory, and
+// torch's last error. Names stand for addresses and streams in the device table.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -24,21 +24,22 @@ class DeviceState {
 
   c10::Device device() const { return device_; }
   const char* name() const { return name_.c_str(); }
-  // Whether the back-end has no events, or no streams to copy in: work is complete when finish()
-  // returns.
+  // Returns whether the back-end has no events, or no streams to copy in. Work is then complete
+  // when finish() returns (streams.h).
   bool is_synchronous() const { return synchronous_; }
 
-  // Names |bytes|, which has one dimension, and keeps the tensor until drop().
+  // Registers |bytes|, which has one dimension, and returns its name. Keeps the tensor until
+  // drop().
   void* add(at::Tensor bytes);
   // Drops the tensor that |name| names. Ignores an unknown |name|.
   void drop(const void* name);
-  // Returns the bytes that |name| names, or an undefined tensor if there are none.
+  // Returns the bytes that |name| names, or an undefined tensor if |name| is unknown.
   at::Tensor bytes(const void* name);
 
-  // Allocates and names |size| bytes that no stream uses any longer. May block.
+  // Allocates |size| bytes that no stream uses any longer, and returns their name. May block.
   void* allocate(size_t size);
 
-  // Names a stream on the device, for as long as the device lives.
+  // Returns a name for |stream|, which is valid as long as the device lives.
   void* name_stream(const c10::Stream& stream);
   // Returns the stream that |name| names, or null if it names none.
   const c10::Stream* stream(const void* name);
@@ -47,7 +48,7 @@ class DeviceState {
   void* allocate_host(size_t size);
   void free_host(void* host);
 
-  // Records |text|, torch's error text.
+  // Stores |text|, the text of torch's last error.
   void note_failure(std::string text);
   std::string failure();
 
@@ -62,7 +63,7 @@ class DeviceState {
   std::map<const void*, std::unique_ptr<at::Tensor>> memory_;
   std::map<c10::StreamId, c10::Stream> streams_;
   std::map<void*, c10::DataPtr> host_memory_;
-  std::optional<c10::Stream> allocating_;  // the idle stream of the last allocation
+  std::optional<c10::Stream> allocating_;  // stream of the last allocation, which was idle then
   std::string failure_;
   EventWatch watch_;
   Reductions reductions_;

@@ -1,6 +1,6 @@
-// Reports when torch events complete. torch has a function that blocks and one that polls, but no
-// callback. So a thread polls and sleeps between polls, for a quarter of the time that it has
-// waited for the latest event.
+// Reports when torch events complete. torch can block on an event or poll it, but offers no
+// callback. A thread therefore polls. Between polls it sleeps for a quarter of the time that it has
+// waited for the newest event.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -33,7 +33,7 @@ class EventWatch {
     Clock::time_point since;
   };
   void run();
-  // Reports and removes the completed events.
+  // Reports the completed events and removes them from |all|.
   static void look(std::list<Watched>& all);
 
   std::mutex mutex_;  // guards the members below

@@ -18,9 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Number of dropped, unfinished works that sweep() tolerates.
+// sweep() does nothing while there are at most this many pending works.
 constexpr size_t kSweepAbove = 8;
-// Number of works that are examined together.
+// Numbers of works that sweep() and look_at_all() take at once under the lock.
 constexpr size_t kSweptAtOnce = 8;
 constexpr size_t kLookedAtOnce = 256;
 constexpr std::chrono::seconds kCloseTime(10);
@@ -29,8 +29,8 @@ uint64_t nanoseconds(std::chrono::milliseconds time) {
   return static_cast<uint64_t>(std::max<int64_t>(time.count(), 1)) * 1'000'000;
 }
 
-// Returns the context. The other ranks wait for this rank, so on failure it leaves them the reason
-// for its absence.
+// Returns the context. On failure, leaves the reason in |store| for the other ranks, which wait for
+// this one, and throws.
 std::shared_ptr<SharedContext> context_or_refusal(c10d::Store& store, int rank, int size,
                                                   const std::string& settings) {
   try {
@@ -91,7 +91,7 @@ void Group::keep(const WorkRef& work) noexcept {
 }
 
 void Group::forget(OperationWork& work) {
-  WorkRef dropped;  // outlives the lock
+  WorkRef dropped;  // destroyed after the lock is released
   const std::scoped_lock lock(mutex_);
   if (work.slot == OperationWork::kNoSlot) return;
   dropped = std::move(pending_[work.slot]);
@@ -108,7 +108,6 @@ void Group::sweep() noexcept {
   // Works on devices are swept immediately, because device memory is scarce.
   const size_t most = has_device_works_.load(std::memory_order_relaxed) ? 0 : kSweepAbove;
   if (pending_count_.load(std::memory_order_relaxed) <= most) return;
-  // If works have ended, another pass is made.
   bool some_ended = true;
   while (some_ended) {
     std::array<WorkRef, kSweptAtOnce> dropped;
@@ -131,7 +130,8 @@ void Group::look_after_works() noexcept {
   if (looked_after_.load(std::memory_order_relaxed) || looked_after_.exchange(true)) return;
   try {
     context_->lookout().add([weak = weak_from_this()] {
-      // The last reference to a group may release Python hooks, after all scopes.
+      // |self| may be the last reference to the group. It then releases Python hooks, after all
+      // scopes of completions_. |counted| makes the end of the interpreter wait for that.
       const WaitingThread counted;
       const std::shared_ptr<Group> self = weak.lock();
       return self && self->look_at_all();
@@ -144,10 +144,11 @@ void Group::look_after_works() noexcept {
 
 // Examines all works. Returns whether there may be more works to examine.
 bool Group::look_at_all() {
-  // Works that are dropped here release Python objects. The end of the interpreter waits for this.
+  // The works that are dropped here may release Python objects. close() waits for this scope, and
+  // so does the end of the interpreter.
   const Completions::Scope here(completions_);
   size_t place = 0;
-  size_t left = pending_count_.load(std::memory_order_relaxed);  // other threads may keep posting
+  size_t left = pending_count_.load(std::memory_order_relaxed);  // a limit: others may keep posting
   while (left > 0) {
     std::array<WorkRef, kLookedAtOnce> works;
     size_t count = 0;
@@ -195,7 +196,7 @@ hetcomm_stream_t* Group::stream_of_message(const OperationWork& work) {
       check_not_captured(work.name(), current);
       if (!context_->has_streams(*device)) return context_->stream(current);
       if (!message_stream_) message_stream_ = make_stream(*device);
-      // An event works only with streams of one type.
+      // An event works only with streams of one device type.
       TORCH_CHECK_VALUE(message_stream_->device_type() == device->type(), "hetcomm ", work.name(),
                         ": the messages of a group are of one type of device, ",
                         message_stream_->device_type(), ", and of the host; this one is on ",
@@ -219,7 +220,7 @@ hetcomm_group_t* Group::open_group() {
 void Group::start_group(hetcomm_group_t* group) {
   const std::scoped_lock lock(mutex_);
   if (state_ != State::kOpen) fail_closed(close_reason_);
-  // close() drops all open groups.
+  // close() may have dropped |group|.
   TORCH_CHECK(std::erase(open_groups_, group) == 1, "hetcomm: coalescing: it was dropped");
   const hetcomm_status_t status = hetcomm_group_start(group);
   const std::string why = status == HETCOMM_OK ? "" : hetcomm_last_error();
@@ -241,9 +242,9 @@ void Group::drop_open_groups() {
 
 namespace {
 
-// Waits until |work| is done or |deadline| has passed. Returns false if the work is not done.
-// |nested|: the thread runs a hook or a callback. It does not wait for the thread that completes
-// the work, because that thread's hook may wait for it.
+// Waits until |work| is done. Returns false if |deadline| passes first. |nested| says that this
+// thread runs a hook or a callback. Then it waits only until the requests have ended, and not for
+// the thread that completes the work: a hook on that thread may be waiting for this one.
 bool wait_for(OperationWork& work, bool nested, std::optional<Clock::time_point> deadline) {
   return nested ? work.wait_for_requests(deadline) : work.wait_until(deadline);
 }
@@ -255,7 +256,7 @@ void Group::wait_for_pending() {
   std::vector<WorkRef> works;
   {
     std::unique_lock lock(mutex_);
-    // The closing thread waits for the works that were pending.
+    // close() has taken the pending works and waits for them.
     if (state_ != State::kOpen && !nested) {
       close_over_.wait(lock, [this] { return state_ == State::kClosed; });
     }
@@ -277,7 +278,7 @@ hetcomm_communicator_t* Group::lend(std::function<void()> forget) {
   return communicator_;
 }
 
-// Asks the borrowers of the communicator to release it.
+// Calls the functions of lend(), after which borrowers no longer use the communicator.
 void Group::call_borrowers() noexcept {
   std::vector<std::function<void()>> borrowers;
   {
@@ -336,8 +337,8 @@ void Group::close(const std::string& reason) {
   if (raised) std::rethrow_exception(raised);
 }
 
-// Waits for another call that closes or has closed the group. If a hook made that call, hooks may
-// still be running.
+// Waits until another call of close() has closed the group, and until no hook is running. If a hook
+// made that call, hooks may run after it.
 void Group::wait_until_closed() {
   if (!alive()) return;  // a forked child does not have the threads
   wait_in_steps("another thread that ends it", [this](std::chrono::milliseconds limit) {
@@ -370,7 +371,8 @@ std::exception_ptr Group::close_open_group(bool nested) noexcept {
   return raised;
 }
 
-// Ends all pending works, without allocating memory. No other thread finds these works in pending_.
+// Takes all works out of pending_, so that no other thread finds them there, and ends them. Does
+// not allocate memory.
 void Group::finish_pending(bool nested) {
   std::vector<WorkRef> works;
   {
@@ -379,7 +381,8 @@ void Group::finish_pending(bool nested) {
     for (const WorkRef& work : works) work->slot = OperationWork::kNoSlot;
     pending_count_.store(0, std::memory_order_relaxed);
   }
-  // Cancelled, not aborted: operations among the other ranks continue.
+  // Cancels each work instead of aborting the communicator, so that operations among the other
+  // ranks continue.
   for (const WorkRef& work : works) {
     work->poll();
     work->abort();

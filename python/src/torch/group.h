@@ -1,10 +1,10 @@
-// State that a process group and its works share: the communicator, the pending works, and the
-// threads that complete futures for which no thread waits. A group lives as long as the process
-// group or any of its works.
+// Holds the state that a process group and its works share: the communicator, the pending works,
+// and the threads that complete futures for which no thread waits. A group lives as long as the
+// process group or any of its works.
 //
 // The group keeps works until they are done, so that tensors outlive the operations on them even if
 // the caller drops the work. The cost of a post, a wait or a completion does not grow with the
-// number of works. close() ends all of them; afterwards no call reaches the communicator.
+// number of works. close() ends all works. Afterwards no call reaches the communicator.
 #pragma once
 
 #include <atomic>
@@ -37,11 +37,11 @@ namespace hetcomm::torch_backend {
 
 struct GroupSettings {
   std::string name;
-  std::string settings;    // settings for the context
-  std::string transports;  // "": as configured
+  std::string settings;    // "NAME=value;..." for the context
+  std::string transports;  // "" means as the context is configured
   std::chrono::milliseconds timeout;
-  // Whether to reuse the connections of an earlier group if possible. Must be equal on all ranks.
-  // No group precedes the default group, which need not set this.
+  // Reuses the connections of an earlier group if possible. Must be equal on all ranks. The default
+  // group leaves this false, because no group precedes it.
   bool share = false;
   std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
 };
@@ -61,34 +61,34 @@ class Group : public std::enable_shared_from_this<Group> {
   template <typename Post>
   void post(const WorkRef& work, Post&& post);
 
-  // Returns the communicator for calls outside works. Throws if the group is closed. |forget| is
-  // called before the communicator is destroyed.
+  // Returns the communicator to a borrower, for calls that make no work. Throws if the group is
+  // closed. close() calls |forget| before it destroys the communicator.
   hetcomm_communicator_t* lend(std::function<void()> forget);
 
   // Examines the next few works in turn. Completes those that have ended and that the caller has
   // dropped.
   void sweep() noexcept;
-  // Removes a completed work. The caller must hold a reference.
+  // Removes a completed work from the pending works. The caller must hold a reference.
   void forget(OperationWork& work);
   // Lets a watcher complete |work|.
   void watch(const WorkRef& work) { watchers_.watch(work, shared_from_this()); }
-  // Starts to complete works for which no thread waits, soon after they have ended, for as long as
-  // there are pending works. If no thread can be started, logs that; the next call tries again.
-  // [any-thread]
+  // Lets the context's lookout complete works soon after they have ended, even if no thread waits
+  // for them, as long as works are pending. If no thread can be started, logs that, and the next
+  // call tries again. [any-thread]
   void look_after_works() noexcept;
 
   // Returns the stream that orders |work|: the current stream of its device, or null if its tensors
   // are in host memory. Called under the lock of post().
   hetcomm_stream_t* stream_of(const OperationWork& work);
   // Returns the stream that orders a message. Messages keep the order of the calls, regardless of
-  // the current streams: from the first device message on, all messages go through one stream,
-  // including those in host memory.
+  // the current streams. For this, from the first device message on, all messages go through one
+  // stream, even those in host memory.
   hetcomm_stream_t* stream_of_message(const OperationWork& work);
 
-  // Opens a group that collects operations to start together. Must be called under the lock of
-  // post(). Closing this object drops its open groups and cancels their operations.
+  // Opens a hetcomm_group_t, which collects operations that start together. Must be called under
+  // the lock of post(). close() drops open groups and cancels their operations.
   hetcomm_group_t* open_group();
-  // Starts the collected operations and frees |group|. Throws if this object is closed.
+  // Starts the collected operations and frees |group|. Throws if close() was called.
   void start_group(hetcomm_group_t* group);
   // Cancels the collected operations and frees |group|.
   void drop_group(hetcomm_group_t* group);
@@ -96,21 +96,21 @@ class Group : public std::enable_shared_from_this<Group> {
   Hooks& hooks() const { return *hooks_; }
   void enable_timing() { timed_.store(true, std::memory_order_relaxed); }
   bool is_timed() const { return timed_.load(std::memory_order_relaxed); }
-  // Whether some works may not be done. Threads may wait for them.
+  // Returns whether works may be pending. Threads may wait for them.
   bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) > 0; }
-  // Returns when all current works are done. If called from a hook or callback, in this group or
-  // another, does not wait for works that any thread is completing.
+  // Waits until all works that are pending now are done. In a hook or callback of any group, does
+  // not wait for works that another thread is completing.
   void wait_for_pending();
 
   // Notifies the other ranks that this one does not make the collective call that they wait for.
   void refuse(const std::string& reason);
   // Ends all operations, on all ranks. Never blocks. [any-thread]
   void abort(const std::string& reason);
-  // Cancels pending operations and refuses later posts. close() follows later.
+  // Cancels pending operations and refuses later posts. The caller calls close() later.
   void cancel_all(const std::string& reason);
-  // Ends pending operations, sends goodbyes and frees the communicator. Later posts fail with
-  // |reason|. A second call waits for the first one. When it returns, no hook or callback of a work
-  // is running. A call from a hook or callback, in this group or another, waits for no other
+  // Ends pending operations, says goodbye to the other ranks and frees the communicator. Later
+  // posts fail with |reason|. A second call waits for the first one. When it returns, no hook or
+  // callback of a work is running. A call from a hook or callback of any group waits for no other
   // thread. Throws the exception of a signal handler that runs while it waits. Hooks and callbacks
   // may then still be running.
   void close(const std::string& reason);
@@ -118,7 +118,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Completions& completions() { return completions_; }
 
   hetcomm_status_t peer_status(int rank);
-  // Whether this is still the process that made the group. False in a forked child.
+  // Returns whether this is the process that made the group. False in a forked child.
   bool alive() const { return context_->alive(); }
   uint32_t generation() const { return generation_; }
   SharedContext& context() const { return *context_; }
@@ -153,19 +153,19 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string close_reason_;
   std::vector<hetcomm_group_t*> open_groups_;
   std::vector<std::function<void()>> borrowers_;
-  std::optional<c10::Stream> message_stream_;  // waits for the callers' streams
+  std::optional<c10::Stream> message_stream_;  // orders messages
   std::vector<WorkRef> pending_;
   size_t swept_ = 0;     // the position in pending_ where sweep() continues
-  uint64_t posted_ = 0;  // works so far
+  uint64_t posted_ = 0;  // number of works ever posted
   std::atomic<size_t> pending_count_{0};
-  std::atomic<bool> has_device_works_{false};  // whether there has been one
+  std::atomic<bool> has_device_works_{false};  // true after the first work on a device
 
   const std::shared_ptr<Hooks> hooks_;
   std::atomic<bool> timed_{false};
-  std::atomic<bool> looked_after_{false};  // whether the lookout calls look_at_all()
-  uint64_t posted_before_ = 0;             // posted_ at the last examination; under mutex_
+  std::atomic<bool> looked_after_{false};  // true while the lookout calls look_at_all()
+  uint64_t posted_before_ = 0;             // posted_ when look_at_all() last ended; under mutex_
 
-  std::condition_variable close_over_;  // with mutex_
+  std::condition_variable close_over_;  // notified when state_ becomes kClosed
   Completions completions_;
   Watchers watchers_{completions_};
 };
@@ -180,7 +180,7 @@ void Group::post(const WorkRef& work, Post&& post) {
   try {
     post(communicator_);
   } catch (...) {
-    // The communicator may have accepted a part.
+    // The communicator may have accepted some parts of the work.
     if (work->next_part() != nullptr) keep(work);
     throw;
   }

@@ -1,5 +1,5 @@
-// Functions that a process group calls when its works end. The process group and its works share
-// them. They survive a reconfiguration of the group.
+// Holds the functions that a process group calls when its works end. The process group and its
+// works share them. They survive a reconfiguration of the group.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 
 namespace hetcomm::torch_backend {
 
-// Functions by an id that their owner chose. They are called in the order of the ids. A call may
-// still be running on another thread when remove() returns. [any-thread]
+// Table of functions, each with an id that its owner chose. They are called in the order of the
+// ids. A call may still be running on another thread when remove() returns. [any-thread]
 //
 // Functions may be Python objects, which are copied and destroyed under the GIL. The table does
 // neither under its own lock, because a thread that holds the GIL may wait for that lock.
@@ -37,7 +37,8 @@ class HookTable {
     change([&](Hooks& hooks) { hooks.erase(id); });
   }
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
-  // Calls all hooks. An exception is logged. No lock is held: a hook may add and remove hooks.
+  // Calls all hooks. An exception is logged. A hook may add and remove hooks, since no lock is
+  // held.
   void call(const Arguments&... arguments) const noexcept {
     if (empty()) return;
     std::unique_lock lock(mutex_);
@@ -57,7 +58,7 @@ class HookTable {
 
   template <typename Change>
   void change(Change&& apply) {
-    std::shared_ptr<const Hooks> before;  // destroyed after the lock, with the removed functions
+    std::shared_ptr<const Hooks> before;  // outlives |lock|: functions are destroyed without it
     const std::scoped_lock lock(mutex_);
     auto changed = std::make_shared<Hooks>(*hooks_);
     apply(*changed);
@@ -75,8 +76,8 @@ class Hooks {
  public:
   using EndHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-  // Sets the hook that is called once for each work that begins from now on: when the work ends,
-  // and before its waiters are notified. There is at most one hook.
+  // Sets the hook that is called once for each work that begins from now on. The call is made when
+  // the work ends, before its waiters are notified. There is at most one hook.
   void set_end_hook(EndHook hook);
   bool has_end_hook() const { return has_end_hook_.load(std::memory_order_acquire); }
   // Calls the hook with the result of |make|. An exception is logged.
@@ -89,7 +90,7 @@ class Hooks {
     }
   }
 
-  // Whether any hook needs to know how works end, even if no thread waits for them.
+  // Returns whether any hook is set. Works must then be completed even if no thread waits for them.
   bool any() const { return has_end_hook() || !completions.empty() || !aborts.empty(); }
 
   // Called for each work that has succeeded, with its key and, in a timed group, its duration in

@@ -11,7 +11,8 @@
 namespace hetcomm::torch_backend {
 
 void check_signals() {
-  // Other threads must not acquire the GIL while the interpreter ends.
+  // Signal handlers run on the main thread. Other threads must not acquire the GIL here, because
+  // the interpreter may be ending.
   if (syscall(SYS_gettid) != getpid() || Py_IsInitialized() == 0) return;
   const pybind11::gil_scoped_acquire lock;
   if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();

@@ -1,5 +1,5 @@
-// Lets threads wait in the library without the GIL, and handles the interpreter's requests to these
-// threads.
+// Lets threads wait in the library without the GIL. The waits react to signals and to the end of
+// the interpreter.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@ void check_signals();
 // hooks and callbacks then never return.
 void wait_in_steps(const char* what, const std::function<bool(std::chrono::milliseconds)>& wait);
 
-// A thread that waits for an operation, or drops references that may belong to Python. If the
-// interpreter ends while daemon threads wait, here or for a future, their operations are ended. The
-// interpreter would end a thread that returns later, within torch functions that no exception may
-// leave.
+// Counts a thread, while the object lives, that waits for an operation or drops references that may
+// belong to Python. Before the interpreter ends, the library ends the operations for which daemon
+// threads wait, and waits for the counted threads. The interpreter would end a thread that returned
+// later, inside torch functions that no exception may leave.
 class WaitingThread {
  public:
   WaitingThread() { count_.fetch_add(1, std::memory_order_relaxed); }
@@ -33,8 +33,8 @@ class WaitingThread {
   WaitingThread& operator=(const WaitingThread&) = delete;
 
   static bool any() { return count_.load(std::memory_order_relaxed) > 0; }
-  // Waits a limited time for threads whose operations were ended to return. The caller must not
-  // hold the GIL.
+  // Waits until all counted threads have gone, for about half a second at most. The caller has
+  // ended their operations, and must not hold the GIL.
   static void let_all_return();
 
  private:

@@ -1,4 +1,4 @@
-// The work of a batch.
+// The work that stands for all works of a batch.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace hetcomm::torch_backend {
 
-// Several works that were started together. It is done when all of them are done.
+// Joins works that were started together. It is done when all of them are done.
 class JointWork final : public c10d::Work {
  public:
   JointWork(int rank, std::vector<WorkRef> works)
@@ -27,7 +27,7 @@ class JointWork final : public c10d::Work {
     return std::all_of(works_.begin(), works_.end(),
                        [](const WorkRef& work) { return work->isSuccess(); });
   }
-  // Returns the first failure of the works.
+  // Returns the failure of the first work in the list that has one, or null.
   std::exception_ptr exception() const override {
     for (const WorkRef& work : works_) {
       if (const std::exception_ptr failure = work->exception()) return failure;
@@ -49,7 +49,8 @@ class JointWork final : public c10d::Work {
     }
     return all;
   }
-  // Returns a future that the last of the works' futures completes.
+  // Returns a future that completes when the futures of all works have completed, or fails when the
+  // first of them fails.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto joint = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), devices());
@@ -76,7 +77,7 @@ class JointWork final : public c10d::Work {
   }
 
  private:
-  // Returns the devices without duplicates. torch has devices of one type.
+  // Returns each device of the works once. torch accepts devices of one type only.
   std::vector<c10::Device> devices() const {
     std::vector<c10::Device> all;
     for (const WorkRef& work : works_) {

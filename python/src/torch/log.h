@@ -16,7 +16,7 @@ void log_warning(const Parts&... parts) noexcept {
   }
 }
 
-// Logs that |what| failed with the current exception. Called in a catch block.
+// Logs that |what| failed with the current exception. Must be called in a catch block.
 inline void log_thrown(const char* what) noexcept {
   try {
     try {

@@ -69,7 +69,8 @@ void Lookout::run(State& state) {
     if (looks.empty()) {
       state.called.wait(lock, [&state] { return state.stops || !state.added.empty(); });
     }
-    // Functions added during the pause are called at its end, after a shorter pause than usual.
+    // A function that is added during the pause is called at its end, so it waits less than a whole
+    // pause.
     if (state.called.wait_for(lock, pause, [&state] { return state.stops; })) break;
     looks.splice(looks.end(), state.added);
     lock.unlock();

@@ -1,4 +1,4 @@
-// A thread that periodically examines works for which no thread may be waiting.
+// Runs a thread that periodically examines works for which no other thread may be waiting.
 #pragma once
 
 #include <chrono>
@@ -18,15 +18,15 @@ class Lookout {
   using Look = std::function<bool()>;
 
   Lookout() = default;
-  // Waits until no look is running. Does not wait in a forked child or if a look itself destroys
+  // Waits until no Look is running. Does not wait in a forked child, or when a Look itself destroys
   // this object.
   ~Lookout();
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
 
-  // Calls |look| on the thread until it returns false. The first call happens after kPause. Later
-  // pauses last kPause or four times the duration of all looks, so that they use at most a fifth of
-  // a core. [any-thread]
+  // Calls |look| on the lookout's thread until it returns false. After each round of calls the
+  // thread pauses for kPause or four times the round's duration, whichever is longer. The calls
+  // thus use at most a fifth of a core. The first call of |look| follows a pause. [any-thread]
   void add(Look look);
 
   static constexpr std::chrono::milliseconds kPause{50};

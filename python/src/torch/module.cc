@@ -44,13 +44,13 @@ class NamedTensor {
   const std::shared_ptr<SharedContext> context_;
   hetcomm_stream_t* const stream_;
   const uint64_t bytes_;
-  hetcomm_memory_t* const memory_;  // last, because nothing remains if the calls before it fail
+  hetcomm_memory_t* const memory_;  // last: if an initializer above throws, there is no handle
 };
 
 }  // namespace
 
 PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
-  // Defines the base classes of the classes below.
+  // That module defines the base classes of the classes below.
   py::module_::import("torch._C._distributed_c10d");
 
   py::class_<Options, Ref<Options>, c10d::Backend::Options>(
@@ -117,7 +117,7 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
 #if HETCOMM_TORCH_HAS_HOOKS
   process_group.def("_set_hooks", &ProcessGroup::set_hooks, py::arg("attach"));
 #endif
-  // Some versions of the base class already bind these.
+  // Newer versions of the base class bind these functions themselves.
 #if !HETCOMM_TORCH_HAS_SPLIT
   process_group.def("set_timeout", &ProcessGroup::setTimeout, py::arg("timeout"));
 #endif

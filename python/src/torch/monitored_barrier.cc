@@ -11,12 +11,14 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// A tag outside users' tags, which have 32 bits, and the tags of sparse operations.
+// Tag bits of arrivals and verdicts. Users' tags, which have 32 bits, and sparse operations do not
+// use them. The other bits number the barriers.
 constexpr uint64_t kArrivalTag = uint64_t{1} << 61;
 constexpr uint64_t kVerdictTag = uint64_t{1} << 60;
-// A verdict is empty if all ranks have arrived, and otherwise names the missing ranks.
+// Room for a verdict, in bytes. A verdict is a text that names the missing ranks, or empty if all
+// ranks have arrived.
 constexpr int64_t kVerdictBytes = 1024;
-// Other ranks wait longer than rank 0 by this time, so that rank 0 times out first: it knows which
+// The other ranks wait this much longer than rank 0, so that rank 0 times out first: it knows which
 // ranks are missing.
 constexpr std::chrono::milliseconds kGrace(2000);
 // A time that is practically infinite, and to which other times can be added.
@@ -67,7 +69,7 @@ WorkRef MonitoredBarrier::post(const at::Tensor& tensor, int peer, uint64_t tag,
   work->keep(tensor);
   hetcomm_operation_options_t message{};
   message.struct_size = sizeof(message);
-  // With a limit of 0 even a message that has already arrived does not count.
+  // A limit of 0 times out at once, even if the message has already arrived.
   message.timeout_ns = limit.count() == 0 ? 1 : poster_.timeout_ns(limit);
   const hetcomm_buffer_t buffer = host_buffer_of(tensor);
   poster_.start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t*) {
@@ -101,7 +103,8 @@ void MonitoredBarrier::watch_arrivals(int size, uint64_t turn, std::chrono::mill
   }
   const std::string text = missing.empty() ? "" : describe_missing(missing, limit, why);
   const at::Tensor verdict = verdict_of(text);
-  // All ranks receive the verdict, even late ones. Only the ranks that arrived are waited for.
+  // Rank 0 sends the verdict to all ranks, even to late ones, but waits only for those that
+  // arrived.
   std::vector<WorkRef> verdicts;
   for (int rank = 1; rank < size; ++rank) {
     const bool came = arrivals[static_cast<size_t>(rank - 1)]->isSuccess();

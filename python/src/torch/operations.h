@@ -1,9 +1,8 @@
-// The operations of a process group: torch's messages and collective operations as operations on
-// one communicator.
+// Maps torch's messages and collective operations to operations on one communicator.
 //
 // Tensors may be strided: a tensor that is not packed goes through a packed copy. Collective
-// operations match in the order of the calls. Operations between a thread's startCoalescing and
-// endCoalescing start together.
+// operations match in the order of the calls. Operations that a thread posts between
+// startCoalescing and endCoalescing start together.
 #pragma once
 
 #include <chrono>
@@ -28,9 +27,9 @@ class Operations : public c10d::Backend {
   using TensorLists = std::vector<std::vector<at::Tensor>>;
   using Ref = Poster::Ref;
 
-  // Not announced by supportsCoalescing(). Otherwise torch would keep state that an exception in a
-  // batch leaves behind, so that later collectives do nothing. Messages in any order need no such
-  // state.
+  // supportsCoalescing() does not announce these two functions. Otherwise torch would keep state
+  // for a batch. If an exception left that state behind, later collectives would do nothing.
+  // Messages need no such state, because they may be posted in any order.
   void startCoalescing() override { poster_.begin_batch(); }
   Ref endCoalescing() override { return poster_.end_batch(); }
 
@@ -75,18 +74,20 @@ class Operations : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return poster_.sequence(); }
 
  protected:
-  // |timeout|: the limit of operations without one of their own.
+  // |timeout| is the limit of operations that have none of their own.
   Operations(int rank, int size, std::shared_ptr<Group> group, std::chrono::milliseconds timeout)
       : Backend(rank, size), poster_(std::move(group), rank, timeout) {}
 
-  // The rest of the backend ends what was posted, and posts to another group after reconfigure().
+  // ProcessGroup uses these to end posted operations, and to post to another group after
+  // reconfigure().
   Poster& poster() { return poster_; }
   const Poster& poster() const { return poster_; }
   const std::shared_ptr<Worker>& worker() const { return worker_; }
   MonitoredBarrier& monitored_barrier() { return monitored_barrier_; }
 
  private:
-  // Returns the device whose current stream a barrier follows: the named device, or the group's.
+  // Returns the device whose current stream a barrier follows: the one in |options|, or the one
+  // bound to the group. Returns none if the library cannot move that device's tensors.
   std::optional<c10::Device> device_of(const c10d::BarrierOptions& options) const;
   Ref receive(const char* name, Tensors& tensors, int source, int tag);
   void check_root(const char* operation, int64_t root) const;

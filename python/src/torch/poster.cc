@@ -28,7 +28,7 @@ WorkRef Poster::make_work(WorkDescription description) const {
 }
 
 void Poster::tell_refusal() {
-  // A rejected call of a batch counts as never made: the batch is not started.
+  // Within a batch, a rejected call counts as never made, because the batch is not started.
   if (in_batch()) return;
   try {
     throw;
@@ -41,8 +41,8 @@ void Poster::tell_refusal() {
   }
 }
 
-// A batch that is still open was abandoned by an exception before the caller could end it. It is
-// dropped.
+// Drops a batch of this thread that is still open, because an exception kept the caller from ending
+// it.
 void Poster::begin_batch() {
   if (std::optional<Batch> left = batches_.take(); left && left->group != nullptr) {
     group_->drop_group(left->group);

@@ -1,5 +1,5 @@
-// Posts the operations of one process group to its communicator: numbers, timeouts, batches, and
-// the refusal of a call that the other ranks wait for.
+// Posts the operations of one process group to its communicator. Adds numbers, timeouts and
+// batches, and tells other ranks of a refused call that they wait for.
 #pragma once
 
 #include <atomic>
@@ -26,24 +26,25 @@ class Poster {
  public:
   using Ref = c10::intrusive_ptr<c10d::Work>;
 
-  // |timeout|: the limit of operations without one of their own.
+  // |timeout| is the limit of operations that have none of their own.
   Poster(std::shared_ptr<Group> group, int rank, std::chrono::milliseconds timeout)
       : rank_(rank), timeout_(timeout), group_(std::move(group)) {}
 
   const std::shared_ptr<Group>& group() const { return group_; }
-  // Posts to another group from now on, as |rank|. Numbers begin anew.
+  // Posts to another group from now on, as |rank|. The numbers of collective operations start at 0
+  // again.
   void serve(std::shared_ptr<Group> group, int rank);
 
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_.store(timeout); }
-  // Returns |timeout|, or the group's if it is none, for the library.
+  // Returns |timeout| in nanoseconds for the library, or the group's timeout if |timeout| is unset.
   uint64_t timeout_ns(std::chrono::milliseconds timeout) const;
   // Returns the number of the next collective operation.
   uint64_t sequence() const { return sequence_.load(); }
   uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
   WorkRef make_work(WorkDescription description) const;
 
-  // Posts by |post(communicator, group or null)| and returns the work.
+  // Posts |work| by post(communicator, group) and returns it. The group is null outside a batch.
   template <typename Post>
   Ref start(const WorkRef& work, Post&& post);
   // Starts a collective operation by post(communicator, options, out request).
@@ -52,17 +53,17 @@ class Poster {
   // Starts several operations together, each by post(communicator, options, index, out request).
   template <typename Post>
   Ref start_many(const WorkRef& work, std::chrono::milliseconds timeout, size_t count, Post&& post);
-  // Notifies the other ranks, which wait for the collective operation. Call in its exception
-  // handler.
+  // Tells the other ranks, which wait for the collective operation, that this rank refuses it. Must
+  // be called in the handler of the exception, which is the reason.
   void tell_refusal();
 
   // Opens a batch for this thread. Its operations start together in end_batch().
   void begin_batch();
   // Returns a work that is done when all operations of the batch are done.
   Ref end_batch();
-  // Whether this thread has an open batch.
+  // Returns whether this thread has an open batch.
   bool in_batch() { return batches_.here() != nullptr; }
-  // Drops all batches with their group, which is closed.
+  // Forgets the groups of all batches. Called after close() has destroyed them.
   void forget_batches() { batches_.forget_groups(); }
 
  private:
@@ -84,11 +85,11 @@ Poster::Ref Poster::start(const WorkRef& work, Post&& post) {
     });
   } catch (...) {
     work->reject(std::current_exception());
-    // Ends the accepted parts. The parts of a batch end with the batch.
+    // Cancels the accepted parts. The parts of a batch end with the batch.
     if (batch == nullptr) work->abort();
     throw;
   }
-  // The operation is in progress: nothing below throws.
+  // The operation is in progress, so nothing below may throw.
   if (batch != nullptr) batch->works.push_back(work);
   work->posted();
   group_->sweep();
@@ -121,7 +122,7 @@ Poster::Ref Poster::start_many(const WorkRef& work, std::chrono::milliseconds ti
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(timeout);
     options.stream = group_->stream_of(*work);
-    // Its destructor drops operations that were collected but not started.
+    // The destructor of |own| drops operations that were collected but not started.
     std::unique_ptr<hetcomm_group_t, decltype(&hetcomm_group_destroy)> own(nullptr,
                                                                            &hetcomm_group_destroy);
     options.group = outer;

@@ -21,7 +21,7 @@ GroupSettings settings_of(const ProcessGroup::Options& options, std::shared_ptr<
           .settings = options.settings,
           .transports = options.transports,
           .timeout = options.timeout,
-          // torch gives the default group no list
+          // torch lists no ranks for the default group.
           .share = !options.global_ranks_in_group.empty(),
           .hooks = std::move(hooks)};
 }
@@ -36,7 +36,7 @@ std::shared_ptr<Group> make_group(const c10::intrusive_ptr<c10d::Store>& store, 
   return std::make_shared<Group>(store, rank, size, settings);
 }
 
-// Makes a handle that names this process group in this process only.
+// Makes a random handle, which no other process group in any process has.
 std::string random_handle() {
   std::random_device device;
   std::string text = "hetcomm";
@@ -44,8 +44,8 @@ std::string random_handle() {
   return text;
 }
 
-// Releases the GIL. Python destroys process groups under the GIL, which ending threads may wait
-// for.
+// Releases the GIL, if this thread holds it, while the object lives. Python destroys process groups
+// under the GIL, for which threads that are ending may wait.
 class WithoutPythonLock {
  public:
   WithoutPythonLock() {
@@ -97,7 +97,7 @@ void ProcessGroup::abort() {
 void ProcessGroup::shutdown() {
   const WithoutPythonLock unlocked;
   group().close("it was shut down");
-  // A hook or callback does not drain: another hook may wait for it.
+  // A hook or callback does not wait for the worker, because another hook may wait for it.
   if (!Completions::any_here()) worker()->drain();
 #if HETCOMM_TORCH_HAS_HOOKS
   if (const auto detach = std::exchange(detach_, nullptr)) detach();
@@ -119,7 +119,7 @@ void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
 void ProcessGroup::registerOnCompletionHook(Hooks::EndHook&& hook) {
   TORCH_CHECK(!group().has_pending(), "hetcomm: a completion hook comes before the operations");
   hooks_->set_end_hook(std::move(hook));
-  onCompletionHook_ = [](const std::shared_ptr<c10d::WorkInfo>&) {};  // for hasHooks()
+  onCompletionHook_ = [](const std::shared_ptr<c10d::WorkInfo>&) {};  // for torch's hasHooks()
 }
 
 #if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
@@ -177,7 +177,7 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
   const WithoutPythonLock unlocked;
   group().close("it is being reconfigured");
   worker()->drain();
-  poster().forget_batches();  // they were dropped with the group
+  poster().forget_batches();  // close() has destroyed their groups
   GroupSettings settings = settings_of(*options_, hooks_);
   options_->global_ranks_in_group.clear();
   if (options.timeout) settings.timeout = *options.timeout;

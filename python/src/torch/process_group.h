@@ -1,5 +1,5 @@
-// The process group "hetcomm" for torch.distributed: how it begins and ends, splits and shrinks,
-// and who hears of the ends of its works. operations.h has what it does in between.
+// Defines the process group "hetcomm" for torch.distributed: creation and end, splits, and the
+// hooks that run when works end. operations.h has the operations that move data.
 //
 // The communicator is made together with the group. All waits are bounded by the group's timeout.
 #pragma once
@@ -28,8 +28,8 @@ class ProcessGroup final : public Operations {
   struct Options final : public c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds limit = kBackendDefaultTimeout)
         : c10d::Backend::Options("hetcomm", limit) {}
-    std::string transports;  // "shm,tcp"; "": as configured
-    std::string settings;    // "NAME=value;...", overrides the environment
+    std::string transports;  // such as "shm,tcp"; "" means as configured
+    std::string settings;    // "NAME=value;..."; overrides the environment
 #if !HETCOMM_TORCH_HAS_SPLIT
     std::string group_name;
     std::vector<uint64_t> global_ranks_in_group;
@@ -77,15 +77,15 @@ class ProcessGroup final : public Operations {
 #endif
 #if HETCOMM_TORCH_HAS_SHRINK
   bool supportsShrinking() const override { return true; }
-  // Makes a group from the remaining ranks, all of which must call it.
+  // Makes a group of the ranks that are not |excluded|, all of which must call it.
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 #endif
 #if HETCOMM_TORCH_HAS_RECONFIGURE
   // reconfigure() makes the processes with the given handles the members of the group, over the
-  // same store. Pending operations end first. No other call may run during reconfigure(), which
-  // returns when the group is made.
+  // same store. It ends pending operations first, and returns when the new group is made. No other
+  // call may run at the same time.
   bool supportsReconfigure() const override { return true; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
   Ref reconfigure(const c10d::ReconfigureOptions& options) override;
@@ -100,13 +100,15 @@ class ProcessGroup final : public Operations {
 #if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
   bool supportsAbortHooks() const override { return true; }
   bool supportsCompletionHooks() const override { return true; }
-  // Registers a hook. Works that no thread waits for are completed soon after they have ended.
+  // Registers a hook. Works are then completed soon after they have ended, even if no thread waits
+  // for them.
   void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
   void unregisterCompletionHook(int64_t id) override { hooks_->completions.remove(id); }
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
-  // Runs |attach| once, when torch has added this backend to its process group, which then accepts
-  // hooks. The function that |attach| returns runs once when the group is shut down.
+  // Stores |attach|, which runs once, when torch has added this backend to its process group and
+  // that group accepts hooks. The function that |attach| returns runs once when the group is shut
+  // down.
   using Detach = std::function<void()>;
   void set_hooks(std::function<Detach()> attach) { attach_ = std::move(attach); }
   void setGroupUid(const std::string& uid) override;

@@ -1,4 +1,4 @@
-// Threads that run only the library's code.
+// Starts threads that run only the library's code.
 #pragma once
 
 #include <functional>

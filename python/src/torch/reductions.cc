@@ -60,7 +60,7 @@ namespace {
 
 bool is_real(int32_t datatype) { return at::isFloatingType(scalar_type_of(datatype)); }
 
-// Whether torch has the operator for the type with the library's semantics.
+// Returns whether torch has the operator for the type with the library's semantics.
 bool has_operator(int32_t reduction, int32_t datatype) {
   if (scalar_type_of(datatype) == at::ScalarType::Undefined) return false;
   const bool adds = reduction == HETCOMM_REDUCE_SUM || reduction == HETCOMM_REDUCE_PRODUCT;
@@ -170,7 +170,7 @@ bool Reductions::are_exact(const hetcomm_device_reduction_t& what) {
   verdicts_.emplace(variant, Verdict::kTrying);
   wanted_.push_back(variant);
   if (running_) return false;
-  if (thread_.joinable()) thread_.join();  // the thread has no work left
+  if (thread_.joinable()) thread_.join();  // has no work left, so this is short
   try {
     thread_ = start_without_signals([this] { run(); });
     running_ = true;
@@ -208,8 +208,8 @@ void Reductions::run() {
   running_ = false;
 }
 
-// Tests a variant. Also compares the quotient in float32, which differs more often than the rounded
-// result.
+// Tests a variant on operands_of(). For averages, also compares the quotient in float32, which
+// differs more often than the rounded result.
 Reductions::Verdict Reductions::try_out(const Variant& variant) const {
   const c10::InferenceMode mode;
   hetcomm_device_reduction_t what{};

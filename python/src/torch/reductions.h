@@ -1,8 +1,8 @@
-// Reductions that torch performs on a device: which of them are exact, and how they are performed.
+// Performs reductions with torch on a device, and finds out which of them are exact.
 //
 // The library accepts only results with the same bits as on the host. Back-ends may flush small
-// numbers to zero or round differently. So each combination of type and operator is tested before
-// its first use, on a separate thread.
+// numbers to zero or round differently. Each combination of type and operator is therefore tested
+// before its first use, on a separate thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,7 +18,7 @@
 
 namespace hetcomm::torch_backend {
 
-// Whether |what| follows the rules of its types, operators and divisors.
+// Returns whether |what| is a valid combination of types, operator and divisor.
 bool is_well_formed(const hetcomm_device_reduction_t& what);
 
 class Reductions {
@@ -29,8 +29,8 @@ class Reductions {
   // Waits for a trial in progress.
   ~Reductions();
 
-  // Whether |what|, which is well formed, gives the same bits as torch's CPU. False also if this
-  // was not tested yet; a test then starts. May throw if out of memory. [any-thread]
+  // Returns whether the well-formed |what| gives the same bits as on torch's CPU back-end. If that
+  // was not tested yet, starts a test and returns false. May throw if out of memory. [any-thread]
   bool are_exact(const hetcomm_device_reduction_t& what);
 
   // Reduces in the current stream. The tensors have one dimension and the types of |what|.
@@ -48,11 +48,11 @@ class Reductions {
   std::mutex mutex_;  // guards the members below
   std::map<Variant, Verdict> verdicts_;
   std::vector<Variant> wanted_;
-  bool running_ = false;  // the thread has pending trials
+  bool running_ = false;  // true while the thread has trials to run
   std::thread thread_;
 };
 
-// Converts the library's type to torch's. Undefined: torch does not reduce this type.
+// Returns torch's type for |datatype|, or Undefined if torch does not reduce such elements.
 at::ScalarType scalar_type_of(int32_t datatype);
 
 }  // namespace hetcomm::torch_backend

@@ -1,4 +1,4 @@
-// Reserves space at the end of a list before an operation that must not fail afterwards.
+// Reserves space in a list before an operation after which appending must not fail.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 
 namespace hetcomm::torch_backend {
 
-// Reserves space for one more element of |list|, a vector. Its cost does not grow with the number
-// of elements: std::vector::reserve() alone would move all of them for each new element.
+// Reserves space for one more element of the vector |list|. Doubles the capacity, because
+// std::vector::reserve() alone would move all elements each time.
 template <typename List>
 void make_room(List& list) {
   constexpr size_t kFirst = 8;

@@ -15,8 +15,8 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Adds the variable by which torchrun users choose Gloo's interface. The library's own variable has
-// priority.
+// Adds GLOO_SOCKET_IFNAME, by which torchrun users choose Gloo's interface, to the settings. The
+// library's own variable has priority.
 void add_gloo_interface(std::string& settings) {
   const char* gloo = std::getenv("GLOO_SOCKET_IFNAME");
   if (gloo == nullptr || gloo[0] == '\0' || std::getenv("HETCOMM_INTERFACE") != nullptr ||
@@ -57,12 +57,12 @@ SharedContext::SharedContext(const std::string& settings) : process_(getpid()) {
 SharedContext::~SharedContext() {
   if (!alive()) return;
   for (const auto& [key, stream] : streams_) static_cast<void>(hetcomm_stream_destroy(stream));
-  // BUSY: a group could not be closed and keeps its context.
+  // The call returns BUSY if a group could not be closed. The context then stays.
   static_cast<void>(hetcomm_context_destroy(context_));
 }
 
-// Returns the entry for the device. Called under mutex_. The entry is made before the device is
-// added to the context, since the context cannot return the device.
+// Returns the entry for the device, made on first use. Called under mutex_. Makes the entry before
+// it adds the device to the context, because the context cannot remove a device.
 SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
   const auto key = std::make_pair(device.type(), device.index());
   if (const auto found = devices_.find(key); found != devices_.end()) return found->second;

@@ -1,5 +1,6 @@
-// One context for all process groups in a process with the same settings. A background thread makes
-// progress. torch's devices and streams are registered with it on first use.
+// Shares one context among all process groups of a process that have the same settings. A
+// background thread makes progress. torch's devices and streams are registered with the context on
+// first use.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,21 +30,21 @@ class SharedContext {
   SharedContext& operator=(const SharedContext&) = delete;
 
   hetcomm_context_t* handle() const { return context_; }
-  // Whether this is the process that made the context. False in a forked child.
+  // Returns whether this is the process that made the context. False in a forked child.
   bool alive() const;
 
-  // Whether |device| has streams that operations wait for. If not, the next two functions wait for
-  // the work in the current stream and return null. [any-thread]
+  // Returns whether |device| has streams that operations can wait for. If not, stream() and
+  // joint_stream() wait for the work in the stream themselves, and return null. [any-thread]
   bool has_streams(c10::Device device);
-  // Returns the library's handle for the torch stream. The context owns it. [any-thread]
+  // Returns the library's handle for a torch stream. The context owns it. [any-thread]
   hetcomm_stream_t* stream(const c10::Stream& torchs);
-  // Returns a stream that waits for the work that the current streams of |device|, and of others of
-  // its type, held at this and earlier calls. Operations on several devices are ordered in it.
-  // [any-thread]
+  // Returns a stream that all devices of |device|'s type share, so that operations on several
+  // devices are ordered in it. It waits for the work that is in |device|'s current stream now, and
+  // for that of earlier calls. [any-thread]
   hetcomm_stream_t* joint_stream(c10::Device device);
   // Returns a stream for copies within |device|, the same one for all callers. [any-thread]
   c10::Stream copy_stream(c10::Device device);
-  // Makes a memory handle for |packed|, which is contiguous and on a device. The handle keeps the
+  // Makes a memory handle for |packed|, a contiguous tensor on a device. The handle keeps the
   // tensor. [any-thread]
   hetcomm_memory_t* wrap(const at::Tensor& packed);
   // Frees a result of wrap() that no operation uses. [any-thread]
@@ -65,7 +66,7 @@ class SharedContext {
   hetcomm_context_t* context_ = nullptr;
   std::mutex mutex_;  // guards the members below
   std::map<DeviceKey, DeviceEntry> devices_;
-  std::map<std::pair<int32_t, c10::StreamId>, hetcomm_stream_t*> streams_;  // by device
+  std::map<std::pair<int32_t, c10::StreamId>, hetcomm_stream_t*> streams_;  // by device and id
   std::map<c10::DeviceType, c10::Stream> joint_streams_;
   Lookout lookout_;
 };

@@ -1,6 +1,7 @@
-// allreduce of sparse tensors. The ranks first exchange descriptions (a collective operation). Each
-// rank then sends its indices and values to all others (messages). The second step runs in the
-// worker, so that the call does not block and collective operations keep the order of the calls.
+// Implements allreduce for sparse tensors. The ranks first exchange descriptions by a collective
+// operation. Each rank then sends its indices and values to all others in messages. The second step
+// runs in the worker, so that the call does not block and collective operations keep the order of
+// the calls.
 #include <algorithm>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -15,7 +16,8 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Tags outside users' tags, which have 32 bits. The remaining bits number the operations.
+// The tag bit of these messages. Users' tags, which have 32 bits, do not use it. The other bits
+// number the operations.
 constexpr uint64_t kSparseTag = uint64_t{1} << 62;
 
 // The exchanged fields: the number of elements and the values that must be equal on all ranks.
@@ -37,7 +39,7 @@ at::Tensor description_of(const at::Tensor& own) {
   return fields;
 }
 
-// Throws, on all ranks alike, if these values differ.
+// Throws if the values that must be equal differ. All ranks compare the same values, so all throw.
 void check_alike(const int64_t* descriptions, int size) {
   for (int rank = 1; rank < size; ++rank) {
     const int64_t* const theirs = descriptions + int64_t{rank} * kFields;
@@ -80,7 +82,7 @@ class SparseAllreduce {
     descriptions_ = at::empty({size * kFields}, at::kLong);
   }
 
-  // Runs the second step; blocks.
+  // Runs the second step. Blocks until it has ended.
   void exchange();
 
   at::Tensor tensor_;
@@ -137,7 +139,7 @@ Operations::Ref Operations::allreduce_sparse(Tensors& tensors,
     } catch (...) {
       failure = std::current_exception();
     }
-    // A callback may drop the last reference to this process group.
+    // This comes last, because a callback may drop the last reference to this process group.
     failure != nullptr ? work->reject(failure) : work->posted();
   });
   TORCH_CHECK(accepted, "hetcomm: the process group is closed");
@@ -199,7 +201,7 @@ void SparseAllreduce::exchange_rows(Tensors& indices, Tensors& values) const {
     });
   } catch (...) {
     work->reject(std::current_exception());
-    work->abort();  // the parts that were accepted
+    work->abort();  // cancels the parts that were accepted
     throw;
   }
   work->posted();

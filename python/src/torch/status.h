@@ -21,8 +21,8 @@ inline void check(const char* what, hetcomm_status_t status) {
     fail(what, status);
 }
 
-// Returns the result of |call|. A torch exception about a failed device is rethrown as DEVICE_LOST
-// in |operation|. Exceptions about wrong use pass unchanged.
+// Returns the result of |call|. Rethrows a torch exception about a failed device as DEVICE_LOST in
+// |operation|. Exceptions about wrong use pass unchanged.
 template <typename Call>
 auto translated(const char* operation, Call&& call) {
   try {
@@ -36,8 +36,8 @@ auto translated(const char* operation, Call&& call) {
   }
 }
 
-// Converts the outcome of |operation| to an exception. The record's text must still be the thread's
-// last one.
+// Makes an exception from the failure of |operation|. |completion|.text must still be valid: it is
+// borrowed until this thread's next hetcomm call.
 std::exception_ptr make_exception(const char* operation, const hetcomm_completion_t& completion);
 
 }  // namespace hetcomm::torch_backend

@@ -18,7 +18,7 @@ constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
 constexpr std::chrono::microseconds kShortestPause(100);
 constexpr std::chrono::milliseconds kLongestPause(200);
 constexpr int kRanksPerPause = 256;
-// A key that takes longer may never arrive, and a rank may have left the reason for that.
+// After this time a waiting rank also looks for the reason of a rank that does not take part.
 constexpr std::chrono::milliseconds kSoon(50);
 constexpr char kReasonKey[] = "refused";
 // The longest time that the store's own clients can represent.
@@ -89,12 +89,12 @@ bool StoreBootstrap::finds_reason() {
   return true;
 }
 
-// Polls, because the store can wait for all of several keys but not for one of two. In addition, a
-// wait that times out makes TCPStore write warnings.
+// Polls, because the store can wait until all keys are there, but not until one of two is. A wait
+// that times out also makes TCPStore write warnings.
 hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
                                       std::chrono::milliseconds limit) {
   const auto start = std::chrono::steady_clock::now();
-  // The store serves the ranks one after the other.
+  // The store serves one rank at a time. Ranks of a large group therefore query it less often.
   const std::chrono::nanoseconds longest = kLongestPause * std::max(1, size_ / kRanksPerPause);
   while (!store_->check(keys)) {
     const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - start;
@@ -113,26 +113,27 @@ void StoreBootstrap::give_up() noexcept {
   try {
     if (finds_reason()) return;
   } catch (...) {
-    // The counting below queries the store again.
+    // Ignored, because the calls below query the store again.
   }
   try {
     for (int rank = 0; rank < size_; ++rank) {
       const std::string key = counter(rank, size_);
       auto count = store_->add(key, 0);
       while (count < generation_) {
-        // Another rank may do the same, and the missing rank may still arrive.
+        // Uses compareSet(), because another rank may do the same, and the missing rank may still
+        // arrive.
         const auto found = store_->compareSet(key, digits_of(count), digits_of(generation_));
         count = std::stoll(std::string(found.begin(), found.end()));
       }
     }
   } catch (...) {
-    // The store itself may have failed. No rank then counts.
+    // The store itself may have failed. Then no rank can count for others.
     log_thrown("counting a group that failed");
   }
 }
 
-// Records the store's exception. Called in a handler. The library does not accept exceptions from
-// callbacks.
+// Stores the text of the current exception, which the store has thrown. Must be called in a
+// handler. The library does not accept exceptions from callbacks.
 hetcomm_status_t StoreBootstrap::store_failed() noexcept {
   try {
     try {
@@ -173,9 +174,9 @@ hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, s
   }
 }
 
-// Fetches several values. Fetched one by one, each would cost three round trips to the store. Any
-// failure is TIMED_OUT here. The caller then fetches the keys one by one, which shows what is
-// missing and why.
+// Fetches several values at once, since each would cost three round trips to the store by itself.
+// Returns TIMED_OUT for any failure. The caller then fetches the keys one by one, which shows what
+// is missing and why.
 hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* const* keys,
                                           size_t room, void* values, size_t* out_sizes,
                                           uint64_t timeout_ns) {

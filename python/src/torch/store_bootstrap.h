@@ -1,11 +1,11 @@
-// Bootstrap through torch's store. The key prefix counts this rank's attempts to make a group of
-// this size over the store, so that a group can be made again over a store with old values. A rank
-// that fails also counts for the ranks that have not arrived, so that all make the next attempt
-// together.
+// Lets the ranks of a group find each other through torch's store. Each rank counts in the store
+// its attempts to make a group of this size. Keys contain the number of the attempt, so that old
+// values in the store do no harm. A rank that fails also raises the counts of ranks that have not
+// arrived, so that all ranks make the next attempt together.
 //
-// A rank that cannot take part at all leaves its reason in the store. The others read the reason
-// while they wait. No rank then counts for others: each finds the reason, however late it arrives.
-// A rank that first arrives when the others retry also finds the reason and fails once, alone.
+// A rank that cannot take part at all leaves its reason in the store. The others read it while they
+// wait. No rank then raises the count of another: each finds the reason, however late it arrives. A
+// rank that arrives when the others already retry also finds the reason, and fails once, alone.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -22,11 +22,11 @@ namespace hetcomm::torch_backend {
 
 class StoreBootstrap {
  public:
-  // Throws the reason why this rank cannot take part, and leaves it in the store.
+  // Throws if this rank cannot take part, and leaves the reason in the store.
   StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store, int rank,
                  int size);
-  // Tells the other ranks why |rank| does not take part. Without |generation| the call counts as a
-  // separate attempt, for a rank that has no context for a bootstrap. Throws nothing.
+  // Tells the other ranks why |rank| does not take part. Without |generation|, the call counts as
+  // an attempt of its own: the rank has no context, and so no StoreBootstrap. Throws nothing.
   static void refuse(c10d::Store& store, int rank, int size, const std::string& reason,
                      std::optional<int64_t> generation = std::nullopt) noexcept;
   ~StoreBootstrap() { hetcomm_bootstrap_destroy(bootstrap_); }
@@ -51,12 +51,12 @@ class StoreBootstrap {
   static hetcomm_status_t delete_key(void* self, const char* key);
 
   static std::string scope(int size);
-  // Returns the key for |rank|'s number of attempts.
+  // Returns the key under which the store counts |rank|'s attempts.
   static std::string counter(int rank, int size);
   static std::string prefix(int size, int64_t generation);
   hetcomm_status_t store_failed() noexcept;
-  // Returns true if a rank has left the reason why it does not take part. store_error() then
-  // returns the reason. Throws the store's exceptions.
+  // Returns whether a rank has left the reason why it does not take part. store_error() then
+  // returns that reason. Throws the store's exceptions.
   bool finds_reason();
   // Waits for |keys|. Returns OK, TIMED_OUT, or BOOTSTRAP_FAILED if a rank does not take part.
   // Throws the store's exceptions.

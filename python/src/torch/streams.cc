@@ -10,7 +10,7 @@ namespace {
 
 using Guard = c10::impl::VirtualGuardImpl;
 
-// Whether a stream is being captured into a graph, which a guard reports since torch 2.13.
+// Returns whether a stream is being captured into a graph. Guards report this since torch 2.13.
 template <typename AnyGuard>
 bool guard_knows_captured(const AnyGuard& guard, const c10::Stream& stream) {
   if constexpr (requires { guard.isStreamCapturing(stream); }) {
@@ -20,7 +20,8 @@ bool guard_knows_captured(const AnyGuard& guard, const c10::Stream& stream) {
   }
 }
 
-// Whether a back-end lacks the requested feature: torch's own guard reports this in these words.
+// Returns whether |error| says that a back-end lacks the requested feature. torch's own guard uses
+// these words for it.
 bool is_missing(const c10::Error& error) {
   return std::string(error.what_without_backtrace()).find("doesn't support") != std::string::npos;
 }

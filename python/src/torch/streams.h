@@ -1,4 +1,4 @@
-// torch streams on any back-end.
+// Uses torch streams on any back-end.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,18 +10,20 @@ namespace hetcomm::torch_backend {
 // back-ends have a pool of streams. The stream has high priority, since fewer users request those.
 c10::Stream make_stream(c10::Device device);
 
-// Whether the back-end of |device| has no events, or no streams other than users' streams. Work in
-// its streams is then complete when finish() returns, and nothing reports completion earlier.
-// Determined by a trial.
+// Returns whether the back-end of |device| has no events, or no streams other than users' streams.
+// Work in its streams is then complete when finish() returns, and nothing reports completion
+// earlier. Finds out by trying both.
 bool is_synchronous(c10::Device device);
 
-// Waits for the work in |stream| if the back-end can. Otherwise that work is already complete.
+// Waits for the work in |stream|. Does nothing if the back-end cannot wait, because its work is
+// then already complete.
 void finish(const c10::Stream& stream);
 
 // Returns the calling thread's current stream.
 c10::Stream current_stream(c10::Device device);
 
-// Whether a stream is being captured into a graph, if this torch version can tell.
+// Returns whether a stream is being captured into a graph. Returns false if this torch version
+// cannot tell.
 bool is_captured(const c10::Stream& stream);
 
 }  // namespace hetcomm::torch_backend

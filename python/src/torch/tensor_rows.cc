@@ -20,7 +20,7 @@ bool fits(const at::Tensor& bytes, const Rows& rows) {
       return false;
     }
   }
-  // Rows may overlap, so that their number may overflow.
+  // Rows may overlap, so their total size may exceed that of |bytes| and even overflow.
   uint64_t count = 0;
   uint64_t total = 0;
   return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &count) &&

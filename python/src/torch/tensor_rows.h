@@ -1,4 +1,4 @@
-// Rows and ranges of a tensor's bytes, as tensors for torch's copies and calculations.
+// Makes tensors of rows and ranges of a tensor's bytes, for torch's copies and calculations.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,24 +13,25 @@ namespace hetcomm::torch_backend {
 
 using Rows = hetcomm_device_rows_t;
 
-// Whether [offset, offset + size) is within |bytes|.
+// Returns whether [offset, offset + size) is within |bytes|.
 bool fits(const at::Tensor& bytes, uint64_t offset, uint64_t size);
-// Whether all rows are within |bytes|.
+// Returns whether all rows are within |bytes|.
 bool fits(const at::Tensor& bytes, const Rows& rows);
-// Whether both have the same number of rows with the same number of bytes.
+// Returns whether both have the same number of rows with the same number of bytes.
 bool have_one_shape(const Rows& one, const Rows& other);
 
-// The largest element, up to 8 bytes, that divides everything: kernels copy elements.
+// The size of the largest element, up to 8 bytes, that divides all given numbers. torch's kernels
+// copy element by element, so large elements are faster.
 class Width {
  public:
   void divide(uint64_t number);
   void divide(const Rows& rows);
-  // Reduces the width so that elements are aligned in the tensor's storage and in memory.
+  // Reduces the width until elements are aligned in the tensor's storage and in memory.
   void divide(const at::Tensor& tensor);
 
-  // Returns the number of elements in |rows| in each direction.
+  // Returns the extents of |rows|: two numbers of rows, then the elements in a row.
   std::array<int64_t, 3> sizes_of(const Rows& rows) const;
-  // Returns the rows of |bytes|, which must contain them.
+  // Returns a view of the rows, which must be within |bytes|.
   at::Tensor rows_of(const at::Tensor& bytes, const Rows& rows) const;
   at::ScalarType type() const;
 
@@ -40,8 +41,8 @@ class Width {
   uint64_t width_ = 8;
 };
 
-// Returns |elements| from |bytes|, which start at |offset| and must fit. None: they are not aligned
-// for their type.
+// Returns a view of |elements| elements at |offset|, which must be within |bytes|. Returns none if
+// they are not aligned for |type|.
 std::optional<at::Tensor> elements_of(const at::Tensor& bytes, uint64_t offset, uint64_t elements,
                                       at::ScalarType type);
 

@@ -10,7 +10,7 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Returns the library's type, or -1 if there is none.
+// Returns the library's type for |type|, or -1 if there is none.
 hetcomm_datatype_t find_datatype(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Bool:
@@ -52,7 +52,7 @@ hetcomm_datatype_t find_datatype(c10::ScalarType type) {
   }
 }
 
-// Whether the tensor's memory holds its elements unchanged and in order.
+// Returns whether the tensor's memory holds its elements unchanged and in order.
 bool is_packed(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -120,10 +120,11 @@ CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
   return {packed, tensor};
 }
 
-// Whether two contiguous tensors have bytes in common.
+// Returns whether two contiguous tensors have bytes in common.
 bool share_memory(const at::Tensor& one, const at::Tensor& other) {
   const bool on_host = one.is_cpu() && other.is_cpu();
-  // Tensor pointers on devices may be arbitrary. In host memory two storages may share bytes.
+  // Pointers of tensors on devices may be arbitrary, so only tensors of one storage are compared.
+  // In host memory two storages may share bytes.
   if (!on_host && !one.is_alias_of(other)) return false;
   const auto begin_of = [&](const at::Tensor& tensor) {
     return on_host ? reinterpret_cast<uintptr_t>(tensor.const_data_ptr())

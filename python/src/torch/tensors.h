@@ -12,23 +12,24 @@
 
 namespace hetcomm::torch_backend {
 
-// Throws unless |tensor| is dense and in host memory or in the memory of a device.
+// Throws unless |tensor| is dense and in memory, of the host or of a device.
 void check_tensor(const char* operation, const at::Tensor& tensor);
-// Throws unless the two tensors have the same type, or the same type and size.
+// Throws unless the two tensors have the same type.
 void check_types(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
+// Throws unless the two tensors have the same type and number of elements.
 void check_same(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
 // Returns the only tensor of the list. Throws unless there is exactly one.
 at::Tensor& single(const char* operation, std::vector<at::Tensor>& tensors);
 
-// Returns the type for moving |tensor|; types unknown to the library are moved as bytes. Reductions
-// throw for such types.
+// Returns the type as which |tensor| is moved: bytes if the library does not know its type.
 hetcomm_datatype_t datatype_to_move(const at::Tensor& tensor);
+// Returns the library's type of |tensor|. Throws if there is none.
 hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& tensor);
 
-// A tensor whose elements lie one after another, in the order of its dimensions.
+// A tensor whose elements lie one after another in memory, in the order of its dimensions.
 struct Packed {
   at::Tensor tensor;
-  hetcomm_memory_t* memory = nullptr;  // owned by the work; null: in host memory, or empty
+  hetcomm_memory_t* memory = nullptr;  // owned by the work; null if in host memory or empty
 };
 
 // Returns the elements of |tensor| in order: |tensor| itself, or a copy that |work| keeps.
@@ -37,8 +38,8 @@ Packed packed_input(OperationWork& work, const at::Tensor& tensor);
 // the copy, peers would read memory while it is written.
 Packed apart_from(OperationWork& work, const Packed& packed, const std::vector<Packed>& results);
 // Returns a destination for the elements of |tensor|: |tensor| itself, or a stand-in that |work|
-// copies back. |with_contents|: the operation also reads it. If several elements have one address,
-// as in an expanded tensor, the last one is kept.
+// copies back. |with_contents| says that the operation also reads the tensor. If several elements
+// have one address, as in an expanded tensor, the last one is kept.
 Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);
 
 hetcomm_buffer_t buffer_of(const Packed& packed);

@@ -1,4 +1,4 @@
-// Differences between the versions of torch from 2.6 to 2.15.
+// Names the differences between the versions of torch from 2.6 to 2.15.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -19,13 +19,13 @@
 #define HETCOMM_TORCH_HAS_SHRINK HETCOMM_TORCH_AT_LEAST(2, 10)
 
 // Backend: gather_into_tensor, reconfigure and its companions, and clone of the options are
-// virtual; rank and size may change.
+// virtual. Rank and size may change.
 #define HETCOMM_TORCH_HAS_RECONFIGURE HETCOMM_TORCH_AT_LEAST(2, 14)
 
 // Groups of any backend accept hooks, through which torch's flight recorder sees their operations.
 #define HETCOMM_TORCH_HAS_HOOKS HETCOMM_TORCH_AT_LEAST(2, 14)
 
 // Backend: supportsCompletionHooks, registerCompletionHook, unregisterCompletionHook and
-// supportsAbortHooks are virtual; so is a work's getCompletionKey. torch attaches its flight
-// recorder to each group through these functions.
+// supportsAbortHooks are virtual. A work's getCompletionKey is virtual, too. torch attaches its
+// flight recorder to each group through these functions.
 #define HETCOMM_TORCH_HAS_COMPLETION_HOOKS HETCOMM_TORCH_AT_LEAST(2, 15)

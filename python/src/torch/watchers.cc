@@ -10,9 +10,9 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// A tag outside users' tags, which have 32 bits.
+// The tag of messages that wake the leader. Users' tags have 32 bits and cannot equal it.
 constexpr uint64_t kWakeTag = uint64_t{1} << 63;
-// If no message can wake the leader, it may overlook new works for this time.
+// Longest sleep of a leader that no message can wake. It does not notice new works in this time.
 constexpr uint64_t kDeafPauseNs = 10'000'000;
 // Minimum time between two rounds.
 constexpr std::chrono::microseconds kShortestRoundPause(100);
@@ -29,7 +29,7 @@ Watchers::Watchers(Completions& completions) : completions_(completions) {
 
 void Watchers::watch(const WorkRef& work, const std::shared_ptr<void>& owner) {
   const std::scoped_lock lock(mutex_);
-  if (stops_) return;  // the thread that stops them completes the work
+  if (stops_) return;  // the thread that called stop() completes the work
   added_.push_back(work);
   try {
     call_watcher(owner);
@@ -50,19 +50,20 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
     try {
       make_room(threads_);
       threads_.push_back(start_without_signals([this, held = owner]() mutable {
-        // The last reference to a group may release Python hooks, after all scopes.
+        // |held| may be the last reference to the group. It then releases Python hooks, after all
+        // scopes. |counted| makes the end of the interpreter wait for that.
         const WaitingThread counted = run(held);
         held.reset();
       }));
       ++free_threads_;
     } catch (const std::exception&) {
-      // A thread that is in a callback examines the works when it returns.
+      // A thread that is in a callback will examine the works when the callback returns.
       if (threads_.empty()) throw;
     }
   }
 }
 
-// Sends the leader one message each time it sleeps. Called under mutex_.
+// Wakes the leader by a message if it sleeps, once for each sleep. Called under mutex_.
 void Watchers::wake_leader() {
   if (!leader_sleeps_) return;
   leader_sleeps_ = false;
@@ -105,7 +106,7 @@ WaitingThread Watchers::run(const std::shared_ptr<void>& owner) {
   }
 }
 
-// Returns when a request has ended, there is nothing to watch, or the watchers stop.
+// Leads until a request has ended, there is nothing to watch, or the watchers stop.
 Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
   hetcomm_operation_options_t endless{};
   endless.struct_size = sizeof(endless);
@@ -157,7 +158,7 @@ uint64_t Watchers::pause_ns() const {
   if (watched_.size() <= kWindow) return deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE;
   const auto left =
       std::chrono::duration_cast<std::chrono::nanoseconds>(next_round_ - Clock::now());
-  // A timeout of one nanosecond would only poll.
+  // At least 2, because a timeout of one nanosecond would only poll.
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
@@ -169,7 +170,7 @@ Watchers::Works::iterator Watchers::fill(Works::iterator from, hetcomm_request_t
   window_.works.clear();
   for (size_t looks = 0; from != watched_.end() && looks < kWindow; ++looks) {
     const auto work = from++;
-    // The thread that got the last report completes the work.
+    // If all parts are reported, the thread that got the last report completes the work.
     OperationWork::Part* const part = (*work)->next_part();
     if (part == nullptr) {
       if (in_round_ && round_at_ == work) round_at_ = from;
@@ -203,7 +204,7 @@ Watchers::Report Watchers::wait_in_window(uint64_t timeout_ns) {
   return report;
 }
 
-// Examines all watched works until one has ended. The next call continues from there.
+// Examines the watched works in turn until one has ended. The next call continues behind that one.
 Watchers::Report Watchers::go_round() {
   const auto began = Clock::now();
   Report report;
@@ -241,8 +242,9 @@ void Watchers::let_go(bool waits) {
   threads.swap(threads_);
   lock.unlock();
   for (std::thread& thread : threads) {
-    // A callback of one thread may wait for a callback of another, and a thread may drop the last
-    // reference to the process group.
+    // Without |waits|, the threads are only detached, because a callback of one thread may wait for
+    // a callback of another. A thread that drops the last reference to the process group cannot
+    // join itself.
     if (waits && thread.get_id() != std::this_thread::get_id()) {
       thread.join();
     } else {
@@ -250,7 +252,7 @@ void Watchers::let_go(bool waits) {
     }
   }
   lock.lock();
-  // Another leader ends its lead when it wakes up.
+  // If another thread leads, it ends its lead when it wakes up.
   if (!led_ || leader_ == std::this_thread::get_id()) end_lead(lock);
 }
 

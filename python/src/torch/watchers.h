@@ -1,8 +1,8 @@
-// The threads of a group that complete works for whose futures other threads wait.
+// Runs the threads of a group that complete works whose futures other threads wait for.
 //
-// One thread leads: it waits for the requests of the watched works. It passes on the lead before it
-// completes a work, because the callbacks of a future may wait for another work. A second thread
-// then leads.
+// One thread leads: it waits for the requests of the watched works. Before it completes a work, it
+// passes on the lead to a second thread, because the callbacks of a future may wait for another
+// work.
 //
 // The leader waits for kWindow requests at once, at the same cost for any number of watched works.
 // With more requests, the leader examines all works in rounds, in steps of kWindow. Between two
@@ -28,19 +28,19 @@ namespace hetcomm::torch_backend {
 
 class Watchers {
  public:
-  // |completions| has scopes for the threads while they run.
+  // Each thread has a scope in |completions| while it runs.
   explicit Watchers(Completions& completions);
   Watchers(const Watchers&) = delete;
   Watchers& operator=(const Watchers&) = delete;
 
-  // Provides the communicator, before the first watch(). It must live until let_go() has returned.
-  // |rank| is this rank's number.
+  // Sets the communicator, which must live until let_go() has returned, and this rank's number.
+  // Called before the first watch().
   void start(hetcomm_communicator_t* communicator, int rank) {
     communicator_ = communicator;
     rank_ = rank;
   }
-  // Completes |work| when its requests have ended. Threads keep |owner|, which owns this object.
-  // Does nothing after stop(). May throw if out of memory or threads. [any-thread]
+  // Completes |work| when its requests have ended. The threads keep |owner|, which owns this
+  // object. Does nothing after stop(). May throw if out of memory or threads. [any-thread]
   void watch(const WorkRef& work, const std::shared_ptr<void>& owner);
   // Tells the threads to end. Threads in callbacks end when the callbacks return.
   void stop();
@@ -57,21 +57,22 @@ class Watchers {
   using Works = std::list<WorkRef>;
   // The report for an ended part of a work.
   struct Report {
-    Works work;  // the work; empty: no part has ended
+    Works work;  // holds the work, or nothing if no part has ended
     OperationWork::Part* part = nullptr;
     hetcomm_completion_t completion{};
   };
-  // The requests that the leader waits for at once. The lists have corresponding entries, and have
+  // The requests that the leader waits for at once. Entries of the lists correspond. The lists have
   // space for a whole window.
   struct Window {
-    std::vector<hetcomm_request_t*> requests;  // one entry more: the first is wake_, or null
+    std::vector<hetcomm_request_t*> requests;  // first wake_ or null, then one for each work
     std::vector<OperationWork::Part*> parts;
     std::vector<Works::iterator> works;
   };
 
   void call_watcher(const std::shared_ptr<void>& owner);
   void wake_leader();
-  // Runs one thread. Increments the thread count before the scope ends.
+  // Runs one thread. Returns an object that counts it as a waiting thread. The object is made
+  // before the thread's scope in completions_ ends.
   WaitingThread run(const std::shared_ptr<void>& owner);
   Report lead(std::unique_lock<std::mutex>& lock);
   void end_lead(std::unique_lock<std::mutex>& lock);
@@ -96,16 +97,16 @@ class Watchers {
   bool woken_ = false;  // a message to wake the leader is in flight
   Works added_;
 
-  // Used by the leader only. The lead is passed on under mutex_.
+  // Only the leader uses the members below. The lead is passed on under mutex_.
   Works watched_;  // oldest first
-  Works over_;     // dropped without the lock: tensors may be freed with them
+  Works over_;     // completed; dropped without the lock, since that may free tensors
   Window window_;
   bool in_round_ = false;
   Works::iterator round_at_ = watched_.end();  // next work of the round, if in a round
   Clock::duration round_cost_{0};              // duration of the current round so far
   Clock::time_point next_round_{};
-  hetcomm_request_t* wake_ = nullptr;  // receives from this rank; the leader also waits for it
-  bool deaf_ = false;                  // the communicator was aborted: no message will arrive
+  hetcomm_request_t* wake_ = nullptr;  // the receive whose message wakes the leader
+  bool deaf_ = false;                  // after an abort no message reaches the leader
 };
 
 }  // namespace hetcomm::torch_backend

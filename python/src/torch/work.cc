@@ -22,15 +22,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the timeout of a wait until |deadline|, at least one nanosecond longer than a poll.
+// Returns the nanoseconds until |deadline|, but at least 2, because a timeout of 1 would only poll.
 uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   if (!deadline) return HETCOMM_TIMEOUT_INFINITE;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(*deadline - Clock::now());
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// The thread's last posted work, until the thread queries it. The pointer is only compared, since
-// the work may be destroyed.
+// The work that this thread posted last, until the thread calls isCompleted() for any work. The
+// pointer is only compared, since the work may be destroyed.
 constinit thread_local const OperationWork* just_posted = nullptr;
 
 uint64_t make_key() {
@@ -135,7 +135,8 @@ void OperationWork::report(Part& part, const hetcomm_completion_t& completion) n
   part_done();
 }
 
-// Copies back the results. Returns null, or the exception that prevented that.
+// Runs the step of then() and copies the results back. Returns null, or the exception that
+// prevented that.
 std::exception_ptr OperationWork::take_results() noexcept {
   try {
     // Inference tensors can be written only in inference mode. The caller may have that mode even
@@ -175,7 +176,7 @@ void OperationWork::complete() noexcept {
   let_tensors_go();
   try {
     finish(failure);
-  } catch (...) {  // the result is set before torch's profiler is notified
+  } catch (...) {  // finish() sets the result before it calls the profiler
     log_thrown("the profiler's callback");
   }
   ended_.store(true, std::memory_order_release);
@@ -189,7 +190,7 @@ void OperationWork::complete() noexcept {
   if (future) complete_future(*future, failure, results_);
 }
 
-// Calls the end hook, except for a refused work, which has not ended.
+// Calls the end hook, unless the work was refused: then it has no parts, and never began.
 void OperationWork::call_end_hook() const noexcept {
   if (!began_ || parts_.empty()) return;
   group_->hooks().call_end_hook([this] {
@@ -198,8 +199,9 @@ void OperationWork::call_end_hook() const noexcept {
   });
 }
 
-// Calls the hooks. torch's recorder calls isCompleted() after it has recorded the key. At that
-// point it sees a work that ends earlier, and its hook sees one that ends later.
+// Calls the completion or abort hooks, after ended_ was set. When torch's flight recorder has
+// stored the key of a work, it calls isCompleted(), which is true if the work has already ended. If
+// the work ends later, the recorder's hook reports that.
 void OperationWork::call_hooks(bool failed) const noexcept {
   const Hooks& hooks = group_->hooks();
   if (!failed) {
@@ -209,13 +211,13 @@ void OperationWork::call_hooks(bool failed) const noexcept {
     hooks.completions.call(key_, duration);
     return;
   }
-  // Works that the end of the group cancels and refused works call no abort hook.
+  // No abort hook is called for a cancelled or refused work.
   if (cancelled_ || parts_.empty()) return;
   hooks.aborts.call();
 }
 
-// Copies the results back. A thread that learns that the work is done may use the results in any
-// stream.
+// Copies the results back and waits for the copies, because a thread that learns that the work is
+// done may use the results in any stream.
 void OperationWork::copy_results_back() {
   if (copies_.empty()) return;
   if (!device_) {
@@ -295,7 +297,7 @@ void OperationWork::poll() {
   while (Part* const part = next_part()) {
     hetcomm_completion_t completion;
     const hetcomm_status_t status = hetcomm_request_test(part->request, &completion);
-    // Another thread that has the report is about to publish it.
+    // Another thread has the report and is about to publish it.
     if (status == HETCOMM_PENDING || status == HETCOMM_STALE_HANDLE) return;
     if (status == HETCOMM_OK) {
       report(*part, completion);
@@ -305,9 +307,9 @@ void OperationWork::poll() {
   }
 }
 
-// Whether the work is done. Right after the post, torch's recorder only needs to know whether the
-// hooks were already called. A poll that leaves the operation pending would wake the library's
-// thread each time.
+// Returns whether the work has ended. Right after the post, torch's flight recorder calls this, but
+// needs to know only whether hooks were already called. This call therefore does not poll: a poll
+// that leaves the operation pending would wake the library's thread each time.
 bool OperationWork::isCompleted() {
   const bool recorder_asks =
       std::exchange(just_posted, nullptr) == this && !group_->hooks().completions.empty();
@@ -365,20 +367,20 @@ void OperationWork::abort() {
   }
 }
 
-// Returns the devices whose events a future records; a synchronous device has none.
+// Returns the devices on whose streams a future records events. A synchronous device has none.
 std::vector<c10::Device> OperationWork::devices_of_future() const {
   if (!device_ || !group_->context().has_streams(*device_)) return {};
   return {*device_};
 }
 
-// Makes the future. Callbacks of a future that has a device run in streams of that device, and so
-// does the work of threads that wait for them.
+// Makes the future. If it has a device, torch runs its callbacks in streams of that device.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::make_future() const {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                   devices_of_future());
 }
 
-// Returns the future. The watchers are called under the lock, so the future is sure to complete.
+// Returns the future. Calls the watchers under the lock, under which complete() takes the future.
+// The future is thus sure to complete.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
   poll();
   const std::scoped_lock lock(mutex_);

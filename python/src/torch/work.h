@@ -1,4 +1,4 @@
-// The works that a process group returns.
+// Defines the works that a process group returns.
 //
 // A work is done when all of its requests have been reported. A waiting or polling thread, or the
 // group's watcher, receives the reports. The thread with the last report copies results back into
@@ -44,7 +44,7 @@ struct WorkDescription {
   const char* name = "";            // "allreduce"
   const char* profiling = nullptr;  // "hetcomm:all_reduce"
   uint64_t sequence = 0;
-  bool internal = false;            // a step of another operation: hooks are not called
+  bool internal = false;            // a part of another operation, so the end hook is not called
   std::vector<at::Tensor> inputs;   // for the profiler
   std::vector<at::Tensor> results;  // for result() and the future
 };
@@ -59,15 +59,15 @@ class OperationWork final : public c10d::Work {
   // Keeps a contiguous tensor and wraps its device memory. All of a work's tensors are on one
   // device. Returns the handle of the memory, or null if the tensor is empty.
   hetcomm_memory_t* wrap(const at::Tensor& tensor);
-  // Makes the post of the work, which has no tensors, follow |device|'s current stream.
+  // Orders the work, which has no tensors, after the work in |device|'s current stream.
   void follow(c10::Device device) { device_ = device; }
-  // Returns the device of the tensors, or the followed device. None: the tensors are in host
-  // memory.
+  // Returns the device of the tensors, or the device of follow(). Returns none if the tensors are
+  // in host memory.
   std::optional<c10::Device> device() const { return device_; }
-  // Returns the devices that its future needs.
+  // Returns the devices on whose streams the future records events.
   std::vector<c10::Device> devices_of_future() const;
   void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
-  // Sets |step|, which runs before the copies when all requests have succeeded. |step| may throw.
+  // Sets a step that runs before the copies when all requests have succeeded. |step| may throw.
   void then(std::function<void()> step) { step_ = std::move(step); }
   // Reserves space for |count| requests. The default is space for two.
   void expect_requests(size_t count) { parts_.reserve(count); }
@@ -96,7 +96,8 @@ class OperationWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // Returns milliseconds, for a completed work in a timed group. Throws for other works.
+  // Returns the duration of a completed work in a timed group, in milliseconds. Throws for other
+  // works.
   float getDuration() const override;
   uint64_t getSequencenumber() const override { return sequence_; }
 #if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
@@ -141,8 +142,8 @@ class OperationWork final : public c10d::Work {
   const uint64_t sequence_;
   const uint64_t key_;  // unique in this process
   c10::SmallVector<Part, 2> parts_;
-  std::atomic<uint32_t> open_parts_{1};  // plus one until posted()
-  std::atomic<size_t> first_open_{0};    // all parts before it are reported
+  std::atomic<uint32_t> open_parts_{1};  // unreported parts, plus one until posted()
+  std::atomic<size_t> first_open_{0};    // index: all earlier parts are reported
   std::atomic<bool> ended_{false};       // the result is set; hooks may still have to be called
   std::atomic<bool> done_{false};        // waiting threads may return
   std::atomic<int> source_{-1};
@@ -152,13 +153,13 @@ class OperationWork final : public c10d::Work {
   std::vector<CopyBack> copies_;
   std::vector<at::Tensor> results_;
   std::function<void()> step_;
-  std::optional<HookClock::time_point> began_;       // set if the group has a hook
-  std::optional<HookClock::time_point> timed_from_;  // set if the group is timed
+  std::optional<HookClock::time_point> began_;       // start time, if the group has an end hook
+  std::optional<HookClock::time_point> timed_from_;  // start time, if the group is timed
   std::atomic<float> duration_ms_{0};                // written before the work is done
   std::exception_ptr failure_;                       // under mutex_; the first failure
   bool cancelled_ = false;                           // under mutex_; the failure was a cancellation
   c10::intrusive_ptr<c10::ivalue::Future> future_;   // under mutex_
-  bool watched_ = false;                             // under mutex_; a watcher completes it
+  bool watched_ = false;                             // under mutex_; a watcher completes this work
 };
 
 using WorkRef = c10::intrusive_ptr<OperationWork>;

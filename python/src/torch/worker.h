@@ -1,4 +1,4 @@
-// A thread for operations with several steps, each of which needs the result of the previous one.
+// Runs operations with several steps on a thread. Each step needs the result of the previous one.
 #pragma once
 
 #include <unistd.h>
@@ -39,8 +39,8 @@ class Worker {
     return true;
   }
 
-  // Returns true when all tasks have run, or false after |limit|. Returns true at once within a
-  // task and in a forked child. [any-thread]
+  // Waits until all tasks have run. Returns false if they have not after |limit|. Returns true at
+  // once within a task and in a forked child. [any-thread]
   bool drain(std::chrono::milliseconds limit) {
     std::unique_lock lock(state_->mutex);
     if (getpid() != process_ || state_->thread == std::this_thread::get_id()) return true;
@@ -48,8 +48,8 @@ class Worker {
                                     [this] { return state_->tasks.empty() && !state_->busy; });
   }
 
-  // Returns when all tasks have run. Throws the exception of a signal handler that runs while it
-  // waits.
+  // Waits until all tasks have run. Throws the exception of a signal handler that runs during the
+  // wait.
   void drain() {
     wait_in_steps("an operation of several steps",
                   [this](std::chrono::milliseconds limit) { return drain(limit); });
@@ -63,8 +63,8 @@ class Worker {
       state_->called.notify_one();
     }
     if (!thread_.joinable()) return;
-    // A forked child does not have the thread. A task may drop the last reference to the owner of
-    // this worker.
+    // A forked child does not have the thread. A task that drops the last reference to the owner of
+    // this worker runs on the thread, which cannot join itself.
     if (getpid() == process_ && thread_.get_id() != std::this_thread::get_id()) {
       thread_.join();
     } else {

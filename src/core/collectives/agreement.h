@@ -1,11 +1,11 @@
 // How the ranks of a team find out, once, whether they share an arena. The first rank creates an
 // arena and sends its location to the others. They try to map it, and answer whether they could.
-// The first rank decides: if all could map it, all keep it; otherwise none does. Ranks that do not
+// The first rank decides: if all could map it, all keep it. Otherwise none does. Ranks that do not
 // claim to run on the same host do not try.
 //
 //   first rank   offer -->  ... <-- answers   decision -->
 //
-// Under the baton.
+// Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace hetcomm::collectives {
 
-// The ranks that agree, and how they reach each other.
+// The ranks that take part in an agreement, and how they reach each other.
 struct AgreementRanks {
   MessagingCommunicator& communicator;
   const std::vector<int>& ranks;  // their numbers in the job
@@ -48,23 +48,25 @@ class Agreement final : public EndHandler {
   void advance() HETCOMM_UNDER_BATON;
   // Returns the ranks of the communicator that the agreement waits for.
   std::vector<int> missing() const HETCOMM_UNDER_BATON;
-  // Whether no message is in flight and none will follow.
+  // Returns whether no message is in flight and none will follow.
   bool over() const HETCOMM_UNDER_BATON { return messages_.empty() && step_ == Step::kOver; }
-  // Once over: returns the arena if all ranks have mapped it.
+  // Returns the arena if all ranks have mapped it. Call this once over() is true.
   std::optional<SharedArena> take_arena() HETCOMM_UNDER_BATON {
     return concluded_ ? std::exchange(arena_, std::nullopt) : std::nullopt;
   }
-  // Once over: whether the kernel of some rank lacks the barrier that spares other ranks a fence.
+  // Returns whether some rank's kernel lacks the global membarrier, so that every ticket needs a
+  // fence. Call this once over() is true.
   bool needs_fences() const HETCOMM_UNDER_BATON { return answer_.barrier == 0; }
-  // Once over: returns the error if messages to another rank have failed.
+  // Returns the error if messages to or from another rank have failed. Call this once over() is
+  // true.
   const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
 
  private:
-  // The messages in flight. On the first rank kOffer also covers the answers.
+  // The messages that are in flight. On the first rank kOffer also covers the answers.
   enum class Step : uint8_t { kOffer, kAnswer, kDecision, kOver };
   struct Answer {
     uint64_t mapped = 0;
-    uint64_t barrier = 0;  // nonzero: this rank's kernel fences for other ranks
+    uint64_t barrier = 0;  // nonzero: this rank's kernel has the global membarrier
   };
 
   void post(bool sends, uint32_t peer, ByteSpan bytes) HETCOMM_UNDER_BATON;

@@ -42,7 +42,8 @@ bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
 // --- one operation ----------------------------------------------------------
 
 void ArenaRunner::start(Task& task, TaskCopies& copies, bool checks) {
-  // No rank has arranged to be woken for this operation.
+  // A sleep that was announced earlier does not cover this operation. Without the announcement,
+  // Team::may_sleep_on() ends that sleep.
   if (sleepers_.announced()) sleepers_.end();
   task_ = &task;
   copies_ = &copies;
@@ -134,11 +135,12 @@ bool ArenaRunner::all_inputs(uint64_t chunk) {
   });
 }
 
-// Whether the first chunk of another rank matches this rank's call.
+// Returns whether the first chunk of another rank matches this rank's call.
 bool ArenaRunner::agrees(uint32_t rank) {
   const ChunkSlot& theirs = tickets_.slot(rank, 0);
   if (!check_.is_same_call(rank, theirs)) return false;
-  // A request with a call that does not match is ignored: the slots may be too short for this call.
+  // A request for long chunks is ignored if this rank's call cannot use them. The calls then differ
+  // unnoticed, and the slots may be too short for this call.
   some_ask_ = some_ask_ || (tickets_.asks_for_long(rank) && on_devices_.carries(*task_));
   if (!layout_.tells_lengths()) return true;
   uint64_t longest;
@@ -170,7 +172,8 @@ std::vector<uint32_t> ArenaRunner::missing() const {
   return ranks;
 }
 
-// Whether a whole allreduce fits next to the ticket. The data of long ones never does.
+// Returns whether the data of a whole allreduce fits next to the ticket. It never does if the
+// allreduce has several chunks.
 bool ArenaRunner::fits_inline(uint64_t length) const {
   return chunks_ == 1 && length <= ChunkSlot::kInlineBytes;
 }

@@ -5,7 +5,7 @@
 // knows the lengths of all blocks, each rank announces its block lengths with its first chunk. The
 // longest block of all ranks then determines the number of chunks. A rank whose devices copy
 // directly asks for long chunks with its first ticket, and all ranks change to them
-// (device_runner.h). Under the baton.
+// (device_runner.h). Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +29,15 @@ class ArenaRunner {
  public:
   enum class Outcome : uint8_t { kWaits, kMoved, kDone, kMismatch };
 
-  // All ranks have mapped |arena|. |fences|: some rank's kernel lacks the barrier.
+  // All ranks have mapped |arena|. |fences|: see Agreement::needs_fences().
   ArenaRunner(SharedArena arena, uint32_t index, bool fences);
   ArenaRunner(const ArenaRunner&) = delete;
   ArenaRunner& operator=(const ArenaRunner&) = delete;
 
-  // Whether an operation can use an arena. All ranks get the same answer.
+  // Returns whether an operation can use an arena. All ranks get the same answer.
   static bool carries(const Call& call, uint32_t ranks);
 
-  // Whether devices may copy directly for |task|.
+  // Returns whether devices may copy directly for |task|.
   bool serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
     return on_devices_.carries(task);
   }

@@ -18,15 +18,16 @@ namespace hetcomm::collectives {
 
 class ArenaSleepers {
  public:
-  // |fences|: some rank's kernel lacks the barrier, so every ticket needs a fence.
+  // |fences|: some rank's kernel lacks the global membarrier, so every ticket needs a fence.
   ArenaSleepers(const SharedArena& arena, uint32_t index, bool fences)
       : sleepers_(arena.sleepers()),
         words_((arena.ranks() + 63) / 64),
         index_(index),
         fences_(fences) {}
 
-  // Announces that this rank sleeps; the next ticket then wakes it, once. False: the caller must
-  // check again for tickets, because a wake-up is not guaranteed.
+  // Announces that this rank sleeps, so that the next ticket wakes it, once. The caller then checks
+  // for tickets once more. Returns false if a wake-up is not guaranteed, and the rank must not
+  // sleep.
   [[nodiscard]] bool announce(bool short_sleep) HETCOMM_UNDER_BATON {
     announced_ = true;
     sleepers_[index_ / 64].fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);

@@ -20,7 +20,8 @@ class CallCheck {
     uint32_t peer = 0;
     uint64_t sequence = 0;
     Call call;
-    // The calls match, but the peer has |sent| bytes for this rank, which expects |expected|.
+    // If true, the calls match, but the peer has |sent| bytes for this rank, which expects
+    // |expected|.
     bool in_length = false;
     uint64_t sent = 0;
     uint64_t expected = 0;
@@ -38,7 +39,7 @@ class CallCheck {
     own.sequence = task.sequence();
     std::memcpy(&own.call, &task.call(), sizeof(Call));
   }
-  // Whether the calls match. If false, mismatch() describes the difference.
+  // Returns whether the calls match. If false, mismatch() describes the difference.
   bool is_same_call(uint32_t peer, const ChunkSlot& theirs) {
     if (!checks_ || theirs.hash == hash_) return true;
     mismatch_ = {.peer = peer, .sequence = theirs.sequence};

@@ -16,7 +16,7 @@ namespace hetcomm::collectives {
 struct CallNote {
   uint64_t team = 0;
   uint64_t sequence = 0;
-  // 0: the rank has made the call. Otherwise the number of times that it has refused it.
+  // How many times the rank has refused the call; 0: it has made the call.
   uint32_t refusals = 0;
   uint64_t history = 0;  // Task::history()
   Call call;

@@ -77,8 +77,8 @@ class ChunkCopier {
   }
 
   bool measures() const { return measures_; }
-  // Records, within |read| of measure(), that this rank read |bytes| that another rank wrote in way
-  // |way|.
+  // Records that this rank read |bytes| that another rank wrote in way |way|. Called by |read| of
+  // measure().
   void note_read(WriteWay way, uint64_t bytes) { bytes_read_[static_cast<size_t>(way)] += bytes; }
   // Calls |read|, and records its cost if all the data was written in one way.
   template <typename Read>

@@ -3,7 +3,7 @@
 // A slot has a region for each block that its rank sends. Where no rank knows the lengths of all
 // blocks, chunks have the maximum length, and the length of each block precedes its region in the
 // first chunk. Data shorter than a slot also uses all of the slots' memory, a different part each
-// time.
+// time (shared_arena.h says why).
 #pragma once
 
 #include <algorithm>
@@ -22,23 +22,23 @@ class ChunkLayout {
 
   ChunkLayout(uint32_t ranks, uint32_t index) : ranks_(ranks), index_(index) {}
 
-  // |turn|: the number of times that the slots have been used up.
+  // Lays out the data of |problem|. |turn|: how many times all slots have been used.
   void start(const Problem& problem, uint64_t turn);
   // Lays data out for chunks that fill slots of |slot_bytes|. All block lengths are known.
   void start_long(const Problem& problem, uint64_t slot_bytes);
 
-  // Whether this is an allreduce in which each rank sums a share, and takes the other shares after
-  // a second ticket.
+  // Returns whether this is an allreduce in which each rank sums a share, and takes the other
+  // shares after a second ticket.
   bool two_phases() const { return two_phases_; }
-  // Whether each rank announces its block lengths with its first chunk, because the others do not
-  // know them.
+  // Returns whether each rank announces its block lengths with its first chunk, because the others
+  // do not know them.
   bool tells_lengths() const { return tells_lengths_; }
   // Returns the length of the longest block that goes through the slots, as far as this rank knows.
   uint64_t longest() const { return longest_; }
-  // Whether chunks are long enough to be worth reading the clock.
+  // Returns whether chunks are long enough to be worth reading the clock.
   bool measures() const { return std::min(chunk_bytes_, longest_) >= kMinMeasuredBytes; }
-  // Whether the data of all ranks exceeds the last-level cache, and its chunks are long enough to
-  // bypass the caches.
+  // Returns whether the data of all ranks exceeds the last-level cache, and its chunks are long
+  // enough to bypass the caches.
   bool exceeds_cache() const { return exceeds_cache_; }
 
   uint64_t chunks_for(uint64_t block_bytes) const {
@@ -51,7 +51,7 @@ class ChunkLayout {
     return std::min(chunk_bytes_, block_bytes - from);
   }
 
-  // Returns the first byte of a slot that the operation uses.
+  // Returns the offset in a slot of the first byte that the operation uses.
   uint64_t shift() const { return shift_; }
   // Return the offset of a block's region, and of the preceding word with the block's length,
   // relative to shift().
@@ -60,8 +60,8 @@ class ChunkLayout {
   }
   uint64_t length_word(uint32_t block) const { return region(block) - kLine; }
 
-  // Returns the first byte of a rank's share of a chunk of |length| bytes. Shares begin at the
-  // start of a cache line.
+  // Returns the offset of a rank's share in a chunk of |length| bytes. Shares begin at the start of
+  // a cache line.
   uint64_t share_begin(uint64_t length, uint32_t rank) const {
     if (rank == ranks_) return length;
     const uint64_t lines = length / kLine;
@@ -80,7 +80,7 @@ class ChunkLayout {
   bool exceeds_cache_ = false;
   uint64_t longest_ = 0;
   uint64_t region_head_ = 0;  // bytes that precede a block
-  uint64_t chunk_bytes_ = 0;  // maximum chunk of a block, or of the buffer
+  uint64_t chunk_bytes_ = 0;  // longest chunk of a block, or of the buffer
   uint64_t shift_ = 0;
 };
 

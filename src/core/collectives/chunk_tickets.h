@@ -7,13 +7,13 @@
 // to its own slot with a second ticket, and reads the other shares from the other slots.
 //
 // A rank writes chunk g only after it has finished chunk g - n, for which it has seen all tickets.
-// So all others have finished chunk g - 2 n, and no rank still reads the data that is overwritten.
-// No locks are used: if a rank dies, the only consequence is a missing ticket.
+// Therefore all others have finished chunk g - 2 n, and no rank still reads the data that is
+// overwritten. No locks are used: if a rank dies, the only consequence is a missing ticket.
 //
 // If a rank asks for long chunks with its first ticket, all ranks skip n chunks once they have seen
-// all first tickets. No rank has published more of these chunks or read data from them, and all
-// have finished the previous operation. The chunks that follow are stored elsewhere but have their
-// tickets here, under the same rule with a smaller n.
+// all first tickets. No rank has published chunks of the operation beyond these n, or read data
+// from them, and all have finished the previous operation. The chunks that follow are stored
+// elsewhere but have their tickets here, under the same rule with a smaller n.
 #pragma once
 
 #include <atomic>
@@ -71,7 +71,7 @@ class ChunkTickets {
     return (slot(rank, chunk).input_ticket.load(std::memory_order_acquire) &
             ~(kStreamedBit | kLongBit)) == ticket(chunk);
   }
-  // Whether |rank|, whose first chunk is ready, asks for long chunks.
+  // Returns whether |rank|, whose first chunk is ready, asks for long chunks.
   bool asks_for_long(uint32_t rank) const {
     return (slot(rank, 0).input_ticket.load(std::memory_order_relaxed) & kLongBit) != 0;
   }
@@ -84,9 +84,9 @@ class ChunkTickets {
     return (ticket & kStreamedBit) != 0 ? WriteWay::kStreamed : WriteWay::kCached;
   }
 
-  // Whether the tickets of all ranks have arrived. A caller queries the chunks in order, and
-  // repeats each query until it returns true. |accept(rank)| is called once for each input. If it
-  // returns false, the search ends.
+  // Returns whether the tickets of all ranks have arrived. A caller queries the chunks in order,
+  // and repeats each query until it returns true. Calls accept(rank) once for each input, and
+  // returns false if accept() does.
   template <typename Accept>
   bool all_inputs(uint64_t chunk, Accept&& accept) HETCOMM_UNDER_BATON {
     for (; inputs_seen_ < ranks_; ++inputs_seen_) {

@@ -125,8 +125,8 @@ void Collective::on_slice(const Status& status) {
   note_ready();
 }
 
-// Whether the data is multiplied before it is sent. A reduction that rounds multiplies during the
-// sum instead.
+// Returns whether the data is multiplied before it is sent. A reduction that rounds multiplies
+// during the sum instead.
 bool Collective::scales() const {
   return task_.call().reduction == HETCOMM_REDUCE_PREMUL_SUM && !task_.problem().rounds;
 }
@@ -204,8 +204,8 @@ void Collective::try_to_end() {
 // Fails the operations of the communicator on all ranks, since other ranks may wait for this one.
 void Collective::withdraw(Code code, const std::string& text) { owner_->fail(code, text); }
 
-// Whether the operation fails without |rank|. The data of a rank that has left may already have
-// arrived.
+// Returns whether the operation fails without |rank|. The data of a rank that has left may already
+// have arrived.
 bool Collective::fails_without(int rank, bool has_left) const {
   const JobMember& communicator = owner_->communicator();
   if (has_left || !communicator.contains(rank)) return false;

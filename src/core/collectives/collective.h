@@ -55,8 +55,8 @@ class Collective final : public CompositeOperation,
   const void* order() const override HETCOMM_UNDER_BATON { return owner_; }
   void lined_up() override HETCOMM_UNDER_BATON {}
   Status begin(Operation& operation) override HETCOMM_UNDER_BATON;
-  // Makes |operation| represent this fresh object, whose memories its pieces then hold.
-  // [any-thread]
+  // Makes |operation| represent this fresh object. The operation's pieces then hold the object's
+  // memories. [any-thread]
   void attach(Operation& operation);
   Task& task() HETCOMM_UNDER_BATON { return task_; }
   const std::vector<int32_t>& list() const HETCOMM_UNDER_BATON { return task_.list(); }
@@ -69,7 +69,7 @@ class Collective final : public CompositeOperation,
   // Returns the ranks of the communicator that this operation waits for, without duplicates, in
   // ascending order.
   std::vector<int> missing() const HETCOMM_UNDER_BATON;
-  // Whether the data is moving. In the arena: whether the operation's turn has come.
+  // Returns whether the data is moving. In the arena, the operation's turn has then come.
   bool moving() const HETCOMM_UNDER_BATON { return state_ == State::kMoving; }
 
   // The team calls join() when the operation arrives, and start() in its turn. start() does nothing
@@ -84,7 +84,8 @@ class Collective final : public CompositeOperation,
   void moved() HETCOMM_UNDER_BATON {
     if (state_ == State::kMoving) store();
   }
-  // Fails because another rank has sent |sent| bytes instead of the |expected| ones.
+  // Fails because rank |shown_rank| of the communicator has sent |sent| bytes instead of
+  // |expected|.
   void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected) HETCOMM_UNDER_BATON;
   // Ends the operation. It completes only when nothing accesses its memory any longer.
   void fail(Code code, const std::string& text) HETCOMM_UNDER_BATON;

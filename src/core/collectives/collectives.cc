@@ -44,7 +44,7 @@ void Collectives::recycle(std::unique_ptr<Collective> collective) {
   try {
     spare_.push_back(std::move(collective));
   } catch (const std::bad_alloc&) {
-    // Deletes the object instead of keeping it for reuse.
+    // The object is deleted instead of being kept for reuse.
   }
 }
 
@@ -81,7 +81,7 @@ void Collectives::refuse(std::string_view why) {
 Status Collectives::start(Operation& operation) {
   const Channel& channel = communicator_.channel();
   auto& composite = static_cast<Collective&>(*operation.composite);
-  // Earlier notes are passed to a new team, and may end all operations.
+  // team_of() passes earlier notes to a new team, which may end all operations.
   Team* team = team_of(composite.list());
   if (!channel.collectives_failed.ok()) {
     note_told();

@@ -1,6 +1,6 @@
 // Collectives: the collective operations of one communicator, by team.
 //
-// Under the baton.
+// Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -55,12 +55,12 @@ class Collectives {
   Job& job() { return job_; }
   // Records that the caller has seen an operation fail.
   void note_told() HETCOMM_UNDER_BATON { told_ = true; }
-  // Whether the arguments of the ranks are compared.
+  // Returns whether the arguments of the ranks are compared.
   bool checks() const HETCOMM_UNDER_BATON { return checks_; }
   bool has_failed() const HETCOMM_UNDER_BATON {
     return !communicator_.channel().collectives_failed.ok();
   }
-  // Whether the ranks of a host may use shared memory.
+  // Returns whether the ranks of a host may use shared memory.
   bool may_share() const HETCOMM_UNDER_BATON { return may_share_; }
 
  private:

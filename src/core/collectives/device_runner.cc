@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMinCopyBytes = 256u << 10;
 constexpr uint64_t kMinMovedBytes = 12u << 20;
 
-// Whether other ranks read the data that this rank sends.
+// Returns whether other ranks read the data that this rank sends.
 bool others_read_inputs(const Problem& problem) {
   const bool at_root = problem.rank == problem.root;
   switch (problem.kind) {
@@ -43,13 +43,14 @@ DeviceRunner::DeviceRunner(const SharedArena& arena, uint32_t index, ChunkTicket
       layout_(arena.ranks(), index),
       inputs_(arena.ranks()) {
   static_assert(kWindow <= SlotCopies::kAtOnce);
-  static_assert(SharedArena::kLongSlots <= SharedArena::kFewestSlots);  // which hold the tickets
+  // The ticket of each long slot is in an ordinary slot.
+  static_assert(SharedArena::kLongSlots <= SharedArena::kFewestSlots);
 }
 
 bool DeviceRunner::carries(const Task& task) const {
   const Problem& problem = task.problem();
-  // In a scan, ranks read each input after others have summed. Factors are applied on the host
-  // before the operation.
+  // In a scan, ranks may still read a rank's input after that rank has formed its sum in the same
+  // place. Factors are applied on the host before the operation.
   if (problem.kind == Kind::kBarrier || problem.kind == Kind::kScan ||
       !blocks_are_known(problem.kind) || task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) {
     return false;
@@ -70,7 +71,8 @@ void DeviceRunner::start(Task& task, TaskCopies& copies) {
   sums_ = reduces(problem.kind);
   const uint32_t sent = sends_blocks(problem.kind) ? index_ : 0;
   const uint32_t received = receives_blocks(problem.kind) ? index_ : 0;
-  // With stand-in memory for the result, the block must be in it, since all of it is stored.
+  // If the result has a stand-in, this rank's block must be copied into it, since the whole
+  // stand-in is stored.
   own_block_stays_ = !task.receive().is_staged() &&
                      is_same_place(task.send().place(sent), task.receive().place(received));
   chunks_ = layout_.chunks_for(layout_.longest());
@@ -188,8 +190,8 @@ void DeviceRunner::show_inputs(uint64_t chunk) {
   }
 }
 
-// Forms this rank's part of the sum in the place of its input, which no other rank reads before
-// that.
+// Forms this rank's part of the sum, in place of this rank's input to it. No other rank reads that
+// input.
 void DeviceRunner::sum(uint64_t chunk) {
   const Problem& problem = task_->problem();
   uint64_t at = 0;

@@ -1,16 +1,16 @@
 // Carries out an operation in the arena where some rank's devices copy directly into and out of the
 // slots, so that their memory needs no stand-in.
 //
-// Device copies pay off from about 100 KiB, so chunks are long and have their own slots. Everything
-// that a rank sends goes through its slot, including its own block. A rank fills a slot, publishes
-// the ticket, and forms its part of a sum in its own slot once all inputs have arrived. Then it
-// drains the slots that have its result. Ranks without such devices do the same on the CPU. Filling
-// and draining run concurrently, chunk by chunk.
+// Only long device copies pay off (kMinCopyBytes in device_runner.cc), so chunks are long and have
+// their own slots. Everything that a rank sends goes through its slot, including its own block. A
+// rank fills a slot, publishes the ticket, and forms its part of a sum in its own slot once all
+// inputs have arrived. Then it drains the slots that have its result. Ranks without such devices do
+// the same on the CPU. Filling and draining run concurrently, chunk by chunk.
 //
-// Lines in the cache of one core are slow to read for a core that shares no cache with it. So a
-// rank can also fill private memory, and write the data for other ranks past the caches. The
-// machine does not report which is faster, so whole operations are measured both ways
-// (way_trials.h). Under the baton.
+// Lines in the cache of one core are slow to read for a core that shares no cache with it.
+// Therefore a rank can also fill private memory, and write the data for other ranks past the
+// caches. The machine does not report which is faster, so whole operations are measured both ways
+// (way_trials.h). Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -36,18 +36,18 @@ class DeviceRunner {
   DeviceRunner(const DeviceRunner&) = delete;
   DeviceRunner& operator=(const DeviceRunner&) = delete;
 
-  // Whether the runner can carry out |task|. All ranks get the same answer.
+  // Returns whether the runner can carry out |task|. All ranks get the same answer.
   bool carries(const Task& task) const HETCOMM_UNDER_BATON;
 
   // Starts an operation, which uses the next tickets. |task| and |copies| remain valid until the
   // operation is over or dropped.
   void start(Task& task, TaskCopies& copies) HETCOMM_UNDER_BATON;
-  // Advances by one chunk. False: no chunk is ready.
+  // Advances by one chunk. Returns false if no chunk is ready.
   bool step() HETCOMM_UNDER_BATON;
   bool over() const HETCOMM_UNDER_BATON { return consumed_ == chunks_; }
   // Ends the completed operation, and returns the number of its chunks.
   uint64_t finish() HETCOMM_UNDER_BATON;
-  // Whether the ticket of |rank| is missing.
+  // Returns whether the ticket of |rank| is missing.
   bool misses(uint32_t rank) const HETCOMM_UNDER_BATON;
 
  private:
@@ -67,8 +67,8 @@ class DeviceRunner {
   std::byte* bytes_of(uint32_t rank, uint64_t chunk) const HETCOMM_UNDER_BATON {
     return arena_.long_slot(rank, static_cast<uint32_t>(chunk % SharedArena::kLongSlots));
   }
-  // Copies the data of |side| in |chunk| of |block|, which has |bytes| bytes, or adds copies of it
-  // to the rows.
+  // Copies the part of |side|'s |block| that is in |chunk| to offset |at| of own_bytes(). A part on
+  // a device is added to the rows that devices copy. |block| has |bytes| bytes.
   void fill_block(const Side& side, uint32_t block, uint64_t bytes, uint64_t chunk,
                   uint64_t at) HETCOMM_UNDER_BATON;
   void drain_block(uint32_t block, uint64_t bytes, uint64_t chunk, uint32_t writer,
@@ -89,7 +89,7 @@ class DeviceRunner {
   Task* task_ = nullptr;
   TaskCopies* copies_ = nullptr;
   WayTrials ways_;
-  std::byte* memory_ = nullptr;  // where chunks are filled; null: in the slots
+  std::byte* memory_ = nullptr;  // private memory where chunks are filled; null: in the slots
   uint64_t started_ns_ = 0;
   bool sums_ = false;
   bool own_block_stays_ = false;  // in place: this rank's block is already where it belongs

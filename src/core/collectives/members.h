@@ -12,7 +12,7 @@ namespace hetcomm::collectives {
 struct Members {
   uint32_t count;
   uint32_t me;                        // this rank's number
-  std::span<const uint32_t> ranks{};  // by number; empty: a rank is its number
+  std::span<const uint32_t> ranks{};  // by number; empty: numbers and ranks are equal
 
   uint32_t rank_of(uint32_t number) const { return ranks.empty() ? number : ranks[number]; }
   // Returns the rank that is |distance| places after this one, modulo the number of members.

@@ -9,8 +9,8 @@ namespace {
 
 // --- barrier ----------------------------------------------------------------
 
-// Signals in rounds: in round k each member tells the member 2^k after it that the 2^k before have
-// entered.
+// Signals in rounds. In round k each member sends a signal to the member 2^k after it. The receiver
+// then knows that the 2^(k+1) - 1 members before it have entered the barrier.
 void disseminate(const Members& among, StepBuilder& steps) {
   const Range nothing;
   for (uint32_t distance = 1; distance < among.count; distance *= 2) {
@@ -102,7 +102,7 @@ void allgather_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- alltoall ---------------------------------------------------------------
 
-// Exchanges blocks. |at_once|: with all ranks in one round, else with one rank per round.
+// Exchanges blocks. |at_once|: with all ranks in one round, otherwise with one rank per round.
 void alltoall_direct(const SegmentBuffers& buffers, bool at_once, StepBuilder& steps) {
   const uint32_t rank = buffers.problem().rank;
   const Members all = all_ranks(buffers.problem());
@@ -136,7 +136,8 @@ void receive_of_clusters(const SegmentBuffers& buffers, const TwoLevels& levels,
   }
 }
 
-// Sends the cluster's data for a rank of another cluster from one rank, in one message.
+// Collects the cluster's data for a rank of another cluster at one rank of this cluster, which
+// sends it in one message.
 void alltoall_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -201,7 +202,7 @@ void gather_linear(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.copy(buffers.received(problem.rank), buffers.sent(0));
 }
 
-// Gathers the blocks of another cluster in one message.
+// Gathers the blocks of each other cluster in one message from its leader.
 void gather_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -242,7 +243,7 @@ void scatter_linear(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.copy(buffers.received(0), buffers.sent(problem.rank));
 }
 
-// Sends the blocks for another cluster in one message.
+// Sends the blocks for each other cluster in one message to its leader.
 void scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -283,8 +284,8 @@ void scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 }  // namespace
 
-// Sends over a tree based on the distance from the root: clearing the lowest set bit gives the
-// parent.
+// Sends over a tree. A member's parent is found by clearing the lowest set bit of the member's
+// distance from the root.
 void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepBuilder& steps) {
   const uint32_t distance = among.distance_from(root);
   uint32_t bit = 1;

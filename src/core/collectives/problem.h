@@ -45,18 +45,19 @@ const char* name_of(Kind kind);
 const char* name_of(Algorithm algorithm);
 // Returns the algorithms for |kind|; at least one.
 std::span<const Algorithm> algorithms_of(Kind kind);
-// Finds the algorithm for |kind| by name. If false, |*known| lists the existing ones,
-// comma-separated.
+// Finds the algorithm for |kind| by name. Returns false if there is none: then |*known| lists the
+// existing ones, comma-separated.
 bool find_algorithm(Kind kind, std::string_view name, Algorithm* algorithm, std::string* known);
-// Whether the elements are combined.
+// Returns whether the elements of different ranks are combined.
 bool reduces(Kind kind);
 bool has_root(Kind kind);
-// Whether the side has a block for each rank, in one buffer or in a buffer for each.
+// Return whether the side that is sent, or received, has a block for each rank. The blocks are in
+// one buffer, or each in its own.
 bool sends_blocks(Kind kind);
 bool receives_blocks(Kind kind);
-// Whether every rank knows the lengths of all blocks.
+// Returns whether every rank knows the lengths of all blocks.
 bool blocks_are_known(Kind kind);
-// Whether there is a buffer for each rank.
+// Return whether the side that is sent, or received, has a separate buffer for each rank.
 bool sends_many(Kind kind);
 bool receives_many(Kind kind);
 
@@ -65,8 +66,8 @@ struct Problem {
   Algorithm algorithm = Algorithm::kChosen;
   bool exclusive = false;
   bool monitored = false;
-  // Whether a step of the reduction rounds. If so, inputs are combined in the order of ranks, and
-  // the result is rounded once. A sum that a rank passes on has elements of |wide_bytes|.
+  // True if a step of the reduction would round. Inputs are then combined in the order of ranks,
+  // and the result is rounded once. A sum that a rank passes on has elements of |wide_bytes|.
   bool rounds = false;
   uint32_t ranks = 1;
   uint32_t rank = 0;

@@ -17,7 +17,8 @@ namespace {
 // Up to this total length, one rank holds the inputs of all ranks.
 constexpr uint64_t kMaxGatheredBytes = kSegmentBytes;
 
-// Whether collecting all inputs of |length| bytes at one rank is better than distributing shares.
+// Returns whether collecting all inputs of |length| bytes at one rank is better than distributing
+// shares.
 bool gathers(const Problem& problem, uint64_t length) {
   if (length * problem.ranks > kMaxGatheredBytes) return false;
   switch (problem.algorithm) {
@@ -35,7 +36,7 @@ bool gathers(const Problem& problem, uint64_t length) {
   }
 }
 
-// Whether sums are passed from cluster to cluster.
+// Returns whether sums are passed from cluster to cluster.
 bool chains(const Problem& problem) {
   return problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous;
 }
@@ -93,8 +94,8 @@ std::vector<Range> collect(const Members& among, uint32_t root, const Range& own
 
 // --- allreduce --------------------------------------------------------------
 
-// Exchanges inputs in pairs like a doubling allreduce, but exchanges rows of inputs, by rank,
-// instead of sums.
+// Exchanges data in pairs like allreduce_doubling(). But instead of sums, each pair exchanges all
+// inputs that it has so far, in the order of ranks.
 void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);

@@ -1,8 +1,8 @@
 // Steps of reductions whose steps would round: every input arrives unchanged at the rank that
 // combines it in the order of ranks and rounds the result.
 //
-// A sum that other ranks continue is not rounded yet. It travels wide: from cluster to cluster
-// where clusters are contiguous, and in long scans from rank to rank.
+// A sum that other ranks continue is not rounded yet. It travels with wide elements: from cluster
+// to cluster where clusters are contiguous, and from rank to rank in long scans.
 #pragma once
 
 #include "src/core/collectives/segment_buffers.h"

@@ -93,7 +93,7 @@ void Runner::advance(Segment& segment, size_t slot) {
     if (!segment.posted) {
       post_round(segment, slot);
       if (segment.pending > 0) return;
-      continue;  // stops if one of them has failed
+      continue;  // the loop ends if a message has failed
     }
     if (!run_locals(segment, slot)) return;
     segment.next = segment.local = end_of_round(segment);
@@ -135,7 +135,7 @@ void Runner::post_round(Segment& segment, size_t slot) {
   --segment.pending;
 }
 
-// Runs the remaining local steps of the round. False: one of them is still in progress.
+// Runs the remaining local steps of the round. Returns false if one of them is still in progress.
 bool Runner::run_locals(Segment& segment, size_t slot) {
   const size_t end = end_of_round(segment);
   while (segment.local < end) {
@@ -153,7 +153,7 @@ void Runner::end_local(size_t slot) {
   client_->runner_ready();
 }
 
-// Runs |step|. False: the step is still in progress.
+// Runs |step|. Returns false if the step is still in progress.
 bool Runner::run_step(const Segment& segment, size_t slot, const Step& step) {
   if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) return true;
   const SegmentAddresses addresses(*this, segment);

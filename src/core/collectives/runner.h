@@ -2,7 +2,7 @@
 //
 // The client makes the steps of each segment and runs the local steps. The runner sends and
 // receives, keeps rounds in order and has up to kSegmentsAtOnce segments in progress. Objects are
-// reused, so that a transfer allocates nothing once enough objects exist. Under the baton.
+// reused, so that a transfer allocates nothing once enough objects exist. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -29,19 +29,20 @@ class RunnerClient {
  public:
   // Overwrites |steps| with the steps of |segment|. May throw std::bad_alloc.
   virtual void make_steps(uint64_t segment, Steps* steps) HETCOMM_UNDER_BATON = 0;
-  // Whether |segment| may begin because its data has arrived. If not, runner_ready() is called when
-  // it has.
+  // Returns whether |segment| may begin because its data has arrived. If not, the client calls
+  // Runner::advance() once it has arrived.
   virtual bool may_begin(uint64_t segment) HETCOMM_UNDER_BATON = 0;
   // Returns |bytes| of scratch memory for the steps in segment slot |slot|, until give_scratch() or
-  // the end of the transfer. Null: there is none.
+  // the end of the transfer. Returns null if out of memory.
   virtual std::byte* take_scratch(size_t slot, uint64_t bytes) HETCOMM_UNDER_BATON = 0;
   virtual void give_scratch(size_t slot) HETCOMM_UNDER_BATON = 0;
   // Returns the job rank of a step's |peer|.
   virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
-  // Returns the address of a range of the user's buffers, which is not empty.
+  // Returns the address of |range|, which is in the user's buffers and not empty.
   virtual std::byte* user_address(const Range& range) const HETCOMM_UNDER_BATON = 0;
-  // Runs a step that combines or reduces, in segment slot |slot|. False: the step is still in
-  // progress, and Runner::end_local() follows. May throw std::bad_alloc.
+  // Runs a step that combines or reduces, in segment slot |slot|. Returns false if the step is
+  // still in progress. The client then calls Runner::end_local() at its end. May throw
+  // std::bad_alloc.
   virtual bool run_local(size_t slot, const Steps& steps, const Step& step,
                          const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // Called when all steps of a segment are done.
@@ -65,8 +66,8 @@ class Runner final : public EndHandler {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Begins a transfer of |segments| segments; advance() follows. The low byte of |tag| is zero. No
-  // work of an earlier transfer is in progress. May throw std::bad_alloc.
+  // Begins a transfer of |segments| segments. The client then calls advance(). The low byte of
+  // |tag| is zero. No work of an earlier transfer is in progress. May throw std::bad_alloc.
   void start(MessagingCommunicator& communicator, RunnerClient& client, uint64_t segments,
              uint64_t tag) HETCOMM_UNDER_BATON;
   // Does all work that is ready. If it throws std::bad_alloc, the client stops the runner.
@@ -74,14 +75,14 @@ class Runner final : public EndHandler {
   // Records that the pending local step of segment slot |slot| is over, and tells the client that
   // the runner is ready.
   void end_local(size_t slot) HETCOMM_UNDER_BATON;
-  // Whether all segments are done.
+  // Returns whether all segments are done.
   bool done() const HETCOMM_UNDER_BATON { return running_ && segments_done_ == segments_; }
   // Returns the oldest segment that is not done.
   uint64_t oldest_segment() const HETCOMM_UNDER_BATON;
   // Begins no further work and cancels the messages in flight; quiet() becomes true later.
   // Allocates no memory.
   void stop() HETCOMM_UNDER_BATON;
-  // Whether no message is in flight and no local step is in progress.
+  // Returns whether no message is in flight and no local step is in progress.
   bool quiet() const HETCOMM_UNDER_BATON { return messages_.empty() && locals_ == 0; }
   // Returns the job ranks whose messages this rank waits for, possibly with duplicates.
   std::vector<int> awaited() const HETCOMM_UNDER_BATON;

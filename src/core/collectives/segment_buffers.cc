@@ -8,19 +8,19 @@ namespace {
 
 // Minimum bytes of a share, which determines the length of a segment.
 constexpr uint64_t kMinShareBytes = 64u << 10;
-// A ring's segment may be up to twice as long so that shares have this length: each share adds a
-// few short messages.
+// A ring's segment may be up to 2 * kSegmentBytes long so that its shares reach this length. Each
+// share adds a few short messages, whatever its length.
 constexpr uint64_t kGoodShareBytes = 512u << 10;
 // Minimum bytes of a packed block in a segment, which has memory for several times the blocks of
 // all ranks.
 constexpr uint64_t kMinPackedBytes = 4u << 10;
 
-// Segments of data that is only moved allow device copies to run concurrently. All ranks use the
-// same segments, even those with host memory. The few concurrent segments cover a whole short
-// block, and with this length they can fill a wire with a long delay.
+// Maximum bytes of each block in a segment of data that is only moved. Such data is cut so that
+// device copies overlap with messages. Ranks with host memory use the same segments. The segments
+// in progress cover a whole short block. At this length they fill even a wire with a long delay.
 constexpr uint64_t kMaxMovedBytes = 4 * kSegmentBytes;
 
-// Whether the two-level algorithm combines blocks of several ranks in one message.
+// Returns whether the two-level algorithm combines blocks of several ranks in one message.
 bool packs_blocks(Kind kind) {
   return kind == Kind::kAlltoall || kind == Kind::kGather || kind == Kind::kScatter;
 }

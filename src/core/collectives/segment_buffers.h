@@ -28,8 +28,7 @@ class SegmentBuffers {
     return slice(BufferKind::kReceive, block, problem_.receive_block(block));
   }
   std::vector<Range> received_blocks() const;
-  // Returns share |index| of |range|, a reduction's range cut into |count| shares of whole
-  // elements.
+  // Cuts |range| of a reduction into |count| shares of whole elements, and returns share |index|.
   Range share(const Range& range, uint32_t index, uint32_t count) const;
 
  private:

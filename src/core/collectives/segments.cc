@@ -19,7 +19,7 @@ bool has_result(const Problem& problem) {
   return problem.kind != Kind::kScan || !problem.exclusive || problem.rank != 0;
 }
 
-// Puts the result of a single rank in place.
+// Adds the steps by which a rank makes the result from its own input alone.
 void copy_own(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   if (problem.kind == Kind::kBroadcast || (problem.kind == Kind::kScan && problem.exclusive)) {

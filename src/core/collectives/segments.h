@@ -1,5 +1,5 @@
-// Makes the steps of collective operations: what one rank does. Pure: the same problem gives
-// matching steps on every rank.
+// Makes the steps of collective operations: what one rank does. The functions are pure: the same
+// problem gives matching steps on every rank.
 //
 // Large data is cut into segments. Each is a slice with its own steps. Several are in progress at
 // once: one segment reduces while another moves.

@@ -68,7 +68,7 @@ class SharedArena {
   uint32_t ranks() const { return ranks_; }
   uint64_t size() const { return size_for(ranks_); }
   const std::byte* base() const { return base_; }
-  // Returns the words with a bit for each rank.
+  // Returns the words with a bit for each rank, set while the rank sleeps.
   std::atomic<uint64_t>* sleepers() const;
   // Returns the costs of all ranks, by rank.
   ReadCosts* read_costs() const;

@@ -23,32 +23,34 @@ class Side {
   Code fill(const hetcomm_buffer_t* buffers, size_t count, bool blocks, std::string* text);
   void reset() HETCOMM_UNDER_BATON;
 
-  // Returns the total bytes, or the bytes of each buffer if there is a buffer for each rank.
+  // Return the total bytes, and the bytes of each buffer if there is a buffer for each rank.
   uint64_t length() const { return length_; }
   const std::vector<uint64_t>& lengths() const { return lengths_; }
   // Returns the bytes of the block if there is a buffer for each rank, else the total bytes.
   uint64_t length_of(uint32_t block) const { return many_.empty() ? length_ : lengths_[block]; }
   // Sets the distance in bytes from one block to the next in a buffer that holds all blocks.
   void set_stride(uint64_t bytes) { stride_ = bytes; }
-  // Whether every block is a whole number of elements.
+  // Returns whether every block is a whole number of elements.
   bool is_multiple_of(uint64_t element_bytes) const;
-  // Whether this side is staged because the CPU cannot access some of its memory.
+  // Returns whether this side is staged because the CPU cannot access some of its memory.
   bool is_staged() const { return on_device_ && length_ > 0 && !is_direct_; }
-  // Does without stand-in memory if the devices can copy directly from and to any memory.
+  // Makes the side direct, without a stand-in, if its devices copy memory of other processes at
+  // full speed.
   void go_direct(Staging& staging) HETCOMM_UNDER_BATON;
   bool is_direct() const { return is_direct_; }
 
   // Appends the memory ranges of this side's buffers.
   void append_pieces(std::vector<BufferPiece>* pieces) const;
-  // Takes host memory as a stand-in for the buffers. False if there is none.
+  // Takes host memory as a stand-in for the buffers. Returns false if out of memory.
   bool make_room(Staging& staging) HETCOMM_UNDER_BATON;
-  // Whether |other| is the same buffer, as in an in-place operation.
+  // Returns whether |other| is the same buffer, as in an in-place operation.
   bool is_buffer_of(const Side& other) const {
     return many_.empty() && other.many_.empty() && one_ == other.one_;
   }
   // Uses the memory at |host|, which outlives this side, as the stand-in for this side as well.
   void share_room(std::byte* host) { host_ = host; }
-  // Whether one memory could stand in for both sides, at full speed for the devices of both.
+  // Returns whether one memory could stand in for both sides, at full speed for the devices of
+  // both.
   bool is_near(const Side& other) const;
   // Return the bytes of the longest block, and the number of blocks.
   uint64_t longest_block() const;
@@ -64,8 +66,8 @@ class Side {
   // devices must make; there is room for them.
   void append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
                    StreamDirection direction, std::vector<StagedRows>* rows) const;
-  // Replaces the data to send by a copy whose elements are multiplied by |factor|. False if out of
-  // memory.
+  // Replaces the data to send by a copy whose elements are multiplied by |factor|. Returns false if
+  // out of memory.
   bool scale(Staging& staging, reduce::Type type, uint64_t element_bytes,
              double factor) HETCOMM_UNDER_BATON;
 

@@ -62,7 +62,7 @@ void SideCopies::start_slices() {
 }
 
 void SideCopies::start_slice(Slice& slice) {
-  rows_.clear();  // |rows_| has room
+  rows_.clear();  // start() has reserved room
   side_->append_rows(slice.number * slice_bytes_, slice_bytes_, direction_, &rows_);
   slice.busy = true;
   slice.copied = false;

@@ -3,7 +3,7 @@
 // rest has arrived.
 //
 // A slice has the same number of bytes of every block. Progress is an offset that is the same in
-// all blocks. Under the baton.
+// all blocks. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class SideCopiesClient {
   // Called when a slice was copied, or failed. After a failure no further slice starts, but those
   // in progress finish.
   virtual void on_slice(const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Describes the operation of the copies, for people.
+  // Returns a readable description of the operation that needs the copies.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:

@@ -1,5 +1,5 @@
 // Copies between the devices of an operation and the long slots of an arena, for several chunks at
-// once in each direction. Under the baton.
+// once in each direction. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -59,7 +59,7 @@ class SlotCopies {
     staging_ = nullptr;
     client_ = nullptr;
   }
-  // Whether the copies of |chunk|, the last chunk in its place, have ended.
+  // Returns whether the copies of |chunk| have ended. No later chunk with the same job has begun.
   bool ended(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
     return !job_of(direction, chunk).busy;
   }

@@ -14,7 +14,7 @@ int32_t operator_of(const Task& task) {
   return reduction == HETCOMM_REDUCE_AVERAGE ? int32_t{HETCOMM_REDUCE_SUM} : reduction;
 }
 
-// Whether |range| is in the caller's host memory.
+// Returns whether |range| is in the caller's host memory.
 bool is_callers(const Task& task, const Range& range) HETCOMM_UNDER_BATON {
   return (range.buffer == BufferKind::kSend && !task.send().is_staged()) ||
          (range.buffer == BufferKind::kReceive && !task.receive().is_staged());
@@ -38,7 +38,7 @@ void StepSums::Slot::on_copied(const Status& status) {
   client->on_step(number, status);
 }
 
-// Sets the operands and the sum of |slot|. False: no device can do the step.
+// Sets the operands and the sum of |slot|. Returns false if no device can do the step.
 bool StepSums::describe(const Task& task, const Steps& steps, const Step& step,
                         const Addresses& addresses, Slot& slot) {
   const Problem& problem = task.problem();

@@ -1,5 +1,5 @@
-// Runs the steps that combine or reduce on the host, or on the device whose memory the operation
-// sends if that is faster. Under the baton.
+// Runs the steps that combine or reduce data. They run on the host, or on the device whose memory
+// the operation sends if that is faster. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ class StepSumsClient {
  public:
   // Called when the device has finished the step of segment slot |slot|.
   virtual void on_step(size_t slot, const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Describes the operation of the step, for people.
+  // Returns a readable description of the operation that has the step.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -34,8 +34,8 @@ class StepSums {
   StepSums(const StepSums&) = delete;
   StepSums& operator=(const StepSums&) = delete;
 
-  // Runs |step| of segment slot |slot|. False: a device runs it, and |client| is notified when it
-  // ends. If it throws std::bad_alloc, the step has not begun.
+  // Runs |step| of segment slot |slot|. Returns false if a device runs it. |client| is then
+  // notified when it ends. If it throws std::bad_alloc, the step has not begun.
   bool run(size_t slot, const Task& task, const Steps& steps, const Step& step,
            const Addresses& addresses, DeviceSums& sums,
            StepSumsClient& client) HETCOMM_UNDER_BATON;

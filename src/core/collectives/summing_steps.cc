@@ -224,9 +224,9 @@ void reduce_scatter_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- scan -------------------------------------------------------------------
 
-// Scans in rounds: after the round of distance d a member has the sum of up to 2d members up to
-// itself. |*exclusive|, unless null, excludes the member's own elements and is not written for the
-// first member.
+// Scans in rounds. After the round of distance d, a member has the sum of itself and up to 2d - 1
+// members before it. |exclusive|, unless null, receives the sum without the member's own elements.
+// It is not written for the first member.
 void scan_doubling(const Members& among, const Range& own, const Range& inclusive,
                    const Range* exclusive, StepBuilder& steps) {
   const Range other = steps.scratch(own.length);

@@ -43,7 +43,7 @@ class Task {
   const std::vector<int32_t>& list() const { return list_; }
   const Problem& problem() const { return problem_; }
   const Call& call() const { return call_; }
-  // Whether a monitored barrier reports all missing ranks.
+  // Returns whether a monitored barrier reports all missing ranks.
   bool waits_for_all() const { return wait_all_; }
   reduce::Type type() const { return static_cast<reduce::Type>(call_.datatype); }
   // Returns how the inputs of all ranks become the result.
@@ -64,7 +64,7 @@ class Task {
   Side& receive() { return receive_; }
   const Side& send() const { return send_; }
   const Side& receive() const { return receive_; }
-  // Whether devices copy directly from or to a side.
+  // Returns whether devices copy directly from or to a side.
   bool is_direct() const { return send_.is_direct() || receive_.is_direct(); }
   std::byte* send_address(uint32_t block) const { return send_.address(block); }
   // Returns the location of a block to send on a device; the memory is null if it is not on a

@@ -1,6 +1,6 @@
 // The copies that a collective operation needs in addition to its transfers if its buffers are on
 // devices. Inputs are copied to the host and results to the devices, both while the rest moves.
-// Under the baton.
+// Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class TaskCopies {
     if (stores_) store_.allow_to(offset);
   }
   bool stores() const HETCOMM_UNDER_BATON { return stores_; }
-  // Whether all results are in their final places.
+  // Returns whether all results are in their final places.
   bool stored() const HETCOMM_UNDER_BATON { return !stores_ || store_.copied_to() == kAll; }
   // Returns the copies between direct sides and the slots of an arena. After start() only.
   SlotCopies& slots() HETCOMM_UNDER_BATON { return slots_; }

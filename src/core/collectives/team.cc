@@ -81,12 +81,13 @@ void Team::set_busy(bool busy) {
 
 // --- the arena --------------------------------------------------------------
 
-// All ranks have the same information about each other, so all make the same choice.
+// Chooses between messages and the arena. All ranks have the same information about each other, so
+// all make the same choice.
 void Team::choose_way(const Call& next) {
   const Job& job = owner_.job();
   if (sequence_ == 0) placement_ = job.peers().placement(ranks_);
   if (!ArenaRunner::carries(next, size())) return;
-  // Many communicators are used only for barriers and splits.
+  // Many communicators are used only for barriers and splits, which do not need an arena.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
   if (sequence_ == 0 && brief) return;
   const bool together = std::all_of(
@@ -172,7 +173,8 @@ bool Team::advance_arena() {
   return true;
 }
 
-// Fails if a rank whose ticket is missing is lost. Data that a lost rank has published counts.
+// Fails if a rank whose ticket is missing is lost. Data that a lost rank has published is still
+// used.
 void Team::look_for_lost() {
   const Job& job = owner_.job();
   for (const uint32_t index : arena_->missing()) {
@@ -264,8 +266,8 @@ void Team::remember(Collective& collective) {
   }
 }
 
-// Starts operations in order. If ranks are known to differ, none starts until they have found out
-// how.
+// Starts operations in order. If the calls of ranks are known to differ, no operation starts until
+// the ranks have found out how.
 void Team::activate() {
   if (way_ == Way::kAgreeing || !disputes_.empty()) return;
   while (!queue_.empty()) {
@@ -372,9 +374,9 @@ void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
   if (at == ranks_.end()) return;
   const auto peer = static_cast<uint32_t>(at - ranks_.begin());
-  // The low bits identify an operation number if it is near a known one. Either rank may be far
-  // ahead of the other in calls. The messages of one rank have similar numbers, and none is for an
-  // operation that is over here.
+  // The tag has the low 16 bits of the operation number. They identify it if it is near a known
+  // number. Either rank may be far ahead of the other in calls, but the messages of one rank have
+  // similar numbers, and none is for an operation that is over here.
   uint64_t& newest = parts_.newest[peer];
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));

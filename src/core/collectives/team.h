@@ -54,13 +54,14 @@ class Team final : public JobTask {
   static uint64_t mark_of_hash(uint64_t hash);
   static uint64_t mark_of(uint64_t tag);
 
-  // Takes ownership of the operation, unless it throws.
+  // Starts or queues the operation. Takes ownership of it, unless the call throws.
   void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;
-  // Whether devices may copy to and from the arena for |task|.
+  // Returns whether devices may copy to and from the arena for |task|.
   bool arena_serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
     return arena_->serves_devices(task);
   }
-  // Begins the operation in the arena, whose memory is on the host, or arrives there part by part.
+  // Begins the operation that goes through the arena. Its data is in host memory, or arrives there
+  // part by part.
   void begin_in_arena() HETCOMM_UNDER_BATON;
   // Records that an operation is ready to continue.
   void note_ready() HETCOMM_UNDER_BATON { ready_ = true; }
@@ -69,11 +70,11 @@ class Team final : public JobTask {
   // Returns the time at which tick() has work to do; kForever: never.
   uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
-  // Arranges for the ranks whose tickets this rank awaits to wake it. False: there may be work to
-  // do.
+  // Arranges for the ranks whose tickets this rank awaits to wake it. Returns false if there may be
+  // work to do.
   [[nodiscard]] bool prepare_sleep(Sleep sleep) override HETCOMM_UNDER_BATON;
   void finish_sleep() override HETCOMM_UNDER_BATON;
-  // Whether a sleep prepared earlier may continue.
+  // Returns whether a sleep that was prepared earlier may continue.
   bool may_sleep_on() const override HETCOMM_UNDER_BATON;
   // Returns the ranks of the communicator that the operation in the arena waits for.
   std::vector<int> missing_in_arena() const HETCOMM_UNDER_BATON;
@@ -119,7 +120,7 @@ class Team final : public JobTask {
   };
   struct UnexpectedParts {
     std::vector<UnexpectedPart> early;              // arrived before the call was made here
-    std::vector<UnexpectedPart> seen;               // empty between calls
+    std::vector<UnexpectedPart> seen;               // memory for remember(); empty between calls
     std::unordered_map<uint32_t, uint64_t> newest;  // the highest operation number, by rank index
   };
 

@@ -1,8 +1,8 @@
 // Chooses how whole operations are written, based on how long earlier ones took.
 //
-// Operations of similar length share their measurements, with sums kept apart. From time to time an
-// operation uses the slower way, to measure it again. Ranks count identically, so they make these
-// trials together.
+// Operations of similar length share their measurements. Reductions have separate ones. From time
+// to time an operation uses the slower way, to measure it again. Ranks count identically, so they
+// make these trials together.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,8 @@ class WayTrials {
     if (now_->count <= kUnsettled) return;  // the first operations allocate pages
     double& known = cost(way);
     const double sample = static_cast<double>(took_ns) / static_cast<double>(bytes_);
-    // Samples are poor if the rank was suspended during the measurement. Of the first samples the
-    // lowest counts. Later ones count for at most twice the known cost.
+    // Samples are poor if the rank was suspended during the measurement. The lowest of the first
+    // samples counts. Later ones count for at most twice the known cost.
     if (known == 0 || now_->count <= kFirst) {
       known = known == 0 ? sample : std::min(known, sample);
     } else {
@@ -46,7 +46,7 @@ class WayTrials {
  private:
   static constexpr size_t kLengths = 48;
   static constexpr uint32_t kUnsettled = 2;
-  static constexpr uint32_t kFirst = 6;  // number of first operations, which alternate the ways
+  static constexpr uint32_t kFirst = 6;  // number of first operations, which use both ways in turn
   static constexpr uint32_t kTryOther = 32;
   struct Alike {
     uint32_t count = 0;

@@ -42,7 +42,8 @@ void fill_call(const Communicator& communicator, const Arguments& arguments,
   operation.composite = call.release();
 }
 
-// A refusal that takes effect after calls that wait for users' streams.
+// A refusal (refuse_collective()) that takes effect after earlier calls, which wait for users'
+// streams.
 class Refusal final : public CompositeOperation {
  public:
   Refusal(collectives::Collectives& collectives, std::string_view why)
@@ -138,7 +139,8 @@ Status run_collective(Communicator& communicator, const Arguments& arguments) {
         code, text_or_none([&] { return fmt::format("rank {}: {}", communicator.rank(), text); }));
     return Status(code, std::move(text));
   }
-  // The operation ends by its deadline. Its memory may be accessed until it has ended.
+  // This wait needs no deadline: the operation ends by its own, and its memory may be accessed
+  // until then.
   engine.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
   if (operation->outcome.code != Code::kOk) {

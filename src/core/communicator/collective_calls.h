@@ -15,11 +15,11 @@
 
 namespace hetcomm {
 
-// Starts an operation. |*text|: the reason if it was rejected.
+// Starts a collective operation. If the call is rejected, |*text| says why.
 Code post_collective(Communicator& communicator, const collectives::Arguments& arguments,
                      Operation** out, std::string* text);
 // Starts a collective operation of all ranks and waits for its end. The other ranks wait for this
-// rank, so anything that prevents it from taking part ends the operation on them too.
+// rank, so if it cannot take part, the operation ends on them too.
 Status run_collective(Communicator& communicator, const collectives::Arguments& arguments);
 Status barrier(Communicator& communicator, uint64_t timeout_ns);
 // Announces that this rank will not make the next collective call of all ranks, because of |why|.

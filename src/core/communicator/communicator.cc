@@ -47,7 +47,7 @@ Communicator::~Communicator() {
   collectives_.reset();
   job_->members().remove(this);
   job_->members().close_channel(channel());
-  // A request that its owner has not queried yet outlives the communicator.
+  // Requests that nobody has queried yet outlive the communicator, so they must not refer to it.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
     if (state != OperationState::kComplete && state != OperationState::kPrepared) return;
@@ -58,7 +58,7 @@ Communicator::~Communicator() {
 
 namespace {
 
-// Makes a job from |context|'s knowledge of this host, like Job::create().
+// Calls Job::create() with what |context| knows of this host.
 Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
                                       const JobOptions& options,
                                       std::optional<std::vector<topology::PciAddress>>* learned) {
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
   std::vector<topology::PciAddress> hidden;
   if (bootstrap.size() > 1) {
     hidden = context.hidden_devices();
-    // The places determine where the control thread runs.
+    // The places are found first: they determine where the control thread runs.
     Result<const HostPlaces*> found = context.host_places(bootstrap.stays_on_host());
     if (found.ok()) places = found.value();
     nics_failure = found.status();
@@ -105,7 +105,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   std::vector<MemberChannel> members;
   Channel* channel = nullptr;
   {
-    // Another thread may open a channel in a shared job.
+    // The baton is needed because another thread may open a channel in a shared job.
     const Engine::Baton baton(context.engine());
     channel = &job->first_channel();
     job->prepare_for_holds();
@@ -242,7 +242,7 @@ Status Communicator::check_source(int32_t source) {
 void Communicator::flush(uint64_t timeout_ns) {
   {
     const Engine::Baton baton(engine_);
-    job_->events().read_mail();  // reports what other ranks have found
+    job_->events().read_mail();  // handles news from other ranks
     if (job_->members().others_stay(*this)) return;
   }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);

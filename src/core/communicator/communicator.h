@@ -54,16 +54,17 @@ class Communicator final : public JobMember {
   // All functions down to flush() are [any-thread].
   // Looks for an unexpected message. Returns false if there is none.
   bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
-  // Makes a communicator from some ranks of this one over |channel|, of which it takes ownership.
-  // May throw std::bad_alloc.
+  // Makes a communicator from some ranks of this one. The new communicator takes ownership of
+  // |channel|. May throw std::bad_alloc.
   std::unique_ptr<Communicator> make_child(Channel& channel, std::vector<MemberChannel> members);
   void abort(const std::string& reason);
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);
-  // Counts the existing groups: the operations that they have collected refer to this communicator.
+  // Adds |more| to the number of existing groups, whose collected operations refer to this
+  // communicator.
   void count_groups(int32_t more) { groups_.fetch_add(more, std::memory_order_release); }
-  // Count the existing queues and redistributions: their tracks refer to this communicator.
+  // Count the existing queues and redistributions, whose tracks refer to this communicator.
   void add_track_user() { track_users_.fetch_add(1, std::memory_order_relaxed); }
   void drop_track_user() { track_users_.fetch_sub(1, std::memory_order_release); }
   // Returns kBusy, and the reason, while the communicator cannot be destroyed.
@@ -77,7 +78,7 @@ class Communicator final : public JobMember {
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return static_cast<int32_t>(ranks().size()); }
-  // Number of this rank's channel.
+  // Returns the number of this rank's channel.
   uint32_t id() const { return id_; }
   const JobMember* split_from() const override { return parent_; }
   // Returns the ancestor that was made from a bootstrap, not split from a communicator.
@@ -91,7 +92,7 @@ class Communicator final : public JobMember {
   Context& context() { return context_; }
   const JobOptions& options() const { return options_; }
 
-  // Number of the channel of |job_rank|, which is a rank of this communicator.
+  // Returns the number of the channel of |job_rank|, which is a rank of this communicator.
   uint32_t channel_at(int job_rank) const override HETCOMM_UNDER_BATON {
     return members_[static_cast<size_t>(rank_of(job_rank))].channel;
   }
@@ -112,7 +113,8 @@ class Communicator final : public JobMember {
   // Takes ownership of |channel|.
   Communicator(Context& context, std::shared_ptr<Job> job, Channel& channel,
                std::vector<MemberChannel> members, Communicator* parent, JobOptions options);
-  // Returns null if the ranks do not share a job yet.
+  // Creates a communicator over a job that all its ranks share. Returns null if there is no such
+  // job.
   static Result<std::unique_ptr<Communicator>> create_over_known_job(Context& context,
                                                                      Bootstrap& bootstrap,
                                                                      const JobOptions& options);
@@ -123,7 +125,7 @@ class Communicator final : public JobMember {
   Context& context_;
   std::shared_ptr<Job> job_;
   Engine& engine_;
-  const uint32_t id_;  // number of the channel
+  const uint32_t id_;  // number of this rank's channel
   Communicator* parent_;
   JobOptions options_;
   const std::vector<MemberChannel> members_;  // by rank

@@ -29,9 +29,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
     own.push_back({std::move(*offer), offered.secret()});
     channels.push_back(std::move(pending));
   }
-  // Rank 0 has no offer while its process makes its first communicator; then no rank waits for
-  // others. Otherwise the bytes that rank 0 draws make the marks of offers valid for this exchange
-  // only.
+  // While the process of rank 0 makes its first communicator, rank 0 has no offer. It then
+  // broadcasts no bytes, and no rank waits for offers. Otherwise it broadcasts random bytes, which
+  // make the marks of offers valid for this exchange only.
   // The text of the scope is part of the protocol between ranks.
   const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
   std::array<std::byte, 16> drawn{};
@@ -57,7 +57,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
   }
   if (!chosen) return std::unique_ptr<Communicator>();
   PendingChannel& pending = *channels[chosen->own];
-  // The store may hold values of an earlier run.
+  // The bootstrap's store may still have values of an earlier run.
   const auto rank = static_cast<size_t>(bootstrap.rank());
   const JobOffer& offered = own[chosen->own].offer;
   if (chosen->ranks[rank] != offered.rank || chosen->channels[rank] != offered.channel) {

@@ -18,7 +18,7 @@ class Context;
 
 class LinkQueries {
  public:
-  // All arguments outlive this.
+  // All arguments outlive this object.
   LinkQueries(Context& context, const CommunicatorBase& communicator, Job& job)
       : context_(context), communicator_(communicator), job_(job) {}
   LinkQueries(const LinkQueries&) = delete;
@@ -31,9 +31,10 @@ class LinkQueries {
   const topology::LinkModel* model();
   // Returns the reason why there is no link model.
   Status model_status();
-  // Returns the route between devices of two ranks by the model, which must exist.
+  // Returns the route between devices of two ranks according to the link model, which must exist.
   topology::Route route(const RankDevice& from, const RankDevice& to);
-  // Returns one end of a route by the model, which must exist. The names live as long as the job.
+  // Returns one end of a route according to the link model, which must exist. The names live as
+  // long as the job.
   topology::LinkEnd end_of(const RankDevice& device);
   // Returns, by rank, whether the rank shares a host with this one.
   std::vector<bool> near_ranks();

@@ -22,8 +22,8 @@ struct MemberChannel {
 
 class OperationFiller {
  public:
-  // |members|: the communicator's members, by rank; they outlive this. |own|: this rank in the
-  // job.
+  // |members|: the communicator's members, by rank. They outlive this object. |own|: this rank's
+  // number in the job.
   OperationFiller(CommunicatorBase& communicator, std::span<const MemberChannel> members, int own,
                   uint64_t default_timeout_ns)
       : communicator_(communicator),
@@ -33,8 +33,8 @@ class OperationFiller {
 
   const MemberChannel& member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
 
-  // Fills the operation of any data call, which then uses the memories of its buffers. |*text|: the
-  // reason if the call was rejected.
+  // Fills |operation| for any data call, and adds uses to the memories of its buffers. If the call
+  // is rejected, |*text| says why.
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text) const;
   // Fills everything that does not depend on buffers and options.
   void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
@@ -64,14 +64,14 @@ class OperationFiller {
     if (!operation.buffers.pieces.empty()) [[unlikely]]
       operation.clear_pieces();
   }
-  // Fills in any buffers.
+  // Fills in any number of buffers, in host or device memory.
   static Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
   // Records that |operation| will join the order of |stream|, unless |stream| is null.
   static void name_stream(UserStream* stream, Operation& operation);
   // Makes a prepared operation ready for another run.
   void fill_again(Operation& operation) const;
-  // Fills only what a completion shows: the operation was complete before anything was recorded in
-  // it.
+  // Fills only the members that a completion shows. Used if the operation completed before anything
+  // was recorded in it.
   void show_outcome(OperationKind kind, int32_t source, uint64_t tag, uint64_t length,
                     Operation& operation) const {
     operation.kind = kind;

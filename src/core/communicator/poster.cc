@@ -39,7 +39,8 @@ bool Poster::note_receive(const Operation& operation) {
          context_.overlaps().add(operation);
 }
 
-// Fills an operation that will be started immediately.
+// Fills an operation that runs once. Also takes the permit for a run of its track, and checks that
+// a receive's buffer overlaps no other.
 Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
                            std::string* text) {
   if (Code code = take_permit(arguments.track, text); code != Code::kOk) [[unlikely]]
@@ -130,7 +131,7 @@ Code Poster::post(const PostArguments& arguments, Operation** out, std::string* 
   return Code::kOk;
 }
 
-// Posts an operation while another thread holds the baton; that thread starts it.
+// Posts an operation while another thread holds the baton. That thread starts the operation.
 Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::string* text) {
   Operation* operation = allocate();
   if (operation == nullptr) return Code::kOutOfMemory;
@@ -150,7 +151,7 @@ Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::s
   return Code::kOk;
 }
 
-// Posts an operation that waits for the work that its stream now holds.
+// Posts an operation that waits for the work that is already in its user's stream.
 Code Poster::post_behind(const PostArguments& arguments, Operation** out, std::string* text) {
   std::unique_ptr<Departure> departure;
   if (Code code = book(arguments.stream(), &departure, text); code != Code::kOk) return code;
@@ -178,12 +179,13 @@ void Poster::for_each_waiting(std::span<const OperationRef> entries, Use&& use) 
   }
 }
 
-// Returns the streams that operations of a group name, each once, with an added use.
+// Returns the streams that operations of a group name, each once, and adds a use to each.
 std::vector<UserStream*> Poster::streams_of(std::span<const OperationRef> entries) {
   std::vector<UserStream*> streams;
   for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
     if (!operation.options.on_stream) return;
-    if (streams.empty()) streams.reserve(entries.size());  // so that no use is lost
+    // push_back() must not fail later: the uses that were added before would be lost.
+    if (streams.empty()) streams.reserve(entries.size());
     UserStream* const stream = operation.order.stream;
     if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return;
     streams.push_back(stream);
@@ -235,7 +237,7 @@ void Poster::cancel_group(std::span<const OperationRef> entries) {
   });
 }
 
-// Starts a group that waits for its streams.
+// Starts a group that waits for the users' streams of |departure|.
 void Poster::start_behind(std::span<const OperationRef> entries,
                           std::unique_ptr<Departure> departure) {
   if (channel_.closed) {
@@ -338,7 +340,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
   filler_.fill_again(operation);
   if (departure != nullptr) book_departure(operation, std::move(departure));
   {
-    // It becomes pending under the baton: until then no thread may cancel it.
+    // The operation becomes pending under the baton, so that no thread cancels it before it starts.
     const Engine::Baton baton(engine_);
     operation.set_state(OperationState::kPending);
     start_now(operation);
@@ -411,11 +413,11 @@ void Poster::note_started(Operation& operation) {
   if (operation.run.deadline_ns == kForever) {
     engine_.timer_changed(kForever);
   } else if (operation.run.deadline_ns != 0) {
-    // The operation may stall long before its own deadline.
+    // The operation may have to be reported as stalled long before its own deadline.
     engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else if (engine_.sleeper_is_armed()) {
-    // There may be no sweep soon. The times are recorded here, and the sleeper is woken if it would
-    // sleep longer.
+    // While a thread sleeps there may be no sweep soon, so the times are recorded here. The sleeper
+    // is woken if it would sleep longer.
     engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else {
     engine_.sweep_soon();

@@ -31,17 +31,18 @@ class Context;
 
 class Poster final : public OperationStarter {
  public:
-  // All arguments outlive this. |members|: the communicator's members, by rank.
+  // All arguments outlive this object. |members|: the communicator's members, by rank.
   Poster(Context& context, MessagingCommunicator& communicator, Job& job,
          std::span<const MemberChannel> members);
   Poster(const Poster&) = delete;
   Poster& operator=(const Poster&) = delete;
 
   // All functions down to filler() are [any-thread].
-  // Starts an operation. |*text|: the reason if it was rejected.
+  // Starts an operation. If the call is rejected, |*text| says why.
   Code post(const PostArguments& arguments, Operation** out, std::string* text);
-  // Starts the common operation: one buffer, in host memory, and no options. Returns null if it
-  // cannot be started immediately; then post() starts it or reports the reason.
+  // Starts an operation of the most common form: one buffer, in host memory, and no options.
+  // Returns null if it cannot be started immediately. The caller then calls post(), which starts it
+  // or reports the reason.
   template <OperationKind kKind>
   [[gnu::always_inline]] Operation* post_plain(int32_t peer, uint64_t tag, uint64_t ignore,
                                                const hetcomm_buffer_t& buffer) {
@@ -71,9 +72,10 @@ class Poster final : public OperationStarter {
     return operation;
   }
   // Executes or starts a one-sided operation without options on |length| bytes of the peer's
-  // memory. If the memory is mapped, act(there) executes the operation, unless it returns false.
-  // Otherwise a put or get with |buffer|, in host memory, is started. Returns null in all other
-  // cases; then post() starts the operation or reports the reason.
+  // memory. If the memory is mapped here and |length| is short, calls act(address), which executes
+  // the operation or returns false. Otherwise starts a put or get with |buffer|, which is in host
+  // memory. Returns null in all other cases. The caller then calls post(), which starts the
+  // operation or reports the reason.
   template <OperationKind kKind, typename Act>
   [[gnu::always_inline]] Operation* access_plain(RemoteMemory& remote, uint64_t offset,
                                                  uint64_t length, const hetcomm_buffer_t* buffer,
@@ -118,12 +120,12 @@ class Poster final : public OperationStarter {
   Operation* allocate();
   const OperationFiller& filler() const { return filler_; }
 
-  // Makes the departure for a call's operation, unless |stream| is null. |*text|: the reason on
-  // failure. After success the operation has to be started.
+  // Makes the departure of an operation that waits for |stream|, unless |stream| is null. After
+  // success the operation has to be started. On failure |*text| says why.
   static Code book(UserStream* stream, std::unique_ptr<Departure>* out, std::string* text);
-  // Starts the operations of a group that still wait for the group. [any-thread]
+  // Starts those operations of a group that still wait for the start of the group. [any-thread]
   void start_group(std::span<const OperationRef> entries);
-  // Ends the operations of a group that still wait for the group. [any-thread]
+  // Ends those operations of a group that still wait for the start of the group. [any-thread]
   void cancel_group(std::span<const OperationRef> entries);
 
   // See OperationStarter.
@@ -150,7 +152,7 @@ class Poster final : public OperationStarter {
   void collect(Operation& operation) HETCOMM_UNDER_BATON;
 
  private:
-  // Sends a short message before anything about it is recorded here. The call has just taken the
+  // Sends a short message before anything about it is recorded here. The caller has just taken the
   // baton. Returns false if the message was not sent.
   bool send_at_once(int32_t peer, uint64_t tag,
                     const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON {
@@ -169,7 +171,7 @@ class Poster final : public OperationStarter {
   static bool fill_internal(const InternalMessage& message, Operation& operation);
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
   Code post_behind(const PostArguments& arguments, Operation** out, std::string* text);
-  // Calls |use| for those |entries| that still wait for their group.
+  // Calls |use| for those |entries| that still wait for the start of their group.
   template <typename Use>
   static void for_each_waiting(std::span<const OperationRef> entries,
                                Use&& use) HETCOMM_UNDER_BATON;

@@ -14,7 +14,7 @@
 namespace hetcomm {
 namespace {
 
-// The interval of checks whether peers have released mapped memory.
+// How often unregister_memory() checks whether peers have released mapped memory.
 constexpr uint64_t kLetGoIntervalNs = 200'000;
 
 }  // namespace
@@ -71,8 +71,8 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   return {};
 }
 
-// Ends running operations on the memory. Visits all operations of the context, which costs as much
-// as ending some.
+// Ends running operations on the memory. Visits all operations of the context, which costs about as
+// much as ending some of them.
 void RegisteredMemories::end_running(const Registration& registration) {
   engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending || !has_access(operation) ||
@@ -173,7 +173,7 @@ Status RegisteredMemories::wait_notification(Memory& memory, Engine& engine, uin
     polled = true;
     const bool came = engine.wait(
         deadline, [&] { return registration->has_notification() || registration->closing; });
-    registration->waiters.fetch_sub(1);  // from here on another thread may delete it
+    registration->waiters.fetch_sub(1);  // now another thread may delete |registration|
     if (!came) return Status(Code::kTimedOut, "no notification");
   }
 }

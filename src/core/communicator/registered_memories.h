@@ -21,7 +21,7 @@ namespace hetcomm {
 
 class RegisteredMemories {
  public:
-  // |communicator| and |job| outlive this.
+  // |communicator| and |job| outlive this object.
   RegisteredMemories(MessagingCommunicator& communicator, Job& job, uint64_t default_timeout_ns)
       : communicator_(communicator),
         job_(job),
@@ -35,7 +35,7 @@ class RegisteredMemories {
   static Status unregister_memory(Memory& memory, uint64_t timeout_ns);
   static Result<std::vector<std::byte>> export_memory(const Memory& memory);
   Status import_memory(ConstByteSpan bytes, ExportedMemory* exported, std::vector<RemoteKey>* keys);
-  // |engine| is the engine of the memory's context.
+  // Waits for a notification of |memory|. |engine| is the engine of its context.
   static Status wait_notification(Memory& memory, Engine& engine, uint64_t timeout_ns,
                                   hetcomm_notification_t* out);
   // See MemoryCommunicator.
@@ -52,7 +52,7 @@ class RegisteredMemories {
   Job& job_;
   Engine& engine_;
   const uint64_t default_timeout_ns_;
-  // Numbers of existing memories.
+  // Numbers of remote memories and of registrations that exist.
   int32_t remotes_ HETCOMM_GUARDED_BY_BATON = 0;
   int32_t registrations_ HETCOMM_GUARDED_BY_BATON = 0;
 };

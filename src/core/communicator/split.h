@@ -11,8 +11,8 @@
 namespace hetcomm {
 
 // Makes the communicator of the ranks with |color|, ordered by |key|. Returns null for a rank
-// without a color. A rank whose arguments are |refused| takes part nevertheless, so that the other
-// ranks learn of the refusal.
+// without a color. |refused| says why this rank's arguments are invalid, or is OK. A refused rank
+// takes part nevertheless, so that the other ranks learn of it.
 Result<std::unique_ptr<Communicator>> split(Communicator& parent, int32_t color, int32_t key,
                                             const Status& refused);
 

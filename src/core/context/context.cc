@@ -160,7 +160,7 @@ Status Context::apply_nic_rules() {
   if (devices.empty()) devices.emplace_back("none");
   HETCOMM_RETURN_IF_ERROR(
       config_.derive(variable::kRdmaNic, fmt::format("{}", fmt::join(devices, ","))));
-  if (interfaces.empty()) return {};  // no addresses: sockets use what they find
+  if (interfaces.empty()) return {};  // no NIC has an address: sockets choose for themselves
   return config_.derive(variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 
@@ -436,7 +436,7 @@ std::vector<std::shared_ptr<Job>> Context::jobs() {
 
 Context::~Context() {
   engine_.stop();
-  control_thread_.reset();  // first sends pending goodbyes
+  control_thread_.reset();  // the thread sends pending goodbyes before it ends
   if (alive_ != nullptr) munmap(alive_, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
 }
 
@@ -451,7 +451,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
         }
         note_times(operation, now_ns);
         if (now_ns >= operation.run.deadline_ns) {
-          operation.run.deadline_ns = kForever;  // only once: it may have to wait for device copies
+          operation.run.deadline_ns = kForever;  // ended once only: copies may delay the end
           operation.communicator->end(operation, Code::kTimedOut,
                                       operation.phase == OperationPhase::kBehind
                                           ? "the deadline passed before a stream had come to it"
@@ -528,7 +528,7 @@ void Context::abandon(size_t index, std::string_view why) {
     if (operation.state() != OperationState::kPending ||
         operation.phase == OperationPhase::kSubmitted ||
         operation.phase == OperationPhase::kCollected) {
-      return;  // when started, their copies are refused and other ranks notified
+      return;  // once these start, their copies are refused and other ranks are notified
     }
     const bool is_behind = operation.phase == OperationPhase::kBehind &&
                            operation.options.on_stream &&

@@ -46,7 +46,7 @@ class Context final : private Sweeper, private CopyWarden {
   static Result<std::unique_ptr<Context>> create(ContextParts parts);
   ~Context();
 
-  // Whether this process is not a forked child of the context's creator.
+  // Returns false in a forked child of the process that created the context.
   bool alive() const { return *static_cast<volatile const uint32_t*>(alive_) != 0; }
   const Config& config() const { return config_; }
   Log& log() { return *log_; }
@@ -57,8 +57,8 @@ class Context final : private Sweeper, private CopyWarden {
   // keep their NICs, and the device uses those near it. [any-thread]
   Result<size_t> find_or_add_device(std::string_view kind, void* native,
                                     const std::function<Result<Device>()>& make);
-  // Takes ownership of |device| and returns its number; does neither on failure. NICs: see
-  // find_or_add_device(). [any-thread]
+  // Takes ownership of |device| and returns its number; does neither on failure. The device gets
+  // NICs as described at find_or_add_device(). [any-thread]
   Result<size_t> add_device(const Device& device);
   // Abandons device |index|, which is not the host: its operations end with DEVICE_LOST and |why|,
   // and nothing is started on it any longer. Copies may continue (DeviceSet::abandoned).
@@ -68,24 +68,25 @@ class Context final : private Sweeper, private CopyWarden {
 
   // The machine and its NICs, read on first use. [any-thread]
   topology::HostTopology& topology() { return topology_; }
-  // Returns the places that a job uses. NICs and places are chosen on first use, and only
-  // learn_devices() changes them. No NIC is named if there is no choice, as is usual in a job that
-  // |stays_on_host|. Fails if the user has named a topology that cannot be used. [any-thread]
+  // Returns the places that a job uses. NICs and places are chosen on first use, and again after
+  // learn_devices() or a new device. No NIC is named if the choice has no effect, as is usual in a
+  // job that |stays_on_host|. Fails if the user has named a topology that cannot be used.
+  // [any-thread]
   Result<const HostPlaces*> host_places(bool stays_on_host);
-  // Devices on this host that other ranks of the host cannot see. [any-thread]
+  // Returns the devices on this host that other ranks of the host cannot see. [any-thread]
   std::vector<topology::PciAddress> hidden_devices() { return topology_.hidden_devices(); }
   // Records that ranks of this host have devices at |addresses|. host_places() counts them from now
   // on. [any-thread]
   void learn_devices(const std::vector<topology::PciAddress>& addresses);
-  // The places for a job of this rank only.
+  // Returns the places for a job of this rank only.
   const HostPlaces& plain_places() const { return plain_; }
   // Returns the NICs of |view|, which belongs to this context, in the order in which |device|'s
   // data uses them. A device of unknown location is treated as memory of this process's NUMA node.
   // [any-thread]
   topology::NicOrder nic_order(const topology::HostView& view, const Device& device) const;
-  // The control planes' thread, which the first job of several ranks starts. [any-thread]
+  // Returns the thread of the control planes. The first call starts it. [any-thread]
   Result<liveness::ControlThread*> control_thread();
-  // Add a job of the context's communicators, and return all jobs, oldest first.
+  // Add a job that the context's communicators use, and return all existing jobs, oldest first.
   void add_job(const std::shared_ptr<Job>& job);
   std::vector<std::shared_ptr<Job>> jobs();
   OverlapGuard& overlaps() { return overlaps_; }
@@ -93,7 +94,7 @@ class Context final : private Sweeper, private CopyWarden {
   void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
   void drop_object() { objects_.fetch_sub(1, std::memory_order_release); }
   // Records the start and deadline of a pending operation, counted from |now_ns|, unless that was
-  // done before. Returns when the operation has to be checked first.
+  // done before. Returns the time of the operation's first check.
   uint64_t note_times(Operation& operation, uint64_t now_ns) const;
   bool in_use() const { return objects_.load(std::memory_order_acquire) != 0; }
 

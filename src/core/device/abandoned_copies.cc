@@ -20,7 +20,8 @@ bool AbandonedCopies::List::use(const Device& device) const {
 
 AbandonedCopies::~AbandonedCopies() {
   if (none()) return;
-  // They are kept until the process ends, and remain reachable, so that no tool reports a leak.
+  // The copies and resources stay until the process ends. They remain reachable, so that no tool
+  // reports a leak.
   struct Left {
     std::list<AbandonedCopy> copies;
     std::list<std::unique_ptr<Kept>> kept;
@@ -73,8 +74,8 @@ void AbandonedCopies::keep(std::unique_ptr<Kept> what) noexcept {
   kept_.back() = std::move(what);
 }
 
-// Removes and returns the objects that no copy uses any longer. The caller destroys them without
-// the mutex.
+// Removes and returns the resources that no copy uses any longer. The caller destroys them without
+// holding the mutex.
 std::list<std::unique_ptr<AbandonedCopies::Kept>> AbandonedCopies::take_unused() {
   std::list<std::unique_ptr<Kept>> unused;
   const std::lock_guard lock(mutex_);

@@ -47,7 +47,7 @@ struct AbandonedCopy {
   const Device* device = nullptr;
   void* event = nullptr;  // completes with the copy; null: nothing signals its end
   HostRange host;         // host memory that the copy may touch
-  bool is_aside = false;  // may touch devices that have the same function for such copies
+  bool is_aside = false;  // may touch all devices with the same copy_rows_between function
 };
 
 class AbandonedCopies {
@@ -56,7 +56,8 @@ class AbandonedCopies {
   class List {
    public:
     bool touch(const HostRange& host) const;
-    // Whether calls of |device| that free or wait for something may wait for a copy in the list.
+    // Returns whether a call of |device| that frees an object, or waits for one, may have to wait
+    // for a copy in the list.
     bool use(const Device& device) const;
 
    private:
@@ -69,7 +70,7 @@ class AbandonedCopies {
    public:
     virtual ~Kept() = default;
     virtual bool is_used(const List& copies) const = 0;
-    // Whether |device| must outlive this resource.
+    // Returns whether |device| must outlive this resource.
     virtual bool needs(const Device& device) const = 0;
     // Drops references to |device|, which this resource does not need and which is about to be
     // destroyed.
@@ -81,14 +82,15 @@ class AbandonedCopies {
   AbandonedCopies(const AbandonedCopies&) = delete;
   AbandonedCopies& operator=(const AbandonedCopies&) = delete;
 
-  // Whether no copy is recorded and no resource is kept. Costs one load.
+  // Returns whether no copy is recorded and no resource is kept. Costs one load.
   bool none() const { return !some_.load(std::memory_order_acquire); }
   void add(const AbandonedCopy& copy) noexcept;
   bool touch(const HostRange& host) const;
   bool use(const Device& device) const;
   // Keeps |what| unless it is null. If out of memory for the record, |what| is never destroyed.
   void keep(std::unique_ptr<Kept> what) noexcept;
-  // Keeps make() if |is_used| returns true for the copies; otherwise returns false.
+  // Keeps the result of make() and returns true, if |is_used| returns true for the copies.
+  // Otherwise returns false.
   template <typename IsUsed, typename Make>
   bool keep_if(IsUsed&& is_used, Make&& make) noexcept {
     {
@@ -102,11 +104,11 @@ class AbandonedCopies {
   // caller.
   template <typename Thing>
   bool keep_if_touched(const HostRange& host, Thing& thing) noexcept;
-  // Forgets copies that have ended, and releases what no copy uses any longer. The device calls for
-  // that may wait for users' streams.
+  // Forgets copies that have ended, and destroys the resources that no copy uses any longer. This
+  // calls the devices, and these calls may wait for users' streams.
   void look();
-  // Call this at the end of |device|. Returns whether the device must stay. If false, no kept
-  // resource refers to it any longer.
+  // Returns whether |device|, which is about to be destroyed, must stay. If false, no kept resource
+  // refers to it any longer.
   bool must_stay(const Device& device);
 
  private:
@@ -119,7 +121,7 @@ class AbandonedCopies {
   std::list<std::unique_ptr<Kept>> kept_;
 };
 
-// An object that owns host memory.
+// A kept object that owns host memory.
 template <typename Thing>
 class KeptHost final : public AbandonedCopies::Kept {
  public:

@@ -28,7 +28,7 @@ class CopyWatch {
     return under_way() > 0 && std::exchange(is_reported_, false);
   }
   uint32_t under_way() const { return under_way_.load(std::memory_order_relaxed); }
-  // Whether no copy has ended for so long that a device call may wait forever. [any-thread]
+  // Returns whether no copy has ended for so long that a device call may wait forever. [any-thread]
   bool seems_to_hang() const {
     constexpr uint64_t kLongNs = 100'000'000;
     if (under_way() == 0) return false;
@@ -36,8 +36,8 @@ class CopyWatch {
     return now > since_ns() + kLongNs;
   }
   uint64_t since_ns() const { return since_ns_.load(std::memory_order_relaxed); }
-  // Returns when the copies will have been without an end for |limit_ns|; kForever: none is in
-  // flight, or the hang was reported.
+  // Returns the time at which no copy will have ended for |limit_ns|. Returns kForever if none is
+  // in flight or the hang was reported.
   uint64_t overdue_at(uint64_t limit_ns) const {
     return under_way() == 0 || is_reported_ ? kForever : deadline_after(since_ns(), limit_ns);
   }

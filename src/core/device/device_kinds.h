@@ -34,9 +34,9 @@ class DeviceKinds {
   // Adds device number |index|, which lives as long as this object. Call make_room() first.
   void add(const Device& device, size_t index);
   // Finds the allocation that contains |address|, which may be any number, among the devices whose
-  // memory the CPU may not touch. kNotFound: there is none, and no device has failed. Otherwise
-  // |*out_failed| is the number of a device that has failed or whose memory was freed, or of
-  // another device of its kind. [any-thread]
+  // memory the CPU may not touch. kNotFound: there is none, and no device has failed. With any
+  // other error, a device has failed or its memory was freed, and |*out_failed| is the number of
+  // that device or of another one of its kind. [any-thread]
   Code find(const void* address, Place* out_place, size_t* out_failed) const;
   // Returns whether |address|, for which find() has returned kNotFound, names a vendor object of
   // device |*out_device| and no host memory. [any-thread]

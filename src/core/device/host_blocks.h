@@ -1,5 +1,5 @@
 // HostBlocks: blocks of host memory for temporary use. They are kept for reuse, up to a bound,
-// while there are users. Under the baton.
+// while there are users. Callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -40,11 +40,11 @@ class HostBlocks {
     largest_ = 0;
   }
 
-  // Returns a block of at least |bytes|. A kept block has at most twice as many, and at most the
-  // larger of |bytes| and |most|. May throw std::bad_alloc.
+  // Returns a block of at least |bytes|. Reuses a kept block only if it has at most twice |bytes|,
+  // and at most the larger of |bytes| and |most|. May throw std::bad_alloc.
   Block take(uint64_t bytes, uint64_t most = UINT64_MAX) HETCOMM_UNDER_BATON {
     Kept* best = nullptr;
-    // No other lists have blocks that fit.
+    // Only this list and the next one have blocks that fit.
     const size_t list = list_of(bytes);
     for (size_t at = list; at < std::min(list + 2, lists_.size()); ++at) {
       size_t left = kMaxLookedAt;
@@ -76,12 +76,12 @@ class HostBlocks {
   // Header of a kept block: lists run through the blocks, so that give() allocates no memory.
   struct Kept {
     uint64_t size;  // bytes of the block
-    Kept* newer;    // the next newer one of all kept blocks
+    Kept* newer;    // the kept block that was given back next
     Kept* older;
     Kept* next;  // in the list of its size, latest first
     Kept* previous;
   };
-  // After this many blocks of one list that do not fit, the others are not checked.
+  // The most blocks of one list that take() checks.
   static constexpr size_t kMaxLookedAt = 16;
 
   // Blocks whose sizes have the same highest bit are in one list.

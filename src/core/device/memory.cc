@@ -38,7 +38,8 @@ Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {
       fmt::format("offset {} and length {} end past the memory's {} bytes", offset, length, size));
 }
 
-// An object that its device frees once that call can no longer wait for an abandoned copy.
+// An object of a device that is freed later. The destructor of the derived class frees it, once no
+// abandoned copy can make that call wait.
 class KeptByDevice : public AbandonedCopies::Kept {
  public:
   explicit KeptByDevice(const Device& device) : device_(device) {}
@@ -111,7 +112,7 @@ Result<size_t> DeviceSet::add(Device device) {
     entries_[index].reset();
     return Status(Code::kOutOfMemory);
   }
-  // The device counts before pointers to its memory can be found.
+  // size() includes the device before kinds() can find its memory.
   size_.store(index + 1, std::memory_order_release);
   kinds_.add(entries_[index]->device, index);
   return index;
@@ -190,7 +191,8 @@ void DeviceSet::look_at_abandoned() {
   if (const NoHolds none(calls_); none) abandoned_.look();
 }
 
-// Ends |thing| of device |index| as Kept does, immediately or later.
+// Ends |thing| of device |index| by the destructor of Kept. Defers that if an abandoned copy could
+// make the call wait.
 template <typename Kept>
 void DeviceSet::end(size_t index, void* thing) {
   const Device& owner = device(index);
@@ -220,7 +222,8 @@ void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
   }
 }
 
-// Asks the devices about |address|, because it may be a handle, and host memory can lie next to it.
+// Asks the devices whether |address| is theirs. The bounds do not decide that: the addresses of a
+// device may be handles, and host memory can lie next to them.
 Code DeviceSet::ask_devices(uint64_t address) const {
   if (address > highest_forbidden_.load(std::memory_order_relaxed)) return Code::kOk;
   DeviceKinds::Place place;

@@ -24,7 +24,7 @@ namespace hetcomm {
 
 class Memory;
 
-// kAside: neither from nor to the host.
+// kAside: between devices or inside one, without the host.
 enum class StreamDirection : uint8_t { kToHost, kFromHost, kAside };
 inline constexpr size_t kStreamDirections = 3;
 
@@ -81,8 +81,8 @@ class DeviceSet {
   Result<size_t> add(Device device);
   // The notice by which completed copies end a sleep in its poller.
   CopyNotice& notice() { return notice_; }
-  // Whether |event| of |device|, which is waited for, ends a sleep that begins now. |*asked|: the
-  // device has promised so, perhaps in an earlier call.
+  // Returns whether a sleep that begins now ends when |event| of |device| completes. |*asked| is
+  // set once the device has promised that, and must be passed again for the same event.
   bool ends_sleep(const Device& device, void* event, bool* asked) HETCOMM_UNDER_BATON;
   // The next two are [any-thread].
   size_t size() const { return size_.load(std::memory_order_acquire); }
@@ -92,7 +92,7 @@ class DeviceSet {
   // Waits for all work in the stream and destroys it; the next stream() call makes a new one.
   void end_stream(size_t index, StreamDirection direction, const NoHolds& none) HETCOMM_UNDER_BATON;
 
-  // Destroys the stream once nothing is held back. Its device is lost.
+  // Destroys the stream of a lost device, once no user's stream is held back.
   void drop_stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
 
   void add_user(MemoryUser& user) HETCOMM_UNDER_BATON { users_.push_back(&user); }
@@ -116,7 +116,7 @@ class DeviceSet {
     if (entries_[index]->watch.end(now_ns)) [[unlikely]]
       arrange_look(now_ns);
   }
-  // Schedules the next check of copies at |at_ns|.
+  // Records that the copies are checked next at |at_ns|. 0: no check is planned.
   void set_next_look(uint64_t at_ns) HETCOMM_UNDER_BATON { next_look_ns_ = at_ns; }
   CopyWatch& watch(size_t index) HETCOMM_UNDER_BATON { return entries_[index]->watch; }
   void on_hang(size_t index, std::string_view what, uint64_t started_ns) const {
@@ -181,7 +181,7 @@ class DeviceSet {
  private:
   struct Entry {
     Entry(const DeviceTable& whole, const Device& given) : table(whole), device(given) {}
-    const DeviceTable table;  // device.table
+    const DeviceTable table;  // device.table points to it
     Device device;
     std::array<void*, kStreamDirections> streams{};
     std::atomic<bool> has_user_streams{false};
@@ -222,8 +222,8 @@ class RegistrationBase {
 // A memory region of one device. It counts the pending operations that use it.
 class Memory {
  public:
-  // Wraps memory at |address|. If |owned|, the device frees it with this object; otherwise the
-  // device may have to release it.
+  // Wraps memory at |address|. The destructor frees the memory on the device if |owned|. Otherwise
+  // it calls the device's release(), if the device has one.
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
   // Marks memory that stays the caller's. The caller may free it, and allocate other memory at the
   // same address, while this object exists. No transport reaches it, since the NICs' registrations
@@ -255,8 +255,8 @@ class Memory {
   // them. Returns null if no transport may reach the device, or there is no room. [any-thread]
   std::byte* placeholder();
   std::byte* known_placeholder() const { return placeholder_.load(std::memory_order_acquire); }
-  // Whether flush_remote_writes() is needed, which makes earlier writes by NICs visible to the
-  // device.
+  // Returns whether the device needs flush_remote_writes(), which makes earlier writes by NICs
+  // visible to it.
   bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
 

@@ -38,16 +38,17 @@ class PinnedMemory {
     return *this;
   }
 
-  // Whether the memory may be a file that other processes map.
+  // States whether the memory may be a file that other processes map.
   enum class Sharing : bool { kNo, kYes };
 
-  // Allocates |size| bytes, from |maker|'s allocator if |maker| is not null and has one, otherwise
-  // near |node|. Returns false if out of memory. The devices outlive this. May throw
-  // std::bad_alloc.
+  // Allocates |size| bytes: from the allocator of |maker|, or near NUMA node |node| if |maker| is
+  // null or has no allocator. Returns false if out of memory. The devices outlive this object. May
+  // throw std::bad_alloc.
   bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
-  // Like allocate(), if |*pins| and no users' streams are held back: pinning might wait for them.
-  // Otherwise allocates memory that no device knows of and sets |*pins| to false.
+  // Acts like allocate() if |*pins| is true and no user's stream is held back. Otherwise allocates
+  // memory that no device knows of, since pinning might wait for that stream, and sets |*pins| to
+  // false.
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins, Sharing sharing = Sharing::kNo);
 
@@ -62,7 +63,7 @@ class PinnedMemory {
   // Returns the file that the memory maps from |*offset| on; -1 if there is none.
   int file(uint64_t* offset) const;
   HostRange range() const { return HostRange::of(bytes_, size_); }
-  // Whether some device knows of the memory.
+  // Returns whether some device knows of the memory.
   bool is_pinned() const { return maker_ != nullptr || !pinning_.empty(); }
 
  private:
@@ -75,9 +76,9 @@ class PinnedMemory {
   void free();
   bool is_used(const AbandonedCopies::List& copies) const;
 
-  DeviceSet* devices_ = nullptr;   // set if some device knows of the memory
+  DeviceSet* devices_ = nullptr;   // set by allocate(): devices may know of the memory
   const Device* maker_ = nullptr;  // device whose allocator made the memory
-  const Device* host_ = nullptr;   // device that made the memory, which may be a file
+  const Device* host_ = nullptr;   // the host's device, if it made the memory as a file
   std::vector<const Device*> pinning_;
   NumaMemory plain_;
   std::byte* bytes_ = nullptr;

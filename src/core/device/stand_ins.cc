@@ -20,7 +20,7 @@ uint64_t StandIns::rounded(uint64_t size) {
 
 StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
   Memory memory;
-  make_room(kept_, made_ + 1 - kept_.size());  // give() never allocates
+  make_room(kept_, made_ + 1 - kept_.size());  // so that give() allocates nothing
   if (!stranded_.empty()) [[unlikely]]
     take_back_stranded();
   const uint64_t bytes = rounded(size);
@@ -88,8 +88,8 @@ void StandIns::give(Block block) {
   trim(std::max(most_kept_, 2 * largest_));
 }
 
-// Frees the blocks that were given back first. While a stream is held back, pinned blocks are kept,
-// since unpinning may wait for that stream: they are more useful here than deferred.
+// Frees the blocks that were given back first, until at most |most| bytes are kept. Keeps pinned
+// blocks while a stream is held back: unpinning would be deferred, and kept blocks can be reused.
 void StandIns::trim(uint64_t most) {
   const bool unpins = !devices_.calls().has_holds();
   for (auto each = kept_.begin(); each != kept_.end() && kept_bytes_ > most;) {

@@ -1,6 +1,6 @@
 // StandIns: host memory that stands for device memory while an operation uses it. Copy engines
 // reach it at full speed if it could be pinned when it was made. It is kept for reuse, up to a
-// bound: making it costs more than copying its contents. Under the baton.
+// bound: making it costs more than copying its contents. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ namespace hetcomm {
 
 class StandIns {
  public:
-  // The NUMA node that the memory is near, and the device whose copies use it.
+  // The kind of a block: its NUMA node, the device that allocates it if one does, and whether
+  // devices pin it.
   struct Place {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
@@ -32,7 +33,7 @@ class StandIns {
   };
 
  public:
-  // A run of bytes that returns to its source when destroyed.
+  // A run of bytes. Its destructor gives it back to its StandIns.
   class Memory {
    public:
     Memory() = default;
@@ -58,9 +59,9 @@ class StandIns {
     Block block_;
   };
 
-  // Keeps up to |most_kept| unused bytes or, if a block was larger than half of that, twice the
-  // size of that block: an operation has two sides. The devices outlive this, and this outlives the
-  // memory that it has given out.
+  // Keeps up to |most_kept| unused bytes, or twice the size of the largest block if that is more,
+  // since an operation may need one block to send and one to receive. The devices outlive this
+  // object. It outlives the memory that it has given out.
   StandIns(DeviceSet& devices, uint64_t most_kept) : devices_(devices), most_kept_(most_kept) {}
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;

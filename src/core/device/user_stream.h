@@ -1,6 +1,6 @@
 // Users' streams, in whose order operations are placed.
 //
-//   post --> record(): an event after what the stream holds --> hold(): what comes later waits
+//   post --> record(): puts an event after the earlier work --> hold(): later work waits
 //        --> the event completes --> the operations start and end --> the hold ends
 //
 // If operations wait for several streams, places in all streams are recorded before the first
@@ -67,12 +67,12 @@ struct StreamPlace {
 
 class UserStream {
  public:
-  // A stream of a device in use. If |own| is not null, stream_create() has made it.
+  // A stream of a device that was opened. If |own| is not null, the library has made the stream.
   struct Opened {
     void* native = nullptr;  // the vendor's stream handle
     void* user_stream = nullptr;
     void* own = nullptr;
-    bool held = true;  // it waits for the operations that name it
+    bool held = true;  // the stream waits for the operations that name it
   };
   // Opens the stream |native| of device |index|. |held|: whether the stream is held back for its
   // operations. UNSUPPORTED: the device has no such streams. INVALID_ARGUMENT: |native| is not one
@@ -92,7 +92,7 @@ class UserStream {
   const Device& device() const { return devices_.device(index_); }
   size_t device_index() const { return index_; }
   void* native() const { return opened_.native; }
-  // Whether the stream waits for the operations that name it.
+  // Returns whether the stream waits for the operations that name it.
   bool is_held() const { return opened_.held; }
   // Records a place at the end of the stream, without holding anything back. [any-thread]
   Result<StreamPlace> record();

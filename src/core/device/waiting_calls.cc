@@ -31,7 +31,7 @@ void EndingCall::make() {
   memory.reset();
 }
 
-// A call of an abandoned device.
+// A deferred call of an abandoned device. The destructor makes the call.
 class KeptCall final : public AbandonedCopies::Kept {
  public:
   explicit KeptCall(EndingCall&& call) noexcept : call_(std::move(call)) {}
@@ -55,7 +55,7 @@ void WaitingCalls::finish(EndingCall& call) {
     call.make();
     return;
   }
-  static_cast<void>(call.memory.release());  // the call could not be recorded
+  static_cast<void>(call.memory.release());  // not null only if no record could be made
 }
 
 void WaitingCalls::make_or_put_off(EndingCall call) {
@@ -64,7 +64,7 @@ void WaitingCalls::make_or_put_off(EndingCall call) {
     finish(call);
     return;
   }
-  // Devices that have pinned the same memory unpin it one after the other.
+  // These calls keep their order, since the last device to unpin some memory also frees it.
   if (is_event || others_left_.load(std::memory_order_acquire) == 0) {
     if (const NoHolds none(*this); none) {
       finish(call);
@@ -152,7 +152,7 @@ void WaitingCalls::start_helper() {
     const SignalsBlocked blocked;
     helper_ = std::thread([this] { help(); });
   } catch (const std::system_error&) {
-    // More events are deferred until a thread is available.
+    // Events stay deferred until a thread can be made.
   }
 }
 

@@ -3,7 +3,8 @@
 //
 //   under the baton, without holds (NoHolds) --> made immediately; no hold can begin
 //   under the baton, with a hold             --> deferred until the last hold has ended
-//   without the baton, in a user's call      --> made immediately: hetcomm's headers warn of it
+//   without the baton, in a user's call      --> made immediately; hetcomm's headers say that the
+//                                                user's call may wait
 //
 // A thread that waited under the baton would wait forever: the hold ends with an operation, which
 // only makes progress under the baton.
@@ -30,7 +31,7 @@
 
 namespace hetcomm {
 
-// A call of a device that ends something and never fails.
+// A device call that frees or ends |object|, and never fails.
 struct EndingCall {
   enum class Kind : uint8_t { kFree, kFreeHost, kUnpinHost, kStreamDestroy, kEventRelease };
   void make();
@@ -51,8 +52,8 @@ class WaitingCalls {
   WaitingCalls(const WaitingCalls&) = delete;
   WaitingCalls& operator=(const WaitingCalls&) = delete;
 
-  // Call this before anything else. |hangs|(|subject|) returns whether copies of some device do not
-  // end. |hangs|, |subject| and |abandoned| outlive this.
+  // Call this first. |hangs|(|subject|) returns whether copies of some device do not end. |hangs|,
+  // |subject| and |abandoned| outlive this object.
   void set_abandoned(AbandonedCopies& abandoned, bool (*hangs)(const void*), const void* subject) {
     abandoned_ = &abandoned;
     hangs_ = hangs;
@@ -61,7 +62,8 @@ class WaitingCalls {
 
   // All functions below are [any-thread], except may_make() and make_put_off().
 
-  // Guards the begin of holds. A call that may wait is made under this mutex if there is no hold.
+  // Returns the mutex under which holds begin. A thread also locks it to make a call that may wait,
+  // and makes the call only if there is no hold.
   std::mutex& holding() { return holding_; }
   void add_hold() {
     expect_holds();
@@ -73,8 +75,8 @@ class WaitingCalls {
   // released it.
   void expect_holds() { may_hold_.store(true, std::memory_order_release); }
 
-  // Makes |call|, or defers it. Does not wait for what is held back. If out of memory for the
-  // record of a deferred call, the call is never made.
+  // Makes |call|, or defers it if it could wait for a stream that is held back. If out of memory
+  // for the record of a deferred call, the call is never made.
   void make_or_put_off(EndingCall call);
   void release_event(const Device& device, void* event, const void* owner = nullptr) {
     make_or_put_off({.kind = EndingCall::Kind::kEventRelease,
@@ -82,13 +84,14 @@ class WaitingCalls {
                      .object = event,
                      .owner = owner});
   }
-  // Makes all deferred calls of |owner|, and waits as they do.
+  // Makes all deferred calls of |owner|, and waits for those that another thread is making.
   void make_all_of(const void* owner);
-  // Makes all deferred calls. No hold may begin any longer.
+  // Makes all deferred calls. Requires that no hold begins any longer.
   void make_all();
 
-  // Under the baton.
-  // Whether calls are deferred and nothing is held back any longer.
+  // Call the next two under the baton.
+
+  // Returns whether calls are deferred and nothing is held back any longer.
   bool may_make() const { return put_off_.load(std::memory_order_relaxed) != 0 && !has_holds(); }
   // Makes some of the deferred calls. Returns their number.
   int make_put_off();
@@ -108,7 +111,7 @@ class WaitingCalls {
   std::atomic<int64_t> holds_{0};
   std::atomic<bool> may_hold_{false};
   std::atomic<size_t> put_off_{0};
-  std::atomic<size_t> others_left_{0};  // size of |others_|, plus the call that is being made
+  std::atomic<size_t> others_left_{0};  // calls in |others_|, plus the one being made
 
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
@@ -121,8 +124,9 @@ class WaitingCalls {
   std::thread helper_;
 };
 
-// While this exists, no hold stands and none begins, so calls that may wait can be made. False: a
-// hold stands, or another thread is about to begin one.
+// Keeps holds from beginning while it exists. It is true if there is no hold, so that calls that
+// may wait can be made. It is false if there is a hold, or another thread may be about to begin
+// one.
 class NoHolds {
  public:
   explicit NoHolds(WaitingCalls& calls)

@@ -52,7 +52,7 @@ Departures::Line& Departures::line_of(UserStream& stream) {
   return lines_.emplace_back(Line{.stream = &stream});
 }
 
-// Whether no other departure precedes it in any of its orders.
+// Returns whether |departure| is the first one in each of its orders.
 bool Departures::is_first(const Departure& departure) const {
   return std::all_of(departure.orders_.begin(), departure.orders_.end(),
                      [&](const Departure::OrderPlace& place) HETCOMM_UNDER_BATON {
@@ -60,7 +60,8 @@ bool Departures::is_first(const Departure& departure) const {
                      });
 }
 
-// Threads that post at the same time may add places in an order that differs from the stream's.
+// Inserts |waiting| by its position in the stream. Threads that post at the same time may add their
+// places in another order.
 void Departures::line_up(Line& line, const Waiting& waiting) {
   auto after = line.waiting.end();
   while (after != line.waiting.begin() && std::prev(after)->place->number > waiting.place->number) {
@@ -101,8 +102,8 @@ void Departures::take_back(Departure& departure) {
   departure.close();
 }
 
-// The departure's places are still waited for. In an order in which it has no other operation, no
-// departure waits for it any longer, and it waits for none.
+// The departure still waits for its streams. If it has no other operation in the order of
+// |operation|, it leaves that order.
 void Departures::leave(Operation& operation) {
   const DepartureSeat& seat = departure_seat(operation);
   Departure& departure = *seat.departure;
@@ -120,7 +121,7 @@ void Departures::leave(Operation& operation) {
   if (place == departure.orders_.end()) return;
   leave_order(*place);
   departure.orders_.erase(place);
-  // The departure may be the first of those that remain.
+  // The departure may be first in each of its remaining orders.
   for (const Departure::OrderPlace& each : departure.orders_) mark_changed(each.order);
   if (departure.orders_.empty() && departure.places_left_ == 0) {
     departure.is_released_ = true;
@@ -128,7 +129,7 @@ void Departures::leave(Operation& operation) {
   }
 }
 
-// Allocates nothing.
+// Allocates no memory.
 void Departures::leave_order(const Departure::OrderPlace& place) {
   orders_.at(place.order).departures.erase(place.at);
   mark_changed(place.order);
@@ -147,7 +148,7 @@ void Departures::leave_orders(Departure& departure) {
 
 int Departures::progress() {
   int moved = 0;
-  // A departure starts operations, which may add lines at the end.
+  // A departure that departs starts operations, which may add lines at the end.
   for (auto line = lines_.begin(); line != lines_.end();) {
     moved += advance(*line);
     line = line->waiting.empty() ? lines_.erase(line) : std::next(line);
@@ -165,7 +166,8 @@ int Departures::progress() {
   return moved;
 }
 
-// Advances the departures whose places the stream has reached.
+// Counts the places of |line| that its stream has reached, and lets departures depart that are now
+// ready.
 int Departures::advance(Line& line) {
   const Device& device = line.stream->device();
   int moved = 0;
@@ -236,7 +238,7 @@ int Departures::depart_in_order() {
 }
 
 void Departures::depart_if_ready(Departure& departure) {
-  // A released departure departs in its turn, from its list.
+  // A released departure departs when progress() takes it from |released_|.
   if (departure.places_left_ > 0 || departure.is_released_ || !is_first(departure)) return;
   leave_orders(departure);
   const std::unique_ptr<Departure> own = std::move(*departure.self_);

@@ -1,15 +1,18 @@
-// The departures of a job: started operations that wait for users' streams. Under the baton.
+// A departure is a group of operations that wait for users' streams and then start together.
+// Departures manages those of a job. Callers hold the baton.
 //
-//   add() --> each of its places waits in its stream's line --> progress(): all were reached
-//   --> it is first in every order of its composite operations
-//   --> its operations depart
+// A departure has a place in each stream that it waits for: the point that the stream must reach.
 //
-// Composite operations that keep an order (CompositeOperation::order()) are the collective
-// operations of one communicator, and the executions of one redistribution. Each order is a
-// separate line: waiting in one order holds back nothing in another.
+//   add() --> each place waits in the line of its stream --> progress(): all places were reached
+//   --> the departure is first in every order of its composite operations
+//   --> the departure departs: its operations start
+//
+// The collective operations of one communicator depart in the order of their calls, and so do the
+// executions of one redistribution (CompositeOperation::order()). Each of these orders is separate:
+// a departure that waits in one order holds back nothing in another.
 //
 // A stream that is held back for one departure reaches the place of the next one only after the
-// operations of the first have ended. So only the first place in each line is checked.
+// operations of the first have ended. Therefore only the first place in each line is checked.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +38,8 @@ namespace hetcomm {
 // Operations that start together, once the streams that they name have reached them.
 class Departure {
  public:
-  // Adds a place to each of |streams|, which differ. [any-thread]
+  // Makes a departure that waits for |streams|, which are all different. Records a place in each of
+  // them. [any-thread]
   static Result<std::unique_ptr<Departure>> make(std::span<UserStream* const> streams);
   // Makes a departure that waits for no stream.
   Departure() = default;
@@ -44,10 +48,10 @@ class Departure {
 
   // Makes room for |count| operations. May throw std::bad_alloc.
   void reserve(size_t count) { operations_.reserve(count); }
-  // Adds |operation|, which has begun and for which there is room. Its stream is one of the
-  // departure's.
+  // Adds |operation|, which has begun. reserve() has made room for it. If it names a stream, the
+  // stream is one of the departure's.
   void join(Operation& operation) HETCOMM_UNDER_BATON;
-  // Ends joining: no more operations will join. Resumes streams that no operation names.
+  // Records that no more operations will join. Resumes the streams that no operation names.
   void close() HETCOMM_UNDER_BATON;
 
  private:
@@ -60,13 +64,14 @@ class Departure {
     const void* order;
     std::list<Departure*>::iterator at;
   };
-  std::vector<OrderPlace> orders_;                          // each order once
-  Departure* next_released_ = nullptr;                      // in Departures::released_
-  bool is_released_ = false;                                // it is in Departures::released_
+  std::vector<OrderPlace> orders_;      // each order once
+  Departure* next_released_ = nullptr;  // next in the list Departures::released_
+  bool is_released_ = false;            // this is in Departures::released_
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // position in Departures::all_
 };
 
-// The place of an operation in a departure. Until the start the operation owns the departure.
+// The departure of an operation, and the operation's index in it. Until the operation starts, it
+// owns a departure that book_departure() has given to it.
 struct DepartureSeat {
   static constexpr auto kRoom = &Operation::Bodies::departure;
   Departure* departure = nullptr;
@@ -93,12 +98,12 @@ class Departures {
   Departures(const Departures&) = delete;
   Departures& operator=(const Departures&) = delete;
 
-  // Takes ownership of |departure|; its operations join before the next pass. |orders| are the
-  // orders of its composite operations, each once. May throw std::bad_alloc, and has then resumed
+  // Takes ownership of |departure|. Its operations join before the next pass. |orders| are the
+  // orders of its composite operations, each once. May throw std::bad_alloc, after it has resumed
   // the departure's streams.
   Departure& add(std::unique_ptr<Departure> departure,
                  std::vector<const void*> orders) HETCOMM_UNDER_BATON;
-  // Whether a composite operation of |order| that starts now must depart after others.
+  // Returns whether a composite operation of |order| that starts now must depart after others.
   bool holds_back(const void* order) const HETCOMM_UNDER_BATON {
     if (orders_.empty()) return false;
     const auto found = orders_.find(order);
@@ -126,12 +131,12 @@ class Departures {
   // Ends the operations that wait for streams of device |index|, which was abandoned, and stops
   // waiting for these streams.
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
-  // Whether no stream is waited for, and no departure can depart.
+  // Returns whether no departure waits for a stream, and none can depart.
   bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready(); }
-  // Whether a pass would do any work.
+  // Returns whether a pass has work to do even if no stream has reached another place.
   bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr || released_ != nullptr; }
   int progress() HETCOMM_UNDER_BATON;
-  // These two promise what Driven's functions of the same names promise.
+  // The next two functions promise what Driven's functions of the same names promise.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
 
@@ -144,13 +149,13 @@ class Departures {
   struct Line {
     UserStream* stream;
     std::deque<Waiting> waiting{};
-    bool ends_sleep = false;  // the device has promised to, for the first place
+    bool ends_sleep = false;  // the device will wake a sleeping thread at the first place
   };
   // The waiting departures with operations of one order, in the order of their calls.
   struct Order {
     std::list<Departure*> departures{};
-    // Whether another departure may have become first since the last depart_in_order(). An order
-    // without departures is kept until the next one.
+    // Set when another departure may have become first. depart_in_order() then checks this order,
+    // and removes it if it has no departures.
     bool has_changed = false;
     const void* next_changed = nullptr;
   };
@@ -175,8 +180,8 @@ class Departures {
   std::list<Line> lines_;
   std::unordered_map<const void*, Order> orders_;
   const void* changed_ = nullptr;  // head of a list of orders that have changed
-  // Head of a list of departures that have left all of their orders and whose streams had already
-  // reached them. No other list leads to them.
+  // Head of a list of departures that can depart because leave() has taken them out of their last
+  // order. They are in no order or line any more, so progress() finds them only here.
   Departure* released_ = nullptr;
 };
 

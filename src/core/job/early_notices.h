@@ -1,6 +1,6 @@
-// Notices from other ranks about a communicator that this rank does not have yet, or no longer has.
-// It may make the communicator long after the others. Only the most recent notices are kept;
-// channel numbers are never reused.
+// Keeps notices from other ranks about a communicator that this rank does not have yet, or no
+// longer has. This rank may make the communicator long after the other ranks. Only the most recent
+// notices are kept; channel numbers are never reused.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class EarlyNotices {
   struct Failure {
     int origin;
     uint32_t channel;
-    bool aborted;  // false: its collective operations have failed
+    bool aborted;  // false: only its collective operations have failed
     Status why;
   };
   struct Call {

@@ -36,7 +36,7 @@
 namespace hetcomm {
 namespace {
 
-// How long a waiting thread polls if ranks share cores.
+// The time for which a waiting thread polls before it sleeps, if ranks share cores.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
 
 uint32_t credit_for_each_peer(const Config& config, int size) {
@@ -57,9 +57,9 @@ void adapt_to_crowd(int64_t ranks_here, const Config& config, Log& log, SpinPoli
              ranks_here);
 }
 
-// Warns if ranks of other hosts are offered only loopback addresses: they would look for this rank
-// on their own host. Those hosts may be namespaces of one machine, so the owners of the addresses
-// distinguish them.
+// Warns if ranks of other hosts get only loopback addresses of this rank, because they would look
+// for it on their own host. Namespaces of one machine count as hosts here: a rank is on another
+// host if it has an address that this host does not have.
 void warn_of_loopback(const Config& config, Log& log, int own_rank, int size,
                       const liveness::AddressBook& control) {
   const auto is_loopback = [](const Address& address) { return address.is_loopback(); };
@@ -123,14 +123,15 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
   wanted_transports_ = options.transports;
   services_.terms.first_sequence = options.first_sequence;
   interfaces_.route = bootstrap.local_address();
-  // A rank that cannot continue takes part nevertheless, and tells the others why, since they would
-  // wait.
+  // A rank that cannot continue takes part nevertheless and tells the others why, because they
+  // would wait for it.
   RankProfile own;
   const Status prepared = prepare(options, &own);
   if (!prepared.ok()) {
     log().warn("communicator '{}' cannot be made: {}", options.name, prepared.text());
   }
-  // The text of scopes is part of the protocol between ranks.
+  // All ranks must use the same text for a scope, so the text is part of the protocol between
+  // ranks.
   const std::string scope =
       fmt::format("{}/epoch {}{}", options.name, options.epoch, learned == nullptr ? "/again" : "");
   const bool is_large =
@@ -156,7 +157,8 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
     HETCOMM_RETURN_IF_ERROR(take_members(std::move(met).value(), std::move(model)));
   }
   const Status joined = wait_for_control(options.deadline_ns);
-  // A missing rank may have received no digest from this one.
+  // A rank that is missing may have got no digest, because this rank's relay has dropped its
+  // connection.
   const Status dropped = last_refused_reader(bootstrap);
   if (joined.ok() || dropped.ok()) return joined;
   return Status(joined.code(), fmt::format("{}; the relay has dropped a connection: {}",
@@ -190,7 +192,7 @@ Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::stri
 }
 
 // Makes a large job, in which every rank sends all others what they must know before they contact
-// it. It sends the rest to the ranks that ask.
+// it. It sends the rest only to ranks that ask for it.
 Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string& scope,
                                         const RankProfile& own, const Status& prepared,
                                         const JobOptions& options) {
@@ -244,7 +246,8 @@ Status Job::check_own(const JobDigest& digest, const RankProfile& own) const {
                             rank()));
 }
 
-// Uses the introductions of all ranks. From now on this rank can decide who connects.
+// Takes over what all ranks have said of themselves. From now on this rank can tell which
+// connections to accept.
 Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) {
   credentials_.identity.instance = met.digest.instance;
   credentials_.incarnations = std::make_shared<std::vector<uint64_t>>(
@@ -285,12 +288,14 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   const Engine::Baton baton(engine());
   engine().refresh_now();
   HETCOMM_RETURN_IF_ERROR(environment_.nics_failure);
-  // Drawn for this job only. 0 stands for a rank that has none.
+  // The incarnation is drawn for this job only. It is never 0, which stands for a rank that has
+  // none.
   uint32_t& incarnation = own->info.incarnation;
   while (incarnation == 0) {
     HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
   }
-  // Connections to peers are made on demand (IdleConnections).
+  // Connections to peers need no reserve. They are made on demand, and idle ones are closed
+  // (IdleConnections).
   constexpr uint64_t kOwnDescriptors = 16;
   if (size() > 1) {
     HETCOMM_RETURN_IF_ERROR(
@@ -380,7 +385,7 @@ Status Job::describe_self(RankProfile* own) {
 }
 
 Status Job::wait_for_control(uint64_t deadline_ns) {
-  // Polling would take processors from ranks that are behind.
+  // The thread sleeps, because polling would take processors from ranks that are behind.
   engine().wait_asleep(deadline_ns, [this] { return events_.ready(); });
   const Engine::Baton baton(engine());
   if (!events_.failure().ok()) {
@@ -413,8 +418,9 @@ Job::~Job() {
       if (!message->arriving) receiver_of(*message).free(*message);
     }
   });
+  // Frees the buried objects before the pairs to which they refer.
   while (!services_.data.graveyard.empty()) {
-    services_.data.graveyard.bury(services_.data.blocks);  // the buried objects refer to pairs
+    services_.data.graveyard.bury(services_.data.blocks);
   }
   services_.turns.clear();
   pairs_.clear();
@@ -462,7 +468,7 @@ void Job::start_receive(Channel& own, Operation& receive) {
     Pair& sender = pair(receive.peer);
     if (sender.state() != PairState::kReady) [[unlikely]] {
       sender.ensure_connected();
-      // The peer may be unreachable.
+      // ensure_connected() may have found that the peer is unreachable.
       if (const Status& status = peer_status(receive.peer); !status.ok()) {
         services_.data.completer.complete(receive, status.code(),
                                           fmt::format("{}: {}", describe(receive), status.text()));
@@ -494,7 +500,7 @@ void Job::prepare_for_holds() {
   services_.data.device_access.prepare_for_holds(services_.data.near);
 }
 
-// Keeps the job's NICs. The device uses those near it.
+// The job keeps its transports and their NICs. The device uses those that are near it.
 void Job::meet_device(size_t index, const HostPlaces& places) {
   if (index < places.memory.devices.size()) {
     services_.data.staging.chunks().set_node(index, places.memory.devices[index]);
@@ -578,7 +584,8 @@ void Job::run_timers(uint64_t now_ns) {
 }
 
 uint64_t Job::next_timer_ns() const {
-  // Memory that was kept for abandoned copies is freed soon after they have ended.
+  // Abandoned copies are checked at this interval, so that their memory is freed soon after they
+  // have ended.
   constexpr uint64_t kLookNs = 100'000'000;
   const uint64_t look_ns =
       environment_.devices.abandoned().none() ? kForever : services_.data.now_ns() + kLookNs;

@@ -13,7 +13,7 @@
 //   PeerEvents      mail of the control plane, lost peers
 //   MemoryExports   registered memories, for transports and other ranks
 //   OperationEnder  ends operations before their time
-//   StreamWaits     ends operations that wait for users' streams to no purpose
+//   StreamWaits     ends operations that wait for users' streams and can no longer succeed
 //   TaskList        collective operations in progress
 //
 // create() and offer() take the baton of the context's engine themselves; create() blocks.
@@ -57,8 +57,8 @@ struct JobOptions {
   std::string transports;  // empty: HETCOMM_TRANSPORTS
   bool share = false;      // use a job that all ranks already share, if there is one
   uint64_t deadline_ns = 0;
-  // For tests, with the same value on all ranks: the sequence number before the first message of
-  // every pair. The credit counters begin there too.
+  // The sequence number before the first message of every pair. The credit counters begin there
+  // too. Only tests set it, to the same value on all ranks.
   uint32_t first_sequence = 0;
 };
 
@@ -77,8 +77,8 @@ class Job final : public EngineDriven, private DeviceUser {
   int rank() const { return services_.terms.rank; }
   int size() const { return peers_.size(); }
   const Secret& secret() const { return credentials_.secret; }
-  // Whether a communicator that asks for |transports| may be made over this job. |configured_key|
-  // is the caller's.
+  // Returns whether a communicator that asks for |transports| may be made over this job.
+  // |configured_key| is the key that the caller has configured, if any.
   bool may_be_shared(const std::string& transports,
                      const std::optional<Secret>& configured_key) const;
   // Returns this rank's offer of the job to others, which reach it by |channel|; none if too many
@@ -105,7 +105,7 @@ class Job final : public EngineDriven, private DeviceUser {
   Departures& departures() HETCOMM_UNDER_BATON { return departures_; }
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
   StreamGate& gate() { return gate_; }
-  // The control plane. A job of one rank has none.
+  // Returns the control plane. A job of one rank has none, and must not call this.
   liveness::ControlPlane& control() HETCOMM_UNDER_BATON { return *control_; }
 
   Pair& pair(int rank) HETCOMM_UNDER_BATON { return pairs_.at(rank); }
@@ -113,17 +113,18 @@ class Job final : public EngineDriven, private DeviceUser {
   Pair* find_pair(int rank) HETCOMM_UNDER_BATON { return pairs_.find(rank); }
   const Status& peer_status(int rank) const HETCOMM_UNDER_BATON { return pairs_.status(rank); }
 
-  // The channel of the communicator of all ranks, which has the same number on every rank.
+  // Returns the channel of the communicator of all ranks, which has the same number on every rank.
   Channel& first_channel() HETCOMM_UNDER_BATON { return *services_.data.channels.find(0); }
   // Opens a channel for a communicator that this rank is about to make.
   Channel& open_channel() HETCOMM_UNDER_BATON { return services_.data.channels.open(); }
   // Posts |receive|, or completes its match with a message that has already arrived.
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
-  // Prepares the devices of users' streams that are about to be held back.
+  // Prepares the devices whose users' streams are about to be held back.
   void prepare_for_holds() HETCOMM_UNDER_BATON;
-  // Applies |places| to device |index|, which was added. May throw std::bad_alloc.
+  // Applies |places| to device |index|, which was added after the job was made. May throw
+  // std::bad_alloc.
   void meet_device(size_t index, const HostPlaces& places) HETCOMM_UNDER_BATON;
-  // Wakes |rank| from its sleep, so that it checks everything.
+  // Sends |rank| a message that wakes it, so that it checks everything that it waits for.
   void wake(int rank) HETCOMM_UNDER_BATON;
 
   // EngineDriven
@@ -140,7 +141,7 @@ class Job final : public EngineDriven, private DeviceUser {
   struct Meeting {
     JobDigest digest;
     liveness::AddressBook addresses;  // addresses of the control planes
-    // Offers that ranks have sent.
+    // Pairs of a rank and the offers that it has sent.
     std::vector<std::pair<int, std::vector<PeerInfo::Offer>>> offers;
     std::vector<std::byte> profile;  // this rank's profile, for ranks that ask for it
   };
@@ -152,7 +153,7 @@ class Job final : public EngineDriven, private DeviceUser {
   Status prepare(const JobOptions& options, RankProfile* own);
   Status make_control(uint32_t incarnation) HETCOMM_UNDER_BATON;
   Status describe_self(RankProfile* own) HETCOMM_UNDER_BATON;
-  // These are collective. |prepared| tells whether this rank can take part.
+  // These functions are collective. |prepared| tells whether this rank can take part.
   Result<Meeting> meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
                                    const RankProfile& own, const Status& prepared,
                                    const JobOptions& options);
@@ -181,7 +182,7 @@ class Job final : public EngineDriven, private DeviceUser {
 
   const JobEnvironment environment_;
   Credentials credentials_;
-  bool drew_key_ = false;          // no secret is configured
+  bool drew_key_ = false;          // the key is random: no secret is configured
   std::string wanted_transports_;  // from the communicator's options
   std::string link_model_text_;    // rank 0 only: the model that it distributes
   const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();

@@ -17,9 +17,9 @@ namespace hetcomm {
 // A communicator, as its job sees it.
 class JobMember : public MessagingCommunicator {
  public:
-  // Number of the channel by which |job_rank|, a rank of the communicator, is reached.
+  // Returns the number of the channel by which |job_rank|, a rank of the communicator, is reached.
   virtual uint32_t channel_at(int job_rank) const HETCOMM_UNDER_BATON = 0;
-  // The communicator from which this one was split; null if there is none.
+  // Returns the communicator from which this one was split; null if there is none.
   virtual const JobMember* split_from() const HETCOMM_UNDER_BATON = 0;
   // Ends the communicator's collective operations on this rank. Allocates no memory.
   virtual void end_collectives(const Status& why) HETCOMM_UNDER_BATON = 0;
@@ -42,10 +42,11 @@ class QuietTask {
  public:
   // Makes progress. Called if the task has asked for it since the last call.
   virtual int progress() HETCOMM_UNDER_BATON = 0;
-  // Records that this rank made no call, and so no pass, for |pause_ns|, which is long.
+  // Records that the program has made no call for |pause_ns|, which is long. The library has made
+  // no progress in that time.
   virtual void note_pause(uint64_t pause_ns) HETCOMM_UNDER_BATON = 0;
 
-  // The task's positions in a TaskList, which owns them.
+  // The task's positions in a TaskList, which alone uses them.
   struct Places {
     size_t index = 0;
     bool is_ready = false;
@@ -61,7 +62,7 @@ class QuietTask {
 // Work in progress that needs a call in every pass.
 class JobTask : public Driven {
  public:
-  // Whether a pass would do any work.
+  // Returns whether a pass would do any work.
   virtual bool ready() const HETCOMM_UNDER_BATON = 0;
 
  protected:

@@ -13,7 +13,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMaxNoteBytes = 1024;  // for one call
+constexpr size_t kMaxNoteBytes = 1024;  // size of the report of one call
 
 // Calls use(message) for each unexpected message in |table|. |use| may remove that message.
 template <typename Use>
@@ -65,7 +65,7 @@ JobMember* JobMembers::find(int origin, uint32_t channel) const {
 // --- failures ---------------------------------------------------------------
 
 // An operation that ends here may abort other communicators, which re-enters this function. Each
-// call ends the communicators that it has closed itself.
+// call ends only the operations of communicators that it has closed itself.
 void JobMembers::abort(JobMember& communicator, const Status& why, bool publish) {
   if (communicator.channel().closed) return;
   if (publish && services_.control != nullptr) {
@@ -75,7 +75,7 @@ void JobMembers::abort(JobMember& communicator, const Status& why, bool publish)
   close_aborted(communicator, why, number);
   close_aborted_children(why, publish, number);
   services_.engine.drain();
-  // One pass over all operations, however many communicators are aborted.
+  // Checks all operations once, however many communicators are aborted.
   services_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     // An operation that was not started yet ends when it is started.
     if (operation.state() != OperationState::kPending ||
@@ -101,16 +101,17 @@ void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint6
   if (const auto found = members_.find(own.id); found != members_.end()) {
     found->second.closed_by = number;
   }
-  services_.engine.note_arrival();  // threads that probe check again
+  services_.engine.note_arrival();  // makes threads that probe check again
   try {
     services_.log.warn("communicator {} was aborted: {}", own.id, why.text());
   } catch (const std::bad_alloc&) {
-    // The communicator's operations report the failure.
+    // Only the log line is lost: the communicator's operations report the failure too.
   }
   drop_queued(own);
 }
 
-// A child usually has a higher number than its parent, so that one round finds all.
+// Repeats until no child is left. A child usually has a higher number than its parent, so the first
+// round usually closes all.
 void JobMembers::close_aborted_children(const Status& why, bool publish, uint64_t number) {
   for (bool again = true; again;) {
     again = false;
@@ -138,7 +139,7 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
   Channel& own = communicator.channel();
   if (own.closed || !own.collectives_failed.ok()) return;
   own.collectives_failed = why;
-  communicator.end_collectives(why);  // always, even if out of memory for notices to other ranks
+  communicator.end_collectives(why);  // first, because the notices below may run out of memory
   stream_waits_.collectives_failed(communicator, why);
   try {
     if (publish && services_.control != nullptr) {
@@ -147,7 +148,7 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
     services_.log.warn("the collective operations of communicator {} have failed: {}", own.id,
                        why.text());
   } catch (const std::bad_alloc&) {
-    // The other ranks wait until their deadlines.
+    // Without a notice, the other ranks wait until their deadlines.
   }
   // No operation will receive these messages any longer.
   for_each_unexpected(own.collective, [&](Incoming& message) HETCOMM_UNDER_BATON {
@@ -210,8 +211,8 @@ void JobMembers::peer_lost(int rank, const Status& why) {
   for (const auto& [id, own] : members_) own.communicator->peer_lost(rank);
 }
 
-// Drops the requests of a lost sender, which can never be granted. Eager messages that have arrived
-// are kept.
+// Drops the announced messages of |rank|, a lost sender: their data can never arrive. Keeps eager
+// messages that have arrived.
 void JobMembers::drop_announced_by(int rank) {
   channels_.for_each_table([&](MatchTable& table) HETCOMM_UNDER_BATON {
     for_each_unexpected(table, [&](Incoming& message) HETCOMM_UNDER_BATON {
@@ -238,8 +239,8 @@ void JobMembers::give_up_channel(Channel& channel) {
                 }));
 }
 
-// Notifies all ranks. Throws nothing: if out of memory, the others learn of the abort when their
-// messages are refused.
+// Notifies all ranks of an abort. Throws nothing: if out of memory, the others learn of the abort
+// when their messages are refused.
 void JobMembers::publish_abort(uint32_t channel, std::string_view why) {
   if (services_.control == nullptr) return;
   try {
@@ -252,7 +253,7 @@ void JobMembers::drop_queued(Channel& channel) {
   for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
     while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);
-      // The sender is notified by the abort itself.
+      // After an abort the sender needs no notice here: it learns of the abort itself.
       receiver_of(*message).drop(*message, channel.aborted.ok() ? MessageReceiver::Tell::kSender
                                                                 : MessageReceiver::Tell::kNobody);
     }

@@ -1,5 +1,5 @@
-// The communicators of a job, and how failures are reported to them. A communicator can be aborted,
-// its collective operations can fail, and its ranks can be lost. Under the baton.
+// Holds the communicators of a job, and reports failures to them. A communicator can be aborted,
+// its collective operations can fail, and its ranks can be lost. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -44,11 +44,12 @@ class JobMembers {
   void close_channel(Channel& channel) HETCOMM_UNDER_BATON;
   // Closes |channel| and notifies all ranks, which abort their communicators.
   void give_up_channel(Channel& channel) HETCOMM_UNDER_BATON;
-  // Ends every operation on the communicator, and on those split from it, with |why|, here and
-  // (|publish|) on all ranks. Allocates no memory unless it publishes. If it publishes, it may
-  // throw std::bad_alloc, without any effect.
+  // Ends every operation on |communicator|, and on those split from it, with |why|. With |publish|,
+  // tells all ranks to do the same, or throws std::bad_alloc and has no effect. Without |publish|
+  // it allocates no memory.
   void abort(JobMember& communicator, const Status& why, bool publish) HETCOMM_UNDER_BATON;
-  // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
+  // Ends the collective operations of |communicator|. With |publish|, tells all ranks to do the
+  // same.
   void fail_collectives(JobMember& communicator, const Status& why,
                         bool publish) HETCOMM_UNDER_BATON;
 
@@ -69,7 +70,7 @@ class JobMembers {
     uint64_t closed_by = 0;  // the number of the abort() call that has closed it; 0: none
   };
 
-  // Whether |origin| knows |communicator| by its own |channel|.
+  // Returns whether |origin| knows |communicator| by its own |channel|.
   static bool is_known_by(const JobMember& communicator, int origin,
                           uint32_t channel) HETCOMM_UNDER_BATON {
     return communicator.contains(origin) && communicator.channel_at(origin) == channel;

@@ -1,5 +1,5 @@
-// The objects that the pairs of one job share, and that its other units get one by one. Only Job
-// sees all of them. Under the baton.
+// Holds the objects that the pairs of one job share. Other parts of the job get only the objects
+// that they need. Only Job sees all of them. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct JobServices {
   }
 
   PairTerms terms;
-  // Memory where messages of redistributions are packed and received, and for data between their
+  // Host memory in which redistributions pack and receive their messages, and keep data between
   // hops. While redistributions exist, enough is kept for two of them to arrive at the same time.
   HostBlocks host_blocks;
   DataServices data;
@@ -60,7 +60,7 @@ struct JobServices {
   AccessServices access;
 
  private:
-  // Most bytes of host memory that are kept while no redistribution exists.
+  // The most host memory, in bytes, that is kept while no redistribution exists.
   static constexpr uint64_t kMaxKeptBytes = 128u << 20;
 
   static DeviceSums::Mode sums_mode(const Config& config) {

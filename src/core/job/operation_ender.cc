@@ -26,9 +26,9 @@ std::string OperationEnder::trouble_with(int rank) {
 
 std::string OperationEnder::awaited_text(const Operation& operation) {
   constexpr size_t kMaxNamed = 3;
-  constexpr size_t kMaxSenders = 64;  // for a receive from any source
+  constexpr size_t kMaxSenders = 64;  // ranks to check for a receive from any source
   const bool of_many = operation.kind == OperationKind::kCollective;
-  // The operation waits for no rank yet, but other ranks may have made a remark on it.
+  // The operation waits for no rank yet. Its remark may still say something about the other ranks.
   if (operation.phase == OperationPhase::kBehind || operation.phase == OperationPhase::kCollected) {
     return of_many && operation.composite != nullptr ? operation.composite->remark()
                                                      : std::string();
@@ -60,8 +60,9 @@ std::string OperationEnder::awaited_text(const Operation& operation) {
   return text;
 }
 
-// An operation that ends at its deadline names the ranks that it waited for. Users know an internal
-// message only by the operation that it belongs to.
+// The text of an operation that ends at its deadline names the ranks that it waited for. The text
+// of an internal message does not describe the message, because users know only the operation that
+// it belongs to.
 void OperationEnder::end(Operation& operation, Code code, std::string_view why) {
   std::string text = text_or_none([&]() HETCOMM_UNDER_BATON {
     if (operation.internal.handler != nullptr && code != Code::kTimedOut) return std::string(why);
@@ -73,8 +74,8 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       code == Code::kTimedOut && has_parts ? operation.composite->code_at_deadline() : code;
   switch (operation.phase) {
     case OperationPhase::kCollected:
-      // Its group has not started it. The ranks that wait for a redistribution are notified; a
-      // collective operation does not count as called.
+      // The operation's group has not started it. For a redistribution, notifies the ranks that
+      // wait for it. A collective operation does not count as called, so no rank is notified.
       if (has_parts && code == Code::kTimedOut && !operation.composite->is_collective_call()) {
         operation.composite->withdraw(code, text);
       }

@@ -1,4 +1,4 @@
-// Ends operations early, in any phase. Under the baton.
+// Ends operations early, in any phase. Callers hold the baton.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ class OperationEnder {
   // Ends |operation|, which is pending. |why| follows the description of the operation in its error
   // text. Allocates no memory.
   void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON;
-  // Returns readable text: the ranks that |operation|, which is pending, waits for, and what the
-  // transports know of them. The text begins with "; ", or is empty.
+  // Returns readable text about |operation|, which is pending: the ranks that it waits for, and
+  // what the transports know of them. The text begins with "; ", or is empty.
   std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON;
   // Ends an operation that could not be started for lack of memory, unless it has already ended.
   void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;

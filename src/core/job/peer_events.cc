@@ -21,7 +21,7 @@ void PeerEvents::set_ready() {
 }
 
 void PeerEvents::read_mail() {
-  // Handling a death makes passes, which would re-enter this function.
+  // The handling of a lost peer makes passes, which would re-enter this function.
   if (services_.control == nullptr || reading_mail_) return;
   reading_mail_ = true;
   std::unique_ptr<liveness::Mail> mail = services_.control->mailbox().take();
@@ -99,7 +99,8 @@ void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
 
 // --- silent connections -----------------------------------------------------
 
-// Handles silence of |rank| on the control plane, which a fault of its own connection may cause.
+// Handles the silence of |rank| on the control plane. It may be that only the control connection is
+// broken: data that |rank| has sent shows that it lives.
 void PeerEvents::on_suspected(int rank) {
   Pair* found = pairs_.find(rank);
   if (found != nullptr && found->has_received_since_asked(services_.engine.refresh_now(),
@@ -135,7 +136,7 @@ void PeerEvents::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes
 void PeerEvents::on_rank_lost(int rank, const Status& why) {
   paths_.give_up(rank);
   pairs_.set_lost(rank, why);
-  services_.engine.note_arrival();  // threads that probe for its messages check again
+  services_.engine.note_arrival();  // makes threads that probe for its messages check again
   members_.peer_lost(rank, why);
 }
 
@@ -145,7 +146,7 @@ void PeerEvents::on_peer_lost(int rank, const Status& why) {
     set_ready();
   }
   if (!pairs_.status(rank).ok()) return;
-  // Receives the messages that it sent before its loss, as far as they have arrived.
+  // Receives the messages of the lost rank that have already arrived.
   constexpr int kMaxPasses = 256;
   for (int pass = 0; pass < kMaxPasses && job_.progress() > 0; ++pass) {
   }

@@ -28,15 +28,15 @@ class PeerEvents final : public PairListener {
   PeerEvents(const PeerEvents&) = delete;
   PeerEvents& operator=(const PeerEvents&) = delete;
 
-  // Whether all control connections are established, or creation has failed. [any-thread]
+  // Returns whether all control connections are established, or creation has failed. [any-thread]
   bool ready() const { return ready_.load(std::memory_order_acquire); }
   void set_ready() HETCOMM_UNDER_BATON;
-  // OK, or the reason why the creation cannot succeed.
+  // Returns OK, or the reason why the job cannot be created.
   const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
-  // Whether the other ranks have declared this rank lost.
+  // Returns whether the other ranks have declared this rank lost.
   bool was_declared_lost() const HETCOMM_UNDER_BATON { return declared_lost_; }
 
-  // Whether the control thread has left messages for this thread.
+  // Returns whether the control thread has left messages for this thread.
   bool mail_waits() const HETCOMM_UNDER_BATON {
     return services_.control != nullptr && services_.control->mailbox().waiting();
   }

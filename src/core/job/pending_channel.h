@@ -1,6 +1,6 @@
-// PendingChannel: the channel of a communicator that this rank is about to make. Other ranks may
-// learn of it, and make their communicator, before this rank is done. If this rank fails to make
-// one, they are notified.
+// A PendingChannel holds the channel of a communicator that this rank is about to make. Other ranks
+// may learn of the channel, and make their communicators, before this rank is done. If this rank
+// fails to make its own, the others are notified.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class PendingChannel {
     channel_ = &job_->open_channel();
     return *channel_;
   }
-  // The channel; null before open(), and after keep() or close().
+  // Returns the channel. Null before open(), and after keep() or close().
   Channel* channel() const { return channel_; }
   // Leaves the channel to the communicator that was made.
   void keep() { channel_ = nullptr; }

@@ -1,5 +1,5 @@
-// The gate before a communicator's operations: those that name users' streams, and those that may
-// not overtake one that does, wait here before they are started. Under the baton.
+// Operations that name users' streams wait at the gate before their communicator starts them.
+// Operations that must not overtake them wait there too. Callers hold the baton.
 #pragma once
 
 #include "src/base/baton_role.h"
@@ -20,8 +20,9 @@ class StreamGate final : public OperationEntry {
   StreamGate(const StreamGate&) = delete;
   StreamGate& operator=(const StreamGate&) = delete;
 
-  // Lets |operation|, which is pending, wait for its stream or for its turn. It begins to count in
-  // its communicator, and may end now. Its communicator starts it when it departs.
+  // Lets |operation|, which is pending, wait for its stream or for its turn. From now on it counts
+  // as begun in its communicator. The communicator starts it when it departs. It may also end
+  // during this call.
   void start(Operation& operation) override HETCOMM_UNDER_BATON;
 
  private:

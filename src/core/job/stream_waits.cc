@@ -13,8 +13,8 @@
 namespace hetcomm {
 namespace {
 
-// If an operation waits for longer, the owner of its memory is asked, and again after each fraction
-// of the detection time.
+// The owner of an operation's remote memory is asked after kFirstAskNs whether the memory is still
+// registered, and then kAsksPerDetection times in each detection time.
 constexpr uint64_t kFirstAskNs = 100'000'000;
 constexpr uint64_t kAsksPerDetection = 4;
 
@@ -27,10 +27,10 @@ bool matches(const Operation& receive, const Incoming& message) {
          ((receive.tag ^ message.tag) & ~receive.ignore) == 0;
 }
 
-// Arrived messages, which are kept for the waiting receives. Each message is for one receive.
+// Assigns messages that have arrived to waiting receives, one message to each receive.
 class HereMessages {
  public:
-  // Whether a message remains for |receive|. If so, assigns it.
+  // Assigns a message to |receive|. Returns false if none remains for it.
   bool take(const Operation& receive) HETCOMM_UNDER_BATON {
     const Channel& channel = communicator_of(receive).channel();
     const MatchTable& table =
@@ -41,8 +41,8 @@ class HereMessages {
       try {
         taken_.push_back(message);
       } catch (const std::bad_alloc&) {
-        // Out of memory: two receives may count on one message. The second one ends when its stream
-        // arrives.
+        // Without memory, the message may be assigned to two receives. The second one ends when its
+        // stream reaches it.
       }
       return true;
     }
@@ -56,7 +56,7 @@ class HereMessages {
   std::vector<const Incoming*> taken_;
 };
 
-// Whether |operation| waits only for |rank|, which is lost.
+// Returns whether the loss of |rank| ends |operation|, which waits for a stream.
 bool is_ended_by(const Operation& operation, int rank, const PairTable& pairs,
                  HereMessages& here) HETCOMM_UNDER_BATON {
   if (operation.kind == OperationKind::kCollective) {
@@ -99,7 +99,7 @@ void StreamWaits::look_for_lost(Operation& operation) {
     if (status.ok()) continue;
     HereMessages here;
     if (operation.kind == OperationKind::kReceive) {
-      peer_lost(rank, status);  // receives that have waited for longer get messages first
+      peer_lost(rank, status);  // assigns messages to older receives first
     } else if (is_ended_by(operation, rank, pairs_, here)) {
       ender_.end(operation, status.code(), status.text());
     }
@@ -149,7 +149,7 @@ void StreamWaits::tick(uint64_t now_ns) {
   ask(now_ns);
 }
 
-// Asks once about each memory.
+// Asks the owners of all remote memories that operations wait to use, once about each memory.
 void StreamWaits::ask(uint64_t now_ns) {
   std::vector<std::pair<int, uint64_t>> memories;
   departures_.for_each([&](const Operation& operation) HETCOMM_UNDER_BATON {

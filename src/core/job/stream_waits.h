@@ -1,9 +1,9 @@
-// Ends operations that wait for users' streams, before they begin, on events that also end running
-// operations: a lost peer, failed collective operations, peer memory that is no longer registered.
-// Their streams then resume. Under the baton.
+// Ends operations that still wait for users' streams, for the reasons that also end running
+// operations: a lost peer, failed collective operations, or remote memory that is no longer
+// registered. The streams of these operations then resume. Callers hold the baton.
 //
 // A waiting operation connects to the peer that it names, so that an unreachable peer is detected.
-// The owners of remote memories are asked from time to time.
+// The owner of a remote memory is asked from time to time whether the memory is still registered.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class StreamWaits {
   void peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
   void collectives_failed(const CommunicatorBase& communicator,
                           const Status& why) HETCOMM_UNDER_BATON;
-  // Ends the operations on memory that |rank| knew by |id| and that can no longer be used.
+  // Ends the operations on the memory of |rank| with |id|, which can no longer be used.
   void memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON;
 
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return ask_at_ns_; }

@@ -15,7 +15,7 @@ constexpr uint64_t kPauseNs = 1'000'000'000;
 
 }  // namespace
 
-// --- those that say when they are ready -----------------------------------------
+// --- quiet tasks ----------------------------------------------------------------
 
 void TaskList::add(QuietTask& task) {
   if (quiet_.empty()) seen_ns_ = now_ns();
@@ -50,7 +50,8 @@ void TaskList::take_out_of_ready(QuietTask& task) {
   (own.next != nullptr ? own.next->places.previous : last_ready_) = own.previous;
 }
 
-// Detects pauses. Without a progress thread, nothing makes progress between calls of this rank.
+// Detects long pauses between calls of this rank, in which nothing makes progress without a
+// progress thread. Tells the quiet tasks of them.
 void TaskList::look_for_pause() {
   if (engine_.threaded()) return;
   const uint64_t now = engine_.coarse_now();
@@ -59,7 +60,7 @@ void TaskList::look_for_pause() {
   for (QuietTask* const task : quiet_) task->note_pause(pause_ns);
 }
 
-// --- all ------------------------------------------------------------------------
+// --- all tasks ------------------------------------------------------------------
 
 bool TaskList::ready() const {
   return first_ready_ != nullptr ||

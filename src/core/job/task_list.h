@@ -1,5 +1,5 @@
-// Work of a job in progress: tasks that need a call in every pass, and quiet tasks, which ask for a
-// call when they need one. Under the baton.
+// Holds a job's work in progress: tasks that need a call in every pass, and quiet tasks, which ask
+// for a call when they need one. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class TaskList final : public Driven {
   TaskList(const TaskList&) = delete;
   TaskList& operator=(const TaskList&) = delete;
 
-  // May throw std::bad_alloc.
+  // Adds |task|. May throw std::bad_alloc.
   void add(JobTask& task) HETCOMM_UNDER_BATON { tasks_.push_back(&task); }
   void remove(JobTask& task) HETCOMM_UNDER_BATON { std::erase(tasks_, &task); }
   void add(QuietTask& task) HETCOMM_UNDER_BATON;
@@ -28,7 +28,7 @@ class TaskList final : public Driven {
   void note_ready(QuietTask& task) HETCOMM_UNDER_BATON;
 
   bool empty() const HETCOMM_UNDER_BATON { return tasks_.empty() && quiet_.empty(); }
-  // Whether a pass would do any work.
+  // Returns whether a pass would do any work.
   bool ready() const HETCOMM_UNDER_BATON;
   // Calls the tasks. A task removes itself from the list when it has no work left.
   int progress() override HETCOMM_UNDER_BATON;
@@ -48,7 +48,7 @@ class TaskList final : public Driven {
   QuietTask* first_ready_ = nullptr;
   QuietTask* last_ready_ = nullptr;
   size_t ready_count_ = 0;
-  uint64_t seen_ns_ = 0;  // last call of this rank, while there are quiet tasks
+  uint64_t seen_ns_ = 0;  // when this rank last made a call; kept while there are quiet tasks
 };
 
 }  // namespace hetcomm

@@ -13,7 +13,8 @@ namespace hetcomm {
 // Counts the one-sided operations between this rank and a peer.
 class AccessLedger {
  public:
-  // Releases what |operation|, which is about to complete, holds of the pair.
+  // Handles the end of |operation|, which is about to complete. Releases its permit. On the owner's
+  // side, also notifies the user of a put, or refuses a failed get.
   virtual void ending(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Records that an operation counted in |batch| has completed with |code|.
   virtual void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON = 0;
@@ -22,7 +23,7 @@ class AccessLedger {
   ~AccessLedger() = default;
 };
 
-// State of a one-sided operation. Others may find here what the slot's last user has left.
+// State of a one-sided operation. In other operations it is left over from the slot's last user.
 struct AccessState {
   static constexpr auto kRoom = &Operation::Bodies::access;
   RemoteMemory* remote = nullptr;
@@ -34,22 +35,22 @@ struct AccessState {
   uint64_t id = 0;       // initiator's id, once the owner was asked
   uint64_t batch = 0;    // identifies the operations between two flushes
   bool started = false;  // counted in its batch
-  bool asked = false;    // the owner may have done it
+  bool asked = false;    // was requested; the owner may have done it
   bool notify = false;
   bool placed = false;  // all bytes are in place; the owner does not know yet
   bool counted = false;
-  bool direct_failed = false;  // the owner has to carry it out
+  bool direct_failed = false;  // goes by message: the owner has to carry it out
   bool waiting = false;        // in a TurnQueue
-  bool had_turn = false;       // has waited for its turn to be asked
+  bool had_turn = false;       // has waited in a TurnQueue, and has left it
   bool holds_permit = false;   // counted in Permits
-  bool awaits_credit = false;  // in a list, for its notification
+  bool awaits_credit = false;  // its notification waits for credit
 };
 
 inline AccessState& access_of(Operation& operation) { return body_of<AccessState>(operation); }
 inline const AccessState& access_of(const Operation& operation) {
   return body_of<AccessState>(operation);
 }
-// Whether |operation| is one-sided, and so has an AccessState of its own.
+// Returns whether |operation| is one-sided, and so has an AccessState of its own.
 inline bool has_access(const Operation& operation) {
   return operation.kind > OperationKind::kReceive && operation.kind != OperationKind::kCollective;
 }

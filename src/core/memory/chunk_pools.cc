@@ -22,8 +22,8 @@ constexpr uint64_t kPage = 4096;
 StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
                                   const CopyCosts& costs) {
   constexpr double kChunkCostS = 5e-6;
-  // Threads sleep while a slow device copies, and waking up for each chunk takes processor time. So
-  // chunks are larger as long as there are many of them.
+  // Threads sleep while a slow device copies, and each wake-up takes processor time. Larger chunks
+  // save wake-ups, but for this at least kParts of them must remain.
   constexpr double kSleepCostS = 40e-6;
   constexpr double kParts = 64;
   constexpr double kUsualRate = 10e9;
@@ -198,13 +198,14 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
   *exhausted = false;
   if (publisher_ == nullptr || pool != Pool::kSend) reader = kNoReader;
   if (Block* const block = take_free(state, place, reader)) return block;
-  // No file is made now, or none can be made. A block without a reader serves as well.
+  // While a stream is held back, or after a failure, no file is made. A block without a reader
+  // serves as well.
   if (reader != kNoReader && (devices_.calls().has_holds() || waits_for_files_ > 0)) {
     if (waits_for_files_ > 0) --waits_for_files_;
     reader = kNoReader;
     if (Block* const block = take_free(state, place, reader)) return block;
   }
-  // While a stream is held back, the memory would not be freed.
+  // While a stream is held back, drop_unreadable() would free no memory.
   if (state.made >= kMaxBlocks && !devices_.calls().has_holds()) drop_unreadable(pool, reader);
   if (state.made >= kMaxBlocks) {
     Block* const other = take_free(state, reader);
@@ -263,8 +264,7 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   return block->bytes.get() + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
-// Removes |block|. Allocates nothing that is not essential. The block counts until its memory is
-// freed.
+// Removes |block|. Works without memory. The block counts as made until its memory is freed.
 void ChunkPools::discard(Block* block) {
   std::unique_ptr<Block>& place = blocks_[block->index];
   std::unique_ptr<Block> own = std::move(place);
@@ -293,9 +293,9 @@ void ChunkPools::tidy() {
   free_leaving();
 }
 
-// Once a region was withdrawn, no rank receives its file any longer, and readers that have it keep
-// the pages. So memory is freed immediately, unless a stream is held back: unpinning may wait for
-// that stream.
+// Frees discarded blocks, unless a stream is held back: unpinning may wait for that stream. Readers
+// that have mapped a block keep its pages, and no other rank can map it once its region is
+// withdrawn.
 void ChunkPools::free_leaving() {
   if (stranded_ != nullptr) [[unlikely]]
     take_back_stranded();
@@ -347,7 +347,7 @@ uint32_t ChunkPools::Share::bit_of(const Block& block, const std::byte* chunk) c
   return 1u << (static_cast<uint64_t>(chunk - block.bytes.get()) / shape_.chunk_bytes);
 }
 
-// Records that the block at |link| has one chunk less in use.
+// Releases the block at |link| if the transfer has given back all of its chunks.
 void ChunkPools::Share::put_down(Block** link) {
   Block* const block = *link;
   if (block->used != block->left) return;

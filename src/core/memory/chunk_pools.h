@@ -79,7 +79,7 @@ class ChunkPools {
   enum class Pool : uint8_t { kSend, kReceive };
   static constexpr size_t kMaxDepth = 16;
   static constexpr uint64_t kLargestChunk = 2u << 20;  // options may ask for larger ones
-  // A source of blocks.
+  // The place where blocks are allocated.
   struct Place {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
@@ -92,8 +92,8 @@ class ChunkPools {
   // Memory that is cut into the chunks of one transfer.
   struct Block {
     PinnedMemory bytes;
-    uint32_t used = 0;  // a bit for each chunk
-    uint32_t left = 0;  // used chunks that a peer may read and that are never given back
+    uint32_t used = 0;  // a bit for each chunk in use
+    uint32_t left = 0;  // bits of chunks in use that a peer may still read; they stay in use
     size_t place = 0;   // index in |places_|
     Pool pool = Pool::kSend;
     bool stands_in = false;  // pageable, because no memory could be pinned
@@ -107,8 +107,7 @@ class ChunkPools {
   // A share holds the chunks of one transfer. All chunks must be given back before it is destroyed.
   class Share {
    public:
-    // |reader|: the rank, if any, that may map chunks for sending; unused for ranks on other
-    // hosts.
+    // |reader|: the rank on this host that may map chunks for sending; kNoReader if there is none.
     Share(ChunkPools& pools, Pool pool, int reader = kNoReader)
         : pools_(pools), pool_(pool), reader_(reader) {}
     Share(const Share&) = delete;
@@ -128,8 +127,8 @@ class ChunkPools {
     void give(std::byte* chunk) HETCOMM_UNDER_BATON;
     // Gives back a chunk that a peer may still read.
     void leave(std::byte* chunk) HETCOMM_UNDER_BATON;
-    // Returns where the reader, which is connected over |transport|, finds |chunk|, or nothing if
-    // the reader cannot map it. May throw std::bad_alloc.
+    // Returns where the reader finds |chunk|, or nothing if the reader cannot map it. The reader is
+    // connected over |transport|. May throw std::bad_alloc.
     std::optional<ChunkPlace> locate(const std::byte* chunk, size_t transport) HETCOMM_UNDER_BATON;
 
    private:
@@ -170,7 +169,7 @@ class ChunkPools {
  private:
   static constexpr size_t kMaxBlocks = 32;          // for each pool, excluding guaranteed blocks
   static constexpr size_t kHeldBlocks = 8;          // for each pool, made before holds
-  static constexpr uint32_t kFilelessBlocks = 256;  // taken before the next attempt to make a file
+  static constexpr uint32_t kFilelessBlocks = 256;  // blocks taken before a file is tried again
   // Unused blocks of one place that have the same reader.
   struct FreeBlocks {
     int reader;

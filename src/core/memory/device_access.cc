@@ -9,8 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// After a temporary failure, the trial is repeated after this time, or after kPauses times its
-// duration.
+// The first pause after a temporary failure is this time, or kPauses times the duration of the
+// trial if that is longer.
 constexpr uint64_t kFirstPauseNs = 100'000'000;
 constexpr uint64_t kPauses = 50;
 constexpr uint32_t kMaxDoublings = 8;

@@ -46,7 +46,7 @@ class DeviceAccess final : public MemoryUser {
   // Forgets all transports before they are destroyed. No memory is attached afterwards.
   void close() HETCOMM_UNDER_BATON;
 
-  // Returns whether transport |index| moves all of |operation|'s memory by its extents(). The first
+  // Returns whether transport |index| moves all of |operation|'s memory without staging. The first
   // call for a device and a transport makes the trial, which takes milliseconds.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
   bool reaches(Memory& memory, size_t index) HETCOMM_UNDER_BATON;
@@ -66,8 +66,8 @@ class DeviceAccess final : public MemoryUser {
   // Returns the reason why |operation| cannot use transport |index| without staging.
   std::string refusal(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
   // Makes the outstanding trials before users' streams are held back, since none is made while they
-  // are: for the devices that have such streams, or for all devices where nothing may be staged,
-  // over the transports that |near| allows for their data.
+  // are. Tries the devices that have such streams, or all devices if insists(), over the transports
+  // that |near| allows for their data.
   void prepare_for_holds(const NearTransports& near) HETCOMM_UNDER_BATON;
   // Returns a line for each device and transport, or an empty text if there are no devices. Makes
   // outstanding trials where |near| allows the transport for the device's data.
@@ -85,7 +85,7 @@ class DeviceAccess final : public MemoryUser {
     DeviceAttacher* attacher;  // null: it moves host memory only
     std::string name;
     uint64_t far_devices;
-    std::vector<Verdict> verdicts;  // by device; no verdict at first for one added later
+    std::vector<Verdict> verdicts;  // by device; grows when a new device is looked up
     // A trial that failed recently with one device may fail with all, so no trial is made before
     // this time.
     uint64_t resume_ns = 0;
@@ -110,7 +110,7 @@ class DeviceAccess final : public MemoryUser {
                           "it is tried when no stream of a user is held back, and no copy that was "
                           "given up is under way"};
   std::vector<Path> paths_;
-  std::unordered_map<const Memory*, std::vector<State>> memories_;  // by transport
+  std::unordered_map<const Memory*, std::vector<State>> memories_;  // states by transport
 };
 
 }  // namespace hetcomm

@@ -9,7 +9,7 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kScratchBytes = 4u << 20;
-constexpr double kNever = 1;  // seconds per byte
+constexpr double kNever = 1;  // seconds per byte, so slow that the device is not preferred
 
 }  // namespace
 
@@ -19,7 +19,7 @@ class DeviceSums::Work final : public DeviceWork {
   Work(const DeviceSum& sum, void* scratch)
       : sum_(sum), scratch_(scratch), layout_(layout_of(sum)), size_(element_bytes(sum.datatype)) {}
 
-  // Asks whether the device can carry out all steps.
+  // Asks the device whether it can carry out all steps.
   hetcomm_status_t ask(const Device& device) { return run(device, nullptr, 0, 0); }
   HostRange host() const override {
     HostRange all = HostRange::of(sum_.out, size_of_out(sum_));
@@ -159,7 +159,7 @@ bool DeviceSums::takes(const DeviceSum& sum) {
   if (mode_ != Mode::kMeasured) return can_make(sum);
   if (size_of_out(sum) < kMinBytes || !prefers_device(sum)) return false;
   if (can_make(sum)) return true;
-  // A due trial waits for the next sum that the device can calculate.
+  // A trial of the device that was due is made with the next sum that the device can calculate.
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   if (!speed.is_device_quicker()) speed.since_trial = speed.trial_distance;
   return false;
@@ -168,8 +168,8 @@ bool DeviceSums::takes(const DeviceSum& sum) {
 bool DeviceSums::can_make(const DeviceSum& sum) {
   void* const memory = scratch(sum.device);
   if (memory == nullptr) return false;
-  // A first question may compile and load kernels. Some vendors then wait for work that a user's
-  // stream holds.
+  // The first question about a kind of sum may compile and load kernels. Some vendors then wait for
+  // work behind a user's stream that is held back.
   const Question question{sum.device,
                           sum.datatype,
                           sum.reduction,
@@ -186,7 +186,8 @@ bool DeviceSums::can_make(const DeviceSum& sum) {
   return true;
 }
 
-// Both places are measured first. The slower one is tried occasionally.
+// Returns whether the device should calculate |sum|. The host and the device are both measured
+// first. Later, the slower one is tried again from time to time.
 bool DeviceSums::prefers_device(const DeviceSum& sum) {
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   if (speed.host == 0) return false;
@@ -219,7 +220,7 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
 bool DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {
   Work work(sum, scratch_[sum.device].address);
   if (staging_.try_start(job, sum.device, size_of_out(sum), work, handler)) return true;
-  // After a while, another sum may succeed.
+  // The device counts as slow from now on, so another sum tries it only after a while.
   if (mode_ == Mode::kMeasured) {
     Speed& speed = speeds_[{sum.device, sum.datatype}];
     speed.device = kNever;

@@ -3,7 +3,7 @@
 //
 // The operands are copied into scratch memory of the device, which reduces them, and the result is
 // copied back. All of this uses one stream, so the parts of a large sum, and all sums, use the same
-// scratch memory one after the other. Under the baton.
+// scratch memory one after the other. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,8 @@ class DeviceSums {
   // With kMeasured, shorter results are always calculated on the host.
   static constexpr uint64_t kMinBytes = 128u << 10;
   // After this many sums the slower place is tried again. Each trial that changes nothing doubles
-  // the distance: a sum may take ten times as long there, and it delays all ranks of its operation.
+  // the distance, since a sum in the slower place may take ten times as long, and it delays all
+  // ranks of its operation.
   static constexpr uint32_t kMinTrialDistance = 256;
   static constexpr uint32_t kMaxTrialDistance = 4096;
 
@@ -63,11 +64,11 @@ class DeviceSums {
   DeviceSums(const DeviceSums&) = delete;
   DeviceSums& operator=(const DeviceSums&) = delete;
 
-  // Whether device |index| ever calculates sums.
+  // Returns whether device |index| ever calculates sums.
   bool serves(size_t index) const {
     return mode_ != Mode::kHost && devices_.device(index).table->reduce != nullptr;
   }
-  // Whether the device can and should calculate |sum|. May throw std::bad_alloc.
+  // Returns whether the device can and should calculate |sum|. May throw std::bad_alloc.
   bool takes(const DeviceSum& sum) HETCOMM_UNDER_BATON;
   // Starts a sum that takes() has accepted. on_copied() follows from the staging's progress();
   // |job| and all memory must live until then. Returns false if the device has failed before
@@ -80,7 +81,7 @@ class DeviceSums {
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
 
  private:
-  // Positions of a part's elements in scratch memory, and their number.
+  // Positions of a part's elements in scratch memory, in bytes, and their number.
   struct Layout {
     uint64_t elements;  // number of elements in a part
     uint64_t narrow;    // position of the first operand, and of the result
@@ -96,10 +97,11 @@ class DeviceSums {
     bool is_trying = false;  // the slower place is being tried; its time is not known yet
     bool is_device_quicker() const { return device != 0 && device < host; }
   };
-  // Key of a device's answer: the properties of a sum.
+  // The properties of a sum that decide whether a device supports it: device, datatype, reduction,
+  // divisor, first_is_wide, out_is_wide, and the number of operands (3 also stands for more).
   using Question = std::tuple<size_t, int32_t, int32_t, uint32_t, bool, bool, size_t>;
   struct Scratch {
-    void* address = nullptr;  // null: there is none yet
+    void* address = nullptr;  // null: not allocated
     bool has_failed = false;  // allocation failed; it is not tried again
   };
   class Work;

@@ -1,8 +1,9 @@
 // NearTransports: which transports of this rank carry the memory of each device.
 //
-// A transport that is bound to a network interface serves the devices near it. A transport that is
-// bound to none serves all. If no transport of a kind is near a device, all transports of the kind
-// serve it. Masks have a bit for each transport, by its number. Under the baton.
+// A transport that is bound to a network interface serves the devices near that interface. A
+// transport without one serves all devices. If no transport of a kind is near a device, all
+// transports of the kind serve it. Masks have a bit for each transport, by its number. Under the
+// baton.
 #pragma once
 
 #include <array>

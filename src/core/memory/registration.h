@@ -28,10 +28,10 @@ namespace hetcomm {
 
 class RemoteMemory;
 
-// A communicator, as its registered memories know it.
+// The part of a communicator that its registered and imported memories use.
 class MemoryCommunicator : public CommunicatorBase {
  public:
-  // Count the imported memories of peers.
+  // Add and remove the imported memory of a peer.
   virtual void add_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
   virtual void drop_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
 
@@ -43,7 +43,8 @@ class MemoryCommunicator : public CommunicatorBase {
 // Keys, each with the number of the owner's transport that uses it.
 using TransportKeys = std::vector<std::pair<uint8_t, RemoteKey>>;
 
-// A peer whose notification has arrived here, and occupies some of the credit that it was given.
+// A peer that has sent a notification. The notification uses some of the peer's credit until a user
+// takes it.
 class NotificationSource {
  public:
   virtual void give_back_credit(uint64_t bytes) HETCOMM_UNDER_BATON = 0;
@@ -164,9 +165,9 @@ class RemoteMemory {
     static constexpr RemoteKey kNone{};
     return index < keys_.size() ? keys_[index] : kNone;
   }
-  // One more than the highest number of a transport that has a key.
+  // Returns one more than the highest number of a transport that has a key.
   size_t key_count() const { return keys_.size(); }
-  // The owner's transports that have a key, as bits.
+  // Returns the owner's transports that have a key, as bits.
   uint64_t transports() const { return transports_; }
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= length_ && length <= length_ - offset;

@@ -20,8 +20,8 @@ Status copy_failed(const Device& device, hetcomm_status_t status) {
                             failure_text(device, status)));
 }
 
-// Returns a time that few recent measurements were below. |known| is that time before the |latest|
-// measurement. A long time is given little weight, since the thread may have been delayed.
+// Returns a low estimate of a time, from the |known| estimate and the |latest| measurement. A
+// longer measurement raises the estimate by 5 % at most, since the thread may have been delayed.
 double least_lately(double known, double latest) {
   constexpr double kRise = 1.05;
   return known == 0 ? latest : std::min(latest, known * kRise);
@@ -95,8 +95,8 @@ CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiec
   return {.bytes_per_s = load.copies.rate(), .start_s = load.start_s};
 }
 
-// The minimum time was measured with 4 to 64 MiB, from 1 GB/s to 40 GB/s: shorter copies cost more
-// than the overlap gains, and caches hold little of longer ones.
+// kMinTimeS comes from measurements with 4 to 64 MiB, from 1 GB/s to 40 GB/s. Shorter copies cost
+// more than the overlap gains, and caches hold little of longer ones.
 uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
   constexpr double kMinTimeS = 1e-3;
   constexpr double kUsualRate = 10e9;
@@ -173,7 +173,7 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
                 });
 }
 
-// Starts, by copies(device, stream), the copies of |length| bytes that device |number| makes.
+// Starts copies of |length| bytes that device |number| makes, by a call of copies(device, stream).
 template <typename Submit>
 Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, uint64_t length,
                        const HostRange& host, Submit&& copies) {
@@ -221,7 +221,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
 void Staging::end_copies(CopyJob& job) {
   const auto [number, direction, host] = *job.unended_;
   const NoHolds none(devices_.calls());
-  // Ending a stream does not wait while copies of the device are abandoned.
+  // While copies of the device are abandoned, end_stream() waits for nothing: its call is deferred.
   if (none && !devices_.abandoned().use(devices_.device(number))) {
     devices_.end_stream(number, direction, none);
     job.unended_.reset();
@@ -265,8 +265,8 @@ void Staging::enlist(CopyJob& job, CopyHandler& handler) {
   job.running_ = true;
 }
 
-// Submits all leading pieces that one device copies, by copy(device, stream, piece). They share one
-// event.
+// Submits all leading pieces that the same device copies. copy(device, stream, piece) starts each
+// of them. They share one event.
 template <typename Piece, typename Copy>
 Status Staging::submit_alike(CopyJob& job, StreamDirection direction,
                              std::span<const Piece>& pieces, Memory* Piece::*memory,
@@ -374,8 +374,8 @@ void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<B
   note_started(job);
 }
 
-// Whether check(event) is true for the first event that progress() waits for in each stream.
-// Returns false if a job waits for none.
+// Returns whether check(event) is true for the first event that progress() waits for in each
+// stream. Returns false if a job waits for no event.
 template <typename Check>
 bool Staging::check_first_events(Check&& check) const {
   bool all = true;

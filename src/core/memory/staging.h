@@ -2,7 +2,7 @@
 // reach the device.
 //
 // Copies run on the devices' streams, and progress() queries their events. While copies run, a
-// thread may sleep where the devices promise to end the sleep (event_notify). All calls are made
+// thread may sleep if the devices promise to end the sleep (event_notify). All calls are made
 // under the baton.
 #pragma once
 
@@ -132,16 +132,16 @@ class DeviceWork {
  public:
   // Enqueues all of the work in |stream| of |device|. Fails with the first call that fails.
   virtual hetcomm_status_t start(const Device& device, void* stream) = 0;
-  // Host memory that the work reads and writes.
+  // Returns the host memory that the work reads and writes.
   virtual HostRange host() const = 0;
-  // Whether start() has reached the point where results may have been written.
+  // Returns whether start() has come so far that results may have been written.
   virtual bool has_begun_to_write() const = 0;
 
  protected:
   ~DeviceWork() = default;
 };
 
-// Whether devices copy directly from |from| to |to|.
+// Returns whether devices can copy directly from |from| to |to|.
 bool can_copy_between(const Memory& from, const Memory& to);
 
 class Staging {
@@ -165,26 +165,26 @@ class Staging {
   // Starts copying rows to or from the host.
   void start(CopyJob& job, StreamDirection direction, std::span<const StagedRows> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Starts copying rows between devices, where that is possible: can_copy_between().
+  // Starts copying rows between devices. Requires can_copy_between().
   void start(CopyJob& job, std::span<const RowsBetween> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
   // Starts |work| on device number |device|, whose results have |bytes|. on_copied() follows.
-  // Returns false if the work failed before it began to write: then nothing runs and on_copied() is
-  // not called. If such work may still run while a user's stream is held back, on_copied() reports
-  // the failure.
+  // Returns false if the work failed before it began to write. Nothing runs then, and on_copied()
+  // is not called. If failed work may still run because a held stream prevents waiting for its end,
+  // this returns true and on_copied() reports the failure.
   bool try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
                  CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
-  // See DeviceUser. The copies of the device end with the reason it was abandoned, in the next
-  // progress().
+  // See DeviceUser. The next progress() ends the device's copies, with the reason why the device
+  // was abandoned.
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
   void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                             std::string* text) HETCOMM_UNDER_BATON;
-  // Copies that were abandoned may touch memory kept here.
+  // Returns the record of abandoned copies, which keeps the memory that they may touch.
   AbandonedCopies& abandoned() HETCOMM_UNDER_BATON { return devices_.abandoned(); }
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
-  // These two promise what Driven's functions of the same names promise. The devices end the sleep;
-  // a device that cannot prevents it.
+  // See Driven's functions of the same names. The devices end the sleep. These return false if a
+  // device cannot do that.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
   // Makes streams and blocks for device |index| before its users' streams are held back, since
@@ -197,7 +197,7 @@ class Staging {
   // interrupts that work, and wakes the thread if it sleeps.
   uint64_t slice_bytes(StreamDirection direction,
                        const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Whether copies to |pieces| are as fast from another process's memory as from chunks.
+  // Returns whether copies to |pieces| are as fast from another process's memory as from chunks.
   bool takes_any_memory(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Returns host memory that stands for |pieces|; empty if there is none. Copies of their device
   // reach it at full speed, where possible.
@@ -242,16 +242,16 @@ class Staging {
   StandIns stand_ins_;
   CopyJob* running_ = nullptr;  // list of jobs, oldest first
   CopyJob** running_end_ = &running_;
-  bool look_at_all_ = false;  // some jobs wait for no event
+  bool look_at_all_ = false;  // the next progress() checks all jobs: some wait for no event
   size_t busy_loads_ = 0;     // loads that have events
   uint64_t pass_ = 0;
-  // By load: check_first_events() has found the first event. Between calls all are false.
+  // By load: whether check_first_events() has seen the first event. All are false between calls.
   mutable std::vector<bool> found_;
   struct Load {
     Throughput copies;
     double start_s = 0;       // CopyCosts::start_s
     size_t events = 0;        // events of running jobs
-    uint64_t pending_in = 0;  // last pass in which its first event was not complete
+    uint64_t pending_in = 0;  // last pass that found its first event incomplete
   };
   std::vector<Load> loads_;  // one for each direction of each device
 };

@@ -30,14 +30,14 @@ class Throughput {
   }
   void drop(uint64_t bytes) HETCOMM_UNDER_BATON { outstanding_ -= bytes; }
   uint64_t outstanding() const HETCOMM_UNDER_BATON { return outstanding_; }
-  // Bytes per second; 0 while unknown.
+  // Returns bytes per second; 0 while unknown.
   double rate() const HETCOMM_UNDER_BATON { return rate_; }
 
  private:
   uint64_t outstanding_ = 0;
   uint64_t since_ns_ = 0;
   uint64_t busy_ns_ = 0;  // time with bytes in flight since the last measurement
-  uint64_t done_ = 0;     // bytes that ended in that time
+  uint64_t done_ = 0;     // bytes finished since the last measurement
   double rate_ = 0;
 };
 

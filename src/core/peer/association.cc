@@ -30,8 +30,9 @@ size_t Association::count_bulk_rails(const RailMasks& masks) {
   return count;
 }
 
-// Returns the transports of |masks| that are of the current connection's kind. A peer's masks may
-// be invalid: a mask without a transport of that kind means all of that kind.
+// Returns the transports of |masks| that are in |kin|, which has all transports of one kind. A
+// side's mask may have none of them, since a peer can send invalid masks. That side then gets all
+// of |kin|.
 static RailMasks of_kind(const RailMasks& masks, const RailMasks& kin) {
   const RailMasks common = masks & kin;
   return {common.own != 0 ? common.own : kin.own, common.peer != 0 ? common.peer : kin.peer};
@@ -90,8 +91,8 @@ bool Association::try_send(const WireHeader& header, const void* body, size_t si
 
 bool Association::send_waiting_protocol() {
   if (protocol_.empty()) return true;
-  // Each message acknowledges no more than when it was queued: later refusals by this side are
-  // queued behind it.
+  // Each message acknowledges only what had arrived when it was queued. Otherwise it would
+  // acknowledge operations whose refusals are queued behind it.
   const bool all = protocol_.send_all([this](const ProtocolMessage& message) HETCOMM_UNDER_BATON {
     return try_send(message.header, message.body.data(), message.size, message.received,
                     message.permit);
@@ -117,7 +118,7 @@ void Association::starve() {
 
 // --- operations -------------------------------------------------------------
 
-// Ends |operation|, which is no longer in any list. The peer must be told about what has begun.
+// Both branches tell the peer about an operation that has begun.
 void Association::end_started(Operation& operation) {
   if (operation.phase == OperationPhase::kQueued || operation.phase == OperationPhase::kSubmitted) {
     end_unsent(operation, Code::kOutOfMemory, {});

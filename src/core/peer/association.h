@@ -1,10 +1,10 @@
-// Association: the state that the protocols of a pair share and send over. It has the rails, the
-// order of messages, credit, protocol messages, bulk data, and the pending operations. (The word is
-// SCTP's, for the relation of two ends that have several connections.)
+// Association: the state that the protocols of one pair share. It has the rails, the order of
+// messages, the credit, queued protocol messages, bulk data and pending operations. (SCTP uses this
+// word for two ends that have several connections.)
 //
-// The protocols above it are rendezvous (transfer.h), messages (message_sender.h and
-// message_receiver.h) and one-sided operations (remote_access.h). They call the pair itself, at the
-// top, through PairBase. Under the baton.
+// Three protocols use it: rendezvous (transfer.h), messages (message_sender.h and
+// message_receiver.h) and one-sided operations (remote_access.h). They call the pair, which is
+// above them, through PairBase. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,16 @@ class PairBase : public ListedPair, public OperationCarrier {
  public:
   // Fails |rail|, on which the peer has broken the protocol.
   virtual void violated(Rail& rail, std::string_view what) HETCOMM_UNDER_BATON = 0;
-  // Sends what is pending. Called when there may be room, credit, or a connection.
+  // Sends pending messages and operations. Called when there may again be room, credit, or a
+  // connection.
   virtual void pump() HETCOMM_UNDER_BATON = 0;
-  // Records that message number Sequencer::sent() has just left. It is a kRailDown, or it keeps the
-  // permit of an operation of this rank until the peer has acknowledged the message.
+  // Records that message number Sequencer::sent() has just left. Called for a kRailDown, and for a
+  // message that keeps a permit of this rank until the peer has acknowledged it.
   virtual void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON = 0;
   // Handles a message about connections.
   virtual void receive_connection_message(const WireHeader& header) HETCOMM_UNDER_BATON = 0;
-  // Makes connections for |masks|, a new need of the association: the first such data has appeared.
+  // Makes connections between the transports of |masks|. Called when data needs them for the first
+  // time.
   virtual void rails_needed(const RailMasks& masks) HETCOMM_UNDER_BATON = 0;
   // Closes |rail|, which neither side uses.
   virtual void close_unused(Rail& rail) HETCOMM_UNDER_BATON = 0;
@@ -54,9 +56,10 @@ class Association final : public NotificationSource {
   Association(const Association&) = delete;
   Association& operator=(const Association&) = delete;
 
-  int rank() const HETCOMM_UNDER_BATON { return rank_; }  // the peer, in the job
+  int rank() const HETCOMM_UNDER_BATON { return rank_; }  // the peer's rank in the job
   int own_rank() const HETCOMM_UNDER_BATON { return terms_.rank; }
-  bool is_higher() const HETCOMM_UNDER_BATON { return terms_.rank > rank_; }  // than the peer
+  // Returns whether this rank is higher than the peer's.
+  bool is_higher() const HETCOMM_UNDER_BATON { return terms_.rank > rank_; }
   // Returns whether data for the peer stays on this host, whatever the transport.
   bool is_beside() const HETCOMM_UNDER_BATON { return directory_.is_beside(rank_); }
   uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine_.coarse_now(); }
@@ -68,7 +71,7 @@ class Association final : public NotificationSource {
 
   RailSet& rails() HETCOMM_UNDER_BATON { return rails_; }
   const RailSet& rails() const HETCOMM_UNDER_BATON { return rails_; }
-  // Returns the link that |rail| leaves through.
+  // Returns the index, in LinkShares, of the network interface that |rail| sends through.
   size_t link_of(const Rail& rail) const HETCOMM_UNDER_BATON {
     return LinkShares::index_of(rail.ends.own, is_beside());
   }
@@ -77,11 +80,11 @@ class Association final : public NotificationSource {
     const size_t link = link_of(rail);
     if (link != LinkShares::kWithinHost) links_[link].left(bytes, now_ns());
   }
-  // Returns the connection for new data, or null.
+  // Returns the connection for new messages, or null while the pair is not ready.
   Rail* rail() HETCOMM_UNDER_BATON { return is_ready() ? rails_.current() : nullptr; }
-  // Calls |use(rail)| for each connection that carries data of |masks|: those between the
-  // transports of |masks| or, if there are none, all. Calls it for none while the first matching
-  // connection is being made.
+  // Calls |use(rail)| for each connection that carries data of |masks|. These are the connections
+  // between the transports of |masks| or, if there are none, all connections for bulk data. While
+  // the first connection between those transports is being made, no connection carries the data.
   template <typename Use>
   void for_each_bulk_rail(const RailMasks& masks, Use&& use) HETCOMM_UNDER_BATON {
     if (!is_ready()) return;
@@ -110,9 +113,9 @@ class Association final : public NotificationSource {
   ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return sequencer_.receive_credit(); }
   // Returns whether a user message may leave now. It must not overtake a protocol message.
   bool may_send() const HETCOMM_UNDER_BATON { return is_ready() && protocol_.empty(); }
-  // Sends a small protocol message, or queues it if there is no room. Never fails: if out of
-  // memory, nothing more leaves, and the pair is lost at the end of the pass. |permit|: the permit
-  // that the message keeps until the peer has acknowledged it.
+  // Sends a small protocol message, or queues it if there is no room. Never fails: if memory runs
+  // out, no message leaves any more, and the pair is lost at the end of the pass. |permit|: whose
+  // permit the message keeps until the peer has acknowledged it.
   void send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body = nullptr,
                      size_t size = 0, Permit permit = Permit::kNone) HETCOMM_UNDER_BATON;
   void send_protocol(MessageKind kind, uint64_t tag, Code code,
@@ -125,17 +128,20 @@ class Association final : public NotificationSource {
   // Sends the pending protocol messages. Returns whether all of them have left.
   bool send_waiting_protocol() HETCOMM_UNDER_BATON;
   ProtocolQueue& protocol() HETCOMM_UNDER_BATON { return protocol_; }
-  // Counts the one-sided operations between the two ranks.
+  // Returns the counts of one-sided operations between the two ranks.
   Permits& permits() HETCOMM_UNDER_BATON { return permits_; }
-  // Sends acknowledgement and credit in a separate message. Returns false if there was no room.
+  // Sends a kUpdate, which carries only an acknowledgement and credit. Returns false if there was
+  // no room.
   bool send_update(uint8_t flags) HETCOMM_UNDER_BATON;
 
-  // The connection whose message is being handled.
+  // Returns the connection whose message is being handled.
   Rail& receiving_on() HETCOMM_UNDER_BATON { return *receiving_on_; }
   void set_receiving_on(Rail& rail) HETCOMM_UNDER_BATON { receiving_on_ = &rail; }
-  // Handles a protocol violation by the current message.
+  // Fails the connection of the current message, which violates the protocol. |what| is for the
+  // log.
   void violated(std::string_view what) HETCOMM_UNDER_BATON { pair_.violated(*receiving_on_, what); }
-  // Deducts an eager message from the credit granted to the peer. Returns false after a violation.
+  // Deducts |bytes| of an eager message from the peer's credit. If the peer had less, fails the
+  // connection and returns false.
   bool take_credit(uint64_t bytes) HETCOMM_UNDER_BATON {
     if (receive_credit().take(bytes)) [[likely]]
       return true;
@@ -145,16 +151,16 @@ class Association final : public NotificationSource {
   void give_back_credit(uint64_t bytes) override HETCOMM_UNDER_BATON {
     if (receive_credit().give_back(bytes)) update_due();
   }
-  // Notes that the peer waits for an acknowledgement of its message.
+  // Records that the peer waits for an acknowledgement of the current message.
   void acknowledgement_due() HETCOMM_UNDER_BATON {
     sequencer_.owe();
     turns_.acknowledgement_due(pair_);
   }
 
   // --- turns at the end of a pass ---
-  // Asks for a call of Traffic::send_update().
+  // Schedules Traffic::send_update() for the end of the pass.
   void update_due() HETCOMM_UNDER_BATON { turns_.update_due(pair_); }
-  // Asks for a call of MappedAccess::copy_some().
+  // Schedules MappedAccess::copy_some() for the end of every pass until it has copied everything.
   void copies_due() HETCOMM_UNDER_BATON { turns_.copies_due(pair_); }
   void note_timer(uint64_t at_ns) HETCOMM_UNDER_BATON { turns_.note_timer(at_ns); }
 
@@ -166,8 +172,8 @@ class Association final : public NotificationSource {
   }
   // Ends |operation|, which is in no list, because memory ran out while it was started.
   void end_started(Operation& operation) HETCOMM_UNDER_BATON;
-  // Handles a refusal to send the message of |operation|. Returns false if there was no room, so
-  // that the caller tries again later. Any other refusal would repeat, so |operation| has ended.
+  // Handles |code|, with which a connection refused the message of |operation|. Returns false if
+  // the caller must try again later. Any other refusal would repeat, so |operation| has then ended.
   bool refused(Operation& operation, Code code) HETCOMM_UNDER_BATON;
   // Ends |send|, which is in no list and has not left completely.
   void end_unsent(Operation& send, Code code, std::string text) HETCOMM_UNDER_BATON;
@@ -178,8 +184,8 @@ class Association final : public NotificationSource {
   Bulks& bulks() HETCOMM_UNDER_BATON { return bulks_; }
 
   // --- memory ---
-  // Records that memory ran out where the pair cannot end at once. Nothing after the gap may leave,
-  // and the pair is lost at the end of the pass.
+  // Records that a message is missing because memory ran out. The pair cannot end at once, but is
+  // lost at the end of the pass. Until then no later message leaves.
   void starve() HETCOMM_UNDER_BATON;
   bool is_starved() const HETCOMM_UNDER_BATON { return starved_; }
 

@@ -28,13 +28,13 @@ void ExtraRails::need(const RailMasks& masks) {
 }
 
 void ExtraRails::wanted_by_peer(const RailMasks& masks) {
-  // |masks| refer to the kind of the connection on which the message arrived.
+  // |masks| are about transports of the same kind as the connection on which the message arrived.
   const RailMasks known = masks & association_.receiving_on().kin;
   if (known.own == 0 || known.peer == 0) return;
   if (association_.needs().note(known)) need(known);
 }
 
-// Returns whether a connection between such transports is being made and has not failed yet.
+// Returns whether a connection between transports of |masks| is being made and has not failed yet.
 bool ExtraRails::is_under_way(const RailMasks& masks) {
   bool some =
       cool_downs_.is_connecting_any([&](const RailEnds& ends) { return masks.admit(ends); });
@@ -71,7 +71,8 @@ RailEnds ExtraRails::preferred() {
   return services_.paths.advisor.preferred(association_.rank(), current.ends);
 }
 
-// The higher rank follows the lower rank's choice, reported by receive_unused().
+// Only the lower rank returns to the preferred rail. The higher rank follows when the lower rank
+// reports the other rail as unused (RailSwitch::follow_peer).
 bool ExtraRails::is_better(const Rail& rail) {
   if (association_.rails().is_better(rail)) return true;
   const Rail* const current = association_.rails().current();
@@ -162,17 +163,19 @@ void ExtraRails::close_unused() {
       association_.send_protocol(MessageKind::kRailClosed, rail->id, 0);
       if (!rail->dropped) association_.pair().close_unused(*rail);
     } else {
-      // The peer may have ignored an earlier announcement because it still used the connection.
+      // An announced rail is announced again. The peer ignored the earlier announcement if it still
+      // used the rail.
       rail->retiring = true;
       association_.send_protocol(MessageKind::kRailUnused, rail->id, 0);
     }
   }
-  // While the peer keeps sending over such a rail, the rail is unused only briefly.
+  // A rail over which the peer keeps sending is unused only briefly, so this side checks again
+  // soon.
   plan_to_close(some_are_used ? 1 : kCoolDowns);
 }
 
 void ExtraRails::receive_unused(uint64_t id) {
-  // A rail that carries a message is in use after all.
+  // If the rail carries this very report, the peer still uses it.
   Rail* rail = association_.rails().find(id);
   if (rail == nullptr || rail == &association_.receiving_on()) return;
   rail->retiring = true;

@@ -1,12 +1,12 @@
 // ExtraRails: the connections of a pair in addition to the one that carries its messages.
 //
-// The lower rank makes them over transports that would share the load or would be better, once
-// those transports have cooled down. Which ones qualify depends on the data seen so far
-// (rail_needs.h): the higher rank reports its own needs (kRailsWanted). A rail that a better one
-// has replaced, or that stood in for a failed one, is closed when it stays unused. The lower rank
-// announces that (kRailUnused). The higher rank closes the rail once it has nothing in flight
-// there, and answers (kRailClosed). After a failover, messages return to their preferred connection
-// as soon as it can be made again. Under the baton.
+// The lower rank makes them over transports that are better or would share the load. After a
+// failure it first lets a transport cool down. Its choice depends on the data seen so far
+// (rail_needs.h). The higher rank reports the needs of its own data (kRailsWanted). After a
+// failover, messages return to their preferred connection as soon as it can be made again. A rail
+// is closed when it is no longer useful, for example because a better one has replaced it, and
+// stays unused. The lower rank announces that (kRailUnused). Once the higher rank has nothing in
+// flight on the rail, it closes it and answers (kRailClosed). All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -39,15 +39,15 @@ class ExtraRails {
   void need(const RailMasks& masks) HETCOMM_UNDER_BATON;
   // Handles the report of the peer, the higher rank, that it has data of |masks|.
   void wanted_by_peer(const RailMasks& masks) HETCOMM_UNDER_BATON;
-  // Returns whether |rail| should take over the messages from the current rail: it is clearly
-  // better, or it failed before and is the lower rank's first choice.
+  // Returns whether |rail| should take over the messages from the current rail. It should if it is
+  // clearly better or, on the lower rank, if it is the preferred rail.
   bool is_better(const Rail& rail) HETCOMM_UNDER_BATON;
   Rail* better_one() HETCOMM_UNDER_BATON;
   // Makes connections over the useful transports that have cooled down.
   void connect() HETCOMM_UNDER_BATON;
   // Records that a connection between |ends| could not be made.
   void connect_failed(const RailEnds& ends, const Status& why) HETCOMM_UNDER_BATON;
-  // Plans to close rails that may be superfluous, once they have been unused for a while.
+  // Schedules a check that closes superfluous rails if they have been unused for a while.
   void plan_to_close() HETCOMM_UNDER_BATON { plan_to_close(kCoolDowns); }
   // Handles the report that the peer no longer uses rail |id|, or has closed it.
   void receive_unused(uint64_t id) HETCOMM_UNDER_BATON;
@@ -84,7 +84,7 @@ class ExtraRails {
   Traffic& traffic_;
   CoolDowns cool_downs_;
   bool stopped_ = false;
-  uint64_t connect_at_ns_ = kForever;  // when a transport has cooled down
+  uint64_t connect_at_ns_ = kForever;  // when to connect over a transport that has cooled down
   uint64_t close_at_ns_ = kForever;    // when to look for superfluous rails
 };
 

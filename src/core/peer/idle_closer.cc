@@ -36,7 +36,7 @@ uint32_t IdleCloser::count_idle() {
   return idle_;
 }
 
-// If both sides ask, the higher rank drops its question, and the lower rank does not answer it.
+// If both sides have sent kCloseIdle, the higher rank answers, and the lower rank does not.
 bool IdleCloser::receive_question() {
   const bool is_higher = association_.is_higher();
   if (asked_ && !is_higher) return false;
@@ -47,14 +47,14 @@ bool IdleCloser::receive_question() {
   }
   const uint64_t rail = association_.receiving_on().id;
   const WireHeader yes{.kind = MessageKind::kMayClose, .tag = rail, .value = 1};
-  // An answer in the queue would be held back with everything else.
+  // The kMayClose is sent directly. In the queue it would be held back with all other messages.
   if (may_lose_connection() && association_.sequencer().send(yes, ExtentView{}) == Code::kOk)
     return true;
   association_.send_protocol(MessageKind::kMayClose, rail, 0);
   return false;
 }
 
-// Handles the peer's answer. An answer for another connection is an old one that was sent again.
+// A kMayClose for another connection than the current one is an old message that was sent again.
 bool IdleCloser::receive_answer(uint64_t rail, bool may) {
   const Rail* current = association_.rails().current();
   const bool answers = std::exchange(asked_, false) && current != nullptr && rail == current->id;
@@ -63,7 +63,7 @@ bool IdleCloser::receive_answer(uint64_t rail, bool may) {
     constexpr unsigned kMaxDoublings = 9;
     refusals_ = std::min(refusals_ + 1, kMaxDoublings);
     ask_again_ns_ = engine_.refresh_now() + (kFirstPauseNs << refusals_);
-    messages_ = count_messages();  // neither question nor answer counts
+    messages_ = count_messages();  // the two messages of this exchange count as no use
     return false;
   }
   refusals_ = 0;

@@ -3,13 +3,13 @@
 //   one side                              the other
 //     kCloseIdle, sends as before    -->
 //                                    <--    kMayClose (1): holds back pending data
-//     closes the connection          -->    its end: the pair is as if it had never been used
+//     closes the connection          -->    sees its end: the pair is as if never used
 //     or kWake, since it uses the
 //     connection again               -->    resumes
 //
-// The messages of each side arrive completely before the end of a connection, so nothing is lost,
-// although nothing is kept. If both sides ask at once, the lower rank's question counts. A pair
-// with several connections keeps them. Under the baton.
+// All messages of a side arrive before the end of its connection, so none is lost, although no
+// copies are kept. If both sides send kCloseIdle at once, the lower rank's counts. A pair with
+// several connections keeps them. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +35,13 @@ class IdleCloser {
   uint32_t count_idle() HETCOMM_UNDER_BATON;
   // Records that the connection is gone.
   void connection_gone() HETCOMM_UNDER_BATON { asked_ = false; }
-  // Stops this object because the peer has left, and its connection ends, too.
+  // Stops this object because the peer has left, so that its connection ends anyway.
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
 
-  // Handles the peer's question. Returns true if the peer may close the connection; this side then
-  // sends nothing more.
+  // Handles the peer's kCloseIdle. Returns true if the peer may close the connection. This side
+  // then sends nothing more.
   bool receive_question() HETCOMM_UNDER_BATON;
-  // Handles the peer's answer for |rail|. Returns true if this side now closes the connection.
+  // Handles the peer's kMayClose for |rail|. Returns true if this side now closes the connection.
   bool receive_answer(uint64_t rail, bool may) HETCOMM_UNDER_BATON;
 
  private:
@@ -54,10 +54,10 @@ class IdleCloser {
   Traffic& traffic_;
   Engine& engine_;
   bool stopped_ = false;
-  bool asked_ = false;         // the peer's answer is pending
-  uint64_t ask_again_ns_ = 0;  // earliest time of the next question after a refusal
-  unsigned refusals_ = 0;      // in a row
-  uint32_t messages_ = 0;      // count at the last call of count_idle()
+  bool asked_ = false;         // this side waits for the peer's kMayClose
+  uint64_t ask_again_ns_ = 0;  // earliest time of the next ask() after a refusal
+  unsigned refusals_ = 0;      // refusals in a row
+  uint32_t messages_ = 0;      // count_messages() at the last count_idle() or refusal
   uint32_t idle_ = 0;          // the last result of count_idle()
 };
 

@@ -85,7 +85,7 @@ void Pair::peer_left() {
   left_ = true;
   extra_rails_.stop();
   idle_closer_.stop();
-  if (association_.is_lost() || !rails().empty()) return;  // the last rail's end follows
+  if (association_.is_lost() || !rails().empty()) return;  // the pair ends with its last rail
   lose(left_by(rank()));
 }
 
@@ -167,7 +167,7 @@ void Pair::tick(uint64_t now_ns) {
   if (untold_) tell_loss();
   if (state() != PairState::kConnecting || !rails().empty()) return;
   if (!verdict_.ok()) {
-    // The peer may have other connections left and not know about the loss.
+    // The peer may have other connections left and not know that this one is lost.
     give_up(verdict_.annotate(fmt::format("rank {}", rank())));
     return;
   }

@@ -12,8 +12,8 @@
 // it goes over the remaining rails, or over the next connection.
 //
 // The lower rank of a pair connects, and the higher rank asks it to (knock). The higher rank also
-// knocks when it has lost its last rail, since the lower rank may not have noticed. Under the
-// baton.
+// knocks when it has lost its last rail, since the lower rank may not have noticed. All callers
+// hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -62,11 +62,11 @@ class Pair final : public PairBase {
   // Opens |track|, which must stay valid until close_track() and cannot be opened again after it.
   // May throw std::bad_alloc.
   void open_track(Track& track) HETCOMM_UNDER_BATON;
-  // Same as Tracks::close().
+  // Calls Tracks::close() unless the pair is lost.
   void close_track(Track& track, const Status& why, bool unmatched = false) HETCOMM_UNDER_BATON {
     if (!association_.is_lost()) traffic_.tracks().close(track, why, unmatched);
   }
-  // Same as Tracks::skip() and Tracks::give_up().
+  // Call Tracks::skip() and Tracks::give_up() unless the pair is lost.
   bool skip_runs(Track& track, uint64_t runs) HETCOMM_UNDER_BATON {
     return association_.is_lost() || traffic_.tracks().skip(track, runs);
   }
@@ -84,24 +84,28 @@ class Pair final : public PairBase {
   // Handles the failure of all transports to reach the peer. |may_change|: a later attempt may
   // succeed.
   void connect_failed(const Status& why, bool may_change) HETCOMM_UNDER_BATON;
-  // Handles a knock: the peer has no connection left and has lost those up to number |lost|.
+  // Handles a knock: the peer has no connection left. It has lost the connections up to number
+  // |lost|.
   void knocked(uint32_t lost) HETCOMM_UNDER_BATON;
   // Handles the report of the peer, the lower rank, that it cannot connect to this rank.
   void refused_by_peer(const Status& why) HETCOMM_UNDER_BATON;
 
   // --- the peer's life ---
-  // Returns whether the peer has sent messages since the last call, if that was recent.
+  // Returns whether messages have arrived since the last call. Returns false if that call was more
+  // than |longest_ns| ago.
   bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) HETCOMM_UNDER_BATON;
   // Returns text that explains why data does not arrive or leave. Empty if the transports know no
   // reason.
   std::string trouble() HETCOMM_UNDER_BATON;
   // Records that other ranks reach the peer, though this rank does not.
   void vouched() HETCOMM_UNDER_BATON { reachability_.vouched(); }
-  // Ends everything of the pair because the peer is permanently gone. Works without memory.
+  // Ends everything of the pair because the peer is permanently gone. Works even when memory has
+  // run out.
   void lose(const Status& why) HETCOMM_UNDER_BATON;
   // Handles the peer's clean exit: delivers what it sent before, then ends the pair as lose() does.
   void peer_left() HETCOMM_UNDER_BATON;
-  // Handles memory exhaustion halfway: this side can no longer guarantee anything to the peer.
+  // Ends the pair because memory ran out in the middle of some work. Data may be missing, so this
+  // side can no longer guarantee anything to the peer.
   void out_of_memory() override HETCOMM_UNDER_BATON;
 
   // --- at the end of a pass ---
@@ -165,10 +169,10 @@ class Pair final : public PairBase {
   Status lost_;
   bool left_ = false;
   bool replaced_ = false;      // a connection is being replaced
-  bool lost_unknown_ = false;  // a rail without a number was lost since the last one opened
+  bool lost_unknown_ = false;  // a rail without a number was lost since a rail last opened
   bool untold_ = false;        // the peer has not been told that the pair is lost
   uint64_t retry_at_ns_ = kForever;
-  Status verdict_;  // why a lossless connection broke; the control plane decides the consequence
+  Status verdict_;  // why a lossless connection broke, unless the control plane reports why
   uint32_t received_when_asked_;
   uint64_t asked_ns_ = 0;
 };

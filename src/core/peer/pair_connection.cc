@@ -62,8 +62,7 @@ class Pair::OwnRail final : public Rail {
   }
 
  private:
-  // An upcall that runs out of memory halfway has lost its data: this side can no longer guarantee
-  // anything to the peer.
+  // Runs |upcall|. If it runs out of memory halfway, its data is lost and the pair ends.
   template <typename Upcall>
   void guarded(Upcall&& upcall) HETCOMM_UNDER_BATON {
     if (dropped) [[unlikely]]
@@ -84,7 +83,8 @@ void Pair::ensure_connected() {
   if (state() != PairState::kIdle) return;
   association_.set_state(PairState::kConnecting);
   try {
-    // If no transport joins the two ranks, both know it, and neither waits for the other's report.
+    // If the two ranks have no common transport, both know it. The higher rank then lets its own
+    // attempt fail, and does not knock.
     if (!is_higher() || !services_.paths.directory.has_common_transport(rank())) {
       services_.paths.connector.connect(rank());
     } else {
@@ -103,8 +103,8 @@ void Pair::knocked(uint32_t lost) {
   while (!association_.is_lost()) {
     Rail* gone = rails().find_up_to(lost);
     if (gone == nullptr) break;
-    // If the peer does not know the number of a connection, that connection may be newer than the
-    // knock, and the peer may still hold it.
+    // UINT32_MAX: the peer lost a connection whose number it did not know. |gone| may then be newer
+    // than the knock, and the peer, which may still have it, is told.
     rail_failed(*gone, Status(Code::kPeerLost, "the peer has no connection left"),
                 lost == UINT32_MAX);
   }
@@ -162,7 +162,7 @@ void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
 }
 
 // Records the number of the peer's transport, at most once per connection. Returns false if the
-// number is invalid or memory ran out.
+// number is invalid, or if |rail| or the pair is lost afterwards.
 bool Pair::learn_ends(Rail& rail, size_t peers_transport) {
   if (rail.ends.peer == peers_transport) return true;
   if (rail.ends.peer != RailEnds::kUnknown ||
@@ -187,7 +187,7 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
     return;
   }
   sequencer.acknowledge(peer_received);
-  // Messages that went over a rail that loses nothing were not kept.
+  // Messages on a lossless rail were not kept. If the peer lacks one, it cannot be sent again.
   if (!sequencer.check_unkept(peer_received)) {
     give_up(Status(Code::kPeerLost,
                    fmt::format("rank {}: messages were lost with the last connection", rank())));
@@ -203,8 +203,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
 void Pair::connect_failed(const Status& why, bool may_change) {
   if (association_.is_lost()) return;
   const uint64_t now = services_.engine.refresh_now();
-  // This does not show whether the peer is alive. The control plane is asked, and the attempts
-  // continue for a detection time.
+  // The failure does not show whether the peer is alive. This side asks the control plane, and
+  // keeps trying for a detection time.
   reachability_.connect_failed(now);
   trouble_ = why;
   if (reachability_.is_first_failure()) services_.control->inquire(rank());
@@ -227,7 +227,7 @@ void Pair::connect_failed(const Status& why, bool may_change) {
 }
 
 void Pair::refused_by_peer(const Status& why) {
-  // After a first connection, the lower rank tries again or reports that it has given up.
+  // If there was a connection before, the lower rank tries again or reports that it has given up.
   if (rails().made() == 0) lose(why);
 }
 
@@ -255,7 +255,7 @@ void Pair::receive_connection_message(const WireHeader& header) {
         // The lost rail is one of those whose number has not arrived yet.
         fail_unknown_rails();
       }
-      association_.acknowledgement_due();  // a put may wait for this
+      association_.acknowledgement_due();  // a put of the peer may wait for it
       return;
     case MessageKind::kRailUnused:
       extra_rails_.receive_unused(header.tag);
@@ -314,7 +314,7 @@ void Pair::close_unused(Rail& rail) {
 
 // --- losing it ------------------------------------------------------------------
 
-// Makes everything on the connection quiet, which may already be the case, and drops it.
+// Stops everything in flight on |rail| and drops it. |tell|: tells the peer, if it has to know.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   if (rail.dropped) return;
   if (rail.leaving) {
@@ -363,8 +363,9 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   go_on_without(why);
 }
 
-// Where the network carries only short packets, connections keep opening and breaking. Each side
-// counts only breaks with its own data in flight. Returns whether the pair is lost.
+// Gives up the pair if its connections keep opening and breaking because the network carries only
+// short packets. Each side counts only breaks with its own data in flight. Returns whether the pair
+// is lost.
 bool Pair::give_up_blocked(const RailEnds& ends, Passage passage, const Status& why) {
   const bool counts = blocked_paths_.broke(ends, passage);
   if (counts || rails().empty()) trouble_ = why;
@@ -389,14 +390,14 @@ void Pair::go_on_without(const Status& why) {
   } else if (Rail* next = rails().best_open(); next != nullptr) {
     rail_switch_.go_over_to(*next);
   } else if (rails().empty() && !replaced_) {
-    // Do nothing while another connection is being opened or replaces this one: a knock now would
-    // end it.
+    // This is not done while another connection is being opened or replaces the failed one: a knock
+    // would end that connection.
     reconnect(why);
   }
 }
 
-// The lower rank connects, counts and decides, and the higher rank waits for that. A connection on
-// which the lower rank only waits may look healthy to it.
+// The lower rank connects, counts the failures and decides when to give up. The higher rank knocks,
+// since a broken connection may look healthy to a lower rank that only waits on it.
 void Pair::reconnect(const Status& why) {
   if (is_higher()) {
     services_.control->knock(rank(),

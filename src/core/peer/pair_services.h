@@ -1,6 +1,6 @@
 // The services that a job offers to its pairs: the terms on which this rank deals with every peer,
-// and the objects and interfaces that pairs share. A pair hands each of its units those that it
-// uses.
+// and the objects and interfaces that pairs share. A pair passes to each of its units the services
+// that the unit uses.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,12 @@ namespace hetcomm {
 class PairListener {
  public:
   // Notifies all waiters of |why| because |rank| is permanently gone and its pair is quiet. Works
-  // without memory.
+  // even when memory has run out.
   virtual void on_rank_lost(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
-  // Handles the end of the memory that |rank| knew as |id|: it can no longer be used.
+  // Handles the report of |rank| that its memory with registration |id| can no longer be used.
   virtual void on_memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON = 0;
-  // Handles a transport's question about what has arrived at |rank| on |stream|.
+  // Handles a transport's doubt whether |stream| to |rank| still works. Asks |rank| how much has
+  // arrived on it.
   virtual void on_doubt(int rank, const StreamId& stream) HETCOMM_UNDER_BATON = 0;
   // Handles a message of a collective operation for which no receive waits.
   virtual void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON = 0;
@@ -38,16 +39,17 @@ class PairListener {
   ~PairListener() = default;
 };
 
-// Constant once the first pair has been made.
+// The terms on which this rank deals with every peer. They are constant once the first pair has
+// been made.
 struct PairTerms {
   const int rank;  // this process's number in the job
   const uint64_t detection_ns;
   const uint64_t cool_down_ns;
   uint32_t credit_granted = 0;  // bytes granted to each peer
-  uint32_t first_sequence = 0;  // see JobOptions
+  uint32_t first_sequence = 0;  // number before the first message; see JobOptions
 };
 
-// For the units that make, choose and close connections.
+// Services for the units that make, choose and close connections.
 struct ConnectionServices {
   Engine& engine;
   Log& log;
@@ -57,7 +59,7 @@ struct ConnectionServices {
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 };
 
-// For the units that access memory of the peer, or serve its accesses.
+// Services for the units that access memory of the peer, or serve its accesses.
 struct AccessServices {
   Engine& engine;
   Log& log;
@@ -65,7 +67,7 @@ struct AccessServices {
   SlotTable<Registration>& registrations;
 };
 
-// The arguments of a pair. Everything outlives it.
+// The arguments of a Pair. All of them outlive it.
 struct PairServices {
   const PairTerms& terms;
   DataServices& data;

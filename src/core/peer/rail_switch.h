@@ -1,4 +1,5 @@
-// RailSwitch: moves the messages of a pair from one connection to another. Under the baton.
+// RailSwitch: moves the messages of a pair from one connection to another. All callers hold the
+// baton.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,13 @@ class RailSwitch {
   RailSwitch(const RailSwitch&) = delete;
   RailSwitch& operator=(const RailSwitch&) = delete;
 
-  // Uses |rail|, which is open both ways: it takes over the messages, or shares the bulk data.
+  // Starts to use |rail|, which is open both ways. It takes over the messages, or shares the bulk
+  // data.
   void use(Rail& rail) HETCOMM_UNDER_BATON;
   // Switches to |rail|. First sends everything over it that the peer may not have received.
   void go_over_to(Rail& rail) HETCOMM_UNDER_BATON;
-  // Resumes after a pause: repeats what the last connection may have lost, then sends what is
-  // pending. Makes the pair give up if the connection cannot carry the repeated messages.
+  // Resumes after a pause: repeats the messages that the last connection may have lost, then sends
+  // pending ones. Makes the pair give up if the connection cannot carry the repeated messages.
   void resume() HETCOMM_UNDER_BATON;
   // Moves messages to the peer's current connection, since the peer no longer uses this rank's.
   void follow_peer() HETCOMM_UNDER_BATON;
@@ -41,7 +43,7 @@ class RailSwitch {
   Traffic& traffic_;
   ExtraRails& extra_rails_;
   Engine& engine_;
-  uint64_t take_over_at_ns_ = kForever;  // when a better rail may carry unacknowledged messages
+  uint64_t take_over_at_ns_ = kForever;  // when to try again to take over a better rail
 };
 
 }  // namespace hetcomm

@@ -70,7 +70,7 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
   }
 }
 
-// --- what arrives ---------------------------------------------------------------
+// --- arriving messages ----------------------------------------------------------
 
 void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) {
   const WireHeader header = decode_header(raw);
@@ -88,8 +88,8 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
   }
   if (!deal_with(rail, header, payload)) [[unlikely]]
     return;
-  // This comes after the message, which may report that an operation was refused. Operations sent
-  // in between are not acknowledged yet.
+  // The acknowledgement is applied after the message, which may refuse one of the operations. It
+  // does not cover operations that were sent while the message was handled.
   if (awaited) [[unlikely]]
     access_.acknowledged(header.acknowledged);
   if (!more_credit) return;

@@ -1,5 +1,6 @@
-// Traffic: everything that this rank and one peer exchange while they are connected. It starts what
-// is pending, handles what arrives, and ends what is in flight. Under the baton.
+// Traffic: everything that this rank and one peer exchange while they are connected. It starts
+// pending operations, handles arriving messages, and ends operations in flight. All callers hold
+// the baton.
 #pragma once
 
 #include <cstdint>
@@ -52,16 +53,16 @@ class Traffic {
   }
   // Sends pending messages and operations, as far as there is room.
   void pump() HETCOMM_UNDER_BATON;
-  // Ends an operation of this pair in any phase. Works without memory.
+  // Ends an operation of this pair in any phase. Works even when memory has run out.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
 
-  // --- what arrives ---
+  // --- arriving messages ---
   // Handles a message that has arrived on |rail|, which is open.
   void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void on_put(uint64_t cookie, uint64_t length) HETCOMM_UNDER_BATON {
     if (PutTarget* target = transfers_.targets().find(cookie)) target->on_arrived(length);
   }
-  // Same as the EndpointHandler functions of these names.
+  // Handle the reports of |rail|'s endpoint (see EndpointHandler).
   void on_mapped(Rail& rail, const RemoteKey& key,
                  const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   void on_unmap(Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
@@ -85,7 +86,8 @@ class Traffic {
   bool flushed() const HETCOMM_UNDER_BATON;
   // Returns whether this side has nothing left to do.
   bool is_idle() const HETCOMM_UNDER_BATON;
-  // Returns whether no message from the peer has arrived only in part.
+  // Returns whether every message that has begun to arrive is complete, and no grant waits for its
+  // connection.
   bool has_all_received() const HETCOMM_UNDER_BATON {
     return receiver_.is_whole() && early_grants_.empty();
   }

@@ -1,4 +1,4 @@
-// Variables: connections and credit of a pair.
+// Configuration variables for the connections and the credit of a pair.
 #pragma once
 
 #include "src/system/variable.h"

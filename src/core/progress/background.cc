@@ -16,25 +16,27 @@ namespace {
 // pending, otherwise the long one.
 constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
-// Fruitless wake-ups that the thread accepts before it parks, or is not woken again.
+// After this many fruitless wake-ups, the driving thread parks, and the parked thread is not woken
+// again.
 constexpr uint32_t kMaxPatience = 3;
-// A caller that waits again this soon makes the progress itself. If both share a processor, the
-// thread would only displace the caller.
+// A caller that waits again this soon makes the progress itself. If the background thread shares
+// its processor, it would only displace the caller.
 constexpr uint64_t kSoonUs = 100;
-// While a waiter sleeps in the poller there is no work, so naps are longer. After a few naps they
-// become so long that the waiter has to end them when it leaves.
+// While a waiter sleeps in the poller there is no work, so naps are longer. After kNapsBeforeDeep
+// of them, naps become so long that the waiter has to end them when it leaves.
 constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
 constexpr uint64_t kDeepNapNs = 100'000'000;
 constexpr uint32_t kNapsBeforeDeep = 16;
 // How long the thread continues to poll after a pass has found work.
 constexpr uint64_t kSpinUs = 5;
-// How long it polls instead while a peer is about to send requested data: a wake-up among computing
-// threads costs more.
+// How long the thread polls, instead of kSpinUs, while a peer is about to send requested data. A
+// sleep would cost more, because a wake-up takes long among threads that compute.
 constexpr uint64_t kExpectUs = 40;
 // How many pauses the thread waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;
 
-// Whether the thread is useful to callers while it drives the engine. |waits| counts their waits.
+// Measures whether the thread is useful to callers while it drives the engine. |waits| counts the
+// callers' waits.
 class Usefulness {
  public:
   Usefulness(const std::atomic<uint64_t>& waits, uint64_t soon_ticks)
@@ -48,7 +50,7 @@ class Usefulness {
   }
   void end_sleep() { sleep_ticks_ = ticks() - sleep_ticks_; }
   // Records that the thread has woken up and made a pass. |ended|: an event has woken it. |found|:
-  // the pass has found work. |for_callers|: the pass did not only serve a peer, which needs the
+  // the pass has found work. |for_callers|: the pass did not only serve a peer. A peer needs the
   // thread whatever callers do.
   void note_wake(bool ended, bool for_callers, bool found) {
     const bool callers_come = ended && count() != waits_before_sleep_ && sleep_ticks_ < soon_ticks_;
@@ -59,7 +61,8 @@ class Usefulness {
     }
   }
   bool in_the_way() const { return vain_wakes_ >= kMaxPatience; }
-  // Whether callers computed for longer between two waits, and the thread found work in that time.
+  // Returns whether the callers' waits were more than |soon_ticks_| apart on average, up to the
+  // last pass that found work.
   bool of_use() const {
     const uint64_t times = std::max<uint64_t>(count() - waits_at_start_, 1);
     return found_ticks_ > start_ticks_ + times * soon_ticks_;
@@ -119,8 +122,9 @@ void Background::run() {
   }
 }
 
-// Returns false if a waiter polls, which then does all the work. The thread sleeps instead of
-// spinning for the baton, since it may have displaced the thread that holds it.
+// Takes the baton. Returns false if a waiter polls, which then makes all progress, or if the thread
+// has to stop driving. After a few attempts this thread sleeps instead of spinning, since it may
+// have displaced the thread that holds the baton.
 bool Background::lock_beside_waiters() {
   for (int round = 0; !baton_.try_lock(); ++round) {
     if (evicted_.load(std::memory_order_relaxed) != 0 || baton_.sleepers().somebody_polls() ||
@@ -147,7 +151,7 @@ uint64_t Background::spin_end() {
 void Background::drive() {
   Sleepers& sleepers = baton_.sleepers();
   Passes& passes = baton_.passes();
-  Sleep next = Sleep::kShort;  // until nothing has happened for the length of a short sleep
+  Sleep next = Sleep::kShort;  // kLong after a sleep that no event has ended
   Usefulness usefulness(waits_, spin_.ticks_in_us(kSoonUs));
   while (!stopping() && evicted_.load(std::memory_order_acquire) == 0 && !usefulness.in_the_way()) {
     if (!lock_beside_waiters()) break;
@@ -196,8 +200,8 @@ void Background::drive() {
   park();
 }
 
-// Parks. Returns when work has been left for a moment without a thread to continue it, or when no
-// thread has waited for long.
+// Naps until work has been left for a moment with no thread to continue it, or until no thread has
+// waited for long.
 void Background::park() {
   while (!stopping()) {
     const uint64_t uses = uses_.load(std::memory_order_relaxed);
@@ -211,13 +215,13 @@ void Background::park() {
   }
 }
 
-// Naps until a thread leaves work behind, unless the last wake-ups were fruitless. Returns false if
-// the nap was ended.
+// Naps for long, or until a thread leaves work behind, unless the last wake-ups were fruitless.
+// Returns false if another thread has ended the nap.
 bool Background::nap_long() {
   const Sleepers& sleepers = baton_.sleepers();
   const uint32_t word = park_word_.load(std::memory_order_acquire);
   long_nap_.store(1, std::memory_order_seq_cst);
-  // A wake-up lost to a race costs at most the long nap.
+  // A race may lose a wake-up. The thread then continues at the end of the nap.
   if (!work_is_left() || patience_ == 0) {
     if (sleepers.sleeper(std::memory_order_seq_cst) == Sleepers::Role::kNobody) {
       naps_beside_sleeper_ = 0;
@@ -236,7 +240,8 @@ bool Background::nap_long() {
   return word == park_word_.load(std::memory_order_relaxed);
 }
 
-// Returns true if the thread that left the work has not returned, which means that it computes.
+// Naps briefly. Returns true if no thread has waited in that time, which means that the thread that
+// left the work computes.
 bool Background::nap_short() {
   const uint64_t waits = waits_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);
@@ -245,7 +250,8 @@ bool Background::nap_short() {
   return false;
 }
 
-// Adjusts the patience. A caller that computes now will probably do so again.
+// Renews the patience after a useful wake-up, and otherwise reduces it. A caller that computes now
+// will probably do so again.
 void Background::note_wake(bool of_use) {
   const uint32_t patience = patience_.load(std::memory_order_relaxed);
   patience_.store(of_use ? kMaxPatience : std::max(patience, 1U) - 1, std::memory_order_relaxed);
@@ -256,7 +262,7 @@ void Background::wake() {
   futex_wake_all(park_word_);
 }
 
-// Whether operations or other work are pending and no thread drives them.
+// Returns whether operations or other work are pending and no thread drives them.
 bool Background::work_is_left() const {
   return baton_.tally().some_pending() && !baton_.sleepers().somebody_watches();
 }

@@ -1,10 +1,11 @@
-// The background thread of thread mode. It makes progress while no thread of the caller does.
+// The background thread of thread mode (HETCOMM_PROGRESS=thread). It makes progress while no
+// application thread does.
 //
 // It drives the engine and sleeps in the poller until a waiter begins to poll, or until callers
 // wait so often that they make all progress. Then it parks, so that a blocking wait costs no thread
-// switch, and resumes when no thread has waited for a moment.
+// switch. It resumes when no thread has waited for a moment.
 //
-//   drive + sleep in poller  --evicted, in the way-->  parked  --unused for a moment-->  drive ...
+//   drive + sleep in poller  --evicted, of no use-->  parked  --no waits for a moment-->  drive ...
 #pragma once
 
 #include <algorithm>
@@ -20,10 +21,12 @@
 
 namespace hetcomm {
 
-// Whether it pays to poll long for expected data. Data from a slow link or device arrives later.
+// Decides whether it pays to poll long for expected data. It does not pay if data from a slow link
+// or device arrives only after the poll.
 class LongPolls {
  public:
-  // Whether to poll long now. A long poll is tried occasionally even while long polls do not pay.
+  // Returns whether to poll long now. A long poll is tried occasionally even while long polls do
+  // not pay.
   bool pay() { return score_ >= 0 || ++since_trial_ % kTrialsApart == 0; }
   void note_found() { score_ = std::min(score_ + 1, kMax); }
   // A fruitless long poll costs more than a successful one saves.
@@ -47,22 +50,22 @@ class Background {
   bool enabled() const { return enabled_; }
   // Keeps the thread on |processors| (see narrow_thread()), whether or not it is already running.
   void place(const ProcessorSet& processors) HETCOMM_UNDER_BATON;
-  // Starts the thread in thread mode, if it is not running. Until then, waiting threads make
-  // progress.
+  // Starts the thread if thread mode is enabled and the thread is not running yet. Until then, only
+  // waiting threads make progress.
   Status start() HETCOMM_UNDER_BATON;
   // Joins the thread. Nothing may be pending.
   void stop();
 
   // All functions below are [any-thread].
-  // Records that a thread of the caller begins to poll or has just woken up, and makes progress
-  // itself.
+  // Records that an application thread begins to poll or has just woken up, and now makes progress.
   void note_use() {
     add_one(uses_);
     note_wait();
   }
-  // Records that a thread of the caller waits and leaves nothing pending.
+  // Records that an application thread waited and left nothing pending.
   void note_wait() { add_one(waits_); }
-  // Records that work was left pending. Shortens a long nap of the thread.
+  // Records that work was left pending. Wakes the background thread from a long nap, unless its
+  // last wake-ups were fruitless.
   void note_pending() {
     if (long_nap_.load(std::memory_order_relaxed) != 0 &&
         patience_.load(std::memory_order_relaxed) != 0) {
@@ -71,16 +74,16 @@ class Background {
   }
   // Asks the thread to leave the sleeper's role and the poller.
   void evict() { evicted_.store(1, std::memory_order_release); }
-  // Call this when a waiter that was the sleeper has left. Ends the deep nap of a thread that
-  // relied on it.
+  // Call this when a waiter that was the sleeper has left. Ends a deep nap, in which the background
+  // thread relies on that waiter.
   void end_deep_nap() {
     if (deep_nap_.load(std::memory_order_seq_cst) == 0) return;
-    note_use();  // not immediately: this waiter was active just now
+    note_use();  // the thread stays parked a moment longer: a waiter was just active
     wake();
   }
 
  private:
-  // Adds one without locking. An addition lost to a race costs one nap.
+  // Adds one without a locked instruction. A race may lose an addition, which costs one nap.
   static void add_one(std::atomic<uint64_t>& count) {
     count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -102,15 +105,15 @@ class Background {
   bool enabled_ = false;
   ProcessorSet processors_;
   std::thread thread_;
-  uint32_t naps_beside_sleeper_ = 0;  // used by this thread only
-  bool polls_long_ = false;           // used by this thread only
-  LongPolls long_polls_;              // used by this thread only
+  uint32_t naps_beside_sleeper_ = 0;  // used by the background thread only
+  bool polls_long_ = false;           // used by the background thread only
+  LongPolls long_polls_;              // used by the background thread only
   alignas(64) std::atomic<uint64_t> uses_{0};
   std::atomic<uint64_t> waits_{0};
   alignas(64) std::atomic<bool> stopping_{false};
-  std::atomic<uint32_t> evicted_{0};   // asks the thread to leave the poller
-  std::atomic<uint32_t> long_nap_{0};  // parked for long, or until it is woken
-  std::atomic<uint32_t> deep_nap_{0};  // parked while a waiter sleeps long
+  std::atomic<uint32_t> evicted_{0};   // nonzero: the thread has to leave the poller
+  std::atomic<uint32_t> long_nap_{0};  // nonzero in nap_long(), which note_pending() ends
+  std::atomic<uint32_t> deep_nap_{0};  // nonzero during a deep nap, which end_deep_nap() ends
   std::atomic<uint32_t> patience_{1};  // number of further fruitless wake-ups accepted
   std::atomic<uint32_t> park_word_{0};
 };

@@ -9,7 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// How many pauses a submission waits to be noticed while the baton is taken.
+// While the baton is taken, a submitting thread makes this many pauses, in which the holder may
+// notice the operation.
 constexpr int kSubmitPauses = 64;
 
 }  // namespace
@@ -45,7 +46,7 @@ void BatonLock::give_way() const {
 }
 
 void BatonLock::await() {
-  // A wake-up lost to a race costs at most the time limit.
+  // A race may lose the wake-up. The thread then sleeps for the whole time limit.
   awaited_.store(1, std::memory_order_seq_cst);
   futex_wait(lock_.word(), 1, Passes::kShortSleepNs);
 }
@@ -57,7 +58,8 @@ void BatonLock::pass_on() {
 
 void BatonLock::submit(Operation& operation) {
   submitted_.push(operation);
-  // The holder checks the queue often, so wait for a moment: making sure costs a system call.
+  // The holder checks the queue often, so this thread first waits for a moment. fence() would cost
+  // a system call.
   for (int round = 0; round < kSubmitPauses; ++round) {
     if (try_lock()) {
       unlock();
@@ -83,7 +85,7 @@ void BatonLock::drain() {
 }
 
 void BatonLock::drain_after_unlock() {
-  // If another thread holds the baton by now, it drains the queue in its unlock.
+  // If another thread holds the baton by now, that thread drains the queue in its unlock().
   while (!submitted_.empty() && try_lock()) {
     drain();
     give_up();

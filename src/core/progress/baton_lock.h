@@ -1,10 +1,10 @@
-// The lock that passes the baton from thread to thread. It also holds what the baton's holder works
-// on and what the holder owes to other threads when it releases the baton.
+// The lock of the baton: the right to touch the state of core and transports. The class also owns
+// the objects through which the holder makes progress (Passes), and those by which it wakes other
+// threads when it releases the baton (Sleepers, Tally).
 //
-// Only the holder touches the state of core and transports. A call that finds the baton free does
-// its work directly. A submission that finds it taken goes to a lock-free queue, which the holder
-// drains before it releases the baton. The releasing thread wakes the waiters whose operations have
-// completed.
+// A call that finds the baton free does its work directly. If the baton is taken, a submission goes
+// to a lock-free queue, which the holder drains before it releases the baton. The releasing thread
+// wakes the waiters whose operations have completed.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class BatonLock {
   // Call this before anything else.
   Status start(BiasedLock::Bias bias);
 
-  // Releases a baton that was taken.
+  // Releases the baton at the end of a scope. The caller has taken it.
   class HETCOMM_SCOPED_CAPABILITY Held {
    public:
     explicit Held(BatonLock& baton) HETCOMM_UNDER_BATON : baton_(baton) {}
@@ -47,8 +47,9 @@ class BatonLock {
   bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock(); }
   // Like try_lock(), for calls on the data path. It is cheapest when only one thread makes them.
   bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock_as_user(); }
-  // Takes the baton to report a completion under it, if that costs nothing. Otherwise no thread
-  // reports under the baton any longer, and a thread has to claim the operation to report it.
+  // Takes the baton, to report a completion under it, if that costs nothing
+  // (BiasedLock::try_enter_as_user()). After a failure, no thread reports under the baton any
+  // longer: each thread then claims the operation that it reports.
   bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) {
     if (lock_.try_enter_as_user()) [[likely]]
       return true;
@@ -60,7 +61,7 @@ class BatonLock {
   void lock() HETCOMM_ACQUIRE(baton_role) {
     if (!try_lock()) lock_contended();
   }
-  // Releases the baton. Inlined by force: most calls on the data path end with it.
+  // Releases the baton. Inlining is forced because most calls on the data path end with it.
   [[gnu::always_inline]] void unlock() HETCOMM_RELEASE(baton_role) {
     if (!submitted_.empty()) drain();
     give_up();
@@ -73,25 +74,25 @@ class BatonLock {
     drain_if_queued();
   }
 
-  // Leaves |operation| (pending) to the holder of the baton, or starts it if the baton is free
-  // again. [any-thread]
+  // Leaves |operation|, which is pending, to the holder of the baton, or starts it if the baton is
+  // free again. [any-thread]
   void submit(Operation& operation) HETCOMM_EXCLUDES(baton_role);
 
-  // Whether a thread spins for the baton. [any-thread]
+  // Returns whether a thread spins for the baton. [any-thread]
   bool is_wanted() const { return contenders_.load(std::memory_order_relaxed) != 0; }
   // Lets threads that spin for the baton take it. Call this after unlock().
   void give_way() const;
   bool looks_free() const { return lock_.looks_free(); }  // [any-thread]
-  // Sleeps until the baton is released, or for a short while. The caller then tries again, and
+  // Sleeps until the baton is released, but only for a short time. The caller then tries again, and
   // calls stop_awaiting() when it no longer tries.
   void await();
   void stop_awaiting() { awaited_.store(0, std::memory_order_relaxed); }
-  // Ensures that a thread that releases the baton sees what this thread has stored, or that this
-  // thread sees what the other has stored. The rare side pays for both fences.
+  // Orders this thread against a thread that releases the baton: at least one of them sees what the
+  // other has stored before. Calls are rare, so this side pays for the fences of both.
   void fence() const { fence_.heavy(); }
 
-  // Call this before any action that may leave work that no descriptor announces. It wakes a thread
-  // that sleeps in the poller.
+  // Wakes a thread that sleeps in the poller. Call this before any action that may leave work that
+  // no file descriptor announces.
   void begin_work() HETCOMM_UNDER_BATON {
     if (passes_.sleep_is_prepared()) [[unlikely]]
       passes_.interrupt_sleep();
@@ -128,7 +129,7 @@ class BatonLock {
   void drain_after_unlock() HETCOMM_EXCLUDES(baton_role);
   void lock_contended() HETCOMM_ACQUIRE(baton_role);
   void await_sole_user() HETCOMM_EXCLUDES(baton_role);
-  // The analysis does not know that the lock word is the baton.
+  // Clang's thread-safety analysis does not know that the lock word stands for the baton.
   void unlock_word() HETCOMM_RELEASE(baton_role) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
     lock_.unlock();
   }

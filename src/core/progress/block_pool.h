@@ -1,9 +1,9 @@
 // A pool of memory for objects that live as long as an operation. It keeps free blocks by
 // power-of-two size, so that the data path stops allocating once it has warmed up.
 //
-//   PoolPtr<Piece> piece = make_pooled<Piece>(pool, arguments...);   // as make_unique
+//   PoolPtr<Piece> piece = make_pooled<Piece>(pool, arguments...);   // like std::make_unique
 //
-// Under the baton.
+// Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ class BlockPool {
 
  private:
   static constexpr size_t kSmallest = 64;
-  static constexpr size_t kClasses = 15;          // up to 1 MiB
+  static constexpr size_t kClasses = 15;          // for blocks of up to 1 MiB
   static constexpr size_t kKeptBytes = 4u << 20;  // most bytes kept for each size
   struct Free {
     Free* next;
@@ -93,7 +93,8 @@ class PoolBytes {
   void reset() HETCOMM_UNDER_BATON {
     if (data_ != nullptr) pool_->give(std::exchange(data_, nullptr), size_);
   }
-  // Hands the bytes to |keeper| if it has to keep them: see AbandonedCopies::keep_if_touched().
+  // Hands the bytes to |keeper| if an abandoned copy may still touch them: see
+  // AbandonedCopies::keep_if_touched().
   template <typename Keeper>
   void leave_to(Keeper& keeper) HETCOMM_UNDER_BATON {
     if (data_ == nullptr || keeper.none()) return;

@@ -1,8 +1,8 @@
-// The part of a communicator that every room knows: its ranks in the job, and where its operations
-// are started and ended. Rooms above extend it: MemoryCommunicator (memory) and
+// The part of a communicator that every room of core knows: its ranks in the job, and where its
+// operations are started and ended. Higher rooms extend it: MemoryCommunicator (memory) and
 // MessagingCommunicator (peer/matching).
 //
-// All calls are under the baton, except for ranks and their numbers, which do not change.
+// All calls need the baton, except those that return ranks and their numbers, which never change.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace hetcomm {
 
-// The place to which an operation is handed to be started.
+// Receives the operations that are to be started.
 class OperationEntry {
  public:
   // Starts |operation|, which is pending; it may complete immediately.
@@ -36,13 +36,13 @@ class CommunicatorBase {
   // memory.
   virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
 
-  // Returns where |operation|, which is to be started, goes first.
+  // Returns the entry to which |operation| is handed to be started.
   OperationEntry& entry_of(const Operation& operation) const {
     return operation.options.gated ? *gate_ : *entry_;
   }
 
-  // Returns readable text: the ranks that |operation|, which is pending, waits for, and what the
-  // transports know of them. The text begins with "; ", or is empty.
+  // Returns readable text about the ranks that |operation|, which is pending, waits for, and what
+  // the transports know about them. The text begins with "; ", or is empty.
   virtual std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON = 0;
 
   // Ranks in the job, by rank in this communicator.
@@ -59,8 +59,8 @@ class CommunicatorBase {
   int64_t pending() const HETCOMM_UNDER_BATON { return pending_; }
 
  protected:
-  // |gate|: for operations that wait for users' streams. |job_size|: number of ranks in the job.
-  // set_entry() follows before any operation is made.
+  // |gate| starts operations that wait for users' streams. |job_size| is the number of ranks in the
+  // job. Call set_entry() before any operation is made.
   CommunicatorBase(OperationEntry& gate, std::vector<int> ranks, int job_size)
       : gate_(&gate), ranks_(std::move(ranks)), inverse_(static_cast<size_t>(job_size), -1) {
     for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -68,7 +68,7 @@ class CommunicatorBase {
     }
   }
   ~CommunicatorBase() = default;
-  // |entry|: for all other operations.
+  // Sets where operations go that wait for no user's stream.
   void set_entry(OperationEntry& entry) { entry_ = &entry; }
 
  private:

@@ -16,13 +16,13 @@ Status Doorbell::open(Poller& poller) {
 void Doorbell::ring() const {
   const uint64_t one = 1;
   const ssize_t put = ::write(fd_.get(), &one, sizeof(one));
-  static_cast<void>(put);  // full: it is already ringing
+  static_cast<void>(put);  // a failure means that the count is full: the doorbell already rings
 }
 
 void Doorbell::silence() const {
   uint64_t count = 0;
   const ssize_t got = ::read(fd_.get(), &count, sizeof(count));
-  static_cast<void>(got);  // nothing to read: it did not ring
+  static_cast<void>(got);  // a failure means that the doorbell did not ring
 }
 
 }  // namespace hetcomm

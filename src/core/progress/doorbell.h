@@ -1,7 +1,7 @@
 // An eventfd by which any thread wakes the thread that sleeps in the poller.
 //
-// Only the sleeper silences the doorbell, once it is awake. A thread that polls at the same time
-// would otherwise consume the sleeper's wake-up.
+// While a thread sleeps, only that thread silences the doorbell, once it is awake. If a thread that
+// polls did so, it would consume the sleeper's wake-up.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ class Doorbell final : public Watcher {
   // Creates the eventfd and registers it with |poller|.
   Status open(Poller& poller);
 
-  // The descriptor to which a thread writes to ring the doorbell. [any-thread]
+  // Returns the descriptor to which a thread writes to ring the doorbell. [any-thread]
   int fd() const { return fd_.get(); }
   void ring() const;     // [any-thread]
   void silence() const;  // [any-thread]
 
-  // Whether the poller has reported the doorbell since the last call.
+  // Returns whether the poller has reported the doorbell since the previous call.
   bool take_rung() HETCOMM_UNDER_BATON { return std::exchange(rung_, false); }
 
  private:

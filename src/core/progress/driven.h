@@ -1,4 +1,4 @@
-// Interfaces that the engine calls: of objects that it drives, and of the one that looks after
+// Interfaces through which the engine calls the objects that it drives, and the object that sweeps
 // operations.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace hetcomm {
 
-// An object that is driven: called in every pass, at times, and around a sleep.
+// An object that is called in every pass, when its timers expire, and before and after a sleep.
 class Driven {
  public:
   // Makes progress. Returns how many steps were made.
@@ -18,7 +18,8 @@ class Driven {
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
   // Returns when tick() has to run next; kForever if there is no such time.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
-  // These three promise what Transport's functions of the same names promise.
+  // These three keep the promises of Transport's functions of the same names
+  // (transports/transport.h).
   [[nodiscard]] virtual bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON = 0;
   virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
   virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
@@ -27,7 +28,7 @@ class Driven {
   ~Driven() = default;
 };
 
-// An object that the engine drives itself.
+// An object that the engine drives directly, not through another driven object.
 class EngineDriven : public Driven {
  public:
   // Handles a failed allocation during a check of descriptors: some of the received data is lost.
@@ -37,7 +38,7 @@ class EngineDriven : public Driven {
   ~EngineDriven() = default;
 };
 
-// Looks after operations that are under way.
+// Checks the operations in progress from time to time.
 class Sweeper {
  public:
   // Ends overdue and cancelled operations and reports stalls. Returns when the next sweep is due.

@@ -1,12 +1,12 @@
-// Progress, as the rest of core and the C ABI see it: taking the baton, submitting, waiting, and
-// what core reports about operations and arrivals.
+// Progress, as the rest of core and the C ABI see it. Callers take the baton, submit operations and
+// wait. Core reports which operations have started and ended, and what has arrived.
 //
 //   Engine      owns the pool of operations and the parts below, and ties them together
 //   Waiter      a thread that waits: polls, then sleeps
 //   Background  the thread of thread mode
-//   BatonLock   who may touch the state of core and transports, and what the holder owes to others
-//   Passes      what the holder does: drives, checks descriptors and timers, prepares sleeps
-//   Sleepers    who sleeps, and who watches for them
+//   BatonLock   the lock of the state of core and transports; releasing it wakes waiters
+//   Passes      a pass of the holder: polls, checks descriptors and timers, prepares sleeps
+//   Sleepers    the threads that sleep, and the thread that watches for them
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace hetcomm {
 struct EngineOptions {
   bool thread = false;
   uint64_t spin_ns = 0;
-  bool adapts_spin = true;  // waiters may poll for a shorter time
+  bool adapts_spin = true;  // beside unrelated processes, waiters poll for a shorter time
   bool yield = false;
   const uint32_t* alive_word = nullptr;  // zero in forked children
 };
@@ -42,7 +42,7 @@ class Engine {
   // Joins the background thread. Nothing may be pending.
   void stop() { background_.stop(); }
 
-  // Releases a baton that was taken.
+  // Releases the baton at the end of a scope. The caller has taken it.
   class HETCOMM_SCOPED_CAPABILITY Held {
    public:
     explicit Held(Engine& engine) HETCOMM_UNDER_BATON : engine_(engine) {}
@@ -53,7 +53,8 @@ class Engine {
    private:
     Engine& engine_;
   };
-  // Releases a baton that try_enter_as_user() took, if nothing was started or completed.
+  // Releases the baton at the end of a scope, after try_enter_as_user(). Nothing may be started or
+  // completed in the scope.
   class HETCOMM_SCOPED_CAPABILITY Visit {
    public:
     explicit Visit(Engine& engine) HETCOMM_UNDER_BATON : engine_(engine) {}
@@ -64,7 +65,7 @@ class Engine {
    private:
     Engine& engine_;
   };
-  // Takes the baton for set-up calls and queries.
+  // Holds the baton for a scope, in set-up calls and queries.
   class HETCOMM_SCOPED_CAPABILITY Baton {
    public:
     explicit Baton(Engine& engine) HETCOMM_ACQUIRE(baton_role) : held_((engine.lock(), engine)) {
@@ -78,7 +79,7 @@ class Engine {
     Held held_;
   };
 
-  // BatonLock's functions of the same names. [any-thread]
+  // These call BatonLock's functions of the same names. [any-thread]
   bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_lock(); }
   bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_lock_as_user(); }
   bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_enter_as_user(); }
@@ -86,19 +87,20 @@ class Engine {
   [[gnu::always_inline]] void unlock() HETCOMM_RELEASE(baton_role) { baton_.unlock(); }
   void leave_as_user() HETCOMM_RELEASE(baton_role) { baton_.leave_as_user(); }
 
-  // For operations that are left to the holder of the baton. [any-thread]
+  // Returns the lock, whose submit() leaves operations to the holder of the baton. [any-thread]
   BatonLock& baton_lock() { return baton_; }
-  // Number of messages queued as unexpected so far. Waiters check again when it changes.
-  // [any-thread]
+  // Returns a count of unexpected messages, and of other events that threads wait for without an
+  // operation, such as notifications. Waiters check again when it changes. [any-thread]
   uint64_t arrivals() const { return baton_.tally().arrivals(); }
-  // A count that changes whenever an operation has ended or its request was released. [any-thread]
+  // Returns a count that changes whenever an operation has ended or its request was released.
+  // [any-thread]
   uint64_t ends() const { return baton_.tally().ends(); }
   // [any-thread]
   RecentCompletions& completions() { return completions_; }
-  // Makes one pass over everything, unless another thread is making one. [any-thread]
+  // Makes one pass, unless another thread holds the baton. [any-thread]
   void poke() HETCOMM_EXCLUDES(baton_role);
-  // Waits until |done()| or |deadline_ns|; returns done(). Only this thread calls done(), at any
-  // time.
+  // Waits until done() returns true or |deadline_ns| has passed. Returns false in the latter case.
+  // Only this thread calls done(), with or without the baton.
   template <typename Done>
   bool wait(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
     if (done()) {
@@ -117,21 +119,21 @@ class Engine {
   void note_wait() {
     if (threaded() && !baton_.tally().some_pending()) background_.note_wait();
   }
-  // Records that work was left pending while the baton is released, so that the background thread
-  // checks it soon. [any-thread]
+  // Records that the caller has released the baton and left work pending, so that the background
+  // thread soon checks it. [any-thread]
   void note_pending() { background_.note_pending(); }
   bool threaded() const { return background_.enabled(); }
-  // False in a forked child. [any-thread]
+  // Returns false in a forked child. [any-thread]
   bool alive() const { return *static_cast<volatile const uint32_t*>(alive_word_) != 0; }
-  // The policy that sets how long waiters poll. [any-thread]
+  // Returns the policy that sets how long waiters poll. [any-thread]
   SpinPolicy& spin() { return spin_; }
-  // The poller in which descriptors that end a sleep are registered, under the baton. The doorbell
-  // is one of them.
+  // Returns the poller. Descriptors that have to end a sleep are registered with it, under the
+  // baton. doorbell() is one of them.
   Poller& poller() { return baton_.sleepers().poller(); }
   int doorbell() { return baton_.sleepers().doorbell().fd(); }
 
-  // Starts the background thread in thread mode, if it is not running. Until then, only waiting
-  // threads make progress.
+  // Starts the background thread if thread mode is enabled and the thread is not running yet. Until
+  // then, only waiting threads make progress.
   Status start_background() HETCOMM_UNDER_BATON { return background_.start(); }
   void place_background(const ProcessorSet& processors) HETCOMM_UNDER_BATON {
     background_.place(processors);
@@ -169,13 +171,14 @@ class Engine {
     if (sleeper_is_armed()) [[unlikely]]
       baton_.passes().check_sleep();
   }
-  // Whether a thread sleeps in the poller until a time that was computed before any work started
-  // now.
+  // Returns whether a thread sleeps, or is about to, with a wake-up time that ignores work started
+  // since. Such work has to wake it.
   bool sleeper_is_armed() HETCOMM_UNDER_BATON { return baton_.passes().sleep_is_prepared(); }
-  // Schedules a check at |at_ns|, which may be earlier than the scheduled one.
+  // Schedules a check of timers at |at_ns|, unless one is due earlier. Wakes a sleeper that would
+  // sleep longer.
   void timer_changed(uint64_t at_ns) HETCOMM_UNDER_BATON { baton_.passes().timer_changed(at_ns); }
-  // Brings the next sweep forward, so that it records an operation with the default deadline that
-  // has become pending. Wakes no thread.
+  // Brings the next sweep forward, because an operation has become pending whose default deadline
+  // only a sweep records. Wakes no thread.
   void sweep_soon() HETCOMM_UNDER_BATON { baton_.passes().sweep_soon(); }
   // Starts the operations in the submission queue.
   void drain() HETCOMM_UNDER_BATON { baton_.drain(); }

@@ -1,6 +1,6 @@
-// A table of objects by ids that a peer has chosen. The chains run through the objects, so adding
-// an object allocates nothing once there is room. The cost per object does not grow with their
-// number.
+// A hash table of objects by id. A peer has chosen the ids. The chains run through the objects, so
+// adding an object allocates nothing once there is room. The cost of a call does not grow with the
+// number of objects.
 //
 // An object has a member IdLink<T> named |id_link|, and is in one such table at a time.
 #pragma once

@@ -60,7 +60,7 @@ void Operation::drop_front(uint64_t bytes) {
   length -= bytes;
   target.offset += bytes;
   target.ahead += bytes;
-  // Pieces are kept, however short: their memory is in use.
+  // Empty pieces stay in the list: each one stands for a use of its memory, which the end drops.
   uint64_t rest = bytes;
   for (BufferPiece& piece : buffers.pieces) {
     const uint64_t part = std::min(rest, piece.length);
@@ -96,7 +96,8 @@ Operation* OperationPool::allocate_shared() {
   while (true) {
     auto* operation = reinterpret_cast<Operation*>(head & kHandleAddressMask);
     if (operation == nullptr) return nullptr;
-    // Stale if another thread has taken the slot in between; then the tag makes the swap fail.
+    // |next| is stale if another thread has taken the slot in between. The tag then makes the swap
+    // fail.
     const auto next =
         reinterpret_cast<uint64_t>(operation->slot.shared_next.load(std::memory_order_relaxed));
     const uint64_t tagged = next | ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;

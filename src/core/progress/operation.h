@@ -6,11 +6,11 @@
 //     +------------------------------------ all others -----------------------------------+
 //
 // An Operation belongs to the holder of the baton while it is pending, and to the thread that
-// claims it once it is complete. A context's sole user reports under the baton instead and claims
-// nothing; no thread claims while it may do so (Engine::try_enter_as_user). Slots never move, and
-// their memory is not freed before the context ends, so the generation identifies a stale handle.
-// State and generation share one word, so a thread with an old handle can never mistake the slot's
-// next operation for its own.
+// claims it once it is complete. As long as only one thread uses a context, that thread reports
+// under the baton without a claim (Engine::try_enter_as_user()), and no thread claims. Slots never
+// move, and their memory is not freed before the context ends, so the generation identifies a stale
+// handle. State and generation share one word, so a thread with an old handle can never mistake the
+// slot's next operation for its own.
 #pragma once
 
 #include <sys/uio.h>
@@ -68,47 +68,48 @@ enum class OperationPhase : uint8_t {
   kArriving,   // receive: matched, eager bytes still arriving
   kTransfer,   // rendezvous in progress, or a send that is to be pulled
   kCopying,    // waits for device copies only
-  kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
+  kAwaiting,   // one-sided: waits for the owner's answer or credit; flush: for other operations
   kDirect,     // one-sided: the connection executes it
-  kUnopened,   // receive: waits for the sending end of its track
+  kUnopened,   // receive: waits until the sender has opened its end of the track
   kCollective,
 };
 
-// Work that an operation of kind kCollective stands for, carried out by other operations.
+// The work behind an operation of kind kCollective. Other operations carry it out.
 class CompositeOperation {
  public:
   virtual ~CompositeOperation() = default;
-  // Operations with the same order value start in the order of their calls. The value is only
-  // compared.
+  // Returns a value that is only compared: operations with equal values start in the order of their
+  // calls.
   virtual const void* order() const HETCOMM_UNDER_BATON = 0;
-  // Called when its turn in the order has been taken and it waits for a user's stream. begin() or
+  // Called when the operation has its place in the order and waits for a user's stream. begin() or
   // withdraw() follows.
   virtual void lined_up() HETCOMM_UNDER_BATON = 0;
-  // Begins the work for |operation|, which is pending and owns this object; from now on this object
-  // owns itself. After a failure |operation| stays as it is and ends with the status. May throw
-  // std::bad_alloc.
+  // Begins the work for |operation|, which is pending and owns this object. On success this object
+  // owns itself from then on. On failure |operation| still owns it, and ends with the returned
+  // status. May throw std::bad_alloc.
   virtual Status begin(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Called instead of begin() if the work will not begin, though other ranks may wait for it.
   virtual void withdraw(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
   // Ends the work early. The operation completes once its memory is no longer accessed. |text| is
   // the whole error message: the operation, why it ends, and which ranks it waits for.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
-  // Whether the work would fail if it began after |rank| of the job was lost. |has_left|: the rank
-  // had ended all its operations.
+  // Returns whether the work would fail if it began after |rank| of the job was lost. |has_left|:
+  // the rank had ended all its operations.
   virtual bool fails_without(int rank, bool has_left) const HETCOMM_UNDER_BATON = 0;
-  // The known reason why the work will fail once it begins; OK if there is none.
+  // Returns the known reason why the work will fail once it begins; OK if there is none.
   virtual Status known_end() const HETCOMM_UNDER_BATON = 0;
-  // Whether this is one of the collective operations of a communicator that all end when one of
-  // them fails.
+  // Returns whether this is a collective call on a communicator. When one such call fails, all
+  // pending ones of the communicator end.
   virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
-  // The ranks of the job that the work waits for, as far as this rank knows.
+  // Returns the ranks of the job that the work waits for, as far as this rank knows.
   virtual std::vector<int> awaited() const HETCOMM_UNDER_BATON = 0;
-  // A remark on these ranks in addition to those of transports, such as "; rank 1 has no such
-  // plan"; may be empty.
+  // Returns a remark on the awaited ranks, such as "; rank 1 has no such plan", to be added to what
+  // the transports know. May be empty.
   virtual std::string remark() const HETCOMM_UNDER_BATON = 0;
-  // The code with which the work ends at its deadline, given what is known of the awaited ranks.
+  // Returns the code with which the work ends at its deadline, given what is known about the
+  // awaited ranks.
   virtual Code code_at_deadline() const HETCOMM_UNDER_BATON = 0;
-  // A readable line: "allreduce #5 of 64 bytes, FLOAT32, SUM".
+  // Returns a readable line, such as "allreduce #5 of 64 bytes, FLOAT32, SUM".
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };
 
@@ -125,15 +126,17 @@ class EndHandler {
 // A unit that carries operations to a peer, and can end each of them.
 class OperationCarrier {
  public:
-  // Ends |operation| in any phase. Its memory is quiet once it has completed. Works without memory.
+  // Ends |operation| in any phase. Once it has completed, nothing accesses its memory. Succeeds
+  // even if out of memory.
   virtual void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~OperationCarrier() = default;
 };
 
-// Room in an operation for a body: the state that one unit above this room keeps with it. The unit
-// defines the type. All members of a body begin as zeros. They stay when the slot is used again.
+// Space in an operation for a body: state that a unit in another folder of core keeps with the
+// operation. That unit defines the type. All members of a body begin as zeros, and keep their
+// values when the slot is used again.
 template <size_t kBytes>
 class alignas(uint64_t) BodyRoom {
  public:
@@ -151,13 +154,13 @@ class alignas(uint64_t) BodyRoom {
 
 // A piece of a message: host memory, or device memory that has to be staged.
 struct BufferPiece {
-  Memory* memory;   // null: host
-  uint64_t offset;  // host: address
+  Memory* memory;   // null: host memory
+  uint64_t offset;  // in |memory|; the address if |memory| is null
   uint64_t length;
   bool operator==(const BufferPiece&) const = default;
 };
-// Memory for an operation's lists of pieces. A caller that restarts the operation keeps this
-// memory.
+// Memory for an operation's lists of pieces. A caller that repeats an operation keeps this memory
+// in between.
 struct PieceLists {
   std::vector<BufferPiece> pieces;
   std::vector<iovec> extents;
@@ -219,7 +222,8 @@ struct alignas(kOperationAlign) Operation {
     std::vector<BufferPiece> pieces;  // empty if |extent| covers everything
     // The CPU can touch all pieces, and extents() covers all of them.
     bool on_host = true;
-    // If not |on_host|: extents() covers all pieces, for transports that reach their devices.
+    // If not |on_host|: extents() covers all pieces, some by placeholder addresses, for transports
+    // that reach the devices.
     bool has_placeholders = false;
     std::vector<iovec> extent_list;  // host view of |pieces|; empty while |extent| is used
   };
@@ -229,24 +233,24 @@ struct alignas(kOperationAlign) Operation {
     Operation* previous = nullptr;
     uint64_t stamp = 0;  // posting order, in a match table
   };
-  // Chosen by the caller, or by core for its own messages.
+  // Options that the caller has chosen, or core for its own messages.
   struct Options {
     bool collective = false;  // on the collective channel
     bool high_priority = false;
     bool on_track = false;              // a track carries it
-    bool fail_on_any_loss : 1 = false;  // bits: the first line is full
+    bool fail_on_any_loss : 1 = false;  // a bit: the first cache line is full
     bool on_stream : 1 = false;         // |order| names the stream
-    bool gated : 1 = false;             // it has booked a departure, and was not started
+    bool gated : 1 = false;             // has booked a departure and is not started
   };
   // The place of an operation in the order of a user's stream.
   struct Order {
-    UserStream* stream = nullptr;  // in use by the operation
-    StreamHold* hold = nullptr;    // since the start
+    UserStream* stream = nullptr;  // the operation has added a use to it
+    StreamHold* hold = nullptr;    // holds |stream|; set when the operation joins its departure
   };
   // State of one run of the operation.
   struct Run {
     uint64_t sent = 0;          // send: bytes of an eager message already sent
-    uint64_t pull_id = 0;       // send: its kPull was sent, and the bytes follow
+    uint64_t pull_id = 0;       // send: id of its kPull if it is pushed after all; 0: it is not
     uint64_t deadline_ns = 0;   // 0: not set yet
     uint64_t submitted_ns = 0;  // 0: not recorded yet
     bool stall_reported = false;
@@ -255,13 +259,13 @@ struct alignas(kOperationAlign) Operation {
   // becomes kComplete.
   struct Outcome {
     Code code = Code::kOk;
-    int32_t source = -1;  // job rank, then rank in the communicator
+    int32_t source = -1;  // job rank; once complete, rank in the communicator
     uint64_t matched_tag = 0;
     uint64_t bytes_sent = 0;
     uint64_t bytes_received = 0;
     std::unique_ptr<std::string> text;
 
-    // Begins a run. No text remains from an earlier one.
+    // Begins a run. Leaves |text| to the caller.
     void begin(int32_t from, uint64_t with_tag) {
       code = Code::kOk;
       source = from;
@@ -280,10 +284,10 @@ struct alignas(kOperationAlign) Operation {
     SlotBlock* block = nullptr;
     std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
   };
-  // The bytes of a registered memory that a one-sided operation is for.
+  // The position in a registered memory that a one-sided operation accesses.
   struct Target {
     uint64_t offset = 0;
-    uint64_t ahead = 0;  // leading bytes that are already in place and no longer counted
+    uint64_t ahead = 0;  // bytes that were moved earlier; |offset| is behind them
   };
 
   // Room for the bodies.
@@ -295,7 +299,7 @@ struct alignas(kOperationAlign) Operation {
     BodyRoom<80> access;     // AccessState, of memory
   };
 
-  // First cache line: what every match reads, and every post writes.
+  // First cache line: members that every match reads and every post writes.
   std::atomic<uint64_t> word{make_word(1, OperationState::kIdle)};
   OperationKind kind = OperationKind::kSend;
   OperationPhase phase = OperationPhase::kSubmitted;
@@ -313,8 +317,8 @@ struct alignas(kOperationAlign) Operation {
   // Second to fourth cache lines: further members that a common message uses.
   Buffers buffers;
   Links links;
-  // This operation's index, from 1, in the list of a thread that waits for any of several; 0 if
-  // there is none. A hint, which any thread may write.
+  // This operation's index, from 1, in the list of a thread that waits for any of several
+  // operations; 0 if there is none. It is a hint, which any thread may write.
   std::atomic<uint32_t> wait_index{0};
   Run run;
   Outcome outcome;
@@ -338,13 +342,13 @@ struct alignas(kOperationAlign) Operation {
     buffers.pieces.clear();
     buffers.extent_list.clear();
   }
-  // Lends the operation the memory of |lists|, or reclaims it. Both are empty.
+  // Lends the memory of |lists| to the operation, or takes it back.
   void swap_lists(PieceLists& lists) {
     buffers.pieces.swap(lists.pieces);
     buffers.extent_list.swap(lists.extents);
   }
 };
-// Returns |operation|'s body of type |Body|, which says by its kRoom where in the operation it is.
+// Returns |operation|'s body of type |Body|. Body::kRoom names its place in Bodies.
 template <typename Body>
 Body& body_of(Operation& operation) {
   return (operation.bodies.*Body::kRoom).template as<Body>();
@@ -354,7 +358,7 @@ const Body& body_of(const Operation& operation) {
   return body_of<Body>(const_cast<Operation&>(operation));
 }
 
-// Matching touches the first line; posting and completing a common message touches five.
+// Matching touches only the first cache line. Posting and completing a common message touches five.
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
               offsetof(Operation, composite) == 256 && offsetof(Operation, internal) <= 320);
 
@@ -364,8 +368,8 @@ std::string describe(const Operation& operation) HETCOMM_UNDER_BATON;
 // Operations in slabs of slots. Most calls need the baton; recycle() and allocate_shared() do not.
 //
 // A slot that is released without the baton is only marked kFree, which costs no locked
-// instruction; a small ring of hints shows where to look. Two threads that release slots at the
-// same time may lose a hint, so the pool checks every slot before it grows.
+// instruction. A small ring of hints tells the pool where to look. Two threads that release slots
+// at the same time may lose a hint, so the pool checks every slot before it grows.
 class OperationPool {
  public:
   explicit OperationPool(Engine* engine) : engine_(engine) {}
@@ -478,14 +482,15 @@ class OperationPool {
 
   Engine* engine_;
   Operation* free_ HETCOMM_GUARDED_BY_BATON = nullptr;
-  std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};  // each as large as all slabs before
+  std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};  // each as large as all earlier ones
   size_t slab_count_ HETCOMM_GUARDED_BY_BATON = 0;
   std::atomic<uint32_t> hints_out_{0};  // written under the baton
   std::atomic<uint32_t> hints_in_{0};   // written by all threads; racing writes may be lost
   std::array<std::atomic<Operation*>, kHints> hints_{};
   std::atomic<Operation*> returned_{nullptr};
-  std::atomic<uint64_t> shared_{
-      0};  // address of the first, and a tag against reuse between look and swap
+  // Address of the first slot for threads without the baton. The high bits are a tag that changes
+  // with every update, so that a swap fails if the slot was taken and added again.
+  std::atomic<uint64_t> shared_{0};
 };
 
 // A decoded request handle. The handle holds the address of a slot, with 24 bits of generation in
@@ -495,7 +500,7 @@ struct OperationRef {
   uint32_t generation = 0;
 
   bool is(OperationState state) const { return operation->is(generation, state); }
-  // Whether the handle was released, or its operation was reported.
+  // Returns whether the handle was released, or its operation was reported.
   bool stale() const { return operation->generation() != generation; }
 };
 inline constexpr uint64_t kHandleLowBits = 8;

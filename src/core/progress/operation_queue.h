@@ -1,5 +1,5 @@
-// A queue of operations in order of arrival. The list runs through Operation::links, so that adding
-// one allocates nothing; an operation is in one such list at a time.
+// A queue of operations in order of arrival. The list runs through Operation::links, so adding an
+// operation allocates nothing. An operation is in one such list at a time.
 #pragma once
 
 #include "src/base/baton_role.h"

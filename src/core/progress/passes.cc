@@ -35,8 +35,8 @@ int Passes::run_slow() {
     for (EngineDriven* driven : driven_) driven->out_of_memory();
     moved = 1;
   }
-  // The doorbell is not work, and may ring for another thread. If no thread sleeps, it rang too
-  // late.
+  // The doorbell counts as no work, and it may ring for the thread that sleeps. If no thread
+  // sleeps, it rang too late, and is silenced here.
   if (sleepers_.doorbell().take_rung()) {
     --moved;
     if (sleepers_.sleeper() == Sleepers::Role::kNobody) sleepers_.doorbell().silence();

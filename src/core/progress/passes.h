@@ -40,12 +40,13 @@ class Passes {
   // Checks timers, and descriptors that are not polled directly.
   int run_slow() HETCOMM_UNDER_BATON;
 
-  // Arranges a wake-up. Returns the latest time to wake up, or 0 if there is already work.
+  // Arranges that arrivals wake the thread that will sleep in the poller. Returns when it has to
+  // wake up at the latest; 0 if there is already work.
   uint64_t prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON;
   // Cancels the arranged wake-up, if there is one.
   void finish_sleep() HETCOMM_UNDER_BATON;
-  // Whether a thread sleeps in the poller until a time that was computed before any work started
-  // now.
+  // Returns whether a thread sleeps, or is about to, with a wake-up time that ignores work started
+  // since. Such work has to wake it.
   bool sleep_is_prepared() const HETCOMM_UNDER_BATON { return armed_; }
   // Cancels the arranged wake-up and wakes the sleeper, so that it checks everything again.
   void interrupt_sleep() HETCOMM_UNDER_BATON;
@@ -53,10 +54,11 @@ class Passes {
   // that the arranged wake-up does not cover.
   void check_sleep() HETCOMM_UNDER_BATON;
 
-  // Schedules a check at |at_ns|, which may be earlier than the scheduled one.
+  // Schedules a check of timers at |at_ns|, unless one is due earlier. Wakes a sleeper that would
+  // sleep longer.
   void timer_changed(uint64_t at_ns) HETCOMM_UNDER_BATON;
-  // Brings the next sweep forward, so that it records an operation with the default deadline that
-  // has become pending. Wakes no thread.
+  // Brings the next sweep forward, because an operation has become pending whose default deadline
+  // only a sweep records. Wakes no thread.
   void sweep_soon() HETCOMM_UNDER_BATON {
     const uint64_t at = last_sweep_ns_ + kSweepIntervalNs;
     if (at < next_sweep_ns_) next_sweep_ns_ = at;
@@ -68,9 +70,9 @@ class Passes {
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
   static constexpr uint64_t kSlowGraceUs = 150;
 
-  // Whether descriptors are due. For a while, a pass that has |moved| something leaves them to a
-  // pass that has not, so that a thread whose data has arrived does not first wait for a system
-  // call.
+  // Returns whether it is time to check descriptors. For a while, a pass that has |moved| something
+  // leaves the check to a later pass, so that a thread whose data has arrived need not first wait
+  // for a system call.
   bool slow_is_due(int moved) const HETCOMM_UNDER_BATON {
     const uint64_t at = next_slow_ticks_ + (moved > 0 ? kSlowGraceUs * ticks_per_us_ : 0);
     return ticks() >= at;
@@ -86,7 +88,7 @@ class Passes {
   uint64_t now_ns_ HETCOMM_GUARDED_BY_BATON = 0;
   uint64_t next_sweep_ns_ HETCOMM_GUARDED_BY_BATON = 0;
   uint64_t last_sweep_ns_ HETCOMM_GUARDED_BY_BATON = 0;
-  bool armed_ HETCOMM_GUARDED_BY_BATON = false;       // transports ring the doorbell
+  bool armed_ HETCOMM_GUARDED_BY_BATON = false;       // a wake-up is arranged
   uint64_t wake_at_ns_ HETCOMM_GUARDED_BY_BATON = 0;  // while armed: when the sleeper wakes
 };
 

@@ -63,7 +63,7 @@ class Sleepers {
     return sleeper_.load(order);
   }
   bool somebody_polls() const { return polling_.load(std::memory_order_relaxed) != 0; }
-  // Whether there is a sleeper, or a waiter that polls.
+  // Returns whether there is a sleeper, or a waiter that polls.
   bool somebody_watches() const {
     return sleeper_.load(std::memory_order_seq_cst) != Role::kNobody ||
            polling_.load(std::memory_order_seq_cst) != 0;

@@ -22,7 +22,8 @@ class SubmissionQueue {
                                             std::memory_order_relaxed));
   }
 
-  // Empties the queue. Returns a list through Operation::next, in the order of arrival.
+  // Empties the queue. Returns its operations in the order of arrival, as a list through
+  // Operation::links.
   Operation* take() HETCOMM_UNDER_BATON {
     Operation* stack = newest_.exchange(nullptr, std::memory_order_acquire);
     Operation* ordered = nullptr;

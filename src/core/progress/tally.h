@@ -36,7 +36,8 @@ class Tally {
   uint64_t arrivals() const { return arrivals_.load(std::memory_order_acquire); }
 
   bool data_is_expected() const HETCOMM_UNDER_BATON { return expected_ > 0; }
-  // Whether the counts have changed since the last take_changed(), so that waiters must be woken.
+  // Returns whether the counts have changed since the last take_changed(), so that waiters must be
+  // woken.
   bool changed() const HETCOMM_UNDER_BATON { return changed_; }
   bool take_changed() HETCOMM_UNDER_BATON { return std::exchange(changed_, false); }
 

@@ -1,5 +1,6 @@
-// A thread that waits. It polls with the baton, which it releases when another thread asks for it.
-// Then it sleeps: in the poller if no other thread does, otherwise on the futex word of Sleepers.
+// A thread that waits. First it polls with the baton, and releases the baton when another thread
+// wants it. After a while it sleeps: in the poller if no other thread does, otherwise on the futex
+// word of Sleepers.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,8 @@
 
 namespace hetcomm {
 
-// |Done|: a function that returns whether the wait is over. Only this thread calls it, at any time.
+// |Done|: a function that returns whether the wait is over. Only this thread calls it, with or
+// without the baton.
 template <typename Done>
 class Waiter {
  public:
@@ -51,7 +53,7 @@ class Waiter {
   Background& background_;
   const uint64_t deadline_ns_;
   const uint64_t spin_ticks_;
-  uint64_t spin_end_ = 0;  // 0: no poll has failed so far
+  uint64_t spin_end_ = 0;  // when to stop polling, in ticks; 0: no poll has failed so far
   Done& done_;
 };
 

@@ -15,8 +15,8 @@ constexpr const char* kModule = "libhetcomm_bench_mpi.so";
 
 void* module = nullptr;
 
-// Loads the module. Searches next to the program's own library, where build and installation put
-// the module, then in the loader's search path.
+// Loads the module. Searches in lib/ next to the program's folder, where build and installation put
+// it, then in the loader's search path.
 void* load_module() {
   const std::string program = own_path();
   const std::string bin = program.substr(0, program.rfind('/'));

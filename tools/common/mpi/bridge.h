@@ -1,5 +1,5 @@
-// MPI as a launcher, without linking with it. A separate module contains the code that needs MPI
-// (libhetcomm_bench_mpi.so). It is loaded if mpirun has started this program.
+// Joins jobs that MPI has launched, without linking with MPI. The code that needs MPI is in a
+// module, libhetcomm_bench_mpi.so, which is loaded if mpirun has started this program.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace tools {
 // Starts MPI if necessary. Returns "", or why there is no bootstrap.
 std::string mpi_bootstrap(hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap);
 
-// Ends MPI if mpi_bootstrap() started it. Collective.
+// Ends MPI if mpi_bootstrap() has used it. Collective.
 void mpi_finish();
 
 }  // namespace tools
 
-// The module's functions.
+// The functions that the module exports.
 extern "C" {
 int hetcomm_bench_mpi_start(hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap);
 void hetcomm_bench_mpi_finish(void);

@@ -1,5 +1,7 @@
-// The part of the tools that is linked with MPI; see bridge.h.
-// Some releases still have C++ bindings, which need an additional library.
+// The part of the tools that is linked with MPI. See bridge.h.
+//
+// The next two lines leave out MPI's C++ bindings, which some releases still have. They need an
+// additional library.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <hetcomm/mpi.h>

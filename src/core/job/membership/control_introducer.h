@@ -1,4 +1,4 @@
-// The control plane as an Introducer. A job of one rank has no control plane, and receives no
+// Carries profiles over the control plane. A job of one rank has no control plane, and receives no
 // profiles.
 #pragma once
 

@@ -17,8 +17,8 @@ namespace hetcomm {
 
 inline constexpr size_t kMaxHiddenDevices = 128;  // devices of one host; further ones are ignored
 
-// Returns a number by which ranks detect that they know of the same |devices|, which are sorted. 0
-// for no devices.
+// Returns a number derived from |devices|, which are sorted. By it ranks detect whether they know
+// of the same devices. Returns 0 for no devices.
 uint32_t name_of_devices(const std::vector<topology::PciAddress>& devices);
 
 // Encodes the devices that one rank knows of on |host|.

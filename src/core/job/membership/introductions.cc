@@ -13,7 +13,7 @@ namespace hetcomm {
 bool Introductions::knows(int rank) {
   if (!peers_.knows(rank)) return take_profile(rank);
   if (!forgotten_by_.contains(rank)) {
-    introducer_.remove_profile(rank);  // it was asked twice
+    introducer_.remove_profile(rank);  // the answer to a second request
     return true;
   }
   if (introducer_.find_profile(rank).empty()) return false;
@@ -37,7 +37,7 @@ bool Introductions::take_profile(int rank) {
     log_.warn("the profile of rank {} is of no use: {}", rank, status.text());
     refused_[rank] = status;
     const auto asked = asked_ns_.find(rank);
-    if (asked != asked_ns_.end()) asked->second = 0;  // its time is up
+    if (asked != asked_ns_.end()) asked->second = 0;  // makes it overdue
     introducer_.remove_profile(rank);
     return false;
   }
@@ -59,10 +59,11 @@ void Introductions::ask(int rank) {
 
 void Introductions::forgotten_by(int rank) {
   forgotten_by_.insert(rank);
-  introducer_.remove_profile(rank);  // only a later profile is an answer
+  introducer_.remove_profile(rank);  // only a profile that arrives later is an answer
 }
 
-// An attempt to connect to |rank| may still be in progress; then it needs no further place.
+// If the control plane is still trying to connect to |rank|, a new request to it needs no further
+// room.
 bool Introductions::has_room_for(int rank) const {
   return asked_ns_.size() + overdue_ns_.size() - overdue_ns_.count(rank) < kMaxAsked;
 }

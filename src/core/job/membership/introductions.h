@@ -11,7 +11,7 @@
 //      +---------------- overdue                     |
 //      +---------------------------------------------+
 //
-// Under the baton.
+// Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -64,16 +64,18 @@ class Introductions {
   Introductions(const Introductions&) = delete;
   Introductions& operator=(const Introductions&) = delete;
 
-  // Whether the directory has the offers of |rank|, and |rank| has this rank's offers as far as
-  // known here. Adds newly arrived offers to the directory.
+  // Returns whether this rank has the offers of |rank|, and |rank| has this rank's offers as far as
+  // known here. Adds newly arrived offers to the directory first.
   bool knows(int rank) HETCOMM_UNDER_BATON;
-  // Queues a request for |rank|'s profile, which the next send_next() with room for it sends.
+  // Queues a request for |rank|'s profile. send_next() sends it as soon as there is room for it.
   void ask(int rank) HETCOMM_UNDER_BATON;
-  // Sends waiting requests. Returns whether it has sent any; next_timer_ns() is then sooner.
+  // Sends waiting requests. Returns whether it has sent any. next_timer_ns() may then be sooner
+  // than before.
   bool send_next(uint64_t now_ns) HETCOMM_UNDER_BATON;
   // Forgets |rank|, which no operation waits for any longer.
   void forget(int rank) HETCOMM_UNDER_BATON;
-  // Records that |rank| has no profile of this rank. It is unknown until it has answered again.
+  // Records that |rank| has no profile of this rank. knows(|rank|) is false until |rank| has
+  // answered again.
   void forgotten_by(int rank) HETCOMM_UNDER_BATON;
   // Returns the ranks that have not answered in time, or not with a valid profile. They are no
   // longer asked.
@@ -83,15 +85,17 @@ class Introductions {
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
 
  private:
-  // Connections that the control plane makes for requests at a time. It makes no more for letters.
+  // The most connections that the control plane makes for requests at a time. It makes as many for
+  // letters.
   static constexpr size_t kMaxAsked = 16;
 
-  // Time limit for an answer. After that the request is repeated, as often as connecting is tried.
+  // Returns the time limit for an answer. Afterwards the pair may try to connect again, which
+  // repeats the request.
   uint64_t patience_ns() const HETCOMM_UNDER_BATON { return setup_.detection_ns / 10; }
-  // Time limit for the control plane's attempts to connect.
+  // Returns the time limit of the control plane for an attempt to connect.
   uint64_t attempt_ns() const HETCOMM_UNDER_BATON { return setup_.detection_ns / 3; }
   bool take_profile(int rank) HETCOMM_UNDER_BATON;
-  // Whether |rank| may be asked now.
+  // Returns whether |rank| may be asked now.
   bool has_room_for(int rank) const HETCOMM_UNDER_BATON;
 
   const Setup setup_;
@@ -101,9 +105,9 @@ class Introductions {
   Introducer& introducer_;
   std::deque<int> waiting_;             // in the order in which they will be asked
   std::map<int, uint64_t> asked_ns_;    // by rank: when the request was sent
-  std::map<int, uint64_t> overdue_ns_;  // by rank: last request, while it has a place
-  std::map<int, Status> refused_;       // profiles that could not be accepted
-  std::set<int> forgotten_by_;
+  std::map<int, uint64_t> overdue_ns_;  // by rank: when it was asked; counts in has_room_for()
+  std::map<int, Status> refused_;       // by rank: why its profile was refused
+  std::set<int> forgotten_by_;          // ranks that have no profile of this rank
 };
 
 }  // namespace hetcomm

@@ -20,7 +20,8 @@ using Bytes = std::vector<std::byte>;
 constexpr uint16_t kDigestVersion = 4;
 constexpr size_t kMaxPlaceBytes = 32;
 constexpr size_t kMaxKinds = 64;
-// Most bytes about links of hosts in a part, and in the digest of a job. Most hosts are alike.
+// The most bytes about the links of hosts, in a part and in the digest of a job. They suffice,
+// because most hosts are alike.
 constexpr size_t kMaxLinksOfPart = 16 * 1024;
 constexpr size_t kMaxLinksOfJob = 6 * 1024;
 
@@ -237,7 +238,7 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
   if (!cards.empty()) {
     gathering.set_instance(cards.front().instance, cards.front().link_model_bytes);
   }
-  // Encoded again only if a rank differs from the preceding one.
+  // The values below are made anew only for a rank that differs from the preceding one.
   const RankCard* before = nullptr;
   std::string place;
   std::string links;

@@ -44,8 +44,8 @@ struct JobDigest {
   static constexpr size_t kMaxRanks = 65536;
   static constexpr size_t kMaxClasses = 256;
 
-  std::array<std::byte, 16> instance{};  // rank 0's
-  uint32_t link_model_bytes = 0;         // rank 0's
+  std::array<std::byte, 16> instance{};  // drawn by rank 0
+  uint32_t link_model_bytes = 0;         // size of rank 0's link model; 0: none
   std::vector<RankClass> classes;
   // Link costs of each kind of transport, as reported by the first rank that has the kind.
   std::vector<std::pair<std::string, LinkCost>> costs;
@@ -55,12 +55,12 @@ struct JobDigest {
   std::vector<std::string> clusters;
   std::vector<Address> places;     // addresses of control planes, without ports
   std::vector<std::string> links;  // encoded topology::HostLinks; empty: no information
-  // Whether some ranks of one host know of different devices there, so that they have to exchange
-  // them.
+  // True if ranks of one host know of different devices there. All ranks then exchange the devices
+  // that they know.
   bool must_tell_devices = false;
-  uint32_t silenced = 0;  // number of ranks whose links were dropped
+  uint32_t silenced = 0;  // number of ranks whose reports on links were dropped
 
-  // Indices of the tables, by rank.
+  // Indices into the tables above, by rank.
   std::vector<uint32_t> class_of;
   std::vector<uint32_t> host_of;
   std::vector<uint32_t> label_of;
@@ -85,7 +85,7 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards);
 Result<JobDigest> merge(const std::vector<JobDigest>& parts);
 
 // Keeps at most |most_bytes| of what ranks report about their hosts' links. A rank whose report is
-// dropped is treated as having reported nothing, and is counted.
+// dropped is treated as having reported nothing, and is counted in |silenced|.
 void shorten_links(JobDigest& digest, size_t most_bytes);
 
 // Encodes |digest|. Host ids, and the devices that hosts know, are included if |digest| has them.

@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint16_t kOfferVersion = 2;
 constexpr size_t kMaxLostBytes = kMaxLostRanks * sizeof(int32_t);
-// Most bytes for all lists of one job in a part or digest. A job with more is not shared.
+// The most bytes for one job's lists of lost ranks, in a part or digest. A job with more is not
+// shared.
 constexpr size_t kMaxListBytes = 4096;
 
 struct Told {
@@ -97,7 +98,8 @@ struct Offered {
   // Ranks in the job and their channels, in rank order.
   std::vector<uint32_t> ranks;
   std::vector<uint32_t> channels;
-  // Encoded lists of ranks considered lost, each once, and by rank the index of its list.
+  // The different lists of ranks that are considered lost, encoded. |list_of| has the index of each
+  // rank's list, in rank order.
   std::vector<std::string> lists;
   std::vector<uint32_t> list_of;
 };
@@ -186,7 +188,7 @@ bool append(Offered& to, const Offered& more) {
                      [&](uint32_t list) { return add_list(to, more.lists[list]); });
 }
 
-// Whether the offers of all ranks in |offered| are marked with |secret|.
+// Returns whether the offers of all ranks in |offered| are marked with |secret|.
 bool is_marked(const Offered& offered, const Secret& secret, std::string_view exchange) {
   Digest sum{};
   for (size_t rank = 0; rank < offered.ranks.size(); ++rank) {
@@ -199,7 +201,7 @@ bool is_marked(const Offered& offered, const Secret& secret, std::string_view ex
   return equal_in_constant_time(sum, offered.mark);
 }
 
-// Whether the ranks differ, and none considers another lost.
+// Returns whether the ranks differ, and none considers another lost.
 bool are_together(const Offered& offered) {
   std::set<int32_t> ranks;
   for (const uint32_t rank : offered.ranks) {

@@ -1,11 +1,11 @@
-// Ranks that already share a job detect that by offers, and make a communicator over it instead of
-// a new job. Each rank tells the others which jobs it is in, its rank in each, and the channel by
-// which it is reached there. From all offers, every rank chooses the same job, or none. The
-// functions are pure.
+// Ranks that already share a job detect this by offers. They then make a communicator over that job
+// instead of a new one. Each rank tells the others which jobs it is in, its rank in each, and the
+// channel by which it is reached there. From all offers, every rank chooses the same job, or none.
+// The functions are pure.
 //
-// The exchange may use a store that other parties write to. So each offer carries a mark that only
-// ranks of its job can make, and that is valid only for this exchange and this rank. In a large
-// communicator, a rank receives only the digest that JobOfferMaker makes of the offers.
+// The exchange may use a store to which other parties can write. Therefore each offer carries a
+// mark that only ranks of its job can make. The mark is valid only for this exchange and this rank.
+// In a large communicator, a rank receives only the digest that JobOfferMaker makes of the offers.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace hetcomm {
 struct JobOffer {
   Identity job;
   int32_t rank = 0;           // job rank of the offering process
-  uint32_t channel = 0;       // channel by which it is reached in the job
-  std::vector<int32_t> lost;  // ranks of the job that it considers dead or gone
+  uint32_t channel = 0;       // channel by which the process is reached in the job
+  std::vector<int32_t> lost;  // ranks of the job that the process considers dead or gone
   bool operator==(const JobOffer&) const = default;
 };
 
@@ -60,10 +60,10 @@ struct ChosenJob {
   // Channels by which the ranks are reached, by rank in the communicator.
   std::vector<uint32_t> channels;
 };
-// |digest|: the result of JobOfferMaker for the offers of |size| ranks. Chooses the first of rank
-// 0's jobs that all ranks offer, each as a different rank, and in which none of them considers
-// another lost. Returns none if there is no such job. Fails with kBootstrapFailed if the digest is
-// malformed.
+// Chooses the first of rank 0's jobs that all ranks offer, each as a different rank, and in which
+// none of them considers another lost. Returns nothing if there is no such job. |digest| is the
+// result of JobOfferMaker for the offers of |size| ranks. Fails with kBootstrapFailed if the digest
+// is malformed.
 Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own, ConstByteSpan digest,
                                             size_t size, std::string_view exchange);
 

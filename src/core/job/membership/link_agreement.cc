@@ -70,8 +70,10 @@ Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std:
 }
 
 Status check_ranks(const topology::LinkModel& model, const PeerDirectory& peers) {
-  std::map<int, int> ranks;  // first rank with a name, by the model's cluster
-  std::map<std::string, std::pair<int, int>> names;  // model's cluster and first rank, by name
+  // By the model's cluster: the first rank in it that names its cluster.
+  std::map<int, int> ranks;
+  // By cluster name: the model's cluster of the first rank with that name, and this rank.
+  std::map<std::string, std::pair<int, int>> names;
   for (int rank = 0; rank < peers.size(); ++rank) {
     const std::string& label = peers.host_label(rank);
     const std::string& cluster_name = peers.cluster(rank);

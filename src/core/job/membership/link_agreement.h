@@ -1,6 +1,6 @@
-// Agreement of a job's ranks on one link model. Rank 0 reads it from HETCOMM_LINK_MODEL and
-// distributes it when the job is made. All ranks check in the same way that it fits what each rank
-// has reported of itself.
+// The ranks of a job agree on one link model. Rank 0 reads it from HETCOMM_LINK_MODEL and
+// distributes it when the job is made. All ranks then check that the model fits what each rank has
+// reported of itself.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ Result<LinkFile> read_link_file(const Config& config);
 // Returns HETCOMM_HOST_LABEL, or the host's own name.
 Result<std::string> own_host_label(const Config& config);
 
-// Distributes rank 0's |text| to all ranks. It is collective, and blocks without the baton. |scope|
-// is that of Bootstrap::broadcast().
+// Distributes rank 0's |text| to all ranks, and parses it. Collective. Blocks, so the caller does
+// not hold the baton. |scope| is as for Bootstrap::broadcast().
 Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
                                                 const std::string& text, uint64_t deadline_ns);
 

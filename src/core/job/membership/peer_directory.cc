@@ -78,7 +78,7 @@ void PeerDirectory::estimate_link_model() {
   std::vector<topology::RankLinks> ranks;
   for (int rank = 0; rank < size(); ++rank) {
     topology::RankLinks& says = ranks.emplace_back();
-    // Hosts are only distinguished here; they have no ids in a digest.
+    // The digest has no host ids. Here a number suffices to tell hosts apart.
     const uint32_t number = host(rank);
     for (size_t i = 0; i < sizeof(number); ++i) {
       says.host[i] = static_cast<std::byte>(number >> 8 * i);
@@ -171,8 +171,8 @@ std::string PeerDirectory::explain_link(int from, int to) const {
                      crossed.empty() ? "" : ", over ", fmt::join(crossed, ", "));
 }
 
-// Returns the link by the model. For what the model does not know inside a host, the transports'
-// costs are used.
+// Returns the cost of the link between two ranks by the model. If the model knows no link inside
+// their host, the costs of transports are used.
 LinkCost PeerDirectory::link_between(int one, int other) const {
   if (!model_) return transport_link_between(one, other);
   if (is_estimate_) return estimated_link_between(one, other);
@@ -184,8 +184,8 @@ LinkCost PeerDirectory::link_between(int one, int other) const {
   return LinkCost::bounded(way.latency_ns, topology::rate_alone(*model_, way));
 }
 
-// Returns the link by the transports' costs, from which the model was estimated, limited by the
-// rate of the NICs. Ranks of one host do not need NICs.
+// Returns the cost of the link for an estimated model. It is the transports' cost, limited by the
+// rate of the NICs between hosts.
 LinkCost PeerDirectory::estimated_link_between(int one, int other) const {
   const LinkCost link = transport_link_between(one, other);
   if (share_host(one, other)) return link;
@@ -193,7 +193,7 @@ LinkCost PeerDirectory::estimated_link_between(int one, int other) const {
                            std::min(link.bytes_per_s, rails_bytes_per_s(one, other)));
 }
 
-// Returns the rate between the memories of two ranks whose NICs are used together.
+// Returns the rate between the host memories of two ranks that use all their NICs at once.
 uint64_t PeerDirectory::rails_bytes_per_s(int one, int other) const {
   const size_t rails = std::min(said_by(one).nics_of(0).size(), said_by(other).nics_of(0).size());
   std::vector<topology::Route> routes;
@@ -210,12 +210,13 @@ uint64_t PeerDirectory::rails_bytes_per_s(int one, int other) const {
   return sum;
 }
 
-// Returns the fastest link that both ranks have, for a message of medium length.
+// Returns the cost of the transport that is fastest for a message of medium length, among those
+// that both ranks have.
 LinkCost PeerDirectory::transport_link_between(int one, int other) const {
   constexpr uint64_t kTypicalMessage = 64u << 10;
   const LinkCost* best = nullptr;
   for (const RankClass::Kind& kind : class_of(one).kinds) {
-    // Declared clusters of one host are ignored.
+    // Transports that stay in a host do not count between declared clusters of one host.
     if (kind.name == "self" || (kind.within_host && !are_near(one, other))) continue;
     const LinkCost* const link =
         class_of(other).offers(kind.name) ? links_.find(kind.name) : nullptr;

@@ -42,33 +42,35 @@ class PeerDirectory {
   // Call this after set() if rank 0 has no model. Makes a model from what all ranks have reported
   // about their hosts, unless the job is too large for a model.
   void estimate_link_model();
-  // The link model; null if there is none.
+  // Returns the link model; null if there is none.
   const topology::LinkModel* link_model() const { return model_ ? &*model_ : nullptr; }
-  // The reason why there is no link model.
+  // Returns the reason why there is no link model.
   const Status& link_model_status() const { return model_status_; }
-  // Hash of the model; 0 if there is none.
+  // Returns a hash of the model; 0 if there is none.
   uint64_t link_model_hash() const { return model_hash_; }
   // Returns the route between devices of two ranks by the model, which must exist. The route uses
   // the first NIC for each device's data, or the host's first NIC if the model does not know that
   // NIC.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
-  // Returns one end of a route by the model, which must exist. The names live as long as this.
+  // Returns one end of a route by the model, which must exist. The names live as long as the
+  // directory.
   topology::LinkEnd link_end(const RankDevice& of) const {
     return {model_host(of.rank).label, model_nic(of, 0)};
   }
-  // Returns the link model's route to rank |to| over NIC |nic| of rank |from|; nothing if the model
-  // has none, as within a host. NICs that it does not know impose no limit, and neither do those of
-  // |to| if it has several.
+  // Returns the cost of the link model's route to rank |to| over NIC |nic| of rank |from|. Returns
+  // nothing if the model has no such route, as within a host. If the model does not know |nic|, the
+  // only NIC of the host limits the rate, or no NIC if there are several. The same holds for the
+  // NICs of |to|.
   std::optional<LinkCost> way_to(int to, int from, std::string_view nic) const;
-  // Number of devices in the rank's context.
+  // Returns the number of devices in the rank's context.
   size_t device_count(int rank) const { return class_of(rank).device_count; }
-  // Returns readable lines about the route and its clusters; empty without a model.
+  // Returns a readable line about the model's route and its clusters. Empty without a model.
   std::string explain_link(int from, int to) const;
 
   int size() const { return static_cast<int>(offers_.size()); }
-  // Whether the offers of |rank| are known.
+  // Returns whether the offers of |rank| are known.
   bool knows(int rank) const { return offers_[static_cast<size_t>(rank)] != nullptr; }
-  // Offers in the order of the rank's transports; empty if they are not known.
+  // Returns the offers in the order of the rank's transports. Empty if they are not known.
   const std::vector<PeerInfo::Offer>& offers(int rank) const;
   const RankClass& class_of(int rank) const {
     return digest_.classes[digest_.class_of[static_cast<size_t>(rank)]];
@@ -76,23 +78,23 @@ class PeerDirectory {
   const std::string& host_label(int rank) const {
     return digest_.labels[digest_.label_of[static_cast<size_t>(rank)]];
   }
-  // The rank's declared cluster; empty if none was declared.
+  // Returns the cluster that the rank has declared. Empty if it has declared none.
   const std::string& cluster(int rank) const {
     return digest_.clusters[digest_.cluster_of[static_cast<size_t>(rank)]];
   }
   const JobDigest& digest() const { return digest_; }
-  // Number of ranks that report the same host as |rank|.
+  // Returns the number of ranks, |rank| included, that report the same host as |rank|.
   int64_t ranks_beside(int rank) const;
-  // Whether both ranks report the same host.
+  // Returns whether both ranks report the same host.
   bool share_host(int one, int other) const { return host(one) == host(other); }
-  // Whether both ranks report the same host and cluster.
+  // Returns whether both ranks report the same host and cluster.
   bool are_near(int one, int other) const;
   // Returns which of |ranks| are near each other and the costs of their links. Equal on all ranks.
   RankPlacement placement(const std::vector<int>& ranks) const;
 
  private:
   uint32_t host(int rank) const { return digest_.host_of[static_cast<size_t>(rank)]; }
-  // Whether transports of |kind| stay inside a host.
+  // Returns whether transports of |kind| stay inside a host.
   bool is_within(std::string_view kind) const;
   LinkCost link_between(int one, int other) const;
   LinkCost transport_link_between(int one, int other) const;
@@ -105,10 +107,10 @@ class PeerDirectory {
   JobDigest digest_;
   std::vector<std::unique_ptr<const std::vector<PeerInfo::Offer>>> offers_;  // null: unknown
   TransportCosts links_;
-  std::vector<topology::HostLinks> said_;  // by index of JobDigest::links
+  std::vector<topology::HostLinks> said_;  // decoded JobDigest::links, by index
   std::optional<topology::LinkModel> model_;
   bool is_estimate_ = false;      // the model is an estimate, not measured
-  std::vector<int> model_hosts_;  // by rank
+  std::vector<int> model_hosts_;  // by rank: index of its host in the model
   Status model_status_;
   uint64_t model_hash_ = 0;
 };

@@ -9,7 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// Differs from all profile versions: in small jobs, profiles replace cards.
+// Differs from all profile versions, so that a rank detects a profile in place of a card. Ranks of
+// a small job send profiles.
 constexpr uint16_t kCardVersion = 0x8004;
 constexpr uint16_t kFirstCardVersion = 0x8000;
 
@@ -25,7 +26,7 @@ Status unreadable() {
       "HETCOMM_SMALL_JOB");
 }
 
-// Returns the first address that leads to a host; an unset one if there is none.
+// Returns the first address that leads to a host. Returns an unset address if there is none.
 Address first_of_host(const std::vector<Address>& addresses) {
   const auto found = std::find_if(addresses.begin(), addresses.end(),
                                   [](const Address& each) { return each.family() != AF_UNIX; });

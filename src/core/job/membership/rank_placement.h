@@ -1,5 +1,6 @@
-// Which ranks of a team are near each other, and the cost of sending messages. Algorithms are
-// chosen by it. All ranks compute the same placement, from what all have published.
+// A rank placement says which ranks of a team are near each other, and what their messages cost.
+// Collective algorithms are chosen by it. All ranks compute the same placement from what all have
+// published.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,11 @@ namespace hetcomm {
 
 struct RankPlacement {
   RankPlacement() = default;
-  // |labels|: one per rank. Ranks with equal labels form a cluster.
+  // |labels| has a label for each rank. Ranks with equal labels form a cluster.
   RankPlacement(const std::vector<uint32_t>& labels, LinkCost inside, LinkCost across);
 
   uint32_t cluster_count() const { return static_cast<uint32_t>(clusters.size()); }
-  // Whether it pays to treat near and far ranks differently.
+  // Returns whether it pays to treat near and far ranks differently.
   bool has_levels() const { return clusters.size() > 1 && largest > 1; }
 
   // The ranks of each cluster, in ascending order. Clusters are in the order of their first ranks.

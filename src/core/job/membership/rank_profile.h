@@ -1,4 +1,6 @@
-// The bytes by which a rank introduces itself to the other ranks, through the bootstrap.
+// A rank introduces itself to other ranks by its profile. In a small job all ranks exchange their
+// profiles through the bootstrap. In a large job two ranks exchange theirs before they connect
+// (introductions.h).
 #pragma once
 
 #include <array>
@@ -33,11 +35,11 @@ struct PeerInfo {
     topology::Port port;
     std::vector<std::byte> contact;
 
-    // The kind of transport: its name without the number.
+    // Returns the kind of transport: its name without the number.
     std::string_view kind() const { return std::string_view(name).substr(0, name.find('#')); }
   };
   uint32_t incarnation = 0;  // drawn by its process for this job
-  HostId host{};             // host it runs on, as it reports
+  HostId host{};             // the host that it runs on, by its own report
   std::string cluster;
   std::string host_label;             // the host's label in a link model
   uint32_t credit = 0;                // bytes that it lets each other rank send unasked
@@ -48,10 +50,10 @@ struct PeerInfo {
 };
 
 struct RankProfile {
-  bool tls = false;                      // HETCOMM_TLS
-  std::array<std::byte, 16> instance{};  // used only from rank 0
+  bool tls = false;                      // whether HETCOMM_TLS is on
+  std::array<std::byte, 16> instance{};  // only rank 0's value is used
   PeerInfo info;
-  uint32_t link_model_bytes = 0;  // used only from rank 0: size of the link model it will hand out
+  uint32_t link_model_bytes = 0;  // size of the link model to hand out; only rank 0's value is used
   std::vector<Address> control;   // addresses on which its control plane listens
 };
 
@@ -63,13 +65,13 @@ std::vector<std::byte> encode_profile(const RankProfile& own);
 // Encodes a refusal, which replaces the profile or card of a rank that cannot take part. |version|
 // is that of the profile or card.
 std::vector<std::byte> encode_refusal(const Status& why, uint16_t version = kProfileVersion);
-// Reads the data after the version of a profile or card: |*tls|, or the text of a refusal, with
-// which it fails.
+// Reads what follows the version in a profile or card: the flag |*tls|, or a refusal. Fails with
+// the refusal's text.
 Status read_refusal_or_tls(ByteReader& reader, bool* tls);
 // Reads encoded topology::HostLinks as bytes. Fails if they are malformed.
 Result<std::vector<std::byte>> read_host_links(ByteReader& reader);
-// Decodes a profile. Fails with the text of a refusal, or if HETCOMM_TLS differs from |own_tls|,
-// its value on |own_rank|: both sides detect that here immediately.
+// Decodes a profile. Fails with the text of a refusal. Also fails if the other rank's HETCOMM_TLS
+// differs from |own_tls|, its value on |own_rank|: both ranks then learn of it at once.
 Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result);
 
 }  // namespace hetcomm

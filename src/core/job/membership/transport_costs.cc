@@ -30,7 +30,7 @@ bool says(const nlohmann::json& row, const char* name, std::string_view wanted) 
   return found != row.end() && found->is_string() && found->get<std::string>() == wanted;
 }
 
-// Whether |row| describes this library's messages between two ranks in host memory.
+// Returns whether |row| describes this library's messages between two ranks in host memory.
 bool counts(const nlohmann::json& row) {
   const auto impl = row.find("impl");
   return row.is_object() && impl != row.end() && impl->is_string() &&

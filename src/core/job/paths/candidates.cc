@@ -32,7 +32,7 @@ void keep_sorted(std::vector<size_t>& numbers, size_t number) {
   if (at == numbers.end() || *at != number) numbers.insert(at, number);
 }
 
-// Whether some candidate in |near| can work, and is as likely to as the others in |of_kind|.
+// Returns whether some candidate in |near| can work, and is as likely to work as any in |of_kind|.
 bool is_served_by(std::span<const Candidate* const> near,
                   std::span<const Candidate* const> of_kind) HETCOMM_UNDER_BATON {
   const auto is_sure = [](const Candidate* each) {
@@ -99,7 +99,7 @@ class KindPairing {
 
   Candidate& at(size_t own, size_t peer) { return *candidates_[own * peers_.size() + peer]; }
 
-  std::vector<Candidate*> candidates_;  // from the first of |own_| to each of |peers_|, and so on
+  std::vector<Candidate*> candidates_;  // in the order of |own_|, and for each in that of |peers_|
   std::vector<size_t> own_;
   std::vector<size_t> peers_;
   std::vector<topology::Port> own_ports_;
@@ -115,7 +115,7 @@ void assign_roles(std::vector<Candidate*> of_kind,
     for (Candidate* each : of_kind) {
       if (need.admit(each->ends)) near.push_back(each);
     }
-    if (near.empty()) continue;  // the need is for another kind
+    if (near.empty()) continue;  // the need concerns another kind
     all_served = all_served && is_served_by(near, of_kind);
     KindPairing(std::move(near)).assign(options.most);
   }
@@ -198,7 +198,7 @@ bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) {
 }
 
 Status reach_by(const JobTransport& own, std::span<const PeerInfo::Offer> offers) {
-  Status best;  // best status among the failures
+  Status best;  // the failure to report: the last, or OUT_OF_RESOURCES if there is one
   for (const PeerInfo::Offer& offer : offers) {
     if (offer.kind() != own.kind) continue;
     Status reach = own.transport->reach(offer.contact);

@@ -2,8 +2,8 @@
 // the peer's of the same kind, and which of them share the load.
 //
 // A host may have more network interfaces than another, or different ones.
-// topology/machine/pairing.h determines which interface serves which, so that together they carry
-// as much as the side with less capacity can. Under the baton.
+// topology/machine/pairing.h pairs the interfaces of both sides, so that together they carry as
+// much as the side with less capacity can. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace hetcomm {
 
-// Whether a connection shares the load with others of its kind.
+// How a connection shares the load with others of its kind of transport.
 enum class PairingRole : uint8_t {
   kUnused,      // others of its kind carry all the load
   kPaired,      // it has its share of the load
@@ -47,7 +47,8 @@ struct CandidateOptions {
   // them.
   std::span<const RailMasks> needs;
   std::function<bool(const RailEnds&)> is_cooling;
-  std::function<Status(const JobTransport&, size_t)> reach;  // by offer number
+  // Returns OK if a transport reaches the offer with a number, and otherwise the reason.
+  std::function<Status(const JobTransport&, size_t)> reach;
 };
 
 // Returns the connections from this rank, which has |transports|, to a peer with |offers|, best
@@ -56,11 +57,12 @@ std::vector<Candidate> find_candidates(const JobTransports& transports,
                                        std::span<const PeerInfo::Offer> offers,
                                        const CandidateOptions& options) HETCOMM_UNDER_BATON;
 
-// Whether some candidate between transports of |need| is as likely to work as any other of its
-// kind.
+// Returns whether some candidate between transports of |need| is as likely to work as any other of
+// its kind.
 bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) HETCOMM_UNDER_BATON;
 
-// Whether |own| reaches a transport of its kind among |offers|. OUT_OF_RESOURCES: perhaps later.
+// Returns OK if |own| reaches a transport of its kind among |offers|, and otherwise the reason.
+// After OUT_OF_RESOURCES a later call may succeed.
 Status reach_by(const JobTransport& own,
                 std::span<const PeerInfo::Offer> offers) HETCOMM_UNDER_BATON;
 

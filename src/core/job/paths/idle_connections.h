@@ -12,7 +12,7 @@ namespace hetcomm {
 
 class IdleConnections {
  public:
-  // |rank|: this process in the job.
+  // |rank| is this process's rank in the job.
   IdleConnections(Engine& engine, int rank, PairTable& pairs)
       : engine_(engine), rank_(rank), pairs_(pairs) {}
   IdleConnections(const IdleConnections&) = delete;

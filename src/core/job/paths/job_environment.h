@@ -29,11 +29,11 @@ struct RankNic {
 
 // NUMA nodes near which this rank's memory is placed, by their kernel numbers.
 struct MemoryPlaces {
-  int inside = kAnyNumaNode;  // for memory that the rank reads from others on its host
+  int inside = kAnyNumaNode;  // for memory that others on the host fill for this rank
   std::vector<int> devices;   // for each device's staging chunks, by index in the DeviceSet
 };
 
-// The places that a job uses on its host.
+// The NICs, NUMA nodes and links that a job uses on its host.
 struct HostPlaces {
   std::vector<RankNic> nics;  // best first; none: transports choose on their own
   MemoryPlaces memory;

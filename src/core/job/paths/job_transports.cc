@@ -131,7 +131,8 @@ std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& fact
 Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                                const ChosenInterfaces& interfaces) {
   auto made = std::make_unique<JobTransport>(handler_, owned_.size());
-  const bool is_only = environment_.nics.size() == 1;  // a transport that chooses its own uses it
+  // A transport that chooses its own interface uses the only NIC.
+  const bool is_only = environment_.nics.size() == 1;
   const RankNic* const near = nic != nullptr ? nic : is_only ? &environment_.nics[0] : nullptr;
   const TransportEnvironment environment{
       .rank = rank_,

@@ -1,5 +1,5 @@
-// The transports of one rank in a job: made once, in the order of their factories, and driven until
-// the job ends. All calls are made under the baton.
+// Holds the transports of one rank in a job. They are made once, in the order of their factories,
+// and driven until the job ends. All calls are under the baton.
 #pragma once
 
 #include <cstddef>
@@ -49,9 +49,9 @@ struct JobTransport final : public TransportHandler {
   const size_t index;     // index among the transports of the job
   std::string_view kind;  // kind of its factory, which may make several transports
   std::string name;
-  topology::Port port;            // the network interface that it uses
-  std::string nic;                // name of that interface; empty: not bound to one
-  std::string model_nic;          // name of the interface in a link model
+  topology::Port port;            // of the network interface that it uses
+  std::string nic;                // name of its network interface; empty: not bound to one
+  std::string model_nic;          // name of its interface in a link model
   uint64_t devices = UINT64_MAX;  // devices near its interface (see RankNic)
   uint64_t far_devices = 0;       // devices beyond its root complex (see RankNic)
   bool has_route = false;         // its interface is known to lead to other ranks
@@ -61,7 +61,7 @@ struct JobTransport final : public TransportHandler {
 
 // This host's addresses that a job uses.
 struct JobInterfaces {
-  Address route;  // leads to the other ranks; unset if unknown
+  Address route;  // the address that leads to the other ranks; unset if unknown
   ChosenInterfaces chosen = std::vector<InterfaceAddress>();
 };
 
@@ -82,8 +82,8 @@ class JobTransports {
   // if a transport that the user has named cannot be used. |interfaces| must outlive the
   // transports.
   Status make(std::string_view wanted, const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
-  // Starts the transports once the profiles of all ranks are known, so that connections can be
-  // judged.
+  // Starts the transports. Call this once all ranks have introduced themselves, so that the
+  // transports know which connections to accept.
   Status start() HETCOMM_UNDER_BATON;
   // Ends all transports. No upcall follows.
   void close() HETCOMM_UNDER_BATON;
@@ -93,14 +93,14 @@ class JobTransports {
   const std::vector<std::unique_ptr<JobTransport>>& all() const HETCOMM_UNDER_BATON {
     return owned_;
   }
-  // Unused factories, one line each, with the reason.
+  // Returns a line for each factory that is not used, with the reason.
   const std::vector<std::string>& unused() const HETCOMM_UNDER_BATON { return unused_; }
-  // Whether an intra-host transport is in use.
+  // Returns whether an intra-host transport is in use.
   bool shares_memory() const HETCOMM_UNDER_BATON;
-  // Largest message that fits every transport that may lose messages.
+  // Returns the size of the largest message that fits every transport that may lose messages.
   uint32_t lossy_payload_bytes() const HETCOMM_UNDER_BATON { return lossy_payload_bytes_; }
-  // Records that |transport| has a connection: every pass polls it; other transports are polled
-  // occasionally.
+  // Records that |transport| has a connection. Every pass polls it from now on. Passes poll other
+  // transports only occasionally.
   void note_connected(Transport& transport) HETCOMM_UNDER_BATON;
 
   int progress() HETCOMM_UNDER_BATON {
@@ -130,7 +130,7 @@ class JobTransports {
   const int size_;
   const Credentials& credentials_;
   ConnectionHandler& handler_;
-  std::string route_interface_;  // leads to the other ranks; empty: unknown, or no choice
+  std::string route_interface_;  // the one to the other ranks; empty: unknown, or no choice
   uint32_t lossy_payload_bytes_ = UINT32_MAX;
   uint64_t passes_ = 0;
   std::vector<Transport*> connected_;

@@ -72,7 +72,8 @@ void MemoryExports::publish_missing(Registration& registration) {
         region.members[static_cast<size_t>(rank)] = true;
       }
     }
-    // The entry is made before publishing, so that every published region can be withdrawn.
+    // Adding the entry may run out of memory. It therefore comes before publishing, so that every
+    // published region can be withdrawn.
     registration.keys.emplace_back(static_cast<uint8_t>(each->index), RemoteKey{});
     Result<RemoteKey> key = publish_over(*each->abilities.regions, region);
     if (key.ok()) {

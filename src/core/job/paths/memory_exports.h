@@ -1,5 +1,5 @@
-// Registered memories of a job: makes them reachable for transports, and provides the information
-// that other ranks need to use them. Under the baton.
+// Makes the registered memories of a job reachable for its transports, and provides the information
+// that other ranks need to use them. Callers hold the baton.
 #pragma once
 
 #include <vector>
@@ -32,11 +32,11 @@ class MemoryExports final : public BlockPublisher {
 
   // Gives |registration| its id, and registers it with the transports that can reach the memory.
   void publish(Registration& registration) HETCOMM_UNDER_BATON;
-  // Repeats this for transports that failed in the last attempt. A rank that imported the memory
-  // earlier does not learn of them.
+  // Registers the memory with transports for which this has failed before. A rank that has already
+  // imported the memory does not learn of them.
   void publish_again(Registration& registration) HETCOMM_UNDER_BATON;
-  // Withdraws the registration from the transports. Returns whether no peer can reach it by a
-  // transport any longer.
+  // Withdraws the registration from the transports. Returns whether it is withdrawn from all, so
+  // that no peer can reach it by a transport.
   bool withdraw(Registration& registration) HETCOMM_UNDER_BATON;
   // BlockPublisher
   Result<RemoteKey> publish_block(size_t transport, int reader,
@@ -54,7 +54,7 @@ class MemoryExports final : public BlockPublisher {
   DataServices& data_;
   SlotTable<Registration>& registrations_;
   Log& log_;
-  const int rank_;  // this process in the job
+  const int rank_;  // rank of this process in the job
   const JobTransports& transports_;
   const PeerDirectory& peers_;
   const Identity& identity_;

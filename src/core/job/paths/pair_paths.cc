@@ -57,7 +57,7 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
   return found;
 }
 
-// Containers of one machine count as hosts if they have their own names.
+// Containers of one machine count as different hosts if they have different host names.
 bool PairPaths::is_beside(int rank) const {
   return peers_.are_near(services_.terms.rank, rank) &&
          peers_.host_label(services_.terms.rank) == peers_.host_label(rank);
@@ -115,7 +115,8 @@ std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used,
   const JobTransport& over = transports_.at(used.own);
   if (over.capabilities().lossless) return result;
   const double own = score_of(over.capabilities());
-  // Transports of a better kind may carry any data.
+  // Transports of other kinds may carry any data. Only those of a clearly better kind are kept
+  // below.
   std::vector<RailMasks> of_all_kinds(needs.begin(), needs.end());
   for (const auto& each : transports_.all()) {
     if (each->kind != over.kind) of_all_kinds.push_back(all_of_kind(rank, each->kind));
@@ -151,8 +152,8 @@ std::string PairPaths::name_of(int rank, const RailEnds& ends) const {
   return fmt::format("{} to {}", own, printable(offers[ends.peer].name));
 }
 
-// Returns the payload that fits all transports to |rank|. Transports that lose nothing count if
-// they reach |rank|: they may replace others.
+// Returns the largest payload that fits all transports to |rank|. A lossless transport counts only
+// if it reaches |rank|, because it may then replace another.
 uint32_t PairPaths::kept_payload_bytes(int rank) {
   uint32_t least = transports_.lossy_payload_bytes();
   for (const auto& own : transports_.all()) {
@@ -184,7 +185,7 @@ bool PairPaths::may_reach(int rank) {
 
 void PairPaths::warn_of_unreachable() {
   std::vector<int> unreachable;
-  std::string why;  // reason for the first of them
+  std::string why;  // why the first of them is unreachable
   for (int rank = 0; rank < peers_.size(); ++rank) {
     if (rank == services_.terms.rank) continue;
     if (may_reach(rank)) continue;
@@ -240,7 +241,7 @@ std::vector<Pairing> PairPaths::pairings(int rank) {
   return result;
 }
 
-// Explains the transports to |rank| before this rank has met it.
+// Explains how |rank| can be reached before this rank has its profile.
 std::string PairPaths::explain_kinds(int rank) const {
   std::vector<std::string> kinds;
   for (const auto& kind : peers_.class_of(rank).kinds) kinds.push_back(printable(kind.name));
@@ -311,7 +312,8 @@ void PairPaths::connect(int rank) {
     return;
   }
   connect->candidates = candidates(rank, kAnyData);
-  // A few candidates of one kind suffice: if they fail, the next attempt uses others.
+  // Candidates that share no load are left out. If all others fail, the next attempt uses other
+  // candidates.
   std::erase_if(connect->candidates, [](const Candidate& candidate) {
     return candidate.reach.ok() && candidate.role == PairingRole::kUnused;
   });
@@ -335,7 +337,7 @@ void PairPaths::introduced(int rank) {
     const auto& connect = connect_of(rank);
     if (connect != nullptr && connect->candidates.empty()) this->connect(rank);
   } else {
-    tick(services_.engine.refresh_now());  // the new connection may be useless
+    tick(services_.engine.refresh_now());  // a refused profile makes |rank| overdue
   }
 }
 
@@ -390,8 +392,9 @@ void PairPaths::give_up(int rank) {
   connect.reset();
 }
 
-// Whether a connection within the host failed because this rank computed for longer than the peer
-// waits for a proof. Then it is tried once more, since the connection itself works.
+// Returns whether a connection within the host has failed because this rank computed for longer
+// than the peer waits for a proof. The connection is then tried once more, because it works
+// otherwise.
 bool PairPaths::was_late(PairConnect& connect) const {
   const JobTransport& tried = *connect.candidates[connect.next].transport;
   if (connect.late || !tried.capabilities().within_host) return false;
@@ -399,8 +402,8 @@ bool PairPaths::was_late(PairConnect& connect) const {
   return connect.late;
 }
 
-// Handles exceptions of |upcall|. No other object knows of the connection or its failure, so it
-// must not be left incomplete.
+// Calls |upcall|. If memory runs out, tells the pair: no other object knows of the connection or
+// its failure.
 template <typename Upcall>
 void PairPaths::guarded(int peer, Upcall&& upcall) {
   try {

@@ -1,5 +1,5 @@
-// Paths from this rank to its peers: chooses transports, connects pairs over them, and explains the
-// choice. Under the baton.
+// Makes paths from this rank to its peers: chooses transports, connects pairs over them, and
+// explains the choice. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -107,16 +107,17 @@ class PairPaths final : public PairConnector,
   std::string explain_kinds(int rank) const HETCOMM_UNDER_BATON;
   // Returns readable text on the candidates. |pair| may be null.
   std::string explain_candidates(int rank, Pair* pair) HETCOMM_UNDER_BATON;
-  // Whether a connection of the pair uses |ends|. |pair| may be null.
+  // Returns whether a connection of the pair uses |ends|. |pair| may be null.
   static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
-  // |needs|: the transports between which data moves. |with_failures|: take recent failures into
-  // account.
+  // Returns all possible connections to |rank|, best first. |needs| are the transports between
+  // which data moves. With |with_failures|, connections that have failed recently come later.
   std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs,
                                     bool with_failures = true) HETCOMM_UNDER_BATON;
-  // Returns the need of any data, and the needs of the data that |pair| has moved so far. |pair|
-  // may be null.
+  // Returns the need of data that any transport may carry, and the needs of the data that |pair|
+  // has moved so far. |pair| may be null.
   static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
-  // Whether |own| reaches transport |index| of |rank|. A positive result is cached.
+  // Returns OK if |own| reaches transport |index| of |rank|, and otherwise the reason. Caches a
+  // positive result.
   Status reach(int rank, const JobTransport& own, size_t index) HETCOMM_UNDER_BATON;
   // Returns false if, as far as known, no transport connects this rank with |rank|.
   bool may_reach(int rank) HETCOMM_UNDER_BATON;
@@ -145,7 +146,7 @@ class PairPaths final : public PairConnector,
   PairTable& pairs_;
   JobTransports& transports_;
   IdleConnections& idle_;
-  const size_t most_rails_;                             // for each pair
+  const size_t most_rails_;                             // limit for each pair
   std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not connecting
   // By rank: whether each transport of this rank is known to reach each transport of that rank;
   // null: not determined yet.

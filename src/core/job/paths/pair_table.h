@@ -1,5 +1,5 @@
-// The pairs of a job, one for each peer that this rank has communicated with, and the set of lost
-// peers. Under the baton.
+// Holds the pairs of a job, one for each peer that this rank has communicated with, and the set of
+// lost peers. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -32,13 +32,13 @@ class PairTable {
   }
   // Returns the pair with |rank|; null if it was never used.
   Pair* find(int rank) const HETCOMM_UNDER_BATON { return pairs_[static_cast<size_t>(rank)].get(); }
-  // All pairs that exist.
+  // Returns all pairs that exist.
   const std::vector<Pair*>& active() const HETCOMM_UNDER_BATON { return active_; }
   // Frees all pairs.
   void clear() HETCOMM_UNDER_BATON;
 
   int size() const HETCOMM_UNDER_BATON { return peers_.size(); }
-  // OK, or the reason why |rank| is lost.
+  // Returns OK, or the reason why |rank| is lost.
   const Status& status(int rank) const HETCOMM_UNDER_BATON {
     return status_[static_cast<size_t>(rank)];
   }
@@ -50,13 +50,14 @@ class PairTable {
   // Records that |rank| has ended all its operations, and leaves.
   void note_left(int rank) HETCOMM_UNDER_BATON { left_[static_cast<size_t>(rank)] = true; }
   bool has_left(int rank) const HETCOMM_UNDER_BATON { return left_[static_cast<size_t>(rank)]; }
-  // Whether another rank of |communicator| can still send, or the communicator has only one rank.
+  // Returns whether another rank of |communicator| can still send, or the communicator has only one
+  // rank.
   bool any_live_sender(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
   bool all_senders_live(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
-  // The reason why some rank of |communicator| is lost; OK if none is.
+  // Returns the reason why some rank of |communicator| is lost; OK if none is.
   Status loss_in(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
 
-  // Whether the peers have acknowledged everything.
+  // Returns whether the peers have acknowledged everything.
   bool flushed() const HETCOMM_UNDER_BATON;
   void ask_for_acknowledgements() HETCOMM_UNDER_BATON;
   // Fails every pair, because the operation that ran out of memory is unknown.

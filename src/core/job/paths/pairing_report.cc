@@ -39,7 +39,7 @@ const char* word_of(topology::Reach reach) {
   return "no";
 }
 
-// Returns the position of the NIC called |name| in the device's order; null if it is not there.
+// Returns the NIC called |name| in the device's order of NICs; null if it is not there.
 const topology::NicChoice* find_choice(const PairingReport& report, const std::string& name) {
   const auto found = std::find_if(
       report.order.begin(), report.order.end(), [&](const topology::NicChoice& choice) {
@@ -49,7 +49,7 @@ const topology::NicChoice* find_choice(const PairingReport& report, const std::s
   return found != report.order.end() ? &*found : nullptr;
 }
 
-// Whether |pairing|'s own port is known to reach another port of the peer.
+// Returns whether |pairing|'s own port is known to reach another port of the peer.
 bool has_surer(const PairingReport& report, const Pairing& pairing) {
   return std::any_of(report.pairings.begin(), report.pairings.end(), [&](const Pairing& other) {
     return other.kind == pairing.kind && other.transport == pairing.transport && other.reach.ok() &&

@@ -1,5 +1,5 @@
-// A report on how a pair of ranks is connected: every pairing of a network interface of this rank
-// with one of the peer's, and why it is used or not. The report is a table for people or JSON for
+// Reports how a pair of ranks is connected: every pairing of a network interface of this rank with
+// one of the peer's, and why it is used or not. The report is a table for people or JSON for
 // programs. Pure.
 #pragma once
 
@@ -36,10 +36,10 @@ struct PairingReport {
   int32_t rank = 0;
   int32_t peer = 0;
   int32_t device = 0;             // the device of the context whose data is sent
-  std::string device_name;        // for people
+  std::string device_name;        // the device's name, for people
   size_t most_rails = 0;          // HETCOMM_RAILS
   std::vector<Pairing> pairings;  // best first
-  // This rank's machine. A machine without NICs: none are known.
+  // This rank's machine. It has no NICs if none are known.
   topology::Machine machine;
   // The order in which the device uses the machine's NICs.
   topology::NicOrder order;

@@ -1,5 +1,5 @@
-// The transports that a communicator may use: "shm,tcp" names them, "^shm,tcp" names those that it
-// must not use, and an empty list allows all.
+// Chooses the transports that a communicator may use: "shm,tcp" names them, "^shm,tcp" names those
+// that it must not use, and an empty list allows all.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class TransportChoice {
       std::string_view list, std::span<const std::unique_ptr<TransportFactory>> factories);
 
   bool allows(std::string_view name) const;
-  // Whether the user has named |name|, so that it is an error if it cannot be used.
+  // Returns whether the user has named |name|, so that it is an error if it cannot be used.
   bool demands(std::string_view name) const;
   // Returns the reason why |name| is not allowed.
   std::string refusal() const;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxExtents = 8;  // most extents of a put that goes as one message
 
-// Returns whether the bytes of |put| may travel in one message, out of which the owner copies them.
+// Returns whether the bytes of |put| may travel in one message, from which the owner copies them.
 bool fits_message(const Operation& put, const Rail& rail) HETCOMM_UNDER_BATON {
   const Capabilities& capabilities = rail.capabilities();
   return put.buffers.on_host && access_of(put).remote->host_accessible() &&
@@ -44,10 +44,11 @@ bool AccessInitiator::start(Operation& operation) {
 }
 
 bool AccessInitiator::start_put(Operation& put, Rail& rail) {
-  // The rest of a put may notify the owner of more than its remaining range.
+  // A put whose first bytes are already in place notifies the owner of the whole range. Only
+  // kAnnouncePut can do that.
   const bool fits = fits_message(put, rail) && put.target.ahead == 0;
-  // A small put that notifies is one message, since its notification needs a message too. If the
-  // network wrote it, the notification would have to wait for that.
+  // A small put that notifies goes as one message. If the network wrote the bytes, the notification
+  // would need a message of its own, and wait for the bytes.
   if (!access_of(put).placed && !(fits && access_of(put).notify) && direct_.may_start(put, rail)) {
     direct_.start(put);
     return true;
@@ -67,7 +68,7 @@ bool AccessInitiator::pay_for_notification(Operation& put) {
 
 void AccessInitiator::credit_came() {
   if (awaiting_credit_.empty()) return;
-  // Moves each put to the other list before anything that may run out of memory.
+  // Moves all puts to the outbox before pump(), which may run out of memory.
   while (!awaiting_credit_.empty()) {
     Operation& put = awaiting_credit_.front();
     stop_awaiting_credit(put);
@@ -132,7 +133,7 @@ bool AccessInitiator::start_atomic(Operation& atomic) {
   return ask(atomic, header, Extents(&piece, 1), sizeof(body));
 }
 
-// Returns false if |operation| now waits for its turn, without delaying other operations.
+// Returns false if |operation| now waits for a permit. It then does not hold up the outbox.
 bool AccessInitiator::may_ask(Operation& operation) {
   if (permits_.is_free() && (waiting_.empty() || access_of(operation).had_turn)) [[likely]]
     return true;
@@ -140,8 +141,8 @@ bool AccessInitiator::may_ask(Operation& operation) {
   return false;
 }
 
-// Sends a message that the owner answers or acknowledges. |operation| waits for that. Returns false
-// if the caller must try again later.
+// Sends a request. |operation| then waits for the owner's answer or, if it is a put, for the
+// acknowledgement. Returns false if the caller must try again later.
 bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents payload,
                           uint64_t length) {
   if (!may_ask(operation)) return true;
@@ -183,8 +184,8 @@ void AccessInitiator::finish_direct(Operation& operation, Code code) {
   if (code == Code::kOk && !operation.buffers.on_host && operation.kind == OperationKind::kGet) {
     code = DeviceAccess::flush_remote_writes(operation).code();
   }
-  // The bytes may be used when the owner's notification says so, or, without one, when this rank
-  // sees the end.
+  // The owner has to hear of a put that notifies it. It also has to hear of a put into memory that
+  // its device must flush before anyone uses the bytes.
   const bool owner_has_to_know =
       access_of(operation).notify ||
       (operation.kind == OperationKind::kPut && access_of(operation).remote->needs_flush());
@@ -202,7 +203,7 @@ void AccessInitiator::go_by_message(Operation& operation, uint64_t placed) {
   send_soon(operation);
 }
 
-// Puts |operation| into a list at once, and sends it at the end of the pass.
+// Puts |operation| into the outbox, which is sent at the end of the pass.
 void AccessInitiator::send_soon(Operation& operation) {
   association_.enqueue(operation);
   association_.update_due();
@@ -235,7 +236,8 @@ void AccessInitiator::receive_refused(const WireHeader& header) {
   Operation* operation = take_asked(header.tag);
   if (operation == nullptr) return;
   const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
-  // The code is about the owner's device. DEVICE_LOST would mean a device of this rank.
+  // A device of the owner failed. To this rank's user, DEVICE_LOST would mean a device of this
+  // rank.
   if (code == Code::kDeviceLost) {
     const Status why = told_by(association_.rank(), code, {});
     completer().complete(*operation, why.code(), text_of_told(*operation, why));
@@ -299,7 +301,8 @@ void AccessInitiator::receive_announced_get(const WireHeader& header, ConstByteS
     association_.violated("data of a get of a wrong length");
     return;
   }
-  // The get has already ended. The owner is told before this rank requests more.
+  // If the get has already ended, the owner must hear that before take_asked() lets this rank
+  // request more.
   if (known == nullptr) {
     association_.send_protocol(MessageKind::kStop, body.sender_id, Code::kCancelled);
   }
@@ -328,7 +331,7 @@ void AccessInitiator::end(Operation& operation, Code code, std::string text) {
 // Detaches |operation| from its request. The owner's answer will then find no operation.
 void AccessInitiator::withdraw_question(Operation& operation) {
   if (std::exchange(access_of(operation).holds_permit, false)) {
-    asked_.detach(access_of(operation).id);  // the permit stays with the id
+    asked_.detach(access_of(operation).id);  // the id keeps the permit until the owner answers
   } else {
     asked_.erase(access_of(operation).id);
   }
@@ -365,7 +368,7 @@ void AccessInitiator::fail_everything(const Status& why) {
   while (!waiting_.empty()) fail(waiting_.front());
   direct_.lose_all(why);
   while (Operation* copying = mapped_.first_copying()) fail(*copying);
-  mapped_.enqueue_interrupted();  // into the outbox, whose operations fail next
+  mapped_.enqueue_interrupted();  // the caller fails the operations in the outbox next
 }
 
 }  // namespace hetcomm

@@ -1,4 +1,5 @@
-// AccessInitiator: this rank's one-sided operations on the memory of one peer. Under the baton.
+// AccessInitiator: this rank's one-sided operations on the memory of one peer. Callers hold the
+// baton.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ class AccessInitiator final : public DirectPathUser {
   // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Its buffer is quiet
   // once it has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
-  // Returns the permit of an operation that has completed.
+  // Gives back the permit of an operation that has completed.
   void free_permit() HETCOMM_UNDER_BATON;
 
   // --- answers of the owner ---
@@ -49,8 +50,8 @@ class AccessInitiator final : public DirectPathUser {
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return !sent_puts_.empty() || direct_.awaits_acknowledgement();
   }
-  // Same as PairBase::protocol_message_left(). The message reports a failed connection, or
-  // withdraws a put.
+  // Records that message number Sequencer::sent() has just left. It reports a failed connection
+  // (kRailDown), or withdraws a put.
   void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON;
 
   // --- pending operations ---
@@ -59,7 +60,7 @@ class AccessInitiator final : public DirectPathUser {
   bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty() && permits_.is_free(); }
   // Starts the operations that wait for a permit.
   void start_waiting() HETCOMM_UNDER_BATON;
-  // Returns whether no submitted operation waits for its turn.
+  // Returns false while a submitted operation waits for its turn.
   bool has_all_started() const HETCOMM_UNDER_BATON {
     return awaiting_credit_.empty() && waiting_.empty();
   }
@@ -68,18 +69,19 @@ class AccessInitiator final : public DirectPathUser {
   // --- connections ---
   MappedAccess& mapped() HETCOMM_UNDER_BATON { return mapped_; }
   DirectAccesses& direct() HETCOMM_UNDER_BATON { return direct_; }
-  // Stops everything in flight on |rail|. The operations restart with start_again(), which is
-  // called after the peer was told: if an operation itself caused the failure, the owner reports
-  // that.
+  // Stops everything in flight on |rail|. The caller then tells the peer of the failure, and calls
+  // start_again().
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
+  // Restarts interrupted copies as messages. If one of them caused the failure, the owner then
+  // reports that.
   void start_again() HETCOMM_UNDER_BATON;
-  // Ends all operations because the pair is lost, with |why|, except those left in the outbox.
+  // Ends all operations with |why| because the pair is lost, except those in the outbox.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
   struct SentPut {
     uint32_t sequence;
-    uint64_t id;  // 0: the withdrawal of a put
+    uint64_t id;  // the put's id in |asked_|; 0: the withdrawal of a put
   };
 
   void finish_direct(Operation& operation, Code code) override HETCOMM_UNDER_BATON;
@@ -111,7 +113,7 @@ class AccessInitiator final : public DirectPathUser {
   // with its permit.
   SlotTable<Operation> asked_;
   TurnQueue waiting_;               // operations that wait for a permit
-  OperationQueue awaiting_credit_;  // notified puts
+  OperationQueue awaiting_credit_;  // puts whose notification waits for credit
   std::deque<SentPut> sent_puts_;   // puts that are not acknowledged
 };
 

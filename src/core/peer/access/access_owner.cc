@@ -19,7 +19,8 @@ bool AccessOwner::hold() {
   return false;
 }
 
-// Must be called after hold(), and before any message that acknowledges the operation.
+// Tells the initiator that operation |id| is refused. Call this after hold(), and before any
+// message that acknowledges the operation.
 void AccessOwner::refuse(uint64_t id, Code code) {
   association_.send_protocol(MessageKind::kRefused, id, code, Permit::kOwner);
 }
@@ -58,12 +59,12 @@ Registration* AccessOwner::find(const AccessBody& range, uint32_t right, Code* c
   return nullptr;
 }
 
-// Logs one line for each rank and reason. A peer that complies with the export is not refused.
+// Logs one line for each rank and reason. A peer that keeps to the exported rights causes none.
 void AccessOwner::note_refusal(const char* why) {
   try {
     services_.log.warn_once(fmt::format("rank {} is refused memory: {}", association_.rank(), why));
   } catch (const std::bad_alloc&) {
-    // A missing log line does not fail anything else.
+    // Only the log line is lost.
   }
 }
 

@@ -1,5 +1,5 @@
 // AccessOwner: performs one peer's accesses to this rank's memory. Every request is checked against
-// this rank's table of registrations. Under the baton.
+// this rank's table of registrations. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,7 @@ class AccessOwner {
   const AccessServices& services_;
   Permits& permits_;
   AccessLedger& ledger_;
-  TurnQueue waiting_;  // answers
+  TurnQueue waiting_;  // answers that wait for room on the connection
 };
 
 }  // namespace hetcomm

@@ -158,7 +158,7 @@ void DirectAccess::issue(Rail& rail, Range range) {
 // Ends the access when nothing is in flight and no connection takes more.
 void DirectAccess::settle() {
   if (running_ > 0 || breaking_count_ > 0) return;
-  // A failed or diverted put also waits: none of its bytes may arrive after it has ended.
+  // A put that failed or goes on by message waits, too: no byte may arrive after it has ended.
   if (operation_.kind == OperationKind::kPut && all_.is_barrier_up()) return;
   if (cancelled_) {
     retire();
@@ -166,7 +166,7 @@ void DirectAccess::settle() {
     return;
   }
   if (code_ == Code::kOk && is_missing_some()) {
-    // Wait until a connection opens or the pair is lost.
+    // The access waits until a connection opens or the pair is lost.
     if (association_.rail() == nullptr || association_.waits_for_rails(near_)) return;
     const uint64_t placed = placed_in_front();
     retire();
@@ -196,8 +196,8 @@ RailMasks DirectAccesses::near(const Operation& operation) {
   return {.own = data_.near.of(operation), .peer = access_of(operation).remote->transports()};
 }
 
-// Returns whether |operation| may use connections other than |rail|: the owner gives keys only for
-// network interfaces near the memory, and the current connection may use another interface.
+// Returns whether |operation| may use connections other than |rail|, the current one. The owner
+// gives keys only for network interfaces near the memory, and |rail| may use another interface.
 bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail) {
   const RailMasks kin = near(operation) & rail.kin;
   if (!rail.capabilities().regions || operation.length == 0 || access_of(operation).direct_failed ||
@@ -267,8 +267,8 @@ void DirectAccesses::rail_failed(const Rail& rail, bool peer_has_to_know) {
   if (rail.capabilities().regions) barrier_ = FailureBarrier::kWanted;
 }
 
-// The barrier is the last message that reports a failed connection. Later messages may need no
-// acknowledgement.
+// The barrier ends when the peer acknowledges the last message that reports a failed connection.
+// Later messages may get no acknowledgement.
 void DirectAccesses::told_of_failure(uint32_t sent) {
   --untold_failures_;
   if (barrier_ != FailureBarrier::kWanted || untold_failures_ > 0) return;
@@ -286,7 +286,8 @@ void DirectAccesses::acknowledged(uint32_t sequence) {
 
 void DirectAccesses::go_on() {
   ++round_;
-  // An access that ends is replaced by the last one, which was already visited or need not be.
+  // When an access ends, forget() moves the last one to its place. The loop has visited that one
+  // already, or it is new and needs no visit.
   for (size_t i = operations_.size(); i-- > 0;) {
     if (i >= operations_.size()) continue;
     DirectAccess& direct = *direct_of(*operations_[i]);

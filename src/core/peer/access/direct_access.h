@@ -6,7 +6,7 @@
 // A connection that fails may have written bytes into the network that still arrive. These bytes
 // belong to the put, so they do no harm until it has completed. No put completes, successfully or
 // cancelled, before the peer has reported that it has also abandoned that connection (the failure
-// barrier of DirectAccesses). Under the baton.
+// barrier of DirectAccesses). Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   // Resumes after the set of connections has changed or the barrier was lifted. May end the access.
   void go_on() HETCOMM_UNDER_BATON;
-  // Lets this object free itself.
+  // Removes this access from the list, and frees it once none of its upcalls is on the stack.
   void retire() HETCOMM_UNDER_BATON;
 
   // Returns whether a part is in flight on |rail|, or was when the access was cancelled.
@@ -64,8 +64,8 @@ class DirectAccess final : public BulkOwner, public Mortal {
   static constexpr uint64_t kMinPiece = 64 << 10;
   static constexpr uint64_t kMaxPiece = 4 << 20;
   static constexpr uint64_t kPieceUnit = 4 << 10;
-  // The operation itself may be the cause, which the owner reports once it goes by message. This
-  // limit keeps the operation from breaking further connections where that has little cost.
+  // The most connections that an access may lose before the rest of it goes by message. The
+  // operation itself may break them; the owner then reports why. A short access may lose only one.
   static constexpr uint32_t kMaxFailures = 2;
 
   void on_bulk(Bulk& bulk, Code code) override HETCOMM_UNDER_BATON;
@@ -88,12 +88,12 @@ class DirectAccess final : public BulkOwner, public Mortal {
   DirectAccesses& all_;
   Association& association_;
   Operation& operation_;
-  const RailMasks near_;  // connections between these are used while there are some
-  // The first |count_| parts. Most accesses have one, and the rest of the storage is not touched.
+  const RailMasks near_;  // transports that are used while connections between them exist
+  // Holds |count_| parts. Most accesses have one. The rest of the storage is never touched.
   alignas(OwnedBulk) std::array<std::byte, kMaxParts * sizeof(OwnedBulk)> storage_;
   size_t count_ = 0;
   size_t running_ = 0;
-  uint64_t next_ = 0;  // no byte from here on was given to a connection yet
+  uint64_t next_ = 0;  // offset of the first byte that no connection was given yet
   // Ranges that were in flight on a connection that failed. They are whole pieces, so there are
   // never more ranges than parts.
   std::array<Range, kMaxParts> missing_;
@@ -130,8 +130,8 @@ class DirectAccesses {
 
   // Returns whether |rail| reaches the memory of |operation| directly on both sides.
   bool may_go(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON;
-  // Returns whether some connection reaches it, or one is being made that may. |rail|: the current
-  // one.
+  // Returns whether some connection reaches the memory of |operation|, or one that may reach it is
+  // being made. |rail| is the current connection.
   bool may_start(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON {
     return may_go(operation, rail) || may_go_beside(operation, rail);
   }

@@ -1,5 +1,5 @@
-// The interface and the counting shared by the two ways to remote memory that do not need the
-// owner's help: mapped_access.h and direct_access.h. Under the baton.
+// The interface and the counting that mapped_access.h and direct_access.h share. Both reach remote
+// memory without the owner's help. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 
 namespace hetcomm {
 
-// Takes over operations when a direct path has finished.
+// Takes over operations when a direct path has finished with them.
 class DirectPathUser {
  public:
   // Called when the connection has done all of |operation|, or has failed with |code|.
   virtual void finish_direct(Operation& operation, Code code) HETCOMM_UNDER_BATON = 0;
-  // Called when the direct path cannot continue. The rest goes by message, so that the owner
-  // reports the state of its memory. The first |placed| bytes are in place.
+  // Called when the direct path cannot continue. The bytes after the first |placed| then go by
+  // message, so that the owner can report what is wrong with its memory.
   virtual void go_by_message(Operation& operation, uint64_t placed) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DirectPathUser() = default;
 };
 
-// Counts |operation|, once, when it first leaves.
+// Counts |operation| when it first leaves. Later calls for it change nothing.
 inline void count_access(Operation& operation, hetcomm_counters_t& counters) {
   if (access_of(operation).remote == nullptr || std::exchange(access_of(operation).counted, true))
     return;

@@ -1,6 +1,6 @@
-// FlushBatches: which one-sided operations a flush waits for. A batch holds the operations
+// FlushBatches decides which one-sided operations a flush waits for. A batch holds the operations
 // submitted between two flushes. A flush completes when its batch and all earlier ones have ended.
-// Under the baton.
+// Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -53,9 +53,9 @@ class FlushBatches {
 
   Completer& completer_;
   const int rank_;
-  std::deque<Batch> batches_;            // the last one is open
+  std::deque<Batch> batches_;            // oldest first; only the last one may be open
   uint64_t first_ = 0;                   // number of the first batch
-  Code unreported_failure_ = Code::kOk;  // left by a flush that ended early, before the next batch
+  Code unreported_failure_ = Code::kOk;  // of a batch whose flush ended early, for the next batch
 };
 
 }  // namespace hetcomm

@@ -51,8 +51,8 @@ void MappedAccess::for_each_remote(const Rail& rail, const RemoteKey& key, Use&&
   }
 }
 
-// Forgets a region that is gone, but not while a memory still names it: it must not be requested
-// again.
+// Forgets a region that is gone. While a remote memory still names it, the entry stays, so that its
+// mapping is not requested again.
 void MappedAccess::forget_if_gone(const RemoteKey& key) {
   const auto known = regions_.find(key);
   if (known != regions_.end() && known->second.is_gone && !remotes_.contains(key)) {
@@ -60,7 +60,8 @@ void MappedAccess::forget_if_gone(const RemoteKey& key) {
   }
 }
 
-// Requests the mapping on first use. Until the mapping exists, operations go by message.
+// Returns whether |remote| is mapped. The first call requests the mapping. Until it exists,
+// operations go by message.
 bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
   const RemoteKey& key = remote.key(rail.ends.peer);
   if (!rail.capabilities().map || key == RemoteKey{}) return false;
@@ -69,7 +70,7 @@ bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
     rail.abilities().mapper->map(key, remote.length());
     return false;
   }
-  // The exported bytes may be wrong, so the mapped region decides.
+  // The exported bytes may state a wrong length, so the mapping is used only if its length agrees.
   const MappedRegion& region = found->second.mapped;
   if (region.length == remote.length()) remote.mapped = region.address;
   remote.counters = &rail.counters();
@@ -108,8 +109,8 @@ void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   }
 }
 
-// Returns true when the operation has left the outbox, done or being copied. False: the rest goes
-// by message.
+// Returns true if the operation is done or is being copied, and so has left the outbox. False: the
+// rest goes by message.
 bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
   if (is_atomic(operation)) {
     std::byte* at = access_of(operation).remote->mapped + operation.target.offset;
@@ -158,7 +159,7 @@ void MappedAccess::rail_failed(const Rail& rail) {
   for (const auto& [key, remote] : remotes_) remote->mapped = nullptr;
   regions_.clear();
   interrupted_.reserve(interrupted_.size() +
-                       copies_.size());  // in one of the two lists, whatever happens
+                       copies_.size());  // so that no operation is lost if memory runs out
   for (const Copy& copy : copies_) interrupted_.push_back(copy.operation);
   copies_.clear();
 }

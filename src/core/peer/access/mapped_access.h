@@ -1,5 +1,5 @@
 // MappedAccess: one-sided operations on remote memory that a connection maps into this process. The
-// CPU performs them. Under the baton.
+// CPU performs them. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +28,12 @@ class MappedAccess {
   MappedAccess(const MappedAccess&) = delete;
   MappedAccess& operator=(const MappedAccess&) = delete;
 
-  // Adds or removes a remote memory of the peer, for as long as it exists. If add() throws
-  // std::bad_alloc, nothing has changed.
+  // Add a remote memory of the peer when it is made, and remove it before it is destroyed. If add()
+  // throws std::bad_alloc, nothing has changed.
   void add(RemoteMemory& remote) HETCOMM_UNDER_BATON;
   void remove(RemoteMemory& remote) HETCOMM_UNDER_BATON;
 
-  // Handles a connection's report that it maps, or stops mapping, a region.
+  // Handle a connection's report that it maps, or stops mapping, a region.
   void mapped(Rail& rail, const RemoteKey& key,
               const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   void unmap(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
@@ -56,12 +56,12 @@ class MappedAccess {
     return copies_.empty() ? nullptr : copies_.front().operation;
   }
 
-  // Stops the copies to memory that |rail| maps. They restart with enqueue_interrupted().
+  // Stops the copies to and from memory that |rail| maps. enqueue_interrupted() restarts them.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool has_interrupted() const HETCOMM_UNDER_BATON { return !interrupted_.empty(); }
   // Puts the interrupted operations into the outbox, so that they go by message. Never fails.
   void enqueue_interrupted() HETCOMM_UNDER_BATON;
-  // Returns whether no copy is in progress and no mapped memory of the peer may be held.
+  // Returns whether no copy is in progress and this rank has no remote memory of the peer.
   bool is_idle() const HETCOMM_UNDER_BATON {
     return remote_count_ == 0 && copies_.empty() && interrupted_.empty();
   }
@@ -72,7 +72,7 @@ class MappedAccess {
     uint64_t done;
   };
   struct KnownRegion {
-    MappedRegion mapped;   // without an address: the mapping is pending
+    MappedRegion mapped;   // has no address while the mapping is pending
     bool is_gone = false;  // the owner has dropped the region
   };
   struct HashKey {
@@ -98,8 +98,8 @@ class MappedAccess {
   Log& log_;
   DirectPathUser& user_;
   size_t remote_count_ = 0;
-  std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // indexed by all their keys
-  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // regions of the connection
+  std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // each under all its keys
+  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // requested or mapped
   std::deque<Copy> copies_;
   std::vector<Operation*> interrupted_;
 };

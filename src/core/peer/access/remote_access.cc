@@ -23,7 +23,7 @@ void RemoteAccess::ending(Operation& operation) {
     try {
       owner_.accepted(operation);
     } catch (const std::bad_alloc&) {
-      association_.starve();  // its notification is lost, but the operation is not
+      association_.starve();  // without the notification the pair is lost; |operation| completes
     }
   }
   if (operation.kind == OperationKind::kAnswer && operation.outcome.code != Code::kOk &&

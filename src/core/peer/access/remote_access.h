@@ -2,25 +2,26 @@
 //
 // clang-format off
 //   initiator                                         owner
-//     kPut (range, bytes)                        -->    writes them; acknowledged with whatever
-//                                                       goes back next
-//     kAnnouncePut (range, source), a rendezvous  -->    its own receive, with chunks as any
-//     kGet (range)                               -->    its own send:
+//     kPut (range, bytes)                        -->    writes the bytes; its next message to the
+//                                                       initiator acknowledges the put
+//     kAnnouncePut (range, source), a rendezvous -->    starts a receive of its own, in chunks
+//     kGet (range)                               -->    starts a send of its own
 //                                                <--    kGetData (bytes) or kAnnounceGet (source)
-//     kAtomic                                    -->    does it
+//     kAtomic                                    -->    performs the operation
 //                                                <--    kAtomicDone (value before)
-//                                                <--    kRefused (why not), for each of them
-//     kAskMemory, while operations wait for       -->
-//       users' streams                           <--    kNoMemory, where it is not registered
+//                                                <--    kRefused (reason), for a kPut, kGet or
+//                                                       kAtomic; kStop, for a kAnnouncePut
+//     kAskMemory, while operations wait for      -->    checks that the memory is registered
+//       users' streams                           <--    kNoMemory, if it is not
 // clang-format on
 //
-// Where a connection reaches published regions, puts and gets go there directly (direct_access.h).
-// Where it maps the region, the CPU performs them (mapped_access.h). The notification then follows
-// as a kPut without bytes. All messages are numbered and delivered once, like all messages of the
-// pair, so notifications and atomics happen once. Under the baton.
+// Puts and gets go directly over connections that reach published regions (direct_access.h). If a
+// connection maps the region, the CPU performs the operations (mapped_access.h). In both cases a
+// kPut without bytes carries the notification. All messages are numbered and delivered once, like
+// all messages of the pair, so notifications and atomics happen once. Callers hold the baton.
 //
-// At most kMaxAsked operations are requested from one owner at a time, and at most kMaxHeld are
-// held for one initiator. permits.h says which operations count.
+// An initiator requests at most kMaxAsked operations from one owner at a time. An owner holds at
+// most kMaxHeld for one initiator. permits.h says which operations count.
 #pragma once
 
 #include <cstdint>
@@ -83,9 +84,9 @@ class RemoteAccess final : public AccessLedger {
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return permits_.has_answers() || initiator_.awaits_acknowledgement();
   }
-  // These two handle the peer's acknowledgement of all messages up to |sequence|.
-  // answers_acknowledged() is called before the message that carries the acknowledgement is
-  // handled, since that message may request something. acknowledged() is called after it.
+  // Handle the peer's acknowledgement of all messages up to |sequence|. Call answers_acknowledged()
+  // before the message that carries the acknowledgement is handled, since that message may be a
+  // request, which counts against kMaxHeld. Call acknowledged() afterwards.
   void answers_acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
     permits_.acknowledged(sequence);
   }
@@ -96,11 +97,12 @@ class RemoteAccess final : public AccessLedger {
   bool has_to_start() const HETCOMM_UNDER_BATON {
     return owner_.has_to_start() || initiator_.has_to_start();
   }
-  // Returns whether no submitted operation waits for its turn.
+  // Returns false while a submitted operation waits for its turn.
   bool has_all_started() const HETCOMM_UNDER_BATON {
     return !owner_.has_to_start() && initiator_.has_all_started();
   }
-  // Returns whether nothing is in flight and no mapped memory of the peer may be held.
+  // Returns whether nothing is in flight and this rank has no remote memory of the peer, which a
+  // connection might map.
   bool is_idle() const HETCOMM_UNDER_BATON {
     return !owner_.has_to_start() && initiator_.is_idle();
   }

@@ -1,4 +1,4 @@
-// TurnQueue: one-sided operations that wait for their turn to start. Under the baton.
+// TurnQueue: one-sided operations that wait for their turn to start. Callers hold the baton.
 #pragma once
 
 #include <new>

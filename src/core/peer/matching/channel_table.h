@@ -2,10 +2,10 @@
 // channel.
 //
 // Every rank numbers its own channels and tells the members of a communicator the number by which
-// they reach it. It draws the number before it tells them. So a message for a number that is not in
-// the table can only be for a communicator that this rank has destroyed, however fast the sender
-// is. Numbers are drawn in turn from 2^32. Late messages for an old number find no channel, and
-// making and destroying communicators does not exhaust the numbers.
+// they reach it. It opens the channel before it tells them, so a message for an unknown number can
+// only be for a communicator that this rank has destroyed. Numbers are drawn in turn from 2^32.
+// Late messages for an old number find no channel, and making and destroying communicators does not
+// exhaust the numbers.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class ChannelTable {
   // Draws numbers starting at |first|.
   explicit ChannelTable(uint32_t first = 0) : next_(first) {}
 
-  // Returns the channel with number |id|; null if there is none, or no longer.
+  // Returns the channel with number |id|, or null if it does not exist.
   Channel* find(uint32_t id) const HETCOMM_UNDER_BATON {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
@@ -89,7 +89,8 @@ class ChannelTable {
 
  private:
   size_t mask() const HETCOMM_UNDER_BATON { return slots_.size() - 1; }
-  // Doubles the table. Numbers that differ in their low bits still differ with one more bit.
+  // Doubles the table. Each channel still has a slot of its own, since the numbers already differ
+  // in fewer low bits.
   void grow() HETCOMM_UNDER_BATON {
     std::vector<std::unique_ptr<Channel>> bigger(2 * slots_.size());
     for (auto& channel : slots_) {

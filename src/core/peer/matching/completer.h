@@ -1,5 +1,5 @@
 // Completer: ends operations. It writes the outcome, releases what the operation holds, and
-// notifies the waiters. Under the baton.
+// notifies the waiters. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ inline constexpr const char* kNotQuiet =
 // Returns whether |operation| ends with |code| because its communicator was aborted.
 bool is_aborted(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
 // Returns the error text for |operation|, which ends because of |told|, a status from another rank.
-// Internal messages of the library are not named in it. Works without memory.
+// The text does not name an internal message of the library. Works without memory.
 std::string text_of_told(const Operation& operation, const Status& told) HETCOMM_UNDER_BATON;
 
 class Completer {
@@ -43,7 +43,8 @@ class Completer {
   void complete_access(Operation& operation, Code code) HETCOMM_UNDER_BATON;
   // Returns text that explains why the one-sided |operation| ended with the owner's |code|.
   static std::string access_failure_text(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // Performs the last step for all kinds. Afterwards |operation| is counted nowhere else.
+  // Performs the last steps, which all kinds of operations share. Afterwards another thread may own
+  // |operation|.
   void finish(Operation& operation) HETCOMM_UNDER_BATON {
     CommunicatorBase& communicator = *operation.communicator;
     operation.outcome.source = communicator.rank_of(operation.outcome.source);
@@ -59,7 +60,7 @@ class Completer {
     communicator.operation_ended();
     if (operation.options.on_track) [[unlikely]] {
       track_run(operation).track->give_permit();
-      if (operation.detached) engine_.request_released();  // for waits on an empty track
+      if (operation.detached) engine_.request_released();  // a thread may wait for the track
     }
     if (operation.detached) [[unlikely]] {
       if (operation.internal.handler != nullptr) {

@@ -1,4 +1,4 @@
-// The objects that move and deliver data for all pairs of a job. Under the baton.
+// The objects that move and deliver data for all pairs of a job. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -43,13 +43,13 @@ struct DataServices {
         delivery(completer, staging, blocks, graveyard) {}
 
   uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine.coarse_now(); }
-  // Returns whether a connection over transport |index| moves all of |operation|'s memory directly,
-  // as described by extents().
+  // Returns whether transport |index| moves all of |operation|'s memory without staging, by the
+  // addresses of extents().
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }
-  // Returns the device of |operation|'s memory, if all of it is on one device, far from transport
-  // |index|.
+  // Returns the device of |operation|'s memory, if all of the memory is on one device and that is
+  // far from transport |index|.
   std::optional<size_t> far_device(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     if (operation.buffers.on_host || operation.buffers.pieces.empty()) return std::nullopt;
     std::optional<size_t> device;

@@ -12,7 +12,7 @@
 
 namespace hetcomm {
 
-// An eager message on its way into device memory.
+// The copy of an eager message into device memory.
 class Delivery::ToDevice final : public CopyHandler, public Mortal {
  public:
   ToDevice(Delivery& delivery, Operation& receive, ConstByteSpan bytes)

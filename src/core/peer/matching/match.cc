@@ -215,8 +215,8 @@ void MatchTable::drop_indexes() {
   free_index_places_ = nullptr;
 }
 
-// Called when the last unexpected message has left. Drops indexes that were not searched since the
-// last time, since they only make messages more expensive.
+// Drops the indexes that were not searched since the queue was last empty. They only make messages
+// more expensive. Called when the last unexpected message has left.
 void MatchTable::drop_unused_indexes() {
   has_indexes_ = false;
   for (std::optional<Index>& each : indexes_) {

@@ -50,7 +50,7 @@ struct Incoming {
     Incoming* next;
     Incoming* previous;
   };
-  // The message's places in the indexes of a MatchTable, which owns them.
+  // The message's places in the indexes of a MatchTable. The table owns this object.
   struct IndexPlaces {
     static constexpr size_t kCount = 4;
     std::array<Place, kCount> places;
@@ -72,9 +72,11 @@ struct Incoming {
   uint64_t tag = 0;
   uint64_t length = 0;
   uint64_t received = 0;       // eager bytes that have arrived
-  uint64_t credit = 0;         // returned when the message leaves the queue
-  std::byte* bytes = nullptr;  // null: matched, or none are kept here
-  uint64_t sender_id = 0;      // for a rendezvous or pulled message, like the next two
+  uint64_t credit = 0;         // bytes of credit to return when the message leaves the queue
+  std::byte* bytes = nullptr;  // eager bytes; null: the message is matched or keeps none
+  // Set for a rendezvous or pulled message: the sender's id for it, and the connection and key by
+  // which the receiver may read the data.
+  uint64_t sender_id = 0;
   uint64_t rail;
   RemoteKey source_key;
   uint64_t transports = ~uint64_t{0};  // the sender's transports near the data
@@ -215,8 +217,8 @@ class MessageTable {
   // Adds |message|. If this throws std::bad_alloc, nothing has changed.
   void append(Incoming& message) HETCOMM_UNDER_BATON;
   void remove(Incoming& message) HETCOMM_UNDER_BATON;
-  // Returns the oldest message that a receive matches, or null. Adds the number of messages passed
-  // to |*steps|.
+  // Returns the oldest message that a receive matches, or null. Adds to |*steps| the number of
+  // messages that the search passed over.
   Incoming* find(int32_t source, uint64_t tag, uint64_t* steps) const HETCOMM_UNDER_BATON;
 
  private:
@@ -275,12 +277,12 @@ class MatchTable {
 
   size_t posted_count() const HETCOMM_UNDER_BATON { return posted_count_; }
   Incoming* first_unexpected() const HETCOMM_UNDER_BATON { return arrived_.next_arrived; }
-  // Returns the work of all searches: messages that searches passed or put into an index, and
-  // tables of wildcard receives that were searched for messages.
+  // Returns the work of all searches so far, in steps. A step is a message that a search passed
+  // over or put into an index, or a table of wildcard receives that a message was compared with.
   uint64_t steps() const HETCOMM_UNDER_BATON { return steps_; }
 
  private:
-  // Indexes the unexpected messages by one more mask, for searches that would pass many of them.
+  // Indexes the unexpected messages by one more mask, for searches that would pass over many.
   struct Index {
     Index(size_t number, const MatchMask& mask, uint64_t search)
         : table(number, mask), last_search(search) {}

@@ -1,5 +1,5 @@
-// A communicator, as the rooms know it that match messages: its channel, and how its operations are
-// made and started.
+// The part of a communicator that the code below src/core/communicator uses: the channel on which
+// its messages are matched, and the calls that make and start its operations.
 //
 // All calls are under the baton.
 #pragma once
@@ -26,11 +26,12 @@ struct InternalMessage {
   OperationKind kind = OperationKind::kSend;  // or kReceive
   int peer = 0;                               // rank in the job
   uint64_t tag = 0;                           // tags of users' messages never match it
-  ByteSpan bytes;                             // host memory, untouched by others until the end
+  ByteSpan bytes;                             // host memory; nobody else uses it until the end
   EndHandler* handler = nullptr;
-  uint64_t deadline_ns = kForever;  // by now_ns()
+  uint64_t deadline_ns = kForever;  // a time of now_ns()
   bool high_priority = false;
-  TrackBase* track = nullptr;  // to or from |peer|; the message is its next run, with a permit
+  // A track to or from |peer|, or null. The message is the track's next run, and has its permit.
+  TrackBase* track = nullptr;
   std::span<const hetcomm_buffer_t> buffers{};  // used instead of |bytes| unless empty
   // Used with |buffers|: the operation holds the lists until |handler|'s on_end reclaims them
   // (swap_lists).
@@ -40,7 +41,7 @@ struct InternalMessage {
 // Makes the operations of one communicator, and starts them.
 class OperationStarter : public OperationEntry {
  public:
-  // Starts |operation|, which has begun and has waited for users' streams.
+  // Starts |operation|, which was begun earlier and has since waited for users' streams.
   virtual void depart(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Records the start and the deadline of |operation|, which was started.
   virtual void note_started(Operation& operation) HETCOMM_UNDER_BATON = 0;
@@ -57,7 +58,7 @@ class OperationStarter : public OperationEntry {
   ~OperationStarter() = default;
 };
 
-// Every communicator is one.
+// The base class of all communicators.
 class MessagingCommunicator : public MemoryCommunicator {
  public:
   // The channel on which messages for this communicator are matched.
@@ -65,7 +66,8 @@ class MessagingCommunicator : public MemoryCommunicator {
   OperationStarter& starter() const { return *starter_; }
 
  protected:
-  // set_starter() follows before any operation is made. The other arguments are passed on.
+  // The arguments other than |channel| are passed to the base class. Call set_starter() before any
+  // operation is made.
   MessagingCommunicator(Channel& channel, OperationEntry& gate, std::vector<int> ranks,
                         int job_size)
       : MemoryCommunicator(gate, std::move(ranks), job_size), channel_(&channel) {}

@@ -76,8 +76,8 @@ void ReshardBoard::unlist(Entry& entry) {
   }
 }
 
-// The board remembers which plans of peers matched |plan| until these are gone, too: later notes
-// about them are not for any other plan.
+// Remembers which plans of peers matched |plan| until those are gone, too. Later notes about them
+// are for no other plan.
 void ReshardBoard::remove(BoardedReshard& plan) {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return;
@@ -114,7 +114,7 @@ uint32_t ReshardBoard::number_of(const BoardedReshard& plan, int rank) const {
 
 // --- notes that wait ------------------------------------------------------------
 
-// If this throws, nothing has changed.
+// Keeps |note| until its plan is made. If this throws, nothing has changed.
 void ReshardBoard::wait(int rank, const ReshardNote& note) {
   size_t& own_count = waiting_of_[rank];
   const NoteKey key = key_of(rank, note);
@@ -148,7 +148,8 @@ bool ReshardBoard::take_waiting(const NoteKey& key, ReshardNote* out) {
   return true;
 }
 
-// Finds a note that may be for |peer| of |entry|.
+// Finds the key of waiting notes of rank |rank| that may be for |entry|. |peer| is the state of
+// that rank in |entry|.
 bool ReshardBoard::find_waiting(int rank, const Entry& entry, const Peer& peer,
                                 NoteKey* out) const {
   const bool is_joined = peer.theirs != kUnknown;
@@ -160,9 +161,8 @@ bool ReshardBoard::find_waiting(int rank, const Entry& entry, const Peer& peer,
   return *out == lowest->first;
 }
 
-// A waiting note may be about a plan that is gone by now. So it is not reported to a differing plan
-// in its place: this rank will announce its own plan, and the peer then compares it with what it
-// has.
+// A waiting note may be about a plan that is gone by now, so it is not compared with a differing
+// plan in its place. This rank will announce that plan, and the peer then compares it with its own.
 std::vector<ReshardBoard::Answer> ReshardBoard::catch_up(BoardedReshard& plan) {
   std::vector<Answer> answers;
   const auto known = by_plan_.find(&plan);
@@ -259,13 +259,14 @@ ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, ui
   return found;
 }
 
-// Finds the plan in the same place that has another hash.
+// Finds this rank's plan with the tag and number of |note|, if no plan of the peer matches it. Its
+// hash then differs from the note's.
 ReshardBoard::Match ReshardBoard::find_other(int rank, const ReshardNote& note) {
   const Match own = find_own(rank, note.tag, note.body.number);
   return own.peer != nullptr && own.peer->theirs == kUnknown ? own : Match{};
 }
 
-// The receiver of the answer knows its own plan by tag and number.
+// Makes an answer to |note|. Its receiver finds its own plan by tag and number.
 ReshardNote ReshardBoard::answer_to(const ReshardNote& note, ReshardAction action) {
   ReshardNote answer{.action = action, .tag = note.tag, .body = {}, .text = {}};
   answer.body.channel = note.body.reply_channel;
@@ -291,7 +292,7 @@ void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
   }
 }
 
-// Lists, in readable form, the existing plans in place of the one that |note| names.
+// Describes, for an error text, the plans that this rank has instead of the one that |note| names.
 std::string ReshardBoard::others(int rank, const ReshardNote& note) const {
   const auto next_of = [&](uint64_t tag) { return own_.lower_bound({rank, tag, 0}); };
   const auto is_of = [&](auto each) {

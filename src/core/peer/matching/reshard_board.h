@@ -74,7 +74,7 @@ class ReshardBoard {
   static constexpr uint32_t kUnknown = ~uint32_t{0};
   // The longest text that a note may carry.
   static constexpr size_t kMaxText = 512;
-  // Means this many or more.
+  // The highest count of older plans that a note carries. It means this many or more.
   static constexpr uint16_t kMaxOlder = 16;
 
   // Puts |plan| on the board, where it stays until remove(). catch_up() delivers earlier notes
@@ -115,7 +115,7 @@ class ReshardBoard {
     std::list<Entry>::iterator self;
   };
   using Entries = std::list<Entry>;
-  // Keys begin with rank and tag.
+  // Keys of the tables below. All begin with rank and tag; the comments name the rest.
   using OwnKey = std::tuple<int, uint64_t, uint32_t>;              // this rank's number
   using FreeKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, this rank's number
   using TheirKey = std::tuple<int, uint64_t, uint32_t, uint64_t>;  // the peer's number, content
@@ -127,10 +127,10 @@ class ReshardBoard {
   };
 
   using FreePlans = std::map<FreeKey, Entry*>;
-  // A note that was waiting for a plan.
+  // Waiting notes with one key, for which a plan was found.
   struct Caught {
     NoteKey key;
-    FreePlans::node_type free;  // entry of the plan before it was joined; empty: joined earlier
+    FreePlans::node_type free;  // its entry in |free_| before it was joined; empty: joined earlier
   };
 
   static NoteKey key_of(int rank, const ReshardNote& note) {
@@ -160,10 +160,10 @@ class ReshardBoard {
 
   Entries entries_;
   std::unordered_map<const BoardedReshard*, Entry*> by_plan_;
-  std::map<OwnKey, Entry*> own_;       // existing plans
+  std::map<OwnKey, Entry*> own_;       // existing plans, by this rank's number
   FreePlans free_;                     // plans that no plan of the peer matches so far
   std::set<FreeKey> silent_;           // plans that the peer was not told about
-  std::map<TheirKey, Entry*> theirs_;  // plans with a match on the peer; they may be gone
+  std::map<TheirKey, Entry*> theirs_;  // plans that a peer's plan matches, gone ones too
   std::map<uint64_t, size_t> tags_;    // number of existing plans, by tag
   std::map<std::pair<int, uint64_t>, uint32_t> next_;  // next number, by rank and tag
   // Notes about plans that are not made here.

@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// The part of a track that is known where operations end. [any-thread]
+// The part of a track that Completer needs when it ends a run. [any-thread]
 class TrackBase {
  public:
   TrackBase(const TrackBase&) = delete;
@@ -36,7 +36,7 @@ class TrackBase {
   std::atomic<uint32_t> taken_{0};
 };
 
-// Ignored unless the operation's option |on_track| is set.
+// The track of an operation that is a run. Ignored unless the operation's option |on_track| is set.
 struct TrackRun {
   static constexpr auto kRoom = &Operation::Bodies::track;
   TrackBase* track = nullptr;

@@ -1,5 +1,5 @@
 // BlockedPaths: the paths to one peer that accept connections but carry nothing after the opening.
-// The usual cause is a network that drops only long packets. Under the baton.
+// The usual cause is a network that drops only long packets. Callers hold the baton.
 //
 // A path is blocked after kMaxBreaks breaks of connections that had data in flight of which the
 // peer's host acknowledged nothing. One acknowledgement, on any path, clears all counts. A break of

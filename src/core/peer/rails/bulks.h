@@ -1,5 +1,5 @@
 // Bulks: the puts and gets of a pair that wait for room on their rails, are in flight there, or
-// were refused. Under the baton.
+// were refused. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct OwnedBulk : Bulk {
   Rail* rail = nullptr;         // the rail that carries this bulk; null when it has ended
   OwnedBulk* listed = nullptr;  // the next bulk in a list of Bulks
   bool is_get = false;
-  bool waiting = false;      // waits for room, in a list
+  bool waiting = false;      // is in the list of bulks that wait for room
   bool started = false;      // counted in the rail's load
-  Code refused = Code::kOk;  // permanent refusal that is not reported yet; in the other list
+  Code refused = Code::kOk;  // a permanent refusal; the bulk is in the list of refused bulks
 };
 
 // Bulks in order. The list links the bulks themselves, so it needs no memory to grow.
@@ -72,14 +72,14 @@ class BulkList {
 
 class Bulks {
  public:
-  // All arguments outlive this. |state|: that of the pair.
+  // All arguments outlive this object. |state| is the state of the pair.
   Bulks(Engine& engine, PairTurns& turns, ListedPair& pair, const PairState& state)
       : engine_(engine), turns_(turns), pair_(pair), state_(state) {}
   Bulks(const Bulks&) = delete;
   Bulks& operator=(const Bulks&) = delete;
 
-  // Starts |bulk| on |bulk.rail|, or queues it there if there is no room, or if the pair is not
-  // ready. A permanent refusal is reported at the end of the pass.
+  // Starts |bulk| on |bulk.rail|, or queues it if the rail has no room or the pair is not ready. A
+  // permanent refusal is reported at the end of the pass.
   void submit(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
     state_ == PairState::kReady ? start(bulk) : wait(bulk);
   }
@@ -91,7 +91,7 @@ class Bulks {
   // Cancels |bulk|. On return its memory is quiet, and its owner gets no more calls for it. Returns
   // true if the rail therefore fails, as described at PutStarter::cancel.
   bool cancel(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
-  // Forgets the bulks on |rail|. Their owners already know.
+  // Forgets the bulks on |rail|, which has failed. Their owners know of that already.
   void forget(const Rail& rail) HETCOMM_UNDER_BATON;
   bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
 

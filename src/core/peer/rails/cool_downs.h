@@ -1,5 +1,6 @@
-// CoolDowns: how connections to one peer have fared recently, recorded by their ends. Ends whose
-// connection failed cool down before they are tried again, longer each time. Under the baton.
+// CoolDowns: a record of the recent failures of connections to one peer, by their ends (RailEnds).
+// Ends whose connection failed cool down before they are tried again, longer each time. Under the
+// baton.
 #pragma once
 
 #include <algorithm>
@@ -57,15 +58,15 @@ class CoolDowns {
   }
 
  private:
-  // For this time after their cool-down, ends are still tried last: a pair without a connection has
-  // no time to find out that they fail again.
+  // Ends are still tried last for this time after their cool-down. A pair without a connection
+  // should not lose time with ends that may fail again.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   static constexpr uint32_t kMaxDoublings = 6;
 
   struct Known {
     RailEnds ends;
     bool connecting = false;
-    uint32_t failures = 0;  // in a row
+    uint32_t failures = 0;  // consecutive failures
     uint64_t not_before_ns = 0;
     uint64_t up_since_ns = 0;
   };

@@ -1,4 +1,4 @@
-// Rail: one connection of a pair, with its state and measured rates. Under the baton.
+// Rail: one connection of a pair, with its state and measured rates. Callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -37,18 +37,19 @@ class Rail : public EndpointHandler, public Mortal {
   Endpoint& endpoint() HETCOMM_UNDER_BATON { return *endpoint_; }
   const Endpoint& endpoint() const HETCOMM_UNDER_BATON { return *endpoint_; }
   const EndpointAbilities& abilities() const HETCOMM_UNDER_BATON { return abilities_; }
-  // Returns the endpoint's capabilities. A message that may be lost is limited to what every other
-  // connection can carry.
+  // Returns the endpoint's capabilities. max_payload_bytes may be lower than the endpoint's own
+  // limit, because a message that may be lost must fit every connection that may resend it.
   const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return capabilities_; }
   hetcomm_counters_t& counters() HETCOMM_UNDER_BATON { return *counters_; }
-  // Returns the measured or else estimated bytes per second in the direction of |load|.
+  // Returns bytes per second in the direction of |load|. The value is an estimate until a rate was
+  // measured.
   double rate_of(const Throughput& load) const HETCOMM_UNDER_BATON {
     const auto estimate =
         static_cast<double>(std::min(capabilities_.bandwidth_bytes_per_s, expected_rate_));
     return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
   }
   double score_us() const HETCOMM_UNDER_BATON { return score_of(capabilities_); }
-  // Sets the highest rate that the path is expected to carry.
+  // Sets the highest rate that the path is expected to carry. It bounds the estimate of rate_of().
   void expect(uint64_t bytes_per_s) HETCOMM_UNDER_BATON { expected_rate_ = bytes_per_s; }
   // Limits later messages to |bytes|.
   void limit_payload(uint32_t bytes) HETCOMM_UNDER_BATON {
@@ -57,16 +58,16 @@ class Rail : public EndpointHandler, public Mortal {
   bool is_open_both_ways() const HETCOMM_UNDER_BATON { return open && open_sent; }
 
   uint64_t id HETCOMM_GUARDED_BY_BATON =
-      0;  // agreed number of the connection: the lower rank counts
+      0;  // number of the connection on both sides; the lower rank assigns it
   RailEnds ends HETCOMM_GUARDED_BY_BATON;
   const std::string_view kind;                  // transport kind; rails of one kind share bulk data
-  const RailMasks kin;                          // all transports of that kind
-  bool known HETCOMM_GUARDED_BY_BATON = false;  // both sides know its |id|
+  const RailMasks kin;                          // all transports of this kind, on both sides
+  bool known HETCOMM_GUARDED_BY_BATON = false;  // this side knows |id|
   bool dropped HETCOMM_GUARDED_BY_BATON = false;    // abandoned, waits to be destroyed
-  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // announced as no longer used by one side
+  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has announced that it stops using it
   bool open HETCOMM_GUARDED_BY_BATON = false;       // the peer's kOpen has arrived
   bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // this side's kOpen has left
-  bool leaving HETCOMM_GUARDED_BY_BATON = false;    // the peer may close it
+  bool leaving HETCOMM_GUARDED_BY_BATON = false;    // the peer may close this connection
   Throughput sending HETCOMM_GUARDED_BY_BATON;
   Throughput receiving HETCOMM_GUARDED_BY_BATON;
 

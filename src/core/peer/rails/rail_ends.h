@@ -8,7 +8,7 @@
 namespace hetcomm {
 
 struct RailEnds {
-  // Used until the peer's kOpen carries the number of its transport.
+  // Value of |peer| until the peer's kOpen reports the number of its transport.
   static constexpr size_t kUnknown = SIZE_MAX;
 
   size_t own = 0;          // index among the transports of this rank's job
@@ -16,8 +16,8 @@ struct RailEnds {
   bool operator==(const RailEnds&) const = default;
 };
 
-// Each bit stands for the transport with that number. Transports without a bit belong to every
-// mask.
+// Each bit stands for the transport with that number. Transports from number 64 on have no bit, and
+// belong to every mask.
 struct RailMasks {
   static constexpr uint64_t kAll = ~uint64_t{0};
   static bool has(uint64_t mask, size_t transport) {

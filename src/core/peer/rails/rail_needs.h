@@ -2,7 +2,7 @@
 //
 // Data goes over connections between the network interfaces near its memory, on both sides. The
 // lower rank makes these connections when such data first appears. The data waits briefly for the
-// first of them. If none opens, it goes over other connections. Under the baton.
+// first of them. If none opens, it goes over other connections. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace hetcomm {
 
 class RailNeeds {
  public:
-  // The most recorded needs. Data of further needs goes over any connection.
+  // The most needs that are recorded. Data of further needs goes over any connection.
   static constexpr size_t kMaxNeeds = 256;
 
   // Records |masks|. Returns false if they are already recorded, or if there are too many needs.
@@ -28,7 +28,8 @@ class RailNeeds {
   }
   std::span<const RailMasks> all() const HETCOMM_UNDER_BATON { return all_; }
 
-  // Makes data of |masks|, which are recorded, wait until |until_ns| or settle().
+  // Lets data that needs |masks| wait for a connection, until settle() ends the wait, at |until_ns|
+  // at the latest. Requires that |masks| are recorded.
   void wait(const RailMasks& masks, uint64_t until_ns) HETCOMM_UNDER_BATON;
   bool is_waited_for(const RailMasks& masks) const HETCOMM_UNDER_BATON;
   // Ends the waits that have expired at |now_ns| and those for which |is_hopeless(masks)| is true.
@@ -52,7 +53,7 @@ class RailNeeds {
   std::vector<RailMasks> all_;
   std::vector<Wait> waits_;
   mutable size_t last_ HETCOMM_GUARDED_BY_BATON =
-      0;  // what was found last; most often it is asked for again
+      0;  // index in |all_| that the last search found; most searches find it again
 };
 
 }  // namespace hetcomm

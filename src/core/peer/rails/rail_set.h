@@ -1,4 +1,4 @@
-// RailSet: the connections of a pair, and the one that carries messages. Under the baton.
+// RailSet: the connections of a pair, and the one that carries messages. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace hetcomm {
 
 class RailSet {
  public:
-  // |numbers_them|: this is the lower rank, which numbers the connections in kOpen.
+  // |numbers_them|: whether this is the lower rank, which numbers the connections in kOpen.
   explicit RailSet(bool numbers_them) : numbers_them_(numbers_them) {}
   RailSet(const RailSet&) = delete;
   RailSet& operator=(const RailSet&) = delete;
@@ -36,7 +36,8 @@ class RailSet {
   Rail* current() const HETCOMM_UNDER_BATON { return current_; }
   void set_current(Rail* rail) HETCOMM_UNDER_BATON { current_ = rail; }
 
-  // Finds an open or unopened connection. Returns null if it does not exist, or no longer does.
+  // Find a connection, open or not yet open, by its number or its ends. Return null if there is
+  // none.
   Rail* find(uint64_t id) const HETCOMM_UNDER_BATON;
   Rail* find_over(const RailEnds& ends) const HETCOMM_UNDER_BATON;
   // Finds a connection whose number has not arrived yet.
@@ -62,7 +63,7 @@ class RailSet {
   }
 
   Rail& add(std::unique_ptr<Rail> rail) HETCOMM_UNDER_BATON;
-  // Removes |rail|. The caller destroys it when none of its upcalls is on the stack.
+  // Removes |rail| and returns it. The caller destroys it when none of its upcalls is on the stack.
   std::unique_ptr<Rail> remove(Rail& rail) HETCOMM_UNDER_BATON;
   // Records the number of |rail|, which the peer has reported.
   void learn(Rail& rail, uint64_t id) HETCOMM_UNDER_BATON;

@@ -63,7 +63,7 @@ class Reachability {
   }
 
   uint64_t detection_ns_;
-  uint64_t since_ns_ = kForever;  // time of the first failed attempt
+  uint64_t since_ns_ = kForever;  // time of the first break or failed attempt
   uint64_t breaks_ = 0;
   uint64_t failures_ = 0;  // failed connection attempts
   bool vouched_ = false;

@@ -88,7 +88,7 @@ HoldingTrial::Step HoldingTrial::take_rate(double rate, uint64_t now_ns) {
   const bool similar = std::abs(rate - free_rate_) < kSimilar * free_rate_;
   const double before = free_rate_;
   free_rate_ = similar ? (rate + free_rate_) / 2 : rate;
-  // Keeps the shortfall constant in terms of time.
+  // Rescales the shortfall to the new rate, so that it stays the same as a time.
   if (before > 0) missed_ *= free_rate_ / before;
   cycle_ns_ = now_ns + std::clamp(kCycleTimes * (now_ns - begun_ns_), kCycleNs, kLongestCycleNs);
   begin(Phase::kHolding, now_ns);

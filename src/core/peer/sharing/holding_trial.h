@@ -1,17 +1,17 @@
-// HoldingTrial: measures what it costs to hold queues so that others can catch up.
+// HoldingTrial: measures the cost of holding queues back so that others can catch up.
 //
-// The paths of queues over one network interface may have their own bottlenecks beyond it. Holding
-// other queues for a slow one would then leave the interface idle. So periodically no queue is
-// held, and the rate is measured. While queues are held, the shortfall against that rate is summed
-// up (a cumulative sum test: Page, "Continuous Inspection Schemes", Biometrika 1954). When the
-// shortfall is too large, no queue is held again: if more bytes leave without holding, holding is
-// to blame.
+// The path of a queue may have its own bottleneck beyond the network interface. Holding other
+// queues for such a slow one would leave the interface idle. For this reason, all queues are
+// released from time to time, and the rate is measured. While queues are held, the shortfall
+// against that rate is summed up (a cumulative sum test: Page, "Continuous Inspection Schemes",
+// Biometrika 1954). When the shortfall is too large, all queues are released for another
+// measurement. If more bytes leave then, holding was to blame.
 //
 //   off <--> settling --> free --> holding
-//               ^                     |    every kCycleNs, and when too much is missing
+//               ^                     |    after a cycle, or when too much is missing
 //               +---------------------+
 //
-// Under the baton. The unit above is link_share.h.
+// All callers hold the baton. The unit above is link_share.h.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,26 @@ namespace hetcomm {
 
 class HoldingTrial {
  public:
-  // The rate without holding is measured over this many bytes and this much time.
+  // The rate without holding is measured over at least this many bytes and this time. After the
+  // longest time, fewer bytes are enough.
   static constexpr uint64_t kMeasuredBytes = 4u << 20;
   static constexpr uint64_t kMeasuredNs = 200'000'000;
   static constexpr uint64_t kMaxMeasuredNs = 500'000'000;
-  // Before that, connections fill up again: for this time, and until what was in flight has left.
+  // Before a measurement, connections fill up again. This takes at least kSettlingNs, and ends when
+  // the bytes that were in flight have left, or after kMaxSettlingNs.
   static constexpr uint64_t kSettlingNs = 100'000'000;
   static constexpr uint64_t kMaxSettlingNs = 200'000'000;
-  // A measurement that differs from the last one by less than this fraction counts half.
+  // A measurement that differs from the last one by less than this fraction is averaged with it.
   static constexpr double kSimilar = 0.3;
-  // The fraction of that rate that is expected while queues are held. A shortfall of more than this
-  // time's worth is investigated: TCP waits for 200 ms if the end of its data was lost.
+  // The fraction of the rate without holding that is expected while queues are held.
   static constexpr double kExpected = 0.85;
+  // A shortfall is too large if it exceeds the bytes of this time at the rate without holding. TCP
+  // alone pauses for 200 ms if the end of its data was lost.
   static constexpr uint64_t kMissedNs = 250'000'000;
-  // Holding is to blame if less than this fraction left.
+  // Holding is to blame if the rate with it was less than this fraction of the rate without it.
   static constexpr double kBlamed = 0.85;
-  // The time between two measurements: at least this long, and this many times as long as one
-  // takes.
+  // The time between two measurements is kCycleTimes as long as a measurement takes, within these
+  // bounds.
   static constexpr uint64_t kCycleNs = 2'000'000'000;
   static constexpr uint64_t kLongestCycleNs = 8'000'000'000;
   static constexpr uint64_t kCycleTimes = 10;
@@ -52,7 +55,7 @@ class HoldingTrial {
     kBlame,    // like kHold; holding caused the shortfall at the last kSuspect
   };
 
-  // Starts because queues now share the interface, or stops. |under_way|: bytes in flight.
+  // Starts the trial because queues now share the interface. |under_way|: bytes in flight.
   void start(uint64_t under_way, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void stop() HETCOMM_UNDER_BATON { phase_ = Phase::kOff; }
   bool is_on() const HETCOMM_UNDER_BATON { return phase_ != Phase::kOff; }
@@ -60,10 +63,11 @@ class HoldingTrial {
 
   // Called when a queue is held and none was before.
   void holding_begins(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Advances by |left| bytes, which have left since the last call; negative if some were counted
-  // too early. |holding|: some queue is held.
+  // Advances the trial. |left|: bytes that have left since the last call, negative if some were
+  // counted too early. |holding|: some queue is held. |under_way|: bytes in flight.
   Step advance(int64_t left, bool holding, uint64_t under_way, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Returns whether the next advance() will judge the bytes that have left.
+  // Returns whether advance() would now judge the bytes that have left, so that their count must be
+  // exact.
   bool is_due(bool holding, uint64_t now_ns) const HETCOMM_UNDER_BATON;
   // Returns when advance() must be called next while a queue is held.
   uint64_t deadline_ns() const HETCOMM_UNDER_BATON { return deadline_ns_; }
@@ -88,15 +92,16 @@ class HoldingTrial {
   int64_t left_ = 0;       // bytes that left in the phase
   uint64_t settling_ = 0;  // bytes in flight when the settling phase began
   uint64_t cycle_ns_ = 0;  // when the next measurement begins
-  double free_rate_ = 0;
+  double free_rate_ = 0;   // bytes per second while no queue is held; 0: unknown
 
-  // These fields are valid while some queue is held.
+  // These fields are valid while some queue is held. |suspected_| and |suspect_rate_| stay valid
+  // until the next measurement.
   double missed_ = 0;        // bytes short of the expected rate
-  uint64_t looked_ns_ = 0;   // time of the last sum
-  uint64_t held_ns_ = 0;     // time since |missed_| was 0
-  int64_t left_since_ = 0;   // bytes that left in that time
+  uint64_t looked_ns_ = 0;   // when |missed_| was last updated
+  uint64_t held_ns_ = 0;     // time since |missed_| was last 0
+  int64_t left_since_ = 0;   // bytes that left since |missed_| was last 0
   bool suspected_ = false;   // the shortfall was too large, for an unknown reason
-  double suspect_rate_ = 0;  // bytes per second at that time
+  double suspect_rate_ = 0;  // bytes per second that left when |suspected_| was set
   uint64_t deadline_ns_ = kForever;
 };
 

@@ -25,7 +25,7 @@ void LinkShare::remove(Member& member, uint64_t now_ns) {
   look(now_ns);
 }
 
-// Removes the claim of a queue that resumes sending to bandwidth that it did not use.
+// Takes away the claim of |member|, if it had nothing to send, on bandwidth that it did not use.
 void LinkShare::wake_up(Member& member) {
   if (!has_work(member)) member.next_tag = std::max(member.next_tag, virtual_tag_);
 }
@@ -46,7 +46,7 @@ LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   return found;
 }
 
-// Returns whether |member| is ahead of |last|, the hindmost queue.
+// Returns whether |member| is so far ahead of |last|, the hindmost queue, that it has to be held.
 bool LinkShare::is_ahead(const Member& member, const Member* last) const {
   if (!trial_.holds() || member.passed_over || last == nullptr) return false;
   return tag_of(member) > tag_of(*last) + over_weight(member, kLeadBytes);
@@ -56,7 +56,7 @@ bool LinkShare::may_start(Member& member, uint64_t now_ns) {
   member.active_ns = now_ns;
   advance(0, now_ns);
   if (!is_ahead(member, hindmost(now_ns))) {
-    // Other queues of the same pair may have been parked behind |member|.
+    // Other queues of the same pair may wait behind |member|, so the pair has to be called.
     if (member.held) release(member);
     return true;
   }
@@ -136,7 +136,7 @@ void LinkShare::release_all() {
   }
 }
 
-// Returns how many bytes the kernel still holds for all pairs with queues here.
+// Returns the Endpoint::unsent_bytes() on this link of all pairs with queues here.
 uint64_t LinkShare::unsent_bytes() const {
   uint64_t bytes = 0;
   for (auto member = members_.begin(); member != members_.end(); ++member) {
@@ -151,7 +151,8 @@ uint64_t LinkShare::unsent_bytes() const {
 void LinkShare::contend(bool several, uint64_t now_ns) {
   suspect_ = nullptr;
   for (Member* member : members_) {
-    // No queue has a claim on the others yet, or it no longer has one.
+    // When queues begin to share the link, none has a claim on the others. When they stop, all
+    // claims end.
     member->next_tag = tag_of(*member);
     member->passed_over = false;
   }
@@ -181,7 +182,7 @@ void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   end_passes(now_ns);
   int64_t left = static_cast<int64_t>(left_bytes);
   if (left_bytes > 0 || trial_.is_due(held_ > 0, now_ns)) {
-    // A socket has accepted these bytes, but they have not left yet.
+    // Bytes that a socket has accepted but not sent do not count as left yet.
     const uint64_t unsent = unsent_bytes();
     left += static_cast<int64_t>(unsent_) - static_cast<int64_t>(unsent);
     unsent_ = unsent;

@@ -1,17 +1,18 @@
 // LinkShare: shares the bandwidth of one network interface of this rank among its queues, by
 // weight, without wasting any. The queues may lead to any ranks.
 //
-// A queue that is ahead of the one that has sent least for its weight is held until that one has
-// caught up. This is start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queuing",
-// SIGCOMM 1996). The cost of holding is measured (holding_trial.h), since the path of a queue may
-// be slow beyond the interface. Where holding costs more than a little, the queue that the others
-// waited for is passed over for some time: it sends what it can, and no queue waits for it.
+// A queue that is too far ahead of the one that has sent least for its weight is held. It may start
+// no piece until the other has caught up. This is start-time fair queueing (Goyal, Vin and Cheng,
+// "Start-time Fair Queuing", SIGCOMM 1996). The cost of holding is measured (holding_trial.h),
+// since the path of a queue may be slow beyond the interface. If holding costs too much, the queue
+// that the others waited for is passed over for some time. It still sends as much as it can, but no
+// queue waits for it.
 //
-// Bytes that a queue sends while none is held count, and are compensated for later. Queues of one
-// pair send in the same order (pacer.h), even if only they use the interface, but then no queue is
-// held.
+// Bytes that a queue sends while no queue is held count, too, and the queue may be held for them
+// later. While only queues of one pair use the interface, no queue is held. The pacer still serves
+// them in the order of their tags (pacer.h).
 //
-// LinkShares: all links of this rank. Under the baton. The unit above is pacer.h.
+// LinkShares: all links of this rank. All callers hold the baton. The unit above is pacer.h.
 #pragma once
 
 #include <algorithm>
@@ -30,24 +31,29 @@ namespace hetcomm {
 
 class LinkShare {
  public:
-  // Tags count bytes over weight in units of this fraction. They do not overflow before 2^60 bytes.
+  // A tag counts the bytes that a queue has sent, divided by its weight, in sixteenths of a byte.
+  // It does not overflow before 2^60 bytes.
   static constexpr uint64_t kTagsPerByte = 16;
   // The most bytes that a queue may be ahead of the others.
   static constexpr uint64_t kLeadBytes = 1u << 20;
-  // The most that is compensated for, as time at the link's rate.
+  // The most that a queue can be ahead or behind when queues are held again, as time at the link's
+  // rate.
   static constexpr uint64_t kMaxOwedNs = 500'000'000;
   // How long a queue is passed over. Each time is four times as long as the previous one.
   static constexpr uint64_t kFirstPassNs = 500'000'000;
   static constexpr uint64_t kLongestPassNs = 16'000'000'000;
+  // A queue for which others have been held this long without too much cost is next passed over for
+  // only kFirstPassNs.
   static constexpr uint64_t kProvedNs = 1'000'000'000;
-  // A queue that has had nothing to send for this long does not count.
+  // A queue that has had nothing to send for this long does not share the interface.
   static constexpr uint64_t kRecentNs = 200'000'000;
-  // The duration of a piece, within bounds, when queues to several ranks share the interface.
+  // The time that a piece takes at the link's rate, within bounds, when queues to several ranks
+  // share the interface.
   static constexpr uint64_t kPieceNs = 10'000'000;
   static constexpr uint64_t kMinPieceBytes = 64u << 10;
   static constexpr uint64_t kMaxPieceBytes = 1u << 20;
-  // The time that the bytes in flight over a connection would take alone on the link, within
-  // bounds. It is longer than most paths take, and short enough that holding a queue takes effect
+  // The most bytes in flight over a connection, as time at the link's rate, within bounds. The time
+  // is longer than the latency of most paths, and short enough that holding a queue takes effect
   // soon.
   static constexpr uint64_t kWindowNs = 150'000'000;
   static constexpr uint64_t kMinWindowBytes = 512u << 10;
@@ -86,8 +92,8 @@ class LinkShare {
     const uint64_t other_tag = tag_of(other);
     return tag < other_tag || (tag == other_tag && one.under_way < other.under_way);
   }
-  // Records that |member| has data waiting on one more connection, or on one less. look()
-  // follows.
+  // Record that |member| has data waiting on one connection more, or on one less. This takes effect
+  // at the next look().
   void waits(Member& member) HETCOMM_UNDER_BATON;
   void waits_no_more(Member& member) HETCOMM_UNDER_BATON { --member.waits; }
   // Returns false if |member| is held. Its pair is called when it may continue.
@@ -103,7 +109,8 @@ class LinkShare {
 
   // Returns whether queues to several ranks have something to send.
   bool contended() const HETCOMM_UNDER_BATON { return trial_.is_on(); }
-  // While contended(): return the longest piece, and the most bytes in flight over one connection.
+  // Return the longest piece, and the most bytes in flight over one connection. Require
+  // contended().
   uint64_t piece_bytes() const HETCOMM_UNDER_BATON;
   uint64_t window_bytes() const HETCOMM_UNDER_BATON;
   // Returns when look() has to be called.
@@ -112,8 +119,8 @@ class LinkShare {
   }
 
  private:
-  // Returns the current tag of |member|. A queue has no claim on bandwidth that it did not use,
-  // unless others are sometimes held for it.
+  // Returns the current tag of |member|. While the link is not contended, a queue has no claim on
+  // bandwidth that it did not use.
   uint64_t tag_of(const Member& member) const HETCOMM_UNDER_BATON {
     return contended() ? member.next_tag : std::max(member.next_tag, virtual_tag_);
   }
@@ -147,12 +154,12 @@ class LinkShare {
   PairTurns& turns_;
   const size_t index_;
   std::vector<Member*> members_;
-  uint64_t virtual_tag_ = 0;  // the least tag among the queues that count
+  uint64_t virtual_tag_ = 0;  // tag of the hindmost queue; never decreases
   uint64_t under_way_ = 0;    // bytes in flight
   size_t held_ = 0;           // number of held queues
 
   HoldingTrial trial_;
-  uint64_t unsent_ = 0;        // bytes that counted as sent at the last look()
+  uint64_t unsent_ = 0;        // last result of unsent_bytes()
   Member* suspect_ = nullptr;  // the queue that others waited for when the shortfall was too large
 };
 

@@ -91,7 +91,7 @@ uint64_t Pacer::allowed(Flow& flow, const Path& path, uint64_t wanted, bool high
     const Flow* const other = first_waiting(way, now_ns);
     if (other != nullptr && is_before(*other, flow, way)) {
       let_wait(flow, way);
-      turns_.update_due(pair_);  // the waiting flow continues
+      turns_.update_due(pair_);  // |other| sends instead
       return 0;
     }
     if (!link(path.link).may_start(flow.member[path.link], now_ns)) {
@@ -143,7 +143,8 @@ void Pacer::stop_waiting(Flow& flow, size_t way) {
   --waiting_;
 }
 
-// Returns the flow with the lowest tag among those that may start a piece.
+// Returns the waiting flow with the lowest tag among those that may start a piece on |way|, or
+// null.
 Pacer::Flow* Pacer::first_waiting(size_t way, uint64_t now_ns) {
   if (ways_[way].waiting == 0) return nullptr;
   Flow* first = nullptr;
@@ -155,7 +156,7 @@ Pacer::Flow* Pacer::first_waiting(size_t way, uint64_t now_ns) {
   return first;
 }
 
-// Sets the timer for waiting flows whose rate allows nothing before |now_ns|.
+// Sets the timer for the waiting flows whose rate allows no piece until after |now_ns|.
 void Pacer::set_timer(uint64_t now_ns) {
   timer_ns_ = kForever;
   if (waiting_ == 0) return;

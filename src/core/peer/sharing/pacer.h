@@ -1,13 +1,13 @@
 // Pacer: shares the path to one peer among the queues that lead to it, by weight, and limits each
 // queue to its rate.
 //
-// A transfer asks before it sends each piece of a queue's data. Each connection has a bounded
-// number of bytes in flight. When a piece has ended, the next one comes from the queue that has
-// used the network interface least for its weight (link_share.h), unless that unit holds the queue
-// for queues to other ranks. A rate is enforced by a token bucket. Data of high priority waits only
-// for its rate.
+// A transfer calls allowed() before it sends a piece of a queue's data. Each connection has a
+// bounded number of bytes in flight. When a piece has ended, the next one comes from the queue that
+// has used the network interface least for its weight. A queue that LinkShare holds back for queues
+// to other ranks is skipped. A token bucket enforces the rate of a queue. Data of high priority
+// waits only for its queue's rate.
 //
-// Under the baton. The unit above is track.h.
+// All callers hold the baton. The unit above is track.h.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ struct TrackShare {
 
 class Pacer {
  public:
-  // Connections, indexed by the low bits of their numbers. Two may share an entry, which does
-  // little harm.
+  // The number of entries for connections. The low bits of a connection's number are its index. Two
+  // connections may share an entry, which does little harm.
   static constexpr size_t kWays = 16;
   static constexpr size_t kLinks = LinkShares::kCount + 1;  // including the one within the host
   // A connection.
@@ -46,7 +46,7 @@ class Pacer {
     bool waits = false;
     size_t link = 0;  // the link that the queue waits for
   };
-  // A queue. The queue sets its share, and the pacer sets the other fields.
+  // A queue. Its owner sets |share| and |track|, and the pacer sets the other fields.
   struct Flow {
     explicit Flow(const TrackShare& wanted) : share(wanted) {}
     const TrackShare share;
@@ -64,16 +64,16 @@ class Pacer {
     uint8_t way = 0;
     uint8_t link = 0;
   };
-  // The most bytes in flight on one connection. This is enough that the connection never runs idle,
-  // and so few that a busy queue does not fill it for the others. A queue that is alone may have
-  // more.
+  // The most bytes in flight on one connection. They are enough to keep the connection busy, and so
+  // few that one busy queue does not delay the others. A queue that is alone may have more.
   static constexpr uint64_t kWindowBytes = 4u << 20;
   static constexpr uint64_t kWindowAloneBytes = 16u << 20;
   static constexpr uint64_t kPieceBytes = LinkShare::kMaxPieceBytes;
-  // The duration of a piece of a queue with a rate, within bounds.
+  // The time that a piece takes at its queue's rate. If the queue has no rate, a piece has
+  // kPieceBytes.
   static constexpr uint64_t kPieceNs = 10'000'000;
   static constexpr uint64_t kMinPieceBytes = 16u << 10;
-  // The most that may leave at once after a pause, as time at the queue's rate.
+  // After a pause, a queue with a rate may send at once the bytes of this time at its rate.
   static constexpr uint64_t kBurstNs = 20'000'000;
 
   // |turns| calls |pair| when pieces may continue.
@@ -99,7 +99,7 @@ class Pacer {
   // null if there is none.
   Flow* next(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool any_waits() const HETCOMM_UNDER_BATON { return waiting_ > 0; }
-  // Returns the time of the next call of next(); kForever: not before a piece has ended.
+  // Returns when next() must be called; kForever: not before a piece has ended.
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
 
  private:
@@ -107,7 +107,7 @@ class Pacer {
   struct Way {
     uint64_t under_way = 0;  // bytes in flight of all flows
     size_t waiting = 0;      // number of waiting flows
-    size_t link = 0;         // link given by the last flow that asked
+    size_t link = 0;         // link of the last allowed() call
   };
   static size_t way_of(uint64_t rail) { return rail % kWays; }
   LinkShare& link(size_t index) HETCOMM_UNDER_BATON {

@@ -1,5 +1,5 @@
-// PairTurns: records which pairs have work at the end of a pass, and when they want to be called
-// again. Under the baton.
+// PairTurns: records which pairs have work at the end of an engine pass, and when their timers
+// expire. All callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,11 @@ class ListedPair {
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
   // Returns when tick() must be called next; kForever: not at all.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
-  // Returns the Endpoint::unsent_bytes() of the connections over |link| (LinkShares::index_of).
+  // Returns the sum of Endpoint::unsent_bytes() of the connections over |link|
+  // (LinkShares::index_of).
   virtual uint64_t unsent_bytes(size_t link) const HETCOMM_UNDER_BATON = 0;
-  // Handles memory exhaustion halfway: this side can no longer guarantee anything to the peer.
+  // Ends the pair because memory ran out in the middle of some work. Data may be missing, so this
+  // side can no longer guarantee anything to the peer.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
 
   // The lists that contain the pair. Only PairTurns changes them.
@@ -45,7 +47,7 @@ class PairTurns {
   PairTurns(const PairTurns&) = delete;
   PairTurns& operator=(const PairTurns&) = delete;
 
-  // Adds |pair|. The calls below that record work for it never fail afterwards.
+  // Adds |pair|. Afterwards, the calls below that schedule work for it never fail.
   void add(ListedPair& pair) HETCOMM_UNDER_BATON;
   // Forgets all pairs before they are destroyed.
   void clear() HETCOMM_UNDER_BATON;
@@ -56,8 +58,9 @@ class PairTurns {
     pair.listed.update = true;
     updates_.push_back(&pair);
   }
-  // Schedules send_update() for the next pass if a background thread is there to run it. If this
-  // rank's user sends a message earlier, that message carries the acknowledgement.
+  // Schedules send_update() for the next pass if a background thread is there to run it, and
+  // otherwise for this pass. If this rank sends a message earlier, that message carries the
+  // acknowledgement.
   void acknowledgement_due(ListedPair& pair) HETCOMM_UNDER_BATON;
   // Schedules copy_some() in every pass until it returns false.
   void copies_due(ListedPair& pair) HETCOMM_UNDER_BATON;
@@ -71,7 +74,7 @@ class PairTurns {
   }
   // Begins a pass. Work that becomes due from now on belongs to this pass.
   void begin_pass() HETCOMM_UNDER_BATON { ++pass_; }
-  // Does the work at the end of a pass. Returns how much was done.
+  // Does the work at the end of a pass. Returns nonzero if pairs had copies to continue.
   int run() HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return next_timer_ns_; }
@@ -80,7 +83,7 @@ class PairTurns {
   Engine& engine_;
   std::vector<ListedPair*> pairs_;
   std::vector<ListedPair*> updates_;
-  std::vector<ListedPair*> acknowledgements_;  // counted as work of the engine
+  std::vector<ListedPair*> acknowledgements_;  // due next pass; counted by Engine::work_left()
   uint64_t pass_ = 0;                          // number of the last pass that has begun
   uint64_t acknowledgements_pass_ = 0;         // pass that added the first acknowledgement
   std::vector<ListedPair*> copying_;

@@ -1,8 +1,8 @@
 // BulkChooser: measures whether put or get moves bulk data faster to this rank from one peer.
 //
 // The faster way depends on the machine, on where the two processes currently run, on the size and
-// on the load. So every size class keeps the costs of both ways. Transfers use the cheaper way, and
-// periodically a few use the other one (two_ways.h).
+// on the load. Each size class therefore keeps the costs of put and get. Transfers use the cheaper
+// one, and periodically a few use the other (two_ways.h).
 #pragma once
 
 #include <array>
@@ -16,25 +16,26 @@ namespace hetcomm {
 
 class BulkChooser {
  public:
-  // Chooses the way for the next transfer of |bytes| when both are possible. Returns true for a
+  // Chooses put or get for the next transfer of |bytes|, if both are possible. Returns true for a
   // get. Without |may_try| the transfer belongs to no trial.
   bool prefer_get(uint64_t bytes, bool may_try = true) HETCOMM_UNDER_BATON;
   // Records that a transfer took |elapsed_ns| of the pair's time.
   void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
-  // Records that a get of |bytes| failed and puts did the rest: gets do not work.
+  // Records that a get of |bytes| failed, so that puts moved the rest. No more gets of this size
+  // class follow.
   void get_failed(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // Returns the ns per byte so far; 0: not measured.
+  // Returns the measured cost in ns per byte; 0: not measured.
   double cost(uint64_t bytes, bool by_get) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kClasses = 6;  // up to 64 KiB, 256 KiB, 1 MiB, 4 MiB, 16 MiB, more
-  // After this many other transfers, an unfinished trial continues with new transfers.
+  // If a trial is unfinished after this many other transfers, it starts new ones.
   static constexpr uint32_t kLongestTrial = 256;
 
   struct Class {
     TwoWays ways;
     uint32_t to_start = 0;      // transfers that the trial still has to start
-    uint32_t beside_trial = 0;  // transfers begun since the trial's last one
+    uint32_t beside_trial = 0;  // other transfers since the trial's last one began
     bool guessed = false;       // costs are copied from the next smaller class
 
     // Returns the better way. A read has to be clearly faster, since the receiver does all of its

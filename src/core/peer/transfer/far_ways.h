@@ -2,13 +2,13 @@
 // the device's root complex.
 //
 // Between root complexes a direct access may be slower than a copy to the host that a near network
-// interface reads. Which way is faster depends on the machine and on its load. So both ways are
+// interface reads. Which way is faster depends on the machine and on its load. Both are therefore
 // measured repeatedly on the transfers of a pair, for each device, direction and size class
 // (bulk_chooser.h). Staging has to be clearly faster, since it uses more of the host.
 //
 // Each end of a transfer may have this choice, without knowing about the other's. The ends
-// alternate their trials by transfer number, so that neither measures the other's trial. Under the
-// baton.
+// alternate their trials by transfer number, so that neither measures the other's trial. All
+// callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -26,24 +26,24 @@ namespace hetcomm {
 
 class FarWays {
  public:
-  // The part of one transfer in the choice.
+  // The choice for one transfer, and how its bytes went.
   struct Choice {
     bool made = false;
     bool staged = false;
     size_t device = 0;
     StreamDirection direction = StreamDirection::kToHost;
     uint64_t since_ns = 0;
-    bool changed = false;      // some bytes may have gone the other way
+    bool changed = false;      // some bytes may not have gone as |staged| says
     uint64_t moved_bytes = 0;  // bytes that took the chosen way over far network interfaces
 
-    // Records that there is no memory for staging: the rest goes directly.
+    // Records that the rest goes directly, since there is no memory for staging.
     void give_up_staging() {
       staged = false;
       changed = true;
     }
   };
 
-  // Chooses for a transfer of |bytes| that begins at |now_ns|.
+  // Chooses direct or staged for a transfer of |bytes| that begins at |now_ns|.
   Choice choose(size_t device, StreamDirection direction, uint64_t bytes,
                 uint64_t now_ns) HETCOMM_UNDER_BATON {
     User& user = users_[{device, direction}];
@@ -56,27 +56,28 @@ class FarWays {
             .direction = direction,
             .since_ns = now_ns};
   }
-  // Records that the transfer of |bytes| for which |choice| was made has succeeded. It counts only
-  // if all bytes went as chosen: other network interfaces may be near the device, or have replaced
-  // one.
+  // Records that the transfer of |bytes| for which |choice| was made has succeeded. The time counts
+  // only if all bytes went as chosen. Some may have gone over network interfaces near the device.
   void measured(const Choice& choice, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const auto user = users_.find({choice.device, choice.direction});
     if (user == users_.end()) return;
-    // The time since the transfer began or, if later, since its predecessor ended.
+    // The time counts from the transfer's begin or, if later, from the end of its predecessor.
     const uint64_t from =
         std::max(choice.since_ns, std::exchange(user->second.last_end_ns, now_ns));
     if (choice.changed || choice.moved_bytes != bytes) return;
     user->second.chooser.measured(bytes, choice.staged ? kStaged : kDirect, now_ns - from);
   }
-  // Returns lines of readable text, each with a device, a direction and the costs of one size.
+  // Returns readable text. Each line gives the costs for one device, direction and size.
   std::string explain() const HETCOMM_UNDER_BATON;
 
  private:
-  // The chooser's names for the two ways. It uses the second, a get, if that is clearly faster.
+  // The two ways as results of BulkChooser::prefer_get(). It returns true if a get, here staging,
+  // is clearly faster.
   static constexpr bool kDirect = false;
   static constexpr bool kStaged = true;
 
-  // Transfers per turn. The first trials of both ways fit into one turn.
+  // The two ends take turns with their trials: each turn has this many transfers. The first trials
+  // of both ways fit into one turn.
   static constexpr uint64_t kTurn = 8;
   static_assert(kTurn >= 2 * TwoWays::kBurst);
 

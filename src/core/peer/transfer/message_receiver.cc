@@ -36,8 +36,8 @@ bool MessageReceiver::keep_eager(const WireHeader& header, ConstByteSpan payload
   return true;
 }
 
-// Makes a record, with room for eager bytes, for a message that has not completely arrived. Returns
-// null after failing the pair.
+// Makes a record, with room for eager bytes, for a message that has not completely arrived. If
+// memory runs out, fails the pair and returns null.
 Incoming* MessageReceiver::new_message(uint64_t tag, uint64_t length, uint64_t credit,
                                        Keeps keeps) {
   void* memory = data().blocks.take(sizeof(Incoming));
@@ -72,7 +72,7 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   count_received(length);
   MatchTable* table = table_for(header);
   Operation* receive = match(table, header.tag);
-  // If the message is matched to host memory, its fragments go straight there.
+  // If the receive is in host memory, the fragments go straight there.
   const bool direct = receive != nullptr && receive->buffers.on_host;
   Incoming* message = new_message(header.tag, length, length + kMessageCost,
                                   direct ? Keeps::kNothing : Keeps::kBytes);
@@ -87,8 +87,8 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   receive_more(WireHeader{.kind = MessageKind::kEagerMore}, payload);
 }
 
-// Removes the first receive for a message from |table|, which may be null. The receive is then in
-// no list.
+// Takes the first matching receive out of |table|, which may be null. Returns null if there is no
+// such receive.
 Operation* MessageReceiver::match(MatchTable* table, uint64_t tag) {
   Operation* receive = table != nullptr ? table->match_message(rank(), tag) : nullptr;
   if (receive != nullptr) receive->phase = OperationPhase::kSubmitted;
@@ -108,7 +108,7 @@ void MessageReceiver::await_bytes(Incoming& message, MatchTable* table, Operatio
 
 void MessageReceiver::receive_more(const WireHeader& header, ConstByteSpan payload) {
   Incoming* message = arriving_.find(header.tag);
-  // This side had already pulled the message when the sender began to push it.
+  // A message that is not found had been pulled before the sender began to push it.
   if (message == nullptr && header.tag != 0) return;
   if (message == nullptr || payload.empty() || header.value != message->received ||
       payload.size() > message->length - message->received) {
@@ -175,7 +175,7 @@ void MessageReceiver::receive_announced(const WireHeader& header, ConstByteSpan 
 
 // Tells the sender that the message will never be received.
 void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
-  // An abort reaches the sender another way.
+  // The sender learns of an abort separately.
   if (data().channels.is_aborted(channel)) return;
   const Channel* const own = data().channels.find(channel);
   if (own != nullptr && !own->closed) {
@@ -185,9 +185,9 @@ void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
   }
 }
 
-// Records where the data of |message| is, from |announcement|.
+// Records in |message| where its data is, as |announcement| says.
 void MessageReceiver::announce(Incoming& message, const AnnounceBody& announcement) {
-  announced_.make_room();  // make_room() was called at the beginning, so this does not fail
+  announced_.make_room();  // does not throw, since the constructor called it first
   announced_.insert(message, announcement.sender_id);
   message.rendezvous = true;
   message.sender_id = announcement.sender_id;
@@ -196,7 +196,7 @@ void MessageReceiver::announce(Incoming& message, const AnnounceBody& announceme
   message.transports = announcement.transports;
 }
 
-// Gives |message| to its matched |receive|. Without a receive, adds it to the queue.
+// Gives |message| to its matched |receive|. If |receive| is null, queues |message| as unexpected.
 void MessageReceiver::hand_over(Incoming& message, MatchTable& table, Operation* receive,
                                 const WireHeader& header) {
   if (receive == nullptr) {
@@ -221,7 +221,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   count_received(length);
   MatchTable* table = table_for(header);
   if (table == nullptr) {
-    // The message is dropped like a copied one.
+    // The message is dropped as if it had been copied.
     association_.give_back_credit(credit);
     association_.send_protocol(MessageKind::kDone, body.sender_id, 0);
     return;
@@ -262,7 +262,8 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   if (tells) tell_pull_pause(length);
 }
 
-// Reads the message. kCancelled: not possible over this connection, or no longer.
+// Reads |length| bytes out of the sender's memory. kCancelled: this connection cannot read them, or
+// can no longer.
 Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) {
   Rail& rail = association_.receiving_on();
   if (!rail.capabilities().gets_now || from.rail != rail.id || !rail.known) return Code::kCancelled;
@@ -296,7 +297,7 @@ void MessageReceiver::tell_pull_pause(uint64_t bytes) {
                              pull_chooser_.pause_of(pull_class));
 }
 
-// Matches |message|, which is in no list yet. Both end if out of memory.
+// Matches |message|, which is in no list yet, with |receive|. If memory runs out, both end.
 void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
   receive.phase = OperationPhase::kSubmitted;  // in no list
   try {
@@ -377,7 +378,7 @@ void MessageReceiver::free(Incoming& message) {
 }
 
 void MessageReceiver::drop(Incoming& message, Tell tell) {
-  if (message.arriving) return;  // its remaining fragments are dropped
+  if (message.arriving) return;  // freed when its last fragment has arrived
   if (message.rendezvous && tell == Tell::kSender) {
     association_.send_protocol(MessageKind::kStop, message.sender_id, Code::kAborted);
   }
@@ -414,7 +415,8 @@ void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan p
   if (Incoming* message = arriving_.find(header.tag); message != nullptr) {
     arriving_.remove(*message);
     if (message->queued) message->table->remove_unexpected(message);
-    // After an abort the receive waits for the abort itself, which is the reason it ends with.
+    // If the communicator was aborted, the abort itself ends the receive, so that it gets the
+    // abort's reason.
     if (message->operation != nullptr && !why.is_abort()) {
       Operation& receive = *message->operation;
       receive.carrier = nullptr;
@@ -426,7 +428,7 @@ void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan p
     return;
   }
   if (header.tag == 0) return;
-  association_.acknowledgement_due();  // until then the peer counts a withdrawn put
+  association_.acknowledgement_due();  // the peer counts a withdrawn put until it is acknowledged
   ReceiveTransfer* const found = transfers_.find_receive(header.tag);
   if (found != nullptr) {
     found->withdrawn(why);

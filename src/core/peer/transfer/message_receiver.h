@@ -1,8 +1,7 @@
 // MessageReceiver: delivers messages from the peer's user to their receives.
 //
-// All calls here are driven by input from the peer, and none of it is trusted. A message without a
-// receive is kept in the match table of its channel, with its bytes if it is eager. Under the
-// baton.
+// No input from the peer is trusted. A message without a receive is kept in the match table of its
+// channel, with its bytes if it is eager. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@
 
 namespace hetcomm {
 
-// Eager messages with missing bytes: at most one that arrives in fragments, and any number that are
-// pushed instead of pulled.
+// A list of eager messages with missing bytes. At most one of them arrives in fragments. The sender
+// pushes the others, which could not be pulled.
 class ArrivingList {
  public:
   bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
@@ -64,7 +63,7 @@ class MessageReceiver final : public IncomingOwner {
   MessageReceiver(const MessageReceiver&) = delete;
   MessageReceiver& operator=(const MessageReceiver&) = delete;
 
-  // --- what has arrived on Association::receiving_on() ---
+  // --- messages that arrive on Association::receiving_on() ---
   void receive_eager(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     if (length_of(header) != payload.size()) [[unlikely]] {
       association_.violated("eager message of a wrong length");
@@ -92,12 +91,12 @@ class MessageReceiver final : public IncomingOwner {
   // dropped.
   void detach(Operation& receive) HETCOMM_UNDER_BATON;
   enum class Tell : uint8_t { kSender, kNobody };
-  // Drops |message|, which will never be received and is in no match table. |tell|: who is
-  // notified, if its data is still at the sender.
+  // Drops |message|, which will never be received and is in no match table. |tell|: whether the
+  // sender is told, if it still has the data.
   void drop(Incoming& message, Tell tell) HETCOMM_UNDER_BATON;
   // Frees |message|, which is no longer in any list and whose credit no longer counts.
   void free(Incoming& message) HETCOMM_UNDER_BATON;
-  // Ends the receives whose bytes are arriving and forgets the messages because the pair is lost.
+  // Ends the receives whose bytes are arriving, and frees their messages, because the pair is lost.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
   // Returns whether no eager message has missing bytes.
@@ -110,7 +109,7 @@ class MessageReceiver final : public IncomingOwner {
 
   DataServices& data() HETCOMM_UNDER_BATON { return transfers_.data(); }
   int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
-  // Returns the table for a message; null if it will never be received.
+  // Returns the match table for a message; null if the message will never be received.
   MatchTable* table_for(const WireHeader& header) HETCOMM_UNDER_BATON {
     return data().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   }
@@ -119,7 +118,8 @@ class MessageReceiver final : public IncomingOwner {
     ++counters.messages_received;
     counters.bytes_received += length;
   }
-  // Returns whether all of the message was copied to host memory.
+  // Delivers an eager message, or keeps it for a later receive. Returns whether all of it was
+  // copied to host memory.
   bool take_eager(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     count_received(payload.size());
     const uint64_t credit = payload.size() + kMessageCost;
@@ -162,10 +162,10 @@ class MessageReceiver final : public IncomingOwner {
   TransferTable& transfers_;
   PairListener& listener_;
   ArrivingList arriving_;
-  IdChains<Incoming> announced_;     // announced by the peer, and not matched
+  IdChains<Incoming> announced_;     // messages that the peer has announced and that are unmatched
   bool arriving_sampled_ = false;    // the message that arrives in fragments is sampled
   uint64_t arriving_fragments_ = 0;  // fragments of a sampled message so far
-  uint64_t arriving_ns_ = 0;         // cost of copying these fragments so far
+  uint64_t arriving_ns_ = 0;         // time spent on copying |arriving_fragments_|
   PullChooser pull_chooser_;
 };
 

@@ -75,8 +75,8 @@ bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer
   return true;
 }
 
-// Copies the bytes of a message that the receiver does not read. The receiver may not call the
-// library for a long time, and this send must not wait for that.
+// Queues a message that the receiver does not read, so that its bytes are copied. The receiver may
+// not call the library for a long time, and the send must not wait for that.
 void MessageSender::push(SendTransfer& transfer) {
   const uint64_t id = transfer.id();
   Operation& send = transfer.take_back();
@@ -86,7 +86,8 @@ void MessageSender::push(SendTransfer& transfer) {
 
 void MessageSender::push_overdue(uint64_t now_ns) {
   push_at_ns_ = kForever;
-  // The answers may have arrived while this side did not call the library for a long time.
+  // Answers may have arrived that this side has not handled, since it did not call the library for
+  // a long time.
   const bool graced = std::exchange(push_grace_, false);
   transfers_.sends().for_each([&](SendTransfer& transfer) HETCOMM_UNDER_BATON {
     if (!transfer.is_pulled()) return;

@@ -4,7 +4,7 @@
 // transport message. The receiver may read a longer eager message instead (pulled). If it does not
 // read the message soon, the sender copies it after all (pushed). Eager messages cost credit. If
 // there is no credit, or the message is large or on a device, it is announced first (rendezvous).
-// Under the baton.
+// All callers hold the baton.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // connection maps that memory. This saves both sides a copy into and out of the connection.
 //
 // This unit holds the peer's regions that contain offers, as mapped into this process. Each mapping
-// is requested with the first offer that names the region. Under the baton.
+// is requested with the first offer that names the region. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ class Offers {
   // Returns region |key| of the peer, of |length| bytes. kPending: |rail| has been asked to map it.
   // Other codes: the region is unavailable. May throw std::bad_alloc.
   Result<MappedRegion> find(Rail& rail, const RemoteKey& key, uint64_t length) HETCOMM_UNDER_BATON;
-  // Handles |rail|'s answer to a mapping request. Returns false if it was not requested here.
+  // Handles the result of a mapping request to |rail|. Returns false if this object has not
+  // requested it.
   bool mapped(const Rail& rail, const RemoteKey& key,
               const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   // Drops a region that the peer takes back.
@@ -50,8 +51,8 @@ class Offers {
   Known* find_known(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
 
   std::vector<Known> regions_;
-  uint32_t refusals_ = 0;  // since a connection was made
-  uint32_t made_ = 0;      // offers of this rank
+  uint32_t refusals_ = 0;  // since a connection last failed
+  uint32_t made_ = 0;      // offers that this rank has made
 };
 
 }  // namespace hetcomm

@@ -6,11 +6,10 @@
 namespace hetcomm {
 namespace {
 
-// A way has to be clearly better to replace copying.
+// Pulling replaces copying only if it costs less than this fraction.
 constexpr double kClearly = 0.8;
-// A message is isolated if it begins later than this after the previous one, in multiples of the
-// time to pull one. Ping-pong messages begin two of these times apart, and messages in a stream
-// one.
+// A message is isolated if it begins later than this after the previous one. The unit is the time
+// to pull one message. Ping-pong messages begin two such times apart, and messages in a stream one.
 constexpr double kPause = 1.5;
 
 }  // namespace
@@ -125,14 +124,14 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
 void PullRule::told(size_t pull_class, uint64_t pause) {
   Class& c = classes_[pull_class];
   c.pause = pause;
-  // The cost of copying must be known soon after a change.
+  // The next message is measured, since the cost of copying must be known soon after a change.
   c.to_sample = 0;
   c.sampled = 0;
 }
 
 void PullRule::late(uint64_t bytes) {
   Class& c = classes_[PullClass::of(bytes)];
-  if (c.to_copy > 0) return;  // another late message from the same time
+  if (c.to_copy > 0) return;  // messages are still copied for an earlier one
   c.to_copy = c.copied_next;
   c.copied_next = std::min(2 * c.copied_next, kMaxCopied);
 }

@@ -1,10 +1,11 @@
 // PullChooser and PullRule decide which eager messages a rank pulls. To pull a message means to
-// read it out of the sender's memory while handling it, instead of copying out what the sender has
-// copied in.
+// read it out of the sender's memory while handling it. Otherwise, the sender copies the message
+// into the connection, and the receiver copies it out.
 //
 // The receiver decides, for each size class. It measures the cost of copying a message out and the
 // cost of reading one, and learns from the sender the cost of copying one in. Periodically it tries
-// the other way (two_ways.h). The sender follows the receiver's latest decision.
+// the alternative that is not in use (two_ways.h). The sender follows the receiver's latest
+// decision.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +21,10 @@ namespace hetcomm {
 
 // Size classes of eager messages that may be pulled.
 struct PullClass {
-  static constexpr uint64_t kMinBytes = 16 << 10;   // smaller messages are not pulled
-  static constexpr uint64_t kMaxBytes = 512 << 10;  // nor larger ones: a read is not interrupted
-  static constexpr size_t kCount = 4;               // up to 32 KiB, 64 KiB, 128 KiB, more
+  static constexpr uint64_t kMinBytes = 16 << 10;  // smaller messages are not pulled
+  // Larger messages are not pulled, since a read cannot be interrupted.
+  static constexpr uint64_t kMaxBytes = 512 << 10;
+  static constexpr size_t kCount = 4;  // up to 32 KiB, 64 KiB, 128 KiB, more
   static size_t of(uint64_t bytes) {
     size_t c = 0;
     for (uint64_t limit = 32 << 10; c + 1 < kCount && bytes > limit; limit *= 2) ++c;
@@ -30,28 +32,29 @@ struct PullClass {
   }
 };
 
-// Messages of a class are pulled if they begin at least this pause after the previous one, in ns
-// per KiB of the message: all, none, or only isolated ones. In a stream of messages both sides copy
-// at the same time. For an isolated message, the receiver's copy has to wait for the sender's.
+// The two extreme values of the pause of a size class, in ns per KiB of a message. A message is
+// pulled if it begins at least this pause after the previous one. Values in between mean that only
+// isolated messages are pulled. In a stream of messages, both sides copy at the same time. For an
+// isolated message, the receiver's copy has to wait for the sender's.
 inline constexpr uint64_t kPullAll = 0;
 inline constexpr uint64_t kPullNone = UINT64_MAX;
 
-// The receiver's half.
+// The receiver's half, which decides.
 class PullChooser {
  public:
-  // Returns whether the next message to be copied out should be measured. Reading clocks costs
-  // time.
+  // Returns whether the next message to be copied out should be measured. Only a few are, since
+  // reading clocks costs time.
   bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
   // Records that a sampled message of |bytes| was copied out in |elapsed_ns|. The connection
-  // carried it in |pieces|. This function and the next ones return true if the new pause_of() of
-  // the class must be sent to the sender.
+  // carried it in |pieces| messages. took(), pulled(), failed() and insist() return true if the new
+  // pause_of() of the class must be sent to the sender.
   bool took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces) HETCOMM_UNDER_BATON;
   // Records that a message was read in |elapsed_ns|. The sender's copying costs
   // |sender_ns_per_mib|; 0: unknown.
   bool pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib) HETCOMM_UNDER_BATON;
   // Records that a read failed.
   bool failed(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // Makes this side pull all later messages, as the user requested.
+  // Makes this side pull all later messages of the size class, as the user requested.
   bool insist(uint64_t bytes) HETCOMM_UNDER_BATON;
 
   uint64_t pause_of(size_t pull_class) const HETCOMM_UNDER_BATON {
@@ -63,7 +66,7 @@ class PullChooser {
   // A trial of pulling ends when this many messages were copied during it, since the sender then
   // does not follow.
   static constexpr uint32_t kLongestTrial = 256;
-  // The most misdirected messages after a trial that count as cost of the trial.
+  // After a trial, at most this many messages that go the wrong way count as cost of the trial.
   static constexpr uint32_t kMaxAstray = 16;
   // The cost of the two additional short messages that pulling needs.
   static constexpr double kExtraNs = 300;
@@ -74,8 +77,8 @@ class PullChooser {
     uint64_t resolved = kPullNone;  // result of the last trial
     double sender_ns_per_byte = 0;
     double pieces = 1;
-    uint32_t taken = 0;         // messages since the last sampled one
-    uint32_t beside_trial = 0;  // messages since a trial of pulling began
+    uint32_t taken = 0;         // messages copied out so far; each kSampled-th is measured
+    uint32_t beside_trial = 0;  // messages copied since a trial of pulling began
     uint32_t astray = 0;        // messages that went the wrong way since the last trial
     bool insisted = false;
 
@@ -101,7 +104,7 @@ class PullChooser {
   std::array<Class, PullClass::kCount> classes_;
 };
 
-// The sender's half.
+// The sender's half, which follows the receiver's decision.
 class PullRule {
  public:
   void told(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON;
@@ -127,20 +130,20 @@ class PullRule {
   void answered(uint64_t bytes) HETCOMM_UNDER_BATON {
     classes_[PullClass::of(bytes)].copied_next = kMinCopied;
   }
-  // Records that the receiver has not read a message for a long time. It rarely calls the library,
-  // so the next messages are copied.
+  // Records that the receiver has not read a message for a long time. The next messages are copied,
+  // since the receiver seems to call the library rarely.
   void late(uint64_t bytes) HETCOMM_UNDER_BATON;
 
   // Returns whether the next message to be copied should be measured.
   bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
   void copied(uint64_t bytes, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
-  // Returns the median of the last samples; 0: none yet.
+  // Returns the median cost of the last samples; 0: too few samples yet.
   uint64_t copy_ns_per_mib(uint64_t bytes) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr uint32_t kSampled = 16;  // one message in this many is measured
   static constexpr size_t kSamples = 3;
-  static constexpr uint32_t kMinCopied = 16;  // messages copied after a late one
+  static constexpr uint32_t kMinCopied = 16;  // fewest messages copied after a late one
   static constexpr uint32_t kMaxCopied = 1 << 16;
 
   struct Class {

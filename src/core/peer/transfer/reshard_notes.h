@@ -1,5 +1,5 @@
 // ReshardNotes: sends and receives notes about plans between this rank and one peer
-// (reshard_board.h). A text precedes its note, in pieces. Under the baton.
+// (reshard_board.h). The text of a note precedes it, in pieces. All callers hold the baton.
 #pragma once
 
 #include <string>
@@ -23,14 +23,14 @@ class ReshardNotes {
   // Sends |note|, cutting a text that is too long. Never fails, like Association::send_protocol().
   void send(const ReshardNote& note) HETCOMM_UNDER_BATON;
 
-  // --- what arrives on Association::receiving_on() ---
+  // --- messages that arrive on Association::receiving_on() ---
   void receive_text(ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
 
  private:
   Association& association_;
   ChannelTable& channels_;
-  std::string text_;  // text of the next note
+  std::string text_;  // received text of the next note
 };
 
 }  // namespace hetcomm

@@ -1,11 +1,11 @@
-// Track: one end of a series of transfers from one rank to another. The receiver grants without
-// being asked.
+// Track: one end of a series of transfers from one rank to another. The receiver grants them
+// without an announcement.
 //
-// Both ends start runs, which are numbered from 0: run n of the sender goes into run n of the
-// receiver. The receiver grants a run as soon as it has started it, and the sender finds the grants
-// when it starts the same run. So a run costs its data and one grant per chunk. Nothing is
-// announced or matched. The sending end chooses the track's number, and announces it when the track
-// is opened.
+// Each transfer is a run. Both ends start runs, numbered from 0: run n of the sender goes into run
+// n of the receiver. The receiver grants a run as soon as it has started it, and the sender finds
+// the grants when it starts the same run. A run costs only its data and one grant per chunk.
+// Nothing is announced or matched. The sending end chooses the track's number, and sends it when it
+// opens the track.
 //
 //   sender                                        receiver
 //     kTrackOpen (number)                    -->    takes the end with the same channel and tag
@@ -13,11 +13,10 @@
 //     put into the chunk                    -->
 //     kTrackLength, if the message is short  -->
 //
-// A run that ends early at one end also ends at the other. An end that has been closed ends all
-// later runs of the other end. If both ends know that a run does not take place, both skip it
-// without a message: the sending end periodically reports its position (kTrackAt). The units above
-// are transfer.h, whose objects carry out single runs, and tracks.h, which has the tracks of a
-// pair.
+// A run that ends early at one end also ends at the other. When one end is closed, all later runs
+// of the other end end, too. If both ends know that a run does not take place, both skip it without
+// a message. The sending end reports its position from time to time (kTrackAt). The units above are
+// transfer.h, whose objects carry out single runs, and tracks.h, which has the tracks of a pair.
 #pragma once
 
 #include <algorithm>
@@ -39,19 +38,19 @@ namespace hetcomm {
 
 class SendTransfer;
 
-// Two ends of a queue with the same |tag| are joined in the order in which they were opened. All
-// other terms must be equal, or the track ends with kMismatch. Ends of redistributions are joined
-// if they have the same |use|, |tag| and |content|. If one of the two ends is gone, |plan| must be
-// equal, too.
+// The terms of an end, by which it finds the other end. Ends of queues with the same |tag| are
+// joined in the order in which they were opened. Ends of redistributions are joined if they have
+// the same |use|, |tag| and |content|. If one of the two ends is gone, |plan| must be equal, too.
+// If |depth| or |most_bytes| of joined ends differ, the track ends with kMismatch.
 struct TrackTerms {
   uint64_t tag = 0;
   uint64_t most_bytes = 0;
   uint32_t depth = 1;    // most runs in flight at the same time
-  uint32_t use = 0;      // 0: queue; otherwise the message kind of a redistribution (src/reshard)
+  uint32_t use = 0;      // 0: queue; otherwise 1 + the hop of a reshard plan (src/reshard)
   uint64_t content = 0;  // hash of the intended content of the messages
   uint32_t plan = 0;     // this rank's number for its plan with the other rank (reshard_board.h)
-  // Set by the sending end only: this rank's transports that are near the data. Same format as in
-  // an announcement.
+  // Only for the sending end: this rank's transports that are near the data, like
+  // AnnounceBody::transports.
   uint64_t transports = ~uint64_t{0};
 };
 
@@ -59,9 +58,9 @@ struct TrackTerms {
 struct SendRun {
   enum class State : uint8_t {
     kAhead,    // this rank has not started it
-    kStarted,  // has a transfer
-    kUntold,   // ended here; the peer is told when it grants
-    kStopped,  // ended at the receiver, not started here
+    kStarted,  // it has a transfer
+    kUntold,   // it has ended here; the peer is told when it grants the run
+    kStopped,  // it has ended at the receiver, and is not started here
     kOver,
   };
   State state = State::kAhead;
@@ -143,7 +142,7 @@ class SendRuns {
   uint64_t count_ = 0;
 };
 
-// Watches a track, even while it has no run in flight.
+// The interface of an object that is told of the end of a track, even while no run is in flight.
 class TrackWatcher {
  public:
   // Called in an upcall when a track will start no more runs.
@@ -157,14 +156,14 @@ class Track final : public TrackBase {
  public:
   enum class End : uint8_t { kSending, kReceiving };
   static constexpr uint32_t kMaxDepth = 1024;
-  // A receiver requests no run that is further ahead of its sender. A sending end starts no run
+  // A receiver grants no run that is this far ahead of its sender. A sending end starts no run
   // while it holds this many.
   static constexpr uint64_t kMaxAhead = 4096;
   // The furthest that a run may be ahead of the first one that the sender holds.
   static constexpr uint64_t kMaxSpan = 2 * kMaxAhead + 2 * kMaxDepth;
 
   // |peer|: the other rank, in the job. |channel|: the receiver's channel number. |share| applies
-  // to a sending end only. With a weight of 0 the track shares nothing and has no rate.
+  // to a sending end only. With a weight of 0, the track is not paced.
   Track(End end, CommunicatorBase& communicator, int peer, uint32_t channel,
         const TrackTerms& terms, const TrackShare& share = {})
       : TrackBase(terms.depth),
@@ -189,7 +188,7 @@ class Track final : public TrackBase {
     closed_ = why;
     if (watcher_ != nullptr) watcher_->track_closed();
   }
-  // Requires that the track is not open yet. |watcher| must outlive the track.
+  // Sets the watcher, before the track is opened. |watcher| must outlive the track.
   void set_watcher(TrackWatcher& watcher) { watcher_ = &watcher; }
   // Returns whether opened() was called, after which number() is known.
   bool is_open() const HETCOMM_UNDER_BATON { return open_; }
@@ -205,7 +204,7 @@ class Track final : public TrackBase {
   // The members from here on are for the sending end.
   SendRuns& runs() HETCOMM_UNDER_BATON { return runs_; }
   Pacer::Flow& flow() HETCOMM_UNDER_BATON { return flow_; }
-  // Grants arrived before their runs. They are handled at the end of the pass.
+  // True if grants that arrived before their runs will be handled at the end of the pass.
   bool is_left = false;
   // Returns whether another run fits. A run that does not end keeps all later runs here, so their
   // number is bounded.
@@ -233,7 +232,7 @@ class Track final : public TrackBase {
   }
 
   // The members from here on are for the receiving end. transports() returns the sender's
-  // transports that are near its data, as in an announcement.
+  // transports that are near its data, like AnnounceBody::transports.
   uint64_t transports() const HETCOMM_UNDER_BATON { return transports_; }
   void set_transports(uint64_t transports) HETCOMM_UNDER_BATON { transports_ = transports; }
   // Returns whether the sender limits its runs to a rate, so that they do not show a connection's
@@ -246,9 +245,11 @@ class Track final : public TrackBase {
   uint64_t ahead(uint64_t run) const HETCOMM_UNDER_BATON { return run - std::min(run, peer_runs_); }
   // Records that the sender has passed all runs before |run|.
   void peer_is_at(uint64_t run) HETCOMM_UNDER_BATON { peer_runs_ = std::max(peer_runs_, run); }
-  // Returns the runs that were started before the track was open, or that are too far ahead.
+  // Returns the runs that were started before the track was open, or that are too far ahead of the
+  // sender.
   OperationQueue& waiting() HETCOMM_UNDER_BATON { return waiting_; }
-  // A run that ended while it waited. make_room() reserves entries for all runs in flight.
+  // A run that ended while it was in waiting(). make_room() reserves entries for all runs in
+  // flight.
   struct UntoldStop {
     uint64_t run;
     Status why;
@@ -278,7 +279,7 @@ class Track final : public TrackBase {
   std::vector<UntoldStop> untold_;
 };
 
-// Returns the track that |operation| is a run of. Its option |on_track| is set.
+// Returns the track that |operation| is a run of. Requires the option |on_track|.
 inline Track& track_of(const Operation& operation) {
   return static_cast<Track&>(*track_run(operation).track);
 }

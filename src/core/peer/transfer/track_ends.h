@@ -2,10 +2,10 @@
 // opened it yet.
 //
 // Ends of queues are joined in order. Ends of redistributions are joined if they have the same
-// content. An end that exists is preferred. A gone end is joined only if it belongs to the same
-// plan, since gone ends of earlier plans may remain. The boards report that plans differ
-// (reshard_board.h). The cost per end grows only with the logarithm of the number of ends. Under
-// the baton.
+// content. An end that still exists is preferred to a gone one, which was closed while it waited. A
+// gone end is joined only if it belongs to the same plan, since gone ends of earlier plans may
+// remain. ReshardBoard reports plans that differ. The cost per end grows only with the logarithm of
+// the number of ends. All callers hold the baton.
 #pragma once
 
 #include <algorithm>

@@ -16,7 +16,7 @@
 namespace hetcomm {
 namespace {
 
-// Most grants for a run that arrive before it starts.
+// The most grants for a run that may arrive before it starts.
 constexpr size_t kMaxGrants = 64;
 
 // Returns the name by which the peer knows its end of |track|.
@@ -24,7 +24,8 @@ uint64_t end_of(const Track& track) HETCOMM_UNDER_BATON {
   return closed_end(track.number(), !track.is_sending());
 }
 
-// A receiver has at most |depth| runs in flight. If it is further ahead, others were given up.
+// Returns whether the peer has sent too many grants before their runs. A receiver has at most
+// |depth| runs in flight. If |run| is further ahead than that, runs in between were given up.
 bool holds_too_many(Track& track, uint64_t run) HETCOMM_UNDER_BATON {
   const uint64_t depth = track.terms().depth;
   if (run - track.runs().first() < 2 * depth) [[likely]]
@@ -118,7 +119,7 @@ void Tracks::receive_open(const WireHeader& header, ConstByteSpan payload) {
   }
 }
 
-// Removes ends of destroyed communicators, which no rank will open.
+// Removes ends of destroyed communicators, whose partners will never be opened.
 void Tracks::drop_gone() {
   const auto gone = [&](uint32_t channel)
                         HETCOMM_UNDER_BATON { return data().channels.find(channel) == nullptr; };
@@ -139,7 +140,8 @@ void Tracks::bind(Track& track, const TrackOpenBody& body) {
   start_waiting(track);
 }
 
-// Starts the runs that the sender may be told of now, and reports those that have already ended.
+// Starts the waiting runs that are no longer too far ahead of the sender, and reports those that
+// ended while they waited.
 void Tracks::start_waiting(Track& track) {
   const auto in_reach = [&](uint64_t run)
                             HETCOMM_UNDER_BATON { return track.ahead(run) < Track::kMaxAhead; };
@@ -184,16 +186,16 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   const auto own = tracks.find(track.number());
   if (own == tracks.end() || own->second != &track) return;
   tracks.erase(own);
-  // The peer knows about an end that it has closed itself.
+  // If the track is already closed, the peer knows.
   if (!track.closed().ok()) return;
-  // The first run that has ended out of the sender's reach has not begun, nor have later ones.
+  // A run in untold() has not begun, and neither have the later ones.
   const uint64_t runs = track.untold().empty() ? track.next_run() : track.untold().front().run;
   tell_closed(end_of(track), why, {.runs = runs, .unmatched = unmatched ? uint64_t{1} : 0});
   if (track.is_sending()) tell_given_up(track);
 }
 
-// Tells the peer about runs that have ended here without its grant: its grants are no longer read.
-// |track| starts no further runs.
+// Tells the peer about runs that ended here before it granted them, since later grants are no
+// longer read. |track| starts no further runs.
 void Tracks::tell_given_up(Track& track) {
   for (uint64_t run = track.runs().first(); run < track.runs().end(); ++run) {
     const SendRun* entry = track.runs().find(run);
@@ -212,8 +214,7 @@ void Tracks::tell_closed(uint64_t end, const Status& why, const TrackClosedBody&
                              payload.data(), sizeof(body) + size);
 }
 
-// Returns the reason that the peer is told for an end that was closed without a failure, or will
-// never be opened.
+// Returns the status that tells the peer that its end will never have a partner here.
 Status Tracks::closed_here() {
   return status_or_code(Code::kAborted, [&]() HETCOMM_UNDER_BATON {
     return fmt::format("rank {} closed its end", association_.own_rank());
@@ -308,14 +309,14 @@ void Tracks::refuse(Operation& run, const Status& why) {
   refuse(run, why.code(), text_of_told(run, why));
 }
 
-// Ends the track because the peer can no longer tell which run is which.
+// Ends the track at both ranks, since its runs no longer correspond.
 void Tracks::break_off(Track& track, const Status& why) {
   if (track.is_open()) tell_closed(end_of(track), why, TrackClosedBody{});
   end_runs(track, 0, why);
 }
 
 void Tracks::start_send(Track& track, Operation& run) {
-  // The runs still held were given up before a receiver requested them.
+  // Held runs that are not in flight ended here before the receiver granted them.
   const uint64_t held = track.next_run() - track.runs().first();
   if (track.terms().use == 0 && held >= Track::kMaxAhead) {
     refuse_far(track, run, "receiver", held);
@@ -461,7 +462,7 @@ void Tracks::start_receive(Track& track, Operation& run) {
     try {
       track.make_room();
     } catch (const std::bad_alloc&) {
-      refuse(run, Code::kOutOfMemory, {});  // the next run uses the number
+      refuse(run, Code::kOutOfMemory, {});  // no run number was taken: the next run gets it
       return;
     }
     run.phase = OperationPhase::kUnopened;
@@ -494,7 +495,7 @@ void Tracks::begin_receive(Track& track, Operation& run) {
 void Tracks::end_unopened(Operation& run, Code code, std::string text) {
   Track& track = track_of(run);
   track.waiting().remove(run);
-  // The track has room. Runs stay in the order of their numbers.
+  // Track::make_room() has reserved the entry. Entries are in the order of run numbers.
   const auto behind =
       std::find_if(track.untold().begin(), track.untold().end(),
                    [&](const Track::UntoldStop& each) { return each.run > track_run(run).run; });
@@ -502,7 +503,7 @@ void Tracks::end_unopened(Operation& run, Code code, std::string text) {
   refuse(run, code, std::move(text));
 }
 
-// --- what arrives ---------------------------------------------------------------
+// --- arriving messages ----------------------------------------------------------
 
 Track* Tracks::find(const std::unordered_map<uint32_t, Track*>& tracks, uint32_t number) {
   const auto found = tracks.find(number);

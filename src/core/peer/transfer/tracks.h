@@ -1,5 +1,5 @@
 // Tracks: the tracks between this rank and one peer (track.h). It opens and closes them, starts
-// their runs, and handles the peer's messages about them. Under the baton.
+// their runs, and handles the peer's messages about them. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ class Tracks {
   Tracks(const Tracks&) = delete;
   Tracks& operator=(const Tracks&) = delete;
 
-  // Opens |track|, which must stay valid until close(). |lost|: why the association is lost, if it
-  // is. No run can start then. May throw std::bad_alloc.
+  // Opens |track|, which must stay valid until close(). |lost|: why the association is lost, or
+  // kOk. No run can start on a lost one. May throw std::bad_alloc.
   void open(Track& track, const Status& lost) HETCOMM_UNDER_BATON;
   // Undoes open(). If the peer was already told of the track, it waits for runs that do not start,
   // until it closes its end.
@@ -34,12 +34,13 @@ class Tracks {
   // Closes |track|, which has no run in flight, and tells the peer |why|. |unmatched|: no end of
   // the peer's matches it, even one with the same terms.
   void close(Track& track, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
-  // Starts |run|, which is pending and has its run number.
+  // Starts |run|, which is pending, and gives it the next run number.
   void start(Operation& run) HETCOMM_UNDER_BATON;
   // Skips the next |runs| runs of |track|, which both ends know not to take place. Returns false if
   // too many runs are held: the caller tries again when a run has ended.
   bool skip(Track& track, uint64_t runs) HETCOMM_UNDER_BATON;
-  // Ends |runs| runs starting at |from|, if they have been started here. The peer already knows.
+  // Records that |runs| runs starting at |from|, if they have been started here, do not take place.
+  // The peer knows, so it is not told of their ends.
   void give_up(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON;
   // Moves the data of runs that were deferred to the end of the pass or that wait for their turn.
   void go_on() HETCOMM_UNDER_BATON {
@@ -52,7 +53,7 @@ class Tracks {
   // Ends a run in phase kUnopened.
   void end_unopened(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
 
-  // --- what arrives on Association::receiving_on() ---
+  // --- messages that arrive on Association::receiving_on() ---
   void receive_open(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_length(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_at(const WireHeader& header) HETCOMM_UNDER_BATON;
@@ -82,15 +83,15 @@ class Tracks {
     uint64_t plan;
     TrackOpenBody body;
     Status closed;
-    uint64_t at = 0;  // the sending end has passed all earlier runs
+    uint64_t at = 0;  // the sending end has passed all runs before this one
 
     TrackKey key() const { return {body.channel, body.use, tag}; }
     uint64_t name() const { return body.number; }
     uint64_t content() const { return body.content; }
     bool is_gone() const { return !closed.ok(); }
   };
-  // A receiving end that waits for the peer's end. If it has been closed, the peer's matching end
-  // is told.
+  // A receiving end that waits for the peer's end. If this rank closes it first, the peer is told
+  // when it opens the matching end.
   struct Unopened {
     uint32_t channel;
     uint32_t use;
@@ -106,8 +107,8 @@ class Tracks {
     bool is_gone() const { return track == nullptr; }
   };
   static constexpr size_t kMaxOpenings = 1u << 16;
-  // The data of longer runs does not move in the call that starts them: a caller that pushes an
-  // item wants to compute, and the progress thread copies.
+  // The data of longer runs does not move in the call that starts them. A caller that pushes an
+  // item wants to go on computing, so the progress thread copies the data.
   static constexpr uint64_t kMaxAtOnce = 32u << 10;
 
   DataServices& data() HETCOMM_UNDER_BATON { return transfers_.data(); }

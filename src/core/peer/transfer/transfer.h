@@ -1,5 +1,5 @@
 // Rendezvous: a message whose data waits for its receive. A SendTransfer also stands for a pulled
-// message (kPull). It waits for kDone, or returns the operation to be pushed.
+// message (kPull). It then waits for kDone, or gives the operation back to be pushed.
 //
 //   sender                                 receiver
 //     kAnnounce (length, readable key) -->    matched with a receive
@@ -13,14 +13,15 @@
 //
 // A run of a track (track.h) has no announcement, and its grants may arrive before it starts.
 //
-// The receiver drives. It cuts the message into chunks. For each chunk it chooses where the data
-// lands (the user's memory, or a staging chunk of a device message) and which connection carries
-// it. Chunks whose connection broke are granted again on the next one. The sender stages device
-// memory piece by piece. If a grant allows it, the sender offers staged data that is in memory
-// which the receiver can map. Of the two remaining copies through the host, each side then makes
-// one. Host bytes are offered, too, if they go to a device. The memory of the grant is then unused,
-// but the sender may still put any part there instead. Both ends can end early (kStop, kWithdraw).
-// An operation completes only when no connection and no device copy touches its memory any more.
+// The receiver cuts the message into chunks. For each chunk it chooses where the data lands (the
+// user's memory, or a staging chunk of a device message) and which connection carries it. Chunks
+// whose connection broke are granted again on the next one. The sender stages device memory piece
+// by piece. If a grant allows it, the sender stages data in memory that the receiver can map, and
+// offers it there. Each side then makes one of the two copies through the host. Host bytes are
+// offered, too, if they go to a device. The memory of the grant then stays unused, but the sender
+// may still put any part there instead of offering it. Either side can end the transfer early
+// (kStop, kWithdraw). An operation completes only when no connection and no device copy touches its
+// memory any more.
 #pragma once
 
 #include <cstdint>
@@ -83,11 +84,11 @@ class SendTransfer final : public Mortal {
   // Handles the receiver's answer to offer |number|: it has read the offer, or has |refused| it.
   void offer_answered(uint32_t number, bool refused) HETCOMM_UNDER_BATON;
   void done() HETCOMM_UNDER_BATON;                          // the receiver has everything
-  void stopped(const PeerReason& why) HETCOMM_UNDER_BATON;  // the receiver ended it
+  void stopped(const PeerReason& why) HETCOMM_UNDER_BATON;  // the receiver has ended the transfer
   // Ends the transfer because its track has ended. The receiver already knows.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
-  void end(Code code,
-           std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
+  // Ends the transfer from this side, and tells the receiver.
+  void end(Code code, std::string text) HETCOMM_UNDER_BATON;
   // Stops everything in flight on the broken |rail|. New grants will arrive.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   // Resumes after a connection failed or opened, or when its queue's turn has come. Grants may have
@@ -101,7 +102,7 @@ class SendTransfer final : public Mortal {
   struct OpenGrant {
     Grant body;
     uint64_t started = 0;
-    bool direct = false;  // this piece started directly
+    bool direct = false;  // a piece started directly, so the rest does, too
   };
   static constexpr size_t kMaxPieces = 16;  // most pieces in flight
   static_assert(ChunkPools::kMaxDepth <= kMaxPieces);
@@ -133,14 +134,14 @@ class SendTransfer final : public Mortal {
   Operation* send_;
   Track* const track_;  // null: the transfer belongs to no track
   uint64_t id_;
-  uint64_t wire_id_;  // id of the transfer for the receiver
+  uint64_t wire_id_;  // id of the transfer in messages to the receiver
   RemoteKey source_key_;
   Rail* source_rail_ = nullptr;    // where the source was exposed
   FarWays::Choice far_;            // made when a rail lies beyond the device's root complex
-  std::vector<OpenGrant> grants_;  // not completely divided into pieces yet
+  std::vector<OpenGrant> grants_;  // grants that are not completely divided into pieces yet
   ChunkPools::Share chunks_;
   FewPooled<Piece, kMaxPieces> pieces_;
-  uint64_t accepted_ = UINT64_MAX;  // known once a grant has arrived
+  uint64_t accepted_ = UINT64_MAX;  // bytes that the receiver accepts; UINT64_MAX before a grant
   uint64_t put_bytes_ = 0;
   bool may_lose_ = false;   // a piece went over a rail that may lose it
   bool announced_ = false;  // the announcement has left
@@ -161,11 +162,11 @@ class ReceiveTransfer final : public Mortal {
   ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message);
   ~ReceiveTransfer();
 
-  IdLink<ReceiveTransfer> id_link;  // by sender_id(), in the TransferTable
+  IdLink<ReceiveTransfer> id_link;  // links the transfers in a TransferTable by sender_id()
 
   void start() HETCOMM_UNDER_BATON;
   uint64_t sender_id() const HETCOMM_UNDER_BATON { return sender_id_; }
-  void withdrawn(const PeerReason& why) HETCOMM_UNDER_BATON;  // the sender ended it
+  void withdrawn(const PeerReason& why) HETCOMM_UNDER_BATON;  // the sender has ended the message
   // Ends the transfer from this side, and tells the sender unless everything has arrived.
   void end(Code code, std::string text) HETCOMM_UNDER_BATON;
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
@@ -182,8 +183,8 @@ class ReceiveTransfer final : public Mortal {
   class Chunk;
   static constexpr size_t kMaxGranted = 16;  // most chunks in flight
   static_assert(ChunkPools::kMaxDepth <= kMaxGranted);
-  static constexpr uint64_t kRegrantBytes =
-      8u << 20;  // what a broken connection costs at most, per chunk
+  // The most bytes of a chunk that are sent again if its connection breaks.
+  static constexpr uint64_t kRegrantBytes = 8u << 20;
   // These apply when several connections share the load.
   static constexpr uint64_t kMinShare = 128u << 10;
   static constexpr size_t kChunksPerRail = 2;
@@ -227,20 +228,20 @@ class ReceiveTransfer final : public Mortal {
   uint64_t id_;
   uint64_t sender_id_;
   Source source_;
-  const RailMasks near_;  // connections between these are used while there are some
+  const RailMasks near_;  // while these transports have connections, only those are used
   uint64_t tag_;
   uint64_t length_;
   uint64_t accepted_;
   uint64_t cut_ = 0;          // bytes turned into chunks so far
   std::vector<Range> uncut_;  // ranges before |cut_| whose chunks must be cut again
-  uint64_t finished_ = 0;     // bytes that are in place
+  uint64_t finished_ = 0;     // bytes that are in the receive's memory
   bool by_get_ = false;
   FarWays::Choice far_;  // made when a rail lies beyond the device's root complex
-  bool chosen_ = false;  // the table's chooser has decided, and nothing has overruled it
+  bool chosen_ = false;  // TransferTable::chooser() has chosen put or get, and the choice holds
   bool source_gone_ = false;
   const Origin origin_;
   bool wrote_to_device_;  // network interfaces wrote to the device
-  bool sender_knows_;     // all grants went over rails on which the sender itself sees the end
+  bool sender_knows_;     // all grants went over rails on which the sender needs no kDone
   bool ending_ = false;
   struct {
     Code code = Code::kOk;

@@ -58,7 +58,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
     let_go();
   }
-  // Releases the chunk, whose memory is quiet, for reuse.
+  // Gives the staging chunk back. Nothing may touch its memory any more.
   void let_go() HETCOMM_UNDER_BATON {
     if (staging_chunk_ != nullptr) {
       transfer_.staging_.give(std::exchange(staging_chunk_, nullptr));
@@ -111,7 +111,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     count(rail);
     key_ = key.value();
     rail_ = &rail;
-    // The data of a run may arrive much later.
+    // The data of a run may arrive much later, so it is counted only when its first bytes arrive.
     if (!transfer_.of_track()) count_awaited();
     arrived_ = 0;
     taken_.clear();
@@ -139,8 +139,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return true;
   }
 
-  // Drops the chunk, whose grant the sender will never use. Revoking the key might cost the
-  // connection.
+  // Drops the chunk, whose grant the sender will never use. Only releases the key, since revoking
+  // it might cost the connection.
   void drop() HETCOMM_UNDER_BATON {
     if (state_ != State::kGranted) return;
     rail_->abilities().exposer->release(key_);
@@ -406,22 +406,22 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   uint64_t length_;
   std::byte* staging_chunk_;
   const bool into_device_;  // the connection itself writes to the device
-  bool as_chosen_ = false;  // it goes far, by the way that the transfer has chosen
+  bool as_chosen_ = false;  // goes over a far network interface, staged or not as |far_| says
   State state_ = State::kWaiting;
   iovec one_extent_{};
-  std::vector<iovec> extents_;  // set when there are several
+  std::vector<iovec> extents_;  // used instead of |one_extent_| if there are several
   OwnedBulk bulk_;
   CopyJob copy_;
   RemoteKey key_;
   Rail* rail_ = nullptr;  // set while the chunk is granted
   uint64_t cookie_ = 0;
   uint64_t arrived_ = 0;
-  bool counted_ = false;  // counted in the bytes that the connection is expected to carry
+  bool counted_ = false;  // counted in |rail_->receiving|
   bool takes_offers_ = false;
   FewPooled<Taking, kMaxTakings> takings_;
   std::vector<Range> taken_;  // ranges copied from offers, not put into the staging chunk
   uint64_t copied_ = 0;       // end of the copies out of the staging chunk so far
-  size_t next_taken_ = 0;     // the first of |taken_| after |copied_|
+  size_t next_taken_ = 0;     // index of the first range in |taken_| after |copied_|
 };
 
 ReceiveTransfer* TransferTable::find_receive(uint64_t sender_id) const {
@@ -475,7 +475,7 @@ bool ReceiveTransfer::want_get() {
   return table_.chooser().prefer_get(accepted_);
 }
 
-// Returns the length of the next chunk, which begins |rest|.
+// Returns the length of the next chunk, which is the beginning of |rest|.
 uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   if (staged) return std::min(rest.length, staging_.shape().chunk_bytes);
   const Capabilities& capabilities = association_.rail()->capabilities();
@@ -499,7 +499,7 @@ void ReceiveTransfer::start_chunks() {
   }
 }
 
-// Returns false when the start must be continued later, if at all.
+// Starts the chunks that wait. Returns false if some must start later, or never.
 bool ReceiveTransfer::start_waiting_chunks() {
   for (size_t i = 0; i < chunks_.size();) {
     if (!chunks_[i].waiting()) {
@@ -523,7 +523,8 @@ void ReceiveTransfer::cut_again(size_t index) {
   data().retire(chunks_.take(index));
 }
 
-// Returns the connection that would finish first, or null while all have enough to do.
+// Returns the connection that would finish the next chunk first, or null while all have enough to
+// do.
 Rail* ReceiveTransfer::pick_rail() const {
   // The source can be read only where it was exposed.
   if (by_get_) return association_.rails().find(source_.rail);
@@ -656,11 +657,11 @@ bool ReceiveTransfer::shorten(uint64_t length) {
 
 void ReceiveTransfer::withdrawn(const PeerReason& why) {
   if (of_track() && receive_ != nullptr) track_of(*receive_).run_arrived(track_run(*receive_).run);
-  // The receiver of a message learns of an abort separately. The abort is then the reason.
+  // An abort itself ends the receive of a message, so that the receive gets the abort's reason.
   if (why.is_abort() && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
   }
-  // The owner of the memory that a get reads refuses it.
+  // The owner of the memory refuses the get.
   if (receive_ != nullptr && receive_->kind == OperationKind::kGet && why.is_answer()) {
     finish_as(why.code(), Completer::access_failure_text(*receive_, why.code()));
     return;
@@ -689,8 +690,8 @@ bool ReceiveTransfer::only_copies_are_left() const {
 void ReceiveTransfer::end(Code code, std::string text) {
   // The remaining copies must end in any case.
   if (ending_ || only_copies_are_left()) return;
-  // The sender of a message learns of an abort separately. The abort is then the reason. The other
-  // side of a one-sided operation may belong to another communicator.
+  // The sender of a message learns of an abort separately, so it is not told here. The peer of a
+  // one-sided operation is told, since its side may belong to another communicator.
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
   const bool aborted = receive_ == nullptr ? code == Code::kAborted : is_aborted(*receive_, code);
   if (!aborted || !message) {
@@ -721,7 +722,7 @@ void ReceiveTransfer::rail_failed(const Rail& rail) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
     if (chunks_[i].is_on(rail)) chunks_[i].stop();
   }
-  // The sender sees only the end of its own puts, on rails that still exist.
+  // From now on the sender needs a kDone: it sees only its own puts on rails that still exist.
   sender_knows_ = false;
   if (source_.rail != rail.id) return;
   by_get_ = false;
@@ -741,7 +742,7 @@ bool ReceiveTransfer::uses(const Rail& rail) const {
 void ReceiveTransfer::maybe_finish() {
   if (receive_ == nullptr) return;
   if (ending_) {
-    // These chunks' device copies have ended since the last call.
+    // Frees the chunks whose device copies have ended since the last call.
     for (size_t i = 0; i < chunks_.size();) {
       if (chunks_[i].copying()) {
         ++i;

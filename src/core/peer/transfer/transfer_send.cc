@@ -12,11 +12,11 @@
 namespace hetcomm {
 namespace {
 
-// The most bytes that this side copies at a time within the host for the receiver's device. They
-// stay in a cache until the device has read them. Twice as much halves the rate of 64 MiB with 1
-// MiB of cache.
+// The most bytes in one copy from host memory into a chunk that the receiver's device reads. The
+// bytes should stay in a cache until then. With 1 MiB of cache, twice this size halves the rate of
+// a 64 MiB message.
 constexpr uint64_t kMaxCopied = 512u << 10;
-// The most copies before other work gets its turn.
+// The most pieces with such copies in flight, so that other work gets its turn.
 constexpr size_t kMaxCopies = 4;
 
 }  // namespace
@@ -40,7 +40,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
   }
   ~Piece() { let_go(); }
-  // Releases the piece, whose memory is quiet, for reuse. The transfer's operation has not ended.
+  // Gives back the staging chunk and the pacer's piece. Nothing may touch the memory any more, and
+  // the transfer's operation has not ended.
   void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) {
       std::byte* const chunk = std::exchange(chunk_, nullptr);
@@ -66,7 +67,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
         transfer_.table_.is_as_chosen(*transfer_.send_, *rail_, chunk_ != nullptr, transfer_.far_);
     transfer_.association_.bulks().submit(bulk_);
   }
-  // Offers |chunk| to |offers_to|, if that is not 0 and the peer can map |chunk|.
+  // Copies the bytes into |chunk| and offers them there, if |offers_to| is not 0 and the peer can
+  // map |chunk|. Otherwise puts them.
   void stage_through(std::byte* chunk, uint64_t offers_to) HETCOMM_UNDER_BATON {
     chunk_ = chunk;
     extent_ = {chunk, length()};
@@ -90,8 +92,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     offered_ = false;
     put_from(Extents(&extent_, 1), 0);
   }
-  // Ends the put. On return the connection no longer touches the memory; a device copy may still
-  // run.
+  // Ends the put. On return the connection no longer touches the memory, but a device copy may
+  // still run.
   void stop() HETCOMM_UNDER_BATON {
     stopped_ = true;
     if (putting_) transfer_.association_.bulks().cancel(bulk_);
@@ -153,7 +155,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   Pacer::Piece paced_;
   bool putting_ = false;
   bool stopped_ = false;
-  bool as_chosen_ = false;  // it goes far, by the way that the transfer has chosen
+  bool as_chosen_ = false;  // goes over a far network interface, staged or not as |far_| says
 };
 
 SendTransfer::SendTransfer(TransferTable& table, Operation& send)
@@ -180,7 +182,8 @@ void SendTransfer::revoke_source() {
 AnnounceBody SendTransfer::make_announcement() {
   AnnounceBody body{id_, 0, {}, data().near.of(*send_)};
   Rail* rail = association_.rail();
-  // For data over far network interfaces, the choice is measured on puts.
+  // Over a far network interface the data is always put, so that FarWays can compare direct and
+  // staged puts.
   if (rail == nullptr || !rail->capabilities().get ||
       (rail->capabilities().put && data().far_device(*send_, rail->ends.own)) ||
       (rail->capabilities().put && !RailMasks::has(body.transports, rail->ends.own)) ||
@@ -233,7 +236,7 @@ void SendTransfer::granted(const Grant& grant) {
   granted_ = true;
   if (ending_ || association_.rails().find(grant.rail) == nullptr)
     return;                           // the connection of the grant has broken
-  if (pulled_since_ns_ != 0) return;  // the grant was never requested
+  if (pulled_since_ns_ != 0) return;  // a pulled message gets no grants
   if (!fits(grant)) return;
   note_answer();
   accepted_ = std::min(grant.accepted, send_->length);
@@ -258,7 +261,7 @@ void SendTransfer::granted(const Grant& grant) {
   grants_.push_back(started);
 }
 
-// Returns false if the transfer has ended.
+// Returns whether |grant| lies within the message. If not, the transfer has ended.
 bool SendTransfer::fits(const GrantBody& grant) {
   const uint64_t length = of_track() ? grant.accepted : send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
@@ -276,7 +279,7 @@ bool SendTransfer::fits(const GrantBody& grant) {
   return true;
 }
 
-// Returns whether the whole grant is in flight.
+// Sends as much of |grant| as possible now. Returns whether all of it is in flight.
 bool SendTransfer::start_grant(OpenGrant& grant) {
   Rail& rail = *association_.rails().find(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
@@ -290,7 +293,7 @@ bool SendTransfer::start_grant(OpenGrant& grant) {
 }
 
 void SendTransfer::start_pieces() {
-  // One connection may have room where another has none.
+  // A run goes on with later grants, since their connections may have room.
   for (size_t i = 0; !ending_ && i < grants_.size() && !pieces_.full();) {
     const bool whole = start_grant(grants_[i]);
     if (ending_) return;
@@ -349,7 +352,7 @@ bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
     bool exhausted = false;
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
-      // Staging was only a choice if the rail reaches the memory directly.
+      // If the rail reaches the memory directly, staging was optional.
       if (exhausted && data().reaches(*send_, rail.ends.own)) {
         far_.give_up_staging();
         return start_direct(grant, rail);
@@ -412,7 +415,7 @@ void SendTransfer::offer_answered(uint32_t number, bool refused) {
 void SendTransfer::done() {
   if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr &&
       !send_->buffers.on_host) {
-    source_rail_->counters().device_bytes_direct += send_->length;  // read by the receiver
+    source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read them
   }
   if (source_rail_ != nullptr) source_rail_->abilities().exposer->release(source_key_);
   source_rail_ = nullptr;
@@ -435,7 +438,7 @@ void SendTransfer::finish_told(const Status& why) {
 
 void SendTransfer::stopped(const PeerReason& why) {
   peer_knows_ = true;
-  // The owner of the memory that a put writes refuses it.
+  // The owner of the memory refuses the put.
   if (send_ != nullptr && send_->kind == OperationKind::kPut && why.is_answer()) {
     finish_as(why.code(), Completer::access_failure_text(*send_, why.code()));
     return;
@@ -537,7 +540,7 @@ void SendTransfer::maybe_finish() {
   Operation& send = *std::exchange(send_, nullptr);
   transfers_of(send).send = nullptr;
   table_.sends().erase(id_);
-  // The time of a run includes waiting for the receiver.
+  // A run is not measured, since its time includes waiting for the receiver.
   if (code_ == Code::kOk && far_.made && !of_track()) {
     table_.far_ways().measured(far_, accepted_, now_ns());
   }

@@ -1,5 +1,5 @@
-// TransferTable: the rendezvous in progress with one peer, found by the ids in messages, and the
-// state that they share. Under the baton.
+// TransferTable: the transfers in progress with one peer, by the ids in messages, and the state
+// that they share. All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ class TransferTable {
   DataServices& data() HETCOMM_UNDER_BATON { return data_; }
   SlotTable<SendTransfer>& sends() HETCOMM_UNDER_BATON { return sends_; }
   SlotTable<ReceiveTransfer>& receives() HETCOMM_UNDER_BATON { return receives_; }
-  // Makes |receive| take over the data of the peer's transfer |sender_id|. Returns its number in
+  // Adds |receive|, which receives the data of the peer's transfer |sender_id|. Returns its id in
   // receives(). May throw std::bad_alloc.
   template <typename Receive>
   uint64_t add(Receive& receive, uint64_t sender_id) HETCOMM_UNDER_BATON {
@@ -92,14 +92,14 @@ class TransferTable {
     if (!choice.made) choice = far_ways_.choose(*device, direction, bytes, now_ns());
     return choice.staged;
   }
-  // Returns whether data of |operation| that is |staged| or not goes over a far |rail| in the way
-  // recorded in |choice|.
+  // Returns whether data of |operation| counts for |choice|: it goes over a far |rail|, and is
+  // |staged| as chosen.
   bool is_as_chosen(const Operation& operation, const Rail& rail, bool staged,
                     const FarWays::Choice& choice) HETCOMM_UNDER_BATON {
     return choice.made && staged == choice.staged && data_.far_device(operation, rail.ends.own);
   }
-  // Returns the pair's time used by a transfer that began at |started_ns| and has just finished,
-  // without the time of its predecessors.
+  // Returns how long a transfer that began at |started_ns| and has just finished took. The time
+  // before its predecessor ended does not count.
   uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const uint64_t from = std::max(started_ns, std::exchange(last_end_ns_, now_ns));
     return now_ns - from;

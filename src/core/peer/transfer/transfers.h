@@ -1,4 +1,4 @@
-// This rank's sides of the rendezvous that carry an operation.
+// The transfers by which this rank carries out an operation.
 #pragma once
 
 #include "src/core/progress/operation.h"

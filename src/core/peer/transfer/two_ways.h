@@ -1,9 +1,9 @@
 // TwoWays keeps the costs of two ways to move messages of one size class, and decides when to try
 // the way that is not in use.
 //
-// Trials may take a small share of the messages' time. A trial that follows a sudden slowdown of
-// the way in use does not count toward that share. After each such trial that changes nothing, more
-// messages must pass before the next one.
+// Trials may take a small share of the messages' time. A hasty trial follows a sudden slowdown of
+// the way in use, and does not count toward that share. After each hasty trial that changes
+// nothing, more messages must pass before the next one.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class TwoWays {
   static constexpr uint32_t kBetweenTrials = 32;
   static constexpr double kNever = 1e9;  // cost of a way that does not work
 
-  // Returns the ns per byte; 0: not measured.
+  // Returns the cost in ns per byte; 0: not measured.
   double cost(Way way) const HETCOMM_UNDER_BATON { return costs_[static_cast<size_t>(way)]; }
   void set_cost(Way way, double cost) HETCOMM_UNDER_BATON {
     costs_[static_cast<size_t>(way)] = cost;
@@ -38,14 +38,15 @@ class TwoWays {
   uint32_t to_measure() const HETCOMM_UNDER_BATON { return to_measure_; }
   // Begins a trial of |way|, regardless of its cost.
   void begin_trial(Way way) HETCOMM_UNDER_BATON;
-  // Returns whether a trial may begin of a way that costs |extra_ns| more per message.
+  // Returns whether a trial may begin. The tried way costs |extra_ns| more per message.
   bool may_try(double extra_ns) const HETCOMM_UNDER_BATON;
-  // Returns the additional cost of a message of |bytes| on the other way, according to cost().
+  // Returns how many ns more a message of |bytes| costs on the other way than on |in_use|.
   double extra_ns(Way in_use, uint64_t bytes) const HETCOMM_UNDER_BATON;
   void allow_trial() HETCOMM_UNDER_BATON { since_trial_ = kBetweenTrials; }
   void stop_trial() HETCOMM_UNDER_BATON;
 
-  // Records a message of the trial. Returns true when the trial has ended and the cost is known.
+  // Records a message of the trial. Returns true when the trial has ended and cost() of the tried
+  // way is known.
   bool measured_in_trial(double ns_per_byte) HETCOMM_UNDER_BATON;
   // Called after a trial. |in_use| is the way used from now on.
   void trial_ended(Way in_use) HETCOMM_UNDER_BATON;
@@ -54,14 +55,14 @@ class TwoWays {
   bool measured_in_use(Way in_use, double ns_per_byte, double elapsed_ns,
                        uint32_t count = 1) HETCOMM_UNDER_BATON;
   void begin_hasty_trial(Way way) HETCOMM_UNDER_BATON;
-  // Charges |extra_ns| for messages outside of trials that have gone the other way.
+  // Charges |extra_ns| for messages outside of trials that have not used the way in use.
   void charge(double extra_ns) HETCOMM_UNDER_BATON { budget_ns_ -= extra_ns; }
 
  private:
   // The share of the time that trials may cost in addition to the way in use.
   static constexpr double kShare = 0.015;
-  // The number of messages before a hasty trial doubles up to this value, as long as trials change
-  // nothing.
+  // The fewest messages between hasty trials double up to this number, as long as those trials
+  // change nothing.
   static constexpr uint32_t kMaxBeforeHasty = 8192;
   // This many consecutive messages that take twice as long as before indicate a change.
   static constexpr uint32_t kSlowInRow = 4;

@@ -1,5 +1,5 @@
 // Credit: bytes that a rank may send before its peer has matched earlier ones. All counts are
-// modulo 2^32, so only their differences have a meaning. Under the baton.
+// modulo 2^32, so only their differences have a meaning. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ class ReceiveCredit {
     taken_ += static_cast<uint32_t>(bytes);
     return taken_ - returned_ <= granted_;
   }
-  // Returns |bytes| to the peer. Returns true when enough was returned that the peer should be
-  // told.
+  // Gives |bytes| of credit back to the peer. Returns true when so much is unreported that the peer
+  // should be told.
   bool give_back(uint64_t bytes) HETCOMM_UNDER_BATON {
     returned_ += static_cast<uint32_t>(bytes);
     return returned_ - reported_ >= granted_ / 4;
@@ -57,7 +57,7 @@ class ReceiveCredit {
   const uint32_t granted_;
   uint32_t taken_;     // sent by the peer so far
   uint32_t returned_;  // returned to the peer so far
-  uint32_t reported_;
+  uint32_t reported_;  // returned() as last told to the peer
 };
 
 }  // namespace hetcomm

@@ -1,8 +1,8 @@
-// Permits: the number of one-sided operations that this rank has requested from one peer, and the
-// number that it holds for the peer. Both numbers are bounded.
+// Permits: counts the one-sided operations that this rank has requested from one peer, and those
+// that it holds for the peer. Both counts are bounded.
 //
-// The initiator gives an operation a permit when it requests it, and requests at most kMaxAsked at
-// a time. The permit outlives an operation that is cancelled. It is returned
+// The initiator takes a permit for each operation that it requests from the owner, and has at most
+// kMaxAsked permits. Cancelling the operation does not free its permit. A permit is returned
 //
 //   for kPut          when the owner has acknowledged the message
 //   for kGet, kAtomic when the owner has answered, and the operation has ended
@@ -13,8 +13,8 @@
 // answer, or has ended the transfer. It holds a refused put until the initiator has acknowledged
 // the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
 //
-// Both numbers depend only on messages that arrive once and in order, so failing connections do not
-// change them. They have no meaning once the pair is lost. Under the baton.
+// Both counts depend only on messages that arrive once and in order, so failing connections do not
+// change them. They have no meaning once the pair is lost. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,14 @@ enum class Permit : uint8_t { kNone, kInitiator, kOwner };
 
 class Permits {
  public:
-  // The initiator's side.
+  // The functions from here on are for the initiator.
   bool is_free() const HETCOMM_UNDER_BATON { return asked_ < kMaxAsked; }
   void take() HETCOMM_UNDER_BATON { ++asked_; }
   void give_back() HETCOMM_UNDER_BATON { --asked_; }
   uint32_t asked() const HETCOMM_UNDER_BATON { return asked_; }
 
-  // The owner's side. Counts one more held operation. Returns false if the peer has exceeded its
-  // limit.
+  // The functions from here on are for the owner. hold() counts one more held operation, and
+  // returns false if the peer has exceeded its limit.
   [[nodiscard]] bool hold() HETCOMM_UNDER_BATON {
     if (held_ >= kMaxHeld) return false;
     ++held_;
@@ -65,7 +65,7 @@ class Permits {
   std::deque<uint32_t> answers_;  // sequence numbers that the peer has not acknowledged
 };
 
-// Takes the permit from |operation|, for the message that ends its transfer.
+// Takes the permit from |operation|. The caller passes it to the message that ends the transfer.
 inline Permit hand_over_permit(Operation& operation) {
   switch (operation.kind) {
     case OperationKind::kPut:
@@ -74,7 +74,7 @@ inline Permit hand_over_permit(Operation& operation) {
       if (!std::exchange(access_of(operation).holds_permit, false)) return Permit::kNone;
       return operation.kind == OperationKind::kPut ? Permit::kInitiator : Permit::kOwner;
     default:
-      return Permit::kNone;  // a get returns its permit as it ends; kMaxHeld allows for that
+      return Permit::kNone;  // a get frees its permit when it ends; kMaxHeld allows for that
   }
 }
 

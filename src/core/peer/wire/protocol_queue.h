@@ -1,5 +1,5 @@
 // ProtocolQueue: small protocol messages that wait for room. They leave in order, before queued
-// user messages. Under the baton.
+// user messages. All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ static_assert(sizeof(TrackClosedBody) + kMaxReasonBytes <= kMaxProtocolBytes);
 struct ProtocolMessage {
   WireHeader header;
   uint32_t size;
-  uint32_t received;  // last message received at queueing; it may acknowledge this one
+  uint32_t received;  // last message received at queueing; no later one is acknowledged
   Permit permit;      // kept until the peer has acknowledged the message
   std::array<std::byte, kMaxProtocolBytes> body;
 };
@@ -63,7 +63,7 @@ class ProtocolQueue {
 
  private:
   std::vector<ProtocolMessage> messages_;
-  size_t sent_ = 0;  // messages that have left
+  size_t sent_ = 0;  // number of messages that have left
 };
 
 }  // namespace hetcomm

@@ -40,7 +40,7 @@ PeerReason::PeerReason(int peer, const WireHeader& header, ConstByteSpan text)
     : peer_(peer),
       code_(static_cast<Code>(static_cast<int32_t>(header.value))),
       text_(text.first(std::min(text.size(), kMaxReasonBytes))) {
-  // Every code from the wire is treated as a failure.
+  // A reason is always a failure, so a code that means success or pending is replaced.
   if (static_cast<int32_t>(code_) >= 0) code_ = Code::kAborted;
 }
 

@@ -1,10 +1,10 @@
-// Reasons: what ranks tell each other about failures. The rank where a failure begins is its
-// origin. On every rank that ends because of it, the text contains the origin's number, status and
-// text: "rank 2: DEVICE_LOST: device 1, copy to the host: ...".
+// Reasons: how ranks tell each other why operations end. The rank where a failure begins is its
+// origin. Other ranks end their operations with a text that contains the origin's number, status
+// and text: "rank 2: DEVICE_LOST: device 1, copy to the host: ...".
 //
 // PEER_LOST and MISMATCH concern all ranks alike, and are passed on unchanged. Every other status
-// concerns only the origin: the other ranks end with ABORTED. An ABORTED status has already come
-// from another rank. Its text is that rank's reason, and it is passed on unchanged.
+// concerns only the origin, and the other ranks get ABORTED instead. An ABORTED status has already
+// come from another rank. Its text is that rank's reason, and it is passed on unchanged.
 #pragma once
 
 #include <cstddef>
@@ -18,29 +18,30 @@ namespace hetcomm {
 // Longer texts are cut.
 inline constexpr size_t kMaxReasonBytes = 192;
 
-// Returns the status with which |rank|, this one, tells the other ranks |why|. Works without
-// memory.
+// Returns the status that this rank, |rank|, sends to other ranks when it ends with |why|. Works
+// even when memory has run out.
 Status reason_for_others(int rank, const Status& why);
 
-// Returns the status that |rank| has sent: |code|, which is not kOk and may be unknown, and a text
-// from the wire. Works without memory.
+// Returns the status for a reason that |rank| has sent. |code| is not kOk and may be unknown.
+// |text| comes from the wire. Works even when memory has run out.
 Status told_by(int rank, Code code, ConstByteSpan text);
 
-// Returns the status for operations with |rank| once it no longer takes part in them, though it has
-// not failed. Works without memory.
+// Returns the status for operations with |rank| after it has left without a failure. Works even
+// when memory has run out.
 Status left_by(int rank);
 
-// The reason in a kStop, kWithdraw or kTrackClosed. It is valid as long as the message.
+// The reason in a kStop, kWithdraw or kTrackClosed. It refers to the bytes of the message.
 class PeerReason {
  public:
   // |text|: the bytes of the message that hold the reason.
   PeerReason(int peer, const WireHeader& header, ConstByteSpan text);
 
-  // Returns the peer's own status.
+  // Returns the code that the peer has sent.
   Code code() const { return code_; }
-  // Returns whether the communicator was aborted. All ranks learn of an abort separately.
+  // Returns whether the reason is an abort of the communicator. All ranks also learn of an abort
+  // separately.
   bool is_abort() const { return code_ == Code::kAborted && text_.empty(); }
-  // Returns whether an owner refuses an access to its memory. The status then answers the access.
+  // Returns whether the code is one with which an owner refuses an access to its memory.
   bool is_answer() const;
   // Returns the status with which the operation ends on this rank.
   Status status() const { return told_by(peer_, code_, text_); }

@@ -31,7 +31,7 @@ class Retention {
     end_ = used;
   }
 
-  // Requires make_room().
+  // Keeps a copy of a message. Requires make_room().
   void push(const WireHeader& header, const ExtentView& payload) HETCOMM_UNDER_BATON {
     const Record record{header, payload.length};
     append(&record, sizeof(record));
@@ -70,7 +70,7 @@ class Retention {
     return true;
   }
 
-  // The most bytes of one kept message.
+  // Returns the payload bytes of the largest kept message.
   uint64_t largest() const HETCOMM_UNDER_BATON {
     uint64_t most = 0;
     uint64_t at = begin_;

@@ -3,7 +3,7 @@
 //
 // Messages are numbered in each direction. The receiver handles them in order and drops duplicates.
 // On a connection that may lose messages while the peer lives, messages are kept until the peer has
-// acknowledged them, and are sent again on the next connection. Under the baton.
+// acknowledged them, and are sent again on the next connection. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace hetcomm {
 class Sequencer {
  public:
   // All numbers begin after |first|. |granted|: bytes that the peer may send before they are
-  // matched. |rails| outlives this.
+  // matched. |rails| outlives this object.
   Sequencer(const RailSet& rails, uint32_t first, uint32_t granted)
       : rails_(rails),
         sent_(first),
@@ -71,12 +71,13 @@ class Sequencer {
   const Retention& kept() const HETCOMM_UNDER_BATON { return retention_; }
 
   // --- receiving ---
-  // The credit that the messages give to the peer.
+  // Returns the peer's credit, which every message to the peer reports.
   ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return receive_credit_; }
   // Returns the number of the last message received.
   uint32_t received() const HETCOMM_UNDER_BATON { return received_; }
   bool is_next(uint32_t sequence) const HETCOMM_UNDER_BATON { return sequence == received_ + 1; }
-  // Returns whether the message is already here: it was sent again after a connection had broken.
+  // Returns whether message |sequence| was received before. It is a duplicate, sent again after a
+  // connection broke.
   bool had(uint32_t sequence) const HETCOMM_UNDER_BATON {
     return static_cast<int32_t>(sequence - received_) <= 0;
   }
@@ -96,7 +97,8 @@ class Sequencer {
   // Records that the peer waits for an acknowledgement of everything so far.
   void owe() HETCOMM_UNDER_BATON { owed_ = received_; }
   bool owes() const HETCOMM_UNDER_BATON { return static_cast<int32_t>(owed_ - reported_) > 0; }
-  // Called periodically while nothing is owed, to keep the difference small.
+  // Called periodically while nothing is owed. Keeps |owed_| close to |reported_|, since both wrap
+  // around.
   void settle() HETCOMM_UNDER_BATON { owed_ = reported_; }
 
   // --- over the next connection ---
@@ -136,8 +138,8 @@ class Sequencer {
   const RailSet& rails_;
   uint32_t sent_;
   uint32_t received_;
-  uint32_t reported_;  // last number that the peer was told has arrived
-  uint32_t owed_;
+  uint32_t reported_;  // last message whose arrival was reported to the peer
+  uint32_t owed_;      // last message whose acknowledgement the peer waits for
   uint64_t bytes_unreported_ = 0;
   ReceiveCredit receive_credit_;
   Retention retention_;

@@ -1,6 +1,7 @@
 // The wire format of core: the 32-byte header in front of every message, and the fixed payloads of
-// the rendezvous protocol. Little endian (the handshake refuses peers of another byte order). The
-// user of each value checks it against local tables: nothing is trusted because it arrived.
+// the rendezvous protocol. All values are little endian: the handshake refuses peers of another
+// byte order. The code that uses a value checks it against local tables, since no value from the
+// wire is trusted.
 #pragma once
 
 #include <bit>
@@ -13,114 +14,118 @@
 namespace hetcomm {
 
 enum class MessageKind : uint8_t {
-  // First on every connection, both ways: tag = rail id, value = last sequence received, channel =
-  // number of the sender's transport.
+  // The first message on every connection, in both directions. tag = rail id, value = last sequence
+  // received, channel = number of the sender's transport.
   kOpen = 1,
   kEager,       // a whole message; value: addressee_value()
-  kEagerFirst,  // the beginning of one; value: addressee_value(), with the total length
-  kEagerMore,   // the next part of a message; value = offset; tag = 0: of the last kEagerFirst;
-                // else of the kPull with this id, whose bytes the sender copies after all
-  kPull,       // a whole eager message, which the receiver reads; value: addressee_value(), payload
-               // PullBody
-  kPush,       // the receiver cannot read a kPull; tag = sender's transfer id
-  kPullPause,  // tag = class of messages, value = pause between those that the sender of this wants
-               // to pull (pull_chooser.h)
+  kEagerFirst,  // the beginning of a message; value: addressee_value(), with the total length
+  kEagerMore,   // the next part of a message; value = offset; tag = id of the kPull whose message
+                // the sender copies after all, or 0 for the message of the last kEagerFirst
+  kPull,        // an eager message that the receiver reads out of the sender's memory; value:
+                // addressee_value(), payload PullBody
+  kPush,        // the receiver cannot read a kPull; tag = sender's transfer id
+  kPullPause,  // says which messages the receiver wants to pull (pull_chooser.h); tag = size class,
+               // value = pause
   kAnnounce,   // asks for a rendezvous; value: addressee_value(), payload AnnounceBody
-  kGrant,      // receiver lets the sender put a chunk; payload GrantBody; tag: where the sender may
-               // offer parts of it instead, 0: nowhere; value = 1: the receiver prefers offers
-  kDone,       // receiver has received all of a transfer; tag = sender's transfer id
-  kStop,  // receiver ends a transfer early; tag = sender's transfer id, value = code, payload: why
-          // (reason.h). kAborted without payload: the communicator was aborted
-  kWithdraw,  // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
-              // value and payload as in kStop
-  kUpdate,    // only acknowledged and credit; not sequenced
-  kWake,      // empty: wakes a sleeping receiver to look at the memory it shares with the sender
-  kRailDown,  // tag = rail that the sender has abandoned and fenced before later messages
-  // One-sided; tag = the initiator's id.
+  kGrant,  // receiver lets the sender put a chunk; payload GrantBody; tag = cookie for offers of
+           // parts of the chunk, 0: no offers; value = 1: the receiver prefers offers
+  kDone,   // receiver has received all of a transfer; tag = sender's transfer id
+  kStop,   // receiver ends a transfer early; tag = sender's transfer id, value = code, payload: the
+           // reason (reason.h). kAborted without payload: the communicator was aborted
+  kWithdraw,  // sender ends a message early; tag = sender's transfer id, or 0 for the eager message
+              // that arrives in parts; value and payload as in kStop
+  kUpdate,    // carries only |acknowledged| and |credit|; has no sequence number
+  kWake,      // empty: wakes a sleeping receiver, which then checks memory that it shares with the
+              // sender; after kMayClose, keeps the connection
+  kRailDown,  // tag = rail that the sender has given up; it was fenced before any later message
+  // One-sided operations; tag = the initiator's id.
   kPut,          // payload AccessBody and the bytes; value = the notification's value
-  kAnnouncePut,  // payload AnnouncePutBody; value as kPut
+  kAnnouncePut,  // payload AnnouncePutBody; value as in kPut
   kGet,          // payload AccessBody
-  kGetData,      // all of a get; value = its length
-  kAnnounceGet,  // as kAnnounce, for a get
+  kGetData,      // all bytes of a get; value = their number
+  kAnnounceGet,  // like kAnnounce, for a get
   kAtomic,       // payload AtomicBody
-  kAtomicDone,   // value = the word before
+  kAtomicDone,   // value = the word before the operation
   kRefused,      // the owner has not performed the operation: value = code
-  // Closing a rail that a better one has replaced; tag = rail.
-  kRailUnused,  // the sender no longer uses it, and asks the peer to close it
-  kRailClosed,  // the answer: the sender has nothing in flight on it, and has closed it
-  // Closing the connections of a pair that is idle.
-  kCloseIdle,  // the sender has nothing in flight: may it close them?
-  kMayClose,   // the answer; tag = the connection that carries it; value = 1: yes, the sender has
-               // nothing in flight and sends nothing until the end of it or kWake; 0: no
-  // Sent to the lower rank, which makes connections: data goes between its transports |tag| and the
-  // sender's transports |value| (masks, as AnnounceBody::transports).
+  // These messages close a rail that is no longer useful; tag = rail.
+  kRailUnused,  // the sender no longer uses the rail, and asks the peer to close it
+  kRailClosed,  // answers kRailUnused: the sender had nothing in flight on the rail and closed it
+  // These messages close the connection of an idle pair.
+  kCloseIdle,  // the sender has nothing in flight, and asks whether it may close the connection
+  kMayClose,   // answers kCloseIdle; tag = the connection that carries it; value = 0: no; 1: yes,
+               // the sender has nothing in flight and sends nothing until the end of the connection
+               // or kWake
+  // Tells the lower rank, which makes connections, that data goes between its transports |tag| and
+  // the sender's transports |value|. Both are masks like AnnounceBody::transports.
   kRailsWanted,
-  // Tracks (track.h).
-  // From the sending end; tag = the track's, value = TrackTerms::plan, payload TrackOpenBody.
+  // Messages about tracks (track.h).
+  // Opens the sending end; tag = TrackTerms::tag, value = TrackTerms::plan, payload TrackOpenBody.
   kTrackOpen,
   kTrackLength,  // tag = run_id(); value = length of a message that is shorter than its receive
-  kTrackAt,      // tag = the track; value = number of the next run of the sending end
-  kTrackClosed,  // tag = closed_end(), value = code, payload TrackClosedBody and why (reason.h)
+  kTrackAt,      // tag = number of the track, value = number of the sending end's next run
+  kTrackClosed,  // tag = closed_end(), value = code, payload TrackClosedBody and reason (reason.h)
   kOffer,  // a part of a granted chunk lies in memory of the sender that the receiver can map; tag
            // as in the grant, value = sender's transfer id, payload OfferBody
-  kTaken,  // the receiver has read an offer; tag = sender's transfer id, value = taken_value()
-  // Plans of redistributions (reshard_board.h).
+  kTaken,  // the receiver has read or refused an offer; tag = sender's transfer id, value =
+           // taken_value()
+  // Notes about reshard plans (reshard_board.h).
   kReshardText,  // a piece of the text of the kReshardNote that follows
-  kReshardNote,  // tag = the plan's, value = ReshardAction, payload ReshardNoteBody
-  // Operations wait to use a registered memory of the receiver; tag = its id.
-  kAskMemory,  // asks whether it is registered
-  kNoMemory,   // the answer if it is not: value = code
+  kReshardNote,  // tag = the plan's tag, value = ReshardAction, payload ReshardNoteBody
+  // Messages about a registered memory that operations wait to use; tag = the registration's id.
+  kAskMemory,  // asks the owner whether the memory is registered
+  kNoMemory,   // answers kAskMemory if the memory is not registered; value = code
   kPastLast,   // not a message; the fuzzer tries all kinds before it
 };
 
-// The fixed cost of an unmatched message to its receiver, in addition to its bytes. Both sides use
-// the same value.
+// The credit that an eager message costs in addition to its length, for the receiver's record of
+// it. Both sides use the same value.
 inline constexpr uint64_t kMessageCost = 272;
-// Announcements of messages that a pair may have unanswered. A further send waits at the sender. An
-// announcement costs the receiver a record but no credit, so messages that are received out of
-// order cannot wait for each other. A record is an Incoming of at most 256 bytes: a peer makes the
-// receiver hold at most 2 MiB of records.
+// The most announced messages that the receiver has not matched yet. Further sends wait at the
+// sender. An announcement costs no credit, so messages that are received out of order cannot block
+// each other. It costs the receiver an Incoming of at most 256 bytes, so a peer makes the receiver
+// hold at most 2 MiB of them.
 inline constexpr uint64_t kMaxAnnounced = 8192;
 
-// One-sided operations that this rank may have requested from one owner without knowing that they
-// are over. A further operation waits at the initiator.
+// The most one-sided operations that an initiator has requested from one owner and does not know to
+// be over. Further operations wait at the initiator.
 inline constexpr uint32_t kMaxAsked = 1024;
-// One-sided operations that an owner holds for one initiator. An initiator that asks for more is
-// hostile. The owner may hold operations that no longer have a place at the initiator:
+// The most one-sided operations that an owner holds for one initiator. An initiator that asks for
+// more is hostile. The limit is above kMaxAsked, since the owner may still hold operations that the
+// initiator no longer counts:
 //   - a get that the owner has withdrawn and the initiator has ended at the same time, until the
 //     initiator acknowledges the withdrawal: at most kMaxAsked;
 //   - a transfer that the initiator has ended, until the connection or the device here has
 //     released the memory: few, and twice kMaxAsked are allowed for.
 // Each is an Operation of 512 bytes with a transfer of at most 16 KiB, or an answer that waits to
-// leave or to be acknowledged. A peer makes the owner hold at most 66 MiB of them, all of them
-// large transfers, and |kMaxKeptAnswers| of bytes that were read for it.
+// leave or to be acknowledged. A peer makes the owner hold at most 66 MiB of operations, and
+// kMaxKeptAnswers bytes that were read for its gets.
 inline constexpr uint32_t kMaxHeld = 4 * kMaxAsked;
-// On a connection that may lose messages, the most bytes that may wait for the peer's
-// acknowledgement if one more get is answered at once. With more, the bytes of a get stay in place
+// The most bytes that wait for the peer's acknowledgement, on a connection that may lose messages,
+// when one more get is answered at once. If there would be more, the bytes of the get stay in place
 // until the initiator fetches them.
 inline constexpr uint64_t kMaxKeptAnswers = 4 << 20;
 
-// flags
+// Bits of WireHeader::flags.
 inline constexpr uint8_t kFlagCollective = 1;
-inline constexpr uint8_t kFlagAnswer = 2;  // kUpdate: answer with an update
-inline constexpr uint8_t kFlagNotify = 4;  // puts: tell the owner's user
+inline constexpr uint8_t kFlagAnswer = 2;  // kUpdate: the receiver answers with a kUpdate
+inline constexpr uint8_t kFlagNotify = 4;  // puts: the owner's user is notified
 inline constexpr uint8_t kFlagPlaced = 8;  // kPut: the bytes are already in place
 
 struct WireHeader {
   MessageKind kind;
   uint8_t flags = 0;
   uint16_t channel = 0;   // low half of the receiver's channel number
-  uint32_t sequence = 0;  // per direction of a pair; kOpen and kUpdate have none
+  uint32_t sequence = 0;  // counts the messages of one direction; kOpen and kUpdate have none
   uint64_t tag = 0;
-  uint32_t acknowledged = 0;  // last sequence received; all up to it have been handled
+  uint32_t acknowledged = 0;  // last sequence received and handled
   uint32_t credit = 0;        // bytes of credit returned so far, modulo 2^32
   uint64_t value = 0;
 };
 static_assert(sizeof(WireHeader) == kHeaderBytes);
 
-// The header of a message for a communicator has the receiver's channel number (32 bits) and the
-// length of the message (48 bits). |value| holds the length, with the upper half of the number
-// above it.
+// The header of a message for a communicator holds the receiver's channel number (32 bits) and the
+// length of the message (48 bits). |channel| is the lower half of the channel number. |value| holds
+// the length, and above it the upper half of the channel number.
 inline constexpr unsigned kLengthBits = 48;
 inline constexpr uint64_t kMaxMessageBytes = (uint64_t{1} << kLengthBits) - 1;
 inline uint64_t addressee_value(uint32_t channel, uint64_t length) {
@@ -152,8 +157,8 @@ inline MessageHeader encode_header(const WireHeader& header) {
 }
 
 struct AnnounceBody {
-  uint64_t sender_id;  // the sender's transfer
-  uint64_t rail;       // rail on which |source| was exposed; unused if that is zero
+  uint64_t sender_id;  // id of the sender's transfer
+  uint64_t rail;       // rail on which |source| was exposed; unused if |source| is all-zero
   RemoteKey source;    // all-zero: the receiver cannot read the data itself
   // The sender's transports that are near the data, one bit per transport number. The data goes
   // over the connections of these transports while some of them work.
@@ -161,10 +166,10 @@ struct AnnounceBody {
 };
 
 struct PullBody {
-  uint64_t sender_id;  // as in an announcement, like the next two
-  uint64_t rail;
-  RemoteKey source;
-  uint64_t copy_ns_per_mib;  // sender's cost of copying messages of the class; 0: unknown
+  uint64_t sender_id;        // like AnnounceBody::sender_id
+  uint64_t rail;             // like AnnounceBody::rail
+  RemoteKey source;          // like AnnounceBody::source
+  uint64_t copy_ns_per_mib;  // sender's cost of copying messages of this size class; 0: unknown
 };
 
 struct GrantBody {
@@ -178,7 +183,7 @@ struct GrantBody {
 
 // A grant as received.
 struct Grant : GrantBody {
-  uint64_t offers_to = 0;     // 0: nothing may be offered
+  uint64_t offers_to = 0;     // the grant's tag; 0: the sender may offer nothing
   bool wants_offers = false;  // the receiver prefers offers
 };
 
@@ -191,13 +196,15 @@ struct OfferBody {
   uint32_t number;  // the sender's number for the offer
 };
 
-// |refused|: the receiver cannot map the region, so the sender puts the bytes instead.
+// Returns the value of a kTaken. |refused|: the receiver cannot map the region, so the sender puts
+// the bytes instead.
 inline uint64_t taken_value(uint32_t number, bool refused) {
   return number | static_cast<uint64_t>(refused) << 32;
 }
 
-// The transfers of a track are identified by the track's number and their place in it instead of a
-// sender's transfer id. The two cannot be confused: ids of a SlotTable leave the top bit free.
+// Messages about a run of a track carry a run_id(), made of the track's number and the run's
+// number, in place of a sender's transfer id. The top bit tells the two apart: ids of a SlotTable
+// leave it 0.
 inline constexpr unsigned kRunBits = 40;
 inline constexpr uint32_t kMaxTrackNumber = (1u << (63 - kRunBits)) - 1;
 inline uint64_t run_id(uint32_t track, uint64_t run) {
@@ -209,23 +216,24 @@ inline uint32_t track_of(uint64_t id) {
 }
 inline uint64_t run_of(uint64_t id) { return id & ((uint64_t{1} << kRunBits) - 1); }
 
-// Returns the wire id for the end of a track that its rank has closed.
+// Returns the tag of a kTrackClosed. |receiving|: the closed end is the receiving one.
 inline uint64_t closed_end(uint32_t track, bool receiving) {
   return uint64_t{track} << 1 | static_cast<uint64_t>(receiving);
 }
 
 struct TrackClosedBody {
   uint64_t runs;       // runs that the closing rank had started; they end separately
-  uint64_t unmatched;  // 1: no end of the receiver's rank belongs to it, since plans differ
+  uint64_t unmatched;  // 1: no end of the peer matches the closed one, since plans differ
 };
 
-// The kind of a note. It is about the sender's plan or, in an answer, about the receiver's.
+// The kind of a note about a reshard plan. A note is about the sender's plan or, if it is an
+// answer, about the receiver's.
 enum class ReshardAction : uint64_t {
-  kStarted = 1,  // the sender has started it
-  kDiffers,      // answer: the sender's plan at this place has hash |content|
-  kLacks,        // answer: the sender has no such plan; the text lists what it has
+  kStarted = 1,  // the sender has started the plan
+  kDiffers,      // answer: the sender's corresponding plan has hash |content|
+  kLacks,        // answer: the sender has no such plan; the text lists its plans
   kHas,          // later answer: the sender has now made the plan
-  kGone,         // the plan is destroyed
+  kGone,         // the sender has destroyed the plan
   kGivenUp,      // no data of |execution| moves: |code| and the text say why
   kLabelled,     // |execution| has the label |step|, |micro_batch|
   kPastLast
@@ -233,26 +241,26 @@ enum class ReshardAction : uint64_t {
 struct ReshardNoteBody {
   uint32_t channel;        // number of the receiver's channel
   uint32_t reply_channel;  // number of the sender's channel
-  uint32_t number;         // the owner's number for the plan, for one tag and these two ranks
-  int32_t origin;          // kGivenUp: rank of the communicator where it ended
-  uint64_t content;        // hash of what the ranks have to agree on
+  uint32_t number;         // the plan's number on its rank, among plans with one tag and peer
+  int32_t origin;          // kGivenUp: rank, in the communicator, where the execution ended
+  uint64_t content;        // hash of everything that the ranks have to agree on
   uint64_t execution;      // index of the execution within the plan
   uint64_t step;
   uint64_t micro_batch;
   int32_t code;
-  uint16_t confirmed;  // kDiffers: nonzero if the receiver has already reported it to the sender
-  uint16_t older;      // ReshardBoard::note_told()
+  uint16_t confirmed;  // kDiffers: nonzero if the note answers a kDiffers of the receiver
+  uint16_t older;      // result of ReshardBoard::note_told()
 };
 
 struct TrackOpenBody {
-  uint32_t channel;   // number of the receiver's channel
-  uint32_t number;    // the sender's number of the track
-  uint16_t depth;     // most transfers in flight at a time
-  uint16_t has_rate;  // 1: the sender limits the data to a rate
-  uint32_t use;       // as in TrackTerms, like the next two
-  uint64_t content;
+  uint32_t channel;     // number of the receiver's channel
+  uint32_t number;      // the sender's number for the track
+  uint16_t depth;       // most transfers in flight at a time
+  uint16_t has_rate;    // 1: the sender limits the data to a rate
+  uint32_t use;         // TrackTerms::use
+  uint64_t content;     // TrackTerms::content
   uint64_t most_bytes;  // most bytes of a message
-  uint64_t transports;  // as in an announcement
+  uint64_t transports;  // like AnnounceBody::transports
 };
 
 // A range of a registered memory.
