@@ -92,7 +92,8 @@ StridedBox simplified(const StridedBox& box) {
 // densely stored.
 class Sums {
  public:
-  // Returns the location in kSum of |box| in part |part| of |layout|. |box| is between two cuts.
+  // Returns where kSum holds the sums of |box|, which belongs to |slice| of part |part|. No cut
+  // divides |box|. The first call for a part reserves room for all its pieces.
   StridedBox place(const Layout& layout, const Cuts& cuts, uint32_t slice, uint32_t part,
                    const Box& box) {
     std::vector<Piece>& pieces = parts_[part];

@@ -20,7 +20,7 @@ constexpr uint64_t kGiveBackFrom = 1u << 20;
 constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
 // Returns the bytes that an allocation occupies in the arena. An empty allocation also occupies
-// space, so that it has a name.
+// space, so that it has its own address.
 constexpr uint64_t footprint(uint64_t size) {
   return size == 0 ? Arena::kGranule : round_up(size, Arena::kGranule);
 }

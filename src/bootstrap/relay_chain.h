@@ -35,10 +35,10 @@ inline constexpr uint64_t kMaxHandout = 64u << 20;
 
 Handout handout_of(ConstByteSpan value);
 
-// Return the keys under which relays serve a handout: its list of hashes, its piece |index|, and
-// the value that a reader asks for last.
+// Return the keys under which relays serve a handout's list of hashes, and its piece |index|.
 std::string list_key(const Handout& handout);
 std::string piece_key(const Handout& handout, size_t index);
+// Returns the key that a reader asks for last: the last piece's, or the list's if it has no pieces.
 std::string last_key(const Handout& handout);
 
 // A rank that may have the value, and its relay.

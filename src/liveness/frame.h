@@ -30,8 +30,8 @@ inline constexpr auto kLastFrameType = FrameType::kHere;
 
 enum class LetterType : uint8_t {
   kKnock = 1,  // the sender has something to send and asks the receiver, the lower rank, to connect
-  kRefused,    // the sender, the lower rank, cannot connect to the receiver; or the sender, the
-               // higher rank, drops connections of the receiver, whose profile it does not have
+  kRefused,    // from the lower rank: it cannot connect to the receiver. From the higher rank: it
+               // drops the receiver's connections, since it lacks the receiver's profile.
   kGivenUp,    // the sender will no longer exchange messages with the receiver
   kCall,       // the sender has called a collective operation
   kQuestion,   // asks what has arrived of the data connection that |text| names

@@ -102,7 +102,7 @@ Status Plane::listen(const Config& config) {
   for (const InterfaceAddress& candidate : setup_.interfaces) {
     if (!can_be_told(candidate.address, link_local_scope_)) continue;
     if (acceptors_.size() == kMaxInterfaces) break;
-    if (used.count(candidate.interface) != 0) continue;  // its best address came first
+    if (used.count(candidate.interface) != 0) continue;  // listens on its best address
     if (Status status = listen_at(candidate.address); !status.ok()) {
       // One interface is enough: an address may have gone since the interfaces were listed.
       if (&candidate == &setup_.interfaces.back() && acceptors_.empty()) return status;

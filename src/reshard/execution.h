@@ -72,7 +72,7 @@ class ExecutionOwner {
   virtual void leave_line(Execution& execution) HETCOMM_UNDER_BATON = 0;
   // Records that a bound execution is no longer in progress. [any-thread]
   virtual void note_over() = 0;
-  // Returns the permit of an execution that was destroyed or is fresh again. [any-thread]
+  // Gives back the permit of an execution that was destroyed or is fresh again. [any-thread]
   virtual void give_permit() = 0;
 
  protected:
@@ -245,7 +245,7 @@ class Execution final : public CompositeOperation,
   uint32_t under_way_ = 0;  // messages in flight
   uint32_t copies_ = 0;     // device copies in progress
   uint64_t budget_ = 0;     // bytes that may still be copied
-  bool no_room_ = false;    // a send waits for memory, so none is taken before a message's turn
+  bool no_room_ = false;    // a send waits for memory, so no message takes any before its turn
   Code code_ = Code::kOk;
   std::string text_;
 };

@@ -11,17 +11,21 @@ uint64_t pattern_word(uint64_t seed, uint64_t index) {
   return value ^ (value >> 29) ^ seed;
 }
 
-// Calls visit(offset, bytes of the pattern, their number) for each pattern word that overlaps the
-// |size| bytes from |position| on, until visit returns false.
+// Calls visit(offset, bytes of the pattern, their number) for each block of the pattern that
+// overlaps the |size| bytes from |position| on, until visit returns false. A block is longer than a
+// word since sanitizers check once for each call of memcpy or memcmp.
 template <typename Visit>
-void for_each_word(size_t size, uint64_t seed, uint64_t position, Visit&& visit) {
+void for_each_block(size_t size, uint64_t seed, uint64_t position, Visit&& visit) {
+  constexpr size_t kWords = 256;
+  uint64_t words[kWords];
   size_t done = 0;
   while (done < size) {
     const uint64_t at = position + done;
-    const uint64_t word = pattern_word(seed, at / 8);
     const size_t skip = at % 8;
-    const size_t piece = std::min<size_t>(8 - skip, size - done);
-    if (!visit(done, reinterpret_cast<const std::byte*>(&word) + skip, piece)) return;
+    const size_t piece = std::min(sizeof(words) - skip, size - done);
+    const size_t used = (skip + piece + 7) / 8;
+    for (size_t i = 0; i < used; ++i) words[i] = pattern_word(seed, at / 8 + i);
+    if (!visit(done, reinterpret_cast<const std::byte*>(words) + skip, piece)) return;
     done += piece;
   }
 }
@@ -29,22 +33,22 @@ void for_each_word(size_t size, uint64_t seed, uint64_t position, Visit&& visit)
 }  // namespace
 
 void fill_pattern(ByteSpan bytes, uint64_t seed, uint64_t position) {
-  for_each_word(bytes.size(), seed, position,
-                [bytes](size_t offset, const std::byte* word, size_t size) {
-                  std::memcpy(bytes.data() + offset, word, size);
-                  return true;
-                });
+  for_each_block(bytes.size(), seed, position,
+                 [bytes](size_t offset, const std::byte* block, size_t size) {
+                   std::memcpy(bytes.data() + offset, block, size);
+                   return true;
+                 });
 }
 
 std::optional<size_t> find_mismatch(ConstByteSpan bytes, uint64_t seed, uint64_t position) {
   std::optional<size_t> found;
-  for_each_word(bytes.size(), seed, position,
-                [&](size_t offset, const std::byte* expected, size_t size) {
-                  if (std::memcmp(bytes.data() + offset, expected, size) == 0) return true;
-                  while (bytes[offset] == *expected) ++offset, ++expected;
-                  found = offset;
-                  return false;
-                });
+  for_each_block(bytes.size(), seed, position,
+                 [&](size_t offset, const std::byte* expected, size_t size) {
+                   if (std::memcmp(bytes.data() + offset, expected, size) == 0) return true;
+                   while (bytes[offset] == *expected) ++offset, ++expected;
+                   found = offset;
+                   return false;
+                 });
   return found;
 }
 
@@ -62,6 +66,15 @@ void fill_bytes(ByteSpan bytes, std::byte value) { std::fill(bytes.begin(), byte
 bool all_bytes(ConstByteSpan bytes, std::byte value) {
   return bytes.empty() ||
          (bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+}
+
+bool same_bytes(ConstByteSpan a, ConstByteSpan b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+void keep_greatest(ByteSpan into, ConstByteSpan other) {
+  std::transform(into.begin(), into.end(), other.begin(), into.begin(),
+                 [](std::byte a, std::byte b) { return std::max(a, b); });
 }
 
 }  // namespace hetcomm::test

@@ -59,6 +59,11 @@ std::optional<size_t> find_neither(ConstByteSpan bytes, uint64_t a, uint64_t b);
 
 void fill_bytes(ByteSpan bytes, std::byte value);
 bool all_bytes(ConstByteSpan bytes, std::byte value);
+// Returns what a == b does for two vectors, without a loop over bytes in the test's own source.
+bool same_bytes(ConstByteSpan a, ConstByteSpan b);
+// Replaces each byte of |into| by the byte of |other| at the same place if that is greater. Both
+// have the same size.
+void keep_greatest(ByteSpan into, ConstByteSpan other);
 
 // Memory of |size| bytes in random pieces (some empty), each surrounded by guard bytes.
 class GuardedMemory {

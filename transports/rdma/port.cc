@@ -25,7 +25,8 @@ constexpr uint64_t kBetweenOpensNs = 100'000'000;
 }  // namespace
 
 Status Port::find(const Verbs& verbs) {
-  // Matters only before Linux 5.12, where it must come before the first registration.
+  // Before Linux 5.12 this call protects registered memory across fork(), and must come before the
+  // first registration. Newer kernels do not need it.
   (void)verbs.fork_init();
   const BoundNic* const bound = environment_.nic;
   Result<FoundNic> nic = bound != nullptr

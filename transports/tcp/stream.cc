@@ -208,7 +208,7 @@ Code TcpStream::send_pieces(const MessageHeader& header, const ExtentView& paylo
   ExtentCursor cursor;
   cursor.seek(payload.extents, payload.offset);
   const Pieces data = collect(payload.extents, cursor, payload.length, std::span(iov).subspan(1));
-  // The rest of a message with more pieces is stored and sent later.
+  // If a message has more pieces than |iov| holds, its rest is stored and sent later.
   return finish_send(socket_.send(iov.data(), 1 + data.count), head, payload);
 }
 

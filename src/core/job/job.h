@@ -141,7 +141,7 @@ class Job final : public EngineDriven, private DeviceUser {
   struct Meeting {
     JobDigest digest;
     liveness::AddressBook addresses;  // addresses of the control planes
-    // Pairs of a rank and the offers that it has sent.
+    // The offers that each rank has sent, with the rank.
     std::vector<std::pair<int, std::vector<PeerInfo::Offer>>> offers;
     std::vector<std::byte> profile;  // this rank's profile, for ranks that ask for it
   };

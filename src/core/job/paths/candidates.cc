@@ -99,7 +99,8 @@ class KindPairing {
 
   Candidate& at(size_t own, size_t peer) { return *candidates_[own * peers_.size() + peer]; }
 
-  std::vector<Candidate*> candidates_;  // in the order of |own_|, and for each in that of |peers_|
+  // A matrix: a row for each of |own_|, a column for each of |peers_|.
+  std::vector<Candidate*> candidates_;
   std::vector<size_t> own_;
   std::vector<size_t> peers_;
   std::vector<topology::Port> own_ports_;

@@ -49,7 +49,7 @@ struct JobTransport final : public TransportHandler {
   const size_t index;     // index among the transports of the job
   std::string_view kind;  // kind of its factory, which may make several transports
   std::string name;
-  topology::Port port;            // of the network interface that it uses
+  topology::Port port;            // rate, subnets and fabric of its network interface
   std::string nic;                // name of its network interface; empty: not bound to one
   std::string model_nic;          // name of its interface in a link model
   uint64_t devices = UINT64_MAX;  // devices near its interface (see RankNic)

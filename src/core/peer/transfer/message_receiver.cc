@@ -108,7 +108,8 @@ void MessageReceiver::await_bytes(Incoming& message, MatchTable* table, Operatio
 
 void MessageReceiver::receive_more(const WireHeader& header, ConstByteSpan payload) {
   Incoming* message = arriving_.find(header.tag);
-  // A message that is not found had been pulled before the sender began to push it.
+  // If the message is not found, this rank pulled it before the sender began to push it. The pushed
+  // part is dropped.
   if (message == nullptr && header.tag != 0) return;
   if (message == nullptr || payload.empty() || header.value != message->received ||
       payload.size() > message->length - message->received) {
@@ -221,7 +222,8 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   count_received(length);
   MatchTable* table = table_for(header);
   if (table == nullptr) {
-    // The message is dropped as if it had been copied.
+    // No match table takes the message. This rank drops it and reports it done, so that the sender
+    // ends.
     association_.give_back_credit(credit);
     association_.send_protocol(MessageKind::kDone, body.sender_id, 0);
     return;

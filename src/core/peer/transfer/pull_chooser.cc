@@ -131,7 +131,7 @@ void PullRule::told(size_t pull_class, uint64_t pause) {
 
 void PullRule::late(uint64_t bytes) {
   Class& c = classes_[PullClass::of(bytes)];
-  if (c.to_copy > 0) return;  // messages are still copied for an earlier one
+  if (c.to_copy > 0) return;  // an earlier late message already causes copying
   c.to_copy = c.copied_next;
   c.copied_next = std::min(2 * c.copied_next, kMaxCopied);
 }

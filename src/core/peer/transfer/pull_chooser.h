@@ -63,10 +63,10 @@ class PullChooser {
 
  private:
   static constexpr uint32_t kSampled = 16;  // one message in this many is measured
-  // A trial of pulling ends when this many messages were copied during it, since the sender then
-  // does not follow.
+  // A trial of pulling ends once this many messages have been copied during it. The sender has then
+  // not changed to pulling.
   static constexpr uint32_t kLongestTrial = 256;
-  // After a trial, at most this many messages that go the wrong way count as cost of the trial.
+  // After a trial, at most this many messages that still go by the slower method count as its cost.
   static constexpr uint32_t kMaxAstray = 16;
   // The cost of the two additional short messages that pulling needs.
   static constexpr double kExtraNs = 300;

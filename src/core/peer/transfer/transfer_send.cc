@@ -155,7 +155,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   Pacer::Piece paced_;
   bool putting_ = false;
   bool stopped_ = false;
-  bool as_chosen_ = false;  // goes over a far network interface, staged or not as |far_| says
+  bool as_chosen_ = false;  // goes over a far network interface in the way that |far_| chose
 };
 
 SendTransfer::SendTransfer(TransferTable& table, Operation& send)
@@ -234,8 +234,8 @@ void SendTransfer::note_answer() {
 void SendTransfer::granted(const Grant& grant) {
   // The peer may be ready on a new connection before this side is. Pieces for that connection wait.
   granted_ = true;
-  if (ending_ || association_.rails().find(grant.rail) == nullptr)
-    return;                           // the connection of the grant has broken
+  // The transfer is ending, or the connection of the grant has broken.
+  if (ending_ || association_.rails().find(grant.rail) == nullptr) return;
   if (pulled_since_ns_ != 0) return;  // a pulled message gets no grants
   if (!fits(grant)) return;
   note_answer();

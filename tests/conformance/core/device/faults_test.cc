@@ -345,13 +345,13 @@ class Round {
     }
     if (what_ == What::kResharding) {
       if (!outcomes[0].ok()) return;
-      EXPECT_TRUE(buffers_.received.contents(0, kBytes) ==
-                  Resharding::expected(rank(), tag_ * kRanks));
+      EXPECT_TRUE(same_bytes(buffers_.received.contents(0, kBytes),
+                             Resharding::expected(rank(), tag_ * kRanks)));
       return;
     }
     const uint64_t summed = what_ == What::kLongSum ? kLongBytes : kBytes;
     if (outcomes[0].ok()) {
-      EXPECT_TRUE(buffers_.sum.contents(0, summed) == greatest(tag_ * kRanks, summed));
+      EXPECT_TRUE(same_bytes(buffers_.sum.contents(0, summed), greatest(tag_ * kRanks, summed)));
     }
     if (what_ == What::kLongSum) return;
     for (uint64_t from = 0; outcomes[1].ok() && from < kRanks; ++from) {
@@ -369,8 +369,7 @@ class Round {
     std::vector<std::byte> one(bytes);
     for (uint64_t rank = 0; rank < kRanks; ++rank) {
       fill_pattern(one, first_seed + rank);
-      std::transform(one.begin(), one.end(), all.begin(), all.begin(),
-                     [](std::byte a, std::byte b) { return std::max(a, b); });
+      keep_greatest(all, one);
     }
     return all;
   }
