@@ -13,8 +13,8 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 
 /* Makes a bootstrap from the variables that a launcher sets. It takes rank and size from RANK and
  * WORLD_SIZE (torchrun's names), or otherwise from the variables of Open MPI, PMI, PMIx or Slurm.
- * It takes the host and port of rank 0 from MASTER_ADDR and MASTER_PORT, which may be missing in a
- * step of Slurm. There are at most 65536 ranks. The job's name is HETCOMM_JOB, or
+ * It takes the host and port of rank 0 from MASTER_ADDR and MASTER_PORT. MASTER_ADDR may be missing
+ * in a step of Slurm and in a job of Open MPI on one host, MASTER_PORT with every launcher. There are at most 65536 ranks. The job's name is HETCOMM_JOB, or
  * TORCHELASTIC_RUN_ID, or the launcher's id of the job, in this order. Jobs with different names
  * never connect to each other. A name from Slurm includes SLURM_RESTART_COUNT.
  *

@@ -197,7 +197,8 @@ typedef struct hetcomm_device_table {
    * once if it has completed already. event_query() must report the completion before |file| is
    * written: the library queries once after that, and may sleep for long if the result is PENDING.
    * The event may be released before it has completed. The caller keeps |file| open until the
-   * device was destroyed. Without this entry the library polls while copies run. */
+   * device was destroyed. UNSUPPORTED: this event cannot be notified, and the library polls. It
+   * also polls while copies run if this entry is null. */
   hetcomm_status_t (*event_notify)(void* device, void* event, int file);
 
   /* The six entries below put operations into the order of a stream that the user has made

@@ -181,6 +181,7 @@ typedef struct hetcomm_degrees {
  *   INVALID_ARGUMENT  The parts are inconsistent. The text names the first rank and box that does
  *                     not fit: a hole, an overlap, a box outside of the tensor, a rank that holds
  *                     an element twice, or strides that put two elements of a box at one place.
+ *   OUT_OF_RANGE      There are more than 2^22 parts.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_parts(
     size_t dimensions, const uint64_t* shape, const hetcomm_part_t* parts, size_t part_count,
@@ -191,6 +192,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_parts(
  * copied. |options| may be NULL.
  *   INVALID_ARGUMENT  A rank is there twice, an axis has no ranks, or a dimension does not exist or
  *                     cannot be cut; the text names the axis.
+ *   OUT_OF_RANGE      There are more than 16 axes.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_mesh(
     size_t dimensions, const uint64_t* shape, size_t axis_count, const uint64_t* axes,
@@ -199,7 +201,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_mesh(
 
 /* Makes a layout of activations of |batch| samples, |sequence| tokens and |hidden| features. There
  * are data times context times tensor |ranks|. INVALID_ARGUMENT: |rank_count| is not that product,
- * or a degree does not divide its dimension. [any-thread] */
+ * or a degree does not divide its dimension. OUT_OF_RANGE: there are more than 2^22 ranks.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_degrees(
     uint64_t batch, uint64_t sequence, uint64_t hidden, const hetcomm_degrees_t* degrees,
     const int32_t* ranks, size_t rank_count, hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
@@ -215,6 +218,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_elements(
  *   PEER_LOST         Only lost ranks held some box; the text names the first one, and its rank.
  *   INVALID_ARGUMENT  A rank of the layout is not below |rank_count|, or a new number is below -1
  *                     or there twice.
+ *   OUT_OF_RANGE      There are more than 2^22 ranks.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_layout_after_loss(const hetcomm_layout_t* layout, const int32_t* ranks, size_t rank_count,
@@ -341,9 +345,9 @@ typedef struct hetcomm_reshard_options {
 /* Makes a reshard plan that moves |tensors| together, and prepares this rank's share. The call does
  * not wait for other ranks. Layouts may be destroyed afterwards. |options| may be NULL. The
  * communicator cannot be destroyed before the reshard plan (BUSY).
- *   INVALID_ARGUMENT  There are no tensors, shapes differ, types cannot be converted, the strategy
- *                     has no valid value, or two boxes of a destination overlap in the memory of a
- *                     rank (boxes that only interleave do not).
+ *   INVALID_ARGUMENT  There are no tensors, shapes differ, types cannot be converted, an option has
+ *                     no valid value, or two boxes of a destination overlap in the memory of a rank
+ *                     (boxes that only interleave do not).
  *   OUT_OF_RANGE      A rank of a layout is not in the communicator, in_flight is above 1024, or
  *                     the weight is above HETCOMM_QUEUE_MAX_WEIGHT.
  *   UNSUPPORTED       The strategy does not cover the layouts, BOOL would be averaged, or source

@@ -69,7 +69,8 @@ Address Address::from_sockaddr(const sockaddr* address, socklen_t length) {
 
 Address Address::local(std::string_view abstract_name) {
   sockaddr_un address{};
-  if (abstract_name.size() >= sizeof(address.sun_path)) return {};
+  static_assert(kMaxLocalName < sizeof(address.sun_path));
+  if (abstract_name.size() > kMaxLocalName) return {};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, abstract_name.data(), abstract_name.size());
   return from_sockaddr(

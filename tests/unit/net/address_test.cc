@@ -44,6 +44,7 @@ TEST(AddressTest, PortCanBeReplacedAndLoopbackIsRecognized) {
 
 TEST(AddressTest, OverlongLocalNameIsRefused) {
   EXPECT_EQ(Address::local(std::string(106, 'x')).length(), 2u + 1 + 106);
+  EXPECT_EQ(Address::local(std::string(107, 'x')).length(), 0u) << "a peer would refuse it";
   EXPECT_EQ(Address::local(std::string(200, 'x')).length(), 0u);
 }
 
