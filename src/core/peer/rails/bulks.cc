@@ -76,7 +76,13 @@ bool Bulks::cancel(OwnedBulk& bulk) {
 }
 
 void Bulks::forget(const Rail& rail) {
-  const auto on_it = [&](const OwnedBulk& bulk) { return bulk.rail == &rail; };
+  const auto on_it = [&](OwnedBulk& bulk) {
+    if (bulk.rail != &rail) return false;
+    bulk.waiting = false;
+    bulk.refused = Code::kOk;
+    bulk.rail = nullptr;
+    return true;
+  };
   waiting_.remove_if(on_it);
   refused_.remove_if(on_it);
 }

@@ -91,7 +91,8 @@ class Bulks {
   // Cancels |bulk|. On return its memory is quiet, and its owner gets no more calls for it. Returns
   // true if the rail therefore fails, as described at PutStarter::cancel.
   bool cancel(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
-  // Forgets the bulks on |rail|, which has failed. Their owners know of that already.
+  // Forgets the bulks on |rail|, which has failed, so that they may be submitted to another rail.
+  // Their owners know of that already.
   void forget(const Rail& rail) HETCOMM_UNDER_BATON;
   bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
 

@@ -1,0 +1,286 @@
+// Puts and gets of a pair, on rails that accept, refuse and break at random:
+//    * each bulk that was submitted ends once: reported by its code, cancelled, or with its rail
+//    * the endpoint has no bulk after its cancel, and is asked to cancel none that it does not have
+//    * bulks that wait for room are submitted again in their order, each once for each call
+//    * a refusal is reported by report_refused(), not inside submit()
+//    * what a rail has in flight is counted, and is nothing in the end
+#include "src/core/peer/rails/bulks.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/pattern.h"
+
+namespace hetcomm {
+namespace {
+
+using test::Random;
+
+class NoPair final : public ListedPair {
+ public:
+  void send_update() override {}
+  bool copy_some() override { return false; }
+  void tick(uint64_t /*now_ns*/) override {}
+  uint64_t next_timer_ns() const override { return kForever; }
+  uint64_t unsent_bytes(size_t /*link*/) const override { return 0; }
+  void out_of_memory() override {}
+};
+
+class Nobody final : public Sweeper {
+ public:
+  uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
+};
+
+// An endpoint whose next answers the test decides. kInternal: it throws std::bad_alloc.
+class DecidedEndpoint final : public Endpoint, public PutStarter, public GetStarter {
+ public:
+  DecidedEndpoint(bool puts, bool gets) : puts_(puts), gets_(gets) {}
+  void close() override {}
+  void set_handler(EndpointHandler* /*handler*/) override {}
+  const Capabilities& capabilities() const override { return capabilities_; }
+  EndpointAbilities abilities() override {
+    return {.puts = puts_ ? this : nullptr, .gets = gets_ ? this : nullptr};
+  }
+  Code send(const MessageHeader& /*header*/, const ExtentView& /*payload*/) override {
+    return Code::kOk;
+  }
+  bool flushed() const override { return true; }
+  std::string describe() const override { return "decided"; }
+  Code put(Bulk& bulk) override { return take(bulk); }
+  Code get(Bulk& bulk) override { return take(bulk); }
+  bool cancel(Bulk& bulk) override {
+    const auto it = std::find(running.begin(), running.end(), &bulk);
+    EXPECT_NE(it, running.end()) << "the endpoint does not have this bulk";
+    if (it != running.end()) running.erase(it);
+    return breaks;
+  }
+
+  Code answer = Code::kOk;
+  bool breaks = false;
+  std::deque<Bulk*> running;
+  std::vector<Bulk*> tried;
+
+ private:
+  Code take(Bulk& bulk) {
+    tried.push_back(&bulk);
+    EXPECT_EQ(std::count(running.begin(), running.end(), &bulk), 0) << "given twice";
+    if (answer == Code::kInternal) throw std::bad_alloc();
+    if (answer == Code::kOk) running.push_back(&bulk);
+    return answer;
+  }
+  const bool puts_;
+  const bool gets_;
+  Capabilities capabilities_;
+};
+
+class DecidedRail final : public Rail {
+ public:
+  explicit DecidedRail(bool puts = true, bool gets = true)
+      : DecidedRail(std::make_unique<DecidedEndpoint>(puts, gets)) {}
+  void on_message(const MessageHeader& /*header*/, ConstByteSpan /*payload*/) override {}
+  void on_put(uint64_t /*cookie*/, uint64_t /*length*/) override {}
+  void on_bulk_complete(Bulk& /*bulk*/, Code /*code*/) override {}
+  void on_mapped(const RemoteKey& /*key*/, const Result<MappedRegion>& /*mapped*/) override {}
+  void on_unmap(const RemoteKey& /*key*/) override {}
+  void on_writable() override {}
+  void on_doubt(const StreamId& /*stream*/) override {}
+  void on_failed(const Status& /*why*/) override {}
+
+  DecidedEndpoint& decided;
+
+ private:
+  explicit DecidedRail(std::unique_ptr<DecidedEndpoint> endpoint)
+      : DecidedRail(*endpoint, std::move(endpoint)) {}
+  DecidedRail(DecidedEndpoint& own, std::unique_ptr<Endpoint> endpoint)
+      : Rail(std::move(endpoint), {}, "decided", {}, &counted_), decided(own) {}
+  hetcomm_counters_t counted_ = {};
+};
+
+class CoreBulks : public ::testing::Test, public BulkOwner {
+ protected:
+  CoreBulks() { turns_.add(pair_); }
+  void on_bulk(Bulk& bulk, Code code) override {
+    const auto& owned = static_cast<const OwnedBulk&>(bulk);
+    EXPECT_EQ(owned.rail, nullptr);
+    ended_.push_back({&owned, code});
+  }
+  OwnedBulk& prepare(DecidedRail& rail, uint64_t bytes, bool is_get = false) {
+    OwnedBulk& bulk = all_.emplace_back();
+    bulk.owner = this;
+    bulk.rail = &rail;
+    bulk.is_get = is_get;
+    bulk.local.length = bytes;
+    return bulk;
+  }
+  struct End {
+    const OwnedBulk* bulk;
+    Code code;
+    bool operator==(const End&) const = default;
+  };
+
+  Nobody nobody_;
+  Engine engine_{nobody_};
+  PairTurns turns_{engine_};
+  NoPair pair_;
+  PairState state_ = PairState::kReady;
+  Bulks bulks_{engine_, turns_, pair_, state_};
+  std::deque<OwnedBulk> all_;
+  std::vector<End> ended_;
+};
+
+TEST_F(CoreBulks, WaitingBulksAreSubmittedAgainInTheirOrder) {
+  DecidedRail rail;
+  OwnedBulk& first = prepare(rail, 1);
+  OwnedBulk& second = prepare(rail, 2, true);
+  OwnedBulk& third = prepare(rail, 3);
+  state_ = PairState::kConnecting;
+  for (OwnedBulk& bulk : all_) bulks_.submit(bulk);
+  EXPECT_TRUE(rail.decided.tried.empty()) << "the pair is not ready";
+  state_ = PairState::kReady;
+  rail.decided.answer = Code::kWouldBlock;
+  bulks_.submit_waiting();
+  EXPECT_EQ(rail.decided.tried, (std::vector<Bulk*>{&first, &second, &third}));
+  EXPECT_EQ(rail.sending.outstanding(), 0u);
+  rail.decided.answer = Code::kOk;
+  bulks_.cancel(second);
+  bulks_.submit_waiting();
+  EXPECT_EQ(rail.decided.running, (std::deque<Bulk*>{&first, &third}));
+  EXPECT_EQ(rail.sending.outstanding(), 4u);
+  EXPECT_TRUE(bulks_.empty());
+  EXPECT_TRUE(ended_.empty());
+}
+
+TEST_F(CoreBulks, RefusalsAreReportedAtTheEndOfThePass) {
+  DecidedRail rail;
+  DecidedRail without(false, false);
+  OwnedBulk& refused = prepare(rail, 10);
+  OwnedBulk& cancelled = prepare(rail, 10);
+  OwnedBulk& thrown = prepare(rail, 10, true);
+  OwnedBulk& impossible = prepare(without, 10);
+  rail.decided.answer = Code::kUnsupported;
+  bulks_.submit(refused);
+  bulks_.submit(cancelled);
+  rail.decided.answer = Code::kInternal;
+  bulks_.submit(thrown);
+  bulks_.submit(impossible);
+  EXPECT_TRUE(ended_.empty());
+  EXPECT_TRUE(pair_.listed.update) << "the pair gets a turn at the end of the pass";
+  EXPECT_FALSE(bulks_.cancel(cancelled));
+  bulks_.report_refused();
+  EXPECT_EQ(ended_, (std::vector<End>{{&refused, Code::kUnsupported},
+                                      {&thrown, Code::kOutOfMemory},
+                                      {&impossible, Code::kUnsupported}}));
+  EXPECT_EQ(rail.counters().bulk_bytes, 0u);
+  EXPECT_TRUE(bulks_.empty());
+}
+
+TEST_F(CoreBulks, BulkOfAFailedRailCanBeSubmittedToAnother) {
+  DecidedRail failed;
+  DecidedRail next;
+  failed.decided.answer = Code::kWouldBlock;
+  OwnedBulk& waiting = prepare(failed, 5);
+  bulks_.submit(waiting);
+  failed.decided.answer = Code::kUnsupported;
+  OwnedBulk& refused = prepare(failed, 5);
+  bulks_.submit(refused);
+  bulks_.forget(failed);
+  bulks_.report_refused();
+  EXPECT_TRUE(ended_.empty());
+  for (OwnedBulk* bulk : {&waiting, &refused}) {
+    bulk->rail = &next;
+    bulks_.submit(*bulk);
+    next.decided.breaks = true;
+    EXPECT_TRUE(bulks_.cancel(*bulk)) << "the endpoint has it and says what a cancel costs";
+    EXPECT_TRUE(next.decided.running.empty());
+  }
+  EXPECT_EQ(next.sending.outstanding(), 0u);
+}
+
+TEST_F(CoreBulks, EveryBulkEndsOnceInRandomOrders) {
+  Random random(52);
+  for (int round = 0; round < 200; ++round) {
+    std::array<DecidedRail, 2> rails;
+    all_.clear();
+    ended_.clear();
+    std::set<const OwnedBulk*> open;
+    size_t cancelled = 0;
+    uint64_t done_bytes = 0;
+    const auto settle = [&] {
+      for (const End& end : ended_) {
+        EXPECT_EQ(open.erase(end.bulk), 1u) << "ended twice, or after its cancel";
+      }
+      ended_.clear();
+    };
+    for (int step = 0; step < 120; ++step) {
+      DecidedRail& rail = rails[random.below(2)];
+      constexpr std::array kAnswers = {Code::kOk,          Code::kOk,       Code::kOk,
+                                       Code::kWouldBlock,  Code::kPeerLost, Code::kWouldBlock,
+                                       Code::kUnsupported, Code::kInternal};
+      rail.decided.answer = kAnswers[random.below(kAnswers.size())];
+      state_ = random.chance(0.8) ? PairState::kReady : PairState::kConnecting;
+      switch (random.below(6)) {
+        case 0:
+        case 1: {
+          OwnedBulk& bulk = prepare(rail, random.size_up_to(1u << 20), random.chance(0.5));
+          open.insert(&bulk);
+          bulks_.submit(bulk);
+          break;
+        }
+        case 2:
+          bulks_.submit_waiting();
+          break;
+        case 3:
+          bulks_.report_refused();
+          break;
+        case 4: {
+          if (open.empty()) break;
+          auto it = open.begin();
+          std::advance(it, random.below(open.size()));
+          bulks_.cancel(const_cast<OwnedBulk&>(**it));
+          open.erase(it);
+          ++cancelled;
+          break;
+        }
+        default: {
+          if (rail.decided.running.empty()) break;
+          auto& bulk = static_cast<OwnedBulk&>(*rail.decided.running.front());
+          rail.decided.running.pop_front();
+          const Code code = random.chance(0.9) ? Code::kOk : Code::kCancelled;
+          if (code == Code::kOk) done_bytes += bulk.local.length;
+          bulks_.ended(bulk, code);
+        }
+      }
+      settle();
+    }
+    // Everything that is left ends: the endpoints accept what waits, and finish it.
+    state_ = PairState::kReady;
+    for (DecidedRail& rail : rails) rail.decided.answer = Code::kOk;
+    bulks_.submit_waiting();
+    bulks_.report_refused();
+    for (DecidedRail& rail : rails) {
+      while (!rail.decided.running.empty()) {
+        auto& bulk = static_cast<OwnedBulk&>(*rail.decided.running.front());
+        rail.decided.running.pop_front();
+        done_bytes += bulk.local.length;
+        bulks_.ended(bulk, Code::kOk);
+      }
+      EXPECT_EQ(rail.sending.outstanding(), 0u);
+    }
+    settle();
+    EXPECT_TRUE(open.empty()) << open.size() << " never ended";
+    EXPECT_TRUE(bulks_.empty());
+    EXPECT_EQ(rails[0].counters().bulk_bytes + rails[1].counters().bulk_bytes, done_bytes);
+    EXPECT_GT(cancelled, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm
