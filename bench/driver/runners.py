@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -85,6 +86,10 @@ class Builder:
         program = self.folder() / f"{runner}-{state.hexdigest()[:16]}"
         if os.access(program, os.X_OK):
             return str(program)
+        # People see what takes so long. hetcomm_bench ends a driver that prints nothing for minutes; JSON may begin with
+        # blank lines.
+        print(f"hetcomm_bench: compiling {runner}", file=sys.stderr, flush=True)
+        print(flush=True)
         # Compiles under another name, so that a second hetcomm_bench never runs an unfinished program.
         unfinished = f"{program}.{os.getpid()}"
         try:

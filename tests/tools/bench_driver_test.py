@@ -138,6 +138,7 @@ class Peers(unittest.TestCase):
             result = bench("latency", *QUICK, "--compare", "gloo", "--peers", folder, env=environment(CXX=compiler))
         self.assertEqual(result.returncode, 1)
         self.assertIn("--compare gloo: its runner cannot be compiled: x.h:1: error: no luck", result.stderr)
+        self.assertIn("hetcomm_bench: compiling runner_gloo", result.stderr)
 
 
     def test_peer_in_a_folder_with_a_space_whose_version_is_no_text(self):
