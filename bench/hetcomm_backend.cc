@@ -133,8 +133,8 @@ hetcomm_remote_memory_t* HetcommBackend::exchange(hetcomm_memory_t* memory) {
   return remote;
 }
 
-// Repeats an operation until one is direct. The owner's process has to help until its memory is
-// mapped.
+// Repeats an operation until one is direct, but at most kMaxFirstOperations times. The owner's
+// process may have to help until its memory is mapped.
 void HetcommBackend::warm_up(Exposed exposed) {
   const uint64_t direct = traffic_.direct_operations();
   for (int i = 0; i < kMaxFirstOperations && traffic_.direct_operations() == direct; ++i) {

@@ -14,7 +14,7 @@
 
 namespace bench {
 
-// Sizes and repetitions. 0, -1 or no value stands for the test's default.
+// Sizes and repetitions. No value or 0 stands for the test's default. For |warmup| -1 does.
 struct SizeOptions {
   std::optional<uint64_t> first_bytes;
   std::optional<uint64_t> last_bytes;

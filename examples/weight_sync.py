@@ -119,7 +119,7 @@ class Engine:
             self.memory[f"{i}.router"] = empty(EXPERTS, HIDDEN)
             self.memory[f"{i}.w13"] = empty(experts, 2 * ffn, HIDDEN)
             self.memory[f"{i}.w2"] = empty(experts, HIDDEN, ffn)
-        self.views = {}  # trainer's name -> (key in memory, shape of the whole tensor, box, padded shape)
+        self.views = {}  # engine's name -> (key in memory, shape of the whole tensor, box, padded shape)
         rows = PADDED // len(ENGINES)
         for name in ("embedding", "lm_head"):
             box = self.box((rows * self.place, 0), (rows * (self.place + 1), HIDDEN))

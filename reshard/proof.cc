@@ -294,7 +294,8 @@ Status prove_progress(const std::vector<MovePlan>& plans) {
         static_cast<size_t>(other) >= plans.size()) {
       return wrong(fmt::format("rank {} has a move from rank {} to rank {}", rank, from, to));
     }
-    if (step_of(static_cast<size_t>(other)) != step) continue;  // |other| has earlier moves
+    // If |other| has earlier moves, the loop looks at it again after each of them.
+    if (step_of(static_cast<size_t>(other)) != step) continue;
     ++next[rank].move;
     ++next[static_cast<size_t>(other)].move;
     looking.push_back(rank);

@@ -13,7 +13,8 @@
 //
 //   latency      rank 0 sends, rank 1 sends back
 //   bandwidth    rank 0 sends |window| messages, and rank 1 acknowledges them with a word. With
-//                window 1, rank 0 sends back to back, and rank 1 sends one word at the end
+//                window 1, rank 0 makes blocking sends back to back, and rank 1 sends one word at
+//                the end
 //   bibandwidth  |window| messages in both directions at once, then a word in each direction
 //   msgrate      every rank sends |window| messages to every other and receives as many from each
 //   overlap      rank 1 posts a receive, tells rank 0 to send, and computes during the transfer
@@ -213,7 +214,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     if (backend_.rank() == 1) {
       Overlap<Backend>(backend_, workload_, point_.bytes).receive(measurement);
     } else if (backend_.rank() == 0) {
-      // The receiver waits until it sees the bytes of this pattern.
+      // The receiver watches for the bytes of this pattern.
       backend_.fill(0, kWatchedSeed);
       while (backend_.receive_word(1) > 0) backend_.send(1, 0);
     }

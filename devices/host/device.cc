@@ -46,7 +46,7 @@ struct HostDevice {
     uint64_t size_bytes;
   };
   size_t most_files = 0;
-  uint64_t most_bytes = 0;  // file size limit; larger allocations come from the heap
+  uint64_t most_bytes = 0;  // size of the host's memory; larger allocations come from the heap
   std::mutex mutex;
   std::unordered_map<void*, Shared> shared;  // by address
 };

@@ -10,7 +10,7 @@
 namespace hetcomm::opencl {
 
 struct Options {
-  std::string platform;  // part of the platform's name, case-insensitive; empty: all platforms
+  std::string platform;  // part of the platform's name or version, case-insensitive; empty: all
   uint32_t index = 0;    // index of the device among those of all matching platforms
 };
 

@@ -346,7 +346,8 @@ hetcomm_status_t locate(void* const* devices, uint64_t count, const void* addres
     void* base = nullptr;
     uint64_t size = 0;
     const Code code = of(devices[i]).memory().find(address, &base, &size);
-    // A handle is not reused, so it identifies its allocation. An address may be reused.
+    // A handle recurs only after 2^20 frees of its slot, or in a later device with the same
+    // instance. So it identifies its allocation. An address may recur at once.
     const uint64_t id = HandleMemory::is_handle(base) ? reinterpret_cast<uintptr_t>(base) : 0;
     if (code == Code::kOk) {
       *out_place = {.device = i, .base = base, .size = size, .allocation_id = id};

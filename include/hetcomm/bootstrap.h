@@ -14,9 +14,10 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 /* Makes a bootstrap from the variables that a launcher sets. It takes rank and size from RANK and
  * WORLD_SIZE (torchrun's names), or otherwise from the variables of Open MPI, PMI, PMIx or Slurm.
  * It takes the host and port of rank 0 from MASTER_ADDR and MASTER_PORT. MASTER_ADDR may be missing
- * in a step of Slurm and in a job of Open MPI on one host, MASTER_PORT with every launcher. There are at most 65536 ranks. The job's name is HETCOMM_JOB, or
- * TORCHELASTIC_RUN_ID, or the launcher's id of the job, in this order. Jobs with different names
- * never connect to each other. A name from Slurm includes SLURM_RESTART_COUNT.
+ * in a step of Slurm and in a job of Open MPI on one host, MASTER_PORT with every launcher. There
+ * are at most 65536 ranks. The job's name is HETCOMM_JOB, or TORCHELASTIC_RUN_ID, or the launcher's
+ * id of the job, in this order. Jobs with different names never connect to each other. A name from
+ * Slurm includes SLURM_RESTART_COUNT.
  *
  * Rank 0 hosts a small TCP store. Its port is HETCOMM_STORE_PORT if that is set. Otherwise it is
  * MASTER_PORT, or, if that is taken, the first free one of the next 16 ports. The other ranks find

@@ -235,14 +235,15 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_scan(
     hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Tells the other ranks of the communicator that this rank refuses one collective call, for callers
- * that check arguments before they call. It is the next call that the others make, or one that they
- * have made and this rank has not. On the other ranks that call fails with MISMATCH and |reason|,
- * and so do the collective operations of the communicator, so that no rank waits for the deadline.
- * |reason| may be NULL; at most 400 bytes of it are sent. If all ranks refuse the same call, and
- * make the same call next, nothing fails. Does not wait. The library does not report a call that it
- * has rejected itself, since that call may be made again. The function does nothing once the
- * collective operations have failed or the communicator was aborted. [any-thread] */
+/* Tells the other ranks of the communicator that this rank refuses one collective call of all ranks
+ * (not of a list of ranks), for callers that check arguments before they call. It is the next such
+ * call that the others make, or one that they have made and this rank has not. On the other ranks
+ * that call fails with MISMATCH and |reason|, and so do the collective operations of the
+ * communicator, so that no rank waits for the deadline. |reason| may be NULL; at most 400 bytes of
+ * it are sent. If all ranks refuse the same call, and make the same call next, nothing fails. Does
+ * not wait. The library does not report a call that it has rejected itself, since that call may be
+ * made again. The function does nothing once the collective operations have failed or the
+ * communicator was aborted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_collective_refuse(
     hetcomm_communicator_t* communicator, const char* reason) HETCOMM_NOEXCEPT;
 

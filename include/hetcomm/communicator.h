@@ -100,10 +100,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_barrier(
  * to be destroyed before it.
  *
  * If a rank cannot take part (INVALID_ARGUMENT: |color| is below -1 or |out_communicator| is NULL;
- * OUT_OF_MEMORY), the call fails with that status there and with ABORTED on the other ranks. Later
- * operations are not affected. The call may also fail on a rank later, at its deadline for
- * instance. A rank that has heard from all others by then gets a communicator that is aborted.
- * [serial] */
+ * OUT_OF_MEMORY), the call fails with that status there and with ABORTED on the other ranks, and
+ * nothing else fails. The call may also fail on a rank later, at its deadline for instance. A rank
+ * that has heard from all others by then gets a communicator that is aborted. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_split(hetcomm_communicator_t* communicator, int32_t color, int32_t key,
                            hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
@@ -275,7 +274,7 @@ typedef struct hetcomm_link {
 
 /* Describes the route from the host memory of rank |from| to that of rank |to|, according to the
  * link model. All ranks have the same model: rank 0 reads it from the file in HETCOMM_LINK_MODEL
- * when the communicator is created. If that variable is not set, the model is estimated from the
+ * when the communicator is created. If the variable names no link model, it is estimated from the
  * network interfaces and PCIe links of the hosts and from known figures of the transports. The
  * route uses the first network interface of each rank. Ranks that use several interfaces together
  * get a higher rate than the route says. Writes at most |capacity| of the resources that the bytes

@@ -11,7 +11,8 @@
  *
  * Any thread may call any function, on different objects at the same time. No function blocks
  * unless its comment says so. No function throws a C++ exception. A function that fails has left
- * its outputs alone and has done nothing. Only a failed copy of rows may have copied some of them.
+ * its outputs alone and has done nothing. Only a failed copy of rows may have started to copy some
+ * of them.
  *
  * Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES, DEVICE_LOST or INTERNAL. A function
  * that takes a range fails with OUT_OF_RANGE if the range leaves its allocation, and with
@@ -317,7 +318,7 @@ typedef struct hetcomm_device_plugin {
   /* Optional: makes a device of |kind| for an object that a framework already uses, such as its
    * context or queue (hetcomm_device_from_native). The object still belongs to the framework. It
    * has to exist until the device is destroyed: the framework keeps it, or the plug-in retains it.
-   * |out_device|, |text| and |text_size| are as for create(). */
+   * |out_device|, |text| and |text_size| are as for create(). May block. */
   hetcomm_status_t (*create_from_native)(const char* kind, void* native,
                                          hetcomm_device_t* out_device, char* text,
                                          uint64_t text_size);

@@ -148,10 +148,11 @@ hetcomm_remote_memory_destroy(hetcomm_remote_memory_t* remote) HETCOMM_NOEXCEPT;
  * options->notify_value once all bytes are in place. |options| may be NULL. The top of this header
  * lists the errors.
  *
- * When a put has to end early, the network may still hold bytes of it (RDMA). The put then ends
- * only after the owner has given up that connection, also when its end is a deadline, a cancel or
- * an abort. So a put never overwrites what others write after its end. The owner gives the
- * connection up when it makes progress, or dies. [any-thread] */
+ * When a connection has failed, or a put has to end early, the network may still hold bytes of the
+ * put (RDMA). The put then completes, with any outcome, only after the owner has given up that
+ * connection. That also holds for an end by a deadline, a cancel or an abort. So a put never
+ * overwrites what others write after its end. The owner gives the connection up when it makes
+ * progress, or dies. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_put(
     hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,
     const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;

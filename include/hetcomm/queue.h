@@ -53,13 +53,13 @@ typedef struct hetcomm_queue_options {
   uint64_t max_item_bytes;
   /* Largest number of items that are under way at a time. 0: 4. Both ranks give the same number. */
   uint32_t depth;
-  /* Queues from this rank over one network interface share its rate by their weights, while each of
-   * them has at least some MiB waiting. 0: a weight of 1. At most HETCOMM_QUEUE_MAX_WEIGHT. Queues
-   * to ranks of this host share only with others to the same rank. If the path of a queue is slow
-   * beyond the interface, the queue gets what that path carries, and the others share the rest. The
-   * library finds this out within some seconds, and checks it again from time to time: the others
-   * then wait for the slow queue for about 250 ms. Only the pushing end sets a weight; the pulling
-   * end has 0. */
+  /* Queues from this rank over one network interface share its rate in proportion to their weights,
+   * while each of them has at least some MiB waiting. 0: a weight of 1. At most
+   * HETCOMM_QUEUE_MAX_WEIGHT. Queues to ranks of this host share only with others to the same rank.
+   * If the path of a queue is slow beyond the interface, the queue gets what that path carries, and
+   * the others share the rest. The library finds this out within some seconds, and checks it again
+   * from time to time: the others then wait for the slow queue for about 250 ms. Only the pushing
+   * end sets a weight; the pulling end has 0. */
   uint32_t weight;
   /* Highest rate at which items leave, in bytes per second. After a pause the queue may exceed it,
    * by 20 ms at this rate or by 16 KiB. 0: there is no limit. Only the pushing end sets a rate; the

@@ -36,9 +36,9 @@
  * Progress. Only a context that was created with HETCOMM_PROGRESS_THREAD has streams. The library
  * allocates pinned memory for copies when the first stream of a device is wrapped, and when a
  * communicator is created after that. With some vendors this waits for the device, and no operation
- * of the context makes progress until then. So wrap streams before work is put into them that waits
- * for communication. If data needs more pinned memory while a stream is held back, it goes through
- * pageable memory.
+ * of the context makes progress until then. So wrap streams before work that waits for
+ * communication is put into any stream. If data needs more pinned memory while a stream is held
+ * back, it goes through pageable memory.
  *
  * Calls that may wait. With many vendors a call that allocates or frees memory of a device, or ends
  * a stream, waits until the streams of the device go on. The library's own threads make no such

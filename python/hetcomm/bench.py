@@ -9,10 +9,10 @@ hetcomm's transports.
 
 "overlap" times an asynchronous allreduce with arithmetic beside it. The arithmetic takes as long as
 hetcomm's allreduce alone. "ddp" times a training step of a model whose parameters have the given
-size. With --device the tensors are on an accelerator, and other backends work on copies in host
-memory. "ddp" copies gradients to pinned memory as soon as a bucket is full, "ddp_after" copies them
-after the backward pass. --json prints a document in the form of hetcomm_bench's, with the figures
-that this program measures.
+size. With --device the tensors are on an accelerator, and other backends work on copies in pinned
+host memory. "ddp" copies gradients there as soon as a bucket is full. "ddp_after" copies them to
+host memory that is not pinned, after the backward pass. --json prints a document in the form of
+hetcomm_bench's, with the figures that this program measures.
 """
 
 from __future__ import annotations

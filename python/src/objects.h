@@ -151,8 +151,9 @@ inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   return nb::steal(PyObject_Vectorcall(dlpack.ptr(), arguments, 0, kNames.ptr()));
 }
 
-// Calls an object's __dlpack__ method, first with a version if |writable|, then the other way. An
-// object may not support versions, or may export read-only memory only with a version.
+// Calls an object's __dlpack__ method. If nanobind takes versioned capsules, calls it first with a
+// version if |writable|, and the other way if the object refuses that. An object may not support
+// versions, or may export read-only memory only with a version.
 inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   const bool versioned = kVersionedCapsules && writable;
   nb::object capsule = call_dlpack(dlpack, versioned);

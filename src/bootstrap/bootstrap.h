@@ -62,7 +62,8 @@ class Bootstrap {
   // Gathers |mine| from the members of |group|, in rank order. This rank is a member. With step 1,
   // every rank is in one of the groups that exchange values in |scope|. With a larger step, only
   // the members of |group| call this. Each of them has first exchanged values with all ranks up to
-  // the next member. Either way, all ranks notice if they disagree on the secret.
+  // the next member. The members of |group| notice if they disagree on the secret. So the exchanges
+  // of all blocks and of their leaders together reveal any disagreement.
   virtual Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
                                                                       const RankGroup& group,
                                                                       ConstByteSpan mine,

@@ -192,8 +192,8 @@ class PutGetExchange final : public CallbackExchange {
     return reply.size() >= kFrameHeaderBytes && decode_reply(reply.subspan(kFrameHeaderBytes)).ok();
   }
 
-  // Returns |failure|. If an exchange by groups has failed and rank 0 has put a failure of an
-  // exchange of all ranks, returns that one: it says that the ranks disagree on the form.
+  // Returns |failure|. If an exchange by groups has failed and rank 0 has put a failure in its
+  // scope, returns that one: it may say that the ranks disagree on the form.
   Status explain(const std::string& scope, const Members& members, const Status& failure) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =

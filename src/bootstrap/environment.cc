@@ -49,7 +49,8 @@ constexpr uint64_t kFirstPauseNs = 1'000'000;
 constexpr uint64_t kLastPauseNs = 100'000'000;
 // Time limit for an answer that the store can give at once.
 constexpr uint64_t kAnswerNs = 10'000'000'000;
-// The last question about survivors is sent this long before the deadline.
+// The last question about survivors is sent this long before the deadline, or an eighth of the time
+// before it if that is shorter.
 constexpr uint64_t kLastQuestionNs = 500'000'000;
 constexpr std::string_view kAdvice =
     "to go on without rank 0, set RANK, WORLD_SIZE and MASTER_ADDR for the ranks that are left and "

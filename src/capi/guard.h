@@ -122,7 +122,8 @@ struct hetcomm_group {
 
 namespace hetcomm::capi {
 
-// Stores the text of a completion until this thread's next call, and returns the stored text.
+// Stores the text of a completion until this thread stores the next one, and returns the stored
+// text.
 const char* keep_text(const std::string& text) noexcept;
 inline Status check_alive(const Context& context) {
   if (context.alive()) [[likely]]

@@ -29,9 +29,9 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
 }
 
 // Handles a call without options on the fast path. |buffer| is the host memory of a put or get, and
-// null for an atomic operation. If the remote memory is mapped, act(there) performs the operation.
-// Otherwise a put or get is started. |plain| is the caller's address that the operation accesses.
-// Returns false for all other calls, which post_access() handles.
+// null for an atomic operation. If the remote memory is mapped and the range is short, act(there)
+// performs the operation. Otherwise a put or get is started. |plain| is the caller's address that
+// the operation accesses. Returns false for all other calls, which post_access() handles.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain(hetcomm_remote_memory_t* remote, uint64_t offset,
                                               uint64_t length, const hetcomm_buffer_t* buffer,

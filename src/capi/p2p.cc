@@ -90,8 +90,8 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   return false;
 }
 
-// Reports a complete operation and releases its slot. Returns false if another thread has already
-// reported it.
+// Reports a complete operation and releases its slot, unless it is prepared. Returns false if
+// another thread has already reported it.
 [[gnu::always_inline]] inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
   Operation& operation = *ref.operation;
   Engine& engine = *operation.slot.engine;

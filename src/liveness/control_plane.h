@@ -50,7 +50,7 @@ class ControlPlane {
   // Neighbours that are not connected, and why.
   struct Missing {
     std::vector<int> ranks;
-    std::string failure;  // why the last attempt to reach ranks[0] failed; empty: none has ended
+    std::string failure;  // why the last connection with ranks[0] ended or failed; empty: none has
     Status
         last_rejection;  // why this rank last dropped an incoming connection; ok: it dropped none
   };

@@ -412,8 +412,8 @@ void Judge::pursue(Peer& one, uint64_t now) {
   if (now >= one.next_connect_ns && one.connecting < kMaxAttempts) {
     peers_.connect(one, now);
     observer_.on_suspect(one.rank);
-    // After a detection time without a verdict, other ranks still reach this one. Only the path
-    // from here is missing, perhaps for a long time.
+    // After a detection time without a verdict, other ranks still reach the suspected rank. Only
+    // the path from this rank is missing, perhaps for a long time.
     if (now >= one.suspect_ns + timing.detection_ns) {
       one.next_connect_ns = now + timing.detection_ns / 2;
     }

@@ -130,7 +130,7 @@ void Neighbourhood::release_idle(uint64_t now) {
 }
 
 // Offers to end a connection that was only made to exchange profiles. A connection that has carried
-// other letters stays.
+// other letters recently stays for now.
 void Neighbourhood::introduced(ConnectionId id, Peer& one, bool asked, uint64_t now) {
   one.introduced_ns = 0;
   if (asked) return;

@@ -54,7 +54,8 @@ class Neighbourhood {
   // offer to end the connection to the peer.
   void introduced(ConnectionId id, Peer& peer, bool asked, uint64_t now);
   // Handles a kRelease frame, by which the other end offers to end the connection or agrees to end
-  // it. Returns whether the connection ends now. Sends this rank's agreement to an offer.
+  // it. Returns whether the connection ends now. Agrees to an offer, and tells the other end, if
+  // this rank does not need the connection.
   bool release(ConnectionId id, const Frame& frame, uint64_t now);
 
  private:

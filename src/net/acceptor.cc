@@ -149,7 +149,7 @@ void Acceptor::accept_ready(uint64_t now) {
   }
 }
 
-// Returns false when the pending connections are at their limit and all of them are young.
+// Returns false when the pending connections are at their limit and none of them can be dropped.
 bool Acceptor::make_room(uint64_t now) {
   if (pending_.size() < options_.max_pending) return true;
   const uint64_t oldest_ns = pending_.front()->start_ns();

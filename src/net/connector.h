@@ -40,7 +40,7 @@ struct LocalEnd {
 // from the poller or expire(), never from create(). Destroying the Connector before on_connect()
 // cancels the attempt. It may be destroyed inside on_connect(). The code of a failure is
 // PERMISSION_DENIED or UNSUPPORTED if an attempt failed with it, OUT_OF_RESOURCES or OUT_OF_MEMORY
-// if this process lacks a resource, and PEER_LOST otherwise.
+// if this process, or a peer that says so, lacks a resource, and PEER_LOST otherwise.
 class Connector final : public Watcher {
  public:
   static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,

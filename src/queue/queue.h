@@ -17,8 +17,9 @@ class Queue {
   static constexpr uint32_t kMaxWeight = 1000;
 
   // Opens one end. |peer| is the rank at the other end and must be one of |communicator|. |share|
-  // applies to a pushing end; a weight of 0 means 1. Fails if |terms| or |share| are out of range
-  // or the context has no progress thread. May throw std::bad_alloc.
+  // is for a pushing end, where a weight of 0 means 1. A pulling end must have a share of zeros.
+  // Fails if |terms| or |share| are out of range or the context has no progress thread. May throw
+  // std::bad_alloc.
   static Result<std::unique_ptr<Queue>> create(Communicator& communicator, int32_t peer,
                                                Track::End end, const TrackTerms& terms,
                                                TrackShare share);

@@ -373,8 +373,8 @@ void Execution::post_sends(size_t index, bool oldest) {
   }
 }
 
-// Posts a message. Returns false if its turn has not come or there is no room. |must| is explained
-// at Landing::take().
+// Posts a message. Returns false if its turn has not come, there is no room, or its data is still
+// being copied from a device. |must| is explained at Landing::take().
 bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const ProgramPhase& phase = shared_.program.phases[phase_index];
   const ProgramMessage& message = sends ? phase.sends[index] : phase.receives[index];

@@ -60,7 +60,7 @@ class ExecutionOwner {
   virtual void withdraw(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   virtual Status known_end(const Execution& execution) const HETCOMM_UNDER_BATON = 0;
   // Tells the other ranks that |execution|, of which this rank has moved no data, ends for |why|.
-  // Returns true if no other execution has to end.
+  // Returns false if that is not possible, and all executions have to end.
   virtual bool give_up(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   // Records that an execution has work to do.
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
@@ -146,8 +146,8 @@ class Execution final : public CompositeOperation,
   void reset() HETCOMM_UNDER_BATON;
 
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
-  // Returns false: the tracks to a lost rank are closed, and track_closed() then ends the
-  // execution.
+  // Returns false: the tracks to a lost rank are closed. That ends the messages in flight, and
+  // track_closed() ends an execution that still has to start one.
   bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
     return false;
   }

@@ -23,7 +23,7 @@ struct ProgramMessage {
   uint32_t place = 0;  // position among the messages of the track
   uint64_t bytes = 0;
   // Memory to send from or receive into. Empty for a received message if the processor adds or
-  // converts any of its elements.
+  // converts any of its elements, or forms sums of them.
   std::vector<Region> regions;
   // The rows are few and long, and are neither converted nor added. The transports can use them in
   // place.
@@ -116,8 +116,8 @@ struct ProgramOptions {
   int rank = 0;
   // Approximate bytes of one bundle's tensors, over all ranks. All ranks specify the same value.
   uint64_t bundle_bytes = 0;
-  // Rows with on average at least this many bytes are sent without packing, to |near| ranks and to
-  // all others.
+  // Rows of at least this many bytes on average are sent without packing. |least_row_near| is for
+  // messages with |near| ranks, |least_row_far| for those with all others.
   uint64_t least_row_near = 4u << 10;
   uint64_t least_row_far = 32u << 10;
   std::vector<bool> near;  // by rank: whether it is on this host

@@ -26,8 +26,8 @@ using LineFunction = std::function<void(std::string_view line)>;
 
 // Runs until all processes have ended. |on_line| receives every line of their standard output.
 // Returns "", or the error: a process failed, or nothing arrived on standard output for
-// |silence_seconds|. The error has the end of the processes' standard error, unless that was passed
-// on.
+// |silence_seconds|. If a process failed, the error has the end of the processes' standard
+// error, unless that was passed on.
 std::string run(const Launch& launch, double silence_seconds, const LineFunction& on_line);
 
 // Returns the path of |program| in PATH, or "" if there is none.

@@ -5,8 +5,8 @@
 // a shared resource only if it would otherwise predict more than was observed:
 //
 //   NIC      each host has one resource for sending and one for receiving
-//   single   limits one transfer between two clusters; added if one transfer alone gets less than
-//            its hosts' NICs allow, and several transfers together get more
+//   single   limits one transfer between two clusters, or inside one; added if one transfer alone
+//            gets less than its hosts' NICs allow, and several transfers together get more
 //   trunk    joins two clusters, or the hosts of one cluster; added if transfers at the same time
 //            get less in total than their hosts' NICs allow
 //   uplink   joins a cluster to all others, in one direction; added if transfers with several

@@ -7,7 +7,8 @@
 namespace hetcomm::topology {
 namespace {
 
-// Says which of a vendor's display controllers (PCI class 03) are accelerators.
+// Says which of a vendor's VGA and other display controllers (PCI classes 0300 and 0380) are
+// accelerators. All 3D controllers (0302) are.
 enum class Display : uint8_t {
   kConsole,      // none is: they show the console of a management processor or a virtual machine
   kAccelerator,  // all are

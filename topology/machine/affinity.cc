@@ -28,11 +28,11 @@ struct Load {
 
 // Assigns one more NIC to each user that has NICs left, from the user's nearest class.
 //
-// Users are served one after the other. Each user gets the NIC that then has the least load. It may
-// take the NIC that another user got in this round, if that user can move to another NIC of its own
-// nearest class. A chain of moves changes only the load of its last NIC. By the theory of
-// minimum-cost flows, the assignment then minimizes every sum of convex costs of the loads, and
-// therefore also the highest load.
+// Users are served one after the other. Each user gets the NIC of its choices() that then has the
+// least load. It may take the NIC that another user got in this round, if that user can move to
+// another NIC of its own choices(). A chain of moves changes only the load of its last NIC. By the
+// theory of minimum-cost flows, the assignment then minimizes every sum of convex costs of the
+// loads, and therefore also the highest load.
 class Round {
  public:
   // |fastest_only|: users take only the fastest of the nearest NICs.

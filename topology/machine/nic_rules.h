@@ -45,8 +45,9 @@ class NicRules {
 
   // Returns whether there is a general rule: one for all users without a rule of their own.
   bool has_general() const { return find("") != nullptr; }
-  // Returns the indices in Machine::nics of the NICs that the general rule allows. They are in the
-  // order of the rule's list, then fastest first.
+  // Returns the indices in Machine::nics of the NICs that the general rule allows, or of those that
+  // may be used without a rule if there is none. They are in the order of the rule's list, then
+  // fastest first.
   std::vector<int> general(const Machine& machine) const;
 
   // Checks the rules. NOT_FOUND: a name matches no NIC, a user does not exist, or a list leaves a

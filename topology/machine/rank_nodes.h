@@ -23,7 +23,8 @@ struct RankNodes {
   int staging = kNone;            // for staging memory of a device of unknown location
   int inside = kNone;             // for memory that other ranks of the host fill for this rank
   // The processors near the first NICs of the rank's accelerators. Without accelerators, those near
-  // the rank's first NIC. Empty: any processor.
+  // the rank's first NIC. If the location of these NICs is unknown, those near the accelerators, or
+  // of the only node on which the rank may run. Empty: any processor.
   ProcessorSet processors;
 };
 

@@ -53,14 +53,15 @@ class HostTopology {
   // HETCOMM_FABRIC names something that does not exist. [any-thread]
   Result<const HostView*> view();
 
-  // Returns view(), or a smaller view for a context without a choice: it has no device, no variable
-  // describes the machine, and at most one NIC is up. The smaller view has no accelerators, and no
-  // NICs that are down. Reading it takes a tenth of the time. [any-thread]
+  // Returns view(), or a smaller view for a context without a choice: it has no device, none of
+  // HETCOMM_TOPOLOGY, HETCOMM_NIC and HETCOMM_FABRIC is set, and read_live_nic() (live.h) returns a
+  // machine. The smaller view has no accelerators, and no NICs that are down. Reading it takes a
+  // tenth of the time. [any-thread]
   Result<const HostView*> own_view();
 
-  // Returns whether view() can affect communication between ranks on this host. Returns false if no
-  // variable describes the machine, the context has no device at a known place, and
-  // is_live_host_plain() is true. Reads up to two files. [any-thread]
+  // Returns whether view() can affect communication between ranks on this host. Returns false if
+  // none of HETCOMM_TOPOLOGY, HETCOMM_NIC and HETCOMM_FABRIC is set, the context has no device at a
+  // known place, and is_live_host_plain() is true. Reads up to two files. [any-thread]
   bool matters_within_host() const;
 
  private:

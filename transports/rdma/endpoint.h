@@ -82,7 +82,8 @@ class RdmaEndpoint final : public Endpoint,
   // Breaks the connection. The next progress() that finds a handler calls on_failed. Makes no
   // upcalls. It never fails, and may be called at any time.
   void break_off(std::string_view reason) noexcept;
-  // Sends as much as possible, and makes upcalls for what was sent. Returns the number of actions.
+  // Sends as much as possible, and makes the upcalls that are due, on_failed among them. Returns
+  // the number of actions.
   int progress();
   // Returns whether progress() must be called again immediately, without waiting for an event.
   bool has_urgent_work() const;

@@ -34,8 +34,8 @@ class MemoryEvents {
   // removed it. If not, sequence() covers all memory removed so far.
   bool changing() const;
 
-  // Returns a number that changes with every event. It is odd while an event was read that take()
-  // may not report yet.
+  // Returns a number that changes with every event. It is odd while an event may have been read
+  // that take() does not report yet.
   uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
   // Reports the ranges lost since the count was |taken|, and sets |taken| to the current count.
   void take(uint64_t& taken, MemoryMonitor::Lost& out);

@@ -293,8 +293,8 @@ void ShmEndpoint::stop_watching() {
     transport_.environment().poller.remove(connection_.socket.get(), *this);
 }
 
-// Closes the socket. Shuts it down first, so that the peer sees the end even if a forked child of
-// this process also holds it.
+// Shuts the socket down, so that the peer sees the end even if a forked child of this process also
+// holds it. Then closes it, unless the transport has to keep it.
 void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();

@@ -50,8 +50,8 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   // sends.
   bool idle() const { return !busy_ && !consumer_.ready(); }
   int progress();
-  // Asks the peer to ring the bell when it publishes entries. After the transport's fence,
-  // has_work() tells whether an entry arrived before.
+  // Asks the peer to ring the bell when it publishes entries, or frees room that this side waits
+  // for. After the transport's fence, has_work() tells whether that happened before.
   void announce_sleep();
   bool has_work();
   bool may_sleep_on();
@@ -66,12 +66,12 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   // their turn. A message or piece counts as kEntryCost additional bytes.
   static constexpr int64_t kCopyBudget = 256 << 10;
   static constexpr int64_t kEntryCost = 4 << 10;
-  // progress() returns after it has delivered a message of at least this size. The receiver can
-  // then post its next receive before more data arrives, which avoids a copy.
+  // A message of at least this size is the last that one progress() delivers. The receiver can then
+  // post its next receive before later data is delivered, which avoids a copy.
   static constexpr uint32_t kLongMessage = 16 << 10;
   // A side initially uses only kFirstRingBytes of its ring, or as much as its first message needs.
-  // It uses the whole ring once a message does not fit, or once kFewMessages messages have gone
-  // through the ring, since a fast sequence of messages is slower in a part of it.
+  // It uses the whole ring from its first put on, once a message does not fit, or once kFewMessages
+  // messages have gone through the ring. A fast sequence of messages is slower in a part of it.
   static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
 

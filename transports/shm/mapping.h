@@ -78,7 +78,7 @@ class ParcelPort {
   Status send(const Parcel& parcel, int file = -1);
   Status flush();
   bool waiting() const { return !waiting_.empty(); }
-  // Returns the number of answers that wait for room in the socket. Each holds a descriptor.
+  // Returns the number of answers that wait for room in the socket. Each may hold a descriptor.
   size_t answers_waiting() const { return answers_waiting_; }
   // Receives the next parcel; returns kPending if there is none. |*file| is the file that arrived
   // with it. A file is an error unless |file_expected|.

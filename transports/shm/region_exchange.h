@@ -61,8 +61,8 @@ class RegionExchange {
   // The most parcels received per turn, so that a peer that sends endlessly does not exceed its
   // turn.
   static constexpr int kMaxParcels = 64;
-  // The most requests for one side's regions that may be unanswered. The owner holds a descriptor
-  // for each answer that waits for room in the socket.
+  // The most requests for one side's regions that may be unanswered. The owner may hold a
+  // descriptor for each answer that waits for room in the socket.
   static constexpr size_t kMaxWanted = 64;
 
   void ask();

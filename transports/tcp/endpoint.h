@@ -84,7 +84,8 @@ class TcpEndpoint final : public Endpoint,
   // Breaks the connection. Called only from inside progress() or the poller.
   void fail_protocol(const char* error);
 
-  // Sends as much as possible, and makes upcalls for what was sent. Returns the number of actions.
+  // Sends as much as possible, and makes the upcalls that are due, on_failed among them. Returns
+  // the number of actions.
   int progress();
   // Returns whether progress() must be called again without waiting for an event.
   bool has_work() const;

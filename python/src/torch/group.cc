@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// sweep() does nothing while there are at most this many pending works.
+// Until the first work on a device, sweep() does nothing while at most this many works are pending.
 constexpr size_t kSweepAbove = 8;
 // Numbers of works that sweep() and look_at_all() take at once under the lock.
 constexpr size_t kSweptAtOnce = 8;
@@ -256,7 +256,7 @@ void Group::wait_for_pending() {
   std::vector<WorkRef> works;
   {
     std::unique_lock lock(mutex_);
-    // close() has taken the pending works and waits for them.
+    // close() takes the pending works and waits for them.
     if (state_ != State::kOpen && !nested) {
       close_over_.wait(lock, [this] { return state_ == State::kClosed; });
     }

@@ -88,7 +88,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Opens a hetcomm_group_t, which collects operations that start together. Must be called under
   // the lock of post(). close() drops open groups and cancels their operations.
   hetcomm_group_t* open_group();
-  // Starts the collected operations and frees |group|. Throws if close() was called.
+  // Starts the collected operations and frees |group|. Throws after cancel_all() or close().
   void start_group(hetcomm_group_t* group);
   // Cancels the collected operations and frees |group|.
   void drop_group(hetcomm_group_t* group);
@@ -163,7 +163,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::shared_ptr<Hooks> hooks_;
   std::atomic<bool> timed_{false};
   std::atomic<bool> looked_after_{false};  // true while the lookout calls look_at_all()
-  uint64_t posted_before_ = 0;             // posted_ when look_at_all() last ended; under mutex_
+  // posted_ when look_at_all() last found no pending works. Guarded by mutex_.
+  uint64_t posted_before_ = 0;
 
   std::condition_variable close_over_;  // notified when state_ becomes kClosed
   Completions completions_;

@@ -87,7 +87,7 @@ class Operations : public c10d::Backend {
 
  private:
   // Returns the device whose current stream a barrier follows: the one in |options|, or the one
-  // bound to the group. Returns none if the library cannot move that device's tensors.
+  // bound to the group. Returns none if there is none, or the library cannot move its tensors.
   std::optional<c10::Device> device_of(const c10d::BarrierOptions& options) const;
   Ref receive(const char* name, Tensors& tensors, int source, int tag);
   void check_root(const char* operation, int64_t root) const;

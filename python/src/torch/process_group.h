@@ -106,9 +106,9 @@ class ProcessGroup final : public Operations {
   void unregisterCompletionHook(int64_t id) override { hooks_->completions.remove(id); }
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
-  // Stores |attach|, which runs once, when torch has added this backend to its process group and
-  // that group accepts hooks. The function that |attach| returns runs once when the group is shut
-  // down.
+  // Stores |attach|, which runs once, when torch has added this backend to its process group. From
+  // then on that group accepts hooks. The function that |attach| returns runs once when the group
+  // is shut down.
   using Detach = std::function<void()>;
   void set_hooks(std::function<Detach()> attach) { attach_ = std::move(attach); }
   void setGroupUid(const std::string& uid) override;

@@ -190,7 +190,8 @@ void OperationWork::complete() noexcept {
   if (future) complete_future(*future, failure, results_);
 }
 
-// Calls the end hook, unless the work was refused: then it has no parts, and never began.
+// Calls the end hook, if there was one when the work was made. A work that was refused before it
+// had any part never began, so the hook is not called for it.
 void OperationWork::call_end_hook() const noexcept {
   if (!began_ || parts_.empty()) return;
   group_->hooks().call_end_hook([this] {
@@ -297,7 +298,7 @@ void OperationWork::poll() {
   while (Part* const part = next_part()) {
     hetcomm_completion_t completion;
     const hetcomm_status_t status = hetcomm_request_test(part->request, &completion);
-    // Another thread has the report and is about to publish it.
+    // If the handle is stale, another thread has the report and is about to publish it.
     if (status == HETCOMM_PENDING || status == HETCOMM_STALE_HANDLE) return;
     if (status == HETCOMM_OK) {
       report(*part, completion);

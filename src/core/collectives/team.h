@@ -54,7 +54,8 @@ class Team final : public JobTask {
   static uint64_t mark_of_hash(uint64_t hash);
   static uint64_t mark_of(uint64_t tag);
 
-  // Starts or queues the operation. Takes ownership of it, unless the call throws.
+  // Starts or queues the operation, and takes ownership of it. If the call throws before it has
+  // taken ownership, |collective| is not null.
   void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;
   // Returns whether devices may copy to and from the arena for |task|.
   bool arena_serves_devices(const Task& task) const HETCOMM_UNDER_BATON {

@@ -160,7 +160,7 @@ Status Context::apply_nic_rules() {
   if (devices.empty()) devices.emplace_back("none");
   HETCOMM_RETURN_IF_ERROR(
       config_.derive(variable::kRdmaNic, fmt::format("{}", fmt::join(devices, ","))));
-  if (interfaces.empty()) return {};  // no NIC has an address: sockets choose for themselves
+  if (interfaces.empty()) return {};  // none of these NICs has an address: sockets choose freely
   return config_.derive(variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 

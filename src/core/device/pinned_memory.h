@@ -41,9 +41,9 @@ class PinnedMemory {
   // States whether the memory may be a file that other processes map.
   enum class Sharing : bool { kNo, kYes };
 
-  // Allocates |size| bytes: from the allocator of |maker|, or near NUMA node |node| if |maker| is
-  // null or has no allocator. Returns false if out of memory. The devices outlive this object. May
-  // throw std::bad_alloc.
+  // Allocates |size| bytes from the allocator of |maker|. If |maker| is null, has no allocator, or
+  // cannot allocate now, allocates them near NUMA node |node|. Returns false if out of memory. The
+  // devices outlive this object. May throw std::bad_alloc.
   bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
   // Acts like allocate() if |*pins| is true and no user's stream is held back. Otherwise allocates

@@ -67,7 +67,7 @@ struct StreamPlace {
 
 class UserStream {
  public:
-  // A stream of a device that was opened. If |own| is not null, the library has made the stream.
+  // An open stream of a device. If |own| is not null, the library has made the stream.
   struct Opened {
     void* native = nullptr;  // the vendor's stream handle
     void* user_stream = nullptr;

@@ -64,7 +64,8 @@ void WaitingCalls::make_or_put_off(EndingCall call) {
     finish(call);
     return;
   }
-  // These calls keep their order, since the last device to unpin some memory also frees it.
+  // All calls but those for events keep their order, since the last call to unpin some memory also
+  // frees it.
   if (is_event || others_left_.load(std::memory_order_acquire) == 0) {
     if (const NoHolds none(*this); none) {
       finish(call);

@@ -31,7 +31,7 @@
 
 namespace hetcomm {
 
-// A device call that frees or ends |object|, and never fails.
+// A device call that frees, unpins or ends |object|, and never fails.
 struct EndingCall {
   enum class Kind : uint8_t { kFree, kFreeHost, kUnpinHost, kStreamDestroy, kEventRelease };
   void make();
@@ -75,8 +75,8 @@ class WaitingCalls {
   // released it.
   void expect_holds() { may_hold_.store(true, std::memory_order_release); }
 
-  // Makes |call|, or defers it if it could wait for a stream that is held back. If out of memory
-  // for the record of a deferred call, the call is never made.
+  // Makes |call|, or defers it if it might have to wait. Does not wait for a stream that is held
+  // back. If out of memory for the record of a deferred call, the call is never made.
   void make_or_put_off(EndingCall call);
   void release_event(const Device& device, void* event, const void* owner = nullptr) {
     make_or_put_off({.kind = EndingCall::Kind::kEventRelease,
@@ -84,7 +84,8 @@ class WaitingCalls {
                      .object = event,
                      .owner = owner});
   }
-  // Makes all deferred calls of |owner|, and waits for those that another thread is making.
+  // Makes all deferred calls of |owner|, each of which may wait. Also waits for those that another
+  // thread is making.
   void make_all_of(const void* owner);
   // Makes all deferred calls. Requires that no hold begins any longer.
   void make_all();
@@ -124,9 +125,8 @@ class WaitingCalls {
   std::thread helper_;
 };
 
-// Keeps holds from beginning while it exists. It is true if there is no hold, so that calls that
-// may wait can be made. It is false if there is a hold, or another thread may be about to begin
-// one.
+// If it is true, there is no hold and none begins while it exists, so calls that may wait can be
+// made. It is false if there is a hold, or another thread may be about to begin one.
 class NoHolds {
  public:
   explicit NoHolds(WaitingCalls& calls)

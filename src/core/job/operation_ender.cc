@@ -60,9 +60,9 @@ std::string OperationEnder::awaited_text(const Operation& operation) {
   return text;
 }
 
-// The text of an operation that ends at its deadline names the ranks that it waited for. The text
-// of an internal message does not describe the message, because users know only the operation that
-// it belongs to.
+// The text of an operation that ends at its deadline names the ranks that it waited for. If an
+// internal message ends for another reason, its text does not describe the message, because users
+// know only the operation that it belongs to.
 void OperationEnder::end(Operation& operation, Code code, std::string_view why) {
   std::string text = text_or_none([&]() HETCOMM_UNDER_BATON {
     if (operation.internal.handler != nullptr && code != Code::kTimedOut) return std::string(why);
@@ -74,8 +74,9 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       code == Code::kTimedOut && has_parts ? operation.composite->code_at_deadline() : code;
   switch (operation.phase) {
     case OperationPhase::kCollected:
-      // The operation's group has not started it. For a redistribution, notifies the ranks that
-      // wait for it. A collective operation does not count as called, so no rank is notified.
+      // The operation's group has not started it. At the deadline of a redistribution, notifies the
+      // ranks that wait for it. A collective operation does not count as called, so no rank is
+      // notified.
       if (has_parts && code == Code::kTimedOut && !operation.composite->is_collective_call()) {
         operation.composite->withdraw(code, text);
       }

@@ -13,8 +13,8 @@
 namespace hetcomm {
 namespace {
 
-// The owner of an operation's remote memory is asked after kFirstAskNs whether the memory is still
-// registered, and then kAsksPerDetection times in each detection time.
+// The owner of an operation's remote memory is asked whether the memory is still registered: first
+// after at most kFirstAskNs, and then kAsksPerDetection times in each detection time.
 constexpr uint64_t kFirstAskNs = 100'000'000;
 constexpr uint64_t kAsksPerDetection = 4;
 

@@ -264,7 +264,7 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   return block->bytes.get() + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
-// Removes |block|. Works without memory. The block counts as made until its memory is freed.
+// Removes |block|, even if memory has run out. The block counts as made until its memory is freed.
 void ChunkPools::discard(Block* block) {
   std::unique_ptr<Block>& place = blocks_[block->index];
   std::unique_ptr<Block> own = std::move(place);

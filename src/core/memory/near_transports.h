@@ -32,7 +32,7 @@ class NearTransports {
   uint64_t of_device(size_t device) const HETCOMM_UNDER_BATON {
     return device < masks_.size() ? masks_[device] : ~uint64_t{0};
   }
-  // Returns the transports that serve all the memory that |operation| sends or receives.
+  // Returns the transports that serve any of the memory that |operation| sends or receives.
   uint64_t of(const Operation& operation) const HETCOMM_UNDER_BATON {
     if (operation.buffers.pieces.empty()) [[likely]]
       return masks_[0];

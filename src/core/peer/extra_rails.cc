@@ -163,8 +163,8 @@ void ExtraRails::close_unused() {
       association_.send_protocol(MessageKind::kRailClosed, rail->id, 0);
       if (!rail->dropped) association_.pair().close_unused(*rail);
     } else {
-      // An announced rail is announced again. The peer ignored the earlier announcement if it still
-      // used the rail.
+      // An announced rail is announced again, since the peer may have ignored the announcement
+      // because it still used the rail.
       rail->retiring = true;
       association_.send_protocol(MessageKind::kRailUnused, rail->id, 0);
     }

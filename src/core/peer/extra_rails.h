@@ -47,7 +47,7 @@ class ExtraRails {
   void connect() HETCOMM_UNDER_BATON;
   // Records that a connection between |ends| could not be made.
   void connect_failed(const RailEnds& ends, const Status& why) HETCOMM_UNDER_BATON;
-  // Schedules a check that closes superfluous rails if they have been unused for a while.
+  // Schedules a check, some time later, that closes the superfluous rails that are then unused.
   void plan_to_close() HETCOMM_UNDER_BATON { plan_to_close(kCoolDowns); }
   // Handles the report that the peer no longer uses rail |id|, or has closed it.
   void receive_unused(uint64_t id) HETCOMM_UNDER_BATON;

@@ -172,7 +172,7 @@ class Pair final : public PairBase {
   bool lost_unknown_ = false;  // a rail without a number was lost since a rail last opened
   bool untold_ = false;        // the peer has not been told that the pair is lost
   uint64_t retry_at_ns_ = kForever;
-  Status verdict_;  // why a lossless connection broke, unless the control plane reports why
+  Status verdict_;  // why a lossless connection broke; used if the control plane reports nothing
   uint32_t received_when_asked_;
   uint64_t asked_ns_ = 0;
 };

@@ -240,8 +240,9 @@ bool Background::nap_long() {
   return word == park_word_.load(std::memory_order_relaxed);
 }
 
-// Naps briefly. Returns true if no thread has waited in that time, which means that the thread that
-// left the work computes.
+// Naps briefly. Returns true if no thread has waited in that time and none makes progress now. The
+// thread that left the work then computes. Otherwise the wake-up was fruitless, and the patience is
+// reduced.
 bool Background::nap_short() {
   const uint64_t waits = waits_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);

@@ -5,7 +5,7 @@
 // wait so often that they make all progress. Then it parks, so that a blocking wait costs no thread
 // switch. It resumes when no thread has waited for a moment.
 //
-//   drive + sleep in poller  --evicted, of no use-->  parked  --no waits for a moment-->  drive ...
+//   drive + sleep in poller  --evicted, in the way-->  parked  --no waits lately-->  drive ...
 #pragma once
 
 #include <algorithm>

@@ -70,7 +70,7 @@ enum class OperationPhase : uint8_t {
   kCopying,    // waits for device copies only
   kAwaiting,   // one-sided: waits for the owner's answer or credit; flush: for other operations
   kDirect,     // one-sided: the connection executes it
-  kUnopened,   // receive: waits until the sender has opened its end of the track
+  kUnopened,   // receive: the sender has not opened its end of the track, or is too far behind
   kCollective,
 };
 
@@ -342,7 +342,7 @@ struct alignas(kOperationAlign) Operation {
     buffers.pieces.clear();
     buffers.extent_list.clear();
   }
-  // Lends the memory of |lists| to the operation, or takes it back.
+  // Lends the memory of |lists| to the operation, or takes it back. Both hold no pieces.
   void swap_lists(PieceLists& lists) {
     buffers.pieces.swap(lists.pieces);
     buffers.extent_list.swap(lists.extents);

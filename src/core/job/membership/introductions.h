@@ -85,8 +85,8 @@ class Introductions {
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
 
  private:
-  // The most connections that the control plane makes for requests at a time. It makes as many for
-  // letters.
+  // The most requests that are in progress at a time. A request is a letter of the control plane,
+  // which makes at most as many connections for letters at a time (liveness/post_office.h).
   static constexpr size_t kMaxAsked = 16;
 
   // Returns the time limit for an answer. Afterwards the pair may try to connect again, which

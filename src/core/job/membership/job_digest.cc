@@ -20,8 +20,8 @@ using Bytes = std::vector<std::byte>;
 constexpr uint16_t kDigestVersion = 4;
 constexpr size_t kMaxPlaceBytes = 32;
 constexpr size_t kMaxKinds = 64;
-// The most bytes about the links of hosts, in a part and in the digest of a job. They suffice,
-// because most hosts are alike.
+// The most bytes about the links of hosts, in a part and in the digest of a job. They usually
+// suffice, because most hosts are alike.
 constexpr size_t kMaxLinksOfPart = 16 * 1024;
 constexpr size_t kMaxLinksOfJob = 6 * 1024;
 

@@ -44,8 +44,8 @@ bool AccessInitiator::start(Operation& operation) {
 }
 
 bool AccessInitiator::start_put(Operation& put, Rail& rail) {
-  // A put whose first bytes are already in place notifies the owner of the whole range. Only
-  // kAnnouncePut can do that.
+  // If the first bytes of a put are already in place, its notification still names the whole range.
+  // Only kAnnouncePut can do that.
   const bool fits = fits_message(put, rail) && put.target.ahead == 0;
   // A small put that notifies goes as one message. If the network wrote the bytes, the notification
   // would need a message of its own, and wait for the bytes.

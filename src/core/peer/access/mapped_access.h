@@ -99,7 +99,7 @@ class MappedAccess {
   DirectPathUser& user_;
   size_t remote_count_ = 0;
   std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // each under all its keys
-  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // requested or mapped
+  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // those of the connection
   std::deque<Copy> copies_;
   std::vector<Operation*> interrupted_;
 };

@@ -74,9 +74,9 @@ struct Incoming {
   uint64_t received = 0;       // eager bytes that have arrived
   uint64_t credit = 0;         // bytes of credit to return when the message leaves the queue
   std::byte* bytes = nullptr;  // eager bytes; null: the message is matched or keeps none
-  // Set for a rendezvous or pulled message: the sender's id for it, and the connection and key by
-  // which the receiver may read the data.
+  // The sender's id for a rendezvous, or for a message that could not be pulled; otherwise 0.
   uint64_t sender_id = 0;
+  // For a rendezvous: the connection and the key by which the receiver may read the data.
   uint64_t rail;
   RemoteKey source_key;
   uint64_t transports = ~uint64_t{0};  // the sender's transports near the data

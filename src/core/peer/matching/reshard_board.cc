@@ -292,7 +292,7 @@ void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
   }
 }
 
-// Describes, for an error text, the plans that this rank has instead of the one that |note| names.
+// Returns a readable text about the plans that this rank has instead of the one that |note| names.
 std::string ReshardBoard::others(int rank, const ReshardNote& note) const {
   const auto next_of = [&](uint64_t tag) { return own_.lower_bound({rank, tag, 0}); };
   const auto is_of = [&](auto each) {

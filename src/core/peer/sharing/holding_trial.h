@@ -98,8 +98,8 @@ class HoldingTrial {
   // until the next measurement.
   double missed_ = 0;        // bytes short of the expected rate
   uint64_t looked_ns_ = 0;   // when |missed_| was last updated
-  uint64_t held_ns_ = 0;     // time since |missed_| was last 0
-  int64_t left_since_ = 0;   // bytes that left since |missed_| was last 0
+  uint64_t held_ns_ = 0;     // time with held queues since the shortfall began
+  int64_t left_since_ = 0;   // bytes that left in that time
   bool suspected_ = false;   // the shortfall was too large, for an unknown reason
   double suspect_rate_ = 0;  // bytes per second that left when |suspected_| was set
   uint64_t deadline_ns_ = kForever;

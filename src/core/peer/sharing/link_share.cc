@@ -182,7 +182,7 @@ void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   end_passes(now_ns);
   int64_t left = static_cast<int64_t>(left_bytes);
   if (left_bytes > 0 || trial_.is_due(held_ > 0, now_ns)) {
-    // Bytes that a socket has accepted but not sent do not count as left yet.
+    // Bytes that a connection has accepted do not count as left until the peer's host has them.
     const uint64_t unsent = unsent_bytes();
     left += static_cast<int64_t>(unsent_) - static_cast<int64_t>(unsent);
     unsent_ = unsent;

@@ -92,8 +92,8 @@ class LinkShare {
     const uint64_t other_tag = tag_of(other);
     return tag < other_tag || (tag == other_tag && one.under_way < other.under_way);
   }
-  // Record that |member| has data waiting on one connection more, or on one less. This takes effect
-  // at the next look().
+  // Record that |member| has data waiting on one connection more, or on one less. The next look()
+  // releases queues that need not be held any longer.
   void waits(Member& member) HETCOMM_UNDER_BATON;
   void waits_no_more(Member& member) HETCOMM_UNDER_BATON { --member.waits; }
   // Returns false if |member| is held. Its pair is called when it may continue.

@@ -69,8 +69,8 @@ class Pacer {
   static constexpr uint64_t kWindowBytes = 4u << 20;
   static constexpr uint64_t kWindowAloneBytes = 16u << 20;
   static constexpr uint64_t kPieceBytes = LinkShare::kMaxPieceBytes;
-  // The time that a piece takes at its queue's rate. If the queue has no rate, a piece has
-  // kPieceBytes.
+  // The time that a piece takes at its queue's rate, within bounds. If the queue has no rate, a
+  // piece has kPieceBytes.
   static constexpr uint64_t kPieceNs = 10'000'000;
   static constexpr uint64_t kMinPieceBytes = 16u << 10;
   // After a pause, a queue with a rate may send at once the bytes of this time at its rate.

@@ -96,7 +96,8 @@ class MessageReceiver final : public IncomingOwner {
   void drop(Incoming& message, Tell tell) HETCOMM_UNDER_BATON;
   // Frees |message|, which is no longer in any list and whose credit no longer counts.
   void free(Incoming& message) HETCOMM_UNDER_BATON;
-  // Ends the receives whose bytes are arriving, and frees their messages, because the pair is lost.
+  // Ends the receives whose bytes are arriving, and frees all messages with missing bytes, because
+  // the pair is lost.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
   // Returns whether no eager message has missing bytes.

@@ -237,7 +237,7 @@ class ReceiveTransfer final : public Mortal {
   uint64_t finished_ = 0;     // bytes that are in the receive's memory
   bool by_get_ = false;
   FarWays::Choice far_;  // made when a rail lies beyond the device's root complex
-  bool chosen_ = false;  // TransferTable::chooser() has chosen put or get, and the choice holds
+  bool chosen_ = false;  // chooser() has chosen put or get for host memory, and the choice holds
   bool source_gone_ = false;
   const Origin origin_;
   bool wrote_to_device_;  // network interfaces wrote to the device

@@ -40,8 +40,9 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
   }
   ~Piece() { let_go(); }
-  // Gives back the staging chunk and the pacer's piece. Nothing may touch the memory any more, and
-  // the transfer's operation has not ended.
+  // Gives back the staging chunk and the pacer's piece. Requires that this rank no longer touches
+  // the memory, and that the transfer's operation has not ended. The peer may still read an offered
+  // chunk.
   void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) {
       std::byte* const chunk = std::exchange(chunk_, nullptr);
@@ -261,7 +262,7 @@ void SendTransfer::granted(const Grant& grant) {
   grants_.push_back(started);
 }
 
-// Returns whether |grant| lies within the message. If not, the transfer has ended.
+// Returns whether |grant| fits the message. If not, the transfer has ended.
 bool SendTransfer::fits(const GrantBody& grant) {
   const uint64_t length = of_track() ? grant.accepted : send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {

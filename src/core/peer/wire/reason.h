@@ -30,13 +30,14 @@ Status told_by(int rank, Code code, ConstByteSpan text);
 // when memory has run out.
 Status left_by(int rank);
 
-// The reason in a kStop, kWithdraw or kTrackClosed. It refers to the bytes of the message.
+// The reason in a kStop, kWithdraw or kTrackClosed. It is valid as long as the message, to whose
+// bytes it refers.
 class PeerReason {
  public:
   // |text|: the bytes of the message that hold the reason.
   PeerReason(int peer, const WireHeader& header, ConstByteSpan text);
 
-  // Returns the code that the peer has sent.
+  // Returns the code that the peer has sent, or kAborted if that code means no failure.
   Code code() const { return code_; }
   // Returns whether the reason is an abort of the communicator. All ranks also learn of an abort
   // separately.

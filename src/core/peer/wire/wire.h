@@ -59,7 +59,8 @@ enum class MessageKind : uint8_t {
   // the sender's transports |value|. Both are masks like AnnounceBody::transports.
   kRailsWanted,
   // Messages about tracks (track.h).
-  // Opens the sending end; tag = TrackTerms::tag, value = TrackTerms::plan, payload TrackOpenBody.
+  // Says that the sending end is open; tag = TrackTerms::tag, value = TrackTerms::plan, payload
+  // TrackOpenBody.
   kTrackOpen,
   kTrackLength,  // tag = run_id(); value = length of a message that is shorter than its receive
   kTrackAt,      // tag = number of the track, value = number of the sending end's next run
@@ -78,7 +79,7 @@ enum class MessageKind : uint8_t {
 };
 
 // The credit that an eager message costs in addition to its length, for the receiver's record of
-// it. Both sides use the same value.
+// it. The notification of a put costs this credit, too. Both sides use the same value.
 inline constexpr uint64_t kMessageCost = 272;
 // The most announced messages that the receiver has not matched yet. Further sends wait at the
 // sender. An announcement costs no credit, so messages that are received out of order cannot block
