@@ -34,6 +34,7 @@ hetcomm_counters_t Traffic::since_marked(const hetcomm_counters_t& now) const {
   hetcomm_counters_t since = now;
   for (const hetcomm_counters_t& before : marked_) {
     if (std::strcmp(before.transport, now.transport) != 0) continue;
+    since.messages_received -= before.messages_received;
     since.bytes_sent -= before.bytes_sent;
     since.eager_sent -= before.eager_sent;
     since.rendezvous_sent -= before.rendezvous_sent;

@@ -87,7 +87,6 @@ thread_local Status kept_refusal;
 // must be used.
 void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
   const std::lock_guard lock(device.mutex);
-  kept_refusal = {};
   if (!shall_share(device, size_bytes)) return nullptr;
   const uint64_t size = whole_pages(size_bytes);
   kept_refusal = check_file_size(size);
@@ -122,6 +121,7 @@ const char* name(void*) { return "host memory"; }
 
 hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address) {
   if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  kept_refusal = {};
   if (size_bytes > kLargest) return HETCOMM_OUT_OF_MEMORY;
   void* const shared = allocate_shared(*static_cast<HostDevice*>(device), size_bytes);
   if (shared != nullptr) {

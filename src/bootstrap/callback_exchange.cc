@@ -192,8 +192,8 @@ class PutGetExchange final : public CallbackExchange {
     return reply.size() >= kFrameHeaderBytes && decode_reply(reply.subspan(kFrameHeaderBytes)).ok();
   }
 
-  // Returns |failure|. If an exchange by groups has failed and rank 0 has put a failure in its
-  // scope, returns that one: it may say that the ranks disagree on the form.
+  // Returns |failure|, or, if rank 0 has put that the ranks disagree on the form, that. Rank 0 also
+  // puts failures of its own group there, which do not concern other groups.
   Status explain(const std::string& scope, const Members& members, const Status& failure) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =
@@ -201,7 +201,8 @@ class PutGetExchange final : public CallbackExchange {
             deadline_after(now_ns(), kLookNs));
     if (!told.ok() || told->size() < kFrameHeaderBytes) return failure;
     const auto reply = decode_reply(ConstByteSpan(told.value()).subspan(kFrameHeaderBytes));
-    return reply.ok() ? failure : reply.status();
+    if (reply.ok() || !tells_disagreement_on_form(reply.status().text())) return failure;
+    return reply.status();
   }
 
   // Fails if |rank|, whose value begins with |head|, exchanges values in another form.

@@ -8,6 +8,8 @@
 namespace hetcomm {
 namespace {
 
+constexpr std::string_view kDisagreement = "the ranks disagree on how large a job is";
+
 std::vector<std::byte> with_length(ConstByteSpan body) {
   ByteWriter frame;
   frame.write_bytes(body);
@@ -70,12 +72,15 @@ Code known_code(int32_t value) {
 
 Status disagreement_on_form(std::string_view rank, std::string_view scope, ExchangeForm form) {
   const bool groups = form == ExchangeForm::kGroups;
-  return Status(
-      Code::kBootstrapFailed,
-      fmt::format("the ranks disagree on how large a job is: {} exchanges '{}' {}, others "
-                  "{}; set HETCOMM_SMALL_JOB alike on all ranks",
-                  rank, scope, groups ? "by groups" : "all together",
-                  groups ? "all together" : "by groups"));
+  return Status(Code::kBootstrapFailed,
+                fmt::format("{}: {} exchanges '{}' {}, others {}; set HETCOMM_SMALL_JOB alike on "
+                            "all ranks",
+                            kDisagreement, rank, scope, groups ? "by groups" : "all together",
+                            groups ? "all together" : "by groups"));
+}
+
+bool tells_disagreement_on_form(std::string_view text) {
+  return text.find(kDisagreement) != std::string_view::npos;
 }
 
 std::vector<std::byte> encode_ranks(const std::vector<bool>& ranks) {

@@ -63,6 +63,8 @@ struct Members {
 // Returns the error that rank |rank| of scope |scope| exchanges values in |form|, and other ranks
 // in the other form.
 Status disagreement_on_form(std::string_view rank, std::string_view scope, ExchangeForm form);
+// Returns whether |text| is such an error. A rank may have received it from another one.
+bool tells_disagreement_on_form(std::string_view text);
 
 struct StoreRequest {
   StoreOperation operation = StoreOperation::kGet;

@@ -227,8 +227,9 @@ hetcomm_status_t hetcomm_datatype_size(hetcomm_datatype_t datatype,
       HETCOMM_DATATYPE_MAP(HETCOMM_CASE)
 #undef HETCOMM_CASE
       default:
-        return Status(Code::kInvalidArgument,
-                      fmt::format("data type {} is unknown; use one of HETCOMM_TYPE_*", datatype));
+        return Status(
+            Code::kInvalidArgument,
+            fmt::format("data type {} is unknown; hetcomm/datatype.h lists the types", datatype));
     }
   });
 }

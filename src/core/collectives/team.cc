@@ -220,15 +220,18 @@ bool Team::may_sleep_on() const {
 void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
+  const bool begins_now =
+      goes_through_arena(own) && in_arena_ == nullptr && queue_.empty() && disputes_.empty();
+  // May throw, and the operation is unchanged then.
+  if (!begins_now) queue_.emplace_back();
   own.join(*this, sequence_ + 1);
   if (checks_) own.task().set_history(mix64(history_, own.call().hash() + refusals_));
-  if (goes_through_arena(own) && in_arena_ == nullptr && queue_.empty() && disputes_.empty()) {
+  if (begins_now) {
     in_arena_ = std::move(collective);
     remember(own);
     own.start(true);
     if (advance_arena() || own.over()) sweep_over();
   } else {
-    queue_.emplace_back();
     queue_.back() = std::move(collective);
     remember(own);
     activate();

@@ -31,16 +31,25 @@ Status check_collectives(Communicator& communicator) {
   return channel.closed ? channel.aborted : channel.collectives_failed;
 }
 
+// Ends the split on the other ranks, since this rank has no memory to take part. If there is no
+// memory to tell them of this call, all collective operations fail.
+void give_up(Communicator& parent) {
+  const std::string why =
+      text_or_none([&] { return fmt::format("split: rank {} is out of memory", parent.rank()); });
+  try {
+    refuse_collective(parent, why);
+  } catch (const std::bad_alloc&) {
+    const Engine::Baton baton(parent.engine());
+    parent.collectives().fail(Code::kOutOfMemory, why);
+  }
+}
+
 Status exchange_entries(Communicator& parent, const SplitEntry& mine,
                         std::vector<SplitEntry>* all) {
   try {
     all->resize(parent.ranks().size());
   } catch (const std::bad_alloc&) {
-    const Engine::Baton baton(parent.engine());
-    parent.collectives().fail(Code::kOutOfMemory, text_or_none([&] {
-                                return fmt::format("split: rank {} is out of memory",
-                                                   parent.rank());
-                              }));
+    give_up(parent);
     return Code::kOutOfMemory;
   }
   const ByteSpan table = std::as_writable_bytes(std::span(*all));
@@ -82,25 +91,27 @@ Result<std::unique_ptr<Communicator>> split(Communicator& parent, int32_t color,
                                             const Status& refused) {
   if (Status status = check_collectives(parent); !status.ok()) return status.annotate("split");
   PendingChannel pending(parent.shared_job());
-  SplitEntry mine{color, key, 0, static_cast<int32_t>(refused.code())};
-  if (refused.ok() && color != HETCOMM_NO_COLOR) {
+  SplitEntry mine{color, key, 0, 0};
+  Status own = refused;
+  if (own.ok() && color != HETCOMM_NO_COLOR) {
     try {
       mine.channel = pending.open().id;
     } catch (const std::bad_alloc&) {
-      mine.code = static_cast<int32_t>(Code::kOutOfMemory);
+      own = Status(Code::kOutOfMemory);
     }
   }
+  mine.code = static_cast<int32_t>(own.code());
   std::vector<SplitEntry> all;
   Status status = exchange_entries(parent, mine, &all);
   for (size_t rank = 0; rank < all.size() && status.ok(); ++rank) {
     const auto code = static_cast<Code>(all[rank].code);
     if (code == Code::kOk) continue;
     pending.close();
-    return refused.ok() ? Status(Code::kAborted, fmt::format("split: rank {}: {}: {}", rank,
-                                                             code_name(code), code_text(code)))
-                        : refused;
+    return own.ok() ? Status(Code::kAborted, fmt::format("split: rank {}: {}: {}", rank,
+                                                         code_name(code), code_text(code)))
+                    : own;
   }
-  if (!refused.ok()) return refused;
+  if (!own.ok()) return own;
   if (!status.ok()) return status.annotate("split");
   if (pending.channel() == nullptr) return std::unique_ptr<Communicator>();
   auto made = join(parent, all, color, *pending.channel());

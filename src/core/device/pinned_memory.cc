@@ -136,7 +136,9 @@ void PinnedMemory::free() {
     maker_ = host_ = nullptr;
     pinning_.clear();
     static_cast<void>(plain_.release());
+    devices_ = nullptr;
     bytes_ = nullptr;
+    met_ = 0;
     return;
   }
   using Kind = EndingCall::Kind;

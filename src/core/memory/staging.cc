@@ -467,8 +467,10 @@ void Staging::on_abandoned(size_t index) {
       return true;
     });
     if (job->unended_ && job->unended_->device == index) {
-      devices_.abandoned().add(
-          {.device = &devices_.device(index), .event = nullptr, .host = job->unended_->host});
+      devices_.abandoned().add({.device = &devices_.device(index),
+                                .event = nullptr,
+                                .host = job->unended_->host,
+                                .is_aside = job->unended_->direction == StreamDirection::kAside});
       job->unended_.reset();
     }
     if (is_used && job->status_.ok()) job->status_ = devices_.check(index);

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/core/communicator/collective_calls.h"
 #include "src/core/communicator/split.h"
 #include "src/core/job/job.h"
 #include "src/core/peer/pair.h"
@@ -98,6 +99,7 @@ Status why_lost() { return {Code::kPeerLost, std::string(200, 'x')}; }
 struct SplitOutcome {
   Code split = Code::kOk;
   Code receive = Code::kOk;
+  Code later = Code::kOk;  // of a barrier of the parent
   bool allocation_failed = false;
 };
 
@@ -135,6 +137,7 @@ SplitOutcome split_and_talk(CoreMember& me, int64_t failing, std::atomic<int>& d
     (void)me.finish(send);
     outcome.receive = me.finish(receive).code();
   }
+  outcome.later = run_collective(me.communicator(), {.kind = collectives::Kind::kBarrier}).code();
   ++done;
   while (done.load() < 2) step(me);
   return outcome;
@@ -142,6 +145,7 @@ SplitOutcome split_and_talk(CoreMember& me, int64_t failing, std::atomic<int>& d
 
 TEST(OutOfMemory, SplitOrItsCommunicatorFailsOnBothRanks) {
   int failures = 0;
+  int alone = 0;  // the split failed, and nothing else
   for (int64_t allocation = 0; allocation < 300; ++allocation) {
     hetcomm_test::LocalStore store;
     const std::string settings = "LOG=error;PROGRESS=caller;TIMEOUT=5s;";
@@ -169,8 +173,13 @@ TEST(OutOfMemory, SplitOrItsCommunicatorFailsOnBothRanks) {
     }
     failures += outcomes[1].split != Code::kOk ? 1 : 0;
     if (!outcomes[1].allocation_failed) break;
+    if (outcomes[0].later != Code::kOk || outcomes[1].later != Code::kOk) continue;
+    if (outcomes[0].split != Code::kAborted) continue;
+    EXPECT_EQ(outcomes[1].split, Code::kOutOfMemory) << "allocation " << allocation;
+    ++alone;
   }
   EXPECT_GT(failures, 5);
+  EXPECT_GE(alone, 2) << "the channel and the table are allocated before the exchange";
 }
 
 TEST(OutOfMemory, LostPairEndsAllItsOperations) {

@@ -472,6 +472,17 @@ TEST_F(CallbackGroupsTest, MissingRankIsNamed) {
   });
 }
 
+TEST_F(CallbackGroupsTest, FailureOfRankZerosBlockIsNotThatOfAnotherBlock) {
+  test::World world(6);
+  run(world, {0, 3}, 6, [&](int rank, Bootstrap& job) {
+    const auto values =
+        job.allgather_among("scope", block_of(rank, 6, 2), value_of(rank), in(rank == 0 ? 1 : 3));
+    ASSERT_FALSE(values.ok());
+    const std::string text(values.status().text());
+    EXPECT_THAT(text, HasSubstr(rank == 0 ? "rank 1 of 6 did not join" : "waiting for rank 2"));
+  });
+}
+
 TEST_F(CallbackGroupsTest, DisagreementOnGroupsIsReported) {
   for (const std::set<int>& small : {std::set<int>{0, 1}, {0}, {3}, {1, 2, 3}}) {
     test::World world(4);

@@ -495,6 +495,22 @@ TEST(CoreHoldingTrial, IsNotMisledByOtherRateChanges) {
   }
 }
 
+TEST(CoreHoldingTrial, EarlierShortfallDoesNotCountInALaterOne) {
+  HoldingTrial trial;
+  uint64_t now_ns = 1'000'000'000;
+  trial.start(0, now_ns);
+  ASSERT_EQ(run_trial(trial, &now_ns, 1000, 100e6, false), HoldingTrial::Step::kHold);
+  trial.holding_begins(now_ns);
+  EXPECT_EQ(run_trial(trial, &now_ns, 200, 10e6, true), HoldingTrial::Step::kNone);
+  trial.stop();
+  trial.start(0, now_ns);
+  ASSERT_EQ(run_trial(trial, &now_ns, 1000, 100e6, false), HoldingTrial::Step::kHold);
+  trial.holding_begins(now_ns);
+  ASSERT_EQ(run_trial(trial, &now_ns, 1500, 55e6, true), HoldingTrial::Step::kSuspect);
+  // Nearly as much left while queues were held, so holding is not to blame.
+  EXPECT_EQ(run_trial(trial, &now_ns, 1000, 60e6, false), HoldingTrial::Step::kHold);
+}
+
 TEST(CoreHoldingTrial, PauseOfTheQueueGivesNoVerdict) {
   HoldingTrial trial;
   uint64_t now_ns = 1'000'000'000;

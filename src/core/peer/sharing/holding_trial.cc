@@ -27,8 +27,14 @@ HoldingTrial::Step HoldingTrial::settle(uint64_t under_way, Step step, uint64_t 
   return step;
 }
 
-void HoldingTrial::start(uint64_t under_way, uint64_t now_ns) {
+void HoldingTrial::forgive() {
   missed_ = 0;
+  held_ns_ = 0;
+  left_since_ = 0;
+}
+
+void HoldingTrial::start(uint64_t under_way, uint64_t now_ns) {
+  forgive();
   suspected_ = false;
   settle(under_way, Step::kNone, now_ns);
 }
@@ -60,9 +66,9 @@ HoldingTrial::Step HoldingTrial::advance(int64_t left, bool holding, uint64_t un
       return measure(passed_ns, now_ns);
     case Phase::kHolding:
       if (holding && misses_too_much(left, now_ns)) {
-        missed_ = 0;
         suspected_ = true;
         suspect_rate_ = rate_of(left_since_, held_ns_);
+        forgive();
         return settle(under_way, Step::kSuspect, now_ns);
       }
       return now_ns < cycle_ns_ ? Step::kNone : settle(under_way, Step::kRelease, now_ns);
@@ -103,9 +109,7 @@ bool HoldingTrial::misses_too_much(int64_t left, uint64_t now_ns) {
   missed_ += kExpected * free_bytes(passed_ns) - static_cast<double>(left);
   looked_ns_ = now_ns;
   if (missed_ <= 0) {
-    missed_ = 0;
-    held_ns_ = 0;
-    left_since_ = 0;
+    forgive();
   } else {
     held_ns_ += passed_ns;
     left_since_ += left;

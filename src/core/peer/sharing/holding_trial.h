@@ -86,6 +86,8 @@ class HoldingTrial {
   Step take_rate(double rate, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void set_deadline(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool misses_too_much(int64_t left, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  // Begins a new shortfall.
+  void forgive() HETCOMM_UNDER_BATON;
 
   Phase phase_ = Phase::kOff;
   uint64_t begun_ns_ = 0;  // start of the phase

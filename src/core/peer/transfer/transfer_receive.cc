@@ -472,7 +472,8 @@ bool ReceiveTransfer::want_get() {
   if (accepted_ > kMinShare && association_.count_bulk_rails(near_) > 1) return false;
   if (rail->capabilities().prefers_get) return true;
   chosen_ = receive_->buffers.on_host;
-  return table_.chooser().prefer_get(accepted_);
+  // Copies of devices take time of their own, so their transfers belong to no trial.
+  return table_.chooser().prefer_get(accepted_, chosen_);
 }
 
 // Returns the length of the next chunk, which is the beginning of |rest|.
