@@ -17,8 +17,9 @@
  * Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES, DEVICE_LOST or INTERNAL. A function
  * that takes a range fails with OUT_OF_RANGE if the range leaves its allocation, and with
  * INVALID_ARGUMENT if the address is not this device's. It fails with STALE_HANDLE if the memory
- * was freed and the device can tell, and so does find(). A status that neither this comment nor the
- * function's own names counts as DEVICE_LOST, and the text says which it was.
+ * was freed and the device can tell, and so does find(). A function that makes an object fails with
+ * INVALID_ARGUMENT if an argument is NULL or is not an object of this device. A status that neither
+ * this comment nor the function's own names counts as DEVICE_LOST, and the text says which it was.
  *
  * An address is the vendor's name for memory: a pointer that the CPU may touch, one that it may
  * not, or a handle. The library does not add an offset to it, but passes address and offset. */
@@ -153,8 +154,9 @@ typedef struct hetcomm_device_table {
   /* Frees the event. */
   void (*event_release)(void* device, void* event);
 
-  /* Optional: makes host memory reachable by the device's copy engines at full speed. After a
-   * failure the library still copies from and to the memory. May block: with many vendors it waits
+  /* Optional: makes host memory reachable by the device's copy engines at full speed. UNSUPPORTED:
+   * the vendor cannot do that with this memory. After any failure the library still copies from and
+   * to the memory. May block: with many vendors it waits
    * until the device has finished the work in its streams. While the library holds back a user's
    * stream, its own threads therefore call none of these: allocate(), free(), stream_destroy(),
    * event_release(), pin_host(), unpin_host(), allocate_host(), free_host(). A user's call may. */
@@ -184,8 +186,9 @@ typedef struct hetcomm_device_table {
   /* Optional, either both or none: begins to use the |size_bytes| from |address| on, which
    * allocate() has not given (hetcomm_memory_wrap). find() then knows them. If the vendor counts
    * references to its object, the device holds one until release(). Otherwise the owner keeps the
-   * memory until then. Each call is ended by one call of release() with the same address. If both
-   * entries are null, find() knows all memory of the device. */
+   * memory until then. Each call is ended by one call of release() with the same address.
+   * UNSUPPORTED: the device cannot use memory of this kind. If both entries are null, find() knows
+   * all memory of the device. */
   hetcomm_status_t (*retain)(void* device, void* address, uint64_t size_bytes);
   void (*release)(void* device, void* address);
   /* Optional, either both or none: allocates host memory that the device's copy engines reach at
