@@ -99,10 +99,12 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_barrier(
  * time limit is HETCOMM_TIMEOUT. The new communicator uses the connections of the old one and has
  * to be destroyed before it.
  *
- * If a rank cannot take part (INVALID_ARGUMENT: |color| is below -1 or |out_communicator| is NULL;
- * OUT_OF_MEMORY), the call fails with that status there and with ABORTED on the other ranks, and
- * nothing else fails. The call may also fail on a rank later, at its deadline for instance. A rank
- * that has heard from all others by then gets a communicator that is aborted. [serial] */
+ * If a rank cannot get a new communicator (INVALID_ARGUMENT: |color| is below -1 or
+ * |out_communicator| is NULL; OUT_OF_MEMORY), the call fails with that status there and with
+ * ABORTED on the other ranks, and nothing else fails. If a rank has not even the memory to tell the
+ * others, the collective operations of the communicator fail. The call may also fail on a rank
+ * later, at its deadline for instance. A rank that has heard from all others by then gets a
+ * communicator that is aborted. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_split(hetcomm_communicator_t* communicator, int32_t color, int32_t key,
                            hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;

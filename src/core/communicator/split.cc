@@ -31,25 +31,16 @@ Status check_collectives(Communicator& communicator) {
   return channel.closed ? channel.aborted : channel.collectives_failed;
 }
 
-// Ends the split on the other ranks, since this rank has no memory to take part. If there is no
-// memory to tell them of this call, all collective operations fail.
-void give_up(Communicator& parent) {
-  const std::string why =
-      text_or_none([&] { return fmt::format("split: rank {} is out of memory", parent.rank()); });
-  try {
-    refuse_collective(parent, why);
-  } catch (const std::bad_alloc&) {
-    const Engine::Baton baton(parent.engine());
-    parent.collectives().fail(Code::kOutOfMemory, why);
-  }
-}
-
 Status exchange_entries(Communicator& parent, const SplitEntry& mine,
                         std::vector<SplitEntry>* all) {
   try {
     all->resize(parent.ranks().size());
   } catch (const std::bad_alloc&) {
-    give_up(parent);
+    const Engine::Baton baton(parent.engine());
+    parent.collectives().fail(Code::kOutOfMemory, text_or_none([&] {
+                                return fmt::format("split: rank {} is out of memory",
+                                                   parent.rank());
+                              }));
     return Code::kOutOfMemory;
   }
   const ByteSpan table = std::as_writable_bytes(std::span(*all));

@@ -97,10 +97,9 @@ class DecidedRail final : public Rail {
   DecidedEndpoint& decided;
 
  private:
-  explicit DecidedRail(std::unique_ptr<DecidedEndpoint> endpoint)
-      : DecidedRail(*endpoint, std::move(endpoint)) {}
-  DecidedRail(DecidedEndpoint& own, std::unique_ptr<Endpoint> endpoint)
-      : Rail(std::move(endpoint), {}, "decided", {}, &counted_), decided(own) {}
+  explicit DecidedRail(std::unique_ptr<Endpoint> its_endpoint)
+      : Rail(std::move(its_endpoint), {}, "decided", {}, &counted_),
+        decided(static_cast<DecidedEndpoint&>(endpoint())) {}
   hetcomm_counters_t counted_ = {};
 };
 
