@@ -110,16 +110,17 @@ endif()
 # once for all tests; names without linkage then have to differ within a module. Developers turn it off:
 # the change of a source then compiles that source alone, and a missing include is found.
 option(HETCOMM_UNITY "Compile the sources of a module together, and headers of tests once" ON)
-if(HETCOMM_UNITY)
+if(HETCOMM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # gcc takes a source that another one includes for a header.
+  target_compile_options(hetcomm_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
+if(HETCOMM_UNITY AND HETCOMM_BUILD_TESTS)
+  # ccache knows the content of precompiled headers, and takes it for the same whenever it was compiled.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # gcc takes a source that another one includes for a header.
-    target_compile_options(hetcomm_flags INTERFACE
-      $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>
-      $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
-  else()
+    target_compile_options(hetcomm_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     target_compile_options(hetcomm_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
   endif()
-  # ccache knows the content of precompiled headers, and takes it for the same whenever it was compiled.
   if(HETCOMM_CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER STREQUAL HETCOMM_CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${HETCOMM_CCACHE})

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "bench/loops/buffers.h"
 #include "bench/loops/measuring.h"
 
 namespace bench {

@@ -116,7 +116,7 @@ class PutGetExchange final : public CallbackExchange {
       return std::vector<std::byte>(mine.begin(), mine.end());
     }
     Result<std::vector<std::byte>> value = get_of(root, key, scope, kMaxExchangeValue, deadline_ns);
-    return value.ok() ? std::move(value) : explain(scope, members, value.status());
+    return value.ok() ? std::move(value) : explain(scope, members, value.status(), root == 0);
   }
 
   // Each value carries a random token. By it a rank checks that its own value was used, and not
@@ -141,7 +141,7 @@ class PutGetExchange final : public CallbackExchange {
     } else {
       Result<std::vector<std::byte>> handed_out =
           get_of(group.first, place.all(), scope, limit_of(group), deadline_ns);
-      if (!handed_out.ok()) return explain(scope, members, handed_out.status());
+      if (!handed_out.ok()) return explain(scope, members, handed_out.status(), group.first == 0);
       all = std::move(handed_out).value();
       if (place.reads_alone() && is_success(all)) all = *collect(place, {}, deadline_ns);
     }
@@ -192,17 +192,19 @@ class PutGetExchange final : public CallbackExchange {
     return reply.size() >= kFrameHeaderBytes && decode_reply(reply.subspan(kFrameHeaderBytes)).ok();
   }
 
-  // Returns |failure|, or, if rank 0 has put that the ranks disagree on the form, that. Rank 0 also
-  // puts failures of its own group there, which do not concern other groups.
-  Status explain(const std::string& scope, const Members& members, const Status& failure) {
+  // Returns |failure|, or the failure that rank 0 has put for its own group. That one is the reason
+  // if this rank waits for rank 0, or if it says that the ranks disagree on the form.
+  Status explain(const std::string& scope, const Members& members, const Status& failure,
+                 bool waits_for_first) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =
         get(fmt::format("hetcomm/{}/all", scope), limit_of({.count = members.ranks}),
             deadline_after(now_ns(), kLookNs));
     if (!told.ok() || told->size() < kFrameHeaderBytes) return failure;
     const auto reply = decode_reply(ConstByteSpan(told.value()).subspan(kFrameHeaderBytes));
-    if (reply.ok() || !tells_disagreement_on_form(reply.status().text())) return failure;
-    return reply.status();
+    if (reply.ok()) return failure;
+    return waits_for_first || tells_disagreement_on_form(reply.status().text()) ? reply.status()
+                                                                                : failure;
   }
 
   // Fails if |rank|, whose value begins with |head|, exchanges values in another form.

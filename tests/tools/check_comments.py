@@ -36,7 +36,7 @@ def check_tree(root):
     faults = []
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in SUFFIXES or "build" in path.parts:
+            if path.suffix not in SUFFIXES or "build" in path.relative_to(root).parts:
                 continue
             where = path.relative_to(root).as_posix()
             lines = lines_of(path)

@@ -37,7 +37,7 @@ def comments_of_c(text):
         begin = text.rfind("\n", 0, match.start()) + 1
         alone = not text[begin:match.start()].strip()
         if blocks and alone and blocks[-1][2] == match.start() - begin and blocks[-1][1] == first - 1:
-            blocks[-1][1] = first
+            blocks[-1][1] = first + told.count("\n")
         else:
             blocks.append([first, first + told.count("\n"), match.start() - begin if alone else None])
     return [(first, last) for first, last, _ in blocks]
@@ -70,7 +70,7 @@ def tests_of(_, text):
 
 def files(folders):
     found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*")))
-    return [path for path in found if path.suffix in (".h", ".cc", ".c", ".py") and "build" not in path.parts]
+    return [path for path in found if path.suffix in (".h", ".cc", ".c", ".py") and "build" not in path.relative_to(ROOT).parts]
 
 
 def draw(find, folders, count, seed):

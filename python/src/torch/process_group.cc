@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <random>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
