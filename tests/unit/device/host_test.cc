@@ -102,6 +102,12 @@ TEST(HostDevice, FileSizeLimitReturnsAStatus) {
   const hetcomm_status_t status = host.table().allocate(host.instance(), 2u << 20, &memory);
   std::array<char, 300> text{};
   host.table().error_text(host.instance(), text.data(), text.size());
+  // No memory has this size, and the earlier reason is not that of this failure.
+  std::array<char, 300> other{};
+  EXPECT_EQ(host.table().allocate(host.instance(), (uint64_t{1} << 47) + 1, &memory),
+            HETCOMM_OUT_OF_MEMORY);
+  host.table().error_text(host.instance(), other.data(), other.size());
+  EXPECT_STREQ(other.data(), "");
   void* const smaller = host.allocate(1u << 20);
   EXPECT_GE(shared_file_of(host, smaller), 0);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
