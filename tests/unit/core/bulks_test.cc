@@ -1,6 +1,6 @@
 // Puts and gets of a pair, on rails that accept, refuse and break at random:
-//    * each bulk that was submitted ends once: reported by its code, or cancelled, as its owner does
-//      when its rail fails
+//    * each bulk that was submitted ends once: it is reported with a code, or cancelled, as its
+//      owner does when its rail fails
 //    * the endpoint has no bulk after its cancel, and is asked to cancel none that it does not have
 //    * bulks that wait for room are submitted again in their order, each once for each call
 //    * a refusal is reported by report_refused(), not inside submit()
