@@ -116,7 +116,7 @@ class PutGetExchange final : public CallbackExchange {
       return std::vector<std::byte>(mine.begin(), mine.end());
     }
     Result<std::vector<std::byte>> value = get_of(root, key, scope, kMaxExchangeValue, deadline_ns);
-    return value.ok() ? std::move(value) : explain(scope, members, value.status(), root == 0);
+    return value.ok() ? std::move(value) : explain(scope, members, value.status());
   }
 
   // Each value carries a random token. By it a rank checks that its own value was used, and not
@@ -141,7 +141,7 @@ class PutGetExchange final : public CallbackExchange {
     } else {
       Result<std::vector<std::byte>> handed_out =
           get_of(group.first, place.all(), scope, limit_of(group), deadline_ns);
-      if (!handed_out.ok()) return explain(scope, members, handed_out.status(), group.first == 0);
+      if (!handed_out.ok()) return explain(scope, members, handed_out.status());
       all = std::move(handed_out).value();
       if (place.reads_alone() && is_success(all)) all = *collect(place, {}, deadline_ns);
     }
@@ -194,8 +194,7 @@ class PutGetExchange final : public CallbackExchange {
 
   // Returns |failure|, or the failure that rank 0 has put for its own group. That one is the reason
   // if this rank waits for rank 0, or if it says that the ranks disagree on the form.
-  Status explain(const std::string& scope, const Members& members, const Status& failure,
-                 bool waits_for_first) {
+  Status explain(const std::string& scope, const Members& members, const Status& failure) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =
         get(fmt::format("hetcomm/{}/all", scope), limit_of({.count = members.ranks}),
@@ -203,8 +202,9 @@ class PutGetExchange final : public CallbackExchange {
     if (!told.ok() || told->size() < kFrameHeaderBytes) return failure;
     const auto reply = decode_reply(ConstByteSpan(told.value()).subspan(kFrameHeaderBytes));
     if (reply.ok()) return failure;
-    return waits_for_first || tells_disagreement_on_form(reply.status().text()) ? reply.status()
-                                                                                : failure;
+    const bool waits_for_it = members.group.first == 0;
+    return waits_for_it || tells_disagreement_on_form(reply.status().text()) ? reply.status()
+                                                                             : failure;
   }
 
   // Fails if |rank|, whose value begins with |head|, exchanges values in another form.

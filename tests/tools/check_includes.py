@@ -15,8 +15,9 @@ import re
 import sys
 from pathlib import Path
 
+from check_units import without_noise
+
 FOLDERS = ("include", "src", "transports", "devices", "topology", "reshard", "bench", "tools", "python/src")
-COMMENT_OR_TEXT = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 TYPE = re.compile(r"^(?:template\s*<[^;{]*>\s*)?(?:class|struct|enum class|enum|union)\s+(?:\[\[\w+\]\]\s*|HETCOMM_\w+(?:\([^)]*\))?\s+)*"
                   r"([A-Z]\w+)(?:\s+final)?\s*(?::[^:;{][^;{]*)?\{", re.MULTILINE)
@@ -44,11 +45,6 @@ ALSO = {"mutex": {"shared_mutex"}, "string_view": {"string"}, "array": {"span"}}
 HEADER_OF = {name: header for header, names in NAMES.items() for name in names.split()}
 
 
-def without_texts(text):
-    text = re.sub(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])", "", text)
-    return COMMENT_OR_TEXT.sub(lambda match: '""' if match.group(0)[0] in "\"R" else " ", text)
-
-
 class File:
     """What the text of a source or header says."""
 
@@ -56,7 +52,7 @@ class File:
         found = INCLUDE.findall(text)
         self.own = [own for own, _ in found if own]
         self.system = {system for _, system in found if system}
-        code = INCLUDE.sub("", without_texts(text))
+        code = INCLUDE.sub("", without_noise(text))
         self.defined = {*TYPE.findall(code), *ALIAS.findall(code), *CONSTANT.findall(code)}
         self.declared = set(DECLARED.findall(code))
         self.words = set(WORD.findall(code))

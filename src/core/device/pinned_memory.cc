@@ -133,12 +133,8 @@ void PinnedMemory::free() {
       abandoned_->keep_if([this](const auto& copies) { return is_used(copies); },
                           [this] { return new (std::nothrow) Kept(*this); })) {
     // If out of memory for the record, the memory is never freed.
-    maker_ = host_ = nullptr;
-    pinning_.clear();
     static_cast<void>(plain_.release());
-    devices_ = nullptr;
-    bytes_ = nullptr;
-    met_ = 0;
+    forget();
     return;
   }
   using Kind = EndingCall::Kind;
@@ -157,6 +153,10 @@ void PinnedMemory::free() {
   } else if (host_ != nullptr) {
     host_->table->free(host_->instance, bytes_);
   }
+  forget();
+}
+
+void PinnedMemory::forget() {
   pinning_.clear();
   plain_.reset();
   devices_ = nullptr;

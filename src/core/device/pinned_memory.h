@@ -74,6 +74,8 @@ class PinnedMemory {
   void pin_for_more(DeviceSet& devices);
   void pin(const DeviceSet& devices, size_t count);
   void free();
+  // Makes the object as new, without freeing anything but plain memory.
+  void forget();
   bool is_used(const AbandonedCopies::List& copies) const;
 
   DeviceSet* devices_ = nullptr;   // set by allocate(): devices may know of the memory

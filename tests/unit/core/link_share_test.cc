@@ -19,21 +19,18 @@
 #include <gtest/gtest.h>
 
 #include "src/core/peer/sharing/pacer.h"
+#include "tests/support/idle_pair.h"
 #include "tests/support/pattern.h"
 
 namespace hetcomm {
 namespace {
 
+using test::Nobody;
 using test::Random;
 
 constexpr uint64_t kMiB = 1u << 20;
 constexpr double kMs = 1e6;
 constexpr double kAny = 1e12;
-
-class Nobody final : public Sweeper {
- public:
-  uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
-};
 
 // A queue and its path.
 struct Way {

@@ -16,30 +16,18 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/idle_pair.h"
 #include "tests/support/pattern.h"
 
 namespace hetcomm {
 namespace {
 
+using test::Nobody;
+using test::NoPair;
 using test::Random;
 
 constexpr uint64_t kMiB = 1u << 20;
 constexpr uint64_t kMs = 1'000'000;
-
-class NoPair final : public ListedPair {
- public:
-  void send_update() override {}
-  bool copy_some() override { return false; }
-  void tick(uint64_t /*now_ns*/) override {}
-  uint64_t next_timer_ns() const override { return kForever; }
-  uint64_t unsent_bytes(size_t /*link*/) const override { return 0; }
-  void out_of_memory() override {}
-};
-
-class Nobody final : public Sweeper {
- public:
-  uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
-};
 
 // A queue with items to send, which requests permits as its transfers would.
 struct Source {
